@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../detail/mpi_types.hpp"
+#include "mpi.hpp"
+#include "operation.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// One MPI call for each call. Counts above 2^31 - 1 become several calls where that means the same, and
+// are refused before anything is sent where it does not.
+class direct_mpi_link : public mpi_link {
+public:
+    direct_mpi_link(const MPI_Comm& handle, adopt_t, const communicator_options& options)
+        : mpi_link(checked(handle), handle, options, false) {}
+    direct_mpi_link(const MPI_Comm& handle, borrow_t, const communicator_options& options)
+        : mpi_link(duplicate(checked(handle)), handle, options, false) {}
+
+    static std::unique_ptr<direct_mpi_link> world(const communicator_options& options) {
+        require_running();
+        return std::unique_ptr<direct_mpi_link>(new direct_mpi_link(duplicate(MPI_COMM_WORLD), options));
+    }
+
+    std::unique_ptr<direct_mpi_link> subset(std::span<const int> ranks, int context) const {
+        return std::unique_ptr<direct_mpi_link>(new direct_mpi_link(comm_among(ranks, context), nodes_among(ranks)));
+    }
+
+    // Asynchronous calls are made in wait() and test(), one MPI call at a time.
+    bool threaded() const { return false; }
+
+    template <class T, class Op>
+    void allreduce(const T* in, T* out, std::size_t count, const Op& op, const reduce_options& o) {
+        const MPI_Datatype type = mpi_datatype(dtype_traits<std::remove_cv_t<T>>::id);
+        in_portions(count, [&](std::size_t first, int n) {
+            check(MPI_Allreduce(in == out ? MPI_IN_PLACE : in + first, out + first, n, type, mpi_operation(Op::id), comm_), "MPI_Allreduce");
+        });
+        finish(out, count, op, o);
+    }
+
+    template <class T, class Op>
+    void reduce(const T* in, T* out, std::size_t count, const Op& op, int root, const reduce_options& o) {
+        const MPI_Datatype type = mpi_datatype(dtype_traits<std::remove_cv_t<T>>::id);
+        const bool in_place = rank_ == root && in == out;
+        in_portions(count, [&](std::size_t first, int n) {
+            check(MPI_Reduce(in_place ? MPI_IN_PLACE : in + first, rank_ == root ? out + first : nullptr, n, type,
+                             mpi_operation(Op::id), root, comm_), "MPI_Reduce");
+        });
+        if (rank_ == root) finish(out, count, op, o);
+    }
+
+    template <class T>
+    void broadcast(T* data, std::size_t count, int root) {
+        const MPI_Datatype type = mpi_datatype(dtype_traits<T>::id);
+        if (type != MPI_DATATYPE_NULL)
+            in_portions(count, [&](std::size_t first, int n) { check(MPI_Bcast(data + first, n, type, root, comm_), "MPI_Bcast"); });
+        else
+            broadcast(reinterpret_cast<std::byte*>(data), count * sizeof(T), root);
+    }
+
+    // Equal counts on all ranks.
+    template <class T>
+    void allgather(const T* in, T* out, std::size_t count, std::size_t room) {
+        if (room != count * std::size_t(size_))
+            throw usage_error(rank_, text("hvd: allgather on rank ", rank_, ": into() has room for ", room, " elements, ",
+                                          size_, " ranks with ", count, " each need ", count * std::size_t(size_)));
+        const int bytes = narrow(count * sizeof(T), "allgather");
+        const bool in_place = in == out + std::size_t(rank_) * count;
+        check(MPI_Allgather(in_place ? MPI_IN_PLACE : in, bytes, MPI_BYTE, out, bytes, MPI_BYTE, comm_), "MPI_Allgather");
+    }
+
+    void barrier() { check(MPI_Barrier(comm_), "MPI_Barrier"); }
+
+    // The calls that have no shorter way: from their operation.
+    void run(operation& op, workspace& w) {
+        if (op.entry.refused) throw usage_error(rank_, std::string(op.entry.text));
+        if (op.only_agree) return;
+        if (op.pack != nullptr) op.pack(op.self, op);
+        switch (op.entry.kind) {
+            case collective::allreduce: return run_allreduce(op);
+            case collective::reduce: return run_reduce(op);
+            case collective::reduce_scatter: return run_reduce_scatter(op, w);
+            case collective::broadcast: return run_broadcast(op);
+            case collective::allgather: return run_allgather(op, w);
+            case collective::gather: return run_gather(op, w);
+            case collective::scatter:
+            case collective::alltoall: return run_distribute(op, w);
+            case collective::barrier: return barrier();
+            case collective::agree: return;
+        }
+    }
+
+private:
+    direct_mpi_link(MPI_Comm own, const communicator_options& options) : mpi_link(own, own, options, false) {}
+    direct_mpi_link(MPI_Comm own, std::vector<int> nodes) : mpi_link(own, std::move(nodes), false) {}
+
+    template <class F>
+    static void in_portions(std::size_t count, F&& f) {
+        if (count <= INT_MAX) [[likely]] return f(0, int(count));
+        for (std::size_t first = 0; first < count; first += INT_MAX)
+            f(first, int(std::min<std::size_t>(INT_MAX, count - first)));
+    }
+
+    int narrow(std::size_t n, const char* what) const {
+        if (n > INT_MAX)
+            throw usage_error(rank_, text("hvd: direct<mpi> ", what, " on rank ", rank_, ": ", n,
+                                          " bytes are more than one MPI call takes; use hvd::mpi"));
+        return int(n);
+    }
+
+    // What MPI has no word for, in one more pass: the mean and the scales.
+    template <class T, class Op>
+    void finish(T* out, std::size_t count, const Op& op, const reduce_options& o) const {
+        if constexpr (std::is_same_v<Op, op::average> || is_float_element<T> || is_complex_element<T>) {
+            if (std::is_same_v<Op, op::average> || o.prescale != 1 || o.postscale != 1) scale(out, count, op, o);
+        } else if (o.prescale != 1 || o.postscale != 1) {
+            throw usage_error(rank_, text("hvd: ", dtype_name<T>(), " can't be scaled on direct<mpi>"));
+        }
+    }
+
+    // A sum of scaled values is the scaled sum; other operations are scaled afterwards only.
+    template <class T, class Op>
+    void scale(T* out, std::size_t count, const Op& op, const reduce_options& o) const {
+        constexpr bool additive = std::is_same_v<Op, op::sum> || std::is_same_v<Op, op::average>;
+        if (!additive && o.prescale != 1)
+            throw usage_error(rank_, "hvd: direct<mpi> scales before the reduction only sums and averages");
+        const std::byte* const input = reinterpret_cast<const std::byte*>(out);
+        reduce_elements<T, Op>({&op, &input, 1, size_, reinterpret_cast<std::byte*>(out), count, o.prescale, o.postscale});
+    }
+
+    void finish_group(const reduction_group& g, const operation& op, std::byte* out, std::size_t count) const {
+        const std::byte* const input = out;
+        if (op.entry.op == op::average::id || op.entry.prescale != 1 || op.entry.postscale != 1)
+            g.function({g.op, &input, 1, size_, out, count, op.entry.prescale, op.entry.postscale});
+    }
+
+    void run_allreduce(operation& op) {
+        for (const reduction_group& g : op.groups) {
+            in_portions(g.count, [&](std::size_t first, int n) {
+                const std::size_t at = g.offset + first * g.element_bytes;
+                check(MPI_Allreduce(op.in == op.out ? MPI_IN_PLACE : op.in + at, op.out + at, n, mpi_datatype(g.id),
+                                    mpi_operation(op.entry.op), comm_), "MPI_Allreduce");
+            });
+            finish_group(g, op, op.out + g.offset, g.count);
+        }
+    }
+
+    void run_reduce(operation& op) {
+        const bool root = rank_ == op.entry.root;
+        for (const reduction_group& g : op.groups) {
+            in_portions(g.count, [&](std::size_t first, int n) {
+                const std::size_t at = g.offset + first * g.element_bytes;
+                check(MPI_Reduce(root && op.in == op.out ? MPI_IN_PLACE : op.in + at, root ? op.out + at : nullptr, n,
+                                 mpi_datatype(g.id), mpi_operation(op.entry.op), op.entry.root, comm_), "MPI_Reduce");
+            });
+            if (root) finish_group(g, op, op.out + g.offset, g.count);
+        }
+    }
+
+    void run_reduce_scatter(operation& op, workspace&) {
+        std::byte* out = op.out;
+        std::vector<int> counts(static_cast<std::size_t>(size_));
+        for (const reduction_group& g : op.groups) {
+            for (int p = 0; p < size_; ++p) counts[std::size_t(p)] = narrow(g.count_of(p, size_), "reduce_scatter");
+            check(MPI_Reduce_scatter(op.in + g.offset, out, counts.data(), mpi_datatype(g.id), mpi_operation(op.entry.op), comm_), "MPI_Reduce_scatter");
+            finish_group(g, op, out, g.count_of(rank_, size_));
+            out += aligned(g.count_of(rank_, size_) * g.element_bytes);
+        }
+    }
+
+    void run_broadcast(operation& op) {
+        if (rank_ == op.entry.root && op.in != op.out)
+            std::memmove(op.out, op.in, std::size_t(op.entry.count) * op.element_bytes);
+        broadcast(op.out, std::size_t(op.entry.count) * op.element_bytes, op.entry.root);
+    }
+
+    struct layout {
+        std::vector<int> counts, places;
+    };
+
+    // In bytes.
+    layout laid_out(std::span<const std::size_t> elements, std::size_t element_bytes, const char* what) const {
+        layout result;
+        std::size_t at = 0;
+        for (const std::size_t n : elements) {
+            result.counts.push_back(narrow(n * element_bytes, what));
+            result.places.push_back(narrow(at, what));
+            at += n * element_bytes;
+        }
+        result.counts.resize(std::size_t(size_));
+        result.places.resize(std::size_t(size_));
+        return result;
+    }
+
+    void run_allgather(operation& op, workspace& w) {
+        const std::uint64_t mine = op.entry.count;
+        check(MPI_Allgather(&mine, 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_), "MPI_Allgather");
+        const layout all = laid_out(w.counts, op.element_bytes, "allgather");
+        if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
+        check(MPI_Allgatherv(op.in, all.counts[std::size_t(rank_)], MPI_BYTE, op.out, all.counts.data(), all.places.data(), MPI_BYTE, comm_), "MPI_Allgatherv");
+    }
+
+    void run_gather(operation& op, workspace& w) {
+        const std::uint64_t mine = op.entry.count;
+        check(MPI_Allgather(&mine, 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_), "MPI_Allgather");
+        const layout all = laid_out(w.counts, op.element_bytes, "gather");
+        if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
+        check(MPI_Gatherv(op.in, all.counts[std::size_t(rank_)], MPI_BYTE, op.out, all.counts.data(), all.places.data(), MPI_BYTE,
+                          op.entry.root, comm_), "MPI_Gatherv");
+    }
+
+    // A scatter is the alltoall in which only the root sends.
+    void run_distribute(operation& op, workspace& w) {
+        std::vector<std::size_t> sent(op.send_counts.begin(), op.send_counts.end());
+        sent.resize(std::size_t(size_));
+        check(MPI_Alltoall(sent.data(), 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_), "MPI_Alltoall");
+        const layout out = laid_out(sent, op.element_bytes, "alltoall"), in = laid_out(w.counts, op.element_bytes, "alltoall");
+        if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
+        check(MPI_Alltoallv(op.in, out.counts.data(), out.places.data(), MPI_BYTE, op.out, in.counts.data(), in.places.data(), MPI_BYTE, comm_), "MPI_Alltoallv");
+    }
+};
+
+static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
+
+}  // namespace detail
+
+/// A backend taken as it is: one call of its library for each call, no checks, its own order.
+template <class Backend>
+struct direct;
+
+/// One MPI call for each call of a plain tensor; ranks that disagree are MPI's to find out about, and
+/// the bits are what MPI makes of them. Reduces what MPI reduces: no 16-bit floats, no callables.
+template <>
+struct direct<mpi> {
+    using link_type = detail::direct_mpi_link;
+    static constexpr bool is_direct = true;
+    template <class T, class Op>
+    static constexpr bool reduces = detail::mpi_reduces<T, Op>;
+};
+
+static_assert(backend<direct<mpi>>);
+
+}  // namespace v0
+}  // namespace hvd

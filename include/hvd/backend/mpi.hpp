@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "../detail/mpi_api.hpp"
+#include "../detail/shared_memory.hpp"
+#include "concept.hpp"
+#include "node_area.hpp"
+#include "nodes.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// An MPI communicator as a link: messages between any two ranks, and shared memory where all ranks
+// are on one node.
+class mpi_link {
+public:
+    mpi_link(const MPI_Comm& handle, adopt_t, const communicator_options& options)
+        : mpi_link(checked(handle), handle, options, true) {}
+
+    mpi_link(const MPI_Comm& handle, borrow_t, const communicator_options& options)
+        : mpi_link(duplicate(checked(handle)), handle, options, true) {}
+
+    static std::unique_ptr<mpi_link> world(const communicator_options& options) {
+        require_running();
+        auto link = std::make_unique<mpi_link>(MPI_COMM_WORLD, borrow, options);
+        link->native_ = link->comm_;
+        return link;
+    }
+
+    mpi_link(const mpi_link&) = delete;
+    mpi_link& operator=(const mpi_link&) = delete;
+
+    ~mpi_link() {
+        if (mpi_is_running()) MPI_Comm_free(&comm_);
+    }
+
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+    int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
+    bool threaded() const { return mpi_thread_level() == MPI_THREAD_MULTIPLE; }
+    const node_area* area() const { return area_ ? &*area_ : nullptr; }
+    MPI_Comm native_handle() const { return native_; }
+
+    void send(int peer, const std::byte* data, std::size_t bytes) {
+        for_each_message(bytes, [&](std::size_t begin, int n) {
+            check(MPI_Isend(data + begin, n, MPI_BYTE, peer, tag, comm_, begin_request(peer)), "MPI_Isend");
+        });
+    }
+
+    void recv(int peer, std::byte* data, std::size_t bytes) {
+        for_each_message(bytes, [&](std::size_t begin, int n) {
+            check(MPI_Irecv(data + begin, n, MPI_BYTE, peer, tag, comm_, begin_request(peer)), "MPI_Irecv");
+        });
+    }
+
+    bool poll() {
+        if (requests_.empty()) return true;
+        int done = 0;
+        check(MPI_Testall(int(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+        if (done == 0) return false;
+        requests_.clear();
+        peers_.clear();
+        return true;
+    }
+
+    bool pending(int peer) const {
+        for (std::size_t i = 0; i < requests_.size(); ++i) {
+            int done = 0;
+            if (peers_[i] != peer || requests_[i] == MPI_REQUEST_NULL) continue;
+            MPI_Request_get_status(requests_[i], &done, MPI_STATUS_IGNORE);
+            if (done == 0) return true;
+        }
+        return false;
+    }
+
+    void cancel() noexcept {
+        for (MPI_Request& request : requests_) {
+            if (request == MPI_REQUEST_NULL) continue;
+            MPI_Cancel(&request);
+            MPI_Request_free(&request);
+        }
+        requests_.clear();
+        peers_.clear();
+    }
+
+    std::unique_ptr<mpi_link> subset(std::span<const int> ranks, int context) const {
+        return std::unique_ptr<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), true));
+    }
+
+protected:
+    // Owns `comm`; `handle` is what the user knows it by.
+    mpi_link(MPI_Comm comm, MPI_Comm handle, const communicator_options& options, bool share_memory)
+        : comm_(comm), native_(handle) {
+        set_up();
+        nodes_ = declared_node_size(options) > 0 ? nodes_of_one_host(size_, options) : find_nodes();
+        if (share_memory) make_area(options.window_bytes);
+    }
+
+    mpi_link(MPI_Comm comm, std::vector<int> nodes, bool share_memory)
+        : comm_(comm), native_(comm), nodes_(std::move(nodes)) {
+        set_up();
+        if (share_memory) make_area(communicator_options().window_bytes);
+    }
+
+    static void require_running() {
+        if (!mpi_is_running())
+            throw usage_error(-1, "hvd: MPI is not running: make an hvd::mpi_environment first (or call MPI_Init), "
+                                  "and no communicator after MPI_Finalize");
+    }
+
+    static MPI_Comm checked(MPI_Comm handle) {
+        require_running();
+        if (handle == MPI_COMM_NULL) throw usage_error(-1, "hvd: a communicator can't be made from MPI_COMM_NULL");
+        int between_groups = 0;
+        check_mpi(MPI_Comm_test_inter(handle, &between_groups), "MPI_Comm_test_inter", -1);
+        if (between_groups != 0)
+            throw usage_error(-1, "hvd: a communicator can't be made from an MPI intercommunicator");
+        return handle;
+    }
+
+    static MPI_Comm duplicate(MPI_Comm handle) {
+        MPI_Comm copy = MPI_COMM_NULL;
+        check_mpi(MPI_Comm_dup(handle, &copy), "MPI_Comm_dup", -1);
+        return copy;
+    }
+
+    MPI_Comm comm_among(std::span<const int> ranks, int context) const {
+        MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+        MPI_Comm comm = MPI_COMM_NULL;
+        check(MPI_Comm_group(comm_, &all), "MPI_Comm_group");
+        const int included = MPI_Group_incl(all, int(ranks.size()), ranks.data(), &some);
+        MPI_Group_free(&all);
+        check(included, "MPI_Group_incl");
+        const int created = MPI_Comm_create_group(comm_, some, context % 32768, &comm);
+        MPI_Group_free(&some);
+        check(created, "MPI_Comm_create_group");
+        return comm;
+    }
+
+    std::vector<int> nodes_among(std::span<const int> ranks) const {
+        std::vector<int> nodes;
+        for (const int rank : ranks) nodes.push_back(node_of(rank));
+        return nodes;
+    }
+
+    void check(int code, const char* api, std::source_location where = std::source_location::current()) const {
+        check_mpi(code, api, rank_, where);
+    }
+
+    MPI_Comm comm_;
+    int rank_ = -1, size_ = 0;
+
+private:
+    static constexpr int tag = 0;
+
+    template <class F>
+    static void for_each_message(std::size_t bytes, F&& f) {
+        constexpr std::size_t most = std::size_t(1) << 30;  // an int of bytes, with room to spare
+        for (std::size_t begin = 0; begin < bytes; begin += most) f(begin, int(std::min(most, bytes - begin)));
+    }
+
+    MPI_Request* begin_request(int peer) {
+        peers_.push_back(peer);
+        requests_.push_back(MPI_REQUEST_NULL);
+        return &requests_.back();
+    }
+
+    void set_up() {
+        // Failures come back as codes, on this communicator only: it is hvd's own.
+        MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+        check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+        check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+        requests_.reserve(4 * std::size_t(size_));
+        peers_.reserve(4 * std::size_t(size_));
+    }
+
+    // Ranks share a node if MPI says that they can share memory; the node is known by its first rank.
+    std::vector<int> find_nodes() const {
+        MPI_Comm node = MPI_COMM_NULL;
+        check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+        int first = rank_;
+        const int told = MPI_Bcast(&first, 1, MPI_INT, 0, node);
+        MPI_Comm_free(&node);
+        check(told, "MPI_Bcast");
+        std::vector<int> nodes(std::size_t(size_), 0);
+        check(MPI_Allgather(&first, 1, MPI_INT, nodes.data(), 1, MPI_INT, comm_), "MPI_Allgather");
+        return nodes;
+    }
+
+    // Memory that all ranks have mapped, where all are on one node and the system gives it; otherwise
+    // messages do, and every rank knows.
+    void make_area(std::size_t window) {
+        if (std::count(nodes_.begin(), nodes_.end(), nodes_.front()) != std::ptrdiff_t(nodes_.size())) return;
+        const std::size_t least = std::size_t(size_) * 4096;
+        window = (std::max(window, least) + 4095) / 4096 * 4096;
+        const std::size_t bytes = node_area::bytes(size_, window);
+        char name[64] = "";
+        if (rank_ == 0) {
+            memory_ = shared_memory::create(bytes);
+            store(name, memory_.name());
+            if (memory_) node_area(memory_.data(), size_, window).construct();
+        }
+        check(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, comm_), "MPI_Bcast");
+        if (rank_ != 0 && name[0] != 0) memory_ = shared_memory::open(name, bytes);
+        int mine = memory_ ? 1 : 0, all = 0;
+        check(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
+        memory_.remove_name();
+        if (all == 0) {
+            memory_ = {};
+            return;
+        }
+        area_.emplace(memory_.data(), size_, window);
+        area_->slot(rank_).process.store(getpid(), std::memory_order_relaxed);
+    }
+
+    MPI_Comm native_;
+    std::vector<int> nodes_;
+    shared_memory memory_;
+    std::optional<node_area> area_;
+    std::vector<MPI_Request> requests_;
+    std::vector<int> peers_;
+};
+
+}  // namespace detail
+
+/// Ranks are MPI processes. hvd moves the data: through shared memory inside a node, by messages of
+/// its own between nodes; reductions are in rank order. Works at any thread level.
+struct mpi {
+    using link_type = detail::mpi_link;
+};
+
+static_assert(backend<mpi>);
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "../core/error.hpp"
+#include "../core/options.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// How many consecutive ranks are taken as one node: to try several nodes on one machine. 0: as it is.
+inline int declared_node_size(const communicator_options& options) {
+    if (options.node_size > 0) return options.node_size;
+    const char* const variable = std::getenv("HVD_NODE_SIZE");
+    if (variable == nullptr || *variable == 0) return 0;
+    const std::string_view value(variable);
+    int size = 0;
+    const auto [rest, error] = std::from_chars(value.data(), value.data() + value.size(), size);
+    if (error != std::errc() || rest != value.data() + value.size() || size < 1)
+        throw usage_error(-1, text("hvd: HVD_NODE_SIZE is '", value, "'; it takes a number of ranks from 1"));
+    return size;
+}
+
+// A number for each rank, equal for ranks that share a node.
+inline std::vector<int> nodes_of_one_host(int ranks, const communicator_options& options) {
+    const int size = declared_node_size(options);
+    std::vector<int> nodes(std::size_t(ranks), 0);
+    for (int r = 0; size > 0 && r < ranks; ++r) nodes[std::size_t(r)] = r / size;
+    return nodes;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "node_transport.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// One element type's share of a buffer that is reduced. Rank p's part of it are the elements from
+// bounds[p] to bounds[p + 1]; without bounds the elements are split evenly, the first ranks having
+// one more.
+struct reduction_group {
+    reduce_function function;
+    const void* op;
+    std::size_t element_bytes;
+    std::size_t offset;
+    std::size_t count;
+    const std::size_t* bounds = nullptr;
+    dtype id = dtype::user;
+
+    std::size_t begin_of(int rank, int size) const {
+        const std::size_t r = std::size_t(rank), n = std::size_t(size);
+        if (bounds != nullptr) return bounds[r];
+        return count / n * r + std::min(r, count % n);
+    }
+    std::size_t count_of(int rank, int size) const { return begin_of(rank + 1, size) - begin_of(rank, size); }
+    block part(const std::byte* buffer, int rank, int size) const {
+        return {const_cast<std::byte*>(buffer) + offset + begin_of(rank, size) * element_bytes,
+                count_of(rank, size) * element_bytes};
+    }
+};
+
+// Parts of different element types lie apart, so that each is aligned.
+constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// A collective without its types. Everything it points to outlives its run.
+struct operation {
+    record entry;
+    const std::byte* in = nullptr;
+    std::byte* out = nullptr;
+    std::size_t element_bytes = 1;
+    std::span<const reduction_group> groups;   // of reductions
+    std::span<const std::size_t> send_counts;  // of alltoall and of a scatter's root, in elements
+    bool fallible = false;                     // user code runs in the middle and may throw
+    bool only_agree = false;                   // nothing moves: the making of a plan
+
+    // Memory for a result whose size only the call knows; called with each rank's count.
+    std::byte* (*provide)(void* self, std::span<const std::size_t> counts) = nullptr;
+    // Around the data movement: many tensors into one buffer of buffer_bytes, and back.
+    void (*pack)(void* self, operation&) = nullptr;
+    void (*unpack)(void* self, operation&) = nullptr;
+    void* self = nullptr;
+    std::size_t buffer_bytes = 0;
+};
+
+// What the operations of one communicator share, so that repeated calls allocate nothing.
+struct workspace {
+    std::vector<block> send, receive;
+    std::vector<std::size_t> counts;       // each rank's, in elements
+    std::vector<std::byte> buffer;         // of fused calls
+    std::vector<std::byte> part;           // a rank's part of a reduction it does not keep
+    std::vector<tensor_ref> tensors;       // of fused calls
+    std::vector<std::size_t> offsets;
+
+    explicit workspace(int ranks) : send(std::size_t(ranks)), receive(std::size_t(ranks)), counts(std::size_t(ranks)) {}
+
+    void clear_blocks() {
+        std::fill(send.begin(), send.end(), block{});
+        std::fill(receive.begin(), receive.end(), block{});
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include "../core/concepts.hpp"
+#include "../fusion/fuse.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// std::vector<bool>, by its nature: a container of bool whose references are not bool&.
+template <class X>
+concept packed_bools = requires(X& x) {
+    typename X::value_type;
+    requires std::same_as<typename X::value_type, bool>;
+    requires !std::same_as<typename X::reference, bool&>;
+    typename X::const_reference;
+    requires std::same_as<typename X::const_reference, bool>;
+};
+
+template <class Backend, class X>
+constexpr bool moves_memory_of = [] {
+    if constexpr (requires { typename Backend::space_type; })
+        return std::is_same_v<typename view_of<X>::space, typename Backend::space_type>;
+    else return on_host<X>;
+}();
+
+// The checks speak in the order in which a user would ask, and stop at the first that fails, so that
+// what the compiler prints is one message.
+template <class Backend, class X>
+constexpr bool check_tensor() {
+    using U = std::remove_cvref_t<X>;
+    if constexpr (packed_bools<U>) {
+        static_assert(!packed_bools<U>,
+                      "hvd: std::vector<bool> keeps bits, not elements; use std::vector<std::uint8_t>");
+        return false;
+    } else if constexpr (!viewable<X>) {
+        static_assert(viewable<X>,
+                      "hvd: not a tensor: needs a contiguous range, array or view whose elements have "
+                      "hvd::dtype_traits");
+        return false;
+    } else if constexpr (!moves_memory_of<Backend, X>) {
+        static_assert(moves_memory_of<Backend, X>,
+                      "hvd: the memory space of this view (hvd::host or hvd::device) is not the one this "
+                      "backend moves");
+        return false;
+    } else {
+        static_assert(transportable<element_of<X>, Backend>, "hvd: this backend does not move this element type");
+        return transportable<element_of<X>, Backend>;
+    }
+}
+
+// A tensor that the call writes.
+template <class Backend, class X>
+constexpr bool check_written() {
+    if constexpr (!check_tensor<Backend, X>()) {
+        return false;
+    } else if constexpr (!writable<X>) {
+        static_assert(writable<X>, "hvd: the call writes this tensor, but its elements are const");
+        return false;
+    } else {
+        static_assert(is_borrowed<X>,
+                      "hvd: the result would be lost with this temporary, which owns its memory; name it first");
+        return is_borrowed<X>;
+    }
+}
+
+// A tensor that an asynchronous call reads after it has returned.
+template <class Backend, class X>
+constexpr bool check_kept() {
+    if constexpr (!check_tensor<Backend, X>()) {
+        return false;
+    } else {
+        static_assert(is_borrowed<X>,
+                      "hvd: an asynchronous call reads this temporary after it is gone; name it first");
+        return is_borrowed<X>;
+    }
+}
+
+template <class Backend, class T, class Op>
+constexpr bool check_reducible() {
+    using plain = plain_op_t<Op>;
+    constexpr bool integer_average = is_integer_element<T> && std::same_as<plain, op::average> && !is_rounded<Op>;
+    if constexpr (integer_average) {
+        static_assert(!integer_average,
+                      "hvd: the average of integers needs a rounding: hvd::average(hvd::rounding::toward_zero)");
+        return false;
+    } else if constexpr (!transportable<T, Backend>) {
+        static_assert(transportable<T, Backend>, "hvd: this backend does not move this element type");
+        return false;
+    } else {
+        static_assert(reducible<T, Op, Backend>,
+                      "hvd: this backend can't reduce this element type with this operation (hvd::reducible)");
+        return reducible<T, Op, Backend>;
+    }
+}
+
+template <class Backend, class Op, class Fused>
+constexpr bool check_fused_reducible() {
+    return []<class... T>(type_list<T...>) {
+        return (check_reducible<Backend, T, Op>() && ...);
+    }(fused_types_t<Fused>{});
+}
+
+template <class Op>
+concept operation_like = !std::convertible_to<Op, reduce_options> && !viewable<Op> && !is_fused<Op>;
+
+// A plain callable is an operation that need not commute.
+template <class Op>
+constexpr auto as_operation(const Op& op) {
+    if constexpr (operation_tag<Op>) return op;
+    else return custom(op);
+}
+
+template <class Op>
+using operation_of = decltype(as_operation(std::declval<const Op&>()));
+
+}  // namespace detail
+
+/// `Comm` can reduce tensors like X in place with Op: for generic code that asks before it calls.
+template <class Comm, class X, class Op>
+concept can_allreduce = writable<X> && detail::is_borrowed<X> &&
+                        reducible<detail::element_of<X>, detail::operation_of<Op>, typename Comm::backend_type>;
+
+/// `Comm` can broadcast tensors like X.
+template <class Comm, class X>
+concept can_broadcast =
+    writable<X> && detail::is_borrowed<X> && transportable<detail::element_of<X>, typename Comm::backend_type>;
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <exception>
+#include <initializer_list>
+
+#include "allgather.hpp"
+#include "allreduce.hpp"
+#include "alltoall.hpp"
+#include "barrier.hpp"
+#include "broadcast.hpp"
+#include "gather.hpp"
+#include "object.hpp"
+#include "plan.hpp"
+#include "reduce.hpp"
+#include "reduce_scatter.hpp"
+#include "scatter.hpp"
+#include "topology.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// The ranks that work together, and everything they can do together.
+///
+/// Calls are matched by their order on the communicator, on every rank the same (names are for
+/// people). Movable, not copyable; empty when moved from. **Threads**: one calling thread at a time;
+/// different communicators may be used by different threads. After `fork` the child may not use it.
+/// The destructor waits for what is under way, at most `destructor_deadline`, and tells the peers.
+/// @tparam Backend an empty type that models `hvd::backend`: `threads`, `mpi`, `direct<mpi>`, …
+/// @snippet tests/docs/snippets.cpp communicator
+template <class Backend>
+class communicator : public detail::allreduce_calls<communicator<Backend>, Backend>,
+                     public detail::reduce_calls<communicator<Backend>, Backend>,
+                     public detail::reduce_scatter_calls<communicator<Backend>, Backend>,
+                     public detail::broadcast_calls<communicator<Backend>, Backend>,
+                     public detail::allgather_calls<communicator<Backend>, Backend>,
+                     public detail::gather_calls<communicator<Backend>, Backend>,
+                     public detail::scatter_calls<communicator<Backend>, Backend>,
+                     public detail::alltoall_calls<communicator<Backend>, Backend>,
+                     public detail::barrier_calls<communicator<Backend>, Backend>,
+                     public detail::object_calls<communicator<Backend>, Backend>,
+                     public detail::plan_calls<communicator<Backend>, Backend> {
+    static_assert(backend<Backend>, "hvd: not a backend: see hvd::backend and docs/adding_a_backend.md");
+    using session_type = detail::session<Backend>;
+
+public:
+    using backend_type = Backend;
+    using link_type = typename Backend::link_type;
+
+    /// Empty: a communicator that this rank is not a member of.
+    communicator() = default;
+
+    /// From a link of the backend; what backends and tests of backends use.
+    explicit communicator(std::unique_ptr<link_type> link, const communicator_options& options = {})
+        : session_(std::make_shared<session_type>(std::move(link), options)),
+          topology_(detail::topology_of(session_->link())) {}
+
+    /// Takes over a raw handle (`MPI_Comm`) and frees it in the end.
+    /// @throws hvd::usage_error for null handles and others that can't work.
+    template <class Handle>
+        requires std::constructible_from<link_type, const Handle&, adopt_t, const communicator_options&>
+    communicator(const Handle& handle, adopt_t, const communicator_options& options = {})
+        : communicator(std::make_unique<link_type>(handle, adopt, options), options) {}
+
+    /// Works beside the owner of a raw handle (`MPI_Comm`), on a duplicate of its own.
+    /// **Collective**: all ranks of the handle.
+    template <class Handle>
+        requires std::constructible_from<link_type, const Handle&, borrow_t, const communicator_options&>
+    communicator(const Handle& handle, borrow_t, const communicator_options& options = {})
+        : communicator(std::make_unique<link_type>(handle, borrow, options), options) {}
+
+    /// All ranks there are, on a duplicate of its own. **Collective**. Features A1, A10.
+    static communicator world(const communicator_options& options = {})
+        requires requires { link_type::world(options); }
+    {
+        return communicator(link_type::world(options), options);
+    }
+
+    communicator(communicator&&) noexcept = default;
+    communicator& operator=(communicator&& other) noexcept {
+        if (this != &other) {
+            end();
+            session_ = std::move(other.session_);
+            topology_ = std::move(other.topology_);
+        }
+        return *this;
+    }
+    ~communicator() { end(); }
+
+    /// Whether this rank is a member.
+    explicit operator bool() const noexcept { return session_ != nullptr; }
+
+    /// This rank, from 0; -1 where empty. Feature A2.
+    int rank() const noexcept { return session_ == nullptr ? -1 : session_->rank(); }
+    /// Number of ranks; 0 where empty.
+    int size() const noexcept { return session_ == nullptr ? 0 : session_->size(); }
+    /// This rank among those of its node. Feature A3.
+    int local_rank() const noexcept { return topology_.local_rank; }
+    /// Number of ranks on this node.
+    int local_size() const noexcept { return int(topology_.local.size()); }
+    /// This node among those that have a rank with this local rank. Feature A4.
+    int cross_rank() const noexcept { return topology_.cross_rank; }
+    /// Number of nodes that have a rank with this local rank.
+    int cross_size() const noexcept { return int(topology_.cross.size()); }
+    /// Whether all nodes have as many ranks. Feature A5.
+    bool is_homogeneous() const noexcept { return topology_.homogeneous; }
+
+    /// The ranks of this node, in order. **Collective**.
+    communicator local()
+        requires splittable_link<link_type>
+    {
+        return among(topology_.local);
+    }
+
+    /// The ranks with this local rank, one of each node that has it. **Collective**.
+    communicator cross()
+        requires splittable_link<link_type>
+    {
+        return among(topology_.cross);
+    }
+
+    /// The given ranks, in ascending order; empty on all others. **Collective**: all ranks of this
+    /// communicator, with the same list. Roots of the result are its own ranks. Feature I3.
+    /// @throws hvd::usage_error for a rank that is not one or stands twice.
+    communicator subset(std::span<const int> ranks)
+        requires splittable_link<link_type>
+    {
+        return detail::subset(*this, ranks);
+    }
+    communicator subset(std::initializer_list<int> ranks)
+        requires splittable_link<link_type>
+    {
+        return subset(std::span<const int>(ranks.begin(), ranks.size()));
+    }
+
+    /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a negative
+    /// colour. **Collective**.
+    communicator split(int color, int key = 0)
+        requires splittable_link<link_type>
+    {
+        return detail::split(*this, color, key);
+    }
+
+    /// The backend's own handle (`MPI_Comm`); it lives as long as the communicator.
+    auto native_handle() const
+        requires requires(link_type& l) { l.native_handle(); }
+    {
+        return detail::access::session_of(*this).link().native_handle();
+    }
+
+    /// What an `observed<Backend, Observer>` has seen; read it when no call is under way.
+    auto& observer()
+        requires requires { typename Backend::observer_type; }
+    {
+        return detail::access::session_of(*this).observer();
+    }
+
+    /// Resumes, on this thread, coroutines that wait for calls that are complete; gives their number.
+    std::size_t run_ready() { return detail::access::session_of(*this).run_ready(); }
+
+private:
+    friend struct detail::access;
+
+    communicator among(const std::vector<int>& ranks) {
+        auto& own = detail::access::session_of(*this);
+        return communicator(own.link().subset(ranks, own.next_context()), own.options());
+    }
+
+    void end() noexcept {
+        if (session_ == nullptr) return;
+        session_->close(std::uncaught_exceptions() > 0 ? "its communicator died while an exception unwound"
+                                                       : "its communicator was destroyed");
+        session_ = nullptr;
+    }
+
+    std::shared_ptr<session_type> session_;
+    detail::topology topology_;
+};
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <mutex>
+#include <optional>
+
+#include "communicator.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The process-wide communicator: hvd's only global. Templates all the way, so that units built with
+// and without MPI link together: each kind has its own.
+template <class Backend, class Environment>
+struct process_state {
+    std::mutex mutex;
+    std::optional<Environment> environment;
+    std::optional<communicator<Backend>> world;
+
+    static process_state& get() {
+        static process_state state;
+        return state;
+    }
+
+    communicator<Backend>& require() {
+        const std::lock_guard lock(mutex);
+        if (!world) throw usage_error(-1, "hvd: hvd::init() has not been called, or hvd::shutdown() has");
+        return *world;
+    }
+};
+
+}  // namespace detail
+
+/// Makes the process-wide communicator `hvd::world()`, starting MPI if nobody has. Idempotent and
+/// thread-safe. **Collective** where it makes one. For people who come from Horovod; programs that
+/// can pass a communicator along do better with `communicator<Backend>::world()`. Feature A1.
+/// @snippet tests/docs/snippets.cpp default
+template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+void init(const communicator_options& options = {}) {
+    auto& state = detail::process_state<Backend, Environment>::get();
+    const std::lock_guard lock(state.mutex);
+    if (state.world) return;
+    if (!state.environment) state.environment.emplace();
+    state.world.emplace(communicator<Backend>::world(options));
+}
+
+/// Ends the process-wide communicator; `init()` may make another. MPI goes on to the end of the
+/// process, where it is finalised if `init()` started it. Feature A7.
+template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+void shutdown() {
+    auto& state = detail::process_state<Backend, Environment>::get();
+    const std::lock_guard lock(state.mutex);
+    state.world.reset();
+}
+
+/// Whether `init()` has been called, and `shutdown()` not since.
+template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+bool is_initialized() {
+    auto& state = detail::process_state<Backend, Environment>::get();
+    const std::lock_guard lock(state.mutex);
+    return state.world.has_value();
+}
+
+/// The process-wide communicator. @throws hvd::usage_error without `init()`.
+template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+communicator<Backend>& world() {
+    return detail::process_state<Backend, Environment>::get().require();
+}
+
+/// `world().rank()`. Feature A2.
+template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+int rank() {
+    return world<Backend, Environment>().rank();
+}
+
+/// `world().size()`. Feature A2.
+template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+int size() {
+    return world<Backend, Environment>().size();
+}
+
+/// `world().local_rank()`. Feature A3.
+template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+int local_rank() {
+    return world<Backend, Environment>().local_rank();
+}
+
+/// `world().local_size()`. Feature A3.
+template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+int local_size() {
+    return world<Backend, Environment>().local_size();
+}
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "fused_results.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Element types and all but the first extents: what ranks that gather have in common.
+inline std::uint64_t row_content(const std::vector<tensor_ref>& tensors) {
+    hash h;
+    h.add(tensors.size());
+    for (tensor_ref t : tensors) {
+        t.extents[0] = 0;
+        h.add(t);
+    }
+    return h.value();
+}
+
+// Many tensors gathered as one message a rank: their counts, then their elements.
+struct fused_gather_call : call {
+    std::vector<tensor_ref> tensors;
+    std::vector<std::byte> mine, all;
+    std::vector<std::size_t> bytes_of_rank;
+
+    fused_gather_call(std::vector<tensor_ref> list, const options& o) : tensors(std::move(list)) {
+        describe(collective::allgather, o.name);
+        std::size_t bytes = head();
+        for (const tensor_ref& t : tensors) bytes += t.bytes();
+        mine.resize(bytes);
+        op.entry.fused = true;
+        op.entry.count = bytes;
+        op.entry.content = row_content(tensors);
+        op.in = mine.data();
+        op.self = this;
+        op.pack = [](void* self, operation&) { static_cast<fused_gather_call*>(self)->pack_mine(); };
+        op.provide = [](void* self, std::span<const std::size_t> counts) {
+            auto& call = *static_cast<fused_gather_call*>(self);
+            call.bytes_of_rank.assign(counts.begin(), counts.end());
+            std::size_t total = 0;
+            for (const std::size_t n : counts) total += n;
+            call.all.resize(total);
+            return call.all.data();
+        };
+    }
+
+    // Calls f(rank, tensor, count, bytes) for all that has come, rank after rank.
+    template <class F>
+    void for_each_piece(F&& f) const {
+        const std::byte* at = all.data();
+        for (std::size_t r = 0; r < bytes_of_rank.size(); ++r) {
+            const std::byte* const counts = at;
+            at += head();
+            for (std::size_t t = 0; t < tensors.size(); ++t) {
+                std::uint64_t count;
+                std::memcpy(&count, counts + t * sizeof count, sizeof count);
+                f(r, t, std::size_t(count), at);
+                at += std::size_t(count) * tensors[t].element_bytes;
+            }
+        }
+    }
+
+private:
+    std::size_t head() const { return tensors.size() * sizeof(std::uint64_t); }
+
+    void pack_mine() {
+        std::byte* at = mine.data() + head();
+        for (std::size_t t = 0; t < tensors.size(); ++t) {
+            const std::uint64_t count = tensors[t].count;
+            std::memcpy(mine.data() + t * sizeof count, &count, sizeof count);
+            hvd::detail::pack(tensors[t], at);
+            at += tensors[t].bytes();
+        }
+    }
+};
+
+// One tensor's share of what has come.
+template <class T>
+void fill(gathered<T>& result, const fused_gather_call& call, std::size_t tensor) {
+    std::size_t total = 0;
+    call.for_each_piece([&](std::size_t, std::size_t t, std::size_t count, const std::byte*) {
+        if (t != tensor) return;
+        result.counts.push_back(count);
+        result.displacements.push_back(total);
+        total += count;
+    });
+    result.values.resize(total);
+    call.for_each_piece([&](std::size_t r, std::size_t t, std::size_t count, const std::byte* at) {
+        if (t == tensor && count > 0) std::memcpy(result.values.data() + result.displacements[r], at, count * sizeof(T));
+    });
+}
+
+// Into the caller's tensors, whose sizes have to fit; also as a plan, in which nothing is new.
+struct fused_gather_into_call : fused_gather_call {
+    std::vector<tensor_ref> outputs;
+
+    fused_gather_into_call(std::vector<tensor_ref> list, std::vector<tensor_ref> to, const options& o)
+        : fused_gather_call(std::move(list), o), outputs(std::move(to)) {
+        if (outputs.size() != tensors.size())
+            refuse(text("hvd: ", op.entry.label(), ": ", outputs.size(), " tensors in into(), ", tensors.size(), " to gather"));
+        for (std::size_t t = 0; t < std::min(outputs.size(), tensors.size()); ++t)
+            if (outputs[t].id != tensors[t].id || outputs[t].type != tensors[t].type || !outputs[t].dense)
+                refuse(text("hvd: ", op.entry.label(), ": tensor ", t, " of into() is ", outputs[t].type, ", the input ",
+                            tensors[t].type, ", and it must be without gaps"));
+        op.self = static_cast<fused_gather_call*>(this);
+        op.unpack = [](void* self, operation&) {
+            static_cast<fused_gather_into_call*>(static_cast<fused_gather_call*>(self))->unpack_all();
+        };
+    }
+
+private:
+    void unpack_all() {
+        std::vector<std::size_t>& filled = filled_;
+        filled.assign(tensors.size(), 0);
+        for_each_piece([&](std::size_t, std::size_t t, std::size_t count, const std::byte*) { filled[t] += count; });
+        for (std::size_t t = 0; t < tensors.size(); ++t)
+            if (filled[t] != outputs[t].count)
+                throw usage_error(-1, text("hvd: ", op.entry.label(), ": tensor ", t, " of into() has room for ", outputs[t].count,
+                                           " elements, the result has ", filled[t]));
+        filled.assign(tensors.size(), 0);
+        for_each_piece([&](std::size_t, std::size_t t, std::size_t count, const std::byte* at) {
+            const std::size_t bytes = count * tensors[t].element_bytes;
+            if (bytes > 0) std::memcpy(outputs[t].data + filled[t], at, bytes);
+            filled[t] += bytes;
+        });
+    }
+
+    std::vector<std::size_t> filled_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "result_types.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// allgather and gather: every rank gives a tensor, of any first extent. `Result` is where it goes:
+// gathered<T>* or given_memory.
+template <class In, class Result>
+struct gather_call : call {
+    using T = typename In::value_type;
+    packed_tensor input;
+    std::vector<std::byte> packed;
+    Result result;
+
+    gather_call(collective kind, const In& in, Result to, root r, bool receives, int size, const options& o) : result(to) {
+        describe(kind, o.name);
+        describe(in);
+        if (kind == collective::gather) check_root(r.rank, size);
+        op.in = bytes_of(in);
+        if constexpr (is_strided<In>) {
+            input.tensor = erase(in);
+            packed.resize(in.size() * sizeof(T));
+            op.in = packed.data();
+            op.pack = [](void* self, operation&) {
+                auto& call = *static_cast<gather_call*>(self);
+                pack(call.input.tensor, call.packed.data());
+            };
+        }
+        op.self = this;
+        if (receives)
+            op.provide = [](void* self, std::span<const std::size_t> counts) {
+                auto& to = static_cast<gather_call*>(self)->result;
+                if constexpr (std::is_same_v<Result, given_memory>) return given_memory::provide(&to, counts);
+                else return provide_gathered<T>(&*to, counts);
+            };
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <string>
+
+#include "allgather.hpp"
+#include "broadcast.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// Turns a T into bytes and back; specialise it for your types, or include
+/// `hvd/interop/boost_serialization.hpp` for everything that Boost.Serialization can write.
+///
+/// `write` appends to the buffer; `read` takes from the front of `bytes` what `write` had appended and
+/// makes the rest its value. Built in: trivially copyable types, strings, and vectors of what has a
+/// serializer. Receiving never runs code of the sender (feature B19).
+template <class T>
+struct serializer;
+
+namespace detail {
+
+[[noreturn]] inline void throw_torn(std::size_t wanted, std::size_t left) {
+    throw usage_error(-1, text("hvd: a serialised object ends early: ", wanted, " bytes expected, ", left, " left"));
+}
+
+inline std::span<const std::byte> take(std::span<const std::byte>& bytes, std::size_t n) {
+    if (n > bytes.size()) throw_torn(n, bytes.size());
+    const auto front = bytes.first(n);
+    bytes = bytes.subspan(n);
+    return front;
+}
+
+inline void put(std::vector<std::byte>& buffer, const void* data, std::size_t n) {
+    const auto* const begin = static_cast<const std::byte*>(data);
+    if (n > 0) buffer.insert(buffer.end(), begin, begin + n);
+}
+
+
+}  // namespace detail
+
+template <class T>
+    requires(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>)
+struct serializer<T> {
+    static void write(std::vector<std::byte>& buffer, const T& value) { detail::put(buffer, &value, sizeof value); }
+    static T read(std::span<const std::byte>& bytes) {
+        alignas(T) std::byte copy[sizeof(T)];
+        std::memcpy(copy, detail::take(bytes, sizeof(T)).data(), sizeof(T));
+        return *std::launder(reinterpret_cast<T*>(copy));
+    }
+};
+
+template <>
+struct serializer<std::string> {
+    static void write(std::vector<std::byte>& buffer, const std::string& value) {
+        serializer<std::uint64_t>::write(buffer, value.size());
+        detail::put(buffer, value.data(), value.size());
+    }
+    static std::string read(std::span<const std::byte>& bytes) {
+        const auto size = std::size_t(serializer<std::uint64_t>::read(bytes));
+        const auto text = detail::take(bytes, size);
+        return {reinterpret_cast<const char*>(text.data()), text.size()};
+    }
+};
+
+template <class T>
+    requires requires(std::vector<std::byte>& b, const T& value) { serializer<T>::write(b, value); }
+struct serializer<std::vector<T>> {
+    static void write(std::vector<std::byte>& buffer, const std::vector<T>& value) {
+        serializer<std::uint64_t>::write(buffer, value.size());
+        for (const T& element : value) serializer<T>::write(buffer, element);
+    }
+    static std::vector<T> read(std::span<const std::byte>& bytes) {
+        const auto size = std::size_t(serializer<std::uint64_t>::read(bytes));
+        if (size > bytes.size()) detail::throw_torn(size, bytes.size());  // an element has at least a byte
+        std::vector<T> value;
+        value.reserve(size);
+        for (std::size_t i = 0; i < size; ++i) value.push_back(serializer<T>::read(bytes));
+        return value;
+    }
+};
+
+/// T has a `serializer`.
+template <class T>
+concept serializable = requires(std::vector<std::byte>& buffer, std::span<const std::byte>& bytes, const T& value) {
+    serializer<T>::write(buffer, value);
+    { serializer<T>::read(bytes) } -> std::convertible_to<T>;
+};
+
+namespace detail {
+
+template <class T>
+constexpr bool check_serializable() {
+    static_assert(serializable<T>,
+                  "hvd: no hvd::serializer for this type; specialise it or include "
+                  "hvd/interop/boost_serialization.hpp");
+    return serializable<T>;
+}
+
+template <class Comm, class B>
+class object_calls {
+public:
+    /// Makes `object` the root's on every rank, and gives it. Any size.
+    ///
+    /// **Collective**: all ranks, in the same order of calls, with one type and root. @throws as
+    /// `broadcast`, and whatever the serializer throws. Feature B19.
+    /// @snippet tests/docs/snippets.cpp broadcast_object
+    template <class T>
+    T& broadcast_object(T& object, root r = root{0}, const options& o = {})
+        requires(!std::is_const_v<T>)
+    {
+        if constexpr (check_serializable<T>()) {
+            if (const auto bytes = send_object(object, r, o); self().rank() != r.rank) {
+                std::span<const std::byte> rest(bytes);
+                object = serializer<T>::read(rest);
+            }
+        }
+        return object;
+    }
+
+    /// Gives the root's `object`; the others' only says which type.
+    template <class T>
+    T broadcast_object(const T& object, root r = root{0}, const options& o = {}) {
+        if constexpr (check_serializable<T>()) {
+            const auto bytes = send_object(object, r, o);
+            if (self().rank() == r.rank) return object;
+            std::span<const std::byte> rest(bytes);
+            return serializer<T>::read(rest);
+        }
+    }
+
+    /// Every rank's object, in rank order.
+    ///
+    /// **Collective**: all ranks, in the same order of calls, with one type. Feature B19.
+    /// @snippet tests/docs/snippets.cpp allgather_object
+    template <class T>
+    std::vector<T> allgather_object(const T& object, const options& o = {}) {
+        std::vector<T> result;
+        if constexpr (check_serializable<T>()) {
+            const auto all = self().allgather(written(object), {.name = o.name, .deadline = o.deadline});
+            for (int p = 0; p < self().size(); ++p) {
+                const std::size_t i = std::size_t(p);
+                std::span<const std::byte> bytes(all.values.data() + all.displacements[i], all.counts[i]);
+                result.push_back(serializer<T>::read(bytes));
+            }
+        }
+        return result;
+    }
+
+private:
+    Comm& self() { return static_cast<Comm&>(*this); }
+
+    template <class T>
+    static std::vector<std::byte> written(const T& object) {
+        std::vector<std::byte> buffer;
+        serializer<T>::write(buffer, object);
+        return buffer;
+    }
+
+    template <class T>
+    std::vector<std::byte> send_object(const T& object, root r, const options& o) {
+        std::vector<std::byte> bytes;
+        if (self().rank() == r.rank) bytes = written(object);
+        std::uint64_t size = bytes.size();
+        self().broadcast(size, r, o);
+        bytes.resize(std::size_t(size));
+        self().broadcast(bytes, r, o);
+        return bytes;
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "allgather.hpp"
+#include "allreduce.hpp"
+#include "broadcast.hpp"
+#include "reduce_scatter.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class Comm, class B>
+class plan_calls;
+
+// A call that a plan keeps, whatever its types.
+struct kept_call {
+    virtual ~kept_call() = default;
+    virtual operation& get() = 0;
+    std::vector<std::byte> buffer;
+};
+
+template <class Call>
+struct kept : kept_call {
+    Call call;
+    template <class... A>
+    explicit kept(A&&... arguments) : call(std::forward<A>(arguments)...) {}
+    operation& get() override { return call.op; }
+};
+
+}  // namespace detail
+
+/// A collective whose layout, buffers and agreement are made once, and that runs at every step.
+///
+/// Running it allocates nothing. The tensors (and lists of views) outlive it, at the same places; the
+/// communicator may be moved, and the plan throws `hvd::peer_error` once it is gone.
+/// Movable, empty when moved from. **Threads**: the communicator's rule.
+template <class Backend>
+class [[nodiscard("hvd: a plan does nothing until it is run")]] plan {
+public:
+    plan() = default;
+    plan(plan&&) noexcept = default;
+    plan& operator=(plan&&) noexcept = default;
+
+    /// Whether there is something to run.
+    explicit operator bool() const noexcept { return call_ != nullptr; }
+
+    /// Runs the collective. **Collective**: all ranks run the plans of a communicator in one order.
+    /// @throws hvd::mismatch_error, hvd::peer_error as the collective does, hvd::usage_error if empty.
+    void run() {
+        require();
+        session_->run(call_->get(), deadline_);
+    }
+
+    /// Begins to run it; complete when the request is. Not begun again before that.
+    request run_async() {
+        require();
+        struct run_of_plan : detail::queued<Backend> {
+            std::shared_ptr<detail::kept_call> call;
+        };
+        auto queued = std::make_shared<run_of_plan>();
+        queued->call = call_;
+        queued->op = &call_->get();
+        session_->start(queued, deadline_);
+        return request(queued);
+    }
+
+private:
+    template <class, class>
+    friend class detail::plan_calls;
+
+    plan(std::shared_ptr<detail::session<Backend>> session, std::shared_ptr<detail::kept_call> call, std::chrono::nanoseconds deadline)
+        : session_(std::move(session)), call_(std::move(call)), deadline_(deadline) {
+        detail::operation& op = call_->get();
+        if (op.buffer_bytes > 0) {
+            call_->buffer.resize(op.buffer_bytes);
+            op.in = op.out = call_->buffer.data();
+        }
+        op.entry.making_plan = op.only_agree = true;
+        session_->run(op, deadline);
+        op.entry.making_plan = op.only_agree = false;
+        op.entry.plan = session_->next_plan();
+    }
+
+    void require() const {
+        if (call_ == nullptr) throw usage_error(-1, "hvd: this plan is empty");
+    }
+
+    std::shared_ptr<detail::session<Backend>> session_;
+    std::shared_ptr<detail::kept_call> call_;
+    std::chrono::nanoseconds deadline_{};
+};
+
+namespace detail {
+
+template <class Comm, class B>
+class plan_calls {
+public:
+    /// Plans `allreduce(tensors, op)`, of a `fuse(…)` or a single tensor.
+    ///
+    /// **Collective**: layout, element types, operation and scales are agreed on here, once.
+    /// @throws as `allreduce`. Features D2, D4.
+    /// @snippet tests/docs/snippets.cpp plan
+    template <class X, class Op>
+        requires operation_like<Op>
+    plan<B> plan_allreduce(X&& tensors, const Op& op, const reduce_options& o = {}) {
+        using O = operation_of<Op>;
+        const auto list = as_list(tensors);
+        if constexpr (check_listable<X>() && check_fused_reducible<B, O, decltype(list)>())
+            return make<kept_fused_allreduce<std::remove_cvref_t<decltype(list)>, O>>(o, list, as_operation(op), o);
+        return {};
+    }
+
+    /// Plans `broadcast(tensors, root)`.
+    template <class X>
+    plan<B> plan_broadcast(X&& tensors, root r = root{0}, const options& o = {}) {
+        const auto list = as_list(tensors);
+        if constexpr (check_listable<X>())
+            return make<kept_fused_broadcast<std::remove_cvref_t<decltype(list)>>>(o, list, r, own().rank(), own().size(), o);
+        return {};
+    }
+
+    /// Plans `allgather(tensors, into(out))`; the first extents stay as they are.
+    template <class X, class View>
+    plan<B> plan_allgather(X&& tensors, const into_view<View>& out, const options& o = {}) {
+        return make<fused_gather_into_call>(o, refs_of(as_list(tensors)), refs_of(as_list(out.view)), o);
+    }
+
+    /// Plans `reduce_scatter(tensors, op, into(out))`.
+    template <class X, class Op, class View>
+        requires operation_like<Op>
+    plan<B> plan_reduce_scatter(X&& tensors, const Op& op, const into_view<View>& out, const reduce_options& o = {}) {
+        using O = operation_of<Op>;
+        const auto list = as_list(tensors);
+        using Call = fused_reduce_scatter_call<std::remove_cvref_t<decltype(list)>, O>;
+        if constexpr (check_fused_reducible<B, O, decltype(list)>()) {
+            auto call = std::make_shared<kept<Call>>(list, as_operation(op), own().rank(), own().size(), o);
+            call->call.set_outputs(refs_of(as_list(out.view)));
+            return plan<B>(session(), std::move(call), o.deadline);
+        }
+        return {};
+    }
+
+private:
+    Comm& self() { return static_cast<Comm&>(*this); }
+    auto& own() { return access::session_of(self()); }
+    auto session() { return own().shared_from_this(); }
+
+    template <class X>
+    static auto as_list(X& x) {
+        if constexpr (is_fused<std::remove_cvref_t<X>>) return x;
+        else return fuse(x);
+    }
+
+    template <class X>
+    static constexpr bool check_listable() {
+        if constexpr (is_fused<std::remove_cvref_t<X>>) return true;
+        else return check_written<B, X>();
+    }
+
+    template <class Call, class Options, class... A>
+    plan<B> make(const Options& o, A&&... arguments) {
+        return plan<B>(session(), std::make_shared<kept<Call>>(std::forward<A>(arguments)...), o.deadline);
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "call.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// std::vector<bool> is no memory of bools: results of bool are bytes, 0 or 1.
+template <class T>
+using stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+
+}  // namespace detail
+
+/// What allgather, gather and alltoall give: every rank's elements, in rank order.
+///
+/// Rank r's are `values[displacements[r]]` and the following, `counts[r]` of them; all three numbers
+/// count elements (not rows). Of bool, `values` are `std::uint8_t`.
+template <class T>
+struct gathered {
+    std::vector<detail::stored<T>> values;
+    std::vector<std::size_t> counts;
+    std::vector<std::size_t> displacements;
+};
+
+namespace detail {
+
+// The provide hook of calls that return a gathered<T>.
+template <class T>
+std::byte* provide_gathered(void* self, std::span<const std::size_t> counts) {
+    auto& result = *static_cast<gathered<T>*>(self);
+    result.counts.assign(counts.begin(), counts.end());
+    result.displacements.resize(counts.size());
+    std::size_t total = 0;
+    for (std::size_t r = 0; r < counts.size(); ++r) {
+        result.displacements[r] = total;
+        total += counts[r];
+    }
+    result.values.resize(total);
+    return reinterpret_cast<std::byte*>(result.values.data());
+}
+
+// The same for a plain vector.
+template <class T>
+std::byte* provide_vector(void* self, std::span<const std::size_t> counts) {
+    auto& values = *static_cast<std::vector<stored<T>>*>(self);
+    std::size_t total = 0;
+    for (const std::size_t count : counts) total += count;
+    values.resize(total);
+    return reinterpret_cast<std::byte*>(values.data());
+}
+
+// Somebody else's memory for a result, whose size has to fit exactly.
+struct given_memory {
+    std::byte* data = nullptr;
+    std::size_t count = 0;
+    int rank = 0;
+    collective kind = collective::allgather;
+
+    static std::byte* provide(void* self, std::span<const std::size_t> counts) {
+        const auto& memory = *static_cast<given_memory*>(self);
+        std::size_t total = 0;
+        for (const std::size_t count : counts) total += count;
+        if (total != memory.count)
+            throw usage_error(memory.rank, text("hvd: ", collective_names[std::size_t(memory.kind)], " on rank ", memory.rank,
+                                                ": into() has room for ", memory.count, " elements, the result has ", total));
+        return memory.data;
+    }
+};
+
+}  // namespace detail
+
+/// The caller's memory for a result: `hvd::into(out)`. Made by `into`.
+template <class View>
+struct into_view {
+    View view;
+};
+
+/// Says that a result goes to the caller's memory: `world.allgather(mine, hvd::into(all))`.
+///
+/// The memory has exactly the size of the result and outlives the call.
+template <class X>
+constexpr auto into(X&& x) {
+    if constexpr (detail::is_fused<std::remove_cvref_t<X>>) {
+        return into_view<std::remove_cvref_t<X>>{x};
+    } else if constexpr (!writable<X>) {
+        static_assert(writable<X>, "hvd: into() takes a tensor whose elements can be written");
+    } else if constexpr (!detail::is_borrowed<X>) {
+        static_assert(detail::is_borrowed<X>, "hvd: the result would be lost with this temporary, which owns its memory; name it first");
+    } else {
+        static_assert(!detail::is_strided<detail::view_of<X>>, "hvd: into() takes memory without gaps");
+        return into_view<detail::view_of<X>>{detail::to_view(x)};
+    }
+}
+
+namespace detail {
+
+template <class View>
+given_memory memory_of(const into_view<View>& out, int rank, collective kind) {
+    return {bytes_of(out.view), out.view.size(), rank, kind};
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

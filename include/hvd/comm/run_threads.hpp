@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <typeinfo>
+
+#include "../backend/threads.hpp"
+#include "communicator.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The first exception of a group of threads.
+class first_failure {
+public:
+    void offer(int rank, std::exception_ptr failure) {
+        const std::lock_guard lock(mutex_);
+        if (failure_) return;
+        failure_ = std::move(failure);
+        rank_ = rank;
+    }
+
+    void rethrow() const {
+        if (failure_) rethrow_as<std::runtime_error, std::logic_error, std::invalid_argument, std::out_of_range>();
+    }
+
+private:
+    // hvd's errors name their rank. The standard's plain ones get it in front of their text and keep
+    // their type; others pass as they are.
+    template <class... Known>
+    [[noreturn]] void rethrow_as() const {
+        try {
+            std::rethrow_exception(failure_);
+        } catch (const std::exception& e) {
+            ((typeid(e) == typeid(Known) ? throw Known(text("rank ", rank_, ": ", e.what())) : void()), ...);
+            throw;
+        }
+    }
+
+    std::mutex mutex_;
+    std::exception_ptr failure_;
+    int rank_ = -1;
+};
+
+inline std::string reason_of(const std::exception_ptr& failure) {
+    try {
+        std::rethrow_exception(failure);
+    } catch (const std::exception& e) {
+        return text("it threw: ", e.what());
+    } catch (...) {
+        return "it threw an exception that is no std::exception";
+    }
+}
+
+}  // namespace detail
+
+/// Runs `f(comm)` on `ranks` threads, each with its rank of one communicator, and joins them.
+///
+/// If `f` throws or returns early on one rank, calls of the others that need it throw
+/// `hvd::peer_error` with its reason, and the first exception is rethrown here: hvd's own and other
+/// types as they are, the standard's plain ones with `rank N: ` before their text.
+/// Each thread is a rank of its own: `f` must not share unsynchronised state. Feature K10.
+/// @throws hvd::usage_error if `ranks` < 1 or a thread can't be started.
+/// @snippet tests/docs/snippets.cpp run_threads
+template <class F>
+void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
+    using detail::text;
+    if (ranks < 1) throw usage_error(-1, text("hvd: run_threads needs at least one rank, got ", ranks));
+    const auto hub = std::make_shared<detail::threads_hub>(detail::nodes_of_one_host(ranks, options));
+    detail::first_failure failure;
+    const auto body = [&](int rank) {
+        communicator<threads> comm;
+        try {
+            comm = communicator<threads>(std::make_unique<detail::threads_link>(hub, rank), options);
+            f(comm);
+        } catch (...) {
+            failure.offer(rank, std::current_exception());
+            hub->area().leave(rank, detail::reason_of(std::current_exception()));
+        }
+    };
+    {
+        std::vector<detail::thread> threads;
+        for (int rank = 0; rank < ranks; ++rank) {
+            threads.emplace_back([&body, rank] { body(rank); });
+            if (threads.back()) continue;
+            const auto refused = std::make_exception_ptr(usage_error(rank, text("hvd: no thread for rank ", rank)));
+            failure.offer(rank, refused);
+            hub->area().leave(rank, detail::reason_of(refused));
+        }
+    }
+    failure.rethrow();
+}
+
+}  // namespace v0
+}  // namespace hvd

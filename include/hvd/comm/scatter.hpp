@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "alltoall.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class In, class Result>
+struct scatter_call : distribute_call<In, Result> {
+    scatter_call(const In& in, std::span<const std::size_t> counts, bool balanced, Result to, root r, int rank, int size,
+                 const options& o)
+        : distribute_call<In, Result>(collective::scatter, in, to, o) {
+        this->check_root(r.rank, size);
+        if (rank != r.rank) return;
+        if (balanced) split_rows_into(in, size);
+        else this->split_by(counts, in.size(), size);
+    }
+
+private:
+    // As reduce_scatter: the first (rows % size) ranks get one row more.
+    void split_rows_into(const In& in, int size) {
+        const std::size_t rows = In::rank() == 0 ? 1 : in.extent(0);
+        const std::size_t row = rows == 0 ? 0 : in.size() / rows, n = std::size_t(size);
+        this->counts.resize(n);
+        for (std::size_t r = 0; r < n; ++r) this->counts[r] = (rows / n + (r < rows % n ? 1 : 0)) * row;
+        this->op.send_counts = this->counts;
+    }
+};
+
+template <class Comm, class B>
+class scatter_calls {
+public:
+    /// Splits the root's `in` among the ranks, in rank order: each gets its part.
+    ///
+    /// Whole rows, evenly; the first `rows % size` ranks get one more. **Collective**: all ranks, in the
+    /// same order of calls, with equal element type and root. **Buffers**: `in` is read on the root and
+    /// only its element type matters elsewhere; the result is new memory. @throws as `allreduce`.
+    /// @snippet tests/docs/snippets.cpp scatter
+    template <class In>
+    auto scatter(const In& in, root r = root{0}, const options& o = {}) {
+        return run_new(in, {}, true, r, o);
+    }
+
+    /// The same with the root's `counts[r]` elements for rank r; the others' counts are not looked at.
+    template <class In, class Counts>
+        requires is_range<const Counts>
+    auto scatter(const In& in, const Counts& counts, root r = root{0}, const options& o = {}) {
+        const std::vector<std::size_t> sizes(std::data(counts), std::data(counts) + std::size(counts));
+        return run_new(in, sizes, false, r, o);
+    }
+
+    /// Evenly, into the caller's memory, which has exactly the size of this rank's part.
+    template <class In, class View>
+    void scatter(const In& in, const into_view<View>& out, root r = root{0}, const options& o = {}) {
+        if constexpr (check_tensor<B, const In&>()) {
+            static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
+                          "hvd: input and output have different element types");
+            const given_memory memory = memory_of(out, own().rank(), collective::scatter);
+            scatter_call<view_of<const In&>, given_memory> call(to_view(in), {}, true, memory, r, own().rank(), own().size(), o);
+            run_call(self(), call, o);
+        }
+    }
+
+    /// Evenly and with new memory, begun: the result is complete when `wait()` gives it.
+    template <class In>
+    auto scatter_async(In&& in, root r = root{0}, const options& o = {}) {
+        if constexpr (check_kept<B, In>()) {
+            using Values = std::vector<stored<element_of<In>>>;
+            auto value = std::make_shared<Values>();
+            return result<Values>(start_call<scatter_call<view_of<In>, std::shared_ptr<Values>>>(
+                                      self(), o, to_view(in), std::span<const std::size_t>(), true, value, r, own().rank(),
+                                      own().size(), o),
+                                  value);
+        }
+    }
+
+private:
+    Comm& self() { return static_cast<Comm&>(*this); }
+    auto& own() { return access::session_of(self()); }
+
+    template <class In>
+    auto run_new(const In& in, std::span<const std::size_t> counts, bool balanced, root r, const options& o) {
+        if constexpr (check_tensor<B, const In&>()) {
+            std::vector<stored<element_of<const In&>>> result;
+            scatter_call<view_of<const In&>, decltype(result)*> call(to_view(in), counts, balanced, &result, r, own().rank(),
+                                                                     own().size(), o);
+            run_call(self(), call, o);
+            return result;
+        }
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "calls_base.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Who shares a node with whom, as seen from one rank. Features A3–A5.
+struct topology {
+    int local_rank = 0, cross_rank = 0;
+    std::vector<int> local, cross;  // ranks, ascending
+    bool homogeneous = true;
+};
+
+template <class Link>
+int node_of(const Link& link, int rank) {
+    if constexpr (requires { { link.node_of(rank) } -> std::convertible_to<int>; }) return link.node_of(rank);
+    else return rank;
+}
+
+template <class Link>
+topology topology_of(const Link& link) {
+    const int size = link.size();
+    std::vector<int> nodes(std::size_t(size), 0), local_ranks(std::size_t(size), 0), sizes(std::size_t(size), 0);
+    for (int r = 0; r < size; ++r) nodes[std::size_t(r)] = node_of(link, r);
+    const auto same_node = [&](int a, int b) { return nodes[std::size_t(a)] == nodes[std::size_t(b)]; };
+    // Quadratic in the ranks: a thousand of them take a millisecond, once.
+    for (int r = 0; r < size; ++r)
+        for (int other = 0; other < size; ++other) {
+            if (!same_node(r, other)) continue;
+            ++sizes[std::size_t(r)];
+            if (other < r) ++local_ranks[std::size_t(r)];
+        }
+    topology result;
+    const int me = link.rank();
+    result.local_rank = local_ranks[std::size_t(me)];
+    for (int r = 0; r < size; ++r) {
+        if (same_node(r, me)) result.local.push_back(r);
+        if (local_ranks[std::size_t(r)] == result.local_rank) result.cross.push_back(r);
+        if (sizes[std::size_t(r)] != sizes[0]) result.homogeneous = false;
+    }
+    result.cross_rank = int(std::find(result.cross.begin(), result.cross.end(), me) - result.cross.begin());
+    return result;
+}
+
+// A refusal that every rank can see alike needs no message, but the call keeps its place in the order.
+template <class Comm>
+Comm subset(Comm& comm, std::span<const int> ranks) {
+    auto& own = access::session_of(comm);
+    call agreed;
+    agreed.describe(collective::agree, "subset");
+    std::vector<int> members(ranks.begin(), ranks.end());
+    std::sort(members.begin(), members.end());
+    hash content;
+    for (const int r : members) {
+        content.add(std::uint64_t(r));
+        if (r < 0 || r >= comm.size())
+            agreed.refuse(text("hvd: subset: ", r, " is not a rank of this communicator of size ", comm.size()));
+    }
+    if (std::adjacent_find(members.begin(), members.end()) != members.end())
+        agreed.refuse(text("hvd: subset: rank ", *std::adjacent_find(members.begin(), members.end()), " stands twice"));
+    agreed.op.entry.content = content.value();
+    agreed.op.entry.count = members.size();
+    own.run(agreed.op, {});
+    const int context = own.next_context();
+    if (!std::binary_search(members.begin(), members.end(), comm.rank())) return Comm();
+    return Comm(own.link().subset(members, context), own.options());
+}
+
+template <class Comm>
+Comm split(Comm& comm, int color, int key) {
+    auto& own = access::session_of(comm);
+    const std::int32_t mine[2] = {color, key};
+    const auto all = comm.allgather(mine, {.name = "split"});
+    const int context = own.next_context();
+    if (color < 0) return Comm();
+    std::vector<int> members;
+    for (int r = 0; r < comm.size(); ++r)
+        if (all.values[2 * std::size_t(r)] == color) members.push_back(r);
+    std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+        return all.values[2 * std::size_t(a) + 1] < all.values[2 * std::size_t(b) + 1];
+    });
+    return Comm(own.link().subset(members, context), own.options());
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

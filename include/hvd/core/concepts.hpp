@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+#include "dtype.hpp"
+#include "op.hpp"
+#include "viewable.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// Stands for "any backend" in `transportable` and `reducible`.
+struct any_backend {};
+
+/// Elements of type T may be moved over the backend. Feature C4.
+///
+/// A backend narrows it with `template <class T> static constexpr bool moves`.
+template <class T, class Backend = any_backend>
+concept transportable = element<T> && std::is_trivially_copyable_v<T> && [] {
+    if constexpr (requires { Backend::template moves<T>; }) return bool(Backend::template moves<T>);
+    else return true;
+}();
+
+namespace detail {
+
+template <class T, class Op>
+constexpr bool op_fits_element() {
+    using plain = plain_op_t<Op>;
+    constexpr bool integer = is_integer_element<T>;
+    constexpr bool boolean = std::same_as<T, bool>;
+    constexpr bool number = dtype_traits<T>::arithmetic && !boolean;
+    if constexpr (is_custom<plain>)
+        return requires(const decltype(plain::combine)& f, const T& x) {
+            { f(x, x) } -> std::convertible_to<T>;
+        };
+    else if constexpr (std::same_as<plain, op::average>)
+        return number && (!integer || is_rounded<Op>);
+    else if constexpr (std::same_as<plain, op::sum> || std::same_as<plain, op::product>)
+        return number;
+    else if constexpr (std::same_as<plain, op::min> || std::same_as<plain, op::max>)
+        return dtype_traits<T>::arithmetic && !is_complex_element<T>;
+    else if constexpr (std::same_as<plain, op::adasum>)
+        return false;
+    else if constexpr (std::same_as<plain, op::logical_and> || std::same_as<plain, op::logical_or>)
+        return integer || boolean;
+    else
+        return integer || boolean || std::same_as<T, std::byte>;
+}
+
+}  // namespace detail
+
+/// Tensors of T can be reduced with Op over the backend. Feature C5.
+///
+/// `average` of integers needs a rounding; complex numbers have no order; `bit_…` and `logical_…`
+/// want integers or bool. A backend narrows it with `template <class T, class Op> static constexpr
+/// bool reduces`.
+template <class T, class Op, class Backend = any_backend>
+concept reducible =
+    transportable<T, Backend> && detail::operation_tag<Op> &&
+    detail::op_fits_element<T, std::remove_cvref_t<Op>>() && [] {
+        if constexpr (requires { Backend::template reduces<T, std::remove_cvref_t<Op>>; })
+            return bool(Backend::template reduces<T, std::remove_cvref_t<Op>>);
+        else return true;
+    }();
+
+}  // namespace v0
+}  // namespace hvd

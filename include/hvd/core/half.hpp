@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace hvd {
+inline namespace v0 {
+
+/// IEEE 754 binary16: 1 sign, 5 exponent and 10 mantissa bits.
+///
+/// Explicit from float (rounds to nearest, ties to even; overflow gives infinity), converts to
+/// float without loss. It has no arithmetic of its own: hvd reduces it in float and rounds once.
+class float16 {
+public:
+    float16() = default;
+
+    explicit constexpr float16(float value) noexcept : bits_(round(value)) {}
+
+    constexpr operator float() const noexcept {
+        const std::uint32_t magnitude = std::uint32_t(bits_ & 0x7fffu) << 13;
+        const std::uint32_t sign = std::uint32_t(bits_ & 0x8000u) << 16;
+        // Moves the exponent's bias from 15 to 127 by a multiplication, which also normalises
+        // subnormal numbers; infinities and NaNs end at 2^16 and above and get all exponent bits.
+        const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
+        const std::uint32_t special = scaled >= 65536.0f ? 0x7f800000u : 0u;
+        return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
+    }
+
+    /// The number whose encoding is `bits`.
+    static constexpr float16 from_bits(std::uint16_t bits) noexcept {
+        float16 result{};
+        result.bits_ = bits;
+        return result;
+    }
+
+    /// The encoding.
+    constexpr std::uint16_t bits() const noexcept { return bits_; }
+
+private:
+    static constexpr std::uint16_t round(float value) noexcept {
+        const std::uint32_t word = std::bit_cast<std::uint32_t>(value);
+        const std::uint32_t sign = (word >> 16) & 0x8000u;
+        const std::uint32_t magnitude = word & 0x7fffffffu;
+        if (magnitude > 0x7f800000u) return std::uint16_t(sign | 0x7e00u | ((magnitude >> 13) & 0x1ffu));
+        if (magnitude >= 0x477ff000u) return std::uint16_t(sign | 0x7c00u);
+        if (magnitude < 0x38800000u) {
+            // Subnormal: the sum with 0.5 leaves the rounded multiple of 2^-24 in the low bits.
+            const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+            return std::uint16_t(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
+        }
+        const std::uint32_t odd = (magnitude >> 13) & 1u;
+        return std::uint16_t(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13));
+    }
+
+    std::uint16_t bits_;
+};
+
+/// The upper half of a float: 1 sign, 8 exponent and 7 mantissa bits.
+///
+/// Explicit from float (rounds to nearest, ties to even), converts to float without loss. It has
+/// no arithmetic of its own: hvd reduces it in float and rounds once.
+class bfloat16 {
+public:
+    bfloat16() = default;
+
+    explicit constexpr bfloat16(float value) noexcept : bits_(round(value)) {}
+
+    constexpr operator float() const noexcept {
+        return std::bit_cast<float>(std::uint32_t(bits_) << 16);
+    }
+
+    /// The number whose encoding is `bits`.
+    static constexpr bfloat16 from_bits(std::uint16_t bits) noexcept {
+        bfloat16 result{};
+        result.bits_ = bits;
+        return result;
+    }
+
+    /// The encoding.
+    constexpr std::uint16_t bits() const noexcept { return bits_; }
+
+private:
+    static constexpr std::uint16_t round(float value) noexcept {
+        const std::uint32_t word = std::bit_cast<std::uint32_t>(value);
+        if ((word & 0x7fffffffu) > 0x7f800000u) return std::uint16_t((word >> 16) | 0x40u);
+        return std::uint16_t((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+    }
+
+    std::uint16_t bits_;
+};
+
+}  // namespace v0
+}  // namespace hvd

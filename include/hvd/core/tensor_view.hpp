@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+
+#include "memory.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// The extents of a tensor, slowest dimension first.
+template <std::size_t Rank>
+using extents = std::array<std::size_t, Rank>;
+
+/// The extents of a tensor, slowest first: `hvd::shape(rows, columns)`.
+template <std::integral... N>
+constexpr extents<sizeof...(N)> shape(N... extent) {
+    return {static_cast<std::size_t>(extent)...};
+}
+
+/// Steps between neighbours in each dimension, in elements: `hvd::strides(row_pitch, 1)`.
+template <std::integral... N>
+constexpr std::array<std::ptrdiff_t, sizeof...(N)> strides(N... step) {
+    return {static_cast<std::ptrdiff_t>(step)...};
+}
+
+namespace detail {
+
+template <std::size_t Rank, class Layout>
+struct view_strides {};
+
+template <std::size_t Rank>
+struct view_strides<Rank, strided> {
+    std::array<std::ptrdiff_t, Rank> steps{};
+};
+
+}  // namespace detail
+
+/// A tensor in somebody else's memory: a pointer, extents and, where asked for, strides.
+///
+/// Trivially copyable, never owning: the memory must outlive every call (and every pending
+/// asynchronous call) that uses it. `T` may be const. `Space` says who can read the memory.
+template <class T, class Space = host, std::size_t Rank = 1, class Layout = contiguous>
+class tensor_view : detail::view_strides<Rank, Layout> {
+public:
+    using element_type = T;
+    using value_type = std::remove_cv_t<T>;
+    using space = Space;
+    using layout = Layout;
+
+    constexpr tensor_view() = default;
+
+    constexpr tensor_view(T* data, extents<Rank> shape) noexcept
+        requires std::same_as<Layout, contiguous>
+        : data_(data), extents_(shape) {}
+
+    constexpr tensor_view(T* data, extents<Rank> shape, std::array<std::ptrdiff_t, Rank> steps) noexcept
+        requires std::same_as<Layout, strided>
+        : detail::view_strides<Rank, Layout>{steps}, data_(data), extents_(shape) {}
+
+    /// A view to write through is also one to read through.
+    constexpr operator tensor_view<const T, Space, Rank, Layout>() const noexcept
+        requires(!std::is_const_v<T>)
+    {
+        if constexpr (std::same_as<Layout, strided>) return {data_, extents_, this->steps};
+        else return {data_, extents_};
+    }
+
+    constexpr T* data() const noexcept { return data_; }
+    static constexpr std::size_t rank() noexcept { return Rank; }
+    constexpr const extents<Rank>& shape() const noexcept { return extents_; }
+    constexpr std::size_t extent(std::size_t dimension) const noexcept { return extents_[dimension]; }
+
+    /// Number of elements.
+    constexpr std::size_t size() const noexcept {
+        std::size_t count = 1;
+        for (const std::size_t n : extents_) count *= n;
+        return count;
+    }
+
+    /// Step between neighbours in one dimension, in elements.
+    constexpr std::ptrdiff_t stride(std::size_t dimension) const noexcept {
+        if constexpr (std::same_as<Layout, strided>) {
+            return this->steps[dimension];
+        } else {
+            std::ptrdiff_t step = 1;
+            for (std::size_t d = Rank; d-- > dimension + 1;) step *= std::ptrdiff_t(extents_[d]);
+            return step;
+        }
+    }
+
+private:
+    T* data_ = nullptr;
+    extents<Rank> extents_{};
+};
+
+/// `count` elements at `data`, which must outlive the calls that use the view.
+template <class T>
+constexpr tensor_view<T> view(T* data, std::size_t count) noexcept {
+    return {data, {count}};
+}
+
+/// A row-major tensor of the given shape at `data`.
+template <class T, std::size_t Rank>
+constexpr tensor_view<T, host, Rank> view(T* data, extents<Rank> shape) noexcept {
+    return {data, shape};
+}
+
+/// A tensor with a step (in elements) per dimension; collectives pack it.
+template <class T, std::size_t Rank>
+constexpr tensor_view<T, host, Rank, strided> view(T* data, extents<Rank> shape,
+                                                   std::array<std::ptrdiff_t, Rank> steps) noexcept {
+    return {data, shape, steps};
+}
+
+/// `count` elements of device memory at `data`.
+template <class T>
+constexpr tensor_view<T, device> device_view(T* data, std::size_t count) noexcept {
+    return {data, {count}};
+}
+
+/// A row-major tensor of the given shape in device memory.
+template <class T, std::size_t Rank>
+constexpr tensor_view<T, device, Rank> device_view(T* data, extents<Rank> shape) noexcept {
+    return {data, shape};
+}
+
+static_assert(std::is_trivially_copyable_v<tensor_view<float>>);
+static_assert(std::is_trivially_copyable_v<tensor_view<float, device, 3, strided>>);
+static_assert(sizeof(tensor_view<float>) == 2 * sizeof(void*));
+
+}  // namespace v0
+}  // namespace hvd

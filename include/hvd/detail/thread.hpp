@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include <pthread.h>
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// <thread> costs every user 0.2 s of compilation; this is what is needed of it. Joins when it dies.
+class thread {
+public:
+    thread() = default;
+
+    template <class F>
+    explicit thread(F body) {
+        auto owned = std::make_unique<F>(std::move(body));
+        if (pthread_create(&handle_, nullptr, &enter<F>, owned.get()) == 0) {
+            running_ = true;
+            owned.release();
+        }
+    }
+
+    thread(thread&& other) noexcept
+        : handle_(other.handle_), running_(std::exchange(other.running_, false)) {}
+
+    thread& operator=(thread&& other) noexcept {
+        if (this != &other) {
+            join();
+            handle_ = other.handle_;
+            running_ = std::exchange(other.running_, false);
+        }
+        return *this;
+    }
+
+    ~thread() { join(); }
+
+    // False where the system refused to start it.
+    explicit operator bool() const noexcept { return running_; }
+
+    void join() noexcept {
+        if (std::exchange(running_, false)) pthread_join(handle_, nullptr);
+    }
+
+private:
+    template <class F>
+    static void* enter(void* body) {
+        std::unique_ptr<F> owned(static_cast<F*>(body));
+        (*owned)();
+        return nullptr;
+    }
+
+    pthread_t handle_{};
+    bool running_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

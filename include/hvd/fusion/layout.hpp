@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <vector>
+
+#include "../kernel/pack.hpp"
+#include "fuse.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Where the tensors of a fused list lie in one buffer: grouped by element type, each group aligned
+// to a cache line and without gaps in it, so that a group is one tensor.
+struct fused_layout {
+    std::vector<tensor_ref>& tensors;
+    std::vector<std::size_t>& offsets;
+    std::size_t bytes = 0;
+
+    static constexpr std::size_t alignment = 64;
+};
+
+// One element type of a fused list: where its group begins and how many elements it has.
+struct fused_group {
+    std::size_t offset = 0;
+    std::size_t count = 0;
+};
+
+template <class T, class Fused>
+fused_group lay_out_type(const Fused& list, fused_layout& layout) {
+    layout.bytes = (layout.bytes + fused_layout::alignment - 1) / fused_layout::alignment * fused_layout::alignment;
+    fused_group group{layout.bytes, 0};
+    list.for_each([&](const auto& view) {
+        if constexpr (std::is_same_v<typename std::remove_cvref_t<decltype(view)>::value_type, T>) {
+            layout.tensors.push_back(erase(view));
+            layout.offsets.push_back(layout.bytes);
+            layout.bytes += layout.tensors.back().bytes();
+            group.count += layout.tensors.back().count;
+        }
+    });
+    return group;
+}
+
+// Fills the layout; gives each type's group, in the order of fused_types_t.
+template <class Fused>
+auto lay_out(const Fused& list, fused_layout& layout) {
+    layout.tensors.clear();
+    layout.offsets.clear();
+    return [&]<class... T>(type_list<T...>) {
+        return std::array<fused_group, sizeof...(T)>{lay_out_type<T>(list, layout)...};
+    }(fused_types_t<Fused>{});
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

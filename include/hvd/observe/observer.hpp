@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <string_view>
+
+#include "../core/dtype.hpp"
+#include "../detail/clock.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// What an observer is told about a collective. The texts are valid during the call only.
+struct event {
+    std::string_view collective;  ///< "allreduce", "broadcast", …
+    std::string_view name;        ///< from the call's options
+    dtype id;                     ///< element type
+    std::size_t bytes;            ///< what this rank gives
+    int rank;
+    int size;
+    std::chrono::steady_clock::time_point time;
+};
+
+/// Receives events, never calls back: `on_begin` when a collective starts to move, `on_end` when it
+/// ends, well or not. Called on the thread that runs the collective, one at a time per communicator.
+template <class O>
+concept observer = std::default_initializable<O> && requires(O& o, const event& e, bool succeeded) {
+    o.on_begin(e);
+    o.on_end(e, succeeded);
+};
+
+}  // namespace v0
+}  // namespace hvd

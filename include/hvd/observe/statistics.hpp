@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <chrono>
+
+#include "observer.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// An observer that counts: `hvd::communicator<hvd::observed<hvd::mpi, hvd::statistics>>`.
+///
+/// Read it through `comm.observer()` between calls, when none is under way.
+class statistics {
+public:
+    void on_begin(const event& e) { begun_ = e.time; }
+
+    void on_end(const event& e, bool succeeded) {
+        ++calls_;
+        if (!succeeded) ++failures_;
+        bytes_ += e.bytes;
+        time_ += e.time - begun_;
+    }
+
+    std::size_t calls() const { return calls_; }
+    std::size_t failures() const { return failures_; }
+    /// What this rank gave, in bytes.
+    std::size_t bytes() const { return bytes_; }
+    /// Spent inside collectives, waiting for peers included.
+    std::chrono::nanoseconds time() const { return time_; }
+
+private:
+    std::size_t calls_ = 0, failures_ = 0, bytes_ = 0;
+    std::chrono::nanoseconds time_{0};
+    std::chrono::steady_clock::time_point begun_{};
+};
+
+static_assert(observer<statistics>);
+
+}  // namespace v0
+}  // namespace hvd

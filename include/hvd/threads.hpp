@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// The door to hvd::threads: communicators, all collectives and run_threads, without MPI.
+#include "comm/run_threads.hpp"
+#include "version.hpp"
