@@ -8,125 +8,130 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Every collective, once, over any transport: enter, exchange and combine are all that it has.
+// Every collective, once, over any transport. A collective is a script: asked for its step number
+// `step`, it begins that step on the transport, or says that it is over. Step 0 has been taken before:
+// all ranks have entered and agree.
 
-template <class Transport>
-task enter(Transport& t, operation& op) {
-    co_await t.enter(op.entry);
-    check_records(t.rank(), t.size(), [&t](int r) -> const record& { return t.record_of(r); });
-    if (op.pack != nullptr && !op.only_agree) op.pack(op.self, op);
+inline void copy_block(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (bytes > 0 && to != from) std::memmove(to, from, bytes);
 }
 
 // After code that may fail on one rank alone: all learn of it, in the order of calls.
-template <class Transport>
-task settle(Transport& t, const operation& op, std::exception_ptr failure) {
-    record outcome;
+inline bool settle(transport& t, workspace& w, const operation& op) {
+    record& outcome = w.outcome;
+    outcome = {};
     outcome.kind = collective::agree;
     store(outcome.name, collective_names[std::size_t(op.entry.kind)]);
-    if (failure) {
+    if (w.failure) {
         outcome.refused = true;
         try {
-            std::rethrow_exception(failure);
+            std::rethrow_exception(w.failure);
         } catch (const std::exception& e) {
             store(outcome.text, e.what());
         } catch (...) {
             store(outcome.text, "unknown exception");
         }
     }
-    co_await t.enter(outcome);
-    if (failure) std::rethrow_exception(failure);
-    check_records(t.rank(), t.size(), [&t](int r) -> const record& { return t.record_of(r); });
+    t.enter(outcome);
+    return true;
 }
 
-inline void copy_block(std::byte* to, const std::byte* from, std::size_t bytes) {
-    if (bytes > 0 && to != from) std::memmove(to, from, bytes);
+// The other half of settle: this rank's own failure goes on as it was.
+inline void check_settled(transport& t, workspace& w) {
+    if (w.failure) std::rethrow_exception(std::exchange(w.failure, nullptr));
+    check_records(t.rank(), t.records.data(), t.size());
+}
+
+inline bool settle_reduction(transport& t, workspace& w, const operation& op, std::size_t step) {
+    if (!op.fallible) return false;
+    if (step == 1) {
+        check_settled(t, w);
+        return false;
+    }
+    w.failure = t.take_failure();
+    return settle(t, w, op);
 }
 
 // Each rank reduces its part of a group, to `out`.
-template <class Transport>
-task reduce_part(Transport& t, workspace& w, const operation& op, const reduction_group& g, std::byte* out) {
+inline bool reduce_part(transport& t, workspace& w, const operation& op, const reduction_group& g, std::byte* out) {
     for (int p = 0; p < t.size(); ++p) w.send[std::size_t(p)] = g.part(op.in, p, t.size());
-    const reduction job{g.function, g.op, g.element_bytes, g.count_of(t.rank(), t.size()), out,
-                        op.entry.prescale, op.entry.postscale};
-    co_await t.combine(w.send.data(), job);
+    t.combine(w.send.data(), {g.function, g.op, g.element_bytes, g.count_of(t.rank(), t.size()), out, op.entry.prescale,
+                              op.entry.postscale});
+    return true;
 }
 
-template <class Transport>
-task allreduce(Transport& t, workspace& w, operation& op) {
-    co_await enter(t, op);
-    for (const reduction_group& g : op.groups)
-        co_await reduce_part(t, w, op, g, g.part(op.out, t.rank(), t.size()).data);
-    for (const reduction_group& g : op.groups) {
-        if (t.size() == 1) break;
-        const block mine = g.part(op.out, t.rank(), t.size());
-        for (int p = 0; p < t.size(); ++p) {
-            w.send[std::size_t(p)] = mine;
-            w.receive[std::size_t(p)] = g.part(op.out, p, t.size());
-        }
-        co_await t.exchange(w.send.data(), w.receive.data());
+// Reduce-scatter, then allgather, for each group.
+inline bool allreduce(transport& t, workspace& w, operation& op, std::size_t step) {
+    const std::size_t groups = op.groups.size();
+    if (step <= groups) {
+        const reduction_group& g = op.groups[step - 1];
+        return reduce_part(t, w, op, g, g.part(op.out, t.rank(), t.size()).data);
     }
-    if (op.fallible) co_await settle(t, op, t.take_failure());
+    if (step > 2 * groups) return settle_reduction(t, w, op, step - 2 * groups - 1);
+    const reduction_group& g = op.groups[step - groups - 1];
+    const block mine = g.part(op.out, t.rank(), t.size());
+    for (int p = 0; p < t.size(); ++p) {
+        w.send[std::size_t(p)] = mine;
+        w.receive[std::size_t(p)] = g.part(op.out, p, t.size());
+    }
+    t.exchange(w.send.data(), w.receive.data());
+    return true;
 }
 
-template <class Transport>
-task reduce(Transport& t, workspace& w, operation& op) {
-    co_await enter(t, op);
+// Reduce-scatter, then gather, of the one group.
+inline bool reduce(transport& t, workspace& w, operation& op, std::size_t step) {
+    const reduction_group& g = op.groups.front();
     const int root = op.entry.root;
-    for (const reduction_group& g : op.groups) {
-        const std::size_t mine = g.part(op.in, t.rank(), t.size()).bytes;
+    const std::size_t mine = g.part(op.in, t.rank(), t.size()).bytes;
+    if (step == 1) {
         if (t.rank() != root) w.part.resize(mine);
-        std::byte* const out = t.rank() == root ? g.part(op.out, root, t.size()).data : w.part.data();
-        co_await reduce_part(t, w, op, g, out);
-        w.clear_blocks();
-        if (t.rank() != root) w.send[std::size_t(root)] = {out, mine};
-        for (int p = 0; t.rank() == root && p < t.size(); ++p)
-            if (p != root) w.receive[std::size_t(p)] = g.part(op.out, p, t.size());
-        co_await t.exchange(w.send.data(), w.receive.data());
+        return reduce_part(t, w, op, g, t.rank() == root ? g.part(op.out, root, t.size()).data : w.part.data());
     }
-    if (op.fallible) co_await settle(t, op, t.take_failure());
-}
-
-template <class Transport>
-task reduce_scatter(Transport& t, workspace& w, operation& op) {
-    co_await enter(t, op);
-    std::byte* out = op.out;
-    for (const reduction_group& g : op.groups) {
-        co_await reduce_part(t, w, op, g, out);
-        out += aligned(g.count_of(t.rank(), t.size()) * g.element_bytes);
-    }
-    if (op.fallible) co_await settle(t, op, t.take_failure());
-}
-
-template <class Transport>
-task broadcast(Transport& t, workspace& w, operation& op) {
-    co_await enter(t, op);
-    const std::size_t root = std::size_t(op.entry.root);
+    if (step > 2) return settle_reduction(t, w, op, step - 3);
     w.clear_blocks();
+    if (t.rank() != root) w.send[std::size_t(root)] = {w.part.data(), mine};
+    for (int p = 0; t.rank() == root && p < t.size(); ++p)
+        if (p != root) w.receive[std::size_t(p)] = g.part(op.out, p, t.size());
+    t.exchange(w.send.data(), w.receive.data());
+    return true;
+}
+
+inline bool reduce_scatter(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (step > op.groups.size()) return settle_reduction(t, w, op, step - op.groups.size() - 1);
+    std::byte* out = op.out;
+    for (const reduction_group& g : op.groups.first(step - 1))
+        out += aligned(g.count_of(t.rank(), t.size()) * g.element_bytes);
+    return reduce_part(t, w, op, op.groups[step - 1], out);
+}
+
+inline bool broadcast(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (step > 1) return false;
+    const std::size_t root = std::size_t(op.entry.root);
     const block whole{op.out, std::size_t(op.entry.count) * op.element_bytes};
+    w.clear_blocks();
     if (t.rank() == op.entry.root) {
+        copy_block(op.out, op.in, whole.bytes);
         for (block& b : w.send) b = whole;
         w.send[root] = {};
-        copy_block(op.out, op.in, whole.bytes);
     } else {
         w.receive[root] = whole;
     }
-    co_await t.exchange(w.send.data(), w.receive.data());
+    t.exchange(w.send.data(), w.receive.data());
+    return true;
 }
 
 // w.counts is complete: memory for the result, and every rank learns whether all have it.
-template <class Transport>
-task provide(Transport& t, workspace& w, operation& op) {
-    std::exception_ptr failure;
+inline bool provide(transport& t, workspace& w, operation& op) {
     try {
         if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
     } catch (...) {
-        failure = std::current_exception();
+        w.failure = std::current_exception();
     }
-    co_await settle(t, op, failure);
+    return settle(t, w, op);
 }
 
 // receive[p] gets w.counts[p] elements, one rank's after another's.
-inline void lay_out_received(workspace& w, operation& op) {
+inline void lay_out_received(workspace& w, const operation& op) {
     std::byte* at = op.out;
     for (std::size_t p = 0; p < w.counts.size(); ++p) {
         w.receive[p] = {at, w.counts[p] * op.element_bytes};
@@ -134,60 +139,50 @@ inline void lay_out_received(workspace& w, operation& op) {
     }
 }
 
-template <class Transport>
-task allgather(Transport& t, workspace& w, operation& op) {
-    co_await enter(t, op);
-    for (int p = 0; p < t.size(); ++p) w.counts[std::size_t(p)] = t.record_of(p).count;
-    co_await provide(t, w, op);
-    lay_out_received(w, op);
-    const std::size_t me = std::size_t(t.rank());
-    copy_block(w.receive[me].data, op.in, w.receive[me].bytes);
-    for (block& b : w.send) b = {const_cast<std::byte*>(op.in), w.receive[me].bytes};
-    co_await t.exchange(w.send.data(), w.receive.data());
-}
-
-template <class Transport>
-task gather(Transport& t, workspace& w, operation& op) {
-    co_await enter(t, op);
-    for (int p = 0; p < t.size(); ++p) w.counts[std::size_t(p)] = t.record_of(p).count;
-    co_await provide(t, w, op);
-    const std::size_t root = std::size_t(op.entry.root);
-    const std::size_t mine = std::size_t(op.entry.count) * op.element_bytes;
-    w.clear_blocks();
-    if (t.rank() == op.entry.root) {
-        lay_out_received(w, op);
-        copy_block(w.receive[root].data, op.in, mine);
-    } else {
-        w.send[root] = {const_cast<std::byte*>(op.in), mine};
+// allgather and gather: the records have brought everybody's counts.
+inline bool gather_to(transport& t, workspace& w, operation& op, std::size_t step) {
+    const bool everywhere = op.entry.kind == collective::allgather;
+    if (step == 1) {
+        for (int p = 0; p < t.size(); ++p) w.counts[std::size_t(p)] = t.records[std::size_t(p)]->count;
+        return provide(t, w, op);
     }
-    co_await t.exchange(w.send.data(), w.receive.data());
+    if (step > 2) return false;
+    check_settled(t, w);
+    const std::size_t me = std::size_t(t.rank());
+    const block mine{const_cast<std::byte*>(op.in), std::size_t(op.entry.count) * op.element_bytes};
+    w.clear_blocks();
+    if (everywhere || t.rank() == op.entry.root) {
+        lay_out_received(w, op);
+        copy_block(w.receive[me].data, mine.data, mine.bytes);
+    }
+    for (int p = 0; p < t.size(); ++p)
+        if (p != t.rank() && (everywhere || p == op.entry.root)) w.send[std::size_t(p)] = mine;
+    t.exchange(w.send.data(), w.receive.data());
+    return true;
 }
 
 // Every rank tells each peer how many elements it has for it; afterwards w.counts is what comes.
-template <class Transport>
-task exchange_counts(Transport& t, workspace& w, const operation& op) {
-    std::fill(w.counts.begin(), w.counts.end(), std::size_t(0));
+inline bool exchange_counts(transport& t, workspace& w, const operation& op) {
     w.clear_blocks();
     for (int p = 0; p < t.size(); ++p) {
         const std::size_t i = std::size_t(p);
-        const bool from_peer = op.entry.kind == collective::alltoall || p == op.entry.root;
-        if (p == t.rank()) {
-            if (!op.send_counts.empty()) w.counts[i] = op.send_counts[i];
-            continue;
-        }
+        w.counts[i] = p == t.rank() && !op.send_counts.empty() ? op.send_counts[i] : 0;
+        if (p == t.rank()) continue;
         if (!op.send_counts.empty())
             w.send[i] = {reinterpret_cast<std::byte*>(const_cast<std::size_t*>(&op.send_counts[i])), sizeof(std::size_t)};
-        if (from_peer) w.receive[i] = {reinterpret_cast<std::byte*>(&w.counts[i]), sizeof(std::size_t)};
+        if (op.entry.kind == collective::alltoall || p == op.entry.root)
+            w.receive[i] = {reinterpret_cast<std::byte*>(&w.counts[i]), sizeof(std::size_t)};
     }
-    co_await t.exchange(w.send.data(), w.receive.data());
+    t.exchange(w.send.data(), w.receive.data());
+    return true;
 }
 
 // alltoall, and scatter, in which only the root has something to send.
-template <class Transport>
-task distribute(Transport& t, workspace& w, operation& op) {
-    co_await enter(t, op);
-    co_await exchange_counts(t, w, op);
-    co_await provide(t, w, op);
+inline bool distribute(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (step == 1) return exchange_counts(t, w, op);
+    if (step == 2) return provide(t, w, op);
+    if (step > 3) return false;
+    check_settled(t, w);
     w.clear_blocks();
     lay_out_received(w, op);
     const std::byte* at = op.in;
@@ -197,29 +192,25 @@ task distribute(Transport& t, workspace& w, operation& op) {
     }
     const std::size_t me = std::size_t(t.rank());
     copy_block(w.receive[me].data, w.send[me].data, w.send[me].bytes);
-    co_await t.exchange(w.send.data(), w.receive.data());
+    t.exchange(w.send.data(), w.receive.data());
+    return true;
 }
 
-template <class Transport>
-task barrier(Transport& t, workspace&, operation& op) {
-    co_await enter(t, op);
-}
-
-template <class Transport>
-task start_collective(Transport& t, workspace& w, operation& op) {
-    switch (op.entry.refused || op.only_agree ? collective::barrier : op.entry.kind) {
-        case collective::allreduce: return allreduce(t, w, op);
-        case collective::reduce: return reduce(t, w, op);
-        case collective::reduce_scatter: return reduce_scatter(t, w, op);
-        case collective::broadcast: return broadcast(t, w, op);
-        case collective::allgather: return allgather(t, w, op);
-        case collective::gather: return gather(t, w, op);
+// Begins step `step` of a collective, counted from 1.
+inline bool begin_step(transport& t, workspace& w, operation& op, std::size_t step) {
+    switch (op.entry.kind) {
+        case collective::allreduce: return allreduce(t, w, op, step);
+        case collective::reduce: return reduce(t, w, op, step);
+        case collective::reduce_scatter: return reduce_scatter(t, w, op, step);
+        case collective::broadcast: return broadcast(t, w, op, step);
+        case collective::allgather:
+        case collective::gather: return gather_to(t, w, op, step);
         case collective::scatter:
-        case collective::alltoall: return distribute(t, w, op);
+        case collective::alltoall: return distribute(t, w, op, step);
         case collective::barrier:
-        case collective::agree: break;
+        case collective::agree: break;  // entering is all
     }
-    return barrier(t, w, op);
+    return false;
 }
 
 }  // namespace detail

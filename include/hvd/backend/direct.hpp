@@ -100,7 +100,7 @@ private:
     static void in_portions(std::size_t count, F&& f) {
         if (count <= INT_MAX) [[likely]] return f(0, int(count));
         for (std::size_t first = 0; first < count; first += INT_MAX)
-            f(first, int(std::min<std::size_t>(INT_MAX, count - first)));
+            f(first, int(count - first < INT_MAX ? count - first : INT_MAX));
     }
 
     int narrow(std::size_t n, const char* what) const {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,7 +44,7 @@ public:
     int size() const { return size_; }
     int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
     bool threaded() const { return mpi_thread_level() == MPI_THREAD_MULTIPLE; }
-    const node_area* area() const { return area_ ? &*area_ : nullptr; }
+    const node_area* area() const { return area_.ranks() > 0 ? &area_ : nullptr; }
     MPI_Comm native_handle() const { return native_; }
 
     void send(int peer, const std::byte* data, std::size_t bytes) {
@@ -163,7 +162,7 @@ private:
     template <class F>
     static void for_each_message(std::size_t bytes, F&& f) {
         constexpr std::size_t most = std::size_t(1) << 30;  // an int of bytes, with room to spare
-        for (std::size_t begin = 0; begin < bytes; begin += most) f(begin, int(std::min(most, bytes - begin)));
+        for (std::size_t begin = 0; begin < bytes; begin += most) f(begin, int(bytes - begin < most ? bytes - begin : most));
     }
 
     MPI_Request* begin_request(int peer) {
@@ -197,9 +196,10 @@ private:
     // Memory that all ranks have mapped, where all are on one node and the system gives it; otherwise
     // messages do, and every rank knows.
     void make_area(std::size_t window) {
-        if (std::count(nodes_.begin(), nodes_.end(), nodes_.front()) != std::ptrdiff_t(nodes_.size())) return;
+        for (const int node : nodes_)
+            if (node != nodes_.front()) return;
         const std::size_t least = std::size_t(size_) * 4096;
-        window = (std::max(window, least) + 4095) / 4096 * 4096;
+        window = ((window < least ? least : window) + 4095) / 4096 * 4096;
         const std::size_t bytes = node_area::bytes(size_, window);
         char name[64] = "";
         if (rank_ == 0) {
@@ -216,14 +216,14 @@ private:
             memory_ = {};
             return;
         }
-        area_.emplace(memory_.data(), size_, window);
-        area_->slot(rank_).process.store(getpid(), std::memory_order_relaxed);
+        area_ = node_area(memory_.data(), size_, window);
+        area_.slot(rank_).process.store(getpid(), std::memory_order_relaxed);
     }
 
     MPI_Comm native_;
     std::vector<int> nodes_;
     shared_memory memory_;
-    std::optional<node_area> area_;
+    node_area area_{nullptr, 0, 0};
     std::vector<MPI_Request> requests_;
     std::vector<int> peers_;
 };

@@ -7,17 +7,11 @@
 #include <cstdint>
 #include <new>
 
-#include "record.hpp"
+#include "transport.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
-
-// A piece of memory that goes to one peer, or comes from it.
-struct block {
-    std::byte* data = nullptr;
-    std::size_t bytes = 0;
-};
 
 // How a sender has laid out its window for one exchange.
 struct window_plan {

@@ -3,138 +3,91 @@
 #pragma once
 
 #include <cerrno>
-#include <vector>
 
 #include <signal.h>
 
-#include "../detail/task.hpp"
-#include "../kernel/reduce.hpp"
 #include "node_area.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// How a rank's part of a reduction is computed: `count` elements from every rank's block for it.
-struct reduction {
-    reduce_function function;
-    const void* op;
-    std::size_t element_bytes;
-    std::size_t count;
-    std::byte* out;
-    double prescale;
-    double postscale;
-};
-
-// Moves data between the ranks of one node through memory that all of them have mapped. With
-// `Direct`, ranks read each other's tensors where they lie (threads); without, tensors pass through
-// the windows in portions that stay in the cache.
-template <bool Direct>
-class node_transport {
+// Moves data between the ranks of one node through memory that all of them have mapped. Where the
+// area has no windows (threads), ranks read each other's tensors where they lie; otherwise tensors
+// pass through the windows in portions that stay in the cache.
+class node_transport final : public transport {
 public:
-    node_transport(node_area area, int rank, detail::driver& driver)
-        : area_(area), rank_(rank), driver_(driver),
-          inputs_(std::size_t(area.ranks())) {}
+    node_transport(const node_area& area, int rank) : transport(rank, area.ranks()), area_(area) {}
 
-    detail::driver& driver() { return driver_; }
-    int rank() const { return rank_; }
-    int size() const { return area_.ranks(); }
-    const record& record_of(int rank) const { return area_.slot(rank).entry[entries_ & 1]; }
-
-    // Every rank shows its record; afterwards record_of() has them all.
-    task enter(const record& mine) {
+    void enter(const record& mine) override {
+        step_ = step::enter;
         ++entries_;
         area_.slot(rank_).entry[entries_ & 1] = mine;
         arrive();
-        if (const verdict v = co_await all_arrived(); v != verdict::ready) fail(v);
     }
 
-    // send[p] goes to rank p and fills its receive[me]; sizes agree, own blocks are the caller's.
-    task exchange(const block* send, const block* receive) {
-        if constexpr (Direct) {
-            area_.slot(rank_).blocks.store(send, std::memory_order_relaxed);
-            arrive();
-            if (const verdict v = co_await all_arrived(); v != verdict::ready) fail(v);
-            for (int i = 1; i < size(); ++i) {
-                const int peer = (rank_ + i) % size();
-                const block& to = receive[peer];
-                if (to.bytes > 0) std::memcpy(to.data, from(peer).data, to.bytes);
-            }
-            arrive();  // peers are done with this rank's tensor
-            if (const verdict v = co_await all_arrived(); v != verdict::ready) fail(v);
-        } else {
-            begin_windows(send, 1, true);
-            for (std::uint64_t round = 0;; ++round) {
-                fill_window(send, round);
-                arrive();
-                if (const verdict v = co_await all_arrived(); v != verdict::ready) fail(v);
-                for (int p = 0; p < size(); ++p) {
-                    const window_plan& plan = plan_of(p);
-                    const std::size_t begin = std::min<std::size_t>(round * plan.portion, receive[p].bytes);
-                    const std::size_t n = std::min<std::size_t>(plan.portion, receive[p].bytes - begin);
-                    if (p != rank_ && n > 0) std::memcpy(receive[p].data + begin, portion_from(p), n);
-                }
-                ++half_;
-                if (round + 1 >= rounds()) break;
-            }
+    void exchange(const block* send, const block* receive) override {
+        step_ = step::exchange;
+        receive_ = receive;
+        begin(send, 1, true);
+    }
+
+    void combine(const block* send, const reduction& job) override {
+        step_ = step::combine;
+        job_ = job;
+        begin(send, job.element_bytes, false);
+    }
+
+    bool ready() override {
+        for (int p = 0; p < size_; ++p)
+            if (!arrived(p)) return false;
+        return true;
+    }
+
+    bool next() override {
+        if (step_ == step::enter) {
+            for (int p = 0; p < size_; ++p) records[std::size_t(p)] = &area_.slot(p).entry[entries_ & 1];
+            return false;
         }
+        return direct() ? next_direct() : next_window();
     }
 
-    // Reduces every rank's send[me], in rank order.
-    task combine(const block* send, const reduction& job) {
-        if constexpr (Direct) {
-            area_.slot(rank_).blocks.store(send, std::memory_order_relaxed);
-            arrive();
-            if (const verdict v = co_await all_arrived(); v != verdict::ready) fail(v);
-            for (int p = 0; p < size(); ++p) inputs_[std::size_t(p)] = from(p).data;
-            reduce_portion(job, 0, job.count);
-            arrive();
-            if (const verdict v = co_await all_arrived(); v != verdict::ready) fail(v);
-        } else {
-            begin_windows(send, job.element_bytes, false);
-            for (std::uint64_t round = 0;; ++round) {
-                fill_window(send, round);
-                arrive();
-                if (const verdict v = co_await all_arrived(); v != verdict::ready) fail(v);
-                reduce_windows(send, job, round);
-                ++half_;
-                if (round + 1 >= rounds()) break;
-            }
+    bool hopeless() override {
+        for (int p = 0; p < size_; ++p)
+            if (!arrived(p) && gone(p)) return true;
+        return false;
+    }
+
+    [[gnu::cold]] void fail(verdict reason) override {
+        lost = true;
+        std::vector<int> missing;
+        std::string who;
+        for (int p = 0; p < size_; ++p) {
+            if (arrived(p) || (reason == verdict::hopeless && !gone(p))) continue;
+            const node_slot& slot = area_.slot(p);
+            who += text(missing.empty() ? "rank " : ", rank ", p);
+            if (!gone(p)) who += " did not come in time";
+            else if (slot.left.load(std::memory_order_acquire) != 0) who += text(" left (", std::string_view(slot.farewell), ")");
+            else who += text(" died (process ", slot.process.load(std::memory_order_relaxed), ")");
+            missing.push_back(p);
         }
+        const record& mine = area_.slot(rank_).entry[entries_ & 1];
+        throw peer_error(rank_, text("hvd: ", mine.label(), " on rank ", rank_, ": ", who), std::move(missing));
     }
 
-    // What user code threw while others waited: kept until the protocol has run to its end.
-    std::exception_ptr take_failure() { return std::exchange(failure_, nullptr); }
-
-    // Tells the peers that this rank is gone, with the reason.
-    void leave(std::string_view reason) noexcept { area_.leave(rank_, reason); }
+    void leave(std::string_view reason) noexcept override { area_.leave(rank_, reason); }
 
 private:
+    enum class step { enter, exchange, combine };
+
+    bool direct() const { return area_.window_bytes() == 0; }
+
     void arrive() {
         ++steps_;
         area_.slot(rank_).step.store(steps_, std::memory_order_release);
     }
 
-    until all_arrived() {
-        return {driver_,
-                [](void* self) {
-                    auto& t = *static_cast<node_transport*>(self);
-                    for (int p = 0; p < t.size(); ++p)
-                        if (!t.arrived(p)) return false;
-                    return true;
-                },
-                [](void* self) {
-                    auto& t = *static_cast<node_transport*>(self);
-                    for (int p = 0; p < t.size(); ++p)
-                        if (!t.arrived(p) && t.gone(p)) return true;
-                    return false;
-                },
-                this};
-    }
-
-    bool arrived(int peer) const {
-        return area_.slot(peer).step.load(std::memory_order_acquire) >= steps_;
-    }
+    bool arrived(int peer) const { return area_.slot(peer).step.load(std::memory_order_acquire) >= steps_; }
 
     bool gone(int peer) const {
         const node_slot& slot = area_.slot(peer);
@@ -143,104 +96,117 @@ private:
         return process != 0 && kill(process, 0) != 0 && errno == ESRCH;
     }
 
-    [[noreturn]] void fail(verdict v) {
-        driver_.lost = true;
-        std::vector<int> missing;
-        std::string who;
-        for (int p = 0; p < size(); ++p) {
-            if (arrived(p) || (v == verdict::hopeless && !gone(p))) continue;
-            const node_slot& slot = area_.slot(p);
-            append(who, text(missing.empty() ? "rank " : ", rank ", p));
-            if (gone(p))
-                append(who, slot.left.load(std::memory_order_acquire) != 0
-                                ? text(" left (", std::string_view(slot.farewell), ")")
-                                : text(" died (process ", slot.process.load(std::memory_order_relaxed), ")"));
-            else who += " did not come in time";
-            missing.push_back(p);
+    void begin(const block* send, std::size_t unit, bool may_be_whole) {
+        send_ = send;
+        round_ = 0;
+        if (direct()) {
+            area_.slot(rank_).blocks.store(send, std::memory_order_relaxed);
+        } else {
+            lay_out_window(unit, may_be_whole);
+            fill_window();
         }
-        throw peer_error(rank_, text("hvd: ", record_of(rank_).label(), " on rank ", rank_, ": ", who), std::move(missing));
+        arrive();
     }
 
-    // Threads: what `peer` has for this rank.
-    const block& from(int peer) const {
-        return area_.slot(peer).blocks.load(std::memory_order_relaxed)[rank_];
+    // First round: all blocks are known. Second: peers are done with this rank's tensor.
+    bool next_direct() {
+        if (round_++ == 1) return false;
+        if (step_ == step::combine) {
+            for (int p = 0; p < size_; ++p) inputs_[std::size_t(p)] = from(p).data;
+            reduce_portion(job_, 0, job_.count);
+        } else {
+            for (int i = 1; i < size_; ++i) {
+                const int peer = (rank_ + i) % size_;
+                if (receive_[peer].bytes > 0) std::memcpy(receive_[peer].data, from(peer).data, receive_[peer].bytes);
+            }
+        }
+        arrive();
+        return true;
+    }
+
+    const block& from(int peer) const { return area_.slot(peer).blocks.load(std::memory_order_relaxed)[rank_]; }
+
+    // One synchronisation a round: the two halves of the windows take turns.
+    bool next_window() {
+        if (step_ == step::combine) reduce_windows();
+        else take_windows();
+        ++half_;
+        if (++round_ >= rounds()) return false;
+        fill_window();
+        arrive();
+        return true;
     }
 
     const window_plan& plan_of(int peer) const { return area_.slot(peer).plan[exchanges_ & 1]; }
 
     std::uint64_t rounds() const {
         std::uint64_t most = 1;
-        for (int p = 0; p < size(); ++p) most = std::max(most, plan_of(p).rounds);
+        for (int p = 0; p < size_; ++p) most = plan_of(p).rounds > most ? plan_of(p).rounds : most;
         return most;
     }
 
-    // Lays out this rank's window: whole for one receiver or where all get the same, shared otherwise
-    // and in reductions, whose rounds hold the same elements of every rank.
-    void begin_windows(const block* send, std::size_t unit, bool may_be_whole) {
+    // Whole for one receiver or where all get the same; shared otherwise, and in reductions, whose
+    // rounds hold the same elements of every rank.
+    void lay_out_window(std::size_t unit, bool may_be_whole) {
         ++exchanges_;
-        window_plan plan;
         const block* first = nullptr;
         bool alike = may_be_whole;
         std::size_t longest = 0;
-        for (int p = 0; p < size(); ++p) {
-            if (p == rank_ || send[p].bytes == 0) continue;
-            if (first == nullptr) first = &send[p];
-            alike = alike && send[p].data == first->data && send[p].bytes == first->bytes;
-            longest = std::max(longest, send[p].bytes);
+        for (int p = 0; p < size_; ++p) {
+            if (p == rank_ || send_[p].bytes == 0) continue;
+            if (first == nullptr) first = &send_[p];
+            alike = alike && send_[p].data == first->data && send_[p].bytes == first->bytes;
+            if (send_[p].bytes > longest) longest = send_[p].bytes;
         }
-        const std::size_t peers = std::size_t(std::max(size() - 1, 1));
+        const std::size_t peers = size_ > 1 ? std::size_t(size_ - 1) : 1;
         const std::size_t share = alike ? area_.window_bytes() : area_.window_bytes() / peers / 64 * 64;
-        plan.portion = share / unit * unit;
-        plan.stride = alike ? 0 : share;
-        plan.rounds = (longest + plan.portion - 1) / plan.portion;
-        area_.slot(rank_).plan[exchanges_ & 1] = plan;
+        const std::size_t portion = share / unit * unit;
+        area_.slot(rank_).plan[exchanges_ & 1] = {(longest + portion - 1) / portion, portion, alike ? 0 : share};
     }
 
-    void fill_window(const block* send, std::uint64_t round) {
+    void fill_window() {
         const window_plan& plan = plan_of(rank_);
-        for (int p = 0; p < size(); ++p) {
-            const std::size_t begin = round * plan.portion;
-            if (p == rank_ || begin >= send[p].bytes) continue;
-            const std::size_t n = std::min<std::size_t>(plan.portion, send[p].bytes - begin);
-            std::memcpy(area_.window(rank_, half_) + place_of(p, rank_) * plan.stride, send[p].data + begin, n);
+        for (int p = 0; p < size_; ++p) {
+            const std::size_t begin = round_ * plan.portion;
+            if (p == rank_ || begin >= send_[p].bytes) continue;
+            const std::size_t rest = send_[p].bytes - begin;
+            std::memcpy(area_.window(rank_, half_) + place_of(p, rank_) * plan.stride, send_[p].data + begin,
+                        rest < plan.portion ? rest : plan.portion);
             if (plan.stride == 0) return;
         }
     }
+
+    // Where in its window a sender keeps what is for `receiver`: it has no place for itself.
+    static std::size_t place_of(int receiver, int sender) { return std::size_t(receiver < sender ? receiver : receiver - 1); }
 
     const std::byte* portion_from(int peer) const {
         return area_.window(peer, half_) + place_of(rank_, peer) * plan_of(peer).stride;
     }
 
-    // Where in its window a sender keeps what is for `receiver`: it has no place for itself.
-    static std::size_t place_of(int receiver, int sender) {
-        return std::size_t(receiver < sender ? receiver : receiver - 1);
-    }
-
-    void reduce_windows(const block* send, const reduction& job, std::uint64_t round) {
-        const std::size_t portion = size() == 1 ? job.count : plan_of(rank_).portion / job.element_bytes;
-        const std::size_t first = std::min<std::size_t>(round * portion, job.count);
-        const std::size_t n = std::min(portion, job.count - first);
-        for (int p = 0; p < size(); ++p)
-            inputs_[std::size_t(p)] = p == rank_ ? send[p].data + first * job.element_bytes : portion_from(p);
-        reduce_portion(job, first, n);
-    }
-
-    void reduce_portion(const reduction& job, std::size_t first, std::size_t n) {
-        if (n == 0 || failure_) return;
-        try {
-            job.function({job.op, inputs_.data(), size(), size(), job.out + first * job.element_bytes, n, job.prescale,
-                          job.postscale});
-        } catch (...) {
-            failure_ = std::current_exception();  // told to the peers at the end, so that none waits
+    void take_windows() {
+        for (int p = 0; p < size_; ++p) {
+            const std::size_t portion = plan_of(p).portion, begin = round_ * portion;
+            if (p == rank_ || begin >= receive_[p].bytes) continue;
+            const std::size_t rest = receive_[p].bytes - begin;
+            std::memcpy(receive_[p].data + begin, portion_from(p), rest < portion ? rest : portion);
         }
     }
 
+    void reduce_windows() {
+        const std::size_t portion = size_ == 1 ? job_.count : plan_of(rank_).portion / job_.element_bytes;
+        const std::size_t first = round_ * portion;
+        if (first >= job_.count) return;
+        for (int p = 0; p < size_; ++p)
+            inputs_[std::size_t(p)] = p == rank_ ? send_[p].data + first * job_.element_bytes : portion_from(p);
+        reduce_portion(job_, first, job_.count - first < portion ? job_.count - first : portion);
+    }
+
     node_area area_;
-    int rank_;
-    detail::driver& driver_;
-    std::uint64_t steps_ = 0, entries_ = 0, exchanges_ = 0, half_ = 0;
-    std::vector<const std::byte*> inputs_;
-    std::exception_ptr failure_;
+    step step_ = step::enter;
+    std::uint64_t steps_ = 0, entries_ = 0, exchanges_ = 0, half_ = 0, round_ = 0;
+    const block* send_ = nullptr;
+    const block* receive_ = nullptr;
+    reduction job_{};
 };
 
 }  // namespace detail

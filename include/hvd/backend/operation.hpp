@@ -5,11 +5,14 @@
 #include <span>
 #include <vector>
 
-#include "node_transport.hpp"
+#include "transport.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
+
+// Parts of different element types lie apart, so that each is aligned.
+constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // One element type's share of a buffer that is reduced. Rank p's part of it are the elements from
 // bounds[p] to bounds[p + 1]; without bounds the elements are split evenly, the first ranks having
@@ -26,7 +29,7 @@ struct reduction_group {
     std::size_t begin_of(int rank, int size) const {
         const std::size_t r = std::size_t(rank), n = std::size_t(size);
         if (bounds != nullptr) return bounds[r];
-        return count / n * r + std::min(r, count % n);
+        return count / n * r + (r < count % n ? r : count % n);
     }
     std::size_t count_of(int rank, int size) const { return begin_of(rank + 1, size) - begin_of(rank, size); }
     block part(const std::byte* buffer, int rank, int size) const {
@@ -35,8 +38,25 @@ struct reduction_group {
     }
 };
 
-// Parts of different element types lie apart, so that each is aligned.
-constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+// What the operations of one communicator share, so that repeated calls allocate nothing.
+struct workspace {
+    std::vector<block> send, receive;
+    std::vector<std::size_t> counts;       // each rank's, in elements
+    std::vector<std::byte> buffer;         // of fused calls
+    std::vector<std::byte> part;           // a rank's part of a reduction it does not keep
+    std::vector<tensor_ref> tensors;       // of fused calls
+    std::vector<std::size_t> offsets;
+    std::vector<std::size_t> split;        // counts that a call was given or made
+    record outcome;
+    std::exception_ptr failure;            // of this rank alone, until all know
+
+    explicit workspace(int ranks) : send(std::size_t(ranks)), receive(std::size_t(ranks)), counts(std::size_t(ranks)) {}
+
+    void clear_blocks() {
+        for (block& b : send) b = {};
+        for (block& b : receive) b = {};
+    }
+};
 
 // A collective without its types. Everything it points to outlives its run.
 struct operation {
@@ -56,23 +76,6 @@ struct operation {
     void (*unpack)(void* self, operation&) = nullptr;
     void* self = nullptr;
     std::size_t buffer_bytes = 0;
-};
-
-// What the operations of one communicator share, so that repeated calls allocate nothing.
-struct workspace {
-    std::vector<block> send, receive;
-    std::vector<std::size_t> counts;       // each rank's, in elements
-    std::vector<std::byte> buffer;         // of fused calls
-    std::vector<std::byte> part;           // a rank's part of a reduction it does not keep
-    std::vector<tensor_ref> tensors;       // of fused calls
-    std::vector<std::size_t> offsets;
-
-    explicit workspace(int ranks) : send(std::size_t(ranks)), receive(std::size_t(ranks)), counts(std::size_t(ranks)) {}
-
-    void clear_blocks() {
-        std::fill(send.begin(), send.end(), block{});
-        std::fill(receive.begin(), receive.end(), block{});
-    }
 };
 
 }  // namespace detail

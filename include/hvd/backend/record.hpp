@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -56,7 +55,7 @@ static_assert(std::is_trivially_copyable_v<record>);
 
 template <std::size_t N>
 void store(char (&field)[N], std::string_view value) {
-    const std::size_t n = std::min(value.size(), N - 1);
+    const std::size_t n = value.size() < N ? value.size() : N - 1;
     if (n > 0) std::memcpy(field, value.data(), n);
     field[n] = 0;
 }
@@ -84,13 +83,6 @@ private:
     std::uint64_t state_ = 0xcbf29ce484222325u;
 };
 
-// The ways in which records may differ, in the order in which they are told. Feature I4.
-struct record_field {
-    const char* name;
-    bool (*same)(const record&, const record&);
-    std::string (*print)(const record&);
-};
-
 inline bool counts_agree(const record& r) {
     return r.kind == collective::allreduce || r.kind == collective::reduce ||
            r.kind == collective::reduce_scatter || r.kind == collective::broadcast;
@@ -98,7 +90,7 @@ inline bool counts_agree(const record& r) {
 
 inline std::string print_extents(const record& r) {
     std::string result = "[";
-    for (std::size_t d = 0; d < r.dimensions; ++d) append(result, text(d == 0 ? "" : ", ", r.extents[d]));
+    for (std::size_t d = 0; d < r.dimensions; ++d) result += text(d == 0 ? "" : ", ", r.extents[d]);
     return result + "]";
 }
 
@@ -106,65 +98,80 @@ inline std::string print_extents(const record& r) {
 inline bool shapes_agree(const record& a, const record& b) {
     if (a.kind == collective::barrier || a.kind == collective::agree || a.kind == collective::scatter) return true;
     if (a.dimensions != b.dimensions) return false;
-    return std::equal(a.extents + (counts_agree(a) ? 0 : 1), a.extents + std::max<int>(a.dimensions, 1),
-                      b.extents + (counts_agree(a) ? 0 : 1));
+    for (std::size_t d = counts_agree(a) ? 0 : 1; d < a.dimensions; ++d)
+        if (a.extents[d] != b.extents[d]) return false;
+    return true;
 }
 
-inline const record_field record_fields[] = {
-    {"collective", [](const record& a, const record& b) { return a.kind == b.kind && a.plan == b.plan && a.making_plan == b.making_plan && a.fused == b.fused; },
-     [](const record& r) {
-         return text(r.making_plan ? "making of a plan: " : "", r.fused ? "fused " : "", r.label(),
-                     r.plan != 0 ? text(" of plan ", r.plan) : "");
-     }},
-    {"element type", [](const record& a, const record& b) { return a.id == b.id && std::strcmp(a.type, b.type) == 0; },
-     [](const record& r) { return std::string(r.type[0] != 0 ? std::string_view(r.type) : dtype_name(r.id)); }},
-    {"operation", [](const record& a, const record& b) { return a.op == b.op; },
-     [](const record& r) { return std::string(op_names[r.op]); }},
-    {"rounding", [](const record& a, const record& b) { return a.mode == b.mode; },
-     [](const record& r) {
-         constexpr const char* names[] = {"none", "toward_zero", "nearest", "down"};
-         return std::string(names[r.mode]);
-     }},
-    {"shape", shapes_agree, print_extents},
-    {"count", [](const record& a, const record& b) { return !counts_agree(a) || a.count == b.count; },
-     [](const record& r) { return text(r.count); }},
-    {"root", [](const record& a, const record& b) { return a.root == b.root; },
-     [](const record& r) { return text(r.root); }},
-    {"prescale", [](const record& a, const record& b) { return a.prescale == b.prescale; },
-     [](const record& r) { return text(r.prescale); }},
-    {"postscale", [](const record& a, const record& b) { return a.postscale == b.postscale; },
-     [](const record& r) { return text(r.postscale); }},
-    {"content", [](const record& a, const record& b) { return a.content == b.content; },
-     [](const record& r) {
-         return text(r.name[0] != 0 ? text("'", std::string_view(r.name), "' ") : "", r.count, " bytes, hash ", r.content);
-     }},
-};
+// The ways in which records may differ, in the order in which they are told. Feature I4.
+enum class field { collective, element_type, operation, rounding, shape, count, root, prescale, postscale, content, none };
+
+constexpr const char* field_names[] = {"collective", "element type", "operation", "rounding",  "shape",
+                                       "count",      "root",         "prescale",  "postscale", "content"};
+
+inline field first_difference(const record& a, const record& b) {
+    if (a.kind != b.kind || a.plan != b.plan || a.making_plan != b.making_plan || a.fused != b.fused) return field::collective;
+    if (a.id != b.id || std::strcmp(a.type, b.type) != 0) return field::element_type;
+    if (a.op != b.op) return field::operation;
+    if (a.mode != b.mode) return field::rounding;
+    if (!shapes_agree(a, b)) return field::shape;
+    if (counts_agree(a) && a.count != b.count) return field::count;
+    if (a.root != b.root) return field::root;
+    if (a.prescale != b.prescale) return field::prescale;
+    if (a.postscale != b.postscale) return field::postscale;
+    if (a.content != b.content) return field::content;
+    return field::none;
+}
+
+[[gnu::cold]] inline std::string print_field(const record& r, field f) {
+    constexpr const char* roundings[] = {"none", "toward_zero", "nearest", "down"};
+    switch (f) {
+        case field::collective:
+            return text(r.making_plan ? "making of a plan: " : "", r.fused ? "fused " : "", r.label(),
+                        r.plan != 0 ? text(" of plan ", r.plan) : "");
+        case field::element_type: return std::string(r.type[0] != 0 ? std::string_view(r.type) : dtype_name(r.id));
+        case field::operation: return op_names[r.op];
+        case field::rounding: return roundings[r.mode];
+        case field::shape: return print_extents(r);
+        case field::count: return text(r.count);
+        case field::root: return text(r.root);
+        case field::prescale: return text(r.prescale);
+        case field::postscale: return text(r.postscale);
+        case field::content: return text(r.name[0] != 0 ? text("'", std::string_view(r.name), "' ") : "", r.count, " bytes, hash ", r.content);
+        case field::none: break;
+    }
+    return {};
+}
 
 // Throws what the records of all ranks make necessary: the same on every rank.
-template <class RecordOf>
-void check_records(int me, int size, const RecordOf& record_of) {
-    const record& mine = record_of(me);
+[[gnu::cold, noreturn]] inline void throw_refusal(int me, const record* const* records, int size) {
+    const record& mine = *records[me];
+    if (mine.refused) throw usage_error(me, std::string(mine.text));
     std::vector<int> refusers;
     for (int r = 0; r < size; ++r)
-        if (record_of(r).refused) refusers.push_back(r);
-    if (mine.refused) throw usage_error(me, std::string(mine.text));
-    if (!refusers.empty()) {
-        const int first = refusers.front();
-        throw peer_error(me, text("hvd: ", mine.label(), " on rank ", me, ": rank ", first, " refused it: ",
-                                  std::string_view(record_of(first).text)), std::move(refusers));
+        if (records[r]->refused) refusers.push_back(r);
+    const int first = refusers.front();
+    throw peer_error(me, text("hvd: ", mine.label(), " on rank ", me, ": rank ", first, " refused it: ",
+                              std::string_view(records[first]->text)), std::move(refusers));
+}
+
+[[gnu::cold, noreturn]] inline void throw_mismatch(int me, const record* const* records, int size, field f) {
+    mismatch_error::table_type table;
+    std::string what = text("hvd: ", records[me]->label(), " on rank ", me, ": ranks disagree on ", field_names[int(f)], ":");
+    for (int r = 0; r < size; ++r) {
+        table.emplace_back(r, print_field(*records[r], f));
+        what += text(r == 0 ? " rank " : ", rank ", r, ": ", table.back().second);
     }
-    for (const record_field& field : record_fields) {
-        bool same = true;
-        for (int r = 0; r < size; ++r) same = same && field.same(record_of(r), record_of(0));
-        if (same) continue;
-        mismatch_error::table_type table;
-        std::string what = text("hvd: ", mine.label(), " on rank ", me, ": ranks disagree on ", field.name, ":");
-        for (int r = 0; r < size; ++r) {
-            table.emplace_back(r, field.print(record_of(r)));
-            append(what, text(r == 0 ? " rank " : ", rank ", r, ": ", table.back().second));
-        }
-        throw mismatch_error(me, what, field.name, std::move(table));
-    }
+    throw mismatch_error(me, what, field_names[int(f)], std::move(table));
+}
+
+inline void check_records(int me, const record* const* records, int size) {
+    for (int r = 0; r < size; ++r)
+        if (records[r]->refused) throw_refusal(me, records, size);
+    field first = field::none;  // of all ranks: what is told is the same everywhere
+    for (int r = 1; r < size; ++r)
+        if (const field f = first_difference(*records[r], *records[0]); f < first) first = f;
+    if (first != field::none) [[unlikely]] throw_mismatch(me, records, size, first);
 }
 
 }  // namespace detail

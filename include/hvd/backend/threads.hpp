@@ -2,13 +2,12 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "../core/options.hpp"
+#include "../detail/thread.hpp"
 #include "concept.hpp"
 #include "node_area.hpp"
 #include "nodes.hpp"
@@ -30,30 +29,32 @@ public:
 
     // The hub of a subset: made by whoever comes first, forgotten here when all have come.
     std::shared_ptr<threads_hub> child(int context, std::span<const int> members) {
-        const std::pair key(context, members.front());
-        const std::lock_guard lock(mutex_);
-        entry& e = children_[key];
-        if (e.hub == nullptr) {
+        const lock_guard lock(mutex_);
+        std::size_t i = 0;
+        while (i < children_.size() && (children_[i].context != context || children_[i].first != members.front())) ++i;
+        if (i == children_.size()) {
             std::vector<int> nodes;
             for (const int rank : members) nodes.push_back(node_of(rank));
-            e = {std::make_shared<threads_hub>(std::move(nodes)), int(members.size())};
+            children_.push_back({context, members.front(), int(members.size()), std::make_shared<threads_hub>(std::move(nodes))});
         }
-        const std::shared_ptr<threads_hub> hub = e.hub;
-        if (--e.missing == 0) children_.erase(key);
+        const std::shared_ptr<threads_hub> hub = children_[i].hub;
+        if (--children_[i].missing == 0) children_.erase(children_.begin() + std::ptrdiff_t(i));
         return hub;
     }
 
 private:
-    struct entry {
+    struct child_hub {
+        int context;
+        int first;
+        int missing;
         std::shared_ptr<threads_hub> hub;
-        int missing = 0;
     };
 
     std::vector<int> nodes_;
     std::unique_ptr<node_slot[]> slots_;
     node_area area_;
-    std::mutex mutex_;
-    std::map<std::pair<int, int>, entry> children_;
+    mutex mutex_;
+    std::vector<child_hub> children_;  // that some member has yet to come for
 };
 
 class threads_link {
@@ -74,8 +75,9 @@ public:
     bool threaded() const { return true; }
 
     std::unique_ptr<threads_link> subset(std::span<const int> ranks, int context) const {
-        const auto me = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
-        return std::make_unique<threads_link>(hub_->child(context, ranks), int(me));
+        int me = 0;
+        while (ranks[std::size_t(me)] != rank_) ++me;
+        return std::make_unique<threads_link>(hub_->child(context, ranks), me);
     }
 
 private:

@@ -44,7 +44,7 @@ public:
                           "hvd: input and output have different element types");
             const auto view = to_view(in);
             if constexpr (is_direct<B> && !is_strided<decltype(view)>) {
-                own().link().allgather(view.data(), out.view.data(), view.size(), out.view.size());
+                access::link_of(self()).allgather(view.data(), out.view.data(), view.size(), out.view.size());
             } else {
                 gather_call<view_of<const In&>, given_memory> call(collective::allgather, view, memory_of(out, own().rank(), collective::allgather), root{},
                                                                    true, own().size(), o);

@@ -24,7 +24,7 @@ public:
     void barrier(const options& o = {}) {
         Comm& self = static_cast<Comm&>(*this);
         if constexpr (is_direct<B>) {
-            access::session_of(self).link().barrier();
+            access::link_of(self).barrier();
         } else {
             barrier_call call(o);
             run_call(self, call, o);

@@ -2,31 +2,45 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "backend_session.hpp"
 #include "call.hpp"
-#include "session.hpp"
+#include "progress.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
 // A queued call and the call itself, in one allocation.
-template <class B, class Call>
-struct queued_call : queued<B> {
+template <class Call>
+struct queued_call : queued {
     Call call;
 
     template <class... A>
     explicit queued_call(A&&... arguments) : call(std::forward<A>(arguments)...) {
-        this->op = &call.op;
+        op = &call.op;
     }
 };
 
 // How the files of this folder, each of which adds one collective to `communicator`, reach it.
 struct access {
     template <class Comm>
-    static auto& session_of(Comm& comm) {
-        if (comm.session_ == nullptr)
-            throw usage_error(-1, "hvd: this communicator is empty: its rank is not a member of it");
+    static session& session_of(Comm& comm) {
+        if (comm.session_ == nullptr) [[unlikely]] throw_empty();
         return *comm.session_;
+    }
+
+    template <class Comm>
+    static auto& backend_of(Comm& comm) {
+        return static_cast<backend_session<typename Comm::backend_type>&>(session_of(comm));
+    }
+
+    template <class Comm>
+    static auto& link_of(Comm& comm) {
+        return backend_of(comm).link();
+    }
+
+    [[gnu::cold, noreturn]] static void throw_empty() {
+        throw usage_error(-1, "hvd: this communicator is empty: its rank is not a member of it");
     }
 };
 
@@ -37,17 +51,10 @@ void run_call(Comm& comm, Call& call, const Options& o) {
 
 template <class Call, class Comm, class Options, class... A>
 request start_call(Comm& comm, const Options& o, A&&... arguments) {
-    auto queued = std::make_shared<queued_call<typename Comm::backend_type, Call>>(std::forward<A>(arguments)...);
-    access::session_of(comm).start(queued, o.deadline);
+    auto queued = std::make_shared<queued_call<Call>>(std::forward<A>(arguments)...);
+    progress::of(access::session_of(comm)).start(queued, o.deadline);
     return request(queued);
 }
-
-// Whether the backend has a shorter way for plain tensors: one call of its library.
-template <class B>
-constexpr bool is_direct = [] {
-    if constexpr (requires { B::is_direct; }) return bool(B::is_direct);
-    else return false;
-}();
 
 }  // namespace detail
 }  // namespace v0

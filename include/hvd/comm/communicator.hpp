@@ -42,7 +42,7 @@ class communicator : public detail::allreduce_calls<communicator<Backend>, Backe
                      public detail::object_calls<communicator<Backend>, Backend>,
                      public detail::plan_calls<communicator<Backend>, Backend> {
     static_assert(backend<Backend>, "hvd: not a backend: see hvd::backend and docs/adding_a_backend.md");
-    using session_type = detail::session<Backend>;
+    using session_type = detail::backend_session<Backend>;
 
 public:
     using backend_type = Backend;
@@ -54,7 +54,7 @@ public:
     /// From a link of the backend; what backends and tests of backends use.
     explicit communicator(std::unique_ptr<link_type> link, const communicator_options& options = {})
         : session_(std::make_shared<session_type>(std::move(link), options)),
-          topology_(detail::topology_of(session_->link())) {}
+          topology_(detail::topology_of(detail::access::link_of(*this))) {}
 
     /// Takes over a raw handle (`MPI_Comm`) and frees it in the end.
     /// @throws hvd::usage_error for null handles and others that can't work.
@@ -146,25 +146,28 @@ public:
     auto native_handle() const
         requires requires(link_type& l) { l.native_handle(); }
     {
-        return detail::access::session_of(*this).link().native_handle();
+        return detail::access::link_of(*this).native_handle();
     }
 
     /// What an `observed<Backend, Observer>` has seen; read it when no call is under way.
     auto& observer()
         requires requires { typename Backend::observer_type; }
     {
-        return detail::access::session_of(*this).observer();
+        return detail::access::backend_of(*this).observer();
     }
 
     /// Resumes, on this thread, coroutines that wait for calls that are complete; gives their number.
-    std::size_t run_ready() { return detail::access::session_of(*this).run_ready(); }
+    std::size_t run_ready() {
+        const auto& queue = static_cast<detail::engine&>(detail::access::session_of(*this)).queue();
+        return queue ? queue->run_ready() : 0;
+    }
 
 private:
     friend struct detail::access;
 
     communicator among(const std::vector<int>& ranks) {
         auto& own = detail::access::session_of(*this);
-        return communicator(own.link().subset(ranks, own.next_context()), own.options());
+        return communicator(detail::access::link_of(*this).subset(ranks, own.next_context()), own.options());
     }
 
     void end() noexcept {
@@ -174,7 +177,7 @@ private:
         session_ = nullptr;
     }
 
-    std::shared_ptr<session_type> session_;
+    std::shared_ptr<detail::session> session_;
     detail::topology topology_;
 };
 

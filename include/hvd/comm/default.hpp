@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <mutex>
 #include <optional>
 
 #include "communicator.hpp"
@@ -15,7 +14,7 @@ namespace detail {
 // and without MPI link together: each kind has its own.
 template <class Backend, class Environment>
 struct process_state {
-    std::mutex mutex;
+    detail::mutex mutex;
     std::optional<Environment> environment;
     std::optional<communicator<Backend>> world;
 
@@ -25,7 +24,7 @@ struct process_state {
     }
 
     communicator<Backend>& require() {
-        const std::lock_guard lock(mutex);
+        const detail::lock_guard lock(mutex);
         if (!world) throw usage_error(-1, "hvd: hvd::init() has not been called, or hvd::shutdown() has");
         return *world;
     }
@@ -40,7 +39,7 @@ struct process_state {
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 void init(const communicator_options& options = {}) {
     auto& state = detail::process_state<Backend, Environment>::get();
-    const std::lock_guard lock(state.mutex);
+    const detail::lock_guard lock(state.mutex);
     if (state.world) return;
     if (!state.environment) state.environment.emplace();
     state.world.emplace(communicator<Backend>::world(options));
@@ -51,7 +50,7 @@ void init(const communicator_options& options = {}) {
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 void shutdown() {
     auto& state = detail::process_state<Backend, Environment>::get();
-    const std::lock_guard lock(state.mutex);
+    const detail::lock_guard lock(state.mutex);
     state.world.reset();
 }
 
@@ -59,7 +58,7 @@ void shutdown() {
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 bool is_initialized() {
     auto& state = detail::process_state<Backend, Environment>::get();
-    const std::lock_guard lock(state.mutex);
+    const detail::lock_guard lock(state.mutex);
     return state.world.has_value();
 }
 

@@ -100,7 +100,7 @@ struct fused_gather_into_call : fused_gather_call {
         : fused_gather_call(std::move(list), o), outputs(std::move(to)) {
         if (outputs.size() != tensors.size())
             refuse(text("hvd: ", op.entry.label(), ": ", outputs.size(), " tensors in into(), ", tensors.size(), " to gather"));
-        for (std::size_t t = 0; t < std::min(outputs.size(), tensors.size()); ++t)
+        for (std::size_t t = 0; !op.entry.refused && t < tensors.size(); ++t)
             if (outputs[t].id != tensors[t].id || outputs[t].type != tensors[t].type || !outputs[t].dense)
                 refuse(text("hvd: ", op.entry.label(), ": tensor ", t, " of into() is ", outputs[t].type, ", the input ",
                             tensors[t].type, ", and it must be without gaps"));

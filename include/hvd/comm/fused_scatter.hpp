@@ -63,7 +63,7 @@ struct fused_reduce_scatter_call : reduction_call<Op> {
         outputs = std::move(to);
         if (outputs.size() != pieces.size())
             this->refuse(text("hvd: ", this->op.entry.label(), ": ", outputs.size(), " tensors in into(), ", pieces.size(), " to reduce"));
-        for (std::size_t t = 0; t < std::min(outputs.size(), pieces.size()); ++t)
+        for (std::size_t t = 0; !this->op.entry.refused && t < pieces.size(); ++t)
             if (outputs[t].id != pieces[t].tensor.id || outputs[t].count != count_of(t) || !outputs[t].dense)
                 this->refuse(text("hvd: ", this->op.entry.label(), " on rank ", rank_, ": tensor ", t, " of into() has ", outputs[t].count,
                                   " elements of ", outputs[t].type, ", this rank's part ", count_of(t), " of ", pieces[t].tensor.type));

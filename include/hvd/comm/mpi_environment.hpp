@@ -103,7 +103,7 @@ private:
         } catch (...) {
         }
         // Peers that wait inside a node have seen this rank's communicators die, and now report it.
-        detail::sleep_for(std::chrono::milliseconds(250));
+        detail::sleep_for(250 * detail::milliseconds);
         end_job();
     }
 

@@ -56,13 +56,13 @@ public:
     /// Begins to run it; complete when the request is. Not begun again before that.
     request run_async() {
         require();
-        struct run_of_plan : detail::queued<Backend> {
+        struct run_of_plan : detail::queued {
             std::shared_ptr<detail::kept_call> call;
         };
         auto queued = std::make_shared<run_of_plan>();
         queued->call = call_;
         queued->op = &call_->get();
-        session_->start(queued, deadline_);
+        detail::progress::of(*session_).start(queued, deadline_);
         return request(queued);
     }
 
@@ -70,7 +70,7 @@ private:
     template <class, class>
     friend class detail::plan_calls;
 
-    plan(std::shared_ptr<detail::session<Backend>> session, std::shared_ptr<detail::kept_call> call, std::chrono::nanoseconds deadline)
+    plan(std::shared_ptr<detail::session> session, std::shared_ptr<detail::kept_call> call, time_span deadline)
         : session_(std::move(session)), call_(std::move(call)), deadline_(deadline) {
         detail::operation& op = call_->get();
         if (op.buffer_bytes > 0) {
@@ -87,9 +87,9 @@ private:
         if (call_ == nullptr) throw usage_error(-1, "hvd: this plan is empty");
     }
 
-    std::shared_ptr<detail::session<Backend>> session_;
+    std::shared_ptr<detail::session> session_;
     std::shared_ptr<detail::kept_call> call_;
-    std::chrono::nanoseconds deadline_{};
+    time_span deadline_{};
 };
 
 namespace detail {

@@ -15,7 +15,7 @@ namespace detail {
 class first_failure {
 public:
     void offer(int rank, std::exception_ptr failure) {
-        const std::lock_guard lock(mutex_);
+        const lock_guard lock(mutex_);
         if (failure_) return;
         failure_ = std::move(failure);
         rank_ = rank;
@@ -38,7 +38,7 @@ private:
         }
     }
 
-    std::mutex mutex_;
+    mutex mutex_;
     std::exception_ptr failure_;
     int rank_ = -1;
 };

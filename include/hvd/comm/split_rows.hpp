@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -17,7 +16,7 @@ void split_rows(const View& view, int size, std::vector<std::size_t>& bounds) {
     const std::size_t row = rows == 0 ? 0 : view.size() / rows;
     const std::size_t n = std::size_t(size);
     bounds.resize(n + 1);
-    for (std::size_t r = 0; r <= n; ++r) bounds[r] = (rows / n * r + std::min(r, rows % n)) * row;
+    for (std::size_t r = 0; r <= n; ++r) bounds[r] = (rows / n * r + (r < rows % n ? r : rows % n)) * row;
 }
 
 }  // namespace detail

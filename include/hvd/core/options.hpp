@@ -2,12 +2,40 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace hvd {
 inline namespace v0 {
+
+/// A span of time in options: any `std::chrono` duration converts (`.deadline = 5s`). <chrono> itself
+/// is the user's to include; hvd does not need it.
+class time_span {
+public:
+    constexpr time_span() = default;
+
+    template <class Duration>
+        requires requires(const Duration& d) {
+            d.count();
+            Duration::period::num;
+            Duration::period::den;
+        }
+    constexpr time_span(const Duration& d)
+        : nanoseconds_(static_cast<std::int64_t>(static_cast<long double>(d.count()) * 1e9L * Duration::period::num /
+                                                 Duration::period::den)) {}
+
+    static constexpr time_span of_nanoseconds(std::int64_t n) {
+        time_span span;
+        span.nanoseconds_ = n;
+        return span;
+    }
+
+    constexpr std::int64_t nanoseconds() const { return nanoseconds_; }
+
+private:
+    std::int64_t nanoseconds_ = 0;
+};
 
 /// The rank that sends (broadcast, scatter) or receives (reduce, gather): `hvd::root{0}`.
 struct root {
@@ -26,7 +54,7 @@ inline constexpr borrow_t borrow{};
 /// What a call may be told beyond its arguments.
 struct options {
     std::string_view name = {};  ///< for errors and timelines; need not be unique (feature I5)
-    std::chrono::nanoseconds deadline{0};  ///< for this call; 0: the communicator's
+    time_span deadline = {};  ///< for this call; 0: the communicator's
 };
 
 /// What a reduction may be told beyond its arguments. Feature B4.
@@ -34,13 +62,13 @@ struct reduce_options {
     std::string_view name = {};  ///< for errors and timelines
     double prescale = 1;         ///< each rank's tensor is multiplied by it before the reduction
     double postscale = 1;        ///< the result is multiplied by it
-    std::chrono::nanoseconds deadline{0};  ///< for this call; 0: the communicator's
+    time_span deadline = {};  ///< for this call; 0: the communicator's
 };
 
 /// What a communicator is told when it is made; all ranks say the same.
 struct communicator_options {
-    std::chrono::nanoseconds deadline{0};  ///< for every call; 0: none, wait as MPI does
-    std::chrono::nanoseconds destructor_deadline = std::chrono::seconds(2);
+    time_span deadline = {};  ///< for every call; 0: none, wait as MPI does
+    time_span destructor_deadline = time_span::of_nanoseconds(2'000'000'000);
     int node_size = 0;  ///< ranks taken as one node (as if on hosts of their own); 0: as it is,
                         ///< or what the environment variable HVD_NODE_SIZE says
     std::size_t window_bytes = std::size_t(256) << 10;  ///< shared memory per rank and half

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 
 #include <sched.h>
 #include <time.h>
@@ -13,13 +13,19 @@ inline namespace v0 {
 namespace detail {
 
 // The one place where hvd looks at the time or sleeps: a simulator replaces this file.
-using clock = std::chrono::steady_clock;
-using time_point = clock::time_point;
+// Times are nanoseconds of the steady clock.
+using time_point = std::int64_t;
+constexpr time_point never = INT64_MAX;
+constexpr std::int64_t milliseconds = 1'000'000;
 
-inline time_point now() { return clock::now(); }
+inline time_point now() {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return std::int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
 
-inline void sleep_for(std::chrono::nanoseconds time) {
-    const timespec span{time_t(time.count() / 1'000'000'000), long(time.count() % 1'000'000'000)};
+inline void sleep_for(std::int64_t nanoseconds) {
+    const timespec span{time_t(nanoseconds / 1'000'000'000), long(nanoseconds % 1'000'000'000)};
     nanosleep(&span, nullptr);
 }
 
@@ -45,12 +51,12 @@ public:
         }
         if (looks_ == 0) started_ = checked_ = now();
         ++looks_;
-        if (asleep_) sleep_for(std::chrono::microseconds(50));
+        if (asleep_) sleep_for(milliseconds / 20);
         else give_way();
         if (!asleep_ && looks_ % 16 != 0) return false;
         const time_point time = now();
-        if (time - started_ > std::chrono::milliseconds(20)) asleep_ = true;
-        if (time - checked_ < std::chrono::milliseconds(1)) return false;
+        if (time - started_ > 20 * milliseconds) asleep_ = true;
+        if (time - checked_ < milliseconds) return false;
         checked_ = time;
         return true;
     }
@@ -59,7 +65,7 @@ private:
     int spins_;
     unsigned long looks_ = 0;
     bool asleep_ = false;
-    time_point started_{}, checked_{};
+    time_point started_ = 0, checked_ = 0;
 };
 
 }  // namespace detail

@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <type_traits>
@@ -85,9 +84,9 @@ constexpr A divided(const A& value, int by) {
 
 template <class T>
 T rounded_integer(long double value, rounding mode) {
-    const long double whole = mode == rounding::nearest ? std::round(value)
-                              : mode == rounding::down  ? std::floor(value)
-                                                        : std::trunc(value);
+    const long double whole = mode == rounding::nearest ? __builtin_roundl(value)
+                              : mode == rounding::down  ? __builtin_floorl(value)
+                                                        : __builtin_truncl(value);
     if (whole <= static_cast<long double>(std::numeric_limits<T>::min()))
         return std::numeric_limits<T>::min();
     if (whole >= static_cast<long double>(std::numeric_limits<T>::max()))

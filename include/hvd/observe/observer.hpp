@@ -4,10 +4,10 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "../core/dtype.hpp"
-#include "../detail/clock.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -20,7 +20,7 @@ struct event {
     std::size_t bytes;            ///< what this rank gives
     int rank;
     int size;
-    std::chrono::steady_clock::time_point time;
+    std::int64_t time;            ///< of the steady clock, in nanoseconds
 };
 
 /// Receives events, never calls back: `on_begin` when a collective starts to move, `on_end` when it

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <exception>
+#include <string_view>
+#include <vector>
+
+#include "../kernel/reduce.hpp"
+#include "record.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A piece of memory that goes to one peer, or comes from it.
+struct block {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+};
+
+// How a rank's part of a reduction is computed: `count` elements from every rank's block for it.
+struct reduction {
+    reduce_function function;
+    const void* op;
+    std::size_t element_bytes;
+    std::size_t count;
+    std::byte* out;
+    double prescale;
+    double postscale;
+};
+
+enum class verdict { ready, expired, hopeless };
+
+// What every collective is made of. A step is begun by one of the first three functions and goes
+// on in rounds: once ready(), next() takes what has come and begins the next round, until it says that
+// there is none. Who drives it decides how to wait in between.
+//
+// Virtual, so that each collective is compiled once, whatever moves the bytes: a call costs far less
+// than the synchronisation it stands for.
+class transport {
+public:
+    transport(int rank, int size) : records(std::size_t(size)), rank_(rank), size_(size), inputs_(std::size_t(size)) {}
+    virtual ~transport() = default;
+    transport(const transport&) = delete;
+    transport& operator=(const transport&) = delete;
+
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+
+    // Every rank shows its record; once done, `records` has them all.
+    virtual void enter(const record& mine) = 0;
+    // send[p] goes to rank p and fills its receive[me]; sizes agree, own blocks are the caller's. The
+    // arrays stay until the step is done.
+    virtual void exchange(const block* send, const block* receive) = 0;
+    // Reduces every rank's send[me], in rank order.
+    virtual void combine(const block* send, const reduction& job) = 0;
+
+    virtual bool ready() = 0;
+    virtual bool next() = 0;
+    // Whether waiting is in vain: some rank that is waited for is gone.
+    virtual bool hopeless() { return false; }
+    // Gives up, naming the ranks that are waited for; the transport is not used afterwards.
+    [[noreturn]] virtual void fail(verdict reason) = 0;
+    // Tells the peers that this rank is gone, with the reason.
+    virtual void leave(std::string_view) noexcept {}
+
+    // What user code threw while others waited: kept until the protocol has run to its end.
+    std::exception_ptr take_failure() { return std::exchange(failure_, nullptr); }
+
+    std::vector<const record*> records;  // of the last enter(), by rank
+    bool lost = false;                   // a peer or the link is: nothing more can be agreed on
+
+protected:
+    void reduce_portion(const reduction& job, std::size_t first, std::size_t n) {
+        if (n == 0 || failure_) return;
+        try {
+            job.function({job.op, inputs_.data(), size_, size_, job.out + first * job.element_bytes, n, job.prescale,
+                          job.postscale});
+        } catch (...) {
+            failure_ = std::current_exception();
+        }
+    }
+
+    int rank_, size_;
+    std::vector<const std::byte*> inputs_;
+
+private:
+    std::exception_ptr failure_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

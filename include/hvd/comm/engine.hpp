@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <atomic>
+
+#include "../backend/collectives.hpp"
+#include "../backend/wait.hpp"
+#include "../detail/fork_guard.hpp"
+#include "../observe/observer.hpp"
+#include "session.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// What a communicator has once it has made an asynchronous call; see progress.hpp. Programs without
+// such calls do not compile it.
+class call_queue {
+public:
+    virtual ~call_queue() = default;
+    // A blocking call comes after all asynchronous ones made before it.
+    virtual void drain() noexcept = 0;
+    // Ends the progress thread; no call is under way.
+    virtual void stop() noexcept = 0;
+    // Resumes coroutines whose calls are complete, on this thread.
+    virtual std::size_t run_ready() = 0;
+};
+
+// What a backend decides for a session, once.
+struct session_traits {
+    std::unique_ptr<detail::transport> transport;
+    bool threaded = false;          // a progress thread may drive it
+    bool agrees_on_names = false;
+    // A backend that has whole collectives of its own.
+    void (*run_whole)(void* link, operation&, workspace&) = nullptr;
+    void* link = nullptr;
+    void (*observe)(void* observer, const event&, int phase) = nullptr;  // 0 begin, 1 ended well, 2 failed
+    void* observer = nullptr;
+};
+
+// The order of one rank's calls on one communicator: admits a call, drives it through its steps, and
+// knows whether the communicator can go on. Without types, so that it is compiled once.
+class engine : public session {
+public:
+    engine(int rank, int size, const communicator_options& options)
+        : session(rank, size, options), may_spin_(size <= processors()) {}
+
+    // A blocking call, after all that were made before it.
+    void run(operation& op, time_span deadline) override {
+        admit(op);
+        if (queue_) queue_->drain();
+        throw_unseen();
+        execute(op, limit_for(deadline));
+    }
+
+    // For the queue: an asynchronous call is admitted when it is made and executed in its turn.
+    void admit_asynchronous(operation& op) {
+        admit(op);
+        throw_unseen();
+    }
+
+    std::unique_ptr<call_queue>& queue() noexcept { return queue_; }
+    bool threaded() const noexcept { return traits_.threaded; }
+
+    void set_unseen(std::exception_ptr failure) noexcept {
+        if (!unseen_) unseen_ = std::move(failure);
+    }
+
+    // Ends the calls under way within the destructor's deadline, and tells the peers.
+    [[gnu::cold]] void close(const char* reason) noexcept override {
+        if (std::exchange(closed_, true)) return;
+        stop_.store(now() + options_.destructor_deadline.nanoseconds(), std::memory_order_relaxed);
+        if (queue_) queue_->drain();
+        if (queue_) queue_->stop();
+        leave(reason);
+    }
+
+    void refuse_if_broken(const operation& op) const {
+        if (is_broken_.load(std::memory_order_acquire)) [[unlikely]] throw_broken(op);
+    }
+
+    time_point limit_for(time_span deadline) const {
+        if (deadline.nanoseconds() == 0) deadline = options_.deadline;
+        return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
+    }
+
+    // From here on: by the thread that makes calls go on, the caller's or the progress thread.
+
+    void execute(operation& op, time_point limit) {
+        try {
+            begin(op);
+            run_on(op, limit);
+        } catch (...) {
+            fail(op);
+            throw;
+        }
+    }
+
+    // The rest of a call that has begun.
+    void finish(operation& op, time_point limit) {
+        try {
+            run_on(op, limit);
+        } catch (...) {
+            fail(op);
+            throw;
+        }
+    }
+
+    // The first step: entering.
+    void begin(operation& op) {
+        observe(op, 0);
+        if (op.pack != nullptr && op.in == nullptr) {
+            if (work_.buffer.size() < op.buffer_bytes) work_.buffer.resize(op.buffer_bytes);
+            op.in = op.out = work_.buffer.data();
+        }
+        step_ = 0;
+        if (traits_.run_whole != nullptr) traits_.run_whole(traits_.link, op, work_);
+        else traits_.transport->enter(op.entry);
+    }
+
+    // As far as a call goes without waiting: true when it is over.
+    bool advance(operation& op, time_point limit) {
+        try {
+            if (traits_.run_whole == nullptr) {
+                transport& t = *traits_.transport;
+                do {
+                    if (!t.ready()) {
+                        if (t.hopeless()) t.fail(verdict::hopeless);
+                        if (now() > limit) t.fail(verdict::expired);
+                        return false;
+                    }
+                } while (!proceed(op));
+            }
+            conclude(op);
+            return true;
+        } catch (...) {
+            fail(op);
+            throw;
+        }
+    }
+
+protected:
+    session_traits traits_;
+
+private:
+    void leave(std::string_view reason) noexcept {
+        if (traits_.transport) traits_.transport->leave(reason);
+    }
+
+    void admit(operation& op) {
+        if (fork_.in_child()) [[unlikely]] throw_forked(op);
+        refuse_if_broken(op);
+        if (traits_.agrees_on_names)
+            op.entry.content = hash().add(op.entry.content).add(std::string_view(op.entry.name)).value();
+    }
+
+    [[gnu::cold, noreturn]] void throw_forked(const operation& op) const {
+        throw usage_error(rank(), text("hvd: ", op.entry.label(), " in a process forked from rank ", rank(),
+                                      ": a communicator belongs to the process that made it"));
+    }
+
+    [[gnu::cold, noreturn]] void throw_broken(const operation& op) const {
+        throw peer_error(rank(), text("hvd: ", op.entry.label(), " on rank ", rank(), ": this communicator was given up after: ", broken_), {});
+    }
+
+    void throw_unseen() {
+        if (unseen_) [[unlikely]] std::rethrow_exception(std::exchange(unseen_, nullptr));
+    }
+
+    void run_on(operation& op, time_point limit) {
+        if (traits_.run_whole == nullptr) {
+            do wait_ready(*traits_.transport, may_spin_, limit, stop_);
+            while (!proceed(op));
+        }
+        conclude(op);
+    }
+
+    // A round is ready: goes on to the next, of this step or of the collective. True when it is over.
+    bool proceed(operation& op) {
+        transport& t = *traits_.transport;
+        if (t.next()) return false;
+        if (step_ == 0) {
+            check_records(rank(), t.records.data(), size());
+            if (op.only_agree) return true;
+            if (op.pack != nullptr) op.pack(op.self, op);
+        }
+        return !begin_step(t, work_, op, ++step_);
+    }
+
+    void conclude(operation& op) {
+        if (op.unpack != nullptr && !op.only_agree) op.unpack(op.self, op);
+        observe(op, 1);
+    }
+
+    // In a handler: whether the communicator can go on is what the transport says.
+    [[gnu::cold]] void fail(operation& op) {
+        observe(op, 2);
+        if (!traits_.transport || !traits_.transport->lost) return;
+        try {
+            throw;
+        } catch (const std::exception& e) {
+            broken_ = e.what();
+        } catch (...) {
+            broken_ = "an unknown exception";
+        }
+        is_broken_.store(true, std::memory_order_release);
+        leave(broken_);
+    }
+
+    void observe(const operation& op, int phase) {
+        if (traits_.observe == nullptr) return;
+        const record& entry = op.entry;
+        traits_.observe(traits_.observer,
+                        {collective_names[std::size_t(entry.kind)], std::string_view(entry.name), entry.id,
+                         std::size_t(entry.count) * op.element_bytes, rank(), size(), now()},
+                        phase);
+    }
+
+    fork_guard fork_;
+    bool may_spin_;
+    std::size_t step_ = 0;
+    std::atomic<time_point> stop_{never};
+
+    std::string broken_;  // why; written once, before the flag
+    std::atomic<bool> is_broken_{false};
+    std::exception_ptr unseen_;
+    bool closed_ = false;
+
+    std::unique_ptr<call_queue> queue_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <sstream>
+
+#include <boost/archive/binary_iarchive.hpp>
+#include <boost/archive/binary_oarchive.hpp>
+
+#include "../comm/object.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// Everything that Boost.Serialization can write, where hvd has no serializer of its own.
+///
+/// In Boost's binary format: between ranks of one program on one kind of machine. Include the headers
+/// of Boost.Serialization for the containers you send, and link `boost_serialization`.
+/// @throws what Boost's archives throw, for bytes that are not what was expected.
+template <class T>
+    requires(!std::is_trivially_copyable_v<T> && std::is_class_v<T>)
+struct serializer<T> {
+    static void write(std::vector<std::byte>& buffer, const T& value) {
+        std::ostringstream stream(std::ios::binary);
+        {
+            boost::archive::binary_oarchive archive(stream, boost::archive::no_header);
+            archive << value;
+        }
+        serializer<std::string>::write(buffer, stream.str());
+    }
+
+    static T read(std::span<const std::byte>& bytes) {
+        std::istringstream stream(serializer<std::string>::read(bytes), std::ios::binary);
+        boost::archive::binary_iarchive archive(stream, boost::archive::no_header);
+        T value;
+        archive >> value;
+        return value;
+    }
+};
+
+}  // namespace v0
+}  // namespace hvd
