@@ -35,7 +35,16 @@ public:
     void combine(const block* send, const reduction& job) override {
         step_ = step::combine;
         job_ = job;
-        begin(send, job.element_bytes, false);
+        whole_ = !direct() && job.element_bytes > share_of_window();
+        if (!whole_) return begin(send, job.element_bytes, false);
+        // Elements larger than a round: everything is brought here first, in bytes.
+        const std::size_t bytes = job.count * job.element_bytes;
+        brought_.resize(bytes * std::size_t(size_));
+        blocks_.assign(std::size_t(size_), {});
+        for (int p = 0; p < size_; ++p)
+            if (p != rank_) blocks_[std::size_t(p)] = {brought_.data() + std::size_t(p) * bytes, bytes};
+        receive_ = blocks_.data();
+        begin(send, 1, false);
     }
 
     bool ready() override {
@@ -128,10 +137,13 @@ private:
 
     // One synchronisation a round: the two halves of the windows take turns.
     bool next_window() {
-        if (step_ == step::combine) reduce_windows();
+        if (step_ == step::combine && !whole_) reduce_windows();
         else take_windows();
         ++half_;
-        if (++round_ >= rounds()) return false;
+        if (++round_ >= rounds()) {
+            if (step_ == step::combine && whole_) reduce_brought();
+            return false;
+        }
         fill_window();
         arrive();
         return true;
@@ -158,10 +170,14 @@ private:
             alike = alike && send_[p].data == first->data && send_[p].bytes == first->bytes;
             if (send_[p].bytes > longest) longest = send_[p].bytes;
         }
-        const std::size_t peers = size_ > 1 ? std::size_t(size_ - 1) : 1;
-        const std::size_t share = alike ? area_.window_bytes() : area_.window_bytes() / peers / 64 * 64;
+        const std::size_t share = alike ? area_.window_bytes() : share_of_window();
         const std::size_t portion = share / unit * unit;
         area_.slot(rank_).plan[exchanges_ & 1] = {(longest + portion - 1) / portion, portion, alike ? 0 : share};
+    }
+
+    std::size_t share_of_window() const {
+        const std::size_t peers = size_ > 1 ? std::size_t(size_ - 1) : 1;
+        return area_.window_bytes() / peers / 64 * 64;
     }
 
     void fill_window() {
@@ -201,12 +217,21 @@ private:
         reduce_portion(job_, first, job_.count - first < portion ? job_.count - first : portion);
     }
 
+    void reduce_brought() {
+        for (int p = 0; p < size_; ++p)
+            inputs_[std::size_t(p)] = p == rank_ ? send_[p].data : blocks_[std::size_t(p)].data;
+        reduce_portion(job_, 0, job_.count);
+    }
+
     node_area area_;
     step step_ = step::enter;
     std::uint64_t steps_ = 0, entries_ = 0, exchanges_ = 0, half_ = 0, round_ = 0;
     const block* send_ = nullptr;
     const block* receive_ = nullptr;
     reduction job_{};
+    bool whole_ = false;
+    std::vector<block> blocks_;
+    std::vector<std::byte> brought_;
 };
 
 }  // namespace detail

@@ -58,6 +58,23 @@ struct workspace {
     }
 };
 
+// A vector of the workspace for the time of one blocking call, so that the next call of the same shape
+// finds its memory; a queued call has its own.
+class lent_sizes : public std::vector<std::size_t> {
+public:
+    explicit lent_sizes(workspace* from) : from_(from) {
+        if (from_ != nullptr) swap(from_->split);
+    }
+    lent_sizes(const lent_sizes&) = delete;
+    lent_sizes& operator=(const lent_sizes&) = delete;
+    ~lent_sizes() {
+        if (from_ != nullptr) swap(from_->split);
+    }
+
+private:
+    workspace* from_;
+};
+
 // A collective without its types. Everything it points to outlives its run.
 struct operation {
     record entry;

@@ -14,11 +14,12 @@ template <class In, class Result>
 struct distribute_call : call {
     using T = typename In::value_type;
     packed_tensor input;
-    std::vector<std::byte> packed;
-    std::vector<std::size_t> counts;
+    lent_sizes counts;
     Result result;
 
-    distribute_call(collective kind, const In& in, Result to, const options& o) : result(to) {
+    // `lender` has the memory for counts; a queued call has none.
+    distribute_call(collective kind, const In& in, Result to, workspace* lender, const options& o)
+        : counts(lender), result(to) {
         describe(kind, o.name);
         describe(in);
         op.self = this;
@@ -31,11 +32,10 @@ struct distribute_call : call {
         };
         if constexpr (is_strided<In>) {
             input.tensor = erase(in);
-            packed.resize(in.size() * sizeof(T));
-            op.in = packed.data();
-            op.pack = [](void* self, operation&) {
-                auto& call = *static_cast<distribute_call*>(self);
-                hvd::detail::pack(call.input.tensor, call.packed.data());
+            op.buffer_bytes = in.size() * sizeof(T);
+            op.in = nullptr;
+            op.pack = [](void* self, operation& op) {
+                packed_tensor::pack_into_buffer(&static_cast<distribute_call*>(self)->input, op);
             };
         }
     }
@@ -75,8 +75,8 @@ private:
 
 template <class In, class Result>
 struct alltoall_call : distribute_call<In, Result> {
-    alltoall_call(const In& in, std::span<const std::size_t> counts, bool equal, Result to, int size, const options& o)
-        : distribute_call<In, Result>(collective::alltoall, in, to, o) {
+    alltoall_call(const In& in, std::span<const std::size_t> counts, bool equal, Result to, int size, workspace* lender, const options& o)
+        : distribute_call<In, Result>(collective::alltoall, in, to, lender, o) {
         if (equal) this->split_equally(in, size);
         else this->split_by(counts, in.size(), size);
     }
@@ -135,8 +135,10 @@ private:
 
     // Counts may be any integers; a negative one becomes a size that nothing adds up to.
     template <class Counts>
-    static std::vector<std::size_t> sizes(const Counts& counts) {
-        return {std::data(counts), std::data(counts) + std::size(counts)};
+    static auto sizes(const Counts& counts) {
+        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(*std::data(counts))>, std::size_t>)
+            return std::span<const std::size_t>(std::data(counts), std::size(counts));
+        else return std::vector<std::size_t>(std::data(counts), std::data(counts) + std::size(counts));
     }
 
     template <class In>
@@ -144,7 +146,7 @@ private:
         if constexpr (check_tensor<B, const In&>()) {
             using T = element_of<const In&>;
             gathered<T> result;
-            alltoall_call<view_of<const In&>, gathered<T>*> call(to_view(in), counts, equal, &result, own().size(), o);
+            alltoall_call<view_of<const In&>, gathered<T>*> call(to_view(in), counts, equal, &result, own().size(), &own().work(), o);
             run_call(self(), call, o);
             return result;
         }
@@ -156,7 +158,7 @@ private:
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
             const given_memory memory = memory_of(out, own().rank(), collective::alltoall);
-            alltoall_call<view_of<const In&>, given_memory> call(to_view(in), counts, equal, memory, own().size(), o);
+            alltoall_call<view_of<const In&>, given_memory> call(to_view(in), counts, equal, memory, own().size(), &own().work(), o);
             call.check_overlap(bytes_of(to_view(in)), memory.data, call.op.entry.count * call.op.element_bytes,
                                memory.count * call.op.element_bytes);
             if (memory.data == bytes_of(to_view(in)) && memory.count > 0)
@@ -171,7 +173,7 @@ private:
             using T = element_of<In>;
             auto value = std::make_shared<gathered<T>>();
             return result<gathered<T>>(start_call<alltoall_call<view_of<In>, std::shared_ptr<gathered<T>>>>(
-                                           self(), o, to_view(in), counts, equal, value, own().size(), o),
+                                           self(), o, to_view(in), counts, equal, value, own().size(), nullptr, o),
                                        value);
         }
     }

@@ -21,7 +21,8 @@ struct broadcast_call : call {
         const std::size_t bytes = out.size() * op.element_bytes;
         if (is_root && out.size() != in.size())
             refuse(text("hvd: ", op.entry.label(), ": output has ", out.size(), " elements, input ", in.size()));
-        if (is_root) check_overlap(bytes_of(in), bytes_of(out), in.size() * op.element_bytes, bytes);
+        if constexpr (!is_strided<In> && !is_strided<Out>)  // packed tensors may overlap
+            if (is_root) check_overlap(bytes_of(in), bytes_of(out), in.size() * op.element_bytes, bytes);
         if constexpr (is_strided<In> || is_strided<Out>) {
             input.tensor = erase(in);
             output.tensor = erase(out);
@@ -92,9 +93,11 @@ public:
     template <class X>
     void broadcast(X&& x, root r = root{0}, const options& o = {}) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
-            workspace& work = own().work();
-            fused_broadcast_call<std::remove_cvref_t<X>> call(x, r, own().rank(), own().size(), o, work.tensors, work.offsets);
-            run_call(self(), call, o);
+            if constexpr (check_fused_moved<B, std::remove_cvref_t<X>>()) {
+                workspace& work = own().work();
+                fused_broadcast_call<std::remove_cvref_t<X>> call(x, r, own().rank(), own().size(), o, work.tensors, work.offsets);
+                run_call(self(), call, o);
+            }
         } else if constexpr (check_written<B, X>()) {
             run_views(to_view(x), to_view(x), r, o);
         }

@@ -99,11 +99,21 @@ constexpr bool check_reducible() {
     }
 }
 
+// Of a list that is moved: host memory and elements that travel.
+template <class Backend, class Fused>
+constexpr bool check_fused_moved() {
+    return []<class... P>(const std::tuple<P...>*) {
+        return (check_tensor<Backend, typename part_view<P>::type>() && ...);
+    }(static_cast<const std::remove_cvref_t<decltype(std::declval<const Fused&>().parts())>*>(nullptr));
+}
+
 template <class Backend, class Op, class Fused>
 constexpr bool check_fused_reducible() {
-    return []<class... T>(type_list<T...>) {
-        return (check_reducible<Backend, T, Op>() && ...);
-    }(fused_types_t<Fused>{});
+    if constexpr (!check_fused_moved<Backend, std::remove_cvref_t<Fused>>()) return false;
+    else
+        return []<class... T>(type_list<T...>) {
+            return (check_reducible<Backend, T, Op>() && ...);
+        }(fused_types_t<Fused>{});
 }
 
 template <class Op>

@@ -112,7 +112,8 @@ public:
         observe(op, 0);
         if (op.pack != nullptr && op.in == nullptr) {
             if (work_.buffer.size() < op.buffer_bytes) work_.buffer.resize(op.buffer_bytes);
-            op.in = op.out = work_.buffer.data();
+            op.in = work_.buffer.data();
+            if (op.out == nullptr) op.out = work_.buffer.data();
         }
         step_ = 0;
         if (traits_.run_whole != nullptr) traits_.run_whole(traits_.link, op, work_);

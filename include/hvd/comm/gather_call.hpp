@@ -14,7 +14,6 @@ template <class In, class Result>
 struct gather_call : call {
     using T = typename In::value_type;
     packed_tensor input;
-    std::vector<std::byte> packed;
     Result result;
 
     gather_call(collective kind, const In& in, Result to, root r, bool receives, int size, const options& o) : result(to) {
@@ -24,11 +23,10 @@ struct gather_call : call {
         op.in = bytes_of(in);
         if constexpr (is_strided<In>) {
             input.tensor = erase(in);
-            packed.resize(in.size() * sizeof(T));
-            op.in = packed.data();
-            op.pack = [](void* self, operation&) {
-                auto& call = *static_cast<gather_call*>(self);
-                pack(call.input.tensor, call.packed.data());
+            op.buffer_bytes = in.size() * sizeof(T);
+            op.in = nullptr;
+            op.pack = [](void* self, operation& op) {
+                packed_tensor::pack_into_buffer(&static_cast<gather_call*>(self)->input, op);
             };
         }
         op.self = this;

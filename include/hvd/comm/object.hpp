@@ -138,7 +138,7 @@ public:
     std::vector<T> allgather_object(const T& object, const options& o = {}) {
         std::vector<T> result;
         if constexpr (check_serializable<T>()) {
-            const auto all = self().allgather(written(object), {.name = o.name, .deadline = o.deadline});
+            const gathered<std::byte> all = gather_object(object, o);
             for (int p = 0; p < self().size(); ++p) {
                 const std::size_t i = std::size_t(p);
                 std::span<const std::byte> bytes(all.values.data() + all.displacements[i], all.counts[i]);
@@ -161,12 +161,50 @@ private:
     template <class T>
     std::vector<std::byte> send_object(const T& object, root r, const options& o) {
         std::vector<std::byte> bytes;
-        if (self().rank() == r.rank) bytes = written(object);
-        std::uint64_t size = bytes.size();
-        self().broadcast(size, r, o);
+        std::exception_ptr failure;
+        std::uint64_t size = 0;
+        const auto view = hvd::view(&size, 1);
+        broadcast_call<tensor_view<std::uint64_t>, tensor_view<std::uint64_t>> call(view, view, r, self().rank(), self().size(), o);
+        if (self().rank() == r.rank) failure = write_or_refuse(object, bytes, call);
+        size = bytes.size();
+        try {
+            run_call(self(), call, o);
+        } catch (const usage_error&) {
+            if (failure) std::rethrow_exception(failure);  // the peers have its text
+            throw;
+        }
         bytes.resize(std::size_t(size));
         self().broadcast(bytes, r, o);
         return bytes;
+    }
+
+    template <class T>
+    gathered<std::byte> gather_object(const T& object, const options& o) {
+        std::vector<std::byte> mine;
+        gathered<std::byte> all;
+        call announcement;
+        const std::exception_ptr failure = write_or_refuse(object, mine, announcement);
+        gather_call<tensor_view<std::byte>, gathered<std::byte>*> gather(
+            collective::allgather, hvd::view(mine.data(), mine.size()), &all, root{}, true, self().size(), o);
+        if (failure) gather.refuse(announcement.op.entry.text);
+        try {
+            run_call(self(), gather, o);
+        } catch (const usage_error&) {
+            if (failure) std::rethrow_exception(failure);
+            throw;
+        }
+        return all;
+    }
+
+    template <class T>
+    static std::exception_ptr write_or_refuse(const T& object, std::vector<std::byte>& bytes, call& announcement) {
+        try {
+            bytes = written(object);
+        } catch (const std::exception& e) {
+            announcement.refuse(text("hvd: broadcast_object: the serializer threw: ", e.what()));
+            return std::current_exception();
+        }
+        return nullptr;
     }
 };
 

@@ -13,11 +13,12 @@ template <class In, class Op>
 struct reduce_scatter_call : reduction_call<Op> {
     using T = typename In::value_type;
     packed_tensor input;
-    std::vector<std::byte> packed;
-    std::vector<std::size_t> bounds;
+    lent_sizes bounds;
     reduction_group group;
 
-    reduce_scatter_call(const In& in, const Op& f, int size, const reduce_options& o) : reduction_call<Op>(f) {
+    // `lender` has the memory for bounds; a queued call has none.
+    reduce_scatter_call(const In& in, const Op& f, int size, workspace* lender, const reduce_options& o)
+        : reduction_call<Op>(f), bounds(lender) {
         operation& op = this->op;
         this->describe(collective::reduce_scatter, o.name);
         this->describe(in);
@@ -31,12 +32,11 @@ struct reduce_scatter_call : reduction_call<Op> {
         op.in = bytes_of(in);
         if constexpr (is_strided<In>) {
             input.tensor = erase(in);
-            packed.resize(in.size() * sizeof(T));
-            op.in = packed.data();
+            op.buffer_bytes = in.size() * sizeof(T);
+            op.in = nullptr;
             op.self = this;
-            op.pack = [](void* self, operation&) {
-                auto& call = *static_cast<reduce_scatter_call*>(self);
-                hvd::detail::pack(call.input.tensor, call.packed.data());
+            op.pack = [](void* self, operation& op) {
+                packed_tensor::pack_into_buffer(&static_cast<reduce_scatter_call*>(self)->input, op);
             };
         }
     }
@@ -44,12 +44,13 @@ struct reduce_scatter_call : reduction_call<Op> {
     // Where the result goes; the only overlap that makes sense is this rank's own part of the input.
     void set_output(std::byte* out, std::size_t count, int rank, int size) {
         operation& op = this->op;
-        const block mine = group.part(op.in, rank, size);
+        const std::size_t part = group.count_of(rank, size);
         op.out = out;
-        if (count * sizeof(T) != mine.bytes)
+        if (count != part)
             this->refuse(text("hvd: ", op.entry.label(), " on rank ", rank, ": into() has room for ", count,
-                              " elements, this rank's part has ", mine.bytes / sizeof(T)));
-        if (out != mine.data) this->check_overlap(op.in, out, group.count * sizeof(T), count * sizeof(T));
+                              " elements, this rank's part has ", part));
+        if (op.in != nullptr && out != group.part(op.in, rank, size).data)
+            this->check_overlap(op.in, out, group.count * sizeof(T), count * sizeof(T));
     }
 };
 
@@ -59,12 +60,12 @@ struct kept_reduce_scatter : reduce_scatter_call<In, Op> {
     std::shared_ptr<std::vector<stored<T>>> value;
 
     kept_reduce_scatter(const In& in, const Op& f, std::shared_ptr<std::vector<stored<T>>> to, int rank, int size, const reduce_options& o)
-        : reduce_scatter_call<In, Op>(in, f, size, o), value(std::move(to)) {
+        : reduce_scatter_call<In, Op>(in, f, size, nullptr, o), value(std::move(to)) {
         value->resize(this->group.count_of(rank, size));
         this->set_output(reinterpret_cast<std::byte*>(value->data()), value->size(), rank, size);
     }
     kept_reduce_scatter(const In& in, const Op& f, std::byte* out, std::size_t count, int rank, int size, const reduce_options& o)
-        : reduce_scatter_call<In, Op>(in, f, size, o) {
+        : reduce_scatter_call<In, Op>(in, f, size, nullptr, o) {
         this->set_output(out, count, rank, size);
     }
 };
@@ -84,7 +85,7 @@ public:
         if constexpr (check_tensor<B, const In&>()) {
             using T = element_of<const In&>;
             if constexpr (check_reducible<B, T, operation_of<Op>>()) {
-                reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(to_view(in), as_operation(op), own().size(), o);
+                reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(to_view(in), as_operation(op), own().size(), &own().work(), o);
                 std::vector<stored<T>> result(call.group.count_of(own().rank(), own().size()));
                 call.set_output(reinterpret_cast<std::byte*>(result.data()), result.size(), own().rank(), own().size());
                 run_call(self(), call, o);
@@ -102,7 +103,7 @@ public:
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
             if constexpr (check_reducible<B, element_of<const In&>, operation_of<Op>>()) {
-                reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(to_view(in), as_operation(op), own().size(), o);
+                reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(to_view(in), as_operation(op), own().size(), &own().work(), o);
                 call.set_output(bytes_of(out.view), out.view.size(), own().rank(), own().size());
                 run_call(self(), call, o);
             }

@@ -11,8 +11,8 @@ namespace detail {
 template <class In, class Result>
 struct scatter_call : distribute_call<In, Result> {
     scatter_call(const In& in, std::span<const std::size_t> counts, bool balanced, Result to, root r, int rank, int size,
-                 const options& o)
-        : distribute_call<In, Result>(collective::scatter, in, to, o) {
+                 workspace* lender, const options& o)
+        : distribute_call<In, Result>(collective::scatter, in, to, lender, o) {
         this->check_root(r.rank, size);
         if (rank != r.rank) return;
         if (balanced) split_rows_into(in, size);
@@ -59,7 +59,7 @@ public:
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
             const given_memory memory = memory_of(out, own().rank(), collective::scatter);
-            scatter_call<view_of<const In&>, given_memory> call(to_view(in), {}, true, memory, r, own().rank(), own().size(), o);
+            scatter_call<view_of<const In&>, given_memory> call(to_view(in), {}, true, memory, r, own().rank(), own().size(), &own().work(), o);
             run_call(self(), call, o);
         }
     }
@@ -72,7 +72,7 @@ public:
             auto value = std::make_shared<Values>();
             return result<Values>(start_call<scatter_call<view_of<In>, std::shared_ptr<Values>>>(
                                       self(), o, to_view(in), std::span<const std::size_t>(), true, value, r, own().rank(),
-                                      own().size(), o),
+                                      own().size(), nullptr, o),
                                   value);
         }
     }
@@ -86,7 +86,7 @@ private:
         if constexpr (check_tensor<B, const In&>()) {
             std::vector<stored<element_of<const In&>>> result;
             scatter_call<view_of<const In&>, decltype(result)*> call(to_view(in), counts, balanced, &result, r, own().rank(),
-                                                                     own().size(), o);
+                                                                     own().size(), &own().work(), o);
             run_call(self(), call, o);
             return result;
         }
