@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+
+#include "options.hpp"
+
+namespace fashion_mnist {
+
+/// Reads the command line into `result`; a value is the exit status of a program that is done.
+inline std::optional<int> parse(int argc, char** argv, options& result) {
+    CLI::App app("Trains a network on Fashion-MNIST, on any number of ranks.");
+    app.option_defaults()->always_capture_default();
+
+    app.add_option("--model", result.model)->check(CLI::IsMember({"mlp", "cnn"}));
+    app.add_option("--epochs", result.epochs, "epochs in all")->check(CLI::PositiveNumber);
+    auto* batch = app.add_option("--batch", result.batch, "images a step on each rank");
+    batch->check(CLI::PositiveNumber);
+    app.add_option("--global-batch", result.global_batch, "images a step on all ranks together")
+        ->capture_default_str()
+        ->excludes(batch);
+    app.add_option("--lr", result.rate, "learning rate of one rank")->check(CLI::PositiveNumber);
+    app.add_option("--momentum", result.momentum)->check(CLI::Range(0., 1.));
+    app.add_flag("--no-scale-lr", result.fixed_rate,
+                 "do not multiply the learning rate by the number of ranks");
+    app.add_option("--seed", result.seed);
+    app.add_option("--data", result.data, "directory of the four IDX files");
+    app.add_option("--limit", result.limit, "use the first N training images (0: all)");
+    app.add_option("--threads", result.threads, "ranks as threads of this process (0: MPI's world)")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--checkpoint", result.checkpoint, "write this file after each epoch");
+    app.add_option("--resume", result.resume, "go on from this file");
+    app.add_flag("--progress", result.progress, "show progress even if nobody watches");
+    app.add_flag("--scaling", result.scaling,
+                 "measure instead: epochs on rank 0 alone and on all ranks in turn");
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& stop) {
+        return app.exit(stop);
+    }
+    return std::nullopt;
+}
+
+}  // namespace fashion_mnist

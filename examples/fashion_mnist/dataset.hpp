@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "idx.hpp"
+#include "matrix.hpp"
+#include "random.hpp"
+
+namespace fashion_mnist {
+
+inline constexpr std::size_t image_side = 28;
+inline constexpr std::size_t image_size = image_side * image_side;
+inline constexpr std::size_t classes = 10;
+
+/// A sample is named by its place in the data set, on every rank.
+using sample_index = std::uint32_t;
+
+/// Images and labels, as bytes; shared by all ranks of a process.
+class dataset {
+public:
+    dataset(std::vector<std::uint8_t> images, std::vector<std::uint8_t> labels)
+        : images_(std::move(images)), labels_(std::move(labels)) {}
+
+    std::size_t size() const { return labels_.size(); }
+
+    /// Keeps the first `count` samples.
+    void limit(std::size_t count) {
+        if (count >= size()) return;
+        labels_.resize(count);
+        images_.resize(count * image_size);
+    }
+
+    /// Copies samples into the columns of `input`, normalised, and their labels into `labels`.
+    template <class Scalar>
+    void gather(std::span<const sample_index> samples, matrix<Scalar>& input,
+                std::vector<std::uint8_t>& labels) const {
+        using bytes = Eigen::Map<const Eigen::Array<std::uint8_t, Eigen::Dynamic, 1>>;
+        constexpr double mean = 0.2860 * 255, deviation = 0.3530 * 255;  // of the training images
+        input.resize(image_size, static_cast<Eigen::Index>(samples.size()));
+        labels.resize(samples.size());
+        for (std::size_t i = 0; i < samples.size(); ++i) {
+            const bytes pixels(images_.data() + samples[i] * image_size, image_size);
+            input.col(static_cast<Eigen::Index>(i)).array() =
+                (pixels.cast<Scalar>() - Scalar(mean)) * Scalar(1 / deviation);
+            labels[i] = labels_[samples[i]];
+        }
+    }
+
+private:
+    std::vector<std::uint8_t> images_;
+    std::vector<std::uint8_t> labels_;
+};
+
+/// Reads `<name>-images-idx3-ubyte.gz` and `<name>-labels-idx1-ubyte.gz`.
+///
+/// @throws file_error if a file is missing, torn or foreign, or if the two do not belong together.
+inline dataset load_dataset(const std::filesystem::path& directory, const std::string& name) {
+    const auto image_file = directory / (name + "-images-idx3-ubyte.gz");
+    const auto label_file = directory / (name + "-labels-idx1-ubyte.gz");
+    idx_array images = read_idx(image_file);
+    idx_array labels = read_idx(label_file);
+    if (images.shape.size() != 3 || images.shape[1] != image_side || images.shape[2] != image_side)
+        throw file_error(image_file, "does not hold images of 28 x 28");
+    if (labels.shape.size() != 1) throw file_error(label_file, "does not hold labels");
+    if (labels.shape[0] != images.shape[0])
+        throw file_error(label_file, std::to_string(labels.shape[0]) + " labels for " +
+                                         std::to_string(images.shape[0]) + " images");
+    if (std::ranges::any_of(labels.values, [](std::uint8_t label) { return label >= classes; }))
+        throw file_error(label_file, "has a label above 9");
+    return {std::move(images.values), std::move(labels.values)};
+}
+
+struct data {
+    dataset train;
+    dataset test;
+};
+
+/// All samples in the order of one epoch.
+inline std::vector<sample_index> shuffled(std::size_t count, std::uint64_t seed,
+                                          std::uint64_t epoch) {
+    const random_stream random(purpose::shuffle, seed, epoch);
+    std::vector<std::pair<std::uint64_t, sample_index>> keyed(count);
+    for (sample_index sample = 0; sample < count; ++sample)
+        keyed[sample] = {random.bits(sample), sample};
+    std::ranges::sort(keyed);
+    std::vector<sample_index> order(count);
+    std::ranges::transform(keyed, order.begin(), [](const auto& pair) { return pair.second; });
+    return order;
+}
+
+/// The part of a batch (or of the test set) that a rank works on: sizes differ by one at most.
+template <class T>
+std::span<const T> shard(std::span<const T> all, int rank, int size) {
+    const std::size_t first = all.size() * std::size_t(rank) / std::size_t(size);
+    const std::size_t last = all.size() * (std::size_t(rank) + 1) / std::size_t(size);
+    return all.subspan(first, last - first);
+}
+
+}  // namespace fashion_mnist

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <Eigen/Dense>
+
+namespace fashion_mnist {
+
+/// A batch has one column a sample; a weight has one row an output.
+template <class Scalar>
+using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+
+}  // namespace fashion_mnist

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <hvd/hvd.hpp>
+
+#include "layer.hpp"
+
+namespace fashion_mnist {
+
+/// Layers one after the other.
+template <class Scalar>
+class model {
+public:
+    explicit model(std::string name) : name_(std::move(name)) {}
+
+    template <class Layer, class... Arguments>
+    Layer& add(Arguments&&... arguments) {
+        auto owned = std::make_unique<Layer>(std::forward<Arguments>(arguments)...);
+        Layer& added = *owned;
+        for (parameter<Scalar>& p : added.parameters()) parameters_.push_back(&p);
+        layers_.push_back(std::move(owned));
+        outputs_.resize(layers_.size());
+        return added;
+    }
+
+    const std::string& name() const { return name_; }
+    std::size_t depth() const { return layers_.size(); }
+    const std::vector<parameter<Scalar>*>& parameters() const { return parameters_; }
+
+    /// The output is the caller's to change; the next pass overwrites it.
+    matrix<Scalar>& forward(const matrix<Scalar>& input, const pass& pass) {
+        const matrix<Scalar>* from = &input;
+        for (std::size_t i = 0; i < layers_.size(); ++i) {
+            layers_[i]->forward(*from, outputs_[i], pass);
+            from = &outputs_[i];
+        }
+        return outputs_.back();
+    }
+
+    /// After `forward` with the same input; leaves the gradients in the parameters.
+    void backward(const matrix<Scalar>& input, const matrix<Scalar>& output_gradient) {
+        const matrix<Scalar>* gradient = &output_gradient;
+        for (std::size_t i = layers_.size(); i-- > 0;) {
+            // The gradient of layer i's input is kept apart from that of its output: two take
+            // turns.
+            matrix<Scalar>* next = i > 0 ? &gradients_[i % 2] : nullptr;
+            layers_[i]->backward(i > 0 ? outputs_[i - 1] : input, *gradient, next);
+            gradient = next;
+        }
+    }
+
+private:
+    std::string name_;
+    std::vector<std::unique_ptr<layer<Scalar>>> layers_;
+    std::vector<parameter<Scalar>*> parameters_;
+    std::vector<matrix<Scalar>> outputs_;
+    matrix<Scalar> gradients_[2];
+};
+
+/// What hvd::fuse takes: views of the parameters' values or gradients.
+template <class Scalar>
+std::vector<hvd::tensor_view<Scalar>> views(const model<Scalar>& model,
+                                            matrix<Scalar> parameter<Scalar>::*member) {
+    std::vector<hvd::tensor_view<Scalar>> all;
+    for (parameter<Scalar>* p : model.parameters()) {
+        matrix<Scalar>& tensor = p->*member;
+        all.push_back(hvd::view(tensor.data(), static_cast<std::size_t>(tensor.size())));
+    }
+    return all;
+}
+
+}  // namespace fashion_mnist

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace fashion_mnist {
+
+/// What the command line says.
+struct options {
+    std::string model = "mlp";
+    int epochs = 12;
+    std::size_t batch = 64;        // of one rank
+    std::size_t global_batch = 0;  // of all ranks together; 0: batch × ranks
+    double rate = 0.005;
+    double momentum = 0.9;
+    bool fixed_rate = false;  // do not multiply it by the number of ranks
+    std::uint64_t seed = 1;
+    std::filesystem::path data = "/usr/share/datasets/fashion-mnist";
+    std::size_t limit = 0;  // training images; 0: all
+    int threads = 0;        // ranks as threads of this process; 0: the MPI world
+    std::filesystem::path checkpoint;
+    std::filesystem::path resume;
+    bool progress = false;
+    bool scaling = false;
+
+    std::size_t batch_of(int ranks) const {
+        return global_batch ? global_batch : batch * static_cast<std::size_t>(ranks);
+    }
+
+    /// The linear scaling rule (Goyal et al. 2017): a batch k times as large, a rate k times as
+    /// high.
+    double rate_factor(int ranks) const { return fixed_rate || global_batch ? 1 : ranks; }
+};
+
+}  // namespace fashion_mnist

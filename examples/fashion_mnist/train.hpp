@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <fmt/format.h>
+
+#include "options.hpp"
+#include "progress.hpp"
+#include "trainer.hpp"
+
+namespace fashion_mnist {
+
+/// Trains, evaluates, and says on rank 0 how it went.
+template <class Communicator>
+void train(Communicator& comm, const options& options, const data& data) {
+    const bool chief = comm.rank() == 0;
+    trainer<float, Communicator> trainer(comm, options);
+    if (!options.resume.empty()) trainer.resume(options.resume);
+
+    double images = 0;
+    double seconds = 0;
+    while (trainer.epochs_done() < options.epochs) {
+        progress_bar bar(chief && (options.progress || somebody_watches()),
+                         trainer.epochs_done() + 1, options.epochs, data.train.size());
+        const auto epoch =
+            trainer.train_epoch(data.train, [&](std::size_t done) { bar.advance(done); });
+        bar.finish(epoch.training, epoch.rate());
+        images += epoch.training.samples;
+        seconds += epoch.seconds;
+        if (!options.checkpoint.empty()) trainer.save(options.checkpoint);
+    }
+
+    const score test = trainer.evaluate(data.test);
+    if (!chief) return;
+    fmt::print("{} ranks: test accuracy {:.2f} %, {:.0f} images/s\n", comm.size(),
+               100 * test.accuracy(), seconds > 0 ? images / seconds : 0);
+}
+
+}  // namespace fashion_mnist

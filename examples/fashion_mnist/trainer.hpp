@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include <hvd/hvd.hpp>
+
+#include "checkpoint.hpp"
+#include "dataset.hpp"
+#include "loss.hpp"
+#include "models.hpp"
+#include "optimizer.hpp"
+#include "options.hpp"
+#include "progress.hpp"
+
+namespace fashion_mnist {
+
+/// One epoch, as all ranks together saw it.
+struct epoch_result {
+    score training;
+    double seconds = 0;
+
+    double rate() const { return training.samples / seconds; }
+};
+
+/// One rank of a data-parallel training: every rank has the whole model and a part of each batch.
+///
+/// The number of ranks changes who computes what, and nothing else: the same global batch gives the
+/// same parameters, to rounding.
+template <class Scalar, class Communicator>
+class trainer {
+public:
+    /// **Collective**: every rank begins with the parameters of rank 0.
+    trainer(Communicator& comm, const options& options)
+        : comm_(comm),
+          model_(make_model<Scalar>(options.model, options.seed)),
+          optimizer_(model_, options.momentum),
+          gradients_(views(model_, &parameter<Scalar>::gradient)),
+          average_(comm.plan_allreduce(hvd::fuse(std::span(gradients_)), hvd::average)),
+          batch_(options.batch_of(comm.size())),
+          rate_(options.rate),
+          rate_factor_(options.rate_factor(comm.size())),
+          state_{options.seed, 0} {
+        broadcast_state();
+    }
+    trainer(const trainer&) = delete;
+    trainer& operator=(const trainer&) = delete;
+
+    /// **Collective**: rank 0 reads the file.
+    void resume(const std::filesystem::path& path) {
+        if (comm_.rank() == 0) state_ = load_checkpoint(path, model_, optimizer_);
+        broadcast_state();
+    }
+
+    /// Rank 0 writes the file; the others have the same and do nothing.
+    void save(const std::filesystem::path& path) {
+        if (comm_.rank() == 0) save_checkpoint(path, model_, optimizer_, state_);
+    }
+
+    /// **Collective**: each image once, calling `on_step(images)` after each step.
+    template <class OnStep>
+    epoch_result train_epoch(const dataset& data, OnStep on_step) {
+        const auto order = shuffled(data.size(), state_.seed, state_.epochs);
+        comm_.barrier();
+        const stopwatch watch;
+        score mine;
+        for (std::size_t first = 0; first < order.size(); first += batch_) {
+            const std::size_t count = std::min(batch_, order.size() - first);
+            const double done =
+                static_cast<double>(first + count) / static_cast<double>(data.size());
+            mine += train_step(data, std::span(order).subspan(first, count), rate_at(done));
+            on_step(first + count);
+        }
+        const double seconds = watch.seconds();
+        ++state_.epochs;
+        return {total(mine), seconds};
+    }
+
+    /// **Collective**: every rank gets the score of the whole set.
+    score evaluate(const dataset& data) {
+        constexpr std::size_t at_once = 100;
+        std::vector<sample_index> all(data.size());
+        std::iota(all.begin(), all.end(), sample_index(0));
+        score mine;
+        auto samples = shard(std::span<const sample_index>(all), comm_.rank(), comm_.size());
+        while (!samples.empty()) {
+            const auto some = samples.first(std::min(at_once, samples.size()));
+            data.gather(some, input_, labels_);
+            mine += softmax_cross_entropy(model_.forward(input_, {}), labels_, Scalar(1));
+            samples = samples.subspan(some.size());
+        }
+        return total(mine);
+    }
+
+    int epochs_done() const { return static_cast<int>(state_.epochs); }
+    const model<Scalar>& trained() const { return model_; }
+
+private:
+    using tensors = std::vector<hvd::tensor_view<Scalar>>;
+
+    score train_step(const dataset& data, std::span<const sample_index> batch, double rate) {
+        const auto samples = shard(batch, comm_.rank(), comm_.size());
+        data.gather(samples, input_, labels_);
+        auto& output = model_.forward(input_, {true, state_.seed, state_.epochs, samples});
+        // The average over ranks of size/batch · (sum over a rank's samples) is the mean over the
+        // batch, however many samples each rank has.
+        const auto scale = Scalar(comm_.size()) / static_cast<Scalar>(batch.size());
+        const score mine = softmax_cross_entropy(output, labels_, scale);
+        model_.backward(input_, output);
+        average_.run();
+        optimizer_.step(rate);
+        return mine;
+    }
+
+    // A rate raised by the number of ranks is reached gradually, in the first epoch.
+    double rate_at(double part_of_epoch) const {
+        const double warm = state_.epochs == 0 ? part_of_epoch : 1;
+        return rate_ * (1 + (rate_factor_ - 1) * warm);
+    }
+
+    void broadcast_state() {
+        tensors all = views(model_, &parameter<Scalar>::value);
+        for (matrix<Scalar>& velocity : optimizer_.velocities())
+            all.push_back(hvd::view(velocity.data(), static_cast<std::size_t>(velocity.size())));
+        comm_.broadcast(hvd::fuse(std::span(all)), hvd::root{0});
+        std::array numbers{state_.seed, state_.epochs};
+        comm_.broadcast(numbers, hvd::root{0});
+        state_ = {numbers[0], numbers[1]};
+    }
+
+    score total(const score& mine) {
+        std::array sums{mine.loss, mine.correct, mine.samples};
+        comm_.allreduce(sums, hvd::sum);
+        return {sums[0], sums[1], sums[2]};
+    }
+
+    Communicator& comm_;
+    model<Scalar> model_;
+    sgd<Scalar> optimizer_;
+    tensors gradients_;
+    hvd::plan<typename Communicator::backend_type> average_;  // of the gradients, over all ranks
+    std::size_t batch_;
+    double rate_;
+    double rate_factor_;
+    training_state state_;
+    matrix<Scalar> input_;
+    std::vector<std::uint8_t> labels_;
+};
+
+}  // namespace fashion_mnist
