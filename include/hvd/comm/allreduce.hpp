@@ -20,8 +20,7 @@ struct allreduce_call : reduction_call<Op> {
         this->describe(collective::allreduce, o.name);
         this->describe(in);
         this->describe_reduction(o);
-        if (out.size() != in.size())
-            this->refuse(text("hvd: ", op.entry.label(), ": output has ", out.size(), " elements, input ", in.size()));
+        this->check_size(out.size(), in.size());
         if constexpr (!is_strided<In> && !is_strided<Out>)  // packed tensors may overlap
             this->check_overlap(bytes_of(in), bytes_of(out), in.size() * sizeof(T), out.size() * sizeof(T));
         group = this->template group_of<T>(0, in.size());

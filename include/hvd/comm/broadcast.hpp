@@ -19,8 +19,7 @@ struct broadcast_call : call {
         describe(out);
         check_root(r.rank, size);
         const std::size_t bytes = out.size() * op.element_bytes;
-        if (is_root && out.size() != in.size())
-            refuse(text("hvd: ", op.entry.label(), ": output has ", out.size(), " elements, input ", in.size()));
+        if (is_root) check_size(out.size(), in.size());
         if constexpr (!is_strided<In> && !is_strided<Out>)  // packed tensors may overlap
             if (is_root) check_overlap(bytes_of(in), bytes_of(out), in.size() * op.element_bytes, bytes);
         if constexpr (is_strided<In> || is_strided<Out>) {

@@ -19,8 +19,9 @@ struct call {
     call(const call&) = delete;
     call& operator=(const call&) = delete;
 
-    // The first reason wins; the peers get it as peer_error.
-    void refuse(const std::string& why) {
+    // The first reason wins; the peers get it as peer_error. Cold, like all that only makes its text:
+    // a call is compiled wherever it is made.
+    [[gnu::cold, gnu::noinline]] void refuse(const std::string& why) {
         if (op.entry.refused) return;
         op.entry.refused = true;
         store(op.entry.text, why);
@@ -41,23 +42,38 @@ struct call {
         op.entry.dimensions = R;
         op.entry.count = view.size();
         for (std::size_t d = 0; d < R; ++d) op.entry.extents[d] = view.extent(d);
-        if (view.data() == nullptr && view.size() > 0)
-            refuse(text("hvd: ", op.entry.label(), ": null pointer with ", view.size(), " elements"));
+        if (view.data() == nullptr && view.size() > 0) refuse_null();
     }
 
     void check_root(int root, int size) {
         op.entry.root = root;
-        if (root < 0 || root >= size)
-            refuse(text("hvd: ", op.entry.label(), ": root ", root, " is not a rank of this communicator of size ", size));
+        if (root < 0 || root >= size) refuse_root(size);
+    }
+
+    void check_size(std::size_t out, std::size_t in) {
+        if (out != in) refuse_size(out, in);
     }
 
     // Same bytes or none in common.
     void check_overlap(const std::byte* in, const std::byte* out, std::size_t in_bytes, std::size_t out_bytes) {
         if (in_bytes == 0 || out_bytes == 0 || (in == out && in_bytes == out_bytes)) return;
         const auto a = reinterpret_cast<std::uintptr_t>(in), b = reinterpret_cast<std::uintptr_t>(out);
-        if (a < b + out_bytes && b < a + in_bytes)
-            refuse(text("hvd: ", op.entry.label(), ": input of ", in_bytes, " bytes and output of ", out_bytes,
-                        " bytes overlap in part; they must be the same or apart"));
+        if (a < b + out_bytes && b < a + in_bytes) refuse_overlap(in_bytes, out_bytes);
+    }
+
+private:
+    [[gnu::cold, gnu::noinline]] void refuse_null() {
+        refuse(text("hvd: ", op.entry.label(), ": null pointer with ", op.entry.count, " elements"));
+    }
+    [[gnu::cold, gnu::noinline]] void refuse_root(int size) {
+        refuse(text("hvd: ", op.entry.label(), ": root ", op.entry.root, " is not a rank of this communicator of size ", size));
+    }
+    [[gnu::cold, gnu::noinline]] void refuse_size(std::size_t out, std::size_t in) {
+        refuse(text("hvd: ", op.entry.label(), ": output has ", out, " elements, input ", in));
+    }
+    [[gnu::cold, gnu::noinline]] void refuse_overlap(std::size_t in_bytes, std::size_t out_bytes) {
+        refuse(text("hvd: ", op.entry.label(), ": input of ", in_bytes, " bytes and output of ", out_bytes,
+                    " bytes overlap in part; they must be the same or apart"));
     }
 };
 

@@ -23,8 +23,7 @@ struct reduce_call : reduction_call<Op> {
         this->describe(in);
         this->describe_reduction(o);
         this->check_root(r.rank, size);
-        if (is_root && out.size() != in.size())
-            this->refuse(text("hvd: ", op.entry.label(), ": output has ", out.size(), " elements, input ", in.size()));
+        if (is_root) this->check_size(out.size(), in.size());
         if constexpr (!is_strided<In> && !is_strided<Out>)  // packed tensors may overlap
             if (is_root) this->check_overlap(bytes_of(in), bytes_of(out), in.size() * sizeof(T), out.size() * sizeof(T));
         group = this->template group_of<T>(0, in.size());
