@@ -73,6 +73,8 @@ public:
         stop_.store(now() + options_.destructor_deadline.nanoseconds(), std::memory_order_relaxed);
         if (queue_) queue_->drain();
         if (queue_) queue_->stop();
+        if (!is_broken_.load(std::memory_order_acquire)) broken_ = reason;  // a plan may still be there
+        is_broken_.store(true, std::memory_order_release);
         leave(reason);
     }
 

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""Draws the pictures of docs/concepts.md, one SVG per collective: draw.py [FOLDER]
+
+Three ranks, before and after. A cell's colour is the rank that it comes from; a cell of several colours is a reduction."""
+
+import pathlib
+import sys
+
+# Mid-tones with dark text read on white and on black; text outside of cells is a grey that reads on both.
+RANK = ["#7fb3e6", "#f2b76b", "#8fcf9a"]
+INK, GREY, EMPTY = "#14202b", "#7d8590", "none"
+CELL, HEIGHT, GAP, LEFT, TOP = 44, 32, 16, 66, 36
+FONT = "ui-sans-serif, system-ui, Helvetica, Arial, sans-serif"
+
+
+class Picture:
+    def __init__(self, title):
+        self.title, self.parts, self.width, self.height = title, [], 0, 0
+
+    def grow(self, x, y):
+        self.width, self.height = max(self.width, x), max(self.height, y)
+
+    def text(self, x, y, text, size=14, colour=GREY, anchor="middle", weight="normal"):
+        self.parts.append(f'<text x="{x:g}" y="{y:g}" font-size="{size}" fill="{colour}" text-anchor="{anchor}" '
+                          f'font-weight="{weight}">{text}</text>')
+
+    def cell(self, x, y, text, ranks, width=CELL):
+        """One or several elements; `ranks` are those whose data is in it, none: not written."""
+        for i, rank in enumerate(ranks):
+            self.parts.append(f'<rect x="{x:g}" y="{y + i * HEIGHT / len(ranks):g}" width="{width}" '
+                              f'height="{HEIGHT / len(ranks):g}" fill="{RANK[rank]}"/>')
+        dash = "" if ranks else ' stroke-dasharray="3 3"'
+        self.parts.append(f'<rect x="{x:g}" y="{y:g}" width="{width}" height="{HEIGHT}" fill="none" stroke="{GREY}"{dash}/>')
+        if text:
+            self.text(x + width / 2, y + HEIGHT / 2 + 5, text, colour=INK)
+        self.grow(x + width, y + HEIGHT)
+
+    def rows(self, x, title, ranks):
+        """A column of ranks: for each a list of (text, ranks) or (text, ranks, width)."""
+        self.text(x, TOP - 14, title, size=13, anchor="start")
+        end = x
+        for r, cells in enumerate(ranks):
+            at, y = x, TOP + r * (HEIGHT + GAP)
+            for cell in cells:
+                self.cell(at, y, *cell)
+                at += cell[2] if len(cell) > 2 else CELL
+            if not cells:
+                self.text(x, y + HEIGHT / 2 + 5, "nothing", size=13, anchor="start")
+                at += 3 * CELL / 2
+            end = max(end, at)
+        return end
+
+    def ranks(self, count=3):
+        for r in range(count):
+            self.text(8, TOP + r * (HEIGHT + GAP) + HEIGHT / 2 + 5, f"rank {r}", anchor="start", weight="bold")
+
+    def arrow(self, x, label):
+        y = TOP + 1.5 * HEIGHT + GAP
+        self.text(x + 48, y - 10, label, size=13)
+        self.parts.append(f'<path d="M{x:g} {y:g}h88m-9 -6l9 6l-9 6" fill="none" stroke="{GREY}" stroke-width="2"/>')
+        self.grow(x + 96, y)
+        return x + 96 + GAP
+
+    def svg(self):
+        width, height = self.width + 12, self.height + 12
+        body = "\n".join("  " + part for part in self.parts)
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
+                f'viewBox="0 0 {width:g} {height:g}" font-family="{FONT}" role="img">\n'
+                f"  <title>{self.title}</title>\n{body}\n</svg>\n")
+
+
+def letters(rank, count=3):
+    """A rank's own tensor: a0 a1 a2, b0 b1 b2, …"""
+    return [(f"abc"[rank] + str(i), [rank]) for i in range(count)]
+
+
+def sums(count=3):
+    return [(f"Σ{i}", [0, 1, 2]) for i in range(count)]
+
+
+def before_and_after(title, label, before, after, into=None):
+    picture = Picture(title)
+    picture.ranks()
+    end = picture.rows(LEFT, "before", before)
+    end = picture.arrow(end + GAP, label)
+    picture.rows(end, into or "after", after)
+    return picture
+
+
+def allreduce():
+    return before_and_after("allreduce: every rank gets the reduction of all tensors", "sum",
+                            [letters(r) for r in range(3)], [sums()] * 3)
+
+
+def reduce():
+    return before_and_after("reduce: the root gets the reduction, the others keep what they had", "sum, root 0",
+                            [letters(r) for r in range(3)], [sums(), letters(1), letters(2)])
+
+
+def reduce_scatter():
+    return before_and_after("reduce_scatter: every rank gets its part of the reduction", "sum",
+                            [letters(r, 4) for r in range(3)], [sums()[:2], [("Σ2", [0, 1, 2])], [("Σ3", [0, 1, 2])]],
+                            "result")
+
+
+def broadcast():
+    return before_and_after("broadcast: every rank gets the root's tensor", "root 0",
+                            [letters(0), [("", [])] * 3, [("", [])] * 3], [letters(0)] * 3)
+
+
+def allgather():
+    ragged = [letters(0, 1), letters(1, 3), letters(2, 2)]
+    return before_and_after("allgather: every rank gets every rank's tensor, in rank order", "", ragged,
+                            [sum(ragged, [])] * 3, "result.values")
+
+
+def gather():
+    ragged = [letters(0, 1), letters(1, 3), letters(2, 2)]
+    return before_and_after("gather: the root gets every rank's tensor, in rank order", "root 0", ragged,
+                            [sum(ragged, []), [], []], "result.values")
+
+
+def scatter():
+    return before_and_after("scatter: every rank gets its part of the root's tensor", "root 0",
+                            [letters(0, 4), [], []], [letters(0, 2), [("a2", [0])], [("a3", [0])]], "result")
+
+
+def alltoall():
+    def sent(rank, counts):
+        # What goes to whom: the digit is the receiver.
+        return [(f"{'abc'[rank]}→{to}", [rank]) for to, n in enumerate(counts) for _ in range(n)]
+
+    counts = [[1, 0, 2], [1, 1, 1], [0, 2, 1]]
+    before = [sent(r, counts[r]) for r in range(3)]
+    after = [sum(([cell for cell in before[r] if cell[0].endswith(str(to))] for r in range(3)), []) for to in range(3)]
+    return before_and_after("alltoall: every rank sends each rank its part", "", before, after, "result.values")
+
+
+def barrier():
+    picture = Picture("barrier: nobody goes on before all have come")
+    picture.ranks()
+    picture.text(LEFT, TOP - 14, "time →", size=13, anchor="start")
+    x, arrivals = LEFT, [70, 190, 120]
+    end, wall = LEFT + 320, LEFT + 200
+    for r, arrival in enumerate(arrivals):
+        y = TOP + r * (HEIGHT + GAP)
+        picture.cell(x, y, "works", [r], arrival)
+        picture.parts.append(f'<path d="M{x + arrival:g} {y + HEIGHT / 2:g}H{wall}" stroke="{GREY}" stroke-width="2" stroke-dasharray="4 4"/>')
+        picture.cell(wall, y, "goes on", [r], end - wall)
+        if wall - x - arrival > 60:
+            picture.text((x + arrival + wall) / 2, y + HEIGHT / 2 - 6, "waits", size=13)
+    picture.parts.append(f'<path d="M{wall} {TOP - 10}V{TOP + 3 * HEIGHT + 2 * GAP + 6}" stroke="{GREY}" stroke-width="3"/>')
+    picture.text(wall, TOP - 16, "barrier", size=13)
+    return picture
+
+
+DRAWINGS = [allreduce, broadcast, reduce, allgather, gather, scatter, reduce_scatter, alltoall, barrier]
+
+if __name__ == "__main__":
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
+    for draw in DRAWINGS:
+        (folder / f"{draw.__name__}.svg").write_text(draw().svg(), encoding="utf-8")

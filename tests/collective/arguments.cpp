@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <array>
+#include <span>
+#include <utility>
+
+#include "reference.hpp"
+#include "support.hpp"
+
+using namespace hvd_test;
+
+// What may be handed to a collective, and what one rank can see to be wrong.
+
+TEST_CASE("spans, std::arrays, C arrays, nested ones and scalars are tensors") {
+    on_every_transport([](auto& comm) {
+        const float sum = float(comm.size() * (comm.size() + 1) / 2), mine = float(comm.rank() + 1);
+        std::vector<float> memory(3, mine);
+        std::array<float, 3> array{mine, mine, mine};
+        float c_array[3] = {mine, mine, mine}, nested[2][3] = {{mine, mine, mine}, {mine, mine, mine}};
+        double scalar = mine;
+        comm.allreduce(std::span(memory), hvd::sum);
+        comm.allreduce(array, hvd::sum);
+        comm.allreduce(c_array, hvd::sum);
+        comm.allreduce(nested, hvd::sum);
+        comm.allreduce(scalar, hvd::sum);
+        CHECK(memory == std::vector<float>(3, sum));
+        CHECK(array == std::array<float, 3>{sum, sum, sum});
+        CHECK(std::count(std::begin(c_array), std::end(c_array), sum) == 3);
+        CHECK(std::count(&nested[0][0], &nested[0][0] + 6, sum) == 6);
+        CHECK(scalar == sum);
+    });
+}
+
+TEST_CASE("a temporary view of somebody's memory may be reduced in place") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> memory(6, 1);
+        comm.allreduce(hvd::view(memory.data() + 2, 2), hvd::sum);
+        CHECK(memory == std::vector<int>{1, 1, comm.size(), comm.size(), 1, 1});
+    });
+}
+
+TEST_CASE("constant inputs are read and not written") {
+    on_every_transport([](auto& comm) {
+        const std::vector<int> in(5, comm.rank() + 1);
+        std::vector<int> out(5);
+        comm.allreduce(in, out, hvd::sum);
+        CHECK(out == std::vector<int>(5, comm.size() * (comm.size() + 1) / 2));
+        CHECK(in == std::vector<int>(5, comm.rank() + 1));
+        CHECK(comm.allgather(in).values.size() == 5 * size_of(comm));
+        CHECK(comm.allgather(comm.rank()).values.back() == comm.size() - 1);  // a temporary scalar is read in time
+    });
+}
+
+TEST_CASE("exactly the same memory as input and output is in place") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> x(1000, 1);
+        comm.allreduce(std::as_const(x), x, hvd::sum);
+        CHECK(x == std::vector<int>(1000, comm.size()));
+    });
+}
+
+TEST_CASE("strided tensors are packed, and what lies between their elements stays") {
+    on_every_transport([](auto& comm) {
+        const int n = comm.size(), sum = n * (n + 1) / 2;
+        std::vector<int> matrix(5 * 4, -1), expected = matrix;
+        const auto column = hvd::view(matrix.data() + 1, hvd::shape(5), hvd::strides(4));
+        const auto fill = [](std::vector<int>& m, int value) {
+            for (std::size_t row = 0; row < 5; ++row) m[row * 4 + 1] = value;
+        };
+        fill(matrix, comm.rank() + 1);
+        comm.reduce(column, hvd::sum, hvd::root{n - 1});
+        fill(expected, comm.rank() == n - 1 ? sum : comm.rank() + 1);
+        CHECK(matrix == expected);
+
+        fill(matrix, comm.rank() + 1);
+        comm.allreduce(column, hvd::sum);
+        fill(expected, sum);
+        CHECK(matrix == expected);
+
+        fill(matrix, 2);
+        const auto shares = comm.reduce_scatter(column, hvd::sum);
+        CHECK(shares == std::vector<int>(part(5, comm.rank(), n).count, 2 * n));
+        CHECK(comm.gather(column).values == std::vector<int>(comm.rank() == 0 ? 5 * size_of(comm) : 0, 2));
+        CHECK(comm.scatter(column) == std::vector<int>(part(5, comm.rank(), n).count, 2));
+        std::vector<int> counts(size_of(comm), 0);
+        counts.back() = 5;
+        CHECK(comm.alltoall(column, counts).values == std::vector<int>(comm.rank() == n - 1 ? 5 * size_of(comm) : 0, 2));
+    });
+}
+
+TEST_CASE("strided tensors of several dimensions and negative steps keep their order") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> memory(24);
+        for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = int(i) + 100 * comm.rank();
+        // Every second column of a 4 x 6 matrix, its rows from the last to the first.
+        const auto view = hvd::view(memory.data() + 18, hvd::shape(4, 3), hvd::strides(-6, 2));
+        const auto all = comm.allgather(view);
+        REQUIRE(all.values.size() == 12 * size_of(comm));
+        for (int r = 0; r < comm.size(); ++r)
+            for (int i = 0; i < 12; ++i)
+                CHECK(all.values[std::size_t(12 * r + i)] == 100 * r + 18 - 6 * (i / 3) + 2 * (i % 3));
+        std::vector<int> dense(12);
+        comm.allreduce(view, dense, hvd::max);
+        CHECK(dense.front() == 100 * (comm.size() - 1) + 18);
+        comm.broadcast(view, hvd::root{comm.size() - 1});
+        CHECK(memory[18] == 100 * (comm.size() - 1) + 18);
+        CHECK(memory[19] == 19 + 100 * comm.rank());
+        CHECK(memory[0] == 100 * (comm.size() - 1));
+    });
+}
+
+TEST_CASE("a strided output takes a reduction of a dense input") {
+    on_every_transport([](auto& comm) {
+        const std::vector<int> in{1, 2, 3};
+        std::vector<int> out(6, -1);
+        comm.allreduce(in, hvd::view(out.data(), hvd::shape(3), hvd::strides(2)), hvd::sum);
+        CHECK(out == std::vector<int>{comm.size(), -1, 2 * comm.size(), -1, 3 * comm.size(), -1});
+    });
+}
+
+TEST_CASE("one column of a matrix is reduced into another: they share no element") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> matrix(5 * 4, 1), expected = matrix;
+        for (std::size_t row = 0; row < 5; ++row) expected[row * 4 + 1] = comm.size();
+        const auto column = [&](std::size_t c) { return hvd::view(matrix.data() + c, hvd::shape(5), hvd::strides(4)); };
+        comm.allreduce(column(0), column(1), hvd::sum);
+        CHECK(matrix == expected);
+    });
+}
+
+TEST_CASE("an output that overlaps the input in part is refused on every rank, and the communicator works on") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> x(10, 1);
+        const auto head = hvd::view(x.data(), 6), tail = hvd::view(x.data() + 4, 6);
+        const auto e = thrown<hvd::usage_error>([&] { comm.allreduce(head, tail, hvd::sum); });
+        if (e) CHECK(contains(e->what(), "overlap"));
+        CHECK(x == std::vector<int>(10, 1));
+        thrown<hvd::usage_error>([&] { comm.reduce_scatter(x, hvd::sum, hvd::into(hvd::view(x.data(), part(10, comm.rank(), comm.size()).count + 1))); });
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("an output of another size is refused with both sizes, and the communicator works on") {
+    on_every_transport([](auto& comm) {
+        const std::vector<int> in(10, 1);
+        std::vector<int> out(9);
+        const auto allreduce = thrown<hvd::usage_error>([&] { comm.allreduce(in, out, hvd::sum); });
+        const auto allgather = thrown<hvd::usage_error>([&] { comm.allgather(in, hvd::into(out)); });
+        const auto scatter = thrown<hvd::usage_error>([&] { comm.scatter(in, hvd::into(hvd::view(out.data(), 0))); });
+        const auto alltoall = thrown<hvd::usage_error>(
+            [&] { comm.alltoall(hvd::view(in.data(), std::size_t(0)), hvd::into(out)); });
+        if (allreduce) CHECK((contains(allreduce->what(), "9") && contains(allreduce->what(), "10")));
+        if (allgather) CHECK((contains(allgather->what(), "9") && contains(allgather->what(), std::to_string(10 * comm.size()))));
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("a null pointer with elements is refused, without elements it is an empty tensor") {
+    on_every_transport([](auto& comm) {
+        int* const nothing = nullptr;
+        thrown<hvd::usage_error>([&] { comm.allreduce(hvd::view(nothing, 3), hvd::sum); });
+        comm.allreduce(hvd::view(nothing, std::size_t(0)), hvd::sum);
+        comm.broadcast(hvd::view(nothing, std::size_t(0)));
+        CHECK(comm.allgather(hvd::view(nothing, std::size_t(0))).values.empty());
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("a root that is no rank is refused, with the ranks there are") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> x(3);
+        for (const int root : {-1, comm.size()}) {
+            const auto e = thrown<hvd::usage_error>([&] { comm.broadcast(x, hvd::root{root}); });
+            if (e) CHECK((contains(e->what(), std::to_string(root)) && contains(e->what(), std::to_string(comm.size()))));
+            if (e) CHECK(e->rank() == comm.rank());
+            thrown<hvd::usage_error>([&] { comm.reduce(x, hvd::sum, hvd::root{root}); });
+            thrown<hvd::usage_error>([&] { comm.gather(x, hvd::root{root}); });
+            thrown<hvd::usage_error>([&] { comm.scatter(x, hvd::root{root}); });
+        }
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("errors name the call as the user named it") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> x(3), y(4);
+        const auto e = thrown<hvd::usage_error>([&] { comm.allreduce(x, y, hvd::sum, {.name = "conv1.weight"}); });
+        if (e) CHECK(contains(e->what(), "allreduce 'conv1.weight'"));
+    });
+}
+
+TEST_CASE("an empty communicator refuses calls instead of crashing") {
+    on_every_transport([](auto& comm) {
+        std::remove_reference_t<decltype(comm)> nobody;
+        std::vector<int> x(3);
+        CHECK(!nobody);
+        CHECK(nobody.rank() == -1);
+        CHECK(nobody.size() == 0);
+        thrown<hvd::usage_error>([&] { nobody.allreduce(x, hvd::sum); });
+        thrown<hvd::usage_error>([&] { nobody.barrier(); });
+        thrown<hvd::usage_error>([&] { static_cast<void>(nobody.allreduce_async(x, hvd::sum)); });
+        thrown<hvd::usage_error>([&] { nobody.subset({0}); });
+        thrown<hvd::usage_error>([&] { static_cast<void>(nobody.plan_allreduce(x, hvd::sum)); });
+    });
+}

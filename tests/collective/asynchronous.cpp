@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <coroutine>
+#include <thread>
+
+#include "reference.hpp"
+#include "support.hpp"
+
+using namespace hvd_test;
+
+namespace {
+
+// A coroutine that runs from the call and is forgotten; done() knows whether it came to its end, and where.
+struct detached {
+    struct promise_type {
+        detached get_return_object() { return {}; }
+        std::suspend_never initial_suspend() { return {}; }
+        std::suspend_never final_suspend() noexcept { return {}; }
+        void return_void() {}
+        void unhandled_exception() { std::terminate(); }
+    };
+};
+
+struct trace {
+    bool done = false;
+    std::thread::id thread;
+};
+
+template <class Comm>
+detached sum_twice(Comm& comm, std::vector<int>& x, trace& end) {
+    co_await comm.allreduce_async(x, hvd::sum);
+    co_await comm.allreduce_async(x, hvd::sum);
+    end = {true, std::this_thread::get_id()};
+}
+
+template <class Comm>
+detached gather_ranks(Comm& comm, const int& mine, hvd::gathered<int>& all, trace& end) {
+    all = co_await comm.allgather_async(mine);
+    end = {true, std::this_thread::get_id()};
+}
+
+template <class Comm>
+detached disagree(Comm& comm, std::vector<int>& x, std::string& error, trace& end) {
+    try {
+        co_await comm.allreduce_async(x, hvd::sum);
+    } catch (const hvd::mismatch_error& e) {
+        error = e.field();
+    }
+    end = {true, std::this_thread::get_id()};
+}
+
+}  // namespace
+
+TEST_CASE("calls in flight are waited for in any order") {
+    on_every_transport([](auto& comm) {
+        constexpr std::size_t calls = 8;
+        std::vector<std::vector<int>> x(calls);
+        std::vector<hvd::request> pending;
+        for (std::size_t i = 0; i < calls; ++i) {
+            x[i].assign(i % 2 == 0 ? 10 + i : 100000 + i, int(i) + comm.rank());
+            pending.push_back(comm.allreduce_async(x[i], hvd::sum));
+        }
+        for (const std::size_t i : {5, 0, 7, 1, 6, 2, 4, 3}) {
+            CHECK(bool(pending[i]));
+            pending[i].wait();
+            CHECK(!pending[i]);
+            const int expected = comm.size() * int(i) + comm.size() * (comm.size() - 1) / 2;
+            CHECK(std::count(x[i].begin(), x[i].end(), expected) == std::ssize(x[i]));
+        }
+    });
+}
+
+TEST_CASE("a request that nobody waits for is complete after its destructor") {
+    on_every_transport([](auto& comm) {
+        std::vector<float> x(50000, 1);
+        { const auto pending = comm.allreduce_async(x, hvd::sum); }
+        CHECK(x == std::vector<float>(50000, float(comm.size())));
+    });
+}
+
+TEST_CASE("test() says when it is done, without waiting") {
+    on_every_transport([](auto& comm) {
+        std::vector<float> x(100003, 1);
+        auto pending = comm.allreduce_async(x, hvd::sum);
+        while (!pending.test()) std::this_thread::yield();
+        CHECK(x == std::vector<float>(100003, float(comm.size())));
+        CHECK(pending.test());
+        pending.wait();
+    });
+}
+
+TEST_CASE("test() on a later call completes the earlier ones on the way") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> first(1000, 1), second(10, 2);
+        auto one = comm.allreduce_async(first, hvd::sum);
+        auto two = comm.allreduce_async(second, hvd::sum);
+        while (!two.test()) std::this_thread::yield();
+        CHECK(first.front() == comm.size());
+        CHECK(second.front() == 2 * comm.size());
+        one.wait();
+    });
+}
+
+TEST_CASE("a blocking call waits for the asynchronous ones before it") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> x(100003, 1);
+        auto pending = comm.allreduce_async(x, hvd::sum);
+        comm.allreduce(x, hvd::sum);
+        CHECK(std::count(x.begin(), x.end(), comm.size() * comm.size()) == std::ssize(x));
+        pending.wait();
+    });
+}
+
+TEST_CASE("calls on one tensor run in the order in which they were made") {
+    on_every_transport([](auto& comm) {
+        int x = comm.rank() + 1;
+        auto sum = comm.allreduce_async(x, hvd::sum);
+        auto most = comm.allreduce_async(x, hvd::product);
+        auto sent = comm.broadcast_async(x, hvd::root{comm.size() - 1});
+        sent.wait();
+        most.wait();
+        sum.wait();
+        int expected = 1;
+        for (int r = 0; r < comm.size(); ++r) expected *= comm.size() * (comm.size() + 1) / 2;
+        CHECK(x == expected);
+    });
+}
+
+TEST_CASE("every collective has an asynchronous form, out of place and in place") {
+    on_every_transport([](auto& comm) {
+        const int n = comm.size(), sum = n * (n + 1) / 2, last = n - 1;
+        const std::vector<int> mine(5, comm.rank() + 1);
+        std::vector<int> reduced(5), in_place = mine, at_root = mine, to_root(5), sent(5), here = mine, all(5 * size_of(comm)),
+            at_last(comm.rank() == last ? 5 * size_of(comm) : 0);
+        const part share(5, comm.rank(), n);
+        std::vector<int> scattered_into(share.count);
+        std::vector<int> counts(size_of(comm), 0);
+        counts.front() = 5;
+
+        std::vector<hvd::request> pending;
+        pending.push_back(comm.allreduce_async(mine, reduced, hvd::sum));
+        pending.push_back(comm.allreduce_async(in_place, hvd::sum));
+        pending.push_back(comm.reduce_async(at_root, hvd::sum, hvd::root{last}));
+        pending.push_back(comm.reduce_async(mine, hvd::into(to_root), hvd::sum, hvd::root{last}));
+        pending.push_back(comm.broadcast_async(here, hvd::root{last}));
+        pending.push_back(comm.broadcast_async(mine, hvd::into(sent), hvd::root{last}));
+        pending.push_back(comm.allgather_async(mine, hvd::into(all)));
+        pending.push_back(comm.gather_async(mine, hvd::into(at_last), hvd::root{last}));
+        pending.push_back(comm.reduce_scatter_async(mine, hvd::sum, hvd::into(scattered_into)));
+        pending.push_back(comm.barrier_async());
+        auto gathered = comm.allgather_async(mine);
+        auto gathered_at_last = comm.gather_async(mine, hvd::root{last});
+        auto part_of_sum = comm.reduce_scatter_async(mine, hvd::sum);
+        auto part_of_last = comm.scatter_async(mine, hvd::root{last});
+        auto to_first = comm.alltoall_async(mine, counts);
+        auto empty = comm.alltoall_async(hvd::view(mine.data(), std::size_t(0)));
+
+        CHECK(empty.wait().values.empty());
+        CHECK(to_first.wait().values.size() == (comm.rank() == 0 ? 5 * size_of(comm) : 0));
+        CHECK(part_of_last.wait() == std::vector<int>(share.count, n));
+        CHECK(part_of_sum.wait() == std::vector<int>(share.count, sum));
+        CHECK(gathered_at_last.wait().values.size() == at_last.size());
+        const auto everybody = gathered.wait();
+        for (auto& request : pending) request.wait();
+        CHECK(reduced == std::vector<int>(5, sum));
+        CHECK(in_place == reduced);
+        CHECK(at_root == (comm.rank() == last ? reduced : mine));
+        if (comm.rank() == last) CHECK(to_root == reduced);
+        CHECK(here == std::vector<int>(5, n));
+        CHECK(sent == here);
+        CHECK(everybody.values == all);
+        CHECK(all.back() == n);
+        CHECK(all.front() == 1);
+        if (comm.rank() == last) CHECK(at_last == all);
+        CHECK(scattered_into == std::vector<int>(share.count, sum));
+    });
+}
+
+TEST_CASE("a result is taken once") {
+    on_every_transport([](auto& comm) {
+        const int mine = comm.rank();
+        auto pending = comm.allgather_async(mine);
+        CHECK(bool(pending));
+        while (!pending.test()) std::this_thread::yield();
+        CHECK(pending.wait().values.size() == size_of(comm));
+        CHECK(!pending);
+        thrown<hvd::usage_error>([&] { pending.wait(); });
+    });
+}
+
+TEST_CASE("handles move, and a moved-from one is empty and complete") {
+    on_every_transport([](auto& comm) {
+        int x = 1, y = 1;
+        hvd::request a = comm.allreduce_async(x, hvd::sum);
+        hvd::request b = std::move(a);
+        CHECK(!a);
+        CHECK(a.test());
+        a.wait();
+        a = comm.allreduce_async(y, hvd::sum);
+        b = std::move(a);  // what b stood for is complete first
+        CHECK(x == comm.size());
+        b.wait();
+        CHECK(y == comm.size());
+    });
+}
+
+TEST_CASE("a communicator may be moved while calls are in flight") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> x(1000, 1);
+        auto pending = comm.allreduce_async(x, hvd::sum);
+        auto moved = std::move(comm);
+        CHECK(!comm);
+        pending.wait();
+        CHECK(x == std::vector<int>(1000, moved.size()));
+        check_that_it_works(moved);
+        comm = std::move(moved);
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("a communicator that dies completes its calls, and their requests say so") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> x(1000, 1);
+        const int n = comm.size();
+        hvd::request pending;
+        {
+            const auto mortal = std::move(comm);
+            pending = const_cast<std::remove_const_t<decltype(mortal)>&>(mortal).allreduce_async(x, hvd::sum);
+        }
+        pending.wait();
+        CHECK(x == std::vector<int>(1000, n));
+    });
+}
+
+TEST_CASE("coroutines go on on the thread that runs the communicator") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> x(1000, 1);
+        trace end;
+        sum_twice(comm, x, end);
+        while (!end.done) comm.run_ready();
+        CHECK(end.thread == std::this_thread::get_id());
+        CHECK(x == std::vector<int>(1000, comm.size() * comm.size()));
+    });
+}
+
+TEST_CASE("a wait on the communicator resumes coroutines whose calls are complete") {
+    on_every_transport([](auto& comm) {
+        hvd::gathered<int> all;
+        trace end;
+        const int mine = comm.rank();
+        gather_ranks(comm, mine, all, end);
+        auto later = comm.barrier_async();
+        later.wait();
+        CHECK(end.done);
+        CHECK(end.thread == std::this_thread::get_id());
+        CHECK(all.values.size() == size_of(comm));
+        CHECK(all.values.back() == comm.size() - 1);
+    });
+}
+
+TEST_CASE("co_await throws what the call failed with") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<int> x(5 + rank_of(comm));
+        std::string error;
+        trace end;
+        disagree(comm, x, error, end);
+        while (!end.done) comm.run_ready();
+        CHECK(error == "shape");
+        check_that_it_works(comm);
+    });
+}

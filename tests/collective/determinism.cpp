@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <cstring>
+
+#include "reference.hpp"
+#include "support.hpp"
+
+using namespace hvd_test;
+
+// Which bits a reduction gives: those of the sum from rank 0 to the last, on every rank, on every transport, every time.
+
+namespace {
+
+// Numbers of many magnitudes, so that the order of additions shows. The same on every platform: no library's generator.
+template <class R>
+R number(int rank, std::size_t i) {
+    std::uint64_t x = (std::uint64_t(rank) << 32) + i + 1;
+    for (int round = 0; round < 3; ++round) x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
+    const double mantissa = double(std::int64_t(x >> 12)) / double(std::int64_t(1) << 52) - 0.5;
+    return R(float(std::ldexp(mantissa, int(x % 13))));
+}
+
+template <class T>
+T random_element(int rank, std::size_t i) {
+    if constexpr (is_complex<T>) return T(number<typename T::value_type>(rank, i), number<typename T::value_type>(rank + 100, i));
+    else return number<T>(rank, i);
+}
+
+template <class T>
+tensor<T> random_input(int rank, std::size_t n) {
+    tensor<T> result(n);
+    for (std::size_t i = 0; i < n; ++i) result[i] = random_element<T>(rank, i);
+    return result;
+}
+
+// From rank 0 to the last, in the type in which hvd promises to accumulate, rounded once.
+template <class T, class F>
+T in_rank_order(int ranks, std::size_t i, F combine) {
+    using A = typename hvd::dtype_traits<T>::accumulator;
+    A result = static_cast<A>(random_element<T>(0, i));
+    for (int rank = 1; rank < ranks; ++rank) result = combine(result, static_cast<A>(random_element<T>(rank, i)));
+    return static_cast<T>(result);
+}
+
+template <class T>
+bool same_bits(const T& a, const T& b) {
+    return std::memcmp(&a, &b, sizeof(T)) == 0;
+}
+
+template <class T, class Values, class Expected>
+std::size_t wrong_bits(const Values& values, std::size_t n, Expected expected) {
+    if (values.size() != n) return wrong_size;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < n; ++i) count += same_bits<T>(values[i], expected(i)) ? 0 : 1;
+    return count;
+}
+
+constexpr std::size_t many = 70001;
+
+}  // namespace
+
+#define HVD_TEST_ROUNDING float, double, hvd::float16, hvd::bfloat16, std::complex<float>, std::complex<double>
+
+TEST_CASE_TEMPLATE("every reduction has the bits of the serial sum in rank order", T, HVD_TEST_ROUNDING) {
+    on_every_transport([](auto& comm) {
+        const auto add = [](const auto& a, const auto& b) { return a + b; };
+        tensor<T> expected(many);
+        for (std::size_t i = 0; i < many; ++i) expected[i] = in_rank_order<T>(comm.size(), i, add);
+        const auto at = [&](std::size_t i) { return expected[i]; };
+        const tensor<T> in = random_input<T>(comm.rank(), many);
+
+        tensor<T> all(many), fused = in, at_root = in;
+        comm.allreduce(in, all, hvd::sum);
+        CHECK(wrong_bits<T>(all, many, at) == 0);
+
+        int other = 1;
+        comm.allreduce(hvd::fuse(other, fused), hvd::sum);
+        CHECK(wrong_bits<T>(fused, many, at) == 0);
+
+        const int root = comm.size() - 1;
+        comm.reduce(at_root, hvd::sum, hvd::root{root});
+        if (comm.rank() == root) CHECK(wrong_bits<T>(at_root, many, at) == 0);
+
+        const part mine(many, comm.rank(), comm.size());
+        const auto scattered = comm.reduce_scatter(in, hvd::sum);
+        CHECK(wrong_bits<T>(scattered, mine.count, [&](std::size_t i) { return expected[mine.first + i]; }) == 0);
+    });
+}
+
+TEST_CASE_TEMPLATE("a small tensor has the same bits as the same elements in a large one", T, HVD_TEST_ROUNDING) {
+    on_every_transport([](auto& comm) {
+        tensor<T> large = random_input<T>(comm.rank(), many), small = random_input<T>(comm.rank(), 5);
+        comm.allreduce(large, hvd::average);
+        comm.allreduce(small, hvd::average);
+        CHECK(wrong_bits<T>(small, 5, [&](std::size_t i) { return large[i]; }) == 0);
+    });
+}
+
+TEST_CASE_TEMPLATE("a rerun gives the same bits", T, HVD_TEST_ROUNDING) {
+    on_every_transport([](auto& comm) {
+        tensor<T> first = random_input<T>(comm.rank(), many), second = first;
+        comm.allreduce(first, hvd::product);
+        comm.barrier();
+        auto pending = comm.allreduce_async(second, hvd::product);
+        pending.wait();
+        CHECK(wrong_bits<T>(second, many, [&](std::size_t i) { return first[i]; }) == 0);
+    });
+}
+
+TEST_CASE_TEMPLATE("all ranks have the same bits", T, HVD_TEST_ROUNDING) {
+    on_every_transport([](auto& comm) {
+        tensor<T> x = random_input<T>(comm.rank(), many);
+        comm.allreduce(x, hvd::average, {.prescale = 0.3, .postscale = 1.7});
+        tensor<T> theirs = x;
+        comm.broadcast(theirs, hvd::root{comm.size() - 1});
+        CHECK(wrong_bits<T>(x, many, [&](std::size_t i) { return theirs[i]; }) == 0);
+    });
+}
+
+TEST_CASE("callables that are neither commutative nor exact are applied from rank 0 to the last") {
+    on_every_transport([](auto& comm) {
+        const auto skewed = [](const float& a, const float& b) { return a * 0.5f + b; };
+        tensor<float> x = random_input<float>(comm.rank(), many);
+        comm.allreduce(x, skewed);
+        CHECK(wrong_bits<float>(x, many, [&](std::size_t i) { return in_rank_order<float>(comm.size(), i, skewed); }) == 0);
+    });
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include "disagreement.hpp"
+#include "reference.hpp"
+
+using namespace hvd_test;
+
+// Ranks that do not do the same thing: each is told what every rank said, and they go on together.
+
+TEST_CASE("other element type") {
+    on_every_transport_from(2, [](auto& comm) {
+        const auto value = [](int rank) { return rank % 2 == 0 ? "int32" : "float32"; };
+        std::vector<int> ints(10);
+        std::vector<float> floats(10);
+        const auto with_either = [&](const auto& call) {
+            expect_mismatch(comm, "element type", value, [&] {
+                if (comm.rank() % 2 == 0) call(ints);
+                else call(floats);
+            });
+        };
+        with_either([&](auto& x) { comm.allreduce(x, hvd::sum); });
+        with_either([&](auto& x) { comm.reduce(x, hvd::sum, hvd::root{1}); });
+        with_either([&](auto& x) { comm.reduce_scatter(x, hvd::sum); });
+        with_either([&](auto& x) { comm.broadcast(x); });
+        with_either([&](auto& x) { comm.allgather(x); });
+        with_either([&](auto& x) { comm.gather(x, hvd::root{1}); });
+        with_either([&](auto& x) { comm.scatter(x); });
+        with_either([&](auto& x) {
+            std::vector<std::size_t> all(size_of(comm));
+            all.front() = 10;
+            comm.alltoall(x, all);
+        });
+    });
+}
+
+TEST_CASE("other user's element type of the same size") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<modular> x(3);
+        std::vector<std::int32_t> y(3);
+        const auto value = [](int rank) { return rank == 0 ? "modular/4" : "int32"; };
+        expect_mismatch(comm, "element type", value, [&] {
+            if (comm.rank() == 0) comm.allreduce(x, hvd::sum);
+            else comm.allreduce(y, hvd::sum);
+        });
+    });
+}
+
+TEST_CASE("other count") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<float> x(17 + rank_of(comm));
+        const auto value = [](int rank) { return "[" + std::to_string(17 + rank) + "]"; };
+        expect_mismatch(comm, "shape", value, [&] { comm.allreduce(x, hvd::sum); });
+        expect_mismatch(comm, "shape", value, [&] { comm.broadcast(x); });
+        expect_mismatch(comm, "shape", value, [&] { comm.reduce(x, hvd::sum); });
+        expect_mismatch(comm, "shape", value, [&] { comm.reduce_scatter(x, hvd::sum); });
+    });
+}
+
+TEST_CASE("other shape of as many elements") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<float> x(60);
+        const auto value = [](int rank) { return rank == 0 ? "[60]" : "[" + std::to_string(rank) + ", " + std::to_string(60 / rank) + "]"; };
+        const auto call = [&](const auto& reduce) {
+            if (comm.rank() == 0) reduce(hvd::view(x.data(), 60));
+            else reduce(hvd::view(x.data(), hvd::shape(comm.rank(), 60 / comm.rank())));
+        };
+        if (comm.size() > 6) return;  // 60 is divisible by 1 to 6
+        expect_mismatch(comm, "shape", value, [&] { call([&](const auto& v) { comm.allreduce(v, hvd::sum); }); });
+        expect_mismatch(comm, "shape", value, [&] { call([&](const auto& v) { comm.broadcast(v); }); });
+    });
+}
+
+TEST_CASE("other length of rows in an allgather") {
+    on_every_transport_from(2, [](auto& comm) {
+        const std::size_t columns = 17 + rank_of(comm);
+        std::vector<float> x(2 * columns);
+        const auto value = [](int rank) { return "[2, " + std::to_string(17 + rank) + "]"; };
+        expect_mismatch(comm, "shape", value, [&] { comm.allgather(hvd::view(x.data(), hvd::shape(2, columns))); });
+    });
+}
+
+TEST_CASE("other operation") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<float> x(10);
+        const auto last = [&](const char* theirs, const char* others) {
+            return [n = comm.size(), theirs, others](int rank) { return rank == n - 1 ? theirs : others; };
+        };
+        const bool mine = comm.rank() == comm.size() - 1;
+        expect_mismatch(comm, "operation", last("max", "sum"), [&] {
+            if (mine) comm.allreduce(x, hvd::max);
+            else comm.allreduce(x, hvd::sum);
+        });
+        expect_mismatch(comm, "operation", last("custom", "average"), [&] {
+            if (mine) comm.reduce_scatter(x, [](float a, float b) { return a + b; });
+            else comm.reduce_scatter(x, hvd::average);
+        });
+        expect_mismatch(comm, "operation", last("min", "product"), [&] {
+            if (mine) comm.reduce(x, hvd::min);
+            else comm.reduce(x, hvd::product);
+        });
+    });
+}
+
+TEST_CASE("other rounding") {
+    on_every_transport_from(2, [](auto& comm) {
+        int x = 1;
+        const auto value = [](int rank) { return rank == 1 ? "down" : "nearest"; };
+        const hvd::rounding mine = comm.rank() == 1 ? hvd::rounding::down : hvd::rounding::nearest;
+        expect_mismatch(comm, "rounding", value, [&] { comm.allreduce(x, hvd::average(mine)); });
+    });
+}
+
+TEST_CASE("other root: each rank says itself") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<float> x(10);
+        const auto value = [](int rank) { return std::to_string(rank); };
+        const hvd::root me{comm.rank()};
+        expect_mismatch(comm, "root", value, [&] { comm.broadcast(x, me); });
+        expect_mismatch(comm, "root", value, [&] { comm.reduce(x, hvd::sum, me); });
+        expect_mismatch(comm, "root", value, [&] { comm.gather(x, me); });
+        expect_mismatch(comm, "root", value, [&] { comm.scatter(x, me); });
+        std::string object = "x";
+        expect_mismatch(comm, "root", value, [&] { comm.broadcast_object(object, me); });
+    });
+}
+
+TEST_CASE("other scales") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<float> x(10);
+        const double mine = comm.rank() == 0 ? 0.5 : 2;
+        const auto value = [](int rank) { return rank == 0 ? "0.5" : "2"; };
+        expect_mismatch(comm, "prescale", value, [&] { comm.allreduce(x, hvd::sum, {.prescale = mine}); });
+        expect_mismatch(comm, "postscale", value, [&] { comm.allreduce(x, hvd::sum, {.postscale = mine}); });
+        expect_mismatch(comm, "prescale", value, [&] { comm.reduce_scatter(x, hvd::sum, {.prescale = mine}); });
+        expect_mismatch(comm, "postscale", value, [&] { comm.reduce(x, hvd::sum, hvd::root{0}, {.postscale = mine}); });
+    });
+}
+
+TEST_CASE("another collective") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<float> x(10);
+        const bool odd = comm.rank() % 2 != 0;
+        const auto value = [](const char* even_one, const char* odd_one) {
+            return [=](int rank) { return rank % 2 != 0 ? odd_one : even_one; };
+        };
+        expect_mismatch(comm, "collective", value("allreduce", "broadcast"), [&] {
+            if (odd) comm.broadcast(x);
+            else comm.allreduce(x, hvd::sum);
+        });
+        expect_mismatch(comm, "collective", value("barrier", "allgather"), [&] {
+            if (odd) comm.allgather(x);
+            else comm.barrier();
+        });
+        expect_mismatch(comm, "collective", value("reduce_scatter 'a'", "gather 'b'"), [&] {
+            if (odd) comm.gather(x, hvd::root{0}, {.name = "b"});
+            else comm.reduce_scatter(x, hvd::sum, {.name = "a"});
+        });
+        expect_mismatch(comm, "collective", value("scatter", "alltoall"), [&] {
+            std::vector<float> even(4 * size_of(comm));
+            if (odd) comm.alltoall(even);
+            else comm.scatter(even);
+        });
+        expect_mismatch(comm, "collective", value("allreduce", "fused allreduce"), [&] {
+            if (odd) comm.allreduce(hvd::fuse(x), hvd::sum);
+            else comm.allreduce(x, hvd::sum);
+        });
+    });
+}
+
+TEST_CASE("another order of the same calls") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<float> large(100000), small(3);
+        std::vector<float>& first = comm.rank() == 0 ? large : small;
+        const auto value = [](int rank) { return rank == 0 ? "[100000]" : "[3]"; };
+        expect_mismatch(comm, "shape", value, [&] { comm.allreduce(first, hvd::sum); });
+    });
+}
+
+TEST_CASE("other names are no disagreement: they are for people") {
+    on_every_transport([](auto& comm) {
+        int x = 1;
+        comm.allreduce(x, hvd::sum, {.name = comm.rank() == 0 ? "a" : "b"});
+        CHECK(x == comm.size());
+    });
+}
+
+TEST_CASE("a disagreement in an asynchronous call is thrown when it is waited for") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<float> x(10 + rank_of(comm)), good(4, 1);
+        const auto value = [](int rank) { return "[" + std::to_string(10 + rank) + "]"; };
+        expect_mismatch(comm, "shape", value, [&] {
+            auto bad = comm.allreduce_async(x, hvd::sum);
+            auto fine = comm.allreduce_async(good, hvd::sum);
+            fine.wait();
+            CHECK(good == std::vector<float>(4, float(comm.size())));
+            bad.wait();
+        });
+    });
+}
+
+TEST_CASE("an error nobody looked at is thrown by the next call") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<float> x(10 + rank_of(comm));
+        int y = 0;
+        const auto value = [](int rank) { return "[" + std::to_string(10 + rank) + "]"; };
+        expect_mismatch(comm, "shape", value, [&] {
+            { const auto never_waited_for = comm.allreduce_async(x, hvd::sum); }
+            comm.allreduce(y, hvd::sum);
+        });
+    });
+}
+
+TEST_CASE("other lists of a subset") {
+    on_every_transport_from(2, [](auto& comm) {
+        const int other = comm.rank();
+        try {
+            comm.subset({other});
+            FAIL_CHECK("threw nothing");
+        } catch (const hvd::mismatch_error& e) {
+            CHECK(e.table().size() == size_of(comm));
+        }
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("a refusal by one rank reaches the others with its reason") {
+    on_every_transport_from(2, [](auto& comm) {
+        const int culprit = comm.size() - 1;
+        const bool mine = comm.rank() == culprit;
+        std::vector<int> x(10, 1), y(mine ? 9 : 10);
+        expect_refusal(comm, culprit, "root 77", [&] { comm.broadcast(x, hvd::root{mine ? 77 : 0}); });
+        expect_refusal(comm, culprit, "9 elements", [&] { comm.allreduce(x, y, hvd::sum); });
+        expect_refusal(comm, culprit, "overlap", [&] {
+            comm.allreduce(hvd::view(x.data(), 5), hvd::view(x.data() + (mine ? 3 : 5), 5), hvd::sum);
+        });
+        expect_refusal(comm, culprit, "room for", [&] {
+            std::vector<int> room(10 * size_of(comm) - (mine ? 1 : 0));
+            comm.allgather(x, hvd::into(room));
+        });
+        expect_refusal(comm, culprit, "room for", [&] {
+            std::vector<int> room(part(10, comm.rank(), comm.size()).count + (mine ? 1 : 0));
+            comm.scatter(x, hvd::into(room));
+        });
+        expect_refusal(comm, culprit, "room for", [&] {
+            std::vector<int> room(part(10, comm.rank(), comm.size()).count + (mine ? 1 : 0));
+            comm.reduce_scatter(x, hvd::sum, hvd::into(room));
+        });
+        expect_refusal(comm, culprit, "add up to", [&] {
+            std::vector<std::size_t> counts(size_of(comm));
+            counts.front() = mine ? 11 : 10;
+            comm.alltoall(x, counts);
+        });
+        expect_refusal(comm, culprit, "null pointer", [&] {
+            int* const data = mine ? nullptr : x.data();
+            comm.broadcast(hvd::view(data, 10));
+        });
+        expect_refusal(comm, culprit, "room for", [&] {
+            std::vector<int> room(comm.rank() == culprit ? 3 : 10 * size_of(comm));
+            comm.gather(x, hvd::into(room), hvd::root{culprit});
+        });
+    });
+}
+
+TEST_CASE("all ranks that refuse are named") {
+    on_every_transport_from(3, [](auto& comm) {
+        int x = 0;
+        const bool refuses = comm.rank() != 1;
+        try {
+            comm.broadcast(x, hvd::root{refuses ? -1 : 0});
+            FAIL_CHECK("threw nothing");
+        } catch (const hvd::usage_error&) {
+            CHECK(refuses);
+        } catch (const hvd::peer_error& e) {
+            CHECK(!refuses);
+            CHECK(e.peers().size() == size_of(comm) - 1);
+        }
+        check_that_it_works(comm);
+    });
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "support.hpp"
+
+namespace hvd_test {
+
+// Every rank throws mismatch_error about `field`, with value(rank) for every rank in table and text; then calls work.
+template <class Comm, class Value, class F>
+void expect_mismatch(Comm& comm, const std::string& field, Value value, F call) {
+    const auto e = thrown<hvd::mismatch_error>(call);
+    if (e) {
+        INFO(std::string(e->what()));
+        CHECK(e->field() == field);
+        CHECK(e->rank() == comm.rank());
+        REQUIRE(e->table().size() == size_of(comm));
+        for (int r = 0; r < comm.size(); ++r) {
+            const std::string theirs = value(r);
+            CHECK(e->table()[std::size_t(r)] == std::pair(r, theirs));
+            CHECK(contains(e->what(), "rank " + std::to_string(r) + ": " + theirs));
+        }
+    }
+    check_that_it_works(comm);
+}
+
+// The culprit throws usage_error that says `reason`, the others peer_error that names it and says the same; then calls work.
+template <class Comm, class F>
+void expect_refusal(Comm& comm, int culprit, const std::string& reason, F call) {
+    if (comm.rank() == culprit) {
+        const auto e = thrown<hvd::usage_error>(call);
+        if (e) CHECK(contains(e->what(), reason));
+    } else {
+        const auto e = thrown<hvd::peer_error>(call);
+        if (e) CHECK(contains(e->what(), reason));
+        if (e) CHECK(contains(e->what(), "rank " + std::to_string(culprit)));
+        if (e) CHECK(e->peers() == std::vector<int>{culprit});
+    }
+    check_that_it_works(comm);
+}
+
+}  // namespace hvd_test

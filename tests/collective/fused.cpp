@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include "disagreement.hpp"
+#include "reference.hpp"
+
+using namespace hvd_test;
+
+// Many tensors as one: compile-time lists, runtime lists, both, and mixed element types.
+
+namespace {
+
+// Tensors of four element types, one strided, one of rows, one empty, one alone.
+struct model {
+    tensor<float> weights;
+    tensor<double> statistics;
+    tensor<hvd::bfloat16> half;
+    std::vector<float> grid;  // of which `column` is every third
+    tensor<std::int64_t> rows, nothing;
+    float scalar;
+
+    explicit model(int rank, std::size_t n = 1001)
+        : weights(input<float>(rank, n)), statistics(input<double>(rank, 3)), half(input<hvd::bfloat16>(rank, 2 * n + 1)),
+          grid(21, -1), rows(input<std::int64_t>(rank, 5 * 2)), scalar(element<float>(rank, 0)) {
+        for (std::size_t i = 0; i < 7; ++i) grid[3 * i] = element<float>(rank, i);
+    }
+
+    auto column() { return hvd::view(grid.data(), hvd::shape(7), hvd::strides(3)); }
+    auto row_view() { return hvd::view(rows.data(), hvd::shape(5, 2)); }
+    std::vector<float> column_values() const {
+        std::vector<float> values;
+        for (std::size_t i = 0; i < 7; ++i) values.push_back(grid[3 * i]);
+        return values;
+    }
+    auto list() { return hvd::fuse(weights, statistics, half, column(), rows, nothing, scalar); }
+};
+
+template <class F>
+void check_all(const model& m, F wrong_in) {
+    CHECK(wrong_in(m.weights, m.weights.size()) == 0);
+    CHECK(wrong_in(m.statistics, 3) == 0);
+    CHECK(wrong_in(m.half, m.half.size()) == 0);
+    CHECK(wrong_in(m.rows, 10) == 0);
+    tensor<float> column(7), scalar(1);
+    std::copy_n(m.column_values().data(), 7, column.data());
+    scalar[0] = m.scalar;
+    CHECK(wrong_in(column, 7) == 0);
+    CHECK(wrong_in(scalar, 1) == 0);
+    CHECK(m.grid[1] == -1);
+}
+
+template <class Op>
+auto against_reference(const Op& op, int ranks) {
+    return [op, ranks]<class T>(const tensor<T>& got, std::size_t n) { return wrong(got, n, reference<T>(op, ranks)); };
+}
+
+auto against_rank(int rank) {
+    return [rank]<class T>(const tensor<T>& got, std::size_t n) { return wrong_input<T>(got, n, rank); };
+}
+
+}  // namespace
+
+TEST_CASE("fused allreduce of mixed element types equals each tensor's own") {
+    on_every_transport([](auto& comm) {
+        for (const std::size_t n : {std::size_t(3), std::size_t(1001), std::size_t(100003)}) {
+            model m(comm.rank(), n);
+            comm.allreduce(m.list(), hvd::sum);
+            check_all(m, against_reference(hvd::sum, comm.size()));
+            model later(comm.rank(), n);
+            auto pending = comm.allreduce_async(later.list(), hvd::max);
+            pending.wait();
+            check_all(later, against_reference(hvd::max, comm.size()));
+        }
+    });
+}
+
+TEST_CASE("fused averages with scales") {
+    on_every_transport([](auto& comm) {
+        std::vector<float> a(1000, float(comm.rank() + 1));
+        std::vector<double> b(3, 2 * comm.rank());
+        comm.allreduce(hvd::fuse(a, b), hvd::average, {.prescale = 2, .postscale = 0.25});
+        CHECK(a == std::vector<float>(1000, float(comm.size() + 1) / 4));
+        CHECK(b == std::vector<double>(3, (comm.size() - 1) / 2.0));
+    });
+}
+
+TEST_CASE("a list made at run time, also mixed with one made at compile time") {
+    on_every_transport([](auto& comm) {
+        std::vector<std::vector<float>> layers;
+        std::vector<hvd::tensor_view<float>> views;
+        for (std::size_t i = 0; i < 40; ++i) layers.emplace_back(i * 7, float(comm.rank()));
+        for (auto& layer : layers) views.push_back(hvd::view(layer.data(), layer.size()));
+        std::vector<double> other(5, 1);
+        const float sum = float(comm.size() * (comm.size() - 1) / 2);
+        comm.allreduce(hvd::fuse(views), hvd::sum);
+        for (const auto& layer : layers) CHECK(std::count(layer.begin(), layer.end(), sum) == std::ssize(layer));
+        comm.allreduce(hvd::fuse(std::span(views), other), hvd::max);
+        CHECK(other == std::vector<double>(5, 1));
+        CHECK(layers[39].back() == sum);
+        views.clear();
+        comm.allreduce(hvd::fuse(views), hvd::sum);
+    });
+}
+
+TEST_CASE("fused broadcast from every root") {
+    on_every_transport([](auto& comm) {
+        for (int root = 0; root < comm.size(); ++root) {
+            model m(comm.rank()), later(comm.rank());
+            comm.broadcast(m.list(), hvd::root{root});
+            check_all(m, against_rank(root));
+            comm.broadcast_async(later.list(), hvd::root{root}).wait();
+            check_all(later, against_rank(root));
+        }
+    });
+}
+
+TEST_CASE("fused allgather of equal and ragged tensors") {
+    on_every_transport([](auto& comm) {
+        const std::size_t n = 1000 + 13 * rank_of(comm);
+        const tensor<float> a = input<float>(comm.rank(), n);
+        const tensor<std::uint8_t> b = input<std::uint8_t>(comm.rank(), rank_of(comm));
+        const tensor<bool> c = input<bool>(comm.rank(), 5);
+        const auto [all_a, all_b, all_c] = comm.allgather(hvd::fuse(a, b, c));
+        static_assert(std::is_same_v<std::remove_const_t<decltype(all_a)>, hvd::gathered<float>>);
+        for (std::size_t r = 0; r < size_of(comm); ++r) {
+            REQUIRE(all_a.counts[r] == 1000 + 13 * r);
+            REQUIRE(all_b.counts[r] == r);
+            REQUIRE(all_c.counts[r] == 5);
+            CHECK(wrong_input<float>(std::span(all_a.values).subspan(all_a.displacements[r], all_a.counts[r]), 1000 + 13 * r, int(r)) == 0);
+            CHECK(wrong_input<std::uint8_t>(std::span(all_b.values).subspan(all_b.displacements[r], r), r, int(r)) == 0);
+            CHECK(wrong_input<bool>(std::span(all_c.values).subspan(all_c.displacements[r], 5), 5, int(r)) == 0);
+        }
+    });
+}
+
+TEST_CASE("fused allgather of a runtime list, and into the caller's tensors") {
+    on_every_transport([](auto& comm) {
+        std::vector<std::vector<int>> mine;
+        for (std::size_t i = 0; i < 5; ++i) mine.emplace_back(i, comm.rank());
+        std::vector<hvd::tensor_view<int>> views;
+        for (auto& x : mine) views.push_back(hvd::view(x.data(), x.size()));
+        const auto [all] = comm.allgather(hvd::fuse(views));
+        REQUIRE(all.size() == 5);
+        for (std::size_t i = 0; i < 5; ++i) {
+            CHECK(all[i].values.size() == i * size_of(comm));
+            CHECK(all[i].counts == std::vector<std::size_t>(size_of(comm), i));
+        }
+        const float a = float(comm.rank());
+        const std::vector<double> b(3, comm.rank());
+        std::vector<float> all_a(size_of(comm));
+        std::vector<double> all_b(3 * size_of(comm));
+        comm.allgather(hvd::fuse(a, b), hvd::into(hvd::fuse(all_a, all_b)));
+        for (std::size_t r = 0; r < size_of(comm); ++r) {
+            CHECK(all_a[r] == float(r));
+            CHECK(all_b[3 * r + 2] == double(r));
+        }
+    });
+}
+
+TEST_CASE("fused reduce_scatter gives each rank its rows of each tensor") {
+    on_every_transport([](auto& comm) {
+        const model m(comm.rank(), 1003);
+        model copy(comm.rank(), 1003);
+        const int n = comm.size();
+        const auto check = [&](const auto& weights, const auto& half, const auto& rows, const auto& column) {
+            const part w(1003, comm.rank(), n), h(2007, comm.rank(), n), r(5, comm.rank(), n), c(7, comm.rank(), n);
+            CHECK(wrong(weights, w.count, reference<float>(hvd::sum, n), w.first) == 0);
+            CHECK(wrong(half, h.count, reference<hvd::bfloat16>(hvd::sum, n), h.first) == 0);
+            CHECK(wrong(rows, 2 * r.count, reference<std::int64_t>(hvd::sum, n), 2 * r.first) == 0);
+            CHECK(wrong(column, c.count, reference<float>(hvd::sum, n), c.first) == 0);
+        };
+        const auto list = [&] { return hvd::fuse(m.weights, m.half, copy.row_view(), copy.column()); };
+        const auto [weights, half, rows, column] = comm.reduce_scatter(list(), hvd::sum);
+        check(weights, half, rows, column);
+        tensor<float> w(weights.size()), c(column.size());
+        tensor<hvd::bfloat16> h(half.size());
+        tensor<std::int64_t> r(rows.size());
+        comm.reduce_scatter(list(), hvd::sum, hvd::into(hvd::fuse(w, h, r, c)));
+        check(w, h, r, c);
+    });
+}
+
+TEST_CASE("fused reduce_scatter of a runtime list") {
+    on_every_transport([](auto& comm) {
+        std::vector<std::vector<int>> mine;
+        for (std::size_t i = 0; i < 4; ++i) mine.emplace_back(10 * i, comm.rank() + 1);
+        std::vector<hvd::tensor_view<int>> views;
+        for (auto& x : mine) views.push_back(hvd::view(x.data(), x.size()));
+        const auto [parts] = comm.reduce_scatter(hvd::fuse(views), hvd::sum);
+        REQUIRE(parts.size() == 4);
+        for (std::size_t i = 0; i < 4; ++i)
+            CHECK(parts[i] == std::vector<int>(part(10 * i, comm.rank(), comm.size()).count, comm.size() * (comm.size() + 1) / 2));
+    });
+}
+
+TEST_CASE("lists that differ between ranks are a mismatch on every rank") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<float> a(10), b(20), c(30);
+        std::vector<double> d(10);
+        const auto both = [&](const auto& call, const auto& here, const auto& there) {
+            const auto e = thrown<hvd::mismatch_error>([&] {
+                if (comm.rank() == 0) call(here);
+                else call(there);
+            });
+            if (e) CHECK(e->table().size() == size_of(comm));
+            check_that_it_works(comm);
+        };
+        const auto reduce = [&](const auto& list) { comm.allreduce(list, hvd::sum); };
+        const auto send = [&](const auto& list) { comm.broadcast(list); };
+        const auto scatter = [&](const auto& list) { comm.reduce_scatter(list, hvd::sum); };
+        both(reduce, hvd::fuse(a, b), hvd::fuse(b, a));
+        both(reduce, hvd::fuse(a, b), hvd::fuse(a, c));
+        both(reduce, hvd::fuse(a, d), hvd::fuse(d, a));
+        both(reduce, hvd::fuse(a, b), hvd::fuse(hvd::view(a.data(), hvd::shape(2, 5)), b));
+        both(reduce, hvd::fuse(a, b), hvd::fuse(a, b, c));
+        both(send, hvd::fuse(a, b), hvd::fuse(b, a));
+        both(scatter, hvd::fuse(a, b), hvd::fuse(b, a));
+        both([&](const auto& list) { comm.allgather(list); }, hvd::fuse(a, d), hvd::fuse(d, a));
+    });
+}
+
+TEST_CASE("a fused refusal by one rank reaches the others") {
+    on_every_transport_from(2, [](auto& comm) {
+        const bool mine = comm.rank() == 0;
+        std::vector<float> a(4), b(2);
+        expect_refusal(comm, 0, "root 9", [&] { comm.broadcast(hvd::fuse(a, b), hvd::root{mine ? 9 : 1}); });
+        expect_refusal(comm, 0, "into()", [&] {
+            std::vector<float> all_a(4 * size_of(comm)), all_b(2 * size_of(comm) + (mine ? 1 : 0));
+            comm.allgather(hvd::fuse(a, b), hvd::into(hvd::fuse(all_a, all_b)));
+        });
+        expect_refusal(comm, 0, "into()", [&] {
+            std::vector<float> part_a(part(4, comm.rank(), comm.size()).count), part_b(part(2, comm.rank(), comm.size()).count + (mine ? 1 : 0));
+            comm.reduce_scatter(hvd::fuse(a, b), hvd::sum, hvd::into(hvd::fuse(part_a, part_b)));
+        });
+    });
+}

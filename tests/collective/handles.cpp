@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "disagreement.hpp"
+#include "reference.hpp"
+
+using namespace hvd_test;
+
+// MPI handles: adopted, borrowed, refused and freed.
+
+namespace {
+
+// An attribute on a handle whose deletion tells that the handle was freed.
+struct freed_flag {
+    explicit freed_flag(MPI_Comm comm) {
+        MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &note, &key, nullptr);
+        MPI_Comm_set_attr(comm, key, &freed);
+    }
+    ~freed_flag() { MPI_Comm_free_keyval(&key); }
+    static int note(MPI_Comm, int, void* flag, void*) {
+        *static_cast<bool*>(flag) = true;
+        return MPI_SUCCESS;
+    }
+    int key = MPI_KEYVAL_INVALID;
+    bool freed = false;
+};
+
+MPI_Comm duplicate(MPI_Comm of) {
+    MPI_Comm comm = MPI_COMM_NULL;
+    MPI_Comm_dup(of, &comm);
+    return comm;
+}
+
+// The two halves of the world, each other's remote group.
+MPI_Comm between_halves() {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm half = MPI_COMM_NULL, between = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 0, &between);
+    MPI_Comm_free(&half);
+    return between;
+}
+
+std::set<std::string> names_in_shared_memory() {
+    std::set<std::string> names;
+    for (const auto& file : std::filesystem::directory_iterator("/dev/shm"))
+        if (contains(file.path().filename(), "hvd-")) names.insert(file.path().filename());
+    return names;
+}
+
+bool same_group(MPI_Comm a, MPI_Comm b) {
+    int result = MPI_UNEQUAL;
+    MPI_Comm_compare(a, b, &result);
+    return result == MPI_CONGRUENT || result == MPI_IDENT;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("an adopted handle is used as it is and freed in the end", B, hvd::mpi, hvd::direct<hvd::mpi>) {
+    const MPI_Comm handle = duplicate(MPI_COMM_WORLD);
+    freed_flag flag(handle);
+    {
+        hvd::communicator<B> comm(handle, hvd::adopt);
+        CHECK(comm.native_handle() == handle);
+        check_that_it_works(comm);
+        CHECK(!flag.freed);
+    }
+    CHECK(flag.freed);
+}
+
+TEST_CASE_TEMPLATE("a borrowed handle stays its owner's, whose messages do not mix with hvd's", B, hvd::mpi, hvd::direct<hvd::mpi>) {
+    MPI_Comm handle = duplicate(MPI_COMM_WORLD);
+    freed_flag flag(handle);
+    int rank = 0, size = 0, from_left = -1;
+    MPI_Comm_rank(handle, &rank);
+    MPI_Comm_size(handle, &size);
+    {
+        hvd::communicator<B> comm(handle, hvd::borrow, {.node_size = 1});
+        CHECK(comm.native_handle() == handle);
+        MPI_Request receive = MPI_REQUEST_NULL;
+        MPI_Irecv(&from_left, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, handle, &receive);
+        check_that_it_works(comm);
+        MPI_Send(&rank, 1, MPI_INT, (rank + 1) % size, 5, handle);
+        MPI_Wait(&receive, MPI_STATUS_IGNORE);
+    }
+    CHECK(from_left == (rank + size - 1) % size);
+    CHECK(!flag.freed);
+    MPI_Comm_free(&handle);
+}
+
+TEST_CASE_TEMPLATE("null handles and intercommunicators are refused", B, hvd::mpi, hvd::direct<hvd::mpi>) {
+    thrown<hvd::usage_error>([] { hvd::communicator<B>(MPI_COMM_NULL, hvd::borrow); });
+    thrown<hvd::usage_error>([] { hvd::communicator<B>(MPI_COMM_NULL, hvd::adopt); });
+    if (launched_ranks() < 2) return;
+    MPI_Comm between = between_halves();
+    const auto e = thrown<hvd::usage_error>([&] { hvd::communicator<B>(between, hvd::borrow); });
+    if (e) CHECK(contains(e->what(), "intercommunicator"));
+    thrown<hvd::usage_error>([&] { hvd::communicator<B>(between, hvd::adopt); });
+    MPI_Comm_free(&between);
+}
+
+TEST_CASE("a communicator of one rank, and one in another order, are borrowed") {
+    hvd::communicator<hvd::mpi> self(MPI_COMM_SELF, hvd::borrow);
+    CHECK(self.size() == 1);
+    check_that_it_works(self);
+
+    MPI_Comm reversed = MPI_COMM_NULL;
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
+    {
+        hvd::communicator<hvd::mpi> comm(reversed, hvd::adopt);
+        CHECK(comm.rank() == comm.size() - 1 - rank);
+        check_that_it_works(comm);
+    }
+}
+
+TEST_CASE("world() works on a duplicate of MPI_COMM_WORLD") {
+    auto world = hvd::communicator<hvd::mpi>::world();
+    CHECK(world.native_handle() != MPI_COMM_WORLD);
+    CHECK(same_group(world.native_handle(), MPI_COMM_WORLD));
+}
+
+TEST_CASE("the user's error handler stays") {
+    MPI_Comm handle = duplicate(MPI_COMM_WORLD);
+    MPI_Comm_set_errhandler(handle, MPI_ERRORS_ARE_FATAL);
+    {
+        hvd::communicator<hvd::mpi> comm(handle, hvd::borrow);
+        check_that_it_works(comm);
+    }
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+    MPI_Comm_get_errhandler(handle, &handler);
+    CHECK(handler == MPI_ERRORS_ARE_FATAL);
+    MPI_Errhandler_free(&handler);
+    MPI_Comm_free(&handle);
+}
+
+TEST_CASE("hundreds of communicators leave no handles behind") {
+    for (int i = 0; i < 300; ++i) {
+        auto world = hvd::communicator<hvd::mpi>::world({.node_size = i % 2});
+        int x = 1;
+        world.allreduce(x, hvd::sum);
+        CHECK(x == world.size());
+    }
+}
+
+TEST_CASE("no name is left in shared memory while a communicator lives") {
+    const auto before = names_in_shared_memory();
+    on_ranks([&](auto& comm) {
+        comm.barrier();
+        // Others' communicators, of programs beside this one, may have a name for a moment.
+        std::set<std::string> added;
+        for (int look = 0; look < 50; ++look) {
+            added = names_in_shared_memory();
+            std::erase_if(added, [&](const std::string& name) { return before.contains(name); });
+            if (added.empty()) break;
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        }
+        CHECK(added.empty());
+    });
+}
+
+TEST_CASE("mpi_environment beside a running MPI does not own it") {
+    const hvd::mpi_environment second;
+    CHECK(!second.owns_mpi());
+    CHECK(second.threads() == hvd::thread_level::multiple);
+}
+
+TEST_CASE("a failing MPI call is an mpi_error with its name, code, text and place") {
+    const auto e = thrown<hvd::mpi_error>([] { hvd::detail::check_mpi(MPI_ERR_RANK, "MPI_Send", 3); });
+    if (!e) return;
+    CHECK(e->api() == std::string("MPI_Send"));
+    CHECK(e->code() == MPI_ERR_RANK);
+    CHECK(e->rank() == 3);
+    CHECK(contains(e->what(), "MPI_Send"));
+    CHECK(contains(e->where().file_name(), "handles.cpp"));
+}

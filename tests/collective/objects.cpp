@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <string>
+
+#include "disagreement.hpp"
+#include "reference.hpp"
+
+using namespace hvd_test;
+
+namespace {
+
+// A type with a serializer of its own.
+struct checkpoint {
+    std::string name;
+    std::vector<double> values;
+    friend bool operator==(const checkpoint&, const checkpoint&) = default;
+};
+
+checkpoint of_rank(int rank) {
+    return {"rank " + std::to_string(rank), std::vector<double>(std::size_t(rank) * 1000, rank)};
+}
+
+struct unreadable {
+    int value = 0;
+    std::string text;
+};
+
+}  // namespace
+
+template <>
+struct hvd::serializer<checkpoint> {
+    static void write(std::vector<std::byte>& buffer, const checkpoint& c) {
+        serializer<std::string>::write(buffer, c.name);
+        serializer<std::vector<double>>::write(buffer, c.values);
+    }
+    static checkpoint read(std::span<const std::byte>& bytes) {
+        checkpoint c;
+        c.name = serializer<std::string>::read(bytes);
+        c.values = serializer<std::vector<double>>::read(bytes);
+        return c;
+    }
+};
+
+template <>
+struct hvd::serializer<unreadable> {
+    static void write(std::vector<std::byte>& buffer, const unreadable& u) { serializer<int>::write(buffer, u.value); }
+    static unreadable read(std::span<const std::byte>&) { throw std::runtime_error("not my version"); }
+};
+
+TEST_CASE("broadcast_object gives every rank each root's object, in place and by value") {
+    on_every_transport([](auto& comm) {
+        for (int root = 0; root < comm.size(); ++root) {
+            checkpoint mine = of_rank(comm.rank());
+            const checkpoint fixed = mine;
+            CHECK(comm.broadcast_object(fixed, hvd::root{root}) == of_rank(root));
+            CHECK(fixed == of_rank(comm.rank()));
+            CHECK(&comm.broadcast_object(mine, hvd::root{root}) == &mine);
+            CHECK(mine == of_rank(root));
+        }
+    });
+}
+
+TEST_CASE("allgather_object gives every rank's object in rank order") {
+    on_every_transport([](auto& comm) {
+        const auto all = comm.allgather_object(of_rank(comm.rank()));
+        REQUIRE(all.size() == size_of(comm));
+        for (int r = 0; r < comm.size(); ++r) CHECK(all[std::size_t(r)] == of_rank(r));
+    });
+}
+
+TEST_CASE("numbers, strings, empty ones, and vectors of vectors are objects") {
+    on_every_transport([](auto& comm) {
+        const int last = comm.size() - 1;
+        int number = comm.rank();
+        std::string text = comm.rank() == last ? "" : "something";
+        std::vector<std::vector<std::string>> nested;
+        if (comm.rank() == last) nested = {{}, {"a", ""}, {std::string(1000, 'x')}};
+        comm.broadcast_object(number, hvd::root{last});
+        comm.broadcast_object(text, hvd::root{last});
+        comm.broadcast_object(nested, hvd::root{last});
+        CHECK(number == last);
+        CHECK(text.empty());
+        CHECK(nested == std::vector<std::vector<std::string>>{{}, {"a", ""}, {std::string(1000, 'x')}});
+        CHECK(comm.allgather_object(std::string()) == std::vector<std::string>(size_of(comm)));
+        CHECK(comm.allgather_object(comm.rank()).back() == last);
+    });
+}
+
+TEST_CASE("an object of many megabytes arrives whole") {
+    on_every_transport([](auto& comm) {
+        std::string large;
+        if (comm.rank() == 0)
+            for (int i = 0; i < 500000; ++i) large += std::to_string(i);
+        comm.broadcast_object(large);
+        CHECK(large.size() == 2888890);
+        CHECK(large.substr(large.size() - 6) == "499999");
+    });
+}
+
+TEST_CASE("what a serializer throws comes out of the call, and the communicator works on") {
+    on_every_transport([](auto& comm) {
+        unreadable object;
+        if (comm.rank() == 0) comm.broadcast_object(object);
+        else thrown<std::runtime_error>([&] { comm.broadcast_object(object); });
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("a root that is no rank is refused for objects, too") {
+    on_every_transport([](auto& comm) {
+        std::string object;
+        thrown<hvd::usage_error>([&] { comm.broadcast_object(object, hvd::root{comm.size()}); });
+        check_that_it_works(comm);
+    });
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <cstring>
+#include <limits>
+
+#include "reference.hpp"
+#include "support.hpp"
+
+using namespace hvd_test;
+
+// Operations beyond the matrix of built-in ones: scales, roundings, callables.
+
+namespace {
+
+struct matrix2 {
+    std::int64_t a, b, c, d;
+    friend bool operator==(const matrix2&, const matrix2&) = default;
+};
+
+matrix2 times(const matrix2& x, const matrix2& y) {
+    return {x.a * y.a + x.b * y.c, x.a * y.b + x.b * y.d, x.c * y.a + x.d * y.c, x.c * y.b + x.d * y.d};
+}
+
+// Words of up to 15 letters; joining them is associative and does not commute.
+struct word {
+    char letters[16];
+    friend bool operator==(const word&, const word&) = default;
+};
+
+word joined(const word& a, const word& b) {
+    word result = a;
+    std::strncat(result.letters, b.letters, sizeof result.letters - 1 - std::strlen(result.letters));
+    return result;
+}
+
+word letter_of(int rank) { return {{char('a' + rank)}}; }
+
+}  // namespace
+
+template <>
+struct hvd::dtype_traits<matrix2> : hvd::transport_only<matrix2> {
+    static constexpr std::string_view name = "matrix2";
+};
+template <>
+struct hvd::dtype_traits<word> : hvd::transport_only<word> {
+    static constexpr std::string_view name = "word";
+};
+
+TEST_CASE("matrices are multiplied in rank order") {
+    on_every_transport([](auto& comm) {
+        const auto of_rank = [](int rank, std::size_t i) { return matrix2{1, rank + 1, std::int64_t(i % 3), 1}; };
+        const auto expected = [&](std::size_t i) {
+            matrix2 product = of_rank(0, i);
+            for (int r = 1; r < comm.size(); ++r) product = times(product, of_rank(r, i));
+            return product;
+        };
+        for (const std::size_t n : {std::size_t(1), std::size_t(7), std::size_t(20011)}) {
+            std::vector<matrix2> x(n);
+            for (std::size_t i = 0; i < n; ++i) x[i] = of_rank(comm.rank(), i);
+            const auto scattered = comm.reduce_scatter(x, times);
+            const part mine(n, comm.rank(), comm.size());
+            CHECK(wrong(scattered, mine.count, [&](std::size_t i) { return expected(mine.first + i); }) == 0);
+            comm.allreduce(x, hvd::custom(times));
+            CHECK(wrong(x, n, expected) == 0);
+        }
+    });
+}
+
+TEST_CASE("words are joined in rank order, at every root") {
+    on_every_transport([](auto& comm) {
+        std::string alphabet;
+        for (int r = 0; r < comm.size(); ++r) alphabet += letter_of(r).letters;
+        for (int root = 0; root < comm.size(); ++root) {
+            word mine = letter_of(comm.rank());
+            comm.reduce(mine, joined, hvd::root{root});
+            CHECK(mine.letters == (comm.rank() == root ? alphabet : std::string(letter_of(comm.rank()).letters)));
+        }
+    });
+}
+
+TEST_CASE("captures may change from call to call") {
+    on_every_transport([](auto& comm) {
+        for (int limit = 1; limit < 4; ++limit) {
+            int x = comm.rank() + 1;
+            comm.allreduce(x, [limit](int a, int b) { return std::min(a + b, limit); });
+            CHECK(x == (comm.size() == 1 ? 1 : std::min(comm.size() * (comm.size() + 1) / 2, limit)));
+        }
+    });
+}
+
+TEST_CASE("captures by reference and callables with state are the caller's own") {
+    on_every_transport([](auto& comm) {
+        const std::vector<int> table{0, 10, 20, 30, 40, 50, 60, 70};
+        std::vector<int> x(table.size(), comm.rank());
+        comm.allreduce(x, hvd::custom([&table](int a, int b) { return table[std::size_t(std::max(a, b)) % 8] / 10; }, hvd::commutative));
+        CHECK(x == std::vector<int>(table.size(), comm.size() - 1));
+    });
+}
+
+TEST_CASE("an asynchronous call keeps its callable") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> x(1000, 1);
+        hvd::request pending;
+        {
+            const std::vector<int> weights(3, 2);
+            pending = comm.allreduce_async(x, [weights](int a, int b) { return a + b + weights[1] - 2; });
+        }
+        pending.wait();
+        CHECK(x == std::vector<int>(1000, comm.size()));
+    });
+}
+
+TEST_CASE("a callable that throws on one rank: it gets its exception, the others peer_error, all go on") {
+    on_every_transport_from(2, [](auto& comm) {
+        const int thrower = comm.size() / 2;
+        const auto expect_failure = [&](const auto& call) {
+            if (comm.rank() == thrower) {
+                const auto e = thrown<std::domain_error>(call);
+                if (e) CHECK(e->what() == std::string("not my kind of number"));
+            } else {
+                const auto e = thrown<hvd::peer_error>(call);
+                if (e) CHECK(e->peers() == std::vector<int>{thrower});
+                if (e) CHECK(contains(e->what(), "not my kind of number"));
+            }
+            check_that_it_works(comm);
+        };
+        const auto add = [&](int a, int b) {
+            if (comm.rank() == thrower) throw std::domain_error("not my kind of number");
+            return a + b;
+        };
+        for (const std::size_t n : {std::size_t(7), std::size_t(100003)}) {
+            std::vector<int> x(n, 1);
+            expect_failure([&] { comm.allreduce(x, add); });
+            expect_failure([&] { comm.reduce(x, add, hvd::root{0}); });
+            expect_failure([&] { comm.reduce_scatter(x, add); });
+            expect_failure([&] { comm.allreduce_async(x, add).wait(); });
+            expect_failure([&] { comm.allreduce(hvd::fuse(x, x.front()), add); });
+        }
+    });
+}
+
+TEST_CASE("what is thrown need not be a std::exception") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<int> x(10, 1);
+        const auto call = [&] {
+            comm.allreduce(x, [&](int, int) -> int { throw comm.rank(); });
+        };
+        int seen = -1;
+        try {
+            call();
+        } catch (int rank) {
+            seen = rank;
+        }
+        CHECK(seen == comm.rank());
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE_TEMPLATE("prescale multiplies before the reduction, postscale after it", T, float, double, hvd::float16, hvd::bfloat16) {
+    on_every_transport([](auto& comm) {
+        const int n = comm.size();
+        const auto fill = [&] { return std::vector<T>(1000, T(float(comm.rank() + 1))); };
+        const auto all = [](float value) { return std::vector<T>(1000, T(value)); };
+        std::vector<T> x = fill();
+        comm.allreduce(x, hvd::sum, {.prescale = 0.5});
+        CHECK(wrong(x, 1000, [&](std::size_t) { return all(float(n * (n + 1)) / 4)[0]; }) == 0);
+        x = fill();
+        comm.allreduce(x, hvd::sum, {.postscale = 4});
+        CHECK(wrong(x, 1000, [&](std::size_t) { return all(float(2 * n * (n + 1)))[0]; }) == 0);
+        x = fill();
+        comm.allreduce(x, hvd::max, {.prescale = -2, .postscale = 0.25});  // the order of numbers turns round
+        CHECK(wrong(x, 1000, [&](std::size_t) { return all(-0.5f)[0]; }) == 0);
+        x = fill();
+        comm.allreduce(x, hvd::average, {.prescale = 2, .postscale = 8});
+        CHECK(wrong(x, 1000, [&](std::size_t) { return all(float(8 * (n + 1)))[0]; }) == 0);
+        const auto scattered = comm.reduce_scatter(fill(), hvd::sum, {.prescale = 0.5});
+        CHECK(std::count_if(scattered.begin(), scattered.end(), [&](T v) { return float(v) == float(T(float(n * (n + 1)) / 4)); }) ==
+              std::ssize(scattered));
+    });
+}
+
+TEST_CASE("complex numbers are scaled as a whole") {
+    on_every_transport([](auto& comm) {
+        std::complex<float> z(1, -2);
+        comm.allreduce(z, hvd::sum, {.prescale = 2, .postscale = 0.5});
+        CHECK(z == std::complex<float>(float(comm.size()), float(-2 * comm.size())));
+    });
+}
+
+TEST_CASE_TEMPLATE("integers are averaged and scaled exactly, with each rounding", T, std::int8_t, std::int32_t, std::int64_t) {
+    using hvd::rounding;
+    on_every_transport([](auto& comm) {
+        const int n = comm.size();
+        for (const int base : {-7, -1, 0, 3, 10}) {
+            int sum = 0;
+            for (int r = 0; r < n; ++r) sum += base + r;
+            for (const rounding mode : {rounding::toward_zero, rounding::nearest, rounding::down}) {
+                T average = T(base + comm.rank()), scaled = average;
+                comm.allreduce(average, hvd::average(mode));
+                CHECK(average == T(rounded_quotient(sum, n, mode)));
+                comm.allreduce(scaled, hvd::sum(mode), {.prescale = 0.5, .postscale = 0.5});
+                CHECK(scaled == T(rounded_quotient(sum, 4, mode)));
+            }
+        }
+    });
+}
+
+TEST_CASE("the average of the largest integers does not overflow on the way") {
+    on_every_transport([](auto& comm) {
+        constexpr auto most = std::numeric_limits<std::int64_t>::max(), least = std::numeric_limits<std::int64_t>::min();
+        std::vector<std::int64_t> x{most, least, most - comm.rank() % 2};
+        comm.allreduce(x, hvd::average(hvd::rounding::toward_zero));
+        CHECK(x[0] == most);
+        CHECK(x[1] == least);
+        CHECK(x[2] == (comm.size() == 1 ? most : most - 1));
+        std::uint64_t y = std::numeric_limits<std::uint64_t>::max();
+        comm.allreduce(y, hvd::average(hvd::rounding::nearest));
+        CHECK(y == std::numeric_limits<std::uint64_t>::max());
+    });
+}
+
+TEST_CASE("sums of integers that overflow wrap around") {
+    on_every_transport([](auto& comm) {
+        std::int32_t x = std::numeric_limits<std::int32_t>::max();
+        std::uint8_t y = 200;
+        comm.allreduce(x, hvd::sum);
+        comm.allreduce(y, hvd::sum);
+        CHECK(x == std::int32_t(std::uint32_t(comm.size()) * std::uint32_t(std::numeric_limits<std::int32_t>::max())));
+        CHECK(y == std::uint8_t(200 * comm.size()));
+    });
+}
+
+TEST_CASE("integers without a rounding are not scaled: every rank is told so, and what to write") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> x(5, 1);
+        const auto e = thrown<hvd::usage_error>([&] { comm.allreduce(x, hvd::sum, {.prescale = 0.5}); });
+        if (e) CHECK(contains(e->what(), "hvd::rounding"));
+        thrown<hvd::usage_error>([&] { comm.reduce_scatter(x, hvd::max, {.postscale = 2}); });
+        CHECK(x == std::vector<int>(5, 1));
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("one NaN anywhere is the result of min and max") {
+    on_every_transport([](auto& comm) {
+        for (int at = 0; at < comm.size(); ++at) {
+            const float mine = comm.rank() == at ? std::numeric_limits<float>::quiet_NaN() : float(comm.rank());
+            float least = mine, most = mine;
+            hvd::bfloat16 half(mine);
+            comm.allreduce(least, hvd::min);
+            comm.allreduce(most, hvd::max);
+            comm.allreduce(half, hvd::max);
+            CHECK(std::isnan(least));
+            CHECK(std::isnan(most));
+            CHECK(std::isnan(float(half)));
+        }
+    });
+}
+
+TEST_CASE("16-bit sums are accumulated in float and rounded once") {
+    on_every_transport([](auto& comm) {
+        // 2048 + 1 is 2048 in float16; 2048 + 1 + 1 is 2050.
+        hvd::float16 x(comm.rank() == 0 ? 2048.0f : 1.0f);
+        comm.allreduce(x, hvd::sum);
+        CHECK(float(x) == float(hvd::float16(2048.0f + float(comm.size() - 1))));
+    });
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "disagreement.hpp"
+#include "reference.hpp"
+
+using namespace hvd_test;
+
+// checked<>, observed<> and direct<> around this build's backend, and the process-wide communicator.
+
+namespace {
+
+// Runs f on all ranks, with a communicator of policy P.
+template <class P, class F>
+void on_policy(F f) {
+#if defined(HVD_TEST_BACKEND_MPI)
+    const failing_rank_does_not_hang guard;
+    auto world = hvd::communicator<P>::world();
+    f(world);
+#else
+    for (const int ranks : thread_counts()) {
+        const auto hub = std::make_shared<hvd::detail::threads_hub>(std::vector<int>(std::size_t(ranks)));
+        std::vector<std::jthread> threads;
+        for (int rank = 0; rank < ranks; ++rank)
+            threads.emplace_back([&, rank] {
+                hvd::communicator<P> comm(std::make_unique<hvd::detail::threads_link>(hub, rank));
+                f(comm);
+            });
+    }
+#endif
+}
+
+template <class Comm>
+void check_every_collective(Comm& comm) {
+    const int n = comm.size();
+    for (const std::size_t count : {std::size_t(0), std::size_t(7), std::size_t(20011)}) {
+        const tensor<float> in = input<float>(comm.rank(), count);
+        tensor<float> x = in, y(count), z = in, w = in;
+        const tensor<float> sum = reference<float>(hvd::sum, n), mean = reference<float>(hvd::average, n);
+        comm.allreduce(x, hvd::sum);
+        comm.allreduce(in, y, hvd::average);
+        comm.reduce(z, hvd::max, hvd::root{n - 1});
+        comm.broadcast(w, hvd::root{n - 1});
+        CHECK(wrong(x, count, sum) == 0);
+        CHECK(wrong(y, count, mean) == 0);
+        CHECK(wrong(z, count, comm.rank() == n - 1 ? reference<float>(hvd::max, n) : input<float>(comm.rank(), period)) == 0);
+        CHECK(wrong_input<float>(w, count, n - 1) == 0);
+        tensor<float> all(count * size_of(comm));
+        comm.allgather(in, hvd::into(all));
+        const auto ragged = comm.allgather(hvd::view(in.data(), std::min(count, rank_of(comm))));
+        for (std::size_t r = 0; r < size_of(comm); ++r) {
+            CHECK(wrong_input<float>(std::span(all.data() + r * count, count), count, int(r)) == 0);
+            CHECK(ragged.counts[r] == std::min(count, r));
+        }
+        const part mine(count, comm.rank(), n);
+        CHECK(wrong(comm.reduce_scatter(in, hvd::sum), mine.count, sum, mine.first) == 0);
+        CHECK(wrong_input<float>(comm.scatter(in), mine.count, 0, mine.first) == 0);
+        CHECK(comm.gather(in).values.size() == (comm.rank() == 0 ? count * size_of(comm) : 0));
+        CHECK(comm.alltoall(all).counts == std::vector<std::size_t>(size_of(comm), count));
+    }
+    std::vector<float> a(100, 1);
+    std::vector<double> b(3, 2);
+    comm.allreduce(hvd::fuse(a, b), hvd::sum);
+    comm.broadcast(hvd::fuse(a, b));
+    CHECK(a == std::vector<float>(100, float(n)));
+    CHECK(b == std::vector<double>(3, 2 * n));
+    std::vector<int> strided(10, 1);
+    comm.allreduce(hvd::view(strided.data(), hvd::shape(5), hvd::strides(2)), hvd::sum);
+    CHECK(strided[8] == n);
+    CHECK(strided[9] == 1);
+    auto pending = comm.allreduce_async(b, hvd::sum);
+    pending.wait();
+    CHECK(b == std::vector<double>(3, 2 * n * n));
+    auto plan = comm.plan_allreduce(a, hvd::max);
+    plan.run();
+    CHECK(a == std::vector<float>(100, float(n)));
+    CHECK(comm.allgather_object(std::string("abc")) == std::vector<std::string>(size_of(comm), "abc"));
+    auto half = comm.split(comm.rank() % 2);
+    check_that_it_works(half);
+    comm.barrier();
+}
+
+// An observer that remembers what it was told, most recent last.
+class remembering {
+public:
+    struct what {
+        std::string collective, name;
+        std::size_t bytes;
+        bool ended, succeeded;
+    };
+    void on_begin(const hvd::event& e) { seen.push_back({std::string(e.collective), std::string(e.name), e.bytes, false, false}); }
+    void on_end(const hvd::event&, bool succeeded) {
+        seen.back().ended = true;
+        seen.back().succeeded = succeeded;
+    }
+    std::vector<what> seen;
+};
+
+}  // namespace
+
+TEST_CASE("checked<>: every collective gives the same results") {
+    on_policy<hvd::checked<backend>>([](auto& comm) { check_every_collective(comm); });
+}
+
+TEST_CASE("checked<>: names count, and a rank that strays is named") {
+    on_policy<hvd::checked<backend>>([](auto& comm) {
+        if (comm.size() == 1) return;
+        int x = 1;
+        const auto e = thrown<hvd::mismatch_error>([&] { comm.allreduce(x, hvd::sum, {.name = comm.rank() == 0 ? "conv1" : "conv2"}); });
+        if (e) CHECK((contains(e->what(), "conv1") && contains(e->what(), "conv2")));
+        if (e) CHECK(e->table().size() == size_of(comm));
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("observed<>: every collective gives the same results") {
+    on_policy<hvd::observed<backend, hvd::statistics>>([](auto& comm) { check_every_collective(comm); });
+}
+
+TEST_CASE("observed<>: an observer is told name, bytes and outcome of each call") {
+    on_policy<hvd::observed<backend, remembering>>([](auto& comm) {
+        std::vector<float> x(10);
+        comm.allreduce(x, hvd::sum, {.name = "gradient"});
+        comm.broadcast(x);
+        comm.allreduce_async(x, hvd::sum).wait();
+        thrown<hvd::usage_error>([&] { comm.broadcast(x, hvd::root{-1}); });
+        const auto& seen = comm.observer().seen;
+        REQUIRE(seen.size() == 4);
+        CHECK(seen[0].collective == "allreduce");
+        CHECK(seen[0].name == "gradient");
+        CHECK(seen[0].bytes == 40);
+        CHECK(seen[1].collective == "broadcast");
+        CHECK(seen[1].name.empty());
+        CHECK(seen[2].collective == "allreduce");
+        CHECK(std::all_of(seen.begin(), seen.end(), [](const auto& s) { return s.ended; }));
+        CHECK(std::all_of(seen.begin(), seen.begin() + 3, [](const auto& s) { return s.succeeded; }));
+        CHECK(!seen[3].succeeded);
+    });
+}
+
+TEST_CASE("observed<>: statistics count calls, failures and bytes") {
+    on_policy<hvd::observed<backend, hvd::statistics>>([](auto& comm) {
+        std::vector<double> x(10);
+        comm.allreduce(x, hvd::sum);
+        comm.barrier();
+        thrown<hvd::usage_error>([&] { comm.broadcast(x, hvd::root{-1}); });
+        CHECK(comm.observer().calls() == 3);
+        CHECK(comm.observer().failures() == 1);
+        CHECK(comm.observer().bytes() >= 80);
+    });
+}
+
+TEST_CASE("policies nest") {
+    on_policy<hvd::observed<hvd::checked<backend>, hvd::statistics>>([](auto& comm) {
+        check_that_it_works(comm);
+        CHECK(comm.observer().calls() == 2);
+    });
+}
+
+TEST_CASE("hvd::init is idempotent and thread-safe, and shutdown undoes it") {
+    CHECK(!hvd::is_initialized());
+    thrown<hvd::usage_error>([] { hvd::world(); });
+    thrown<hvd::usage_error>([] { hvd::rank(); });
+    for (int round = 0; round < 3; ++round) {
+        {
+            std::vector<std::jthread> threads;
+            for (int i = 0; i < 4; ++i) threads.emplace_back([] { hvd::init(); });
+        }
+        CHECK(hvd::is_initialized());
+        CHECK(hvd::rank() == hvd::world().rank());
+        CHECK(hvd::size() == hvd::world().size());
+        CHECK(hvd::local_rank() == hvd::world().local_rank());
+        CHECK(hvd::local_size() == hvd::world().local_size());
+#if defined(HVD_TEST_BACKEND_MPI)
+        CHECK(hvd::size() == launched_ranks());
+#endif
+        check_that_it_works(hvd::world());
+        hvd::shutdown();
+        hvd::shutdown();
+        CHECK(!hvd::is_initialized());
+    }
+}
+
+#if defined(HVD_TEST_BACKEND_MPI)
+TEST_CASE("direct<mpi>: every collective gives the same results") {
+    on_policy<hvd::direct<hvd::mpi>>([](auto& comm) { check_every_collective(comm); });
+}
+
+TEST_CASE_TEMPLATE("direct<mpi>: every operation that MPI has", T, std::int8_t, std::int32_t, std::uint64_t, double, std::complex<double>,
+                   bool, std::byte) {
+    on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
+        for_each_operation<T>(comm, [&](const auto& op) {
+            INFO(name_of(op));
+            const tensor<T> expected = reference<T>(op, comm.size()), in = input<T>(comm.rank(), 1003);
+            tensor<T> x = in, y(1003);
+            comm.allreduce(in, y, op);
+            comm.reduce(x, op);
+            CHECK(wrong(y, 1003, expected) == 0);
+            if (comm.rank() == 0) CHECK(wrong(x, 1003, expected) == 0);
+            const part mine(1003, comm.rank(), comm.size());
+            CHECK(wrong(comm.reduce_scatter(in, op), mine.count, expected, mine.first) == 0);
+        });
+    });
+}
+
+TEST_CASE("direct<mpi>: scales") {
+    on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
+        std::vector<float> x(10, float(comm.rank() + 1));
+        comm.allreduce(x, hvd::average, {.prescale = 2, .postscale = 4});
+        CHECK(x == std::vector<float>(10, float(4 * (comm.size() + 1))));
+        int y = 1;
+        thrown<hvd::usage_error>([&] { comm.allreduce(y, hvd::sum, {.prescale = 2}); });
+    });
+}
+
+TEST_CASE("direct<mpi>: what MPI does not reduce does not compile, and reducible says so") {
+    using direct = hvd::direct<hvd::mpi>;
+    static_assert(!hvd::reducible<hvd::float16, hvd::op::sum, direct>);
+    static_assert(!hvd::reducible<int, hvd::op::rounded<hvd::op::average>, direct>);
+    static_assert(hvd::reducible<float, hvd::op::average, direct>);
+    static_assert(hvd::reducible<hvd::float16, hvd::op::sum, hvd::mpi>);
+    CHECK(hvd::transportable<hvd::float16, direct>);
+}
+#endif

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// A backend as a stranger would write it in an afternoon: the ranks are threads, and what they send goes through queues
+// under one lock.
+
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include <hvd/threads.hpp>
+
+namespace hvd_test {
+
+// What the ranks of one communicator share.
+struct post_office {
+    explicit post_office(int n) : ranks(n), letters(std::size_t(n) * std::size_t(n)) {}
+
+    std::deque<std::vector<std::byte>>& way(int from, int to) { return letters[std::size_t(from * ranks + to)]; }
+
+    const int ranks;
+    std::mutex mutex;
+    std::vector<std::deque<std::vector<std::byte>>> letters;
+    std::map<std::pair<int, int>, std::shared_ptr<post_office>> children;
+    bool closed = false;  // a rank is gone: nobody waits for it
+};
+
+class queue_link {
+public:
+    queue_link(std::shared_ptr<post_office> office, int rank) : office_(std::move(office)), rank_(rank) {}
+
+    int rank() const { return rank_; }
+    int size() const { return office_->ranks; }
+
+    void send(int peer, const std::byte* data, std::size_t bytes) {
+        const std::lock_guard lock(office_->mutex);
+        office_->way(rank_, peer).emplace_back(data, data + bytes);
+    }
+
+    void recv(int peer, std::byte* data, std::size_t bytes) { wanted_.push_back({peer, data, bytes}); }
+
+    bool poll() {
+        const std::lock_guard lock(office_->mutex);
+        std::erase_if(wanted_, [&](const letter& wanted) {
+            auto& way = office_->way(wanted.peer, rank_);
+            if (way.empty()) return false;
+            if (way.front().size() != wanted.bytes) throw hvd::error(rank_, "queues: a message of another size");
+            std::memcpy(wanted.data, way.front().data(), wanted.bytes);
+            way.pop_front();
+            return true;
+        });
+        if (!wanted_.empty() && office_->closed) throw hvd::peer_error(rank_, "queues: a rank is gone", {});
+        return wanted_.empty();
+    }
+
+    bool pending(int peer) const {
+        for (const letter& wanted : wanted_)
+            if (wanted.peer == peer) return true;
+        return false;
+    }
+
+    void cancel() noexcept { wanted_.clear(); }
+
+    std::unique_ptr<queue_link> subset(std::span<const int> ranks, int context) {
+        const std::lock_guard lock(office_->mutex);
+        auto& child = office_->children[{context, ranks.front()}];
+        if (child == nullptr) child = std::make_shared<post_office>(int(ranks.size()));
+        int me = 0;
+        while (ranks[std::size_t(me)] != rank_) ++me;
+        return std::make_unique<queue_link>(child, me);
+    }
+
+private:
+    struct letter {
+        int peer;
+        std::byte* data;
+        std::size_t bytes;
+    };
+
+    std::shared_ptr<post_office> office_;
+    int rank_;
+    std::vector<letter> wanted_;
+};
+
+struct queues {
+    using link_type = queue_link;
+};
+static_assert(hvd::backend<queues>);
+static_assert(hvd::splittable_link<queue_link>);
+
+// Runs f(comm) on `ranks` threads and rethrows what the first to fail threw.
+template <class F>
+void run_queues(int ranks, F f) {
+    const auto office = std::make_shared<post_office>(ranks);
+    std::exception_ptr failure;
+    const auto body = [&](int rank) {
+        try {
+            hvd::communicator<queues> comm(std::make_unique<queue_link>(office, rank));
+            f(comm);
+        } catch (...) {
+            const std::lock_guard lock(office->mutex);
+            if (!failure) failure = std::current_exception();
+            office->closed = true;
+        }
+    };
+    {
+        std::vector<std::jthread> threads;
+        for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
+    }
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace hvd_test

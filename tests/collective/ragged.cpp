@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <numeric>
+
+#include "reference.hpp"
+#include "support.hpp"
+
+using namespace hvd_test;
+
+// Ranks that give different amounts, also nothing.
+
+namespace {
+
+// Rank r gives r elements of value r: rank 0 nothing.
+std::vector<int> staircase(int rank) { return std::vector<int>(std::size_t(rank), rank); }
+
+template <class Comm>
+void check_staircase(Comm& comm, const hvd::gathered<int>& all) {
+    REQUIRE(all.counts.size() == size_of(comm));
+    REQUIRE(all.displacements.size() == size_of(comm));
+    std::vector<int> expected;
+    for (int r = 0; r < comm.size(); ++r) {
+        CHECK(all.counts[std::size_t(r)] == std::size_t(r));
+        CHECK(all.displacements[std::size_t(r)] == expected.size());
+        expected.insert(expected.end(), std::size_t(r), r);
+    }
+    CHECK(all.values == expected);
+}
+
+}  // namespace
+
+TEST_CASE("allgather of different sizes keeps every rank's elements, counts and places") {
+    on_every_transport([](auto& comm) { check_staircase(comm, comm.allgather(staircase(comm.rank()))); });
+}
+
+TEST_CASE("gather of different sizes gives the root every rank's elements") {
+    on_every_transport([](auto& comm) {
+        for (int root = 0; root < comm.size(); ++root) {
+            const auto all = comm.gather(staircase(comm.rank()), hvd::root{root});
+            if (comm.rank() == root) check_staircase(comm, all);
+            else CHECK(all.values.empty());
+        }
+    });
+}
+
+TEST_CASE("ragged allgather goes into memory of exactly its size") {
+    on_every_transport([](auto& comm) {
+        const std::size_t total = size_of(comm) * (size_of(comm) - 1) / 2;
+        std::vector<int> out(total, -1);
+        comm.allgather(staircase(comm.rank()), hvd::into(out));
+        std::size_t at = 0;
+        for (int r = 0; r < comm.size(); ++r)
+            for (int i = 0; i < r; ++i) CHECK(out[at++] == r);
+    });
+}
+
+TEST_CASE("allgather joins matrices of different heights by their rows") {
+    on_every_transport([](auto& comm) {
+        const std::size_t rows = size_of(comm) - rank_of(comm);
+        std::vector<int> matrix(rows * 3, comm.rank());
+        const auto all = comm.allgather(hvd::view(matrix.data(), hvd::shape(rows, 3)));
+        for (std::size_t r = 0; r < size_of(comm); ++r) CHECK(all.counts[r] == 3 * (size_of(comm) - r));
+        CHECK(all.values.size() == 3 * size_of(comm) * (size_of(comm) + 1) / 2);
+    });
+}
+
+TEST_CASE("large ragged allgather where one rank alone has something") {
+    on_every_transport([](auto& comm) {
+        const int giver = comm.size() - 1;
+        const std::size_t n = 300001;
+        const auto all = comm.allgather(input<float>(comm.rank(), comm.rank() == giver ? n : 0));
+        CHECK(wrong_input<float>(all.values, n, giver) == 0);
+    });
+}
+
+TEST_CASE("alltoall with counts of each rank's own, zeros included") {
+    on_every_transport([](auto& comm) {
+        const int n = comm.size();
+        // Rank r sends (r + 2 * p) % 4 elements to rank p.
+        const auto count = [](int from, int to) { return std::size_t(from + 2 * to) % 4; };
+        std::vector<std::size_t> counts(size_of(comm));
+        std::vector<int> in, expected;
+        for (int p = 0; p < n; ++p) {
+            counts[std::size_t(p)] = count(comm.rank(), p);
+            in.insert(in.end(), count(comm.rank(), p), 10 * comm.rank() + p);
+            expected.insert(expected.end(), count(p, comm.rank()), 10 * p + comm.rank());
+        }
+        const auto got = comm.alltoall(in, counts);
+        CHECK(got.values == expected);
+        for (int p = 0; p < n; ++p) CHECK(got.counts[std::size_t(p)] == count(p, comm.rank()));
+        std::vector<int> out(expected.size());
+        comm.alltoall(in, counts, hvd::into(out));
+        CHECK(out == expected);
+    });
+}
+
+TEST_CASE("alltoall where one rank sends nothing, and one receives nothing") {
+    on_every_transport([](auto& comm) {
+        const int n = comm.size(), silent = 0, deaf = n - 1;
+        std::vector<int> counts(size_of(comm), comm.rank() == silent ? 0 : 2);
+        counts[std::size_t(deaf)] = 0;
+        const int total = std::accumulate(counts.begin(), counts.end(), 0);
+        const auto got = comm.alltoall(std::vector<int>(std::size_t(total), comm.rank()), counts);
+        CHECK(got.values.size() == (comm.rank() == deaf ? 0 : 2 * (size_of(comm) - 1)));
+        CHECK(comm.alltoall(std::vector<int>()).values.empty());
+    });
+}
+
+TEST_CASE("alltoall of large uneven pieces") {
+    on_every_transport([](auto& comm) {
+        // All goes to the next rank, far beyond what moves at once.
+        const std::size_t n = 200003;
+        const int next = (comm.rank() + 1) % comm.size(), previous = (comm.rank() + comm.size() - 1) % comm.size();
+        std::vector<std::size_t> counts(size_of(comm));
+        counts[std::size_t(next)] = n;
+        const auto got = comm.alltoall(input<double>(comm.rank(), n), counts);
+        CHECK(wrong_input<double>(got.values, n, previous) == 0);
+    });
+}
+
+TEST_CASE("alltoall whose counts do not add up, or do not divide, is refused on every rank") {
+    on_every_transport([](auto& comm) {
+        const std::vector<int> in(size_of(comm) * 2 + 1);
+        std::vector<long> counts(size_of(comm), 2);
+        thrown<hvd::usage_error>([&] { comm.alltoall(in, counts); });
+        counts.push_back(1);
+        thrown<hvd::usage_error>([&] { comm.alltoall(in, counts); });
+        counts.assign(size_of(comm), 2);
+        counts.front() = -1;
+        thrown<hvd::usage_error>([&] { comm.alltoall(in, counts); });
+        if (comm.size() > 1) thrown<hvd::usage_error>([&] { comm.alltoall(in); });
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("scatter with counts gives each rank what the root says") {
+    on_every_transport([](auto& comm) {
+        for (int root = 0; root < comm.size(); ++root) {
+            std::vector<std::size_t> counts(size_of(comm));
+            std::iota(counts.begin(), counts.end(), std::size_t(0));
+            const std::size_t total = size_of(comm) * (size_of(comm) - 1) / 2;
+            std::vector<int> in;
+            if (comm.rank() == root)
+                for (int r = 0; r < comm.size(); ++r) in.insert(in.end(), std::size_t(r), 100 * root + r);
+            CHECK(in.size() == (comm.rank() == root ? total : 0));
+            const auto mine = comm.scatter(in, comm.rank() == root ? counts : std::vector<std::size_t>(), hvd::root{root});
+            CHECK(mine == std::vector<int>(rank_of(comm), 100 * root + comm.rank()));
+        }
+    });
+}
+
+TEST_CASE("scatter refused by its root is refused everywhere") {
+    on_every_transport_from(2, [](auto& comm) {
+        const std::vector<int> in(5);
+        const std::vector<std::size_t> counts(size_of(comm), 3);
+        if (comm.rank() == 0) {
+            thrown<hvd::usage_error>([&] { comm.scatter(in, counts); });
+        } else {
+            const auto e = thrown<hvd::peer_error>([&] { comm.scatter(in, counts); });
+            if (e) CHECK(e->peers() == std::vector<int>{0});
+        }
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("reduce_scatter and scatter split matrices by whole rows, the first ranks having one more") {
+    on_every_transport([](auto& comm) {
+        for (const std::size_t rows : {size_of(comm) * 2 + 1, size_of(comm) * 3 - 1, size_of(comm), std::size_t(1), std::size_t(0)}) {
+            INFO(rows, " rows");
+            std::vector<int> matrix(rows * 3);
+            for (std::size_t i = 0; i < matrix.size(); ++i) matrix[i] = int(i) + comm.rank();
+            const auto view = hvd::view(matrix.data(), hvd::shape(rows, 3));
+            const part mine(rows, comm.rank(), comm.size());
+            const int n = comm.size();
+            CHECK(wrong(comm.reduce_scatter(view, hvd::sum), 3 * mine.count,
+                        [&](std::size_t i) { return n * int(3 * mine.first + i) + n * (n - 1) / 2; }) == 0);
+            CHECK(wrong(comm.scatter(view), 3 * mine.count, [&](std::size_t i) { return int(3 * mine.first + i); }) == 0);
+        }
+    });
+}
+
+TEST_CASE("results of bool are bytes") {
+    on_every_transport([](auto& comm) {
+        const bool mine = comm.rank() % 2 == 0;
+        const auto all = comm.allgather(mine);
+        static_assert(std::is_same_v<decltype(all.values), std::vector<std::uint8_t>>);
+        for (std::size_t r = 0; r < size_of(comm); ++r) CHECK(all.values[r] == (r % 2 == 0 ? 1 : 0));
+        bool everybody = mine;
+        comm.allreduce(everybody, hvd::logical_and);
+        CHECK(everybody == (comm.size() == 1));
+    });
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <set>
+
+#include "reference.hpp"
+#include "support.hpp"
+
+using namespace hvd_test;
+
+// Sizes around every size inside hvd at which something changes: the kernel's block, a window of shared memory and a
+// peer's share of it, and what a message between nodes carries at once.
+
+namespace {
+
+struct huge { std::int32_t cells[70000]; };
+
+constexpr std::size_t window = std::size_t(256) << 10, message = std::size_t(256) << 10, block = 4096;
+
+void around(std::set<std::size_t>& sizes, std::size_t n) { sizes.insert({n - 1, n, n + 1, 2 * n + 1}); }
+
+// In elements that one rank has for another.
+template <class T>
+std::set<std::size_t> thresholds(int ranks, std::size_t window_bytes) {
+    const std::size_t peers = std::size_t(std::max(ranks - 1, 1));
+    std::set<std::size_t> sizes;
+    around(sizes, block / sizeof(typename hvd::dtype_traits<T>::accumulator));
+    around(sizes, window_bytes / peers / 64 * 64 / sizeof(T));
+    around(sizes, window_bytes / sizeof(T));
+    if (window_bytes == window) around(sizes, message / sizeof(T));
+    return sizes;
+}
+
+template <class T, class Comm>
+void check_reductions(Comm& comm, std::size_t share) {
+    const tensor<T> expected = reference<T>(hvd::sum, comm.size());
+    // The last: the first rank alone has one element more.
+    for (const std::size_t n : {share * size_of(comm), share * size_of(comm) + 1}) {
+        tensor<T> x = input<T>(comm.rank(), n);
+        const part mine(n, comm.rank(), comm.size());
+        const auto scattered = comm.reduce_scatter(x, hvd::sum);
+        CHECK(wrong(scattered, mine.count, expected, mine.first) == 0);
+        comm.allreduce(x, hvd::sum);
+        CHECK(wrong(x, n, expected) == 0);
+    }
+}
+
+template <class T, class Comm>
+void check_movements(Comm& comm, std::size_t n) {
+    const tensor<T> mine = input<T>(comm.rank(), n);
+    tensor<T> from_last = mine;
+    comm.broadcast(from_last, hvd::root{comm.size() - 1});
+    CHECK(wrong_input<T>(from_last, n, comm.size() - 1) == 0);
+
+    const auto all = comm.allgather(mine);
+    const auto shuffled = comm.alltoall(input<T>(comm.rank(), n * size_of(comm)));
+    REQUIRE(all.values.size() == n * size_of(comm));
+    REQUIRE(shuffled.values.size() == n * size_of(comm));
+    for (std::size_t r = 0; r < size_of(comm); ++r) {
+        CHECK(wrong_input<T>(std::span(all.values).subspan(r * n, n), n, int(r)) == 0);
+        CHECK(wrong_input<T>(std::span(shuffled.values).subspan(r * n, n), n, int(r), rank_of(comm) * n) == 0);
+    }
+}
+
+template <class T>
+void check_thresholds(std::size_t window_bytes) {
+    on_every_transport(
+        [window_bytes](auto& comm) {
+            for (const std::size_t share : thresholds<T>(comm.size(), window_bytes)) {
+                INFO(share, " elements from rank to rank");
+                check_reductions<T>(comm, share);
+                check_movements<T>(comm, share);
+            }
+        },
+        {.window_bytes = window_bytes});
+}
+
+}  // namespace
+
+template <>
+struct hvd::dtype_traits<huge> : hvd::transport_only<huge> {
+    static constexpr std::string_view name = "huge";
+};
+
+TEST_CASE_TEMPLATE("results are right around every internal threshold", T, float, std::int32_t, hvd::bfloat16) {
+    check_thresholds<T>(window);
+}
+
+// The smallest window there is for up to seven ranks: many rounds, and portions that are no power of two.
+TEST_CASE_TEMPLATE("results are right around every threshold of a small window", T, float, std::int32_t, hvd::bfloat16) {
+    check_thresholds<T>(std::size_t(28) << 10);
+}
+
+TEST_CASE("elements larger than a window are reduced whole") {
+    on_every_transport([](auto& comm) {
+        const auto add = [](const huge& a, const huge& b) {
+            huge sum;
+            for (std::size_t i = 0; i < std::size(sum.cells); ++i) sum.cells[i] = a.cells[i] + b.cells[i];
+            return sum;
+        };
+        std::vector<huge> x(3);
+        for (huge& element : x) std::fill(std::begin(element.cells), std::end(element.cells), comm.rank() + 1);
+        comm.allreduce(x, add);
+        const int expected = comm.size() * (comm.size() + 1) / 2;
+        for (const huge& element : x)
+            CHECK(std::count(std::begin(element.cells), std::end(element.cells), expected) == std::ssize(element.cells));
+    });
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""A case must not compile, and must say why on one screen: check.py CASE BUILD_ROOT SOURCE
+
+A case has one line ending in `// BAD`, and one ending in `// GOOD` that replaces it in its twin, which compiles.
+`// EXPECT: text` (one or more) is in the compiler's output, `// FLAGS: …` are added to both compilations. SOURCE is
+the file of the build whose compiler and include paths are used."""
+
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
+from compiler import Compiler
+
+MOST_LINES = {"gcc": 25, "clang": 40}
+TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+def without(lines, marker):
+    """The lines, with the marked one left empty so that line numbers stay."""
+    return "\n".join("" if line.rstrip().endswith(marker) else line for line in lines) + "\n"
+
+
+def tokens_apart(bad, good):
+    """How many tokens stand between what the two lines have in common at their ends."""
+    bad, good = ([token for token in TOKEN.findall(line.rsplit("//", 1)[0])] for line in (bad, good))
+    front = 0
+    while front < min(len(bad), len(good)) and bad[front] == good[front]:
+        front += 1
+    back = 0
+    while back < min(len(bad), len(good)) - front and bad[-1 - back] == good[-1 - back]:
+        back += 1
+    return max(len(bad), len(good)) - front - back
+
+
+def problems(case, compiler):
+    lines = pathlib.Path(case).read_text().splitlines()
+    expected = [line.split("EXPECT:", 1)[1].strip() for line in lines if line.startswith("// EXPECT:")]
+    flags = [flag for line in lines if line.startswith("// FLAGS:") for flag in line.split(":", 1)[1].split()]
+    bad = [line for line in lines if line.rstrip().endswith("// BAD")]
+    good = [line for line in lines if line.rstrip().endswith("// GOOD")]
+    if not expected or len(bad) != 1 or len(good) != 1:
+        yield "the case needs one line // BAD, one line // GOOD and at least one // EXPECT: text"
+        return
+
+    twin = compiler.compile(without(lines, "// BAD"), *flags)
+    if twin.returncode != 0:
+        yield f"the twin does not compile:\n{twin.stdout}"
+    failing = compiler.compile(without(lines, "// GOOD"), *flags)
+    if failing.returncode == 0:
+        yield "the case compiles"
+        return
+    for text in expected:
+        if text not in failing.stdout:
+            yield f"the compiler does not say: {text}"
+    most = MOST_LINES["gcc" if compiler.is_gcc else "clang"]
+    said = failing.stdout.count("\n")
+    if said > most:
+        yield f"the compiler says {said} lines, more than {most}"
+    print(f"{said} lines; twin {tokens_apart(bad[0], good[0])} tokens away")
+    print(failing.stdout)
+
+
+if __name__ == "__main__":
+    case, build_root, source = sys.argv[1:]
+    found = list(problems(case, Compiler(build_root, source)))
+    print(*found, sep="\n")
+    sys.exit(1 if found else 0)

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// EXPECT: reduce_options
+
+#include <vector>
+
+#include <hvd/threads.hpp>
+
+void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
+    comm.allreduce(values, hvd::sum, {.scale = 0.5});  // BAD
+    comm.allreduce(values, hvd::sum, {.prescale = 0.5});  // GOOD
+}

@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""A file of static_asserts compiles: compiles.py FILE BUILD_ROOT SOURCE, whose compiler and include paths are used."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
+from compiler import Compiler
+
+file, build_root, source = sys.argv[1:]
+result = Compiler(build_root, source).compile(pathlib.Path(file).read_text(), "-Wall", "-Wextra")
+print(result.stdout)
+sys.exit(result.returncode)

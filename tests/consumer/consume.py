@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""Builds a program as a stranger would and runs it: consume.py HOW SOURCE_ROOT BUILD_ROOT OPTION...
+
+HOW is cmake, pkg_config, meson (these three against a tree installed from BUILD_ROOT), subproject, or bare (nothing
+but -I include)."""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+CXX = os.environ["CXX"].split()
+FLAGS = ["-std=c++20", "-Wall", "-Wextra", "-Werror"]
+
+
+def run(*command, **keywords):
+    print("$", *command, flush=True)
+    return subprocess.run([str(word) for word in command], check=True, **keywords)
+
+
+def output_of(*command):
+    return run(*command, stdout=subprocess.PIPE, text=True).stdout.split()
+
+
+def install(build_root, work):
+    """Installs into WORK and gives the prefix there: not the one hvd was configured with, as in a package."""
+    run("meson", "install", "-C", build_root, "--no-rebuild", "--quiet", "--destdir", work / "installed")
+    return next((work / "installed").rglob("share/pkgconfig")).parent.parent
+
+
+def pkg_config(prefix):
+    os.environ["PKG_CONFIG_PATH"] = os.pathsep.join(
+        filter(None, [str(prefix / "share/pkgconfig"), os.environ.get("PKG_CONFIG_PATH")]))
+
+
+def by_cmake(options, work):
+    prefix = install(options.build_root, work)
+    chosen = [f"-DMPI_CXX_COMPILER={options.mpicxx}"] if options.mpicxx else []
+    run("cmake", "-S", HERE / "cmake", "-B", work / "build", f"-DCMAKE_PREFIX_PATH={prefix}", *chosen)
+    run("cmake", "--build", work / "build")
+    run(work / "build/threads_only")
+    return work / "build/program"
+
+
+def by_pkg_config(options, work):
+    pkg_config(install(options.build_root, work))
+    flags = output_of("pkg-config", "--cflags", "--libs", "hvd")
+    run(*CXX, *FLAGS, HERE / "program.cpp", "-o", work / "program", *flags)
+    return work / "program"
+
+
+def by_meson(options, work):
+    pkg_config(install(options.build_root, work))
+    return build_with_meson(work)
+
+
+def as_subproject(options, work):
+    hvd = work / "source/subprojects/hvd"
+    hvd.mkdir(parents=True)
+    for name in ("meson.build", "meson_options.txt", "include", "cmake", "tools"):
+        (hvd / name).symlink_to(options.source_root / name)
+    program = build_with_meson(work, "--force-fallback-for=hvd", f"-Dhvd:mpi_flavour={options.flavour}")
+    targets = json.loads(" ".join(output_of("meson", "introspect", work / "build", "--targets")))
+    if any(target["subproject"] for target in targets):
+        sys.exit("hvd builds targets of its own as a subproject")
+    return program
+
+
+def build_with_meson(work, *arguments):
+    source = work / "source"
+    source.mkdir(exist_ok=True)
+    shutil.copy(HERE / "meson/meson.build", source)
+    shutil.copy(HERE / "program.cpp", source)
+    run("meson", "setup", work / "build", source, *arguments)
+    run("ninja", "-C", work / "build")
+    return work / "build/program"
+
+
+def with_nothing(options, work):
+    run(*CXX, *FLAGS, "-pthread", "-I", options.source_root / "include", HERE / "program.cpp", "-o", work / "program")
+    options.mpiexec = []  # the compiler finds no <mpi.h> by itself, so this program has threads alone
+    return work / "program"
+
+
+HOW = {"cmake": by_cmake, "pkg_config": by_pkg_config, "meson": by_meson, "subproject": as_subproject,
+       "bare": with_nothing}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("how", choices=HOW)
+    parser.add_argument("source_root", type=pathlib.Path)
+    parser.add_argument("build_root", type=pathlib.Path)
+    parser.add_argument("--flavour", default="auto")
+    parser.add_argument("--mpicxx")
+    parser.add_argument("--mpiexec", nargs=argparse.REMAINDER, default=[])
+    options = parser.parse_args()
+
+    work = options.build_root / "tests/consumer" / options.how
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    program = HOW[options.how](options, work)
+    run(program)
+    if options.mpiexec:
+        run(*options.mpiexec, "-n", "2", program, "mpi", "2")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"failed: {error}")

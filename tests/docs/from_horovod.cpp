@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+// Every line of code of docs/from_horovod.md stands here, so that it compiles and does what the
+// page says. pages.py looks for them.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hvd_test.hpp"
+
+using communicator = hvd_test::communicator;
+
+TEST_CASE("Horovod's topology has its form here") {
+    hvd_test::on_ranks([](communicator& world) {
+        CHECK(world.rank() < world.size());
+        CHECK(world.local_rank() < world.local_size());
+        CHECK(world.cross_rank() < world.cross_size());
+        CHECK(world.is_homogeneous());
+    });
+}
+
+TEST_CASE("Horovod's process-wide calls have their form here") {
+    hvd::init();
+    CHECK(hvd::is_initialized());
+    CHECK(hvd::rank() < hvd::size());
+    CHECK(hvd::local_rank() < hvd::local_size());
+    hvd::shutdown();
+    CHECK(!hvd::is_initialized());
+}
+
+#if defined(HVD_TEST_BACKEND_MPI)
+TEST_CASE("Horovod's init has its form here") {
+    int argc = 0;
+    char** argv = nullptr;
+    hvd::mpi_environment env{argc, argv};
+    auto world = hvd::communicator<hvd::mpi>::world();
+    hvd::communicator<hvd::mpi> beside(MPI_COMM_WORLD, hvd::borrow);
+    CHECK(beside.rank() == world.rank());
+    CHECK(env.threads() == hvd::thread_level::multiple);
+}
+#endif
+
+TEST_CASE("Horovod's reductions have their form here") {
+    hvd_test::on_ranks([](communicator& world) {
+        const int size = world.size();
+        std::vector<float> x(4, 2), y(3, 2), out(4);
+        std::vector<int> n(4, 2);
+        world.allreduce(std::as_const(x), out, hvd::average);
+        CHECK(out == x);
+        world.allreduce(x, hvd::average);
+        world.allreduce(n, hvd::average(hvd::rounding::toward_zero));
+        CHECK(n.front() == 2);
+        world.allreduce(x, hvd::min);
+        world.allreduce(x, hvd::max);
+        world.allreduce(hvd::fuse(x, y), hvd::average);
+        CHECK(x.front() == 2);
+        CHECK(y.front() == 2);
+        world.allreduce(x, hvd::sum);
+        CHECK(x.front() == 2.0f * float(size));
+        world.allreduce(x, hvd::sum, {.prescale = 0.5, .postscale = 2.0});
+        world.allreduce(x, hvd::sum, {.name = "conv1"});
+        world.allreduce(x, hvd::product);
+        world.reduce(x, hvd::sum, hvd::root{0});
+
+        hvd::request pending = world.allreduce_async(x, hvd::average);
+        while (!pending.test()) continue;
+        pending.wait();
+    });
+}
+
+TEST_CASE("Horovod's other collectives have their form here") {
+    hvd_test::on_ranks([](communicator& world) {
+        const std::size_t size = std::size_t(world.size());
+        std::vector<float> x(2 * size, 1), y(3 * size, 1), out(2 * size);
+        auto all = world.allgather(x);
+        CHECK(all.values.size() == 2 * size * size);
+        auto [all_x, all_y] = world.allgather(hvd::fuse(x, y));
+        CHECK(all_y.values.size() == 3 * size * size);
+        world.broadcast(x, hvd::root{0});
+        world.broadcast(x, hvd::into(out), hvd::root{0});
+        CHECK(out == x);
+        world.broadcast(hvd::fuse(x, y), hvd::root{0});
+
+        auto equal = world.alltoall(x);
+        CHECK(equal.values.size() == 2 * size);
+        const std::vector<int> counts(size, 2);
+        auto received = world.alltoall(x, counts);
+        CHECK(received.counts == std::vector<std::size_t>(size, 2));
+
+        auto part = world.reduce_scatter(x, hvd::average);
+        CHECK(part == std::vector<float>(2, 1));
+        auto [part_x, part_y] = world.reduce_scatter(hvd::fuse(x, y), hvd::average);
+        CHECK(part_y == std::vector<float>(3, 1));
+        world.barrier();
+        world.gather(x, hvd::root{0});
+        world.scatter(x, hvd::root{0});
+
+        std::string object = world.rank() == 0 ? "state" : "";
+        world.broadcast_object(object, hvd::root{0});
+        auto objects = world.allgather_object(object);
+        CHECK(objects == std::vector<std::string>(size, "state"));
+    });
+}
+
+TEST_CASE("Horovod's process sets have their form here") {
+    hvd_test::on_ranks_from(3, [](communicator& world) {
+        std::vector<int> x(1, 1);
+        auto some = world.subset({0, 2});
+        CHECK(bool(some) == (world.rank() == 0 || world.rank() == 2));
+        if (some) some.allreduce(x, hvd::sum);
+        CHECK(x.front() == (some ? 2 : 1));
+        if (some) CHECK(some.rank() < some.size());
+        world.split(world.rank() % 2);
+    });
+}

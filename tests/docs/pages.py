@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""The pages say what is so: pages.py CHECK SOURCE_ROOT [ARGUMENT...]
+
+  code                  each ```cpp block is a part of a compiled file, named by the comment before it
+                        (<!-- FILE REGION -->), or a program with a main(); Horovod's forms are in from_horovod.cpp
+  links                 links lead somewhere, also those to headings
+  commands              each ./run command exists
+  pictures              docs/images/*.svg are what draw.py draws
+  tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
+  snippets              every @snippet of the headers exists
+  programs BUILD_ROOT SOURCE [MPICXX MPIEXEC...]
+                        the programs of the pages compile and run, those with MPI as README.md says
+  errors PROGRAM BACKEND [MPIEXEC...]
+                        the error texts of docs/errors.md are what PROGRAM prints
+"""
+
+import filecmp
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+BLOCK = re.compile(r"^(?:<!-- (?P<comment>.*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+
+
+def pages(root):
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def blocks(page, language):
+    return [block for block in BLOCK.finditer(page.read_text()) if block["language"] == language]
+
+
+def without_code(text):
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S))
+
+
+def region(root, file, name):
+    """A part of a file, between two lines `//! [name]`; None if it has none."""
+    mark = rf"^[ \t]*//! \[{re.escape(name)}\]$"
+    found = re.search(mark + r"\n(.*?)" + mark, (root / file).read_text(), re.M | re.S)
+    if not found:
+        return None
+    return textwrap.dedent(re.sub(r"^[ \t]*//! \[.*\]\n", "", found[1], flags=re.M)).strip("\n")
+
+
+def is_program(block):
+    return "int main(" in block["text"]
+
+
+def spaceless(text):
+    return re.sub(r"\s+", "", text)
+
+
+def check_code(root):
+    for page in pages(root):
+        for block in blocks(page, "cpp"):
+            if is_program(block):
+                continue
+            first = block["text"].split("\n", 1)[0]
+            file, _, name = (block["comment"] or "").partition(" ")
+            if not file or not (root / file).is_file():
+                yield f"{page.name}: a block of code names no file: {first}"
+            elif region(root, file, name) is None:
+                yield f"{page.name}: {file} has no region [{name}]"
+            elif region(root, file, name) != block["text"].strip("\n"):
+                yield f"{page.name}: [{name}] is not what stands in {file}"
+    code = spaceless((root / "tests/docs/from_horovod.cpp").read_text())
+    for row in re.findall(r"^\|.*\|$", (root / "docs/from_horovod.md").read_text(), re.M):
+        for form in re.findall(r"`([^`]+)`", row.strip("|").split("|", 1)[-1]):
+            if re.search(r"[(=]", form) and spaceless(form) not in code:
+                yield f"from_horovod.md: not in from_horovod.cpp: {form}"
+
+
+def anchors(page):
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def check_links(root):
+    for page in pages(root):
+        for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text())):
+            if "://" in target:
+                continue
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            if not file.exists():
+                yield f"{page.name}: no such file: {target}"
+            elif anchor and anchor not in anchors(file):
+                yield f"{page.name}: no such heading: {target}"
+
+
+def check_commands(root):
+    known = subprocess.run([root / "run", "help"], capture_output=True, text=True, check=True).stdout
+    commands = set(re.findall(r"^\./run (\w+)", known, re.M))
+    for page in pages(root):
+        for command in re.findall(r"\./run (\w+)", page.read_text()):
+            if command not in commands:
+                yield f"{page.name}: ./run help does not know: {command}"
+
+
+def check_pictures(root):
+    images = root / "docs/images"
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, images / "draw.py", folder], check=True)
+        drawn = {file.name for file in pathlib.Path(folder).iterdir()}
+        if drawn != {file.name for file in images.glob("*.svg")}:
+            yield "docs/images has other pictures than draw.py draws"
+        for name in sorted(drawn):
+            if not filecmp.cmp(images / name, pathlib.Path(folder) / name, shallow=False):
+                yield f"docs/images/{name} is not what draw.py draws"
+    shown = re.findall(r"\(images/(\w+\.svg)\)", (root / "docs/concepts.md").read_text())
+    yield from (f"docs/concepts.md does not show {name}" for name in sorted(drawn - set(shown)))
+
+
+def names_in(file):
+    """The test cases of a doctest file; adjacent literals are one."""
+    found = re.findall(r"(?:TEST_CASE|SUBCASE|TEST_CASE_TEMPLATE|TEST_CASE_TEMPLATE_DEFINE)\(\s*"
+                       r'("(?:[^"\\]|\\.)*"(?:\s*"(?:[^"\\]|\\.)*")*)', file.read_text())
+    return {re.sub(r'"\s*"', "", name)[1:-1].replace('\\"', '"') for name in found}
+
+
+def check_tests(root):
+    page = root / "docs/horovod_behaviours.md"
+    for line in page.read_text().splitlines():
+        for file, names in re.findall(r"`(tests/[\w/]+\.\w+)`((?:,? \"[^\"]+\")*)", line):
+            path = root / file
+            if not path.is_file():
+                yield f"no such file: {file}"
+                continue
+            if line.startswith("|") and not names and not file.startswith("tests/compile_fail/"):
+                yield f"no test is named: {file}"
+            known = names_in(path)
+            yield from (f"{file} has no test: {name}" for name in re.findall(r'"([^"]+)"', names) if name not in known)
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and not all(cells):
+            yield f"a cell is empty: {line}"
+
+
+def check_snippets(root):
+    for header in sorted((root / "include").rglob("*.hpp")):
+        for file, name in re.findall(r"@snippet (\S+) (.+)", header.read_text()):
+            if not (root / file).is_file() or region(root, file, name) is None:
+                yield f"{header.name}: {file} has no snippet [{name}]"
+
+
+def run(command, **keywords):
+    print("$", *command, flush=True)
+    result = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            timeout=240, **keywords)
+    print(result.stdout, flush=True)
+    return result
+
+
+def check_programs(root, build_root, like, mpicxx=None, *mpiexec):
+    sys.path.insert(0, str(root / "tests/support"))
+    from compiler import Compiler
+    compiler = Compiler(build_root, like)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "hvd").symlink_to(root)
+        for page in pages(root):
+            for number, block in enumerate(filter(is_program, blocks(page, "cpp"))):
+                with_mpi = "mpi_environment" in block["text"]
+                if with_mpi and not mpicxx:
+                    print(f"{page.name}: program {number} needs MPI")
+                    continue
+                (folder / "train.cpp").write_text(block["text"])
+                commands = [[*compiler.command, folder / "train.cpp", "-o", folder / "train", "-pthread"], [folder / "train"]]
+                if with_mpi:
+                    # As the page says it, with this build's compiler and launcher.
+                    lines = "\n".join(block["text"] for block in blocks(page, "sh"))
+                    commands = [re.search(rf"^{word} .*train.*$", lines, re.M)[0].split() for word in ("mpicxx", "mpiexec")]
+                    commands[0][:1], commands[1][:1] = [mpicxx], mpiexec
+                for command in commands:
+                    result = run(command, cwd=folder, env=dict(os.environ, OMPI_CXX=" ".join(compiler.command[:1])))
+                    if result.returncode != 0:
+                        yield f"{page.name}: program {number}: failed: {command[0]}"
+                for said in re.findall(r"//\s*(\d+ ranks: .*)$", block["text"], re.M):
+                    if said not in result.stdout:
+                        yield f"{page.name}: program {number} does not print: {said}"
+
+
+def check_errors(root, program, backend, *mpiexec):
+    printed = {}
+    for block in blocks(root / "docs/errors.md", "text"):
+        settings, scenario = re.fullmatch(r"errors (.*): (.*)", block["comment"]).groups()
+        words = settings.split()
+        variables = dict(word.split("=") for word in words if "=" in word)
+        if backend not in words:
+            continue
+        key = (scenario, *variables.items())
+        if key not in printed:
+            launcher = [*mpiexec, "-n", "2"] if mpiexec else []
+            said = run([*launcher, program, scenario], env=dict(os.environ, **variables)).stdout
+            # Where a header lies is told in full.
+            printed[key] = re.sub(r"\(\S*\.hpp:\d+\)", "(…)", said).splitlines()
+        for line in block["text"].splitlines():
+            if line not in printed[key]:
+                yield f"{backend}: {scenario}: not printed: {line}"
+    if not printed:
+        yield f"docs/errors.md has nothing for {backend}"
+
+
+if __name__ == "__main__":
+    check, root, *arguments = sys.argv[1:]
+    found = list(globals()["check_" + check](pathlib.Path(root).resolve(), *arguments))
+    print(*found, sep="\n")
+    sys.exit(1 if found else 0)

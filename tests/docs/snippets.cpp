@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+// The examples of the API reference (`@snippet` in the headers) and of docs/, between `//! [name]`
+// and the same again. All of them run, on threads and on MPI.
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include "hvd_test.hpp"
+
+using namespace std::chrono_literals;
+using communicator = hvd_test::communicator;
+
+namespace {
+
+float sum_of_ranks(const communicator& world) {
+    return float(world.size() * (world.size() - 1) / 2);
+}
+
+void allreduce(communicator& world) {
+    //! [allreduce]
+    std::vector<float> gradient(1000, float(world.rank()));
+    world.allreduce(gradient, hvd::sum);  // in place: the sum over all ranks, on every rank
+
+    std::vector<float> mean(gradient.size());
+    world.allreduce(std::as_const(gradient), mean, hvd::average);  // out of place
+
+    double loss = 0.5;
+    world.allreduce(loss, hvd::average, {.name = "loss"});  // a variable is a tensor of one element
+    //! [allreduce]
+    CHECK(gradient == std::vector<float>(1000, sum_of_ranks(world)));
+    CHECK(mean == gradient);
+    CHECK(loss == 0.5);
+}
+
+void operations(communicator& world) {
+    const int rank = world.rank(), size = world.size();
+    std::vector<float> x = {float(rank), -float(rank)};
+    std::vector<int> n = {rank + 1};
+    std::vector<float> largest = {float(rank), 0};
+    //! [operations]
+    world.allreduce(x, hvd::max);
+    world.allreduce(n, hvd::average(hvd::rounding::nearest));  // integers need a rounding
+    world.allreduce(x, hvd::sum, {.prescale = 0.5, .postscale = 2.0});
+
+    const float limit = 10;  // any associative callable, captures included
+    world.allreduce(largest, [limit](float a, float b) { return std::min(std::max(a, b), limit); });
+    //! [operations]
+    CHECK(x == std::vector<float>{float((size - 1) * size), 0});
+    CHECK(n.front() == (size + 2) / 2);
+    CHECK(largest.front() == float(size - 1));
+}
+
+void reduce(communicator& world) {
+    //! [reduce]
+    std::vector<float> counts = {1, float(world.rank())};
+    world.reduce(counts, hvd::sum, hvd::root{0});  // rank 0 has the sum, the others keep theirs
+    //! [reduce]
+    if (world.rank() == 0)
+        CHECK(counts == std::vector<float>{float(world.size()), sum_of_ranks(world)});
+    else CHECK(counts == std::vector<float>{1, float(world.rank())});
+}
+
+void broadcast(communicator& world) {
+    //! [broadcast]
+    std::vector<float> weights(1000);
+    if (world.rank() == 0) std::iota(weights.begin(), weights.end(), 0.0f);
+    world.broadcast(weights, hvd::root{0});
+    //! [broadcast]
+    CHECK(weights.back() == 999);
+}
+
+void allgather(communicator& world) {
+    //! [allgather]
+    std::vector<int> mine(std::size_t(world.rank()), world.rank());  // rank r has r elements
+    const auto all = world.allgather(mine);  // all.values, all.counts, all.displacements
+    for (std::size_t r = 0; r < all.counts.size(); ++r)
+        for (std::size_t i = 0; i < all.counts[r]; ++i)
+            CHECK(all.values[all.displacements[r] + i] == int(r));
+
+    std::vector<int> ranks(std::size_t(world.size()));
+    world.allgather(world.rank(), hvd::into(ranks));  // into memory that is there
+    //! [allgather]
+    for (std::size_t r = 0; r < ranks.size(); ++r) CHECK(ranks[r] == int(r));
+}
+
+void gather(communicator& world) {
+    //! [gather]
+    const double seconds = 1.0 + world.rank();
+    const auto times = world.gather(seconds, hvd::root{0});  // empty on the other ranks
+    if (world.rank() == 0)
+        CHECK(*std::max_element(times.values.begin(), times.values.end()) >= 1.0);
+    //! [gather]
+    CHECK(times.values.size() == (world.rank() == 0 ? std::size_t(world.size()) : 0));
+}
+
+void scatter(communicator& world) {
+    //! [scatter]
+    std::vector<int> samples;  // only the root's matters
+    if (world.rank() == 0) samples.resize(100);
+    std::iota(samples.begin(), samples.end(), 0);
+    const std::vector<int> mine = world.scatter(samples);  // 100 / size, some one more
+    //! [scatter]
+    CHECK(mine.size() == std::size_t(100 / world.size() + (world.rank() < 100 % world.size())));
+    if (world.rank() == 0) CHECK(mine.front() == 0);
+}
+
+void reduce_scatter(communicator& world) {
+    //! [reduce_scatter]
+    const std::vector<float> gradient(10, float(world.rank()));
+    const std::vector<float> mine = world.reduce_scatter(gradient, hvd::sum);
+
+    float rows[6][2] = {};  // parts are whole rows: rank r gets its share of the 6
+    const auto part = world.reduce_scatter(rows, hvd::sum);
+    //! [reduce_scatter]
+    const std::size_t size = std::size_t(world.size()), rank = std::size_t(world.rank());
+    CHECK(mine == std::vector<float>(10 / size + (rank < 10 % size), sum_of_ranks(world)));
+    CHECK(part.size() == 2 * (6 / size + (rank < 6 % size)));
+}
+
+void alltoall(communicator& world) {
+    //! [alltoall]
+    std::vector<std::size_t> counts(std::size_t(world.size()));
+    std::iota(counts.begin(), counts.end(), std::size_t(0));  // r elements for rank r, none for 0
+    const std::vector<int> outgoing(std::accumulate(counts.begin(), counts.end(), std::size_t(0)),
+                                    world.rank());
+    const auto incoming = world.alltoall(outgoing, counts);  // from every rank, in rank order
+
+    const std::vector<int> shares(2 * counts.size(), world.rank());
+    const auto equal = world.alltoall(shares);  // two elements for each rank
+    //! [alltoall]
+    CHECK(incoming.counts == std::vector<std::size_t>(counts.size(), std::size_t(world.rank())));
+    for (std::size_t r = 0; r < counts.size(); ++r) CHECK(equal.values[2 * r] == int(r));
+}
+
+void barrier(communicator& world) {
+    //! [barrier]
+    world.barrier({.name = "checkpoint written", .deadline = 60s});
+    //! [barrier]
+}
+
+void broadcast_object(communicator& world) {
+    //! [broadcast_object]
+    std::vector<std::string> classes;
+    if (world.rank() == 0) classes = {"coat", "shirt", "sandal"};
+    world.broadcast_object(classes, hvd::root{0});
+    //! [broadcast_object]
+    CHECK(classes == std::vector<std::string>{"coat", "shirt", "sandal"});
+}
+
+void allgather_object(communicator& world) {
+    //! [allgather_object]
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    const std::vector<std::string> hosts = world.allgather_object(std::string(name));
+    //! [allgather_object]
+    CHECK(hosts.size() == std::size_t(world.size()));
+    CHECK(hosts[std::size_t(world.rank())] == name);
+}
+
+void fuse(communicator& world) {
+    std::vector<float> weights(12, float(world.rank())), bias(3, float(world.rank()));
+    std::vector<double> statistics(2, 1.0);
+    //! [fuse]
+    world.broadcast(hvd::fuse(weights, bias, statistics), hvd::root{0});
+    world.allreduce(hvd::fuse(weights, bias, statistics), hvd::average);  // one message, two types
+
+    std::vector<hvd::tensor_view<float>> list = {hvd::view(weights.data(), hvd::shape(12)),
+                                                 hvd::view(bias.data(), bias.size())};
+    world.allreduce(hvd::fuse(list), hvd::sum);  // a list made at run time
+    //! [fuse]
+    CHECK(weights.front() == 0);
+    CHECK(statistics.front() == 1);
+}
+
+void plan(communicator& world) {
+    std::vector<float> weights(12), bias(3);
+    const int steps = 3;
+    //! [plan]
+    auto average = world.plan_allreduce(hvd::fuse(weights, bias), hvd::average);  // agreed on once
+    for (int step = 0; step < steps; ++step) {
+        std::fill(weights.begin(), weights.end(), float(step + world.rank()));
+        average.run();  // allocates nothing
+    }
+    //! [plan]
+    CHECK(weights.front() == doctest::Approx(steps - 1 + (world.size() - 1) / 2.0));
+}
+
+void asynchronous(communicator& world) {
+    std::vector<float> first(1000, 1), second(10, 2);
+    const auto backward_pass = [] {};
+    //! [asynchronous]
+    hvd::request pending = world.allreduce_async(first, hvd::sum);  // `first` is hvd's until wait()
+    auto rows = world.allgather_async(second);
+    backward_pass();
+    if (!pending.test()) pending.wait();  // after that `pending` is empty
+    const hvd::gathered<float> all = rows.wait();
+    //! [asynchronous]
+    CHECK(first == std::vector<float>(1000, float(world.size())));
+    CHECK(all.values.size() == 10 * std::size_t(world.size()));
+}
+
+struct detached {
+    struct promise_type {
+        detached get_return_object() { return {}; }
+        std::suspend_never initial_suspend() { return {}; }
+        std::suspend_never final_suspend() noexcept { return {}; }
+        void return_void() {}
+        void unhandled_exception() { std::terminate(); }
+    };
+};
+
+//! [coroutine]
+detached sum_twice(communicator& world, std::vector<float>& x, bool& done) {
+    co_await world.allreduce_async(x, hvd::sum);
+    co_await world.allreduce_async(x, hvd::sum);
+    done = true;
+}
+//! [coroutine]
+
+void coroutine(communicator& world) {
+    std::vector<float> x(4, 1);
+    bool done = false;
+    //! [run_ready]
+    sum_twice(world, x, done);
+    while (!done) world.run_ready();  // coroutines go on here, on this thread
+    //! [run_ready]
+    CHECK(x.front() == float(world.size() * world.size()));
+}
+
+void communicators(communicator& world) {
+    //! [communicator]
+    communicator node = world.local();       // the ranks of this node
+    communicator first = world.subset({0});  // empty on all ranks that are not in the list
+    communicator half = world.split(world.rank() % 2);  // one communicator for each colour
+
+    if (first) first.barrier();
+    int members = 1;
+    half.allreduce(members, hvd::sum);
+    //! [communicator]
+    CHECK(node.size() == world.local_size());
+    CHECK(members == half.size());
+    CHECK(bool(first) == (world.rank() == 0));
+}
+
+void options(communicator& world) {
+    std::vector<float> x(4, 1);
+    //! [options]
+    world.allreduce(x, hvd::sum, {.name = "conv1", .prescale = 0.5, .deadline = 30s});
+    //! [options]
+    CHECK(x.front() == 0.5f * float(world.size()));
+}
+
+void views(communicator& world) {
+    //! [views]
+    float matrix[4][8] = {};  // a C array is one tensor
+    world.allreduce(matrix, hvd::sum);
+
+    std::vector<float> storage(32);
+    world.broadcast(hvd::view(storage.data(), hvd::shape(4, 8)));
+    const auto column = hvd::view(storage.data(), hvd::shape(4), hvd::strides(8));
+    world.allreduce(column, hvd::sum);  // every eighth element; packed on the way
+    //! [views]
+    CHECK(storage.front() == 0);
+}
+
+void observed() {
+    //! [observed]
+    using watched = hvd::observed<hvd::threads, hvd::statistics>;
+    auto alone = hvd::communicator<watched>::world();
+    alone.barrier();
+    CHECK(alone.observer().calls() == 1);
+    //! [observed]
+}
+
+void process_wide() {
+    //! [default]
+    hvd::init();  // starts MPI if nobody has; every rank calls it
+    float loss = 1;
+    hvd::world().allreduce(loss, hvd::average);
+    if (hvd::rank() == 0) CHECK(loss == 1);
+    hvd::shutdown();
+    //! [default]
+    CHECK(!hvd::is_initialized());
+}
+
+}  // namespace
+
+#define HVD_TEST_SNIPPET(name) \
+    TEST_CASE(#name " snippet") { hvd_test::on_ranks(name); }
+
+HVD_TEST_SNIPPET(allreduce)
+HVD_TEST_SNIPPET(operations)
+HVD_TEST_SNIPPET(reduce)
+HVD_TEST_SNIPPET(broadcast)
+HVD_TEST_SNIPPET(allgather)
+HVD_TEST_SNIPPET(gather)
+HVD_TEST_SNIPPET(scatter)
+HVD_TEST_SNIPPET(reduce_scatter)
+HVD_TEST_SNIPPET(alltoall)
+HVD_TEST_SNIPPET(barrier)
+HVD_TEST_SNIPPET(broadcast_object)
+HVD_TEST_SNIPPET(allgather_object)
+HVD_TEST_SNIPPET(fuse)
+HVD_TEST_SNIPPET(plan)
+HVD_TEST_SNIPPET(asynchronous)
+HVD_TEST_SNIPPET(coroutine)
+HVD_TEST_SNIPPET(communicators)
+HVD_TEST_SNIPPET(options)
+HVD_TEST_SNIPPET(views)
+
+TEST_CASE("default snippet") { process_wide(); }
+
+TEST_CASE("observed snippet") { observed(); }
+
+TEST_CASE("run_threads snippet") {
+    //! [run_threads]
+    hvd::run_threads(4, [](hvd::communicator<hvd::threads>& world) {
+        float x = 1;
+        world.allreduce(x, hvd::sum);
+        CHECK(x == 4);
+    });
+    //! [run_threads]
+}
+
+#if HVD_HAS_MPI
+
+namespace {
+
+//! [mpi_environment]
+int trainer(int argc, char** argv) {
+    hvd::mpi_environment env{argc, argv};  // first: it ends MPI after all communicators are gone
+    auto world = hvd::communicator<hvd::mpi>::world();
+    float x = 1;
+    world.allreduce(x, hvd::sum);
+    return x == float(world.size()) ? 0 : 1;
+}
+//! [mpi_environment]
+
+void handles() {
+    //! [handles]
+    hvd::communicator<hvd::mpi> beside(MPI_COMM_WORLD, hvd::borrow);  // works on a duplicate
+    MPI_Comm mine = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &mine);
+    hvd::communicator<hvd::direct<hvd::mpi>> owner(mine, hvd::adopt);  // frees it in the end
+    MPI_Comm handle = owner.native_handle();
+    //! [handles]
+    CHECK(handle == mine);
+    CHECK(beside.size() == owner.size());
+}
+
+}  // namespace
+
+#if defined(HVD_TEST_BACKEND_MPI)
+TEST_CASE("mpi_environment snippet") { CHECK(trainer(0, nullptr) == 0); }
+
+TEST_CASE("handles snippet") { handles(); }
+#endif
+
+#endif

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""launch.py SCENARIO RANKS COMMAND...: runs program.cpp in the way SCENARIO and looks at what came of it.
+
+A hang is a failure, and so is a name left in shared memory."""
+
+import glob
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+TIMEOUT = 60
+
+ABORTS = "an exit status that is not 0"
+ENDS = "exit status 0"
+
+# What is said, by how many ranks of n; the last rank is the one that fails.
+SCENARIOS = {
+    "throws": (ABORTS, {r"hvd: rank {last} aborts the job: the disk is full": lambda n: 1}),
+    "throws_and_catches": (ABORTS, {r"hvd: rank {last} aborts the job: ": lambda n: 1}),
+    "returns_early": (ENDS, {r"rank \d got peer_error of.* {last}\b.*: .": lambda n: n - 1, r"rank \d is refused: .": lambda n: n - 1}),
+    "exits": (ABORTS, {}),
+    "is_killed": (ABORTS, {}),
+    "calls_something_else": (ENDS, {r"rank \d got mismatch_error about collective": lambda n: n}),
+    "is_late": (ENDS, {r"rank \d got peer_error of {last}: hvd: barrier 'epoch' .*rank {last}": lambda n: n - 1,
+                       r"rank \d is refused: .": lambda n: n}),
+    "inside_single": (ENDS, {"done at level": lambda n: n}),
+    "inside_funneled": (ENDS, {"done at level": lambda n: n}),
+    "inside_serialized": (ENDS, {"done at level": lambda n: n}),
+    "inside_multiple": (ENDS, {"done at level": lambda n: n}),
+    "forks": (ENDS, {r"the child got usage_error: .*fork": lambda n: n}),
+    "uses_no_mpi": (ENDS, {"before MPI refused: .*MPI is not running": lambda n: n, "after MPI refused: ": lambda n: n,
+                           "a second MPI refused: .*finalised": lambda n: n}),
+}
+SCENARIOS["is_late_for_a_call"] = SCENARIOS["is_late"]
+
+
+def names():
+    return set(glob.glob("/dev/shm/hvd-*"))
+
+
+def run(command):
+    """Status and output; None for a command that hangs. All its processes are gone afterwards."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                          start_new_session=True) as process:
+        try:
+            return process.communicate(timeout=TIMEOUT)[0], process.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)  # mpiexec ends its ranks
+            time.sleep(1)
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            return process.communicate()[0], None
+
+
+def left_behind(before):
+    """Programs beside this one have names for a moment, too."""
+    for _ in range(50):
+        added = names() - before
+        if not added:
+            return added
+        time.sleep(0.1)
+    return added
+
+
+def complaints(scenario, ranks, output, status, added):
+    ending, said = SCENARIOS[scenario]
+    if status is None:
+        yield f"it hangs: no end within {TIMEOUT} s"
+    elif (status == 0) != (ending == ENDS):
+        yield f"expected {ending}, got {status}"
+    for pattern, times in said.items():
+        found = len(re.findall(pattern.replace("{last}", str(ranks - 1)), output))
+        if found != times(ranks):
+            yield f"expected {times(ranks)} times, found {found} times: {pattern}"
+    for name in sorted(added):
+        yield f"left behind: {name}"
+
+
+def main():
+    scenario, ranks, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+    before = names()
+    output, status = run(command)
+    found = list(complaints(scenario, ranks, output, status, left_behind(before)))
+    print(output)
+    print(*found, sep="\n")
+    sys.exit(1 if found else 0)
+
+
+main()

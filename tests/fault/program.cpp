@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <hvd/hvd.hpp>
+
+// A program in which one rank fails, in the way its first argument says. The second, if given, is the number of ranks that
+// are taken as one node: 1 makes all of them talk by messages. launch.py knows what should come of it.
+
+namespace {
+
+using namespace std::chrono_literals;
+using communicator = hvd::communicator<hvd::mpi>;
+
+hvd::communicator_options options;
+
+// One line in one piece: ranks write to the same place.
+void say(const std::string& what) {
+    const std::string line = what + "\n";
+    if (write(STDOUT_FILENO, line.data(), line.size()) < 0) std::abort();
+}
+
+void require(bool condition, const char* what) {
+    if (!condition) throw std::logic_error(std::string("not so: ") + what);
+}
+
+void work(communicator& comm, int steps) {
+    for (int i = 0; i < steps; ++i) {
+        std::vector<float> x(10000, 1);
+        comm.allreduce(x, hvd::sum);
+        require(x.back() == float(comm.size()), "the sum is right");
+    }
+}
+
+// Says which error came, and that calls are refused from then on.
+void report(communicator& comm, const hvd::peer_error& e) {
+    std::string peers;
+    for (const int p : e.peers()) peers += " " + std::to_string(p);
+    say("rank " + std::to_string(comm.rank()) + " got peer_error of" + peers + ": " + e.what());
+    try {
+        comm.barrier();
+    } catch (const hvd::peer_error& again) {
+        say("rank " + std::to_string(comm.rank()) + " is refused: " + again.what());
+    }
+}
+
+void expect_peer_error(communicator& comm, const std::function<void()>& call) {
+    try {
+        call();
+    } catch (const hvd::peer_error& e) {
+        return report(comm, e);
+    }
+    throw std::logic_error("there was no peer_error");
+}
+
+bool fails(const communicator& comm) { return comm.rank() == comm.size() - 1; }
+
+void throws(int& argc, char**& argv) {
+    hvd::mpi_environment environment(argc, argv);
+    auto comm = communicator::world(options);
+    work(comm, 10);
+    if (fails(comm)) throw std::runtime_error("the disk is full");
+    work(comm, 1000000);
+}
+
+void throws_and_catches(int& argc, char**& argv) {
+    try {
+        throws(argc, argv);
+    } catch (const std::exception& e) {
+        say(std::string("caught: ") + e.what());
+    }
+}
+
+void returns_early(int& argc, char**& argv) {
+    hvd::mpi_environment environment(argc, argv);
+    auto comm = communicator::world(options);
+    work(comm, 10);
+    if (fails(comm)) return;
+    expect_peer_error(comm, [&] { work(comm, 1000000); });
+}
+
+void exits(int& argc, char**& argv) {
+    hvd::mpi_environment environment(argc, argv);
+    auto comm = communicator::world(options);
+    work(comm, 10);
+    if (fails(comm)) std::exit(3);
+    work(comm, 1000000);
+}
+
+void is_killed(int& argc, char**& argv) {
+    hvd::mpi_environment environment(argc, argv);
+    auto comm = communicator::world(options);
+    work(comm, 10);
+    if (fails(comm)) kill(getpid(), SIGKILL);
+    work(comm, 1000000);
+}
+
+void calls_something_else(int& argc, char**& argv) {
+    hvd::mpi_environment environment(argc, argv);
+    auto comm = communicator::world(options);
+    std::vector<float> x(10000);
+    try {
+        if (fails(comm)) comm.broadcast(x);
+        else comm.allreduce(x, hvd::sum);
+    } catch (const hvd::mismatch_error& e) {
+        say("rank " + std::to_string(comm.rank()) + " got mismatch_error about " + e.field());
+    }
+    work(comm, 10);
+}
+
+// The late rank finds that the others have called the barrier, and in its next call that they have given up.
+// `deadline` for the calls themselves; the communicator has its own where that is 0.
+void is_late(int& argc, char**& argv, std::chrono::milliseconds deadline) {
+    hvd::mpi_environment environment(argc, argv);
+    auto comm = communicator::world(options);
+    work(comm, 10);
+    if (fails(comm)) std::this_thread::sleep_for(2500ms);
+    expect_peer_error(comm, [&] {
+        comm.barrier({.name = "epoch", .deadline = deadline});
+        comm.barrier({.name = "next epoch", .deadline = deadline});
+    });
+}
+
+// MPI is the user's, at a level of his.
+void inside(int level, int& argc, char**& argv) {
+    int given = -1;
+    MPI_Init_thread(&argc, &argv, level, &given);
+    {
+        hvd::mpi_environment environment(argc, argv);
+        require(!environment.owns_mpi(), "the environment does not own the user's MPI");
+        auto comm = communicator::world(options);
+        work(comm, 10);
+        std::vector<int> x(100003, 1), y(10, 1);
+        auto first = comm.allreduce_async(x, hvd::sum);
+        auto second = comm.allreduce_async(y, hvd::sum);
+        while (!first.test()) std::this_thread::yield();
+        second.wait();
+        require(x.back() == comm.size() && y.back() == comm.size(), "asynchronous sums are right");
+        auto direct = hvd::communicator<hvd::direct<hvd::mpi>>::world();
+        direct.allreduce(y, hvd::sum);
+        require(y.back() == comm.size() * comm.size(), "a direct sum is right");
+    }
+    int finalized = 1;
+    MPI_Finalized(&finalized);
+    require(finalized == 0, "MPI still runs");
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    say("done at level " + std::to_string(given));
+}
+
+void forks(int& argc, char**& argv) {
+    hvd::mpi_environment environment(argc, argv);
+    auto comm = communicator::world(options);
+    work(comm, 3);
+    if (const pid_t child = fork(); child == 0) {
+        try {
+            work(comm, 1);
+        } catch (const hvd::usage_error& e) {
+            say(std::string("the child got usage_error: ") + e.what());
+        } catch (...) {
+            say("the child got something else");
+        }
+        _exit(0);
+    } else {
+        waitpid(child, nullptr, 0);
+    }
+    work(comm, 10);
+}
+
+void uses_no_mpi(int& argc, char**& argv) {
+    const auto refused = [](const char* when) {
+        try {
+            auto comm = communicator::world(options);
+        } catch (const hvd::usage_error& e) {
+            return say(std::string(when) + " refused: " + e.what());
+        }
+        throw std::logic_error("a communicator without MPI");
+    };
+    refused("before MPI");
+    { hvd::mpi_environment environment(argc, argv); }
+    refused("after MPI");
+    try {
+        hvd::mpi_environment again;
+    } catch (const hvd::usage_error& e) {
+        say(std::string("a second MPI refused: ") + e.what());
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string how = argc > 1 ? argv[1] : "";
+    if (argc > 2) options.node_size = std::atoi(argv[2]);
+    // By messages nobody notices that a rank is gone, other than by its being late.
+    options.deadline = options.node_size == 1 || how == "is_late" ? std::chrono::nanoseconds(1s) : std::chrono::nanoseconds(0);
+    const std::map<std::string, std::function<void()>> ways = {
+        {"throws", [&] { throws(argc, argv); }},
+        {"throws_and_catches", [&] { throws_and_catches(argc, argv); }},
+        {"returns_early", [&] { returns_early(argc, argv); }},
+        {"exits", [&] { exits(argc, argv); }},
+        {"is_killed", [&] { is_killed(argc, argv); }},
+        {"calls_something_else", [&] { calls_something_else(argc, argv); }},
+        {"is_late", [&] { is_late(argc, argv, 0ms); }},
+        {"is_late_for_a_call", [&] { is_late(argc, argv, 1000ms); }},
+        {"inside_single", [&] { inside(MPI_THREAD_SINGLE, argc, argv); }},
+        {"inside_funneled", [&] { inside(MPI_THREAD_FUNNELED, argc, argv); }},
+        {"inside_serialized", [&] { inside(MPI_THREAD_SERIALIZED, argc, argv); }},
+        {"inside_multiple", [&] { inside(MPI_THREAD_MULTIPLE, argc, argv); }},
+        {"forks", [&] { forks(argc, argv); }},
+        {"uses_no_mpi", [&] { uses_no_mpi(argc, argv); }},
+    };
+    ways.at(how)();
+}

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""The compiler of a build folder, with the flags that it compiles one of its sources with."""
+
+import json
+import pathlib
+import subprocess
+
+# Of the build's flags only what says where things are and which language this is: -I, -isystem, -std, -pthread.
+KEPT = ("-I", "-isystem", "-std=", "-pthread")
+
+
+class Compiler:
+    def __init__(self, build_root, like):
+        commands = json.loads((pathlib.Path(build_root) / "compile_commands.json").read_text())
+        entry = next(entry for entry in commands if entry["file"].endswith(like))
+        words = entry["command"].replace('"', "").split()
+        start = next(i for i, word in enumerate(words) if word.startswith("-"))
+        self.folder = entry["directory"]
+        self.command = words[:start]
+        self.is_gcc = b"Free Software Foundation" in subprocess.run(
+            self.command + ["--version"], capture_output=True, check=True).stdout
+        for i, word in enumerate(words):
+            if word.startswith(KEPT):
+                self.command += [word] + ([words[i + 1]] if word in ("-I", "-isystem") else [])
+
+    def compile(self, source, *flags):
+        """Compiles a text; .returncode and .stdout, which holds the diagnostics."""
+        return subprocess.run(self.command + [*flags, "-fsyntax-only", "-x", "c++", "-"], input=source, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.folder)
+
+    def has(self, header):
+        return self.compile(f"#if !__has_include(<{header}>)\n#error absent\n#endif\n").returncode == 0

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// A test of collectives is written once, against on_ranks, and compiled per backend:
+//
+//     TEST_CASE("every rank gets the sum") {
+//         hvd_test::on_ranks([](auto& comm) {
+//             int x = comm.rank();
+//             comm.allreduce(x, hvd::sum);
+//             CHECK(x == comm.size() * (comm.size() - 1) / 2);
+//         });
+//     }
+//
+// On threads the function runs for 1, 2, 3, 4, 5 and 7 ranks in turn, on MPI for those of the launch.
+
+#include <doctest/doctest.h>
+
+#include <initializer_list>
+
+#include <hvd/hvd.hpp>
+
+#include "ranks.hpp"
+
+namespace hvd_test {
+
+#if defined(HVD_TEST_BACKEND_MPI)
+using backend = hvd::mpi;
+#else
+using backend = hvd::threads;
+#endif
+using communicator = hvd::communicator<backend>;
+
+#if defined(HVD_TEST_BACKEND_MPI)
+
+// Runs f on this launch's ranks, with a communicator of its own.
+template <class F>
+void on_ranks(F f) {
+    const failing_rank_does_not_hang guard;
+    auto world = communicator::world();
+    f(world);
+}
+
+// The same for a test that needs at least `least` ranks.
+template <class F>
+void on_ranks_from(int least, F f) {
+    if (launched_ranks() >= least) on_ranks(f);
+}
+
+#else
+
+template <class F>
+void on_ranks_from(int least, F f) {
+    for (const int ranks : thread_counts()) {
+        if (ranks < least) continue;
+        INFO("on ", ranks, " threads");
+        hvd::run_threads(ranks, [&f](communicator& comm) {
+            INFO("rank ", comm.rank(), " of ", comm.size());
+            f(comm);
+        });
+    }
+}
+
+template <class F>
+void on_ranks(F f) {
+    on_ranks_from(1, f);
+}
+
+#endif
+
+}  // namespace hvd_test

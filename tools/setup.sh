@@ -1,0 +1,88 @@
+# shellcheck shell=bash
+# Sourced by run and tools/test.sh: installs what is missing, configures build folders.
+
+# shellcheck disable=SC2034  # used by those that source this
+jobs="${HVD_JOBS:-$(nproc)}"
+export DEBIAN_FRONTEND=noninteractive
+
+set -a && source tools/mpi/environment && set +a
+
+fail() {
+  echo "run: $*" >&2
+  exit 1
+}
+
+# Debian's names of what a job needs.
+packages() {
+  case "$1" in
+    demo) echo g++ ninja-build meson pkg-config openmpi-bin libopenmpi-dev libfmt-dev libcli11-dev libeigen3-dev zlib1g-dev dataset-fashion-mnist ;;
+    test) echo python3 cmake doctest-dev libboost-mpi-dev libboost-serialization-dev valgrind ;;
+    clang) newest_package clang 16 ;;
+    mpich) echo mpich libmpich-dev ;;
+    bench) echo nlohmann-json3-dev ;;
+    docs) echo doxygen graphviz ;;
+    format) echo git clang-format ;;
+  esac
+}
+
+# clang-16, or the first newer one that the distribution has.
+newest_package() {
+  local version
+  for version in $(seq "$2" $(($2 + 8))); do
+    if apt-cache show "$1-$version" >/dev/null 2>&1; then
+      echo "$1-$version" && return
+    fi
+  done
+  echo "$1-$2"
+}
+
+missing() {
+  local package
+  for package in "$@"; do
+    [[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" == installed ]] || echo "$package"
+  done
+}
+
+# Makes sure that the packages of the jobs named are there.
+need() {
+  local job wanted=() absent=()
+  if ! command -v apt-get dpkg-query >/dev/null; then
+    need_elsewhere "$@"
+    return
+  fi
+  for job in "$@"; do read -ra more <<<"$(packages "$job")" && wanted+=("${more[@]}"); done
+  mapfile -t absent < <(missing "${wanted[@]}")
+  [[ ${#absent[@]} -eq 0 ]] && return
+  echo "run: not installed yet: ${absent[*]}"
+  local root=()
+  if [[ $EUID -ne 0 ]]; then
+    command -v sudo >/dev/null || fail "to install them become root, or install sudo"
+    root=(sudo)
+  fi
+  echo "run: installing them: apt-get install ${absent[*]}"
+  # A fresh system knows no packages, an old one knows outdated ones.
+  if ! apt-cache show "${absent[@]}" >/dev/null 2>&1; then "${root[@]}" apt-get update -qq; fi
+  install() { "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${absent[@]}" >/dev/null; }
+  install || { "${root[@]}" apt-get update -qq && install; } || fail "apt-get could not install: ${absent[*]}"
+}
+
+need_elsewhere() {
+  command -v meson ninja c++ >/dev/null && return
+  echo "run: this is not Debian or Ubuntu. Install what these Debian packages hold, then run the command again:" >&2
+  local job
+  for job in "$@"; do echo "  $(packages "$job")" >&2; done
+  exit 1
+}
+
+# configure FOLDER OPTION...: sets the folder up, anew if the options or the compiler are not those of last time.
+configure() {
+  local folder="$1" options="$1.options"
+  shift
+  if [[ -f "$folder/build.ninja" && "$(cat "$options" 2>/dev/null)" == "${CXX:-} $*" ]]; then
+    ninja -C "$folder" build.ninja >"$folder.log" 2>&1 || { cat "$folder.log" && return 1; }
+  else
+    rm -rf "$folder" && mkdir -p "$folder"
+    meson setup "$folder" "$@" >"$folder.log" 2>&1 || { cat "$folder.log" && return 1; }
+    echo "${CXX:-} $*" >"$options"
+  fi
+}

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# ./run test: each stage is one configuration, built in build/STAGE; a stage's tests are chosen by suites.
+set -euo pipefail
+source tools/setup.sh
+
+everything=(gcc big asan tsan clang mpich nompi)
+stages=(gcc)
+names=()
+while [[ $# -gt 0 ]]; do
+  case "$1" in
+    --all) stages=("${everything[@]}") ;;
+    --stages) read -ra stages <<<"${2:?--stages needs names}" && shift ;;
+    -*) fail "test: no such option: $1 (see ./run help)" ;;
+    *) names+=("$1") ;;
+  esac
+  shift
+done
+
+clang() { compgen -c clang++- | grep -E '^clang\+\+-[0-9]+$' | sort -t- -k2 -n | awk -F- '$2 >= 16' | head -n 1; }
+
+# The programs that run, without what only looks at sources or is about the build.
+programs='!big !headers !compile_fail !concepts !consumer !docs !overhead'
+
+stage_gcc() { CXX=g++ stage build/gcc '!big' "${openmpi[@]}"; }
+stage_big() { CXX=g++ stage build/gcc 'big' "${openmpi[@]}"; }
+stage_clang() { CXX=$(clang) stage build/clang '!big !consumer' "${openmpi[@]}"; }
+stage_mpich() { CXX=g++ stage build/mpich "consumer $programs" "${mpich[@]}" "${compiles_sooner[@]}"; }
+stage_nompi() { CXX=g++ stage build/nompi '!big !compile_fail !concepts' -Dmpi=disabled "${all_parts[@]}" "${compiles_sooner[@]}"; }
+
+# Slower programs get more time: HVD_TEST_TIMEOUT is the watchdog's, in seconds per test case.
+stage_asan() {
+  export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
+  export ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=1:abort_on_error=0"
+  # MPI's frames are recognised by a full unwind alone: libc between them and malloc keeps no frame pointers.
+  ASAN_OPTIONS+=":fast_unwind_on_malloc=0:malloc_context_size=20"
+  export LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0"
+  HVD_TEST_TIMEOUT=480 slower=4 CXX=g++ stage build/asan "$programs" "${openmpi[@]}" "${compiles_sooner[@]}" \
+    -Db_sanitize=address,undefined
+}
+
+stage_tsan() {
+  export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1"
+  # Where the kernel lets it: g++ 12's runtime does not find its way in a widely randomised address space.
+  local launcher=()
+  if setarch "$(uname -m)" -R true 2>/dev/null; then launcher=(setarch "$(uname -m)" -R); fi
+  HVD_TEST_TIMEOUT=480 slower=4 CXX=g++ stage build/tsan "$programs !examples" -Dmpi=disabled "${all_parts[@]}" \
+    "${compiles_sooner[@]}" -Dexamples=disabled -Db_sanitize=thread
+}
+
+all_parts=(-Dtests=enabled -Dexamples=enabled -Dbenchmarks=auto -Dbuildtype=debugoptimized)
+# Instrumented code takes less than half the time to compile with -O1; gcc and clang are the stages with -O2.
+compiles_sooner=(-Doptimization=1)
+openmpi=(-Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled "${all_parts[@]}")
+mpich=(-Dmpi=enabled -Dmpi_flavour=mpich "${all_parts[@]}")
+
+# stage FOLDER SUITES OPTION...: configures, builds what the chosen tests need, runs them.
+stage() {
+  export CXX HVD_TEST_TIMEOUT
+  local folder="$1" suites="$2" log
+  shift 2
+  log="$folder/meson-logs/testlog-$current.json"
+  configure "$folder" "$@" >/dev/null || { broken "$log" "configure" "$folder.log" && return; }
+  rm -f "$log"
+  local chosen=() targets=()
+  local list="$folder/tests-$current.txt"
+  python3 tools/tests.py select "$folder" "$suites" "${names[@]}" >"$list"
+  mapfile -t chosen <"$list"
+  if [[ ${#chosen[@]} -eq 0 ]]; then
+    # Without a name asked for, a stage that finds nothing to test is broken.
+    [[ ${#names[@]} -gt 0 ]] || broken "$log" "finding tests" "$list"
+    echo "no tests here" && return
+  fi
+  python3 tools/tests.py targets "$folder" "${chosen[@]}" >"$list"
+  mapfile -t targets <"$list"
+  [[ ${#targets[@]} -eq 0 ]] || ninja -C "$folder" -j "$jobs" "${targets[@]}" >"$folder/build-$current.log" 2>&1 ||
+    { broken "$log" "build" "$folder/build-$current.log" && return; }
+  echo "built after $((SECONDS - begun)) s"
+  "${launcher[@]}" meson test -C "$folder" --no-rebuild --num-processes "$jobs" --logbase "testlog-$current" \
+    --timeout-multiplier "${slower:-1}" "${chosen[@]}" || true
+}
+
+# A stage that cannot run its tests is one failed test.
+broken() {
+  mkdir -p "$(dirname "$1")"
+  python3 tools/tests.py broken "$2" "$3" >"$1"
+  echo "$2 failed: $3"
+}
+
+jobs_of_stages=(demo test)
+[[ " ${stages[*]} " != *" clang "* ]] || jobs_of_stages+=(clang)
+[[ " ${stages[*]} " != *" mpich "* ]] || jobs_of_stages+=(mpich)
+need "${jobs_of_stages[@]}"
+
+times=()
+logs=()
+for current in "${stages[@]}"; do
+  declare -F "stage_$current" >/dev/null || fail "test: no such stage: $current"
+  echo "==== $current"
+  begun=$SECONDS
+  logs+=("build/${current/big/gcc}/meson-logs/testlog-$current.json")
+  set +e
+  (set -e && launcher=() && "stage_$current")
+  status=$?
+  set -e
+  [[ $status -eq 0 ]] || broken "${logs[-1]}" "the stage itself" /dev/null
+  times+=("$current $((SECONDS - begun)) s")
+done
+
+printf -v spent ', %s' "${times[@]}"
+echo "==== time: ${spent:2}"
+exec python3 tools/tests.py summary "${logs[@]}"
