@@ -127,7 +127,7 @@ void is_late(int& argc, char**& argv, std::chrono::milliseconds deadline) {
     hvd::mpi_environment environment(argc, argv);
     auto comm = communicator::world(options);
     work(comm, 10);
-    if (fails(comm)) std::this_thread::sleep_for(2500ms);
+    if (fails(comm)) std::this_thread::sleep_for(4s);
     expect_peer_error(comm, [&] {
         comm.barrier({.name = "epoch", .deadline = deadline});
         comm.barrier({.name = "next epoch", .deadline = deadline});
@@ -205,7 +205,7 @@ int main(int argc, char** argv) {
     const std::string how = argc > 1 ? argv[1] : "";
     if (argc > 2) options.node_size = std::atoi(argv[2]);
     // By messages nobody notices that a rank is gone, other than by its being late.
-    options.deadline = options.node_size == 1 || how == "is_late" ? std::chrono::nanoseconds(1s) : std::chrono::nanoseconds(0);
+    options.deadline = options.node_size == 1 || how == "is_late" ? std::chrono::nanoseconds(2s) : std::chrono::nanoseconds(0);
     const std::map<std::string, std::function<void()>> ways = {
         {"throws", [&] { throws(argc, argv); }},
         {"throws_and_catches", [&] { throws_and_catches(argc, argv); }},
@@ -214,7 +214,7 @@ int main(int argc, char** argv) {
         {"is_killed", [&] { is_killed(argc, argv); }},
         {"calls_something_else", [&] { calls_something_else(argc, argv); }},
         {"is_late", [&] { is_late(argc, argv, 0ms); }},
-        {"is_late_for_a_call", [&] { is_late(argc, argv, 1000ms); }},
+        {"is_late_for_a_call", [&] { is_late(argc, argv, 2000ms); }},
         {"inside_single", [&] { inside(MPI_THREAD_SINGLE, argc, argv); }},
         {"inside_funneled", [&] { inside(MPI_THREAD_FUNNELED, argc, argv); }},
         {"inside_serialized", [&] { inside(MPI_THREAD_SERIALIZED, argc, argv); }},

@@ -21,8 +21,16 @@ class Compiler:
         self.is_gcc = b"Free Software Foundation" in subprocess.run(
             self.command + ["--version"], capture_output=True, check=True).stdout
         for i, word in enumerate(words):
-            if word.startswith(KEPT):
-                self.command += [word] + ([words[i + 1]] if word in ("-I", "-isystem") else [])
+            if word in ("-I", "-isystem"):
+                self.command += [word, self.absolute(words[i + 1])]
+            elif word.startswith("-I"):
+                self.command.append("-I" + self.absolute(word[2:]))
+            elif word.startswith(KEPT):
+                self.command.append(word)
+
+    def absolute(self, path):
+        """Meson's paths are seen from the build folder; programs are compiled elsewhere too."""
+        return str((pathlib.Path(self.folder) / path).resolve())
 
     def compile(self, source, *flags):
         """Compiles a text; .returncode and .stdout, which holds the diagnostics."""

@@ -139,6 +139,19 @@ inline void lay_out_received(workspace& w, const operation& op) {
     }
 }
 
+inline bool take(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (step == 1) {
+        check_settled(t, w);
+        return false;
+    }
+    try {
+        op.take(op.self);
+    } catch (...) {
+        w.failure = std::current_exception();
+    }
+    return settle(t, w, op);
+}
+
 // allgather and gather: the records have brought everybody's counts.
 inline bool gather_to(transport& t, workspace& w, operation& op, std::size_t step) {
     const bool everywhere = op.entry.kind == collective::allgather;
@@ -146,7 +159,7 @@ inline bool gather_to(transport& t, workspace& w, operation& op, std::size_t ste
         for (int p = 0; p < t.size(); ++p) w.counts[std::size_t(p)] = t.records[std::size_t(p)]->count;
         return provide(t, w, op);
     }
-    if (step > 2) return false;
+    if (step > 2) return op.take != nullptr && take(t, w, op, step - 3);
     check_settled(t, w);
     const std::size_t me = std::size_t(t.rank());
     const block mine{const_cast<std::byte*>(op.in), std::size_t(op.entry.count) * op.element_bytes};

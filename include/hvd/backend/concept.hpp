@@ -40,6 +40,10 @@ concept link = requires(L& l, const L& c, int peer, const std::byte* out, std::b
     { l.cancel() } noexcept;
 };
 
+/// A backend taken as it is: one call of its library for each call, no checks, its own order.
+template <class Backend>
+struct direct;
+
 /// A link among ranks that share their memory: `area()` is what they have in common.
 /// (`hvd::threads` is one; links of other backends may have an area where all ranks share a node.)
 template <class L>

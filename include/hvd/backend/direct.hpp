@@ -75,7 +75,7 @@ public:
 
     // The calls that have no shorter way: from their operation.
     void run(operation& op, workspace& w) {
-        if (op.entry.refused) throw usage_error(rank_, std::string(op.entry.text));
+        if (op.entry.refused) throw usage_error(rank_, text(std::string_view(op.entry.text), " (rank ", rank_, ")"));
         if (op.only_agree) return;
         if (op.pack != nullptr) op.pack(op.self, op);
         switch (op.entry.kind) {
@@ -94,7 +94,7 @@ public:
 
 private:
     direct_mpi_link(MPI_Comm own, const communicator_options& options) : mpi_link(own, own, options, false) {}
-    direct_mpi_link(MPI_Comm own, std::vector<int> nodes) : mpi_link(own, std::move(nodes), false) {}
+    direct_mpi_link(MPI_Comm own, std::vector<int> nodes) : mpi_link(own, std::move(nodes), 0) {}
 
     template <class F>
     static void in_portions(std::size_t count, F&& f) {
@@ -200,6 +200,7 @@ private:
         const layout all = laid_out(w.counts, op.element_bytes, "allgather");
         if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
         check(MPI_Allgatherv(op.in, all.counts[std::size_t(rank_)], MPI_BYTE, op.out, all.counts.data(), all.places.data(), MPI_BYTE, comm_), "MPI_Allgatherv");
+        if (op.take != nullptr) op.take(op.self);
     }
 
     void run_gather(operation& op, workspace& w) {
@@ -225,10 +226,6 @@ private:
 static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
 
 }  // namespace detail
-
-/// A backend taken as it is: one call of its library for each call, no checks, its own order.
-template <class Backend>
-struct direct;
 
 /// One MPI call for each call of a plain tensor; ranks that disagree are MPI's to find out about, and
 /// the bits are what MPI makes of them. Reduces what MPI reduces: no 16-bit floats, no callables.

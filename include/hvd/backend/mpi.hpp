@@ -90,7 +90,7 @@ public:
     }
 
     std::unique_ptr<mpi_link> subset(std::span<const int> ranks, int context) const {
-        return std::unique_ptr<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), true));
+        return std::unique_ptr<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), window_));
     }
 
 protected:
@@ -99,13 +99,14 @@ protected:
         : comm_(comm), native_(handle) {
         set_up();
         nodes_ = declared_node_size(options) > 0 ? nodes_of_one_host(size_, options) : find_nodes();
-        if (share_memory) make_area(options.window_bytes);
+        if (share_memory) make_area(window_ = options.window_bytes);
     }
 
-    mpi_link(MPI_Comm comm, std::vector<int> nodes, bool share_memory)
+    // Among ranks of another; a window of 0 bytes: no memory is shared.
+    mpi_link(MPI_Comm comm, std::vector<int> nodes, std::size_t window)
         : comm_(comm), native_(comm), nodes_(std::move(nodes)) {
         set_up();
-        if (share_memory) make_area(communicator_options().window_bytes);
+        if (window > 0) make_area(window_ = window);
     }
 
     static void require_running() {
@@ -222,6 +223,7 @@ private:
 
     MPI_Comm native_;
     std::vector<int> nodes_;
+    std::size_t window_ = 0;
     shared_memory memory_;
     node_area area_{nullptr, 0, 0};
     std::vector<MPI_Request> requests_;

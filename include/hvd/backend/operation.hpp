@@ -91,6 +91,8 @@ struct operation {
     // Around the data movement: many tensors into one buffer of buffer_bytes, and back.
     void (*pack)(void* self, operation&) = nullptr;
     void (*unpack)(void* self, operation&) = nullptr;
+    // Instead of unpack, where it may fail on one rank alone: all learn of it.
+    void (*take)(void* self) = nullptr;
     void* self = nullptr;
     std::size_t buffer_bytes = 0;
 };

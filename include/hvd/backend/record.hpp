@@ -45,6 +45,7 @@ struct record {
     char text[256] = {};
 
     std::string label() const {
+        if (kind == collective::agree && name[0] != 0) return name;
         std::string result = collective_names[std::size_t(kind)];
         if (name[0] != 0) result = detail::text(result, " '", std::string_view(name), "'");
         return result;
@@ -137,7 +138,7 @@ inline field first_difference(const record& a, const record& b) {
         case field::root: return text(r.root);
         case field::prescale: return text(r.prescale);
         case field::postscale: return text(r.postscale);
-        case field::content: return text(r.name[0] != 0 ? text("'", std::string_view(r.name), "' ") : "", r.count, " bytes, hash ", r.content);
+        case field::content: return text(r.name[0] != 0 ? text("'", std::string_view(r.name), "' ") : "", r.count, r.fused ? " bytes, hash " : " elements, hash ", r.content);
         case field::none: break;
     }
     return {};
@@ -146,7 +147,7 @@ inline field first_difference(const record& a, const record& b) {
 // Throws what the records of all ranks make necessary: the same on every rank.
 [[gnu::cold, noreturn]] inline void throw_refusal(int me, const record* const* records, int size) {
     const record& mine = *records[me];
-    if (mine.refused) throw usage_error(me, std::string(mine.text));
+    if (mine.refused) throw usage_error(me, text(std::string_view(mine.text), " (rank ", me, ")"));
     std::vector<int> refusers;
     for (int r = 0; r < size; ++r)
         if (records[r]->refused) refusers.push_back(r);

@@ -69,7 +69,7 @@ public:
     /// The same into the caller's tensors: `allgather(fuse(a, b), into(fuse(all_a, all_b)))`.
     template <class... Parts, class... Outs>
     void allgather(const fused<Parts...>& list, const into_view<fused<Outs...>>& out, const options& o = {}) {
-        fused_gather_into_call call(refs_of(list), refs_of(out.view), o);
+        fused_gather_into_call call(refs_of(list), refs_of(out.view), own().rank(), o);
         run_call(self(), call, o);
     }
 

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "../core/concepts.hpp"
+#include "../core/options.hpp"
 #include "../fusion/fuse.hpp"
 
 namespace hvd {

@@ -4,11 +4,28 @@
 
 #include <optional>
 
+#include "../detail/has_mpi.hpp"
+#include "../detail/thread.hpp"
 #include "communicator.hpp"
+#if HVD_HAS_MPI
+#include "../backend/mpi.hpp"
+#include "mpi_environment.hpp"
+#else
+#include "../backend/threads.hpp"
+#endif
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
+
+#if HVD_HAS_MPI
+using default_backend = mpi;
+using default_environment = mpi_environment;
+#else
+struct no_environment {};
+using default_backend = threads;
+using default_environment = no_environment;
+#endif
 
 // The process-wide communicator: hvd's only global. Templates all the way, so that units built with
 // and without MPI link together: each kind has its own.

@@ -96,8 +96,8 @@ void fill(gathered<T>& result, const fused_gather_call& call, std::size_t tensor
 struct fused_gather_into_call : fused_gather_call {
     std::vector<tensor_ref> outputs;
 
-    fused_gather_into_call(std::vector<tensor_ref> list, std::vector<tensor_ref> to, const options& o)
-        : fused_gather_call(std::move(list), o), outputs(std::move(to)) {
+    fused_gather_into_call(std::vector<tensor_ref> list, std::vector<tensor_ref> to, int rank, const options& o)
+        : fused_gather_call(std::move(list), o), outputs(std::move(to)), rank_(rank) {
         if (outputs.size() != tensors.size())
             refuse(text("hvd: ", op.entry.label(), ": ", outputs.size(), " tensors in into(), ", tensors.size(), " to gather"));
         for (std::size_t t = 0; !op.entry.refused && t < tensors.size(); ++t)
@@ -105,7 +105,7 @@ struct fused_gather_into_call : fused_gather_call {
                 refuse(text("hvd: ", op.entry.label(), ": tensor ", t, " of into() is ", outputs[t].type, ", the input ",
                             tensors[t].type, ", and it must be without gaps"));
         op.self = static_cast<fused_gather_call*>(this);
-        op.unpack = [](void* self, operation&) {
+        op.take = [](void* self) {
             static_cast<fused_gather_into_call*>(static_cast<fused_gather_call*>(self))->unpack_all();
         };
     }
@@ -117,7 +117,7 @@ private:
         for_each_piece([&](std::size_t, std::size_t t, std::size_t count, const std::byte*) { filled[t] += count; });
         for (std::size_t t = 0; t < tensors.size(); ++t)
             if (filled[t] != outputs[t].count)
-                throw usage_error(-1, text("hvd: ", op.entry.label(), ": tensor ", t, " of into() has room for ", outputs[t].count,
+                throw usage_error(rank_, text("hvd: ", op.entry.label(), " on rank ", rank_, ": tensor ", t, " of into() has room for ", outputs[t].count,
                                            " elements, the result has ", filled[t]));
         filled.assign(tensors.size(), 0);
         for_each_piece([&](std::size_t, std::size_t t, std::size_t count, const std::byte* at) {
@@ -128,6 +128,7 @@ private:
     }
 
     std::vector<std::size_t> filled_;
+    int rank_;
 };
 
 }  // namespace detail

@@ -201,7 +201,7 @@ private:
         try {
             bytes = written(object);
         } catch (const std::exception& e) {
-            announcement.refuse(text("hvd: broadcast_object: the serializer threw: ", e.what()));
+            announcement.refuse(text("hvd: an object's serializer threw: ", e.what()));
             return std::current_exception();
         }
         return nullptr;

@@ -124,7 +124,7 @@ public:
     /// Plans `allgather(tensors, into(out))`; the first extents stay as they are.
     template <class X, class View>
     plan<B> plan_allgather(X&& tensors, const into_view<View>& out, const options& o = {}) {
-        return make<fused_gather_into_call>(o, refs_of(as_list(tensors)), refs_of(as_list(out.view)), o);
+        return make<fused_gather_into_call>(o, refs_of(as_list(tensors)), refs_of(as_list(out.view)), own().rank(), o);
     }
 
     /// Plans `reduce_scatter(tensors, op, into(out))`.

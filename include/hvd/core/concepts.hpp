@@ -38,7 +38,8 @@ constexpr bool op_fits_element() {
             { f(x, x) } -> std::convertible_to<T>;
         };
     else if constexpr (std::same_as<plain, op::average>)
-        return number && (!integer || is_rounded<Op>);
+        return number && (!integer || is_rounded<Op>) &&
+               requires(const typename dtype_traits<T>::accumulator& a) { a / static_cast<typename dtype_traits<T>::accumulator>(1); };
     else if constexpr (std::same_as<plain, op::sum> || std::same_as<plain, op::product>)
         return number;
     else if constexpr (std::same_as<plain, op::min> || std::same_as<plain, op::max>)

@@ -9,8 +9,8 @@
 namespace hvd {
 inline namespace v0 {
 
-/// A span of time in options: any `std::chrono` duration converts (`.deadline = 5s`). <chrono> itself
-/// is the user's to include; hvd does not need it.
+/// A span of time in options: any `std::chrono` duration converts (`.deadline = 5s`). Including the
+/// standard's chrono header is the user's business; hvd does without.
 class time_span {
 public:
     constexpr time_span() = default;

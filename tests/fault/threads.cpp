@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <hvd/threads.hpp>
+
+// Ranks on threads that fail: the others get a named error and nobody hangs (the watchdog of the main ends a hang).
+
+namespace {
+
+using namespace std::chrono_literals;
+using communicator = hvd::communicator<hvd::threads>;
+
+struct own_exception {
+    int code;
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+bool fails(const communicator& comm) { return comm.rank() == comm.size() - 1; }
+
+void work(communicator& comm, int steps) {
+    for (int i = 0; i < steps; ++i) {
+        std::vector<float> x(1000, 1);
+        comm.allreduce(x, hvd::sum);
+    }
+}
+
+// Runs `failing` on the last rank, after some steps, and counts the others' peer_errors that name it and say `reason`.
+template <class F>
+int peer_errors(int ranks, const std::string& reason, F failing) {
+    std::atomic<int> count{0};
+    hvd::run_threads(ranks, [&](communicator& comm) {
+        work(comm, 5);
+        if (fails(comm)) return failing(comm);
+        try {
+            work(comm, 1000000);
+        } catch (const hvd::peer_error& e) {
+            if (e.peers() == std::vector<int>{comm.size() - 1} && contains(e.what(), reason)) ++count;
+            CHECK_THROWS_AS(comm.barrier(), hvd::peer_error);
+        }
+    });
+    return count;
+}
+
+const std::vector<int> rank_counts = {2, 3, 4, 7};
+
+}  // namespace
+
+TEST_CASE("a rank that throws: its exception comes out with its rank, the others get its reason") {
+    for (const int ranks : rank_counts) {
+        std::atomic<int> named{0};
+        try {
+            hvd::run_threads(ranks, [&](communicator& comm) {
+                work(comm, 5);
+                if (fails(comm)) throw std::runtime_error("the disk is full");
+                try {
+                    work(comm, 1000000);
+                } catch (const hvd::peer_error& e) {
+                    if (contains(e.what(), "the disk is full") && e.peers() == std::vector<int>{ranks - 1}) ++named;
+                    throw;
+                }
+            });
+            FAIL_CHECK("nothing was thrown");
+        } catch (const std::runtime_error& e) {
+            CHECK(e.what() == "rank " + std::to_string(ranks - 1) + ": the disk is full");
+        }
+        CHECK(named == ranks - 1);
+    }
+}
+
+TEST_CASE("the first exception comes out as what it is") {
+    CHECK_THROWS_AS(hvd::run_threads(3, [](communicator& comm) {
+        if (comm.rank() == 1) throw own_exception{7};
+        comm.barrier();
+    }), own_exception);
+    CHECK_THROWS_AS(hvd::run_threads(3, [](communicator& comm) {
+        if (comm.rank() == 1) throw std::out_of_range("x");
+        comm.barrier();
+    }), std::out_of_range);
+    CHECK_THROWS_AS(hvd::run_threads(2, [](communicator& comm) {
+        int x = 0;
+        comm.broadcast(x, hvd::root{5});
+    }), hvd::usage_error);
+}
+
+TEST_CASE("a rank that returns early is named by all that need it") {
+    for (const int ranks : rank_counts) CHECK(peer_errors(ranks, "left", [](communicator&) {}) == ranks - 1);
+}
+
+TEST_CASE("a rank that drops its communicator is named by all that need it") {
+    for (const int ranks : rank_counts)
+        CHECK(peer_errors(ranks, "destroyed", [](communicator& comm) { comm = communicator(); }) == ranks - 1);
+}
+
+TEST_CASE("a rank that is gone ends the calls of communicators that were split off, too") {
+    std::atomic<int> errors{0};
+    hvd::run_threads(4, [&](communicator& comm) {
+        auto half = comm.split(comm.rank() % 2);
+        if (fails(comm)) return;
+        try {
+            half.barrier();
+            half.barrier();
+        } catch (const hvd::peer_error&) {
+            ++errors;
+        }
+    });
+    CHECK(errors == 1);  // rank 1, whose half the last rank was in
+}
+
+TEST_CASE("a rank beyond the deadline is named, and afterwards calls are refused") {
+    const auto late = [](const hvd::communicator_options& of_communicator, const hvd::options& of_call) {
+        std::atomic<int> named{0}, refused{0};
+        hvd::run_threads(
+            3,
+            [&](communicator& comm) {
+                comm.barrier();
+                if (comm.rank() == 1) std::this_thread::sleep_for(1s);
+                try {
+                    comm.barrier(of_call);
+                    comm.barrier(of_call);
+                } catch (const hvd::peer_error& e) {
+                    if (comm.rank() != 1 && e.peers() == std::vector<int>{1} && contains(e.what(), "barrier 'epoch'")) ++named;
+                }
+                try {
+                    comm.barrier();
+                } catch (const hvd::peer_error&) {
+                    ++refused;
+                }
+            },
+            of_communicator);
+        CHECK(named == 2);
+        CHECK(refused == 3);
+    };
+    late({.deadline = 300ms}, {.name = "epoch"});
+    late({}, {.name = "epoch", .deadline = 300ms});
+}
+
+TEST_CASE("asynchronous calls end with an error when a rank is gone") {
+    std::atomic<int> errors{0};
+    hvd::run_threads(3, [&](communicator& comm) {
+        if (fails(comm)) return;
+        std::vector<float> x(100), y(100);
+        auto first = comm.allreduce_async(x, hvd::sum);
+        auto second = comm.allreduce_async(y, hvd::sum);
+        for (hvd::request* pending : {&first, &second}) {
+            try {
+                pending->wait();
+            } catch (const hvd::peer_error&) {
+                ++errors;
+            }
+        }
+    });
+    CHECK(errors == 4);
+}
+
+TEST_CASE("a forked child gets usage_error, its parent goes on") {
+    hvd::run_threads(1, [](communicator& comm) {
+        work(comm, 1);
+        if (const pid_t child = fork(); child == 0) {
+            int status = 1;
+            try {
+                work(comm, 1);
+            } catch (const hvd::usage_error& e) {
+                status = contains(e.what(), "fork") ? 0 : 2;
+            }
+            _exit(status);
+        } else {
+            int status = -1;
+            waitpid(child, &status, 0);
+            CHECK(status == 0);
+        }
+        work(comm, 1);
+    });
+}
+
+TEST_CASE("no ranks are refused") {
+    CHECK_THROWS_AS(hvd::run_threads(0, [](communicator&) {}), hvd::usage_error);
+    CHECK_THROWS_AS(hvd::run_threads(-3, [](communicator&) {}), hvd::usage_error);
+}
