@@ -19,13 +19,13 @@ done
 clang() { compgen -c clang++- | grep -E '^clang\+\+-[0-9]+$' | sort -t- -k2 -n | awk -F- '$2 >= 16' | head -n 1; }
 
 # The programs that run, without what only looks at sources or is about the build.
-programs='!big !headers !compile_fail !concepts !consumer !docs !overhead'
+programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queues !integers'
 
 stage_gcc() { CXX=g++ stage build/gcc '!big' "${openmpi[@]}"; }
 stage_big() { CXX=g++ stage build/gcc 'big' "${openmpi[@]}"; }
-stage_clang() { CXX=$(clang) stage build/clang '!big !consumer' "${openmpi[@]}"; }
-stage_mpich() { CXX=g++ stage build/mpich "consumer $programs" "${mpich[@]}" "${compiles_sooner[@]}"; }
-stage_nompi() { CXX=g++ stage build/nompi '!big !compile_fail !concepts' -Dmpi=disabled "${all_parts[@]}" "${compiles_sooner[@]}"; }
+stage_clang() { CXX=$(clang) stage build/clang '!big !consumer !queues !integers !mpi !examples' "${openmpi[@]}"; }
+stage_mpich() { CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
+stage_nompi() { CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
 
 # Slower programs get more time: HVD_TEST_TIMEOUT is the watchdog's, in seconds per test case.
 stage_asan() {
@@ -34,7 +34,7 @@ stage_asan() {
   # MPI's frames are recognised by a full unwind alone: libc between them and malloc keeps no frame pointers.
   ASAN_OPTIONS+=":fast_unwind_on_malloc=0:malloc_context_size=20"
   export LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0"
-  HVD_TEST_TIMEOUT=480 slower=4 CXX=g++ stage build/asan "$programs" "${openmpi[@]}" "${compiles_sooner[@]}" \
+  HVD_TEST_TIMEOUT=480 slower=4 CXX=g++ stage build/asan "$programs" "${openmpi[@]}" \
     -Db_sanitize=address,undefined
 }
 
@@ -44,12 +44,10 @@ stage_tsan() {
   local launcher=()
   if setarch "$(uname -m)" -R true 2>/dev/null; then launcher=(setarch "$(uname -m)" -R); fi
   HVD_TEST_TIMEOUT=480 slower=4 CXX=g++ stage build/tsan "$programs !examples" -Dmpi=disabled "${all_parts[@]}" \
-    "${compiles_sooner[@]}" -Dexamples=disabled -Db_sanitize=thread
+    -Dexamples=disabled -Db_sanitize=thread
 }
 
-all_parts=(-Dtests=enabled -Dexamples=enabled -Dbenchmarks=auto -Dbuildtype=debugoptimized)
-# Instrumented code takes less than half the time to compile with -O1; gcc and clang are the stages with -O2.
-compiles_sooner=(-Doptimization=1)
+all_parts=(-Dtests=enabled -Dexamples=enabled -Dbenchmarks=auto -Dbuildtype=debugoptimized -Doptimization=1)
 openmpi=(-Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled "${all_parts[@]}")
 mpich=(-Dmpi=enabled -Dmpi_flavour=mpich "${all_parts[@]}")
 

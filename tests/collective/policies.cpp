@@ -216,6 +216,18 @@ TEST_CASE("direct<mpi>: scales") {
     });
 }
 
+TEST_CASE("direct<mpi>: what one MPI call cannot count is refused before anything is sent") {
+    on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
+        // Nothing is there: reading any of it would be a crash.
+        const std::size_t many = (std::size_t(1) << 31) + 3;
+        const auto in = hvd::view(reinterpret_cast<const std::int8_t*>(std::uintptr_t(1) << 20), many);
+        const auto out = hvd::view(reinterpret_cast<std::int8_t*>(std::uintptr_t(1) << 40), many * size_of(comm));
+        const auto e = thrown<hvd::usage_error>([&] { comm.allgather(in, hvd::into(out)); });
+        if (e) CHECK(contains(e->what(), std::to_string(many)));
+        check_that_it_works(comm);
+    });
+}
+
 TEST_CASE("direct<mpi>: what MPI does not reduce does not compile, and reducible says so") {
     using direct = hvd::direct<hvd::mpi>;
     static_assert(!hvd::reducible<hvd::float16, hvd::op::sum, direct>);

@@ -80,7 +80,8 @@ public:
         return true;
     }
 
-    /// Waits until the call is complete, and resumes coroutines whose calls are.
+    /// Waits until the call is complete, and resumes coroutines whose calls are. Where no progress thread
+    /// runs (MPI below MULTIPLE), ranks wait for calls of several communicators in one order.
     void wait() {
         if (call_ == nullptr) return;
         if (!call_->done()) call_->wait();

@@ -63,16 +63,18 @@ inline std::string reason_of(const std::exception_ptr& failure) {
 /// Each thread is a rank of its own: `f` must not share unsynchronised state. Feature K10.
 /// @throws hvd::usage_error if `ranks` < 1 or a thread can't be started.
 /// @snippet tests/docs/snippets.cpp run_threads
-template <class F>
+/// @tparam Backend `threads`, or a policy around it: `run_threads<hvd::checked<hvd::threads>>(4, f)`
+template <class Backend = threads, class F>
+    requires std::is_same_v<typename Backend::link_type, detail::threads_link>
 void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
     using detail::text;
     if (ranks < 1) throw usage_error(-1, text("hvd: run_threads needs at least one rank, got ", ranks));
     const auto hub = std::make_shared<detail::threads_hub>(detail::nodes_of_one_host(ranks, options));
     detail::first_failure failure;
     const auto body = [&](int rank) {
-        communicator<threads> comm;
+        communicator<Backend> comm;
         try {
-            comm = communicator<threads>(std::make_unique<detail::threads_link>(hub, rank), options);
+            comm = communicator<Backend>(std::make_unique<detail::threads_link>(hub, rank), options);
             f(comm);
         } catch (...) {
             failure.offer(rank, std::current_exception());

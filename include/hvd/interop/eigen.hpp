@@ -21,6 +21,12 @@ concept eigen_plain = std::is_base_of_v<Eigen::DenseBase<X>, X> && requires(X& x
 template <class X>
 concept eigen_owner = std::is_base_of_v<Eigen::PlainObjectBase<X>, X>;
 
+// Eigen copies what does not fit a Ref of const into the Ref itself.
+template <class X>
+constexpr bool eigen_may_own = eigen_owner<X>;
+template <class T, int Options, class Stride>
+constexpr bool eigen_may_own<Eigen::Ref<const T, Options, Stride>> = true;
+
 }  // namespace detail
 
 /// Eigen's matrices, vectors, maps, references and blocks with direct access are tensors.
@@ -29,7 +35,7 @@ concept eigen_owner = std::is_base_of_v<Eigen::PlainObjectBase<X>, X>;
 /// with the same type have the same order. Maps and blocks with gaps are strided, slowest first.
 template <detail::eigen_plain X>
 struct view_traits<X> {
-    static constexpr bool borrowed = !detail::eigen_owner<X>;
+    static constexpr bool borrowed = !detail::eigen_may_own<X>;
 
     template <class M>
     static auto view(M& m) {

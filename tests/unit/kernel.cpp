@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <hvd/kernel/reduce.hpp>
+
+// The host kernel that reduces N tensors into one, against plain serial loops.
+
+namespace {
+
+using hvd::bfloat16;
+using hvd::float16;
+using hvd::rounding;
+namespace op = hvd::op;
+
+struct scales {
+    double before = 1, after = 1;
+};
+
+template <class T, class Op>
+void reduce(const Op& operation, const std::vector<const std::byte*>& inputs, T* out, std::size_t n, scales s) {
+    const int ranks = int(inputs.size());
+    hvd::detail::reduce_elements<T, Op>(
+        {&operation, inputs.data(), ranks, ranks, reinterpret_cast<std::byte*>(out), n, s.before, s.after});
+}
+
+// Reduces `inputs` into new memory, or over input number `over`.
+template <class T, class Op>
+std::vector<T> kernel(const Op& operation, std::vector<std::vector<T>> inputs, int over = -1) {
+    std::vector<const std::byte*> pointers;
+    for (const auto& in : inputs) pointers.push_back(reinterpret_cast<const std::byte*>(in.data()));
+    std::vector<T> fresh(inputs.front().size());
+    std::vector<T>& out = over < 0 ? fresh : inputs[std::size_t(over)];
+    reduce(operation, pointers, out.data(), out.size(), {});
+    return out;
+}
+
+// One element of each input.
+template <class T, class Op>
+T one(const Op& operation, std::initializer_list<T> values, scales s = {}) {
+    std::vector<const std::byte*> pointers;
+    for (const T& value : values) pointers.push_back(reinterpret_cast<const std::byte*>(&value));
+    T result;
+    reduce(operation, pointers, &result, 1, s);
+    return result;
+}
+
+template <class T>
+std::vector<std::vector<T>> numbers(int ranks, std::size_t n) {
+    std::vector<std::vector<T>> inputs(static_cast<std::size_t>(ranks), std::vector<T>(n));
+    for (std::size_t r = 0; r < inputs.size(); ++r)
+        for (std::size_t i = 0; i < n; ++i) inputs[r][i] = T(float(int((i * 7 + r * 5) % 23) - 11));
+    return inputs;
+}
+
+template <class T, class Op, class F>
+std::size_t wrong(const Op& operation, int ranks, std::size_t n, F combine) {
+    const auto inputs = numbers<T>(ranks, n);
+    std::size_t count = 0;
+    const auto check = [&](const std::vector<T>& got) {
+        for (std::size_t i = 0; i < n; ++i) {
+            double expected = double(float(inputs[0][i]));
+            for (std::size_t r = 1; r < inputs.size(); ++r) expected = combine(expected, double(float(inputs[r][i])));
+            count += double(float(got[i])) == double(float(T(float(expected)))) ? 0 : 1;
+        }
+    };
+    check(kernel<T>(operation, inputs));
+    for (int over = 0; over < ranks; ++over) check(kernel<T>(operation, inputs, over));
+    return count;
+}
+
+constexpr auto most = std::numeric_limits<std::int64_t>::max();
+constexpr auto least = std::numeric_limits<std::int64_t>::min();
+
+}  // namespace
+
+// Around the kernel's block of 4 KiB of running results, and for 1, 2 and many inputs, also in place over any of them.
+TEST_CASE_TEMPLATE("every size and number of inputs equals the serial loop", T, float, double, std::int32_t, std::int16_t, float16, bfloat16) {
+    for (const std::size_t n : {0, 1, 3, 7, 63, 64, 65, 511, 512, 513, 1023, 1024, 1025, 2047, 2049, 4097, 10007})
+        for (const int ranks : {1, 2, 3, 8}) {
+            INFO(n, " elements of ", ranks, " inputs");
+            CHECK(wrong<T>(hvd::sum, ranks, n, [](double a, double b) { return a + b; }) == 0);
+            CHECK(wrong<T>(hvd::min, ranks, n, [](double a, double b) { return std::min(a, b); }) == 0);
+            CHECK(wrong<T>(hvd::max, ranks, n, [](double a, double b) { return std::max(a, b); }) == 0);
+        }
+}
+
+TEST_CASE("integers wrap around as two's complement, without undefined behaviour") {
+    CHECK(one<std::int8_t>(hvd::sum, {127, 1}) == -128);
+    CHECK(one<std::int8_t>(hvd::product, {64, 4}) == 0);
+    CHECK(one<std::uint8_t>(hvd::sum, {255, 255}) == 254);
+    CHECK(one<std::int16_t>(hvd::product, {32767, 32767}) == 1);
+    CHECK(one<std::uint16_t>(hvd::product, {65535, 65535}) == 1);  // promoted to int, this would overflow
+    CHECK(one<std::int32_t>(hvd::sum, {std::numeric_limits<std::int32_t>::max(), 1}) == std::numeric_limits<std::int32_t>::min());
+    CHECK(one<std::int32_t>(hvd::product, {65536, 65536}) == 0);
+    CHECK(one<std::int64_t>(hvd::sum, {most, 1}) == least);
+    CHECK(one<std::int64_t>(hvd::product, {least, -1}) == least);
+    CHECK(one<std::uint64_t>(hvd::product, {std::uint64_t(1) << 63, 2}) == 0);
+}
+
+TEST_CASE("averages of integers round as they are told, for both signs") {
+    const auto average = [](rounding mode, std::initializer_list<int> values) { return one<int>(hvd::average(mode), values); };
+    CHECK(average(rounding::toward_zero, {7, 8}) == 7);
+    CHECK(average(rounding::toward_zero, {-7, -8}) == -7);
+    CHECK(average(rounding::nearest, {7, 8}) == 8);
+    CHECK(average(rounding::nearest, {-7, -8}) == -8);
+    CHECK(average(rounding::nearest, {1, 0, 0}) == 0);
+    CHECK(average(rounding::nearest, {1, 1, 0}) == 1);
+    CHECK(average(rounding::nearest, {-1, -1, 0}) == -1);
+    CHECK(average(rounding::down, {7, 8}) == 7);
+    CHECK(average(rounding::down, {-7, -8}) == -8);
+    CHECK(average(rounding::down, {-1, 0, 0}) == -1);
+    CHECK(average(rounding::down, {-6, -6}) == -6);
+}
+
+TEST_CASE("averages of integers do not overflow before they are divided") {
+    CHECK(one<std::int64_t>(hvd::average(rounding::toward_zero), {most, most, most}) == most);
+    CHECK(one<std::int64_t>(hvd::average(rounding::down), {least, least}) == least);
+    CHECK(one<std::int64_t>(hvd::average(rounding::nearest), {most, least}) == -1);
+    CHECK(one<std::uint64_t>(hvd::average(rounding::down), {~std::uint64_t(0), ~std::uint64_t(0) - 1}) == ~std::uint64_t(0) - 1);
+    CHECK(one<std::int8_t>(hvd::average(rounding::toward_zero), {127, 127}) == 127);
+}
+
+TEST_CASE("scaled integers are rounded, and stop at the ends of their type") {
+    CHECK(one<int>(hvd::sum(rounding::toward_zero), {3, 4}, {0.5, 1}) == 3);
+    CHECK(one<int>(hvd::sum(rounding::nearest), {3, 4}, {0.5, 1}) == 4);
+    CHECK(one<int>(hvd::sum(rounding::down), {-3, -4}, {1, 0.5}) == -4);
+    CHECK(one<std::int8_t>(hvd::sum(rounding::nearest), {100, 100}, {1, 2}) == 127);
+    CHECK(one<std::int8_t>(hvd::sum(rounding::nearest), {-100, -100}, {1, 2}) == -128);
+    CHECK(one<std::uint8_t>(hvd::sum(rounding::nearest), {100}, {1, -1}) == 0);
+    CHECK(one<int>(hvd::average(rounding::nearest), {10, 20}, {2, 2}) == 60);
+    CHECK(one<std::int64_t>(hvd::sum(rounding::nearest), {most, 0}, {2, 1}) == most);
+}
+
+TEST_CASE("floats are scaled before, scaled after, then divided") {
+    CHECK(one<float>(hvd::sum, {1, 2, 3}, {2, 0.5}) == 6);
+    CHECK(one<float>(hvd::average, {1, 2, 6}) == 3);
+    CHECK(one<float>(hvd::average, {1, 2, 6}, {2, 4}) == 24);
+    CHECK(one<float>(hvd::max, {1, 2}, {-1, 3}) == -3);
+    CHECK(one<float>(hvd::product, {2, 3}, {2, 1}) == 24);
+    CHECK(one<std::complex<float>>(hvd::average, {{1, 2}, {3, 4}}, {2, 1}) == std::complex<float>(4, 6));
+}
+
+TEST_CASE("16-bit floats are combined in float and rounded once") {
+    CHECK(float(one<float16>(hvd::sum, {float16(2048), float16(1), float16(1)})) == 2050);
+    CHECK(float(one<bfloat16>(hvd::sum, {bfloat16(256), bfloat16(1), bfloat16(1)})) == 258);
+    CHECK(float(one<float16>(hvd::average, {float16(65504), float16(65504)})) == 65504);  // the sum alone overflows
+    CHECK(float(one<float16>(hvd::sum, {float16(1), float16(1)}, {1, 0x1p-24})) == 0x1p-23f);
+}
+
+TEST_CASE("one NaN among the inputs is what min and max give") {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    for (const auto& values : {std::initializer_list<float>{nan, 1, 2}, {1, nan, 2}, {1, 2, nan}}) {
+        CHECK(std::isnan(one<float>(hvd::min, values)));
+        CHECK(std::isnan(one<float>(hvd::max, values)));
+        CHECK(std::isnan(one<float>(hvd::sum, values)));
+    }
+    CHECK(std::isnan(float(one<float16>(hvd::min, {float16(nan), float16(1)}))));
+}
+
+TEST_CASE("infinities and signed zeros") {
+    const double infinite = std::numeric_limits<double>::infinity();
+    CHECK(one<double>(hvd::max, {1, infinite, 2}) == infinite);
+    CHECK(one<double>(hvd::min, {-infinite, 1}) == -infinite);
+    CHECK(std::isnan(one<double>(hvd::sum, {infinite, -infinite})));
+    CHECK(std::signbit(one<double>(hvd::sum, {-0.0, -0.0})));
+}
+
+TEST_CASE("bits and logic") {
+    CHECK(one<std::uint8_t>(hvd::bit_and, {0b1100, 0b1010}) == 0b1000);
+    CHECK(one<std::uint8_t>(hvd::bit_or, {0b1100, 0b1010}) == 0b1110);
+    CHECK(one<std::uint8_t>(hvd::bit_xor, {0b1100, 0b1010, 0b0001}) == 0b0111);
+    CHECK(one<std::byte>(hvd::bit_xor, {std::byte(3), std::byte(5)}) == std::byte(6));
+    CHECK(one<int>(hvd::logical_and, {2, 4}) == 1);
+    CHECK(one<int>(hvd::logical_and, {2, 0}) == 0);
+    CHECK(one<int>(hvd::logical_or, {0, -5}) == 1);
+    CHECK(one<bool>(hvd::logical_or, {false, true}));
+    CHECK(!one<bool>(hvd::bit_and, {false, true}));
+    CHECK(!one<bool>(hvd::min, {false, true}));
+}
+
+
+TEST_CASE("callables get the running result on the left") {
+    const auto digits = hvd::custom([](int a, int b) { return 10 * a + b; });
+    CHECK(one<int>(digits, {1, 2, 3, 4}) == 1234);
+    const int offset = 100;
+    CHECK(one<int>(hvd::custom([offset](int a, int b) { return a + b + offset; }), {1, 2, 3}) == 206);
+}
