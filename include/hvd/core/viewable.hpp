@@ -65,14 +65,19 @@ constexpr auto to_view(X& x) {
 template <class X>
 using view_of = decltype(to_view(std::declval<std::remove_reference_t<X>&>()));
 
+template <class U>
+concept says_whether_borrowed = requires { bool(view_traits<U>::borrowed); };
+
 template <class X>
-constexpr bool is_borrowed = [] {
+constexpr bool outlives_its_view() {
     using U = std::remove_cvref_t<X>;
     if constexpr (std::is_lvalue_reference_v<X> || is_tensor_view<U>) return true;
-    else if constexpr (requires { { view_traits<U>::borrowed } -> std::convertible_to<bool>; })
-        return bool(view_traits<U>::borrowed);
+    else if constexpr (says_whether_borrowed<U>) return bool(view_traits<U>::borrowed);
     else return std::ranges::enable_borrowed_range<U>;
-}();
+}
+
+template <class X>
+constexpr bool is_borrowed = outlives_its_view<X>();
 
 }  // namespace detail
 
