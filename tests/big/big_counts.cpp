@@ -14,7 +14,8 @@ namespace {
 constexpr std::size_t count = (std::size_t(1) << 31) + 3;
 
 // A different value near each place where a narrowed count would stop or begin again.
-constexpr std::size_t places[] = {0, 1, 2, 3, count / 2, count - 4, count - 3, count - 2, count - 1};
+constexpr std::size_t places[] = {0,         1,         2,         3,        count / 2,
+                                  count - 4, count - 3, count - 2, count - 1};
 
 template <class Communicator>
 bool sums_and_broadcasts(Communicator& comm) {
@@ -23,9 +24,11 @@ bool sums_and_broadcasts(Communicator& comm) {
     comm.allreduce(values, hvd::sum);
     for (const std::size_t place : places) right = right && values[place] == 3;
 
-    for (const std::size_t place : places) values[place] = std::int8_t(comm.rank() == 1 ? place % 101 + 1 : 0);
+    for (const std::size_t place : places)
+        values[place] = std::int8_t(comm.rank() == 1 ? place % 101 + 1 : 0);
     comm.broadcast(values, hvd::root{1});
-    for (const std::size_t place : places) right = right && values[place] == std::int8_t(place % 101 + 1);
+    for (const std::size_t place : places)
+        right = right && values[place] == std::int8_t(place % 101 + 1);
     return right;
 }
 

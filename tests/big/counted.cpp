@@ -10,12 +10,13 @@
 
 #include <hvd/threads.hpp>
 
-// More elements than an int counts, on a link that counts what would be sent and sends nothing: no byte of the tensors is
-// there, so that touching one is a crash.
+// More elements than an int counts, on a link that counts what would be sent and sends nothing: no
+// byte of the tensors is there, so that touching one is a crash.
 
 namespace {
 
-// Rank 0 of two. What is small (an entry, a count) comes back as if the other rank had said the same.
+// Rank 0 of two. What is small (an entry, a count) comes back as if the other rank had said the
+// same.
 class counting_link {
 public:
     int rank() const { return 0; }
@@ -55,7 +56,9 @@ struct counting {
 class nowhere {
 public:
     explicit nowhere(std::size_t bytes)
-        : bytes_(bytes), data_(mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+        : bytes_(bytes),
+          data_(
+              mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
         REQUIRE(data_ != MAP_FAILED);
     }
     nowhere(const nowhere&) = delete;
@@ -89,20 +92,29 @@ constexpr std::size_t many = (std::size_t(1) << 31) + 3, more = (std::size_t(1) 
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("every byte of a tensor beyond 2^31 elements is sent or received", T, std::int8_t, float, double) {
+TEST_CASE_TEMPLATE("every byte of a tensor beyond 2^31 elements is sent or received", T,
+                   std::int8_t, float, double) {
     const nowhere memory(2 * more * sizeof(T));
     T* const data = memory.as<T>();
     for (const std::size_t n : {many, more}) {
         const std::size_t bytes = n * sizeof(T);
         const std::size_t none = 0;
-        CHECK(by([&](auto& comm) { comm.broadcast(hvd::view(data, n), hvd::root{0}); }) == moved{bytes, none});
-        CHECK(by([&](auto& comm) { comm.broadcast(hvd::view(data, n), hvd::root{1}); }) == moved{none, bytes});
-        CHECK(by([&](auto& comm) { comm.allgather(hvd::view(data, n), hvd::into(hvd::view(data, 2 * n))); }) == moved{bytes, bytes});
-        CHECK(by([&](auto& comm) { comm.gather(hvd::view(data, n), hvd::root{1}); }) == moved{bytes, none});
+        CHECK(by([&](auto& comm) { comm.broadcast(hvd::view(data, n), hvd::root{0}); }) ==
+              moved{bytes, none});
+        CHECK(by([&](auto& comm) { comm.broadcast(hvd::view(data, n), hvd::root{1}); }) ==
+              moved{none, bytes});
+        CHECK(by([&](auto& comm) {
+                  comm.allgather(hvd::view(data, n), hvd::into(hvd::view(data, 2 * n)));
+              }) == moved{bytes, bytes});
+        CHECK(by([&](auto& comm) { comm.gather(hvd::view(data, n), hvd::root{1}); }) ==
+              moved{bytes, none});
         const std::vector<std::size_t> to_the_other = {0, n};
-        CHECK(by([&](auto& comm) { comm.scatter(hvd::view(data, n), to_the_other); }) == moved{bytes, none});
-        CHECK(by([&](auto& comm) { comm.alltoall(hvd::view(data, n), to_the_other, hvd::into(hvd::view(data + n, n))); }) ==
-              moved{bytes, bytes});
+        CHECK(by([&](auto& comm) { comm.scatter(hvd::view(data, n), to_the_other); }) ==
+              moved{bytes, none});
+        CHECK(by([&](auto& comm) {
+                  comm.alltoall(hvd::view(data, n), to_the_other,
+                                hvd::into(hvd::view(data + n, n)));
+              }) == moved{bytes, bytes});
     }
 }
 

@@ -16,7 +16,9 @@ constexpr std::size_t many = (std::size_t(1) << 31) + 3;
 // A pattern whose period is a prime: no piece of it is right in another's place.
 constexpr std::size_t period = 1000003;
 
-std::int8_t element(int rank, std::size_t i) { return std::int8_t((i % period * 7 + std::size_t(rank) * 5) % 23); }
+std::int8_t element(int rank, std::size_t i) {
+    return std::int8_t((i % period * 7 + std::size_t(rank) * 5) % 23);
+}
 
 void fill(std::int8_t* values, int rank) {
     for (std::size_t i = 0; i < period; ++i) values[i] = element(rank, i);
@@ -50,6 +52,7 @@ TEST_CASE("broadcast and allreduce of 2^31 + 3 elements arrive to the last one")
         CHECK(wrong(memory.get(), [](std::size_t i) { return element(1, i); }) == 0);
         fill(memory.get(), comm.rank());
         comm.allreduce(values, hvd::sum);
-        CHECK(wrong(memory.get(), [](std::size_t i) { return element(0, i) + element(1, i); }) == 0);
+        CHECK(wrong(memory.get(), [](std::size_t i) { return element(0, i) + element(1, i); }) ==
+              0);
     });
 }

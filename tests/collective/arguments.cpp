@@ -16,7 +16,8 @@ TEST_CASE("spans, std::arrays, C arrays, nested ones and scalars are tensors") {
         const float sum = float(comm.size() * (comm.size() + 1) / 2), mine = float(comm.rank() + 1);
         std::vector<float> memory(3, mine);
         std::array<float, 3> array{mine, mine, mine};
-        float c_array[3] = {mine, mine, mine}, nested[2][3] = {{mine, mine, mine}, {mine, mine, mine}};
+        float c_array[3] = {mine, mine, mine},
+              nested[2][3] = {{mine, mine, mine}, {mine, mine, mine}};
         double scalar = mine;
         comm.allreduce(std::span(memory), hvd::sum);
         comm.allreduce(array, hvd::sum);
@@ -47,7 +48,8 @@ TEST_CASE("constant inputs are read and not written") {
         CHECK(out == std::vector<int>(5, comm.size() * (comm.size() + 1) / 2));
         CHECK(in == std::vector<int>(5, comm.rank() + 1));
         CHECK(comm.allgather(in).values.size() == 5 * size_of(comm));
-        CHECK(comm.allgather(comm.rank()).values.back() == comm.size() - 1);  // a temporary scalar is read in time
+        CHECK(comm.allgather(comm.rank()).values.back() ==
+              comm.size() - 1);  // a temporary scalar is read in time
     });
 }
 
@@ -80,11 +82,13 @@ TEST_CASE("strided tensors are packed, and what lies between their elements stay
         fill(matrix, 2);
         const auto shares = comm.reduce_scatter(column, hvd::sum);
         CHECK(shares == std::vector<int>(part(5, comm.rank(), n).count, 2 * n));
-        CHECK(comm.gather(column).values == std::vector<int>(comm.rank() == 0 ? 5 * size_of(comm) : 0, 2));
+        CHECK(comm.gather(column).values ==
+              std::vector<int>(comm.rank() == 0 ? 5 * size_of(comm) : 0, 2));
         CHECK(comm.scatter(column) == std::vector<int>(part(5, comm.rank(), n).count, 2));
         std::vector<int> counts(size_of(comm), 0);
         counts.back() = 5;
-        CHECK(comm.alltoall(column, counts).values == std::vector<int>(comm.rank() == n - 1 ? 5 * size_of(comm) : 0, 2));
+        CHECK(comm.alltoall(column, counts).values ==
+              std::vector<int>(comm.rank() == n - 1 ? 5 * size_of(comm) : 0, 2));
     });
 }
 
@@ -98,7 +102,8 @@ TEST_CASE("strided tensors of several dimensions and negative steps keep their o
         REQUIRE(all.values.size() == 12 * size_of(comm));
         for (int r = 0; r < comm.size(); ++r)
             for (int i = 0; i < 12; ++i)
-                CHECK(all.values[std::size_t(12 * r + i)] == 100 * r + 18 - 6 * (i / 3) + 2 * (i % 3));
+                CHECK(all.values[std::size_t(12 * r + i)] ==
+                      100 * r + 18 - 6 * (i / 3) + 2 * (i % 3));
         std::vector<int> dense(12);
         comm.allreduce(view, dense, hvd::max);
         CHECK(dense.front() == 100 * (comm.size() - 1) + 18);
@@ -122,20 +127,28 @@ TEST_CASE("one column of a matrix is reduced into another: they share no element
     on_every_transport([](auto& comm) {
         std::vector<int> matrix(5 * 4, 1), expected = matrix;
         for (std::size_t row = 0; row < 5; ++row) expected[row * 4 + 1] = comm.size();
-        const auto column = [&](std::size_t c) { return hvd::view(matrix.data() + c, hvd::shape(5), hvd::strides(4)); };
+        const auto column = [&](std::size_t c) {
+            return hvd::view(matrix.data() + c, hvd::shape(5), hvd::strides(4));
+        };
         comm.allreduce(column(0), column(1), hvd::sum);
         CHECK(matrix == expected);
     });
 }
 
-TEST_CASE("an output that overlaps the input in part is refused on every rank, and the communicator works on") {
+TEST_CASE(
+    "an output that overlaps the input in part is refused on every rank, and the communicator "
+    "works on") {
     on_every_transport([](auto& comm) {
         std::vector<int> x(10, 1);
         const auto head = hvd::view(x.data(), 6), tail = hvd::view(x.data() + 4, 6);
         const auto e = thrown<hvd::usage_error>([&] { comm.allreduce(head, tail, hvd::sum); });
         if (e) CHECK(contains(e->what(), "overlap"));
         CHECK(x == std::vector<int>(10, 1));
-        thrown<hvd::usage_error>([&] { comm.reduce_scatter(x, hvd::sum, hvd::into(hvd::view(x.data(), part(10, comm.rank(), comm.size()).count + 1))); });
+        thrown<hvd::usage_error>([&] {
+            comm.reduce_scatter(
+                x, hvd::sum,
+                hvd::into(hvd::view(x.data(), part(10, comm.rank(), comm.size()).count + 1)));
+        });
         check_that_it_works(comm);
     });
 }
@@ -145,12 +158,17 @@ TEST_CASE("an output of another size is refused with both sizes, and the communi
         const std::vector<int> in(10, 1);
         std::vector<int> out(9);
         const auto allreduce = thrown<hvd::usage_error>([&] { comm.allreduce(in, out, hvd::sum); });
-        const auto allgather = thrown<hvd::usage_error>([&] { comm.allgather(in, hvd::into(out)); });
-        const auto scatter = thrown<hvd::usage_error>([&] { comm.scatter(in, hvd::into(hvd::view(out.data(), 0))); });
+        const auto allgather =
+            thrown<hvd::usage_error>([&] { comm.allgather(in, hvd::into(out)); });
+        const auto scatter = thrown<hvd::usage_error>(
+            [&] { comm.scatter(in, hvd::into(hvd::view(out.data(), 0))); });
         const auto alltoall = thrown<hvd::usage_error>(
             [&] { comm.alltoall(hvd::view(in.data(), std::size_t(0)), hvd::into(out)); });
-        if (allreduce) CHECK((contains(allreduce->what(), "9") && contains(allreduce->what(), "10")));
-        if (allgather) CHECK((contains(allgather->what(), "9") && contains(allgather->what(), std::to_string(10 * comm.size()))));
+        if (allreduce)
+            CHECK((contains(allreduce->what(), "9") && contains(allreduce->what(), "10")));
+        if (allgather)
+            CHECK((contains(allgather->what(), "9") &&
+                   contains(allgather->what(), std::to_string(10 * comm.size()))));
         check_that_it_works(comm);
     });
 }
@@ -171,7 +189,9 @@ TEST_CASE("a root that is no rank is refused, with the ranks there are") {
         std::vector<int> x(3);
         for (const int root : {-1, comm.size()}) {
             const auto e = thrown<hvd::usage_error>([&] { comm.broadcast(x, hvd::root{root}); });
-            if (e) CHECK((contains(e->what(), std::to_string(root)) && contains(e->what(), std::to_string(comm.size()))));
+            if (e)
+                CHECK((contains(e->what(), std::to_string(root)) &&
+                       contains(e->what(), std::to_string(comm.size()))));
             if (e) CHECK(e->rank() == comm.rank());
             thrown<hvd::usage_error>([&] { comm.reduce(x, hvd::sum, hvd::root{root}); });
             thrown<hvd::usage_error>([&] { comm.gather(x, hvd::root{root}); });
@@ -184,7 +204,8 @@ TEST_CASE("a root that is no rank is refused, with the ranks there are") {
 TEST_CASE("errors name the call as the user named it") {
     on_every_transport([](auto& comm) {
         std::vector<int> x(3), y(4);
-        const auto e = thrown<hvd::usage_error>([&] { comm.allreduce(x, y, hvd::sum, {.name = "conv1.weight"}); });
+        const auto e = thrown<hvd::usage_error>(
+            [&] { comm.allreduce(x, y, hvd::sum, {.name = "conv1.weight"}); });
         if (e) CHECK(contains(e->what(), "allreduce 'conv1.weight'"));
     });
 }

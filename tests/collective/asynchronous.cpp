@@ -10,7 +10,8 @@ using namespace hvd_test;
 
 namespace {
 
-// A coroutine that runs from the call and is forgotten; done() knows whether it came to its end, and where.
+// A coroutine that runs from the call and is forgotten; done() knows whether it came to its end,
+// and where.
 struct detached {
     struct promise_type {
         detached get_return_object() { return {}; }
@@ -113,14 +114,14 @@ TEST_CASE("a blocking call waits for the asynchronous ones before it") {
 
 TEST_CASE("calls on one tensor run in the order in which they were made") {
     on_every_transport([](auto& comm) {
-        int x = comm.rank() + 1;
+        std::int64_t x = comm.rank() + 1;
         auto sum = comm.allreduce_async(x, hvd::sum);
         auto most = comm.allreduce_async(x, hvd::product);
         auto sent = comm.broadcast_async(x, hvd::root{comm.size() - 1});
         sent.wait();
         most.wait();
         sum.wait();
-        int expected = 1;
+        std::int64_t expected = 1;
         for (int r = 0; r < comm.size(); ++r) expected *= comm.size() * (comm.size() + 1) / 2;
         CHECK(x == expected);
     });
@@ -130,8 +131,9 @@ TEST_CASE("every collective has an asynchronous form, out of place and in place"
     on_every_transport([](auto& comm) {
         const int n = comm.size(), sum = n * (n + 1) / 2, last = n - 1;
         const std::vector<int> mine(5, comm.rank() + 1);
-        std::vector<int> reduced(5), in_place = mine, at_root = mine, to_root(5), sent(5), here = mine, all(5 * size_of(comm)),
-            at_last(comm.rank() == last ? 5 * size_of(comm) : 0);
+        std::vector<int> reduced(5), in_place = mine, at_root = mine, to_root(5), sent(5),
+                                     here = mine, all(5 * size_of(comm)),
+                                     at_last(comm.rank() == last ? 5 * size_of(comm) : 0);
         const part share(5, comm.rank(), n);
         std::vector<int> scattered_into(share.count);
         std::vector<int> counts(size_of(comm), 0);
@@ -225,7 +227,8 @@ TEST_CASE("a communicator that dies completes its calls, and their requests say 
         hvd::request pending;
         {
             const auto mortal = std::move(comm);
-            pending = const_cast<std::remove_const_t<decltype(mortal)>&>(mortal).allreduce_async(x, hvd::sum);
+            pending = const_cast<std::remove_const_t<decltype(mortal)>&>(mortal).allreduce_async(
+                x, hvd::sum);
         }
         pending.wait();
         CHECK(x == std::vector<int>(1000, n));

@@ -24,7 +24,7 @@ struct state {
 
     template <class Archive>
     void serialize(Archive& archive, unsigned) {
-        archive & epoch & metrics;
+        archive& epoch& metrics;
     }
 };
 
@@ -32,7 +32,8 @@ state of_rank(int rank) { return {rank, {{"loss", rank / 2.0}, {"accuracy", 1.0 
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a Boost.MPI communicator is borrowed, and works on beside hvd's", B, hvd::mpi, hvd::direct<hvd::mpi>) {
+TEST_CASE_TEMPLATE("a Boost.MPI communicator is borrowed, and works on beside hvd's", B, hvd::mpi,
+                   hvd::direct<hvd::mpi>) {
     const boost::mpi::communicator theirs;
     auto ours = hvd::borrow_boost<B>(theirs);
     CHECK(ours.rank() == theirs.rank());
@@ -68,7 +69,8 @@ TEST_CASE("what Boost.Serialization can write is an object") {
 TEST_CASE("torn bytes of a Boost archive are an error") {
     std::vector<std::byte> buffer;
     hvd::serializer<state>::write(buffer, of_rank(3));
-    for (const std::size_t n : {std::size_t(0), std::size_t(5), buffer.size() / 2, buffer.size() - 1}) {
+    for (const std::size_t n :
+         {std::size_t(0), std::size_t(5), buffer.size() / 2, buffer.size() - 1}) {
         std::span<const std::byte> torn(buffer.data(), n);
         thrown<std::exception>([&] { hvd::serializer<state>::read(torn); });
     }

@@ -22,7 +22,8 @@ int sum_of(Comm& comm, int former_rank) {
 TEST_CASE("a subset has the listed ranks in ascending order, and is empty elsewhere") {
     on_every_transport([](auto& comm) {
         const int last = comm.size() - 1;
-        const std::vector<int> members = last == 0 ? std::vector<int>{0} : std::vector<int>{last, 0};
+        const std::vector<int> members =
+            last == 0 ? std::vector<int>{0} : std::vector<int>{last, 0};
         auto some = comm.subset(members);
         const bool member = comm.rank() == 0 || comm.rank() == last;
         CHECK(bool(some) == member);
@@ -52,7 +53,8 @@ TEST_CASE("every collective on the even and the odd ranks at once") {
         half.allreduce(x, hvd::sum);
         CHECK(wrong(x, 1003, reference<float>(hvd::sum, n)) == 0);
         const part mine(1003, half.rank(), n);
-        CHECK(wrong(half.reduce_scatter(in, hvd::max), mine.count, reference<float>(hvd::max, n), mine.first) == 0);
+        CHECK(wrong(half.reduce_scatter(in, hvd::max), mine.count, reference<float>(hvd::max, n),
+                    mine.first) == 0);
         int root_of = comm.rank();
         half.broadcast(root_of, hvd::root{n - 1});
         CHECK(root_of == member(n - 1));
@@ -62,7 +64,8 @@ TEST_CASE("every collective on the even and the odd ranks at once") {
             CHECK(all.values[std::size_t(r)] == member(r));
             CHECK(to_all.values[std::size_t(r)] == member(r));
         }
-        CHECK(half.gather(comm.rank(), hvd::root{n - 1}).values.size() == (half.rank() == n - 1 ? std::size_t(n) : 0));
+        CHECK(half.gather(comm.rank(), hvd::root{n - 1}).values.size() ==
+              (half.rank() == n - 1 ? std::size_t(n) : 0));
         CHECK(half.scatter(std::vector<int>(std::size_t(n), first)) == std::vector<int>{first});
         CHECK(half.allgather_object(std::string("x")).size() == std::size_t(n));
         auto plan = half.plan_allreduce(root_of, hvd::sum);
@@ -78,7 +81,8 @@ TEST_CASE("keys order the ranks of a split") {
         CHECK(reversed.size() == comm.size());
         CHECK(reversed.rank() == comm.size() - 1 - comm.rank());
         const auto former = reversed.allgather(comm.rank());
-        for (int r = 0; r < comm.size(); ++r) CHECK(former.values[std::size_t(r)] == comm.size() - 1 - r);
+        for (int r = 0; r < comm.size(); ++r)
+            CHECK(former.values[std::size_t(r)] == comm.size() - 1 - r);
         check_that_it_works(reversed);
         auto by_rank = comm.split(7, 1);  // equal keys: by rank
         CHECK(by_rank.rank() == comm.rank());
@@ -119,7 +123,8 @@ TEST_CASE("many communicators one after another") {
     });
 }
 
-// Not on queues: without a progress thread a communicator goes on only while its own calls are waited for.
+// Not on queues: without a progress thread a communicator goes on only while its own calls are
+// waited for.
 #if !defined(HVD_TEST_QUEUES)
 TEST_CASE("communicators do not mix: calls on them may be interleaved") {
     on_every_transport([](auto& comm) {
@@ -163,7 +168,8 @@ TEST_CASE("two communicators are used by two threads at once") {
 TEST_CASE("a subset of ranks that are none, or stand twice, is refused on every rank") {
     on_every_transport([](auto& comm) {
         const auto no_rank = thrown<hvd::usage_error>([&] { comm.subset({0, comm.size()}); });
-        if (no_rank) CHECK(contains(no_rank->what(), std::to_string(comm.size()) + " is not a rank"));
+        if (no_rank)
+            CHECK(contains(no_rank->what(), std::to_string(comm.size()) + " is not a rank"));
         thrown<hvd::usage_error>([&] { comm.subset({-1}); });
         const auto twice = thrown<hvd::usage_error>([&] { comm.subset({0, 0}); });
         if (twice) CHECK(contains(twice->what(), "twice"));

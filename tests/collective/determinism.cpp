@@ -7,11 +7,13 @@
 
 using namespace hvd_test;
 
-// Which bits a reduction gives: those of the sum from rank 0 to the last, on every rank, on every transport, every time.
+// Which bits a reduction gives: those of the sum from rank 0 to the last, on every rank, on every
+// transport, every time.
 
 namespace {
 
-// Numbers of many magnitudes, so that the order of additions shows. The same on every platform: no library's generator.
+// Numbers of many magnitudes, so that the order of additions shows. The same on every platform: no
+// library's generator.
 template <class R>
 R number(int rank, std::size_t i) {
     std::uint64_t x = (std::uint64_t(rank) << 32) + i + 1;
@@ -22,7 +24,9 @@ R number(int rank, std::size_t i) {
 
 template <class T>
 T random_element(int rank, std::size_t i) {
-    if constexpr (is_complex<T>) return T(number<typename T::value_type>(rank, i), number<typename T::value_type>(rank + 100, i));
+    if constexpr (is_complex<T>)
+        return T(number<typename T::value_type>(rank, i),
+                 number<typename T::value_type>(rank + 100, i));
     else return number<T>(rank, i);
 }
 
@@ -38,7 +42,8 @@ template <class T, class F>
 T in_rank_order(int ranks, std::size_t i, F combine) {
     using A = typename hvd::dtype_traits<T>::accumulator;
     A result = static_cast<A>(random_element<T>(0, i));
-    for (int rank = 1; rank < ranks; ++rank) result = combine(result, static_cast<A>(random_element<T>(rank, i)));
+    for (int rank = 1; rank < ranks; ++rank)
+        result = combine(result, static_cast<A>(random_element<T>(rank, i)));
     return static_cast<T>(result);
 }
 
@@ -59,9 +64,11 @@ constexpr std::size_t many = 70001;
 
 }  // namespace
 
-#define HVD_TEST_ROUNDING float, double, hvd::float16, hvd::bfloat16, std::complex<float>, std::complex<double>
+#define HVD_TEST_ROUNDING \
+    float, double, hvd::float16, hvd::bfloat16, std::complex<float>, std::complex<double>
 
-TEST_CASE_TEMPLATE("every reduction has the bits of the serial sum in rank order", T, HVD_TEST_ROUNDING) {
+TEST_CASE_TEMPLATE("every reduction has the bits of the serial sum in rank order", T,
+                   HVD_TEST_ROUNDING) {
     on_every_transport([](auto& comm) {
         const auto add = [](const auto& a, const auto& b) { return a + b; };
         tensor<T> expected(many);
@@ -83,13 +90,16 @@ TEST_CASE_TEMPLATE("every reduction has the bits of the serial sum in rank order
 
         const part mine(many, comm.rank(), comm.size());
         const auto scattered = comm.reduce_scatter(in, hvd::sum);
-        CHECK(wrong_bits<T>(scattered, mine.count, [&](std::size_t i) { return expected[mine.first + i]; }) == 0);
+        CHECK(wrong_bits<T>(scattered, mine.count,
+                            [&](std::size_t i) { return expected[mine.first + i]; }) == 0);
     });
 }
 
-TEST_CASE_TEMPLATE("a small tensor has the same bits as the same elements in a large one", T, HVD_TEST_ROUNDING) {
+TEST_CASE_TEMPLATE("a small tensor has the same bits as the same elements in a large one", T,
+                   HVD_TEST_ROUNDING) {
     on_every_transport([](auto& comm) {
-        tensor<T> large = random_input<T>(comm.rank(), many), small = random_input<T>(comm.rank(), 5);
+        tensor<T> large = random_input<T>(comm.rank(), many),
+                  small = random_input<T>(comm.rank(), 5);
         comm.allreduce(large, hvd::average);
         comm.allreduce(small, hvd::average);
         CHECK(wrong_bits<T>(small, 5, [&](std::size_t i) { return large[i]; }) == 0);
@@ -122,6 +132,8 @@ TEST_CASE("callables that are neither commutative nor exact are applied from ran
         const auto skewed = [](const float& a, const float& b) { return a * 0.5f + b; };
         tensor<float> x = random_input<float>(comm.rank(), many);
         comm.allreduce(x, skewed);
-        CHECK(wrong_bits<float>(x, many, [&](std::size_t i) { return in_rank_order<float>(comm.size(), i, skewed); }) == 0);
+        CHECK(wrong_bits<float>(x, many, [&](std::size_t i) {
+                  return in_rank_order<float>(comm.size(), i, skewed);
+              }) == 0);
     });
 }

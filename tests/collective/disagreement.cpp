@@ -59,14 +59,19 @@ TEST_CASE("other count") {
 TEST_CASE("other shape of as many elements") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<float> x(60);
-        const auto value = [](int rank) { return rank == 0 ? "[60]" : "[" + std::to_string(rank) + ", " + std::to_string(60 / rank) + "]"; };
+        const auto value = [](int rank) {
+            return rank == 0 ? "[60]"
+                             : "[" + std::to_string(rank) + ", " + std::to_string(60 / rank) + "]";
+        };
         const auto call = [&](const auto& reduce) {
             if (comm.rank() == 0) reduce(hvd::view(x.data(), 60));
             else reduce(hvd::view(x.data(), hvd::shape(comm.rank(), 60 / comm.rank())));
         };
         if (comm.size() > 6) return;  // 60 is divisible by 1 to 6
-        expect_mismatch(comm, "shape", value, [&] { call([&](const auto& v) { comm.allreduce(v, hvd::sum); }); });
-        expect_mismatch(comm, "shape", value, [&] { call([&](const auto& v) { comm.broadcast(v); }); });
+        expect_mismatch(comm, "shape", value,
+                        [&] { call([&](const auto& v) { comm.allreduce(v, hvd::sum); }); });
+        expect_mismatch(comm, "shape", value,
+                        [&] { call([&](const auto& v) { comm.broadcast(v); }); });
     });
 }
 
@@ -75,7 +80,8 @@ TEST_CASE("other length of rows in an allgather") {
         const std::size_t columns = 17 + rank_of(comm);
         std::vector<float> x(2 * columns);
         const auto value = [](int rank) { return "[2, " + std::to_string(17 + rank) + "]"; };
-        expect_mismatch(comm, "shape", value, [&] { comm.allgather(hvd::view(x.data(), hvd::shape(2, columns))); });
+        expect_mismatch(comm, "shape", value,
+                        [&] { comm.allgather(hvd::view(x.data(), hvd::shape(2, columns))); });
     });
 }
 
@@ -83,7 +89,9 @@ TEST_CASE("other operation") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<float> x(10);
         const auto last = [&](const char* theirs, const char* others) {
-            return [n = comm.size(), theirs, others](int rank) { return rank == n - 1 ? theirs : others; };
+            return [n = comm.size(), theirs, others](int rank) {
+                return rank == n - 1 ? theirs : others;
+            };
         };
         const bool mine = comm.rank() == comm.size() - 1;
         expect_mismatch(comm, "operation", last("max", "sum"), [&] {
@@ -129,10 +137,14 @@ TEST_CASE("other scales") {
         std::vector<float> x(10);
         const double mine = comm.rank() == 0 ? 0.5 : 2;
         const auto value = [](int rank) { return rank == 0 ? "0.5" : "2"; };
-        expect_mismatch(comm, "prescale", value, [&] { comm.allreduce(x, hvd::sum, {.prescale = mine}); });
-        expect_mismatch(comm, "postscale", value, [&] { comm.allreduce(x, hvd::sum, {.postscale = mine}); });
-        expect_mismatch(comm, "prescale", value, [&] { comm.reduce_scatter(x, hvd::sum, {.prescale = mine}); });
-        expect_mismatch(comm, "postscale", value, [&] { comm.reduce(x, hvd::sum, hvd::root{0}, {.postscale = mine}); });
+        expect_mismatch(comm, "prescale", value,
+                        [&] { comm.allreduce(x, hvd::sum, {.prescale = mine}); });
+        expect_mismatch(comm, "postscale", value,
+                        [&] { comm.allreduce(x, hvd::sum, {.postscale = mine}); });
+        expect_mismatch(comm, "prescale", value,
+                        [&] { comm.reduce_scatter(x, hvd::sum, {.prescale = mine}); });
+        expect_mismatch(comm, "postscale", value,
+                        [&] { comm.reduce(x, hvd::sum, hvd::root{0}, {.postscale = mine}); });
     });
 }
 
@@ -228,10 +240,12 @@ TEST_CASE("a refusal by one rank reaches the others with its reason") {
         const int culprit = comm.size() - 1;
         const bool mine = comm.rank() == culprit;
         std::vector<int> x(10, 1), y(mine ? 9 : 10);
-        expect_refusal(comm, culprit, "root 77", [&] { comm.broadcast(x, hvd::root{mine ? 77 : 0}); });
+        expect_refusal(comm, culprit, "root 77",
+                       [&] { comm.broadcast(x, hvd::root{mine ? 77 : 0}); });
         expect_refusal(comm, culprit, "9 elements", [&] { comm.allreduce(x, y, hvd::sum); });
         expect_refusal(comm, culprit, "overlap", [&] {
-            comm.allreduce(hvd::view(x.data(), 5), hvd::view(x.data() + (mine ? 3 : 5), 5), hvd::sum);
+            comm.allreduce(hvd::view(x.data(), 5), hvd::view(x.data() + (mine ? 3 : 5), 5),
+                           hvd::sum);
         });
         expect_refusal(comm, culprit, "room for", [&] {
             std::vector<int> room(10 * size_of(comm) - (mine ? 1 : 0));

@@ -19,8 +19,12 @@ struct model {
     float scalar;
 
     explicit model(int rank, std::size_t n = 1001)
-        : weights(input<float>(rank, n)), statistics(input<double>(rank, 3)), half(input<hvd::bfloat16>(rank, 2 * n + 1)),
-          grid(21, -1), rows(input<std::int64_t>(rank, 5 * 2)), scalar(element<float>(rank, 0)) {
+        : weights(input<float>(rank, n)),
+          statistics(input<double>(rank, 3)),
+          half(input<hvd::bfloat16>(rank, 2 * n + 1)),
+          grid(21, -1),
+          rows(input<std::int64_t>(rank, 5 * 2)),
+          scalar(element<float>(rank, 0)) {
         for (std::size_t i = 0; i < 7; ++i) grid[3 * i] = element<float>(rank, i);
     }
 
@@ -50,11 +54,15 @@ void check_all(const model& m, F wrong_in) {
 
 template <class Op>
 auto against_reference(const Op& op, int ranks) {
-    return [op, ranks]<class T>(const tensor<T>& got, std::size_t n) { return wrong(got, n, reference<T>(op, ranks)); };
+    return [op, ranks]<class T>(const tensor<T>& got, std::size_t n) {
+        return wrong(got, n, reference<T>(op, ranks));
+    };
 }
 
 auto against_rank(int rank) {
-    return [rank]<class T>(const tensor<T>& got, std::size_t n) { return wrong_input<T>(got, n, rank); };
+    return [rank]<class T>(const tensor<T>& got, std::size_t n) {
+        return wrong_input<T>(got, n, rank);
+    };
 }
 
 }  // namespace
@@ -92,7 +100,8 @@ TEST_CASE("a list made at run time, also mixed with one made at compile time") {
         std::vector<double> other(5, 1);
         const float sum = float(comm.size() * (comm.size() - 1) / 2);
         comm.allreduce(hvd::fuse(views), hvd::sum);
-        for (const auto& layer : layers) CHECK(std::count(layer.begin(), layer.end(), sum) == std::ssize(layer));
+        for (const auto& layer : layers)
+            CHECK(std::count(layer.begin(), layer.end(), sum) == std::ssize(layer));
         comm.allreduce(hvd::fuse(std::span(views), other), hvd::max);
         CHECK(other == std::vector<double>(5, 1));
         CHECK(layers[39].back() == sum);
@@ -125,9 +134,13 @@ TEST_CASE("fused allgather of equal and ragged tensors") {
             REQUIRE(all_a.counts[r] == 1000 + 13 * r);
             REQUIRE(all_b.counts[r] == r);
             REQUIRE(all_c.counts[r] == 5);
-            CHECK(wrong_input<float>(std::span(all_a.values).subspan(all_a.displacements[r], all_a.counts[r]), 1000 + 13 * r, int(r)) == 0);
-            CHECK(wrong_input<std::uint8_t>(std::span(all_b.values).subspan(all_b.displacements[r], r), r, int(r)) == 0);
-            CHECK(wrong_input<bool>(std::span(all_c.values).subspan(all_c.displacements[r], 5), 5, int(r)) == 0);
+            CHECK(wrong_input<float>(
+                      std::span(all_a.values).subspan(all_a.displacements[r], all_a.counts[r]),
+                      1000 + 13 * r, int(r)) == 0);
+            CHECK(wrong_input<std::uint8_t>(
+                      std::span(all_b.values).subspan(all_b.displacements[r], r), r, int(r)) == 0);
+            CHECK(wrong_input<bool>(std::span(all_c.values).subspan(all_c.displacements[r], 5), 5,
+                                    int(r)) == 0);
         }
     });
 }
@@ -161,14 +174,18 @@ TEST_CASE("fused reduce_scatter gives each rank its rows of each tensor") {
         const model m(comm.rank(), 1003);
         model copy(comm.rank(), 1003);
         const int n = comm.size();
-        const auto check = [&](const auto& weights, const auto& half, const auto& rows, const auto& column) {
-            const part w(1003, comm.rank(), n), h(2007, comm.rank(), n), r(5, comm.rank(), n), c(7, comm.rank(), n);
+        const auto check = [&](const auto& weights, const auto& half, const auto& rows,
+                               const auto& column) {
+            const part w(1003, comm.rank(), n), h(2007, comm.rank(), n), r(5, comm.rank(), n),
+                c(7, comm.rank(), n);
             CHECK(wrong(weights, w.count, reference<float>(hvd::sum, n), w.first) == 0);
             CHECK(wrong(half, h.count, reference<hvd::bfloat16>(hvd::sum, n), h.first) == 0);
             CHECK(wrong(rows, 2 * r.count, reference<std::int64_t>(hvd::sum, n), 2 * r.first) == 0);
             CHECK(wrong(column, c.count, reference<float>(hvd::sum, n), c.first) == 0);
         };
-        const auto list = [&] { return hvd::fuse(m.weights, m.half, copy.row_view(), copy.column()); };
+        const auto list = [&] {
+            return hvd::fuse(m.weights, m.half, copy.row_view(), copy.column());
+        };
         const auto [weights, half, rows, column] = comm.reduce_scatter(list(), hvd::sum);
         check(weights, half, rows, column);
         tensor<float> w(weights.size()), c(column.size());
@@ -188,7 +205,8 @@ TEST_CASE("fused reduce_scatter of a runtime list") {
         const auto [parts] = comm.reduce_scatter(hvd::fuse(views), hvd::sum);
         REQUIRE(parts.size() == 4);
         for (std::size_t i = 0; i < 4; ++i)
-            CHECK(parts[i] == std::vector<int>(part(10 * i, comm.rank(), comm.size()).count, comm.size() * (comm.size() + 1) / 2));
+            CHECK(parts[i] == std::vector<int>(part(10 * i, comm.rank(), comm.size()).count,
+                                               comm.size() * (comm.size() + 1) / 2));
     });
 }
 
@@ -222,13 +240,15 @@ TEST_CASE("a fused refusal by one rank reaches the others") {
     on_every_transport_from(2, [](auto& comm) {
         const bool mine = comm.rank() == 0;
         std::vector<float> a(4), b(2);
-        expect_refusal(comm, 0, "root 9", [&] { comm.broadcast(hvd::fuse(a, b), hvd::root{mine ? 9 : 1}); });
+        expect_refusal(comm, 0, "root 9",
+                       [&] { comm.broadcast(hvd::fuse(a, b), hvd::root{mine ? 9 : 1}); });
         expect_refusal(comm, 0, "into()", [&] {
             std::vector<float> all_a(4 * size_of(comm)), all_b(2 * size_of(comm) + (mine ? 1 : 0));
             comm.allgather(hvd::fuse(a, b), hvd::into(hvd::fuse(all_a, all_b)));
         });
         expect_refusal(comm, 0, "into()", [&] {
-            std::vector<float> part_a(part(4, comm.rank(), comm.size()).count), part_b(part(2, comm.rank(), comm.size()).count + (mine ? 1 : 0));
+            std::vector<float> part_a(part(4, comm.rank(), comm.size()).count),
+                part_b(part(2, comm.rank(), comm.size()).count + (mine ? 1 : 0));
             comm.reduce_scatter(hvd::fuse(a, b), hvd::sum, hvd::into(hvd::fuse(part_a, part_b)));
         });
     });

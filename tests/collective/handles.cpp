@@ -60,7 +60,8 @@ bool same_group(MPI_Comm a, MPI_Comm b) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("an adopted handle is used as it is and freed in the end", B, hvd::mpi, hvd::direct<hvd::mpi>) {
+TEST_CASE_TEMPLATE("an adopted handle is used as it is and freed in the end", B, hvd::mpi,
+                   hvd::direct<hvd::mpi>) {
     const MPI_Comm handle = duplicate(MPI_COMM_WORLD);
     freed_flag flag(handle);
     {
@@ -72,7 +73,8 @@ TEST_CASE_TEMPLATE("an adopted handle is used as it is and freed in the end", B,
     CHECK(flag.freed);
 }
 
-TEST_CASE_TEMPLATE("a borrowed handle stays its owner's, whose messages do not mix with hvd's", B, hvd::mpi, hvd::direct<hvd::mpi>) {
+TEST_CASE_TEMPLATE("a borrowed handle stays its owner's, whose messages do not mix with hvd's", B,
+                   hvd::mpi, hvd::direct<hvd::mpi>) {
     MPI_Comm handle = duplicate(MPI_COMM_WORLD);
     freed_flag flag(handle);
     int rank = 0, size = 0, from_left = -1;
@@ -92,7 +94,8 @@ TEST_CASE_TEMPLATE("a borrowed handle stays its owner's, whose messages do not m
     MPI_Comm_free(&handle);
 }
 
-TEST_CASE_TEMPLATE("null handles and intercommunicators are refused", B, hvd::mpi, hvd::direct<hvd::mpi>) {
+TEST_CASE_TEMPLATE("null handles and intercommunicators are refused", B, hvd::mpi,
+                   hvd::direct<hvd::mpi>) {
     thrown<hvd::usage_error>([] { hvd::communicator<B>(MPI_COMM_NULL, hvd::borrow); });
     thrown<hvd::usage_error>([] { hvd::communicator<B>(MPI_COMM_NULL, hvd::adopt); });
     if (launched_ranks() < 2) return;
@@ -171,7 +174,8 @@ TEST_CASE("mpi_environment beside a running MPI does not own it") {
 }
 
 TEST_CASE("a failing MPI call is an mpi_error with its name, code, text and place") {
-    const auto e = thrown<hvd::mpi_error>([] { hvd::detail::check_mpi(MPI_ERR_RANK, "MPI_Send", 3); });
+    const auto e =
+        thrown<hvd::mpi_error>([] { hvd::detail::check_mpi(MPI_ERR_RANK, "MPI_Send", 3); });
     if (!e) return;
     CHECK(e->api() == std::string("MPI_Send"));
     CHECK(e->code() == MPI_ERR_RANK);

@@ -20,7 +20,8 @@ tensor<T> piece_of(const auto& values, std::size_t rank, std::size_t n) {
 template <class T, class Comm>
 void check_gathered(Comm& comm, const auto& values, std::size_t n) {
     REQUIRE(values.size() == n * size_of(comm));
-    for (int r = 0; r < comm.size(); ++r) CHECK(wrong_input<T>(piece_of<T>(values, std::size_t(r), n), n, r) == 0);
+    for (int r = 0; r < comm.size(); ++r)
+        CHECK(wrong_input<T>(piece_of<T>(values, std::size_t(r), n), n, r) == 0);
 }
 
 }  // namespace
@@ -64,7 +65,8 @@ TEST_CASE_TEMPLATE("allgather gives every rank all elements in rank order", T, H
     });
 }
 
-TEST_CASE_TEMPLATE("gather gives the root all elements in rank order and the others nothing", T, HVD_TEST_MOVED) {
+TEST_CASE_TEMPLATE("gather gives the root all elements in rank order and the others nothing", T,
+                   HVD_TEST_MOVED) {
     on_every_transport([](auto& comm) {
         for (const std::size_t n : sizes) {
             const int root = comm.size() - 1;
@@ -98,7 +100,8 @@ TEST_CASE_TEMPLATE("scatter gives each rank its part of the root's elements", T,
     });
 }
 
-TEST_CASE_TEMPLATE("alltoall gives each rank its share of every rank's elements", T, HVD_TEST_MOVED) {
+TEST_CASE_TEMPLATE("alltoall gives each rank its share of every rank's elements", T,
+                   HVD_TEST_MOVED) {
     on_every_transport([](auto& comm) {
         for (const std::size_t total : sizes) {
             const std::size_t n = total / size_of(comm);
@@ -109,7 +112,8 @@ TEST_CASE_TEMPLATE("alltoall gives each rank its share of every rank's elements"
             CHECK(result.counts == std::vector<std::size_t>(size_of(comm), n));
             for (int r = 0; r < comm.size(); ++r) {
                 const std::size_t first = rank_of(comm) * n;
-                CHECK(wrong_input<T>(piece_of<T>(result.values, std::size_t(r), n), n, r, first) == 0);
+                CHECK(wrong_input<T>(piece_of<T>(result.values, std::size_t(r), n), n, r, first) ==
+                      0);
                 CHECK(wrong_input<T>(piece_of<T>(out, std::size_t(r), n), n, r, first) == 0);
             }
         }

@@ -43,8 +43,12 @@ struct hvd::serializer<checkpoint> {
 
 template <>
 struct hvd::serializer<unreadable> {
-    static void write(std::vector<std::byte>& buffer, const unreadable& u) { serializer<int>::write(buffer, u.value); }
-    static unreadable read(std::span<const std::byte>&) { throw std::runtime_error("not my version"); }
+    static void write(std::vector<std::byte>& buffer, const unreadable& u) {
+        serializer<int>::write(buffer, u.value);
+    }
+    static unreadable read(std::span<const std::byte>&) {
+        throw std::runtime_error("not my version");
+    }
 };
 
 TEST_CASE("broadcast_object gives every rank each root's object, in place and by value") {
@@ -80,7 +84,8 @@ TEST_CASE("numbers, strings, empty ones, and vectors of vectors are objects") {
         comm.broadcast_object(nested, hvd::root{last});
         CHECK(number == last);
         CHECK(text.empty());
-        CHECK(nested == std::vector<std::vector<std::string>>{{}, {"a", ""}, {std::string(1000, 'x')}});
+        CHECK(nested ==
+              std::vector<std::vector<std::string>>{{}, {"a", ""}, {std::string(1000, 'x')}});
         CHECK(comm.allgather_object(std::string()) == std::vector<std::string>(size_of(comm)));
         CHECK(comm.allgather_object(comm.rank()).back() == last);
     });

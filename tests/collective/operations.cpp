@@ -18,7 +18,8 @@ struct matrix2 {
 };
 
 matrix2 times(const matrix2& x, const matrix2& y) {
-    return {x.a * y.a + x.b * y.c, x.a * y.b + x.b * y.d, x.c * y.a + x.d * y.c, x.c * y.b + x.d * y.d};
+    return {x.a * y.a + x.b * y.c, x.a * y.b + x.b * y.d, x.c * y.a + x.d * y.c,
+            x.c * y.b + x.d * y.d};
 }
 
 // Words of up to 15 letters; joining them is associative and does not commute.
@@ -29,7 +30,8 @@ struct word {
 
 word joined(const word& a, const word& b) {
     word result = a;
-    std::strncat(result.letters, b.letters, sizeof result.letters - 1 - std::strlen(result.letters));
+    std::strncat(result.letters, b.letters,
+                 sizeof result.letters - 1 - std::strlen(result.letters));
     return result;
 }
 
@@ -48,7 +50,9 @@ struct hvd::dtype_traits<word> : hvd::transport_only<word> {
 
 TEST_CASE("matrices are multiplied in rank order") {
     on_every_transport([](auto& comm) {
-        const auto of_rank = [](int rank, std::size_t i) { return matrix2{1, rank + 1, std::int64_t(i % 3), 1}; };
+        const auto of_rank = [](int rank, std::size_t i) {
+            return matrix2{1, rank + 1, std::int64_t(i % 3), 1};
+        };
         const auto expected = [&](std::size_t i) {
             matrix2 product = of_rank(0, i);
             for (int r = 1; r < comm.size(); ++r) product = times(product, of_rank(r, i));
@@ -59,7 +63,8 @@ TEST_CASE("matrices are multiplied in rank order") {
             for (std::size_t i = 0; i < n; ++i) x[i] = of_rank(comm.rank(), i);
             const auto scattered = comm.reduce_scatter(x, times);
             const part mine(n, comm.rank(), comm.size());
-            CHECK(wrong(scattered, mine.count, [&](std::size_t i) { return expected(mine.first + i); }) == 0);
+            CHECK(wrong(scattered, mine.count,
+                        [&](std::size_t i) { return expected(mine.first + i); }) == 0);
             comm.allreduce(x, hvd::custom(times));
             CHECK(wrong(x, n, expected) == 0);
         }
@@ -73,7 +78,8 @@ TEST_CASE("words are joined in rank order, at every root") {
         for (int root = 0; root < comm.size(); ++root) {
             word mine = letter_of(comm.rank());
             comm.reduce(mine, joined, hvd::root{root});
-            CHECK(mine.letters == (comm.rank() == root ? alphabet : std::string(letter_of(comm.rank()).letters)));
+            CHECK(mine.letters ==
+                  (comm.rank() == root ? alphabet : std::string(letter_of(comm.rank()).letters)));
         }
     });
 }
@@ -83,7 +89,8 @@ TEST_CASE("captures may change from call to call") {
         for (int limit = 1; limit < 4; ++limit) {
             int x = comm.rank() + 1;
             comm.allreduce(x, [limit](int a, int b) { return std::min(a + b, limit); });
-            CHECK(x == (comm.size() == 1 ? 1 : std::min(comm.size() * (comm.size() + 1) / 2, limit)));
+            CHECK(x ==
+                  (comm.size() == 1 ? 1 : std::min(comm.size() * (comm.size() + 1) / 2, limit)));
         }
     });
 }
@@ -92,7 +99,10 @@ TEST_CASE("captures by reference and callables with state are the caller's own")
     on_every_transport([](auto& comm) {
         const std::vector<int> table{0, 10, 20, 30, 40, 50, 60, 70};
         std::vector<int> x(table.size(), comm.rank());
-        comm.allreduce(x, hvd::custom([&table](int a, int b) { return table[std::size_t(std::max(a, b)) % 8] / 10; }, hvd::commutative));
+        comm.allreduce(
+            x, hvd::custom(
+                   [&table](int a, int b) { return table[std::size_t(std::max(a, b)) % 8] / 10; },
+                   hvd::commutative));
         CHECK(x == std::vector<int>(table.size(), comm.size() - 1));
     });
 }
@@ -103,14 +113,16 @@ TEST_CASE("an asynchronous call keeps its callable") {
         hvd::request pending;
         {
             const std::vector<int> weights(3, 2);
-            pending = comm.allreduce_async(x, [weights](int a, int b) { return a + b + weights[1] - 2; });
+            pending =
+                comm.allreduce_async(x, [weights](int a, int b) { return a + b + weights[1] - 2; });
         }
         pending.wait();
         CHECK(x == std::vector<int>(1000, comm.size()));
     });
 }
 
-TEST_CASE("a callable that throws on one rank: it gets its exception, the others peer_error, all go on") {
+TEST_CASE(
+    "a callable that throws on one rank: it gets its exception, the others peer_error, all go on") {
     on_every_transport_from(2, [](auto& comm) {
         const int thrower = comm.size() / 2;
         const auto expect_failure = [&](const auto& call) {
@@ -142,9 +154,7 @@ TEST_CASE("a callable that throws on one rank: it gets its exception, the others
 TEST_CASE("what is thrown need not be a std::exception") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<int> x(10, 1);
-        const auto call = [&] {
-            comm.allreduce(x, [&](int, int) -> int { throw comm.rank(); });
-        };
+        const auto call = [&] { comm.allreduce(x, [&](int, int) -> int { throw comm.rank(); }); };
         int seen = -1;
         try {
             call();
@@ -156,7 +166,8 @@ TEST_CASE("what is thrown need not be a std::exception") {
     });
 }
 
-TEST_CASE_TEMPLATE("prescale multiplies before the reduction, postscale after it", T, float, double, hvd::float16, hvd::bfloat16) {
+TEST_CASE_TEMPLATE("prescale multiplies before the reduction, postscale after it", T, float, double,
+                   hvd::float16, hvd::bfloat16) {
     on_every_transport([](auto& comm) {
         const int n = comm.size();
         const auto fill = [&] { return std::vector<T>(1000, T(float(comm.rank() + 1))); };
@@ -168,14 +179,16 @@ TEST_CASE_TEMPLATE("prescale multiplies before the reduction, postscale after it
         comm.allreduce(x, hvd::sum, {.postscale = 4});
         CHECK(wrong(x, 1000, [&](std::size_t) { return all(float(2 * n * (n + 1)))[0]; }) == 0);
         x = fill();
-        comm.allreduce(x, hvd::max, {.prescale = -2, .postscale = 0.25});  // the order of numbers turns round
+        comm.allreduce(x, hvd::max,
+                       {.prescale = -2, .postscale = 0.25});  // the order of numbers turns round
         CHECK(wrong(x, 1000, [&](std::size_t) { return all(-0.5f)[0]; }) == 0);
         x = fill();
         comm.allreduce(x, hvd::average, {.prescale = 2, .postscale = 8});
         CHECK(wrong(x, 1000, [&](std::size_t) { return all(float(8 * (n + 1)))[0]; }) == 0);
         const auto scattered = comm.reduce_scatter(fill(), hvd::sum, {.prescale = 0.5});
-        CHECK(std::count_if(scattered.begin(), scattered.end(), [&](T v) { return float(v) == float(T(float(n * (n + 1)) / 4)); }) ==
-              std::ssize(scattered));
+        CHECK(std::count_if(scattered.begin(), scattered.end(), [&](T v) {
+                  return float(v) == float(T(float(n * (n + 1)) / 4));
+              }) == std::ssize(scattered));
     });
 }
 
@@ -187,7 +200,8 @@ TEST_CASE("complex numbers are scaled as a whole") {
     });
 }
 
-TEST_CASE_TEMPLATE("integers are averaged and scaled exactly, with each rounding", T, std::int8_t, std::int32_t, std::int64_t) {
+TEST_CASE_TEMPLATE("integers are averaged and scaled exactly, with each rounding", T, std::int8_t,
+                   std::int32_t, std::int64_t) {
     using hvd::rounding;
     on_every_transport([](auto& comm) {
         const int n = comm.size();
@@ -207,7 +221,8 @@ TEST_CASE_TEMPLATE("integers are averaged and scaled exactly, with each rounding
 
 TEST_CASE("the average of the largest integers does not overflow on the way") {
     on_every_transport([](auto& comm) {
-        constexpr auto most = std::numeric_limits<std::int64_t>::max(), least = std::numeric_limits<std::int64_t>::min();
+        constexpr auto most = std::numeric_limits<std::int64_t>::max(),
+                       least = std::numeric_limits<std::int64_t>::min();
         std::vector<std::int64_t> x{most, least, most - comm.rank() % 2};
         comm.allreduce(x, hvd::average(hvd::rounding::toward_zero));
         CHECK(x[0] == most);
@@ -225,7 +240,8 @@ TEST_CASE("sums of integers that overflow wrap around") {
         std::uint8_t y = 200;
         comm.allreduce(x, hvd::sum);
         comm.allreduce(y, hvd::sum);
-        CHECK(x == std::int32_t(std::uint32_t(comm.size()) * std::uint32_t(std::numeric_limits<std::int32_t>::max())));
+        CHECK(x == std::int32_t(std::uint32_t(comm.size()) *
+                                std::uint32_t(std::numeric_limits<std::int32_t>::max())));
         CHECK(y == std::uint8_t(200 * comm.size()));
     });
 }
@@ -233,7 +249,8 @@ TEST_CASE("sums of integers that overflow wrap around") {
 TEST_CASE("integers without a rounding are not scaled: every rank is told so, and what to write") {
     on_every_transport([](auto& comm) {
         std::vector<int> x(5, 1);
-        const auto e = thrown<hvd::usage_error>([&] { comm.allreduce(x, hvd::sum, {.prescale = 0.5}); });
+        const auto e =
+            thrown<hvd::usage_error>([&] { comm.allreduce(x, hvd::sum, {.prescale = 0.5}); });
         if (e) CHECK(contains(e->what(), "hvd::rounding"));
         thrown<hvd::usage_error>([&] { comm.reduce_scatter(x, hvd::max, {.postscale = 2}); });
         CHECK(x == std::vector<int>(5, 1));
@@ -244,7 +261,8 @@ TEST_CASE("integers without a rounding are not scaled: every rank is told so, an
 TEST_CASE("one NaN anywhere is the result of min and max") {
     on_every_transport([](auto& comm) {
         for (int at = 0; at < comm.size(); ++at) {
-            const float mine = comm.rank() == at ? std::numeric_limits<float>::quiet_NaN() : float(comm.rank());
+            const float mine =
+                comm.rank() == at ? std::numeric_limits<float>::quiet_NaN() : float(comm.rank());
             float least = mine, most = mine;
             hvd::bfloat16 half(mine);
             comm.allreduce(least, hvd::min);

@@ -194,9 +194,11 @@ TEST_CASE("ranks that plan different things are told when they plan") {
             if (first) comm.plan_allreduce(a, hvd::max).run();
             else comm.plan_allreduce(a, hvd::sum).run();
         });
-        const auto e = thrown<hvd::mismatch_error>([&] { comm.plan_allreduce(first ? a : b, hvd::sum).run(); });
+        const auto e = thrown<hvd::mismatch_error>(
+            [&] { comm.plan_allreduce(first ? a : b, hvd::sum).run(); });
         if (e) CHECK(e->table().size() == size_of(comm));
-        expect_mismatch(comm, "root", value("0", "1"), [&] { comm.plan_broadcast(a, hvd::root{first ? 0 : 1}).run(); });
+        expect_mismatch(comm, "root", value("0", "1"),
+                        [&] { comm.plan_broadcast(a, hvd::root{first ? 0 : 1}).run(); });
         expect_mismatch(comm, "prescale", value("1", "0.5"), [&] {
             comm.plan_allreduce(a, hvd::sum, {.prescale = first ? 1 : 0.5}).run();
         });

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-#include <atomic>
 #include <string>
 #include <thread>
 
@@ -9,7 +8,8 @@
 
 using namespace hvd_test;
 
-// checked<>, observed<> and direct<> around this build's backend, and the process-wide communicator.
+// checked<>, observed<> and direct<> around this build's backend, and the process-wide
+// communicator.
 
 namespace {
 
@@ -21,15 +21,7 @@ void on_policy(F f) {
     auto world = hvd::communicator<P>::world();
     f(world);
 #else
-    for (const int ranks : thread_counts()) {
-        const auto hub = std::make_shared<hvd::detail::threads_hub>(std::vector<int>(std::size_t(ranks)));
-        std::vector<std::jthread> threads;
-        for (int rank = 0; rank < ranks; ++rank)
-            threads.emplace_back([&, rank] {
-                hvd::communicator<P> comm(std::make_unique<hvd::detail::threads_link>(hub, rank));
-                f(comm);
-            });
-    }
+    for (const int ranks : thread_counts()) hvd::run_threads<P>(ranks, f);
 #endif
 }
 
@@ -39,14 +31,17 @@ void check_every_collective(Comm& comm) {
     for (const std::size_t count : {std::size_t(0), std::size_t(7), std::size_t(20011)}) {
         const tensor<float> in = input<float>(comm.rank(), count);
         tensor<float> x = in, y(count), z = in, w = in;
-        const tensor<float> sum = reference<float>(hvd::sum, n), mean = reference<float>(hvd::average, n);
+        const tensor<float> sum = reference<float>(hvd::sum, n),
+                            mean = reference<float>(hvd::average, n);
         comm.allreduce(x, hvd::sum);
         comm.allreduce(in, y, hvd::average);
         comm.reduce(z, hvd::max, hvd::root{n - 1});
         comm.broadcast(w, hvd::root{n - 1});
         CHECK(wrong(x, count, sum) == 0);
         CHECK(wrong(y, count, mean) == 0);
-        CHECK(wrong(z, count, comm.rank() == n - 1 ? reference<float>(hvd::max, n) : input<float>(comm.rank(), period)) == 0);
+        CHECK(wrong(z, count,
+                    comm.rank() == n - 1 ? reference<float>(hvd::max, n)
+                                         : input<float>(comm.rank(), period)) == 0);
         CHECK(wrong_input<float>(w, count, n - 1) == 0);
         tensor<float> all(count * size_of(comm));
         comm.allgather(in, hvd::into(all));
@@ -77,7 +72,8 @@ void check_every_collective(Comm& comm) {
     auto plan = comm.plan_allreduce(a, hvd::max);
     plan.run();
     CHECK(a == std::vector<float>(100, float(n)));
-    CHECK(comm.allgather_object(std::string("abc")) == std::vector<std::string>(size_of(comm), "abc"));
+    CHECK(comm.allgather_object(std::string("abc")) ==
+          std::vector<std::string>(size_of(comm), "abc"));
     auto half = comm.split(comm.rank() % 2);
     check_that_it_works(half);
     comm.barrier();
@@ -91,7 +87,9 @@ public:
         std::size_t bytes;
         bool ended, succeeded;
     };
-    void on_begin(const hvd::event& e) { seen.push_back({std::string(e.collective), std::string(e.name), e.bytes, false, false}); }
+    void on_begin(const hvd::event& e) {
+        seen.push_back({std::string(e.collective), std::string(e.name), e.bytes, false, false});
+    }
     void on_end(const hvd::event&, bool succeeded) {
         seen.back().ended = true;
         seen.back().succeeded = succeeded;
@@ -109,7 +107,8 @@ TEST_CASE("checked<>: names count, and a rank that strays is named") {
     on_policy<hvd::checked<backend>>([](auto& comm) {
         if (comm.size() == 1) return;
         int x = 1;
-        const auto e = thrown<hvd::mismatch_error>([&] { comm.allreduce(x, hvd::sum, {.name = comm.rank() == 0 ? "conv1" : "conv2"}); });
+        const auto e = thrown<hvd::mismatch_error>(
+            [&] { comm.allreduce(x, hvd::sum, {.name = comm.rank() == 0 ? "conv1" : "conv2"}); });
         if (e) CHECK((contains(e->what(), "conv1") && contains(e->what(), "conv2")));
         if (e) CHECK(e->table().size() == size_of(comm));
         check_that_it_works(comm);
@@ -117,7 +116,8 @@ TEST_CASE("checked<>: names count, and a rank that strays is named") {
 }
 
 TEST_CASE("observed<>: every collective gives the same results") {
-    on_policy<hvd::observed<backend, hvd::statistics>>([](auto& comm) { check_every_collective(comm); });
+    on_policy<hvd::observed<backend, hvd::statistics>>(
+        [](auto& comm) { check_every_collective(comm); });
 }
 
 TEST_CASE("observed<>: an observer is told name, bytes and outcome of each call") {
@@ -136,7 +136,8 @@ TEST_CASE("observed<>: an observer is told name, bytes and outcome of each call"
         CHECK(seen[1].name.empty());
         CHECK(seen[2].collective == "allreduce");
         CHECK(std::all_of(seen.begin(), seen.end(), [](const auto& s) { return s.ended; }));
-        CHECK(std::all_of(seen.begin(), seen.begin() + 3, [](const auto& s) { return s.succeeded; }));
+        CHECK(
+            std::all_of(seen.begin(), seen.begin() + 3, [](const auto& s) { return s.succeeded; }));
         CHECK(!seen[3].succeeded);
     });
 }
@@ -189,12 +190,13 @@ TEST_CASE("direct<mpi>: every collective gives the same results") {
     on_policy<hvd::direct<hvd::mpi>>([](auto& comm) { check_every_collective(comm); });
 }
 
-TEST_CASE_TEMPLATE("direct<mpi>: every operation that MPI has", T, std::int8_t, std::int32_t, std::uint64_t, double, std::complex<double>,
-                   bool, std::byte) {
+TEST_CASE_TEMPLATE("direct<mpi>: every operation that MPI has", T, std::int8_t, std::int32_t,
+                   std::uint64_t, double, std::complex<double>, bool, std::byte) {
     on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
         for_each_operation<T>(comm, [&](const auto& op) {
             INFO(name_of(op));
-            const tensor<T> expected = reference<T>(op, comm.size()), in = input<T>(comm.rank(), 1003);
+            const tensor<T> expected = reference<T>(op, comm.size()),
+                            in = input<T>(comm.rank(), 1003);
             tensor<T> x = in, y(1003);
             comm.allreduce(in, y, op);
             comm.reduce(x, op);
@@ -220,8 +222,10 @@ TEST_CASE("direct<mpi>: what one MPI call cannot count is refused before anythin
     on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
         // Nothing is there: reading any of it would be a crash.
         const std::size_t many = (std::size_t(1) << 31) + 3;
-        const auto in = hvd::view(reinterpret_cast<const std::int8_t*>(std::uintptr_t(1) << 20), many);
-        const auto out = hvd::view(reinterpret_cast<std::int8_t*>(std::uintptr_t(1) << 40), many * size_of(comm));
+        const auto in =
+            hvd::view(reinterpret_cast<const std::int8_t*>(std::uintptr_t(1) << 20), many);
+        const auto out = hvd::view(reinterpret_cast<std::int8_t*>(std::uintptr_t(1) << 40),
+                                   many * size_of(comm));
         const auto e = thrown<hvd::usage_error>([&] { comm.allgather(in, hvd::into(out)); });
         if (e) CHECK(contains(e->what(), std::to_string(many)));
         check_that_it_works(comm);

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// A backend as a stranger would write it in an afternoon: the ranks are threads, and what they send goes through queues
-// under one lock.
+// A backend as a stranger would write it in an afternoon: the ranks are threads, and what they send
+// goes through queues under one lock.
 
 #include <cstring>
 #include <deque>
@@ -23,7 +23,9 @@ namespace hvd_test {
 struct post_office {
     explicit post_office(int n) : ranks(n), letters(std::size_t(n) * std::size_t(n)) {}
 
-    std::deque<std::vector<std::byte>>& way(int from, int to) { return letters[std::size_t(from * ranks + to)]; }
+    std::deque<std::vector<std::byte>>& way(int from, int to) {
+        return letters[std::size_t(from * ranks + to)];
+    }
 
     const int ranks;
     std::mutex mutex;
@@ -34,7 +36,8 @@ struct post_office {
 
 class queue_link {
 public:
-    queue_link(std::shared_ptr<post_office> office, int rank) : office_(std::move(office)), rank_(rank) {}
+    queue_link(std::shared_ptr<post_office> office, int rank)
+        : office_(std::move(office)), rank_(rank) {}
 
     int rank() const { return rank_; }
     int size() const { return office_->ranks; }
@@ -44,19 +47,23 @@ public:
         office_->way(rank_, peer).emplace_back(data, data + bytes);
     }
 
-    void recv(int peer, std::byte* data, std::size_t bytes) { wanted_.push_back({peer, data, bytes}); }
+    void recv(int peer, std::byte* data, std::size_t bytes) {
+        wanted_.push_back({peer, data, bytes});
+    }
 
     bool poll() {
         const std::lock_guard lock(office_->mutex);
         std::erase_if(wanted_, [&](const letter& wanted) {
             auto& way = office_->way(wanted.peer, rank_);
             if (way.empty()) return false;
-            if (way.front().size() != wanted.bytes) throw hvd::error(rank_, "queues: a message of another size");
+            if (way.front().size() != wanted.bytes)
+                throw hvd::error(rank_, "queues: a message of another size");
             std::memcpy(wanted.data, way.front().data(), wanted.bytes);
             way.pop_front();
             return true;
         });
-        if (!wanted_.empty() && office_->closed) throw hvd::peer_error(rank_, "queues: a rank is gone", {});
+        if (!wanted_.empty() && office_->closed)
+            throw hvd::peer_error(rank_, "queues: a rank is gone", {});
         return wanted_.empty();
     }
 

@@ -30,7 +30,8 @@ void check_staircase(Comm& comm, const hvd::gathered<int>& all) {
 }  // namespace
 
 TEST_CASE("allgather of different sizes keeps every rank's elements, counts and places") {
-    on_every_transport([](auto& comm) { check_staircase(comm, comm.allgather(staircase(comm.rank()))); });
+    on_every_transport(
+        [](auto& comm) { check_staircase(comm, comm.allgather(staircase(comm.rank()))); });
 }
 
 TEST_CASE("gather of different sizes gives the root every rank's elements") {
@@ -59,7 +60,8 @@ TEST_CASE("allgather joins matrices of different heights by their rows") {
         const std::size_t rows = size_of(comm) - rank_of(comm);
         std::vector<int> matrix(rows * 3, comm.rank());
         const auto all = comm.allgather(hvd::view(matrix.data(), hvd::shape(rows, 3)));
-        for (std::size_t r = 0; r < size_of(comm); ++r) CHECK(all.counts[r] == 3 * (size_of(comm) - r));
+        for (std::size_t r = 0; r < size_of(comm); ++r)
+            CHECK(all.counts[r] == 3 * (size_of(comm) - r));
         CHECK(all.values.size() == 3 * size_of(comm) * (size_of(comm) + 1) / 2);
     });
 }
@@ -110,7 +112,8 @@ TEST_CASE("alltoall of large uneven pieces") {
     on_every_transport([](auto& comm) {
         // All goes to the next rank, far beyond what moves at once.
         const std::size_t n = 200003;
-        const int next = (comm.rank() + 1) % comm.size(), previous = (comm.rank() + comm.size() - 1) % comm.size();
+        const int next = (comm.rank() + 1) % comm.size(),
+                  previous = (comm.rank() + comm.size() - 1) % comm.size();
         std::vector<std::size_t> counts(size_of(comm));
         counts[std::size_t(next)] = n;
         const auto got = comm.alltoall(input<double>(comm.rank(), n), counts);
@@ -141,9 +144,11 @@ TEST_CASE("scatter with counts gives each rank what the root says") {
             const std::size_t total = size_of(comm) * (size_of(comm) - 1) / 2;
             std::vector<int> in;
             if (comm.rank() == root)
-                for (int r = 0; r < comm.size(); ++r) in.insert(in.end(), std::size_t(r), 100 * root + r);
+                for (int r = 0; r < comm.size(); ++r)
+                    in.insert(in.end(), std::size_t(r), 100 * root + r);
             CHECK(in.size() == (comm.rank() == root ? total : 0));
-            const auto mine = comm.scatter(in, comm.rank() == root ? counts : std::vector<std::size_t>(), hvd::root{root});
+            const auto mine = comm.scatter(
+                in, comm.rank() == root ? counts : std::vector<std::size_t>(), hvd::root{root});
             CHECK(mine == std::vector<int>(rank_of(comm), 100 * root + comm.rank()));
         }
     });
@@ -163,18 +168,22 @@ TEST_CASE("scatter refused by its root is refused everywhere") {
     });
 }
 
-TEST_CASE("reduce_scatter and scatter split matrices by whole rows, the first ranks having one more") {
+TEST_CASE(
+    "reduce_scatter and scatter split matrices by whole rows, the first ranks having one more") {
     on_every_transport([](auto& comm) {
-        for (const std::size_t rows : {size_of(comm) * 2 + 1, size_of(comm) * 3 - 1, size_of(comm), std::size_t(1), std::size_t(0)}) {
+        for (const std::size_t rows : {size_of(comm) * 2 + 1, size_of(comm) * 3 - 1, size_of(comm),
+                                       std::size_t(1), std::size_t(0)}) {
             INFO(rows, " rows");
             std::vector<int> matrix(rows * 3);
             for (std::size_t i = 0; i < matrix.size(); ++i) matrix[i] = int(i) + comm.rank();
             const auto view = hvd::view(matrix.data(), hvd::shape(rows, 3));
             const part mine(rows, comm.rank(), comm.size());
             const int n = comm.size();
-            CHECK(wrong(comm.reduce_scatter(view, hvd::sum), 3 * mine.count,
-                        [&](std::size_t i) { return n * int(3 * mine.first + i) + n * (n - 1) / 2; }) == 0);
-            CHECK(wrong(comm.scatter(view), 3 * mine.count, [&](std::size_t i) { return int(3 * mine.first + i); }) == 0);
+            CHECK(wrong(comm.reduce_scatter(view, hvd::sum), 3 * mine.count, [&](std::size_t i) {
+                      return n * int(3 * mine.first + i) + n * (n - 1) / 2;
+                  }) == 0);
+            CHECK(wrong(comm.scatter(view), 3 * mine.count,
+                        [&](std::size_t i) { return int(3 * mine.first + i); }) == 0);
         }
     });
 }
@@ -184,7 +193,8 @@ TEST_CASE("results of bool are bytes") {
         const bool mine = comm.rank() % 2 == 0;
         const auto all = comm.allgather(mine);
         static_assert(std::is_same_v<decltype(all.values), std::vector<std::uint8_t>>);
-        for (std::size_t r = 0; r < size_of(comm); ++r) CHECK(all.values[r] == (r % 2 == 0 ? 1 : 0));
+        for (std::size_t r = 0; r < size_of(comm); ++r)
+            CHECK(all.values[r] == (r % 2 == 0 ? 1 : 0));
         bool everybody = mine;
         comm.allreduce(everybody, hvd::logical_and);
         CHECK(everybody == (comm.size() == 1));

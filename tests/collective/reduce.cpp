@@ -25,7 +25,8 @@ void check(Comm& comm, const Op& op, const tensor<T>& in, const tensor<T>& expec
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("reduce gives the root the serial reduction and leaves the others' tensors", T, HVD_TEST_ELEMENTS) {
+TEST_CASE_TEMPLATE("reduce gives the root the serial reduction and leaves the others' tensors", T,
+                   HVD_TEST_ELEMENTS) {
     on_every_transport([](auto& comm) {
         int root = 0;
         for (const std::size_t n : sizes) {

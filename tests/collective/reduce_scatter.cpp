@@ -24,11 +24,13 @@ void check(Comm& comm, const Op& op, const tensor<T>& in, const tensor<T>& expec
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("reduce_scatter gives each rank its part of the serial reduction", T, HVD_TEST_ELEMENTS) {
+TEST_CASE_TEMPLATE("reduce_scatter gives each rank its part of the serial reduction", T,
+                   HVD_TEST_ELEMENTS) {
     on_every_transport([](auto& comm) {
         for (const std::size_t n : sizes) {
             const tensor<T> in = input<T>(comm.rank(), n);
-            for_each_operation<T>(comm, [&](const auto& op) { check(comm, op, in, reference<T>(op, comm.size())); });
+            for_each_operation<T>(
+                comm, [&](const auto& op) { check(comm, op, in, reference<T>(op, comm.size())); });
         }
     });
 }

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// Inputs that every rank can compute for every other, and reductions of them done serially, in a type in which they are
-// exact.
+// Inputs that every rank can compute for every other, and reductions of them done serially, in a
+// type in which they are exact.
 
 #include <algorithm>
 #include <cmath>
@@ -58,19 +58,22 @@ constexpr bool is_complex = false;
 template <class T>
 constexpr bool is_complex<std::complex<T>> = true;
 
-// Small enough to be exact in every type, also their sums and products over seven ranks where the type holds them. The
-// pattern's period is a prime, so that a piece in a wrong place shows.
+// Small enough to be exact in every type, also their sums and products over seven ranks where the
+// type holds them. The pattern's period is a prime, so that a piece in a wrong place shows.
 constexpr std::size_t period = 251;
 
 template <class T>
 T element(int rank, std::size_t i) {
     const std::size_t place = i % period;
-    const int digit = int((place * 7 + std::size_t(rank) * 3) % 9), sign = int((place + std::size_t(rank)) % 2) * 2 - 1;
+    const int digit = int((place * 7 + std::size_t(rank) * 3) % 9),
+              sign = int((place + std::size_t(rank)) % 2) * 2 - 1;
     if constexpr (std::is_same_v<T, bool>) return (place + std::size_t(rank)) % 3 != 0;
-    else if constexpr (std::is_same_v<T, std::byte>) return std::byte((place * 37 + std::size_t(rank) * 11) & 255);
+    else if constexpr (std::is_same_v<T, std::byte>)
+        return std::byte((place * 37 + std::size_t(rank) * 11) & 255);
     else if constexpr (std::is_same_v<T, modular>) return {digit * 100};
     else if constexpr (std::is_same_v<T, triple>)
-        return {{static_cast<unsigned char>(place), static_cast<unsigned char>(rank), static_cast<unsigned char>(digit)}};
+        return {{static_cast<unsigned char>(place), static_cast<unsigned char>(rank),
+                 static_cast<unsigned char>(digit)}};
     else if constexpr (is_complex<T>) {
         using R = typename T::value_type;
         return {R(digit % 3 * sign), R(digit / 3 - 1)};
@@ -88,11 +91,21 @@ tensor<T> input(int rank, std::size_t n) {
 
 // In which the reference is computed, without loss.
 template <class T>
-struct exact { using type = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>; };
-template <> struct exact<std::byte> { using type = std::int64_t; };
-template <> struct exact<modular> { using type = modular; };
+struct exact {
+    using type = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+};
+template <>
+struct exact<std::byte> {
+    using type = std::int64_t;
+};
+template <>
+struct exact<modular> {
+    using type = modular;
+};
 template <class R>
-struct exact<std::complex<R>> { using type = std::complex<double>; };
+struct exact<std::complex<R>> {
+    using type = std::complex<double>;
+};
 
 template <class Op>
 constexpr bool is_average = std::is_same_v<hvd::detail::plain_op_t<Op>, hvd::op::average>;
@@ -134,13 +147,15 @@ T reduced(const Op& op, int ranks, std::size_t i) {
         const T x = element<T>(rank, i);
         if constexpr (is_complex<T>) return W(x.real(), x.imag());
         else if constexpr (std::is_same_v<T, modular>) return x;
-        else if constexpr (std::is_integral_v<T> || std::is_same_v<T, std::byte>) return static_cast<W>(x);
+        else if constexpr (std::is_integral_v<T> || std::is_same_v<T, std::byte>)
+            return static_cast<W>(x);
         else return W(float(x));
     };
     W result = wide(0);
     for (int rank = 1; rank < ranks; ++rank) result = serially(op, result, wide(rank));
     if constexpr (is_average<Op>) return averaged<T>(op, result, ranks);
-    else if constexpr (is_complex<T> || std::is_integral_v<T> || std::is_same_v<T, modular> || std::is_same_v<T, double>)
+    else if constexpr (is_complex<T> || std::is_integral_v<T> || std::is_same_v<T, modular> ||
+                       std::is_same_v<T, double>)
         return static_cast<T>(result);
     else if constexpr (std::is_same_v<T, std::byte>) return std::byte(result);
     else return T(float(result));
@@ -167,7 +182,8 @@ std::size_t wrong(const Values& values, std::size_t n, Expected expected) {
 
 // The same against one period of a reference, beginning with its element `first`.
 template <class Values, class T>
-std::size_t wrong(const Values& values, std::size_t n, const tensor<T>& one_period, std::size_t first = 0) {
+std::size_t wrong(const Values& values, std::size_t n, const tensor<T>& one_period,
+                  std::size_t first = 0) {
     std::size_t place = first % period;
     return wrong(values, n, [&](std::size_t) {
         const T& expected = one_period[place];
@@ -186,15 +202,17 @@ std::size_t wrong_input(const Values& values, std::size_t n, int rank, std::size
 struct part {
     part(std::size_t n, int rank, int size)
         : count(n / std::size_t(size) + (std::size_t(rank) < n % std::size_t(size) ? 1 : 0)),
-          first(n / std::size_t(size) * std::size_t(rank) + std::min(std::size_t(rank), n % std::size_t(size))) {}
+          first(n / std::size_t(size) * std::size_t(rank) +
+                std::min(std::size_t(rank), n % std::size_t(size))) {}
     std::size_t count, first;
 };
 
 inline auto every_operation() {
     using hvd::rounding;
-    return std::tuple(hvd::sum, hvd::average, hvd::average(rounding::toward_zero), hvd::average(rounding::nearest),
-                      hvd::average(rounding::down), hvd::min, hvd::max, hvd::product, hvd::bit_and, hvd::bit_or,
-                      hvd::bit_xor, hvd::logical_and, hvd::logical_or);
+    return std::tuple(hvd::sum, hvd::average, hvd::average(rounding::toward_zero),
+                      hvd::average(rounding::nearest), hvd::average(rounding::down), hvd::min,
+                      hvd::max, hvd::product, hvd::bit_and, hvd::bit_or, hvd::bit_xor,
+                      hvd::logical_and, hvd::logical_or);
 }
 
 // Calls f(op) for each operation that makes sense for T; roundings for integers only.
@@ -202,8 +220,10 @@ template <class T, class Comm, class F>
 void for_each_operation(const Comm&, F f) {
     const auto one = [&](const auto& op) {
         using Op = std::remove_cvref_t<decltype(op)>;
-        constexpr bool rounding_in_vain = hvd::detail::is_rounded<Op> && !hvd::detail::is_integer_element<T>;
-        if constexpr (hvd::reducible<T, Op, typename Comm::backend_type> && !rounding_in_vain && !(std::is_same_v<T, modular> && is_average<Op>))
+        constexpr bool rounding_in_vain =
+            hvd::detail::is_rounded<Op> && !hvd::detail::is_integer_element<T>;
+        if constexpr (hvd::reducible<T, Op, typename Comm::backend_type> && !rounding_in_vain &&
+                      !(std::is_same_v<T, modular> && is_average<Op>))
             f(op);
     };
     std::apply([&](const auto&... op) { (one(op), ...); }, every_operation());
@@ -211,7 +231,8 @@ void for_each_operation(const Comm&, F f) {
 
 template <class Op>
 std::string name_of(const Op&) {
-    return std::string(hvd::detail::op_names[Op::id]) + (hvd::detail::is_rounded<Op> ? " (rounded)" : "");
+    return std::string(hvd::detail::op_names[Op::id]) +
+           (hvd::detail::is_rounded<Op> ? " (rounded)" : "");
 }
 
 // Empty, small and odd, and beyond what moves at once.
@@ -228,11 +249,14 @@ struct hvd::dtype_traits<hvd_test::triple> : hvd::transport_only<hvd_test::tripl
     static constexpr std::string_view name = "triple";
 };
 
-// A file that is compiled for each of the two halves of the element types says HVD_TEST_ELEMENTS: see meson.build.
-#define HVD_TEST_INTEGERS std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t
-#define HVD_TEST_OTHERS                                                                                    \
-    hvd::float16, hvd::bfloat16, float, double, std::complex<float>, std::complex<double>, bool, std::byte, \
-        hvd_test::modular
+// A file that is compiled for each of the two halves of the element types says HVD_TEST_ELEMENTS:
+// see meson.build.
+#define HVD_TEST_INTEGERS                                                               \
+    std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, \
+        std::uint32_t, std::uint64_t
+#define HVD_TEST_OTHERS                                                                          \
+    hvd::float16, hvd::bfloat16, float, double, std::complex<float>, std::complex<double>, bool, \
+        std::byte, hvd_test::modular
 #if defined(HVD_TEST_OF_INTEGERS)
 #define HVD_TEST_ELEMENTS HVD_TEST_INTEGERS
 #else

@@ -15,8 +15,8 @@
 
 namespace hvd_test {
 
-// Runs f(comm) on every way in which this build's backend moves data. On MPI: through shared memory, by messages between
-// all ranks (each its own node), and with nodes of two ranks.
+// Runs f(comm) on every way in which this build's backend moves data. On MPI: through shared
+// memory, by messages between all ranks (each its own node), and with nodes of two ranks.
 template <class F>
 void on_every_transport(F f, hvd::communicator_options options = {}) {
 #if defined(HVD_TEST_QUEUES)
@@ -86,7 +86,9 @@ std::optional<E> thrown(F f) {
     return {};
 }
 
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
 
 // After an error: the ranks are still in step, and data arrives.
 template <class Comm>

@@ -7,16 +7,21 @@
 
 using namespace hvd_test;
 
-// Sizes around every size inside hvd at which something changes: the kernel's block, a window of shared memory and a
-// peer's share of it, and what a message between nodes carries at once.
+// Sizes around every size inside hvd at which something changes: the kernel's block, a window of
+// shared memory and a peer's share of it, and what a message between nodes carries at once.
 
 namespace {
 
-struct huge { std::int32_t cells[70000]; };
+struct huge {
+    std::int32_t cells[70000];
+};
 
-constexpr std::size_t window = std::size_t(256) << 10, message = std::size_t(256) << 10, block = 4096;
+constexpr std::size_t window = std::size_t(256) << 10, message = std::size_t(256) << 10,
+                      block = 4096;
 
-void around(std::set<std::size_t>& sizes, std::size_t n) { sizes.insert({n - 1, n, n + 1, 2 * n + 1}); }
+void around(std::set<std::size_t>& sizes, std::size_t n) {
+    sizes.insert({n - 1, n, n + 1, 2 * n + 1});
+}
 
 // In elements that one rank has for another.
 template <class T>
@@ -57,7 +62,8 @@ void check_movements(Comm& comm, std::size_t n) {
     REQUIRE(shuffled.values.size() == n * size_of(comm));
     for (std::size_t r = 0; r < size_of(comm); ++r) {
         CHECK(wrong_input<T>(std::span(all.values).subspan(r * n, n), n, int(r)) == 0);
-        CHECK(wrong_input<T>(std::span(shuffled.values).subspan(r * n, n), n, int(r), rank_of(comm) * n) == 0);
+        CHECK(wrong_input<T>(std::span(shuffled.values).subspan(r * n, n), n, int(r),
+                             rank_of(comm) * n) == 0);
     }
 }
 
@@ -81,12 +87,15 @@ struct hvd::dtype_traits<huge> : hvd::transport_only<huge> {
     static constexpr std::string_view name = "huge";
 };
 
-TEST_CASE_TEMPLATE("results are right around every internal threshold", T, float, std::int32_t, hvd::bfloat16) {
+TEST_CASE_TEMPLATE("results are right around every internal threshold", T, float, std::int32_t,
+                   hvd::bfloat16) {
     check_thresholds<T>(window);
 }
 
-// The smallest window there is for up to seven ranks: many rounds, and portions that are no power of two.
-TEST_CASE_TEMPLATE("results are right around every threshold of a small window", T, float, std::int32_t, hvd::bfloat16) {
+// The smallest window there is for up to seven ranks: many rounds, and portions that are no power
+// of two.
+TEST_CASE_TEMPLATE("results are right around every threshold of a small window", T, float,
+                   std::int32_t, hvd::bfloat16) {
     check_thresholds<T>(std::size_t(28) << 10);
 }
 
@@ -94,14 +103,17 @@ TEST_CASE("elements larger than a window are reduced whole") {
     on_every_transport([](auto& comm) {
         const auto add = [](const huge& a, const huge& b) {
             huge sum;
-            for (std::size_t i = 0; i < std::size(sum.cells); ++i) sum.cells[i] = a.cells[i] + b.cells[i];
+            for (std::size_t i = 0; i < std::size(sum.cells); ++i)
+                sum.cells[i] = a.cells[i] + b.cells[i];
             return sum;
         };
         std::vector<huge> x(3);
-        for (huge& element : x) std::fill(std::begin(element.cells), std::end(element.cells), comm.rank() + 1);
+        for (huge& element : x)
+            std::fill(std::begin(element.cells), std::end(element.cells), comm.rank() + 1);
         comm.allreduce(x, add);
         const int expected = comm.size() * (comm.size() + 1) / 2;
         for (const huge& element : x)
-            CHECK(std::count(std::begin(element.cells), std::end(element.cells), expected) == std::ssize(element.cells));
+            CHECK(std::count(std::begin(element.cells), std::end(element.cells), expected) ==
+                  std::ssize(element.cells));
     });
 }

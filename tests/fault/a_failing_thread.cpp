@@ -30,7 +30,8 @@ TEST_CASE("a thread that throws is rethrown with its rank, and its peers are tol
         std::atomic<int> told = 0;
         CHECK_THROWS_WITH_AS(hvd::run_threads(ranks,
                                               [&told](hvd::communicator<hvd::threads>& comm) {
-                                                  if (comm.rank() == 1) throw std::runtime_error("the disk is full");
+                                                  if (comm.rank() == 1)
+                                                      throw std::runtime_error("the disk is full");
                                                   try {
                                                       comm.barrier();
                                                   } catch (const hvd::peer_error&) {

@@ -17,8 +17,9 @@
 
 #include <hvd/hvd.hpp>
 
-// A program in which one rank fails, in the way its first argument says. The second, if given, is the number of ranks that
-// are taken as one node: 1 makes all of them talk by messages. launch.py knows what should come of it.
+// A program in which one rank fails, in the way its first argument says. The second, if given, is
+// the number of ranks that are taken as one node: 1 makes all of them talk by messages. launch.py
+// knows what should come of it.
 
 namespace {
 
@@ -121,8 +122,8 @@ void calls_something_else(int& argc, char**& argv) {
     work(comm, 10);
 }
 
-// The late rank finds that the others have called the barrier, and in its next call that they have given up.
-// `deadline` for the calls themselves; the communicator has its own where that is 0.
+// The late rank finds that the others have called the barrier, and in its next call that they have
+// given up. `deadline` for the calls themselves; the communicator has its own where that is 0.
 void is_late(int& argc, char**& argv, std::chrono::milliseconds deadline) {
     hvd::mpi_environment environment(argc, argv);
     auto comm = communicator::world(options);
@@ -205,7 +206,8 @@ int main(int argc, char** argv) {
     const std::string how = argc > 1 ? argv[1] : "";
     if (argc > 2) options.node_size = std::atoi(argv[2]);
     // By messages nobody notices that a rank is gone, other than by its being late.
-    options.deadline = options.node_size == 1 || how == "is_late" ? std::chrono::nanoseconds(2s) : std::chrono::nanoseconds(0);
+    options.deadline = options.node_size == 1 || how == "is_late" ? std::chrono::nanoseconds(2s)
+                                                                  : std::chrono::nanoseconds(0);
     const std::map<std::string, std::function<void()>> ways = {
         {"throws", [&] { throws(argc, argv); }},
         {"throws_and_catches", [&] { throws_and_catches(argc, argv); }},

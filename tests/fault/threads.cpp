@@ -13,7 +13,8 @@
 
 #include <hvd/threads.hpp>
 
-// Ranks on threads that fail: the others get a named error and nobody hangs (the watchdog of the main ends a hang).
+// Ranks on threads that fail: the others get a named error and nobody hangs (the watchdog of the
+// main ends a hang).
 
 namespace {
 
@@ -24,7 +25,9 @@ struct own_exception {
     int code;
 };
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
 
 bool fails(const communicator& comm) { return comm.rank() == comm.size() - 1; }
 
@@ -35,7 +38,8 @@ void work(communicator& comm, int steps) {
     }
 }
 
-// Runs `failing` on the last rank, after some steps, and counts the others' peer_errors that name it and say `reason`.
+// Runs `failing` on the last rank, after some steps, and counts the others' peer_errors that name
+// it and say `reason`.
 template <class F>
 int peer_errors(int ranks, const std::string& reason, F failing) {
     std::atomic<int> count{0};
@@ -45,7 +49,8 @@ int peer_errors(int ranks, const std::string& reason, F failing) {
         try {
             work(comm, 1000000);
         } catch (const hvd::peer_error& e) {
-            if (e.peers() == std::vector<int>{comm.size() - 1} && contains(e.what(), reason)) ++count;
+            if (e.peers() == std::vector<int>{comm.size() - 1} && contains(e.what(), reason))
+                ++count;
             CHECK_THROWS_AS(comm.barrier(), hvd::peer_error);
         }
     });
@@ -66,7 +71,9 @@ TEST_CASE("a rank that throws: its exception comes out with its rank, the others
                 try {
                     work(comm, 1000000);
                 } catch (const hvd::peer_error& e) {
-                    if (contains(e.what(), "the disk is full") && e.peers() == std::vector<int>{ranks - 1}) ++named;
+                    if (contains(e.what(), "the disk is full") &&
+                        e.peers() == std::vector<int>{ranks - 1})
+                        ++named;
                     throw;
                 }
             });
@@ -79,27 +86,35 @@ TEST_CASE("a rank that throws: its exception comes out with its rank, the others
 }
 
 TEST_CASE("the first exception comes out as what it is") {
-    CHECK_THROWS_AS(hvd::run_threads(3, [](communicator& comm) {
-        if (comm.rank() == 1) throw own_exception{7};
-        comm.barrier();
-    }), own_exception);
-    CHECK_THROWS_AS(hvd::run_threads(3, [](communicator& comm) {
-        if (comm.rank() == 1) throw std::out_of_range("x");
-        comm.barrier();
-    }), std::out_of_range);
-    CHECK_THROWS_AS(hvd::run_threads(2, [](communicator& comm) {
-        int x = 0;
-        comm.broadcast(x, hvd::root{5});
-    }), hvd::usage_error);
+    CHECK_THROWS_AS(hvd::run_threads(3,
+                                     [](communicator& comm) {
+                                         if (comm.rank() == 1) throw own_exception{7};
+                                         comm.barrier();
+                                     }),
+                    own_exception);
+    CHECK_THROWS_AS(hvd::run_threads(3,
+                                     [](communicator& comm) {
+                                         if (comm.rank() == 1) throw std::out_of_range("x");
+                                         comm.barrier();
+                                     }),
+                    std::out_of_range);
+    CHECK_THROWS_AS(hvd::run_threads(2,
+                                     [](communicator& comm) {
+                                         int x = 0;
+                                         comm.broadcast(x, hvd::root{5});
+                                     }),
+                    hvd::usage_error);
 }
 
 TEST_CASE("a rank that returns early is named by all that need it") {
-    for (const int ranks : rank_counts) CHECK(peer_errors(ranks, "left", [](communicator&) {}) == ranks - 1);
+    for (const int ranks : rank_counts)
+        CHECK(peer_errors(ranks, "left", [](communicator&) {}) == ranks - 1);
 }
 
 TEST_CASE("a rank that drops its communicator is named by all that need it") {
     for (const int ranks : rank_counts)
-        CHECK(peer_errors(ranks, "destroyed", [](communicator& comm) { comm = communicator(); }) == ranks - 1);
+        CHECK(peer_errors(ranks, "destroyed", [](communicator& comm) { comm = communicator(); }) ==
+              ranks - 1);
 }
 
 TEST_CASE("a rank that is gone ends the calls of communicators that were split off, too") {
@@ -118,7 +133,8 @@ TEST_CASE("a rank that is gone ends the calls of communicators that were split o
 }
 
 TEST_CASE("a rank beyond the deadline is named, and afterwards calls are refused") {
-    const auto late = [](const hvd::communicator_options& of_communicator, const hvd::options& of_call) {
+    const auto late = [](const hvd::communicator_options& of_communicator,
+                         const hvd::options& of_call) {
         std::atomic<int> named{0}, refused{0};
         hvd::run_threads(
             3,
@@ -129,7 +145,9 @@ TEST_CASE("a rank beyond the deadline is named, and afterwards calls are refused
                     comm.barrier(of_call);
                     comm.barrier(of_call);
                 } catch (const hvd::peer_error& e) {
-                    if (comm.rank() != 1 && e.peers() == std::vector<int>{1} && contains(e.what(), "barrier 'epoch'")) ++named;
+                    if (comm.rank() != 1 && e.peers() == std::vector<int>{1} &&
+                        contains(e.what(), "barrier 'epoch'"))
+                        ++named;
                 }
                 try {
                     comm.barrier();

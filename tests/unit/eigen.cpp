@@ -47,7 +47,8 @@ TEST_CASE("matrices and vectors are reduced and broadcast whole, in either stora
     });
 }
 
-TEST_CASE("blocks, rows, columns and maps are reduced where they lie, and what is around them stays") {
+TEST_CASE(
+    "blocks, rows, columns and maps are reduced where they lie, and what is around them stays") {
     on_two_ranks([](auto& comm) {
         Eigen::MatrixXi m = Eigen::MatrixXi::Ones(4, 6);
         Eigen::MatrixXi expected = m;

@@ -33,9 +33,12 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 template <class H>
 double decoded(std::uint16_t bits) {
     const format f = format_of<H>;
-    const int exponent = (bits >> f.mantissa_bits) & ((1 << f.exponent_bits) - 1), mantissa = bits & ((1 << f.mantissa_bits) - 1);
-    const double sign = (bits & 0x8000) != 0 ? -1 : 1, fraction = std::ldexp(double(mantissa), -f.mantissa_bits);
-    if (exponent == (1 << f.exponent_bits) - 1) return mantissa == 0 ? sign * infinity : std::nan("");
+    const int exponent = (bits >> f.mantissa_bits) & ((1 << f.exponent_bits) - 1),
+              mantissa = bits & ((1 << f.mantissa_bits) - 1);
+    const double sign = (bits & 0x8000) != 0 ? -1 : 1,
+                 fraction = std::ldexp(double(mantissa), -f.mantissa_bits);
+    if (exponent == (1 << f.exponent_bits) - 1)
+        return mantissa == 0 ? sign * infinity : std::nan("");
     if (exponent == 0) return sign * std::ldexp(fraction, 1 - f.bias());
     return sign * std::ldexp(1 + fraction, exponent - f.bias());
 }
@@ -57,29 +60,37 @@ int failures(F f) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("every encoding converts to the float that it stands for", H, float16, bfloat16) {
+TEST_CASE_TEMPLATE("every encoding converts to the float that it stands for", H, float16,
+                   bfloat16) {
     CHECK(failures([](std::uint16_t bits) {
               const double expected = decoded<H>(bits);
               const float got = H::from_bits(bits);
-              return std::isnan(expected) ? std::isnan(got) : double(got) == expected && std::signbit(got) == std::signbit(expected);
+              return std::isnan(expected)
+                         ? std::isnan(got)
+                         : double(got) == expected && std::signbit(got) == std::signbit(expected);
           }) == 0);
 }
 
-TEST_CASE_TEMPLATE("every encoding comes back from float, NaNs as NaNs of their sign", H, float16, bfloat16) {
+TEST_CASE_TEMPLATE("every encoding comes back from float, NaNs as NaNs of their sign", H, float16,
+                   bfloat16) {
     CHECK(failures([](std::uint16_t bits) {
               const std::uint16_t back = H(float(H::from_bits(bits))).bits();
-              return is_nan<H>(bits) ? is_nan<H>(back) && (back & 0x8000) == (bits & 0x8000) : back == bits;
+              return is_nan<H>(bits) ? is_nan<H>(back) && (back & 0x8000) == (bits & 0x8000)
+                                     : back == bits;
           }) == 0);
 }
 
-// Neighbours with even and odd mantissas, subnormal ones included: the middle between them goes to the even one, and what
-// is next to the middle to the nearer.
-TEST_CASE_TEMPLATE("floats between two neighbours round to the nearer, ties to the even one", H, float16, bfloat16) {
+// Neighbours with even and odd mantissas, subnormal ones included: the middle between them goes to
+// the even one, and what is next to the middle to the nearer.
+TEST_CASE_TEMPLATE("floats between two neighbours round to the nearer, ties to the even one", H,
+                   float16, bfloat16) {
     CHECK(failures([](std::uint16_t bits) {
               const std::uint16_t next = std::uint16_t(bits + 1);
-              if (is_nan<H>(bits) || is_nan<H>(next) || std::isinf(decoded<H>(bits)) || std::isinf(decoded<H>(next)) || (next & 0x7fff) == 0)
+              if (is_nan<H>(bits) || is_nan<H>(next) || std::isinf(decoded<H>(bits)) ||
+                  std::isinf(decoded<H>(next)) || (next & 0x7fff) == 0)
                   return true;
-              const double low = decoded<H>(bits), high = decoded<H>(next), middle = (low + high) / 2;
+              const double low = decoded<H>(bits), high = decoded<H>(next),
+                           middle = (low + high) / 2;
               const float tie = float(middle);
               if (double(tie) != middle) return true;  // no float is there
               const std::uint16_t even = (bits & 1) == 0 ? bits : next;
@@ -89,8 +100,11 @@ TEST_CASE_TEMPLATE("floats between two neighbours round to the nearer, ties to t
 }
 
 TEST_CASE_TEMPLATE("floats of all magnitudes round to the nearest there is", H, float16, bfloat16) {
-    const double largest = decoded<H>(std::uint16_t(((1 << format_of<H>.exponent_bits) - 1) << format_of<H>.mantissa_bits) - 1);
-    const double step = largest - decoded<H>(std::uint16_t(((1 << format_of<H>.exponent_bits) - 1) << format_of<H>.mantissa_bits) - 2);
+    const double largest = decoded<H>(
+        std::uint16_t(((1 << format_of<H>.exponent_bits) - 1) << format_of<H>.mantissa_bits) - 1);
+    const double step = largest - decoded<H>(std::uint16_t(((1 << format_of<H>.exponent_bits) - 1)
+                                                           << format_of<H>.mantissa_bits) -
+                                             2);
     int wrong = 0;
     for (std::uint64_t word = 0; word < 0x7f800000u; word += 9973) {
         const float value = std::bit_cast<float>(std::uint32_t(word));
@@ -101,9 +115,12 @@ TEST_CASE_TEMPLATE("floats of all magnitudes round to the nearest there is", H, 
             wrong += std::isinf(float(rounded)) ? 0 : 1;
             continue;
         }
-        const double above = std::isinf(decoded<H>(std::uint16_t(bits + 1))) ? largest + step : decoded<H>(std::uint16_t(bits + 1));
+        const double above = std::isinf(decoded<H>(std::uint16_t(bits + 1)))
+                                 ? largest + step
+                                 : decoded<H>(std::uint16_t(bits + 1));
         wrong += error <= std::abs(above - double(value)) ? 0 : 1;
-        if (bits > 0) wrong += error <= std::abs(decoded<H>(std::uint16_t(bits - 1)) - double(value)) ? 0 : 1;
+        if (bits > 0)
+            wrong += error <= std::abs(decoded<H>(std::uint16_t(bits - 1)) - double(value)) ? 0 : 1;
         wrong += H(-value).bits() == (bits | 0x8000) ? 0 : 1;
     }
     CHECK(wrong == 0);
@@ -130,7 +147,8 @@ TEST_CASE("the smallest numbers") {
 }
 
 TEST_CASE("NaNs stay NaNs, whichever bits of theirs the narrow type has") {
-    for (const std::uint32_t payload : {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0xff800001u, 0x7f802000u}) {
+    for (const std::uint32_t payload :
+         {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0xff800001u, 0x7f802000u}) {
         const float nan = std::bit_cast<float>(payload);
         CHECK(std::isnan(float(float16(nan))));
         CHECK(std::isnan(float(bfloat16(nan))));
@@ -142,7 +160,8 @@ TEST_CASE("float16 rounds as the compiler's _Float16") {
     int wrong = 0;
     for (std::uint64_t word = 0; word < (std::uint64_t(1) << 32); word += 65537) {
         const float value = std::bit_cast<float>(std::uint32_t(word));
-        if (!std::isnan(value)) wrong += std::bit_cast<std::uint16_t>(_Float16(value)) == float16(value).bits() ? 0 : 1;
+        if (!std::isnan(value))
+            wrong += std::bit_cast<std::uint16_t>(_Float16(value)) == float16(value).bits() ? 0 : 1;
     }
     CHECK(wrong == 0);
 }
@@ -158,7 +177,8 @@ TEST_CASE("conversions work at compile time") {
 }
 
 TEST_CASE("conversion from float is explicit, to float implicit") {
-    static_assert(!std::is_convertible_v<float, float16> && !std::is_convertible_v<float, bfloat16>);
+    static_assert(!std::is_convertible_v<float, float16> &&
+                  !std::is_convertible_v<float, bfloat16>);
     static_assert(std::is_convertible_v<float16, float> && std::is_convertible_v<bfloat16, float>);
     static_assert(std::is_trivially_copyable_v<float16> && std::is_trivially_copyable_v<bfloat16>);
     CHECK(float16(2.0f) + float16(0.5f) == 2.5f);

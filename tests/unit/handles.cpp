@@ -17,14 +17,15 @@ namespace {
 using communicator = hvd::communicator<hvd::threads>;
 
 template <class T>
-constexpr bool only_moves = !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T> &&
-                            std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T> &&
-                            std::is_nothrow_destructible_v<T> && std::is_default_constructible_v<T>;
+constexpr bool only_moves =
+    !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T> &&
+    std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T> &&
+    std::is_nothrow_destructible_v<T> && std::is_default_constructible_v<T>;
 
 // Derived from hvd::error directly, and from nothing else.
 template <class E>
-constexpr bool is_an_error = std::is_base_of_v<hvd::error, E> && std::is_convertible_v<E*, hvd::error*> &&
-                             std::is_nothrow_copy_constructible_v<E>;
+constexpr bool is_an_error = std::is_base_of_v<hvd::error, E>&&
+    std::is_convertible_v<E*, hvd::error*>&& std::is_nothrow_copy_constructible_v<E>;
 
 template <class T>
 T round_trip(const T& value) {
@@ -127,10 +128,12 @@ TEST_CASE("a moved-from plan is empty and refuses to run") {
 }
 
 TEST_CASE("errors derive from hvd::error, which is a std::runtime_error, and from nothing else") {
-    static_assert(is_an_error<hvd::usage_error> && is_an_error<hvd::mismatch_error> && is_an_error<hvd::peer_error> &&
-                  is_an_error<hvd::mpi_error>);
-    static_assert(std::is_base_of_v<std::runtime_error, hvd::error> && !std::is_base_of_v<hvd::usage_error, hvd::mismatch_error> &&
-                  !std::is_base_of_v<hvd::peer_error, hvd::mismatch_error> && !std::is_base_of_v<hvd::usage_error, hvd::peer_error>);
+    static_assert(is_an_error<hvd::usage_error> && is_an_error<hvd::mismatch_error> &&
+                  is_an_error<hvd::peer_error> && is_an_error<hvd::mpi_error>);
+    static_assert(std::is_base_of_v<std::runtime_error, hvd::error> &&
+                  !std::is_base_of_v<hvd::usage_error, hvd::mismatch_error> &&
+                  !std::is_base_of_v<hvd::peer_error, hvd::mismatch_error> &&
+                  !std::is_base_of_v<hvd::usage_error, hvd::peer_error>);
     CHECK(hvd::usage_error(3, "text").rank() == 3);
     CHECK(std::string(hvd::usage_error(3, "text").what()) == "text");
 }
@@ -151,8 +154,10 @@ TEST_CASE("objects come back from their bytes") {
     CHECK(round_trip(std::string()) == "");
     CHECK(round_trip(std::string("with\0zero", 9)) == std::string("with\0zero", 9));
     CHECK(round_trip(std::vector<double>{1, 2.5}) == std::vector<double>{1, 2.5});
-    CHECK(round_trip(std::vector<std::string>{"", "a", std::string(70000, 'x')}) == std::vector<std::string>{"", "a", std::string(70000, 'x')});
-    CHECK(round_trip(std::vector<std::vector<point>>{{}, {{1, 2}}}) == std::vector<std::vector<point>>{{}, {{1, 2}}});
+    CHECK(round_trip(std::vector<std::string>{"", "a", std::string(70000, 'x')}) ==
+          std::vector<std::string>{"", "a", std::string(70000, 'x')});
+    CHECK(round_trip(std::vector<std::vector<point>>{{}, {{1, 2}}}) ==
+          std::vector<std::vector<point>>{{}, {{1, 2}}});
 }
 
 TEST_CASE("objects are written one after another and read in that order") {

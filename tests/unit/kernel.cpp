@@ -24,10 +24,11 @@ struct scales {
 };
 
 template <class T, class Op>
-void reduce(const Op& operation, const std::vector<const std::byte*>& inputs, T* out, std::size_t n, scales s) {
+void reduce(const Op& operation, const std::vector<const std::byte*>& inputs, T* out, std::size_t n,
+            scales s) {
     const int ranks = int(inputs.size());
-    hvd::detail::reduce_elements<T, Op>(
-        {&operation, inputs.data(), ranks, ranks, reinterpret_cast<std::byte*>(out), n, s.before, s.after});
+    hvd::detail::reduce_elements<T, Op>({&operation, inputs.data(), ranks, ranks,
+                                         reinterpret_cast<std::byte*>(out), n, s.before, s.after});
 }
 
 // Reduces `inputs` into new memory, or over input number `over`.
@@ -66,7 +67,8 @@ std::size_t wrong(const Op& operation, int ranks, std::size_t n, F combine) {
     const auto check = [&](const std::vector<T>& got) {
         for (std::size_t i = 0; i < n; ++i) {
             double expected = double(float(inputs[0][i]));
-            for (std::size_t r = 1; r < inputs.size(); ++r) expected = combine(expected, double(float(inputs[r][i])));
+            for (std::size_t r = 1; r < inputs.size(); ++r)
+                expected = combine(expected, double(float(inputs[r][i])));
             count += double(float(got[i])) == double(float(T(float(expected)))) ? 0 : 1;
         }
     };
@@ -80,14 +82,19 @@ constexpr auto least = std::numeric_limits<std::int64_t>::min();
 
 }  // namespace
 
-// Around the kernel's block of 4 KiB of running results, and for 1, 2 and many inputs, also in place over any of them.
-TEST_CASE_TEMPLATE("every size and number of inputs equals the serial loop", T, float, double, std::int32_t, std::int16_t, float16, bfloat16) {
-    for (const std::size_t n : {0, 1, 3, 7, 63, 64, 65, 511, 512, 513, 1023, 1024, 1025, 2047, 2049, 4097, 10007})
+// Around the kernel's block of 4 KiB of running results, and for 1, 2 and many inputs, also in
+// place over any of them.
+TEST_CASE_TEMPLATE("every size and number of inputs equals the serial loop", T, float, double,
+                   std::int32_t, std::int16_t, float16, bfloat16) {
+    for (const std::size_t n :
+         {0, 1, 3, 7, 63, 64, 65, 511, 512, 513, 1023, 1024, 1025, 2047, 2049, 4097, 10007})
         for (const int ranks : {1, 2, 3, 8}) {
             INFO(n, " elements of ", ranks, " inputs");
             CHECK(wrong<T>(hvd::sum, ranks, n, [](double a, double b) { return a + b; }) == 0);
-            CHECK(wrong<T>(hvd::min, ranks, n, [](double a, double b) { return std::min(a, b); }) == 0);
-            CHECK(wrong<T>(hvd::max, ranks, n, [](double a, double b) { return std::max(a, b); }) == 0);
+            CHECK(wrong<T>(hvd::min, ranks, n, [](double a, double b) { return std::min(a, b); }) ==
+                  0);
+            CHECK(wrong<T>(hvd::max, ranks, n, [](double a, double b) { return std::max(a, b); }) ==
+                  0);
         }
 }
 
@@ -96,8 +103,10 @@ TEST_CASE("integers wrap around as two's complement, without undefined behaviour
     CHECK(one<std::int8_t>(hvd::product, {64, 4}) == 0);
     CHECK(one<std::uint8_t>(hvd::sum, {255, 255}) == 254);
     CHECK(one<std::int16_t>(hvd::product, {32767, 32767}) == 1);
-    CHECK(one<std::uint16_t>(hvd::product, {65535, 65535}) == 1);  // promoted to int, this would overflow
-    CHECK(one<std::int32_t>(hvd::sum, {std::numeric_limits<std::int32_t>::max(), 1}) == std::numeric_limits<std::int32_t>::min());
+    CHECK(one<std::uint16_t>(hvd::product, {65535, 65535}) ==
+          1);  // promoted to int, this would overflow
+    CHECK(one<std::int32_t>(hvd::sum, {std::numeric_limits<std::int32_t>::max(), 1}) ==
+          std::numeric_limits<std::int32_t>::min());
     CHECK(one<std::int32_t>(hvd::product, {65536, 65536}) == 0);
     CHECK(one<std::int64_t>(hvd::sum, {most, 1}) == least);
     CHECK(one<std::int64_t>(hvd::product, {least, -1}) == least);
@@ -105,7 +114,9 @@ TEST_CASE("integers wrap around as two's complement, without undefined behaviour
 }
 
 TEST_CASE("averages of integers round as they are told, for both signs") {
-    const auto average = [](rounding mode, std::initializer_list<int> values) { return one<int>(hvd::average(mode), values); };
+    const auto average = [](rounding mode, std::initializer_list<int> values) {
+        return one<int>(hvd::average(mode), values);
+    };
     CHECK(average(rounding::toward_zero, {7, 8}) == 7);
     CHECK(average(rounding::toward_zero, {-7, -8}) == -7);
     CHECK(average(rounding::nearest, {7, 8}) == 8);
@@ -123,7 +134,8 @@ TEST_CASE("averages of integers do not overflow before they are divided") {
     CHECK(one<std::int64_t>(hvd::average(rounding::toward_zero), {most, most, most}) == most);
     CHECK(one<std::int64_t>(hvd::average(rounding::down), {least, least}) == least);
     CHECK(one<std::int64_t>(hvd::average(rounding::nearest), {most, least}) == -1);
-    CHECK(one<std::uint64_t>(hvd::average(rounding::down), {~std::uint64_t(0), ~std::uint64_t(0) - 1}) == ~std::uint64_t(0) - 1);
+    CHECK(one<std::uint64_t>(hvd::average(rounding::down),
+                             {~std::uint64_t(0), ~std::uint64_t(0) - 1}) == ~std::uint64_t(0) - 1);
     CHECK(one<std::int8_t>(hvd::average(rounding::toward_zero), {127, 127}) == 127);
 }
 
@@ -144,13 +156,15 @@ TEST_CASE("floats are scaled before, scaled after, then divided") {
     CHECK(one<float>(hvd::average, {1, 2, 6}, {2, 4}) == 24);
     CHECK(one<float>(hvd::max, {1, 2}, {-1, 3}) == -3);
     CHECK(one<float>(hvd::product, {2, 3}, {2, 1}) == 24);
-    CHECK(one<std::complex<float>>(hvd::average, {{1, 2}, {3, 4}}, {2, 1}) == std::complex<float>(4, 6));
+    CHECK(one<std::complex<float>>(hvd::average, {{1, 2}, {3, 4}}, {2, 1}) ==
+          std::complex<float>(4, 6));
 }
 
 TEST_CASE("16-bit floats are combined in float and rounded once") {
     CHECK(float(one<float16>(hvd::sum, {float16(2048), float16(1), float16(1)})) == 2050);
     CHECK(float(one<bfloat16>(hvd::sum, {bfloat16(256), bfloat16(1), bfloat16(1)})) == 258);
-    CHECK(float(one<float16>(hvd::average, {float16(65504), float16(65504)})) == 65504);  // the sum alone overflows
+    CHECK(float(one<float16>(hvd::average, {float16(65504), float16(65504)})) ==
+          65504);  // the sum alone overflows
     CHECK(float(one<float16>(hvd::sum, {float16(1), float16(1)}, {1, 0x1p-24})) == 0x1p-23f);
 }
 
@@ -185,10 +199,10 @@ TEST_CASE("bits and logic") {
     CHECK(!one<bool>(hvd::min, {false, true}));
 }
 
-
 TEST_CASE("callables get the running result on the left") {
     const auto digits = hvd::custom([](int a, int b) { return 10 * a + b; });
     CHECK(one<int>(digits, {1, 2, 3, 4}) == 1234);
     const int offset = 100;
-    CHECK(one<int>(hvd::custom([offset](int a, int b) { return a + b + offset; }), {1, 2, 3}) == 206);
+    CHECK(one<int>(hvd::custom([offset](int a, int b) { return a + b + offset; }), {1, 2, 3}) ==
+          206);
 }

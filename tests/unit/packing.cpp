@@ -46,18 +46,24 @@ TEST_CASE("a dense tensor is packed as it lies") {
     CHECK(packed(hvd::view(values.data(), hvd::shape(2, 3, 4))) == values);
     CHECK(erase(hvd::view(values.data(), hvd::shape(2, 3, 4))).dense);
     CHECK(erase(hvd::view(values.data(), hvd::shape(6, 4), hvd::strides(4, 1))).dense);
-    CHECK(erase(hvd::view(values.data(), hvd::shape(1, 4), hvd::strides(99, 1))).dense);  // one row has no next
+    CHECK(erase(hvd::view(values.data(), hvd::shape(1, 4), hvd::strides(99, 1)))
+              .dense);  // one row has no next
 }
 
 TEST_CASE("strided tensors are packed row by row") {
     auto values = counting(24);
-    CHECK(packed(hvd::view(values.data() + 1, hvd::shape(4), hvd::strides(6))) == std::vector<int>{1, 7, 13, 19});
-    CHECK(packed(hvd::view(values.data(), hvd::shape(2, 3), hvd::strides(6, 1))) == std::vector<int>{0, 1, 2, 6, 7, 8});
-    CHECK(packed(hvd::view(values.data(), hvd::shape(3, 2), hvd::strides(1, 3))) == std::vector<int>{0, 3, 1, 4, 2, 5});
-    CHECK(packed(hvd::view(values.data() + 3, hvd::shape(4), hvd::strides(-1))) == std::vector<int>{3, 2, 1, 0});
+    CHECK(packed(hvd::view(values.data() + 1, hvd::shape(4), hvd::strides(6))) ==
+          std::vector<int>{1, 7, 13, 19});
+    CHECK(packed(hvd::view(values.data(), hvd::shape(2, 3), hvd::strides(6, 1))) ==
+          std::vector<int>{0, 1, 2, 6, 7, 8});
+    CHECK(packed(hvd::view(values.data(), hvd::shape(3, 2), hvd::strides(1, 3))) ==
+          std::vector<int>{0, 3, 1, 4, 2, 5});
+    CHECK(packed(hvd::view(values.data() + 3, hvd::shape(4), hvd::strides(-1))) ==
+          std::vector<int>{3, 2, 1, 0});
     CHECK(packed(hvd::view(values.data(), hvd::shape(2, 2, 2), hvd::strides(12, 4, 2))) ==
           std::vector<int>{0, 2, 4, 6, 12, 14, 16, 18});
-    CHECK(packed(hvd::view(values.data() + 5, hvd::shape(3), hvd::strides(0))) == std::vector<int>{5, 5, 5});
+    CHECK(packed(hvd::view(values.data() + 5, hvd::shape(3), hvd::strides(0))) ==
+          std::vector<int>{5, 5, 5});
     CHECK(!erase(hvd::view(values.data(), hvd::shape(4), hvd::strides(6))).dense);
 }
 
@@ -70,7 +76,8 @@ TEST_CASE("empty strided tensors touch nothing") {
 
 TEST_CASE("unpacking puts back what packing took, and nothing else") {
     const auto original = counting(100);
-    for (const auto& [shape, steps] : {std::pair{hvd::shape(3, 4), hvd::strides(20, 5)}, {hvd::shape(4, 3), hvd::strides(-4, 1)},
+    for (const auto& [shape, steps] : {std::pair{hvd::shape(3, 4), hvd::strides(20, 5)},
+                                       {hvd::shape(4, 3), hvd::strides(-4, 1)},
                                        {hvd::shape(5, 2), hvd::strides(2, 31)}}) {
         auto values = original;
         const auto view = hvd::view(values.data() + 12, shape, steps);
@@ -122,7 +129,7 @@ TEST_CASE("a layout groups by element type, without gaps inside, each group on a
     const auto list = hvd::fuse(a, c, b, d, empty);
     const placed p(list);
     CHECK(p.groups[0].offset == 0);
-    CHECK(p.groups[0].count == 8);   // a, b and nothing
+    CHECK(p.groups[0].count == 8);  // a, b and nothing
     CHECK(p.groups[1].offset == 64);
     CHECK(p.groups[1].count == 7);
     CHECK(p.groups[2].offset == 128);

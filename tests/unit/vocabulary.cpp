@@ -71,13 +71,15 @@ struct hvd::view_traits<matrix_view> {
     static auto view(const matrix_view& m) { return hvd::view(m.cells, 6); }
 };
 
-TEST_CASE_TEMPLATE("integers are elements by size and sign, whatever they are called", T, char, signed char, unsigned char, short,
-                   unsigned short, int, unsigned, long, unsigned long, long long, unsigned long long) {
+TEST_CASE_TEMPLATE("integers are elements by size and sign, whatever they are called", T, char,
+                   signed char, unsigned char, short, unsigned short, int, unsigned, long,
+                   unsigned long, long long, unsigned long long) {
     constexpr dtype by_size[2][4] = {{dtype::uint8, dtype::uint16, dtype::uint32, dtype::uint64},
                                      {dtype::int8, dtype::int16, dtype::int32, dtype::int64}};
     constexpr int power = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
     CHECK(hvd::dtype_traits<T>::id == by_size[std::is_signed_v<T>][power]);
-    CHECK(hvd::dtype_name<T>() == (std::is_signed_v<T> ? "int" : "uint") + std::to_string(8 * sizeof(T)));
+    CHECK(hvd::dtype_name<T>() ==
+          (std::is_signed_v<T> ? "int" : "uint") + std::to_string(8 * sizeof(T)));
 }
 
 TEST_CASE("floating-point numbers, bool, complex numbers and bytes are elements") {
@@ -102,20 +104,21 @@ TEST_CASE("users' types are elements once they say so, under their name") {
 }
 
 TEST_CASE("nothing is an element only because it is trivially copyable") {
-    CHECK(none_is_an_element<plain, color, int*, char8_t, char16_t, char32_t, wchar_t, std::string, std::vector<int>, void*,
-                             std::nullptr_t, long double>);
+    CHECK(none_is_an_element<plain, color, int*, char8_t, char16_t, char32_t, wchar_t, std::string,
+                             std::vector<int>, void*, std::nullptr_t, long double>);
 }
 
 TEST_CASE("each kind of element has the operations that mean something for it") {
-    CHECK(reduces_with<int, op::sum, rounded_average, op::min, op::max, op::product, op::bit_and, op::bit_or, op::bit_xor,
-                       op::logical_and, op::logical_or>);
+    CHECK(reduces_with<int, op::sum, rounded_average, op::min, op::max, op::product, op::bit_and,
+                       op::bit_or, op::bit_xor, op::logical_and, op::logical_or>);
     CHECK(never_with<int, op::average, op::adasum>);
     CHECK(reduces_with<float, op::sum, op::average, op::min, op::max, op::product>);
     CHECK(never_with<float, op::bit_and, op::bit_or, op::bit_xor, op::logical_and, op::logical_or>);
     CHECK(reduces_with<hvd::bfloat16, op::sum, op::average, op::min, op::max, op::product>);
     CHECK(reduces_with<std::complex<float>, op::sum, op::average, op::product>);
     CHECK(never_with<std::complex<float>, op::min, op::max, op::bit_or>);
-    CHECK(reduces_with<bool, op::min, op::max, op::bit_and, op::bit_or, op::bit_xor, op::logical_and, op::logical_or>);
+    CHECK(reduces_with<bool, op::min, op::max, op::bit_and, op::bit_or, op::bit_xor,
+                       op::logical_and, op::logical_or>);
     CHECK(never_with<bool, op::sum, op::average, rounded_average, op::product>);
     CHECK(reduces_with<std::byte, op::bit_and, op::bit_or, op::bit_xor>);
     CHECK(never_with<std::byte, op::sum, op::min, op::logical_and>);
@@ -136,7 +139,7 @@ TEST_CASE("what is contiguous and has elements is viewable") {
     CHECK(hvd::viewable<std::vector<float>&>);
     CHECK(hvd::viewable<std::array<int, 3>&>);
     CHECK(hvd::viewable<std::span<const double>>);
-    CHECK(hvd::viewable<float (&)[2][3]>);
+    CHECK(hvd::viewable<float(&)[2][3]>);
     CHECK(hvd::viewable<float&>);
     CHECK(hvd::viewable<hvd::tensor_view<int>>);
     CHECK(hvd::viewable<matrix&>);
@@ -156,7 +159,7 @@ TEST_CASE("constness of the elements decides what may be written") {
     CHECK(hvd::writable<hvd::tensor_view<int>>);
     CHECK(!hvd::writable<hvd::tensor_view<const int>>);
     CHECK(!hvd::writable<const float&>);
-    CHECK(!hvd::writable<const float (&)[3]>);
+    CHECK(!hvd::writable<const float(&)[3]>);
 }
 
 TEST_CASE("a temporary is borrowed where its memory outlives it") {
@@ -198,8 +201,10 @@ TEST_CASE("views have the address, shape and strides of what they look at") {
 
 TEST_CASE("views are trivially copyable and carry strides only where asked for") {
     static_assert(std::is_trivially_copyable_v<hvd::tensor_view<float>>);
-    static_assert(std::is_trivially_copyable_v<hvd::tensor_view<float, hvd::device, 4, hvd::strided>>);
+    static_assert(
+        std::is_trivially_copyable_v<hvd::tensor_view<float, hvd::device, 4, hvd::strided>>);
     static_assert(std::is_trivially_copyable_v<hvd::op::custom<int (*)(int, int), false>>);
     CHECK(sizeof(hvd::tensor_view<float, hvd::host, 2>) == 3 * sizeof(void*));
-    CHECK(!std::is_same_v<hvd::tensor_view<float, hvd::host>, hvd::tensor_view<float, hvd::device>>);
+    CHECK(
+        !std::is_same_v<hvd::tensor_view<float, hvd::host>, hvd::tensor_view<float, hvd::device>>);
 }
