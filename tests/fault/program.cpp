@@ -117,7 +117,7 @@ void calls_something_else(int& argc, char**& argv) {
         if (fails(comm)) comm.broadcast(x);
         else comm.allreduce(x, hvd::sum);
     } catch (const hvd::mismatch_error& e) {
-        say("rank " + std::to_string(comm.rank()) + " got mismatch_error about " + e.field());
+        say("rank " + std::to_string(comm.rank()) + " got mismatch_error about " + std::string(e.field()));
     }
     work(comm, 10);
 }

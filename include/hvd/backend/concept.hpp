@@ -4,7 +4,6 @@
 
 #include <concepts>
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <type_traits>
 
@@ -56,7 +55,7 @@ concept shared_link = requires(L& l, const L& c) {
 /// A link that can make links among some of its ranks.
 template <class L>
 concept splittable_link = requires(L& l, std::span<const int> ranks, int context) {
-    { l.subset(ranks, context) } -> std::convertible_to<std::unique_ptr<L>>;
+    { l.subset(ranks, context).release() } -> std::convertible_to<L*>;
 };
 
 /// A backend: an empty type that says what moves bytes. See docs/adding_a_backend.md.

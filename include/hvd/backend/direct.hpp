@@ -19,13 +19,13 @@ public:
     direct_mpi_link(const MPI_Comm& handle, borrow_t, const communicator_options& options)
         : mpi_link(duplicate(checked(handle)), handle, options, false) {}
 
-    static std::unique_ptr<direct_mpi_link> world(const communicator_options& options) {
+    static owner<direct_mpi_link> world(const communicator_options& options) {
         require_running();
-        return std::unique_ptr<direct_mpi_link>(new direct_mpi_link(duplicate(MPI_COMM_WORLD), options));
+        return owner<direct_mpi_link>(new direct_mpi_link(duplicate(MPI_COMM_WORLD), options));
     }
 
-    std::unique_ptr<direct_mpi_link> subset(std::span<const int> ranks, int context) const {
-        return std::unique_ptr<direct_mpi_link>(new direct_mpi_link(comm_among(ranks, context), nodes_among(ranks)));
+    owner<direct_mpi_link> subset(std::span<const int> ranks, int context) const {
+        return owner<direct_mpi_link>(new direct_mpi_link(comm_among(ranks, context), nodes_among(ranks)));
     }
 
     // Asynchronous calls are made in wait() and test(), one MPI call at a time.

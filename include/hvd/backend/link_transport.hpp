@@ -68,7 +68,7 @@ public:
     [[gnu::cold]] void fail(verdict) override {
         lost = true;
         std::vector<int> missing;
-        std::string who;
+        message who;
         for (int p = 0; p < size_; ++p) {
             if (p == rank_ || !link_.pending(p)) continue;
             who += text(missing.empty() ? "rank " : ", rank ", p);

@@ -2,10 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <memory>
 #include <span>
 #include <vector>
 
+#include "../core/handles.hpp"
 #include "../detail/mpi_api.hpp"
 #include "../detail/shared_memory.hpp"
 #include "concept.hpp"
@@ -26,9 +26,9 @@ public:
     mpi_link(const MPI_Comm& handle, borrow_t, const communicator_options& options)
         : mpi_link(duplicate(checked(handle)), handle, options, true) {}
 
-    static std::unique_ptr<mpi_link> world(const communicator_options& options) {
+    static owner<mpi_link> world(const communicator_options& options) {
         require_running();
-        auto link = std::make_unique<mpi_link>(MPI_COMM_WORLD, borrow, options);
+        auto link = owner<mpi_link>::make(MPI_COMM_WORLD, borrow, options);
         link->native_ = link->comm_;
         return link;
     }
@@ -89,8 +89,8 @@ public:
         peers_.clear();
     }
 
-    std::unique_ptr<mpi_link> subset(std::span<const int> ranks, int context) const {
-        return std::unique_ptr<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), window_));
+    owner<mpi_link> subset(std::span<const int> ranks, int context) const {
+        return owner<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), window_));
     }
 
 protected:
@@ -218,7 +218,7 @@ private:
             return;
         }
         area_ = node_area(memory_.data(), size_, window);
-        area_.slot(rank_).process.store(getpid(), std::memory_order_relaxed);
+        area_.slot(rank_).process.store_relaxed(getpid());
     }
 
     MPI_Comm native_;

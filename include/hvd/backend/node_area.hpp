@@ -2,11 +2,11 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <new>
 
+#include "../detail/atomic.hpp"
 #include "transport.hpp"
 
 namespace hvd {
@@ -23,13 +23,13 @@ struct window_plan {
 // What one rank shows to the others of its node. One writer each, so that a rank that dies in the
 // middle leaves nothing locked.
 struct alignas(64) node_slot {
-    std::atomic<std::uint64_t> step{0};  // how many synchronisations this rank has reached
-    alignas(64) std::atomic<std::uint32_t> left{0};
-    std::atomic<std::int64_t> process{0};
+    atomic<std::uint64_t> step{0};  // how many synchronisations this rank has reached
+    alignas(64) atomic<std::uint32_t> left{0};
+    atomic<std::int64_t> process{0};
     char farewell[256] = {};
     record entry[2];             // by parity of the collective: read by peers until the next entry
     window_plan plan[2];         // by parity of the exchange
-    std::atomic<const block*> blocks{nullptr};  // threads only: straight from there
+    atomic<const block*> blocks{nullptr};  // threads only: straight from there
 };
 
 // The memory that all ranks of a node have mapped: a slot for each, and two windows for each where
@@ -60,9 +60,9 @@ public:
     // Tells the others that a rank is gone, and why; the first reason stays.
     void leave(int rank, std::string_view reason) const noexcept {
         node_slot& mine = slot(rank);
-        if (mine.left.load(std::memory_order_relaxed) != 0) return;
+        if (mine.left.load_relaxed() != 0) return;
         store(mine.farewell, reason);
-        mine.left.store(1, std::memory_order_release);
+        mine.left.store(1);
     }
 
     int ranks() const { return ranks_; }

@@ -70,14 +70,14 @@ public:
     [[gnu::cold]] void fail(verdict reason) override {
         lost = true;
         std::vector<int> missing;
-        std::string who;
+        message who;
         for (int p = 0; p < size_; ++p) {
             if (arrived(p) || (reason == verdict::hopeless && !gone(p))) continue;
             const node_slot& slot = area_.slot(p);
             who += text(missing.empty() ? "rank " : ", rank ", p);
             if (!gone(p)) who += " did not come in time";
-            else if (slot.left.load(std::memory_order_acquire) != 0) who += text(" left (", std::string_view(slot.farewell), ")");
-            else who += text(" died (process ", slot.process.load(std::memory_order_relaxed), ")");
+            else if (slot.left.load() != 0) who += text(" left (", std::string_view(slot.farewell), ")");
+            else who += text(" died (process ", slot.process.load_relaxed(), ")");
             missing.push_back(p);
         }
         const record& mine = area_.slot(rank_).entry[entries_ & 1];
@@ -93,15 +93,15 @@ private:
 
     void arrive() {
         ++steps_;
-        area_.slot(rank_).step.store(steps_, std::memory_order_release);
+        area_.slot(rank_).step.store(steps_);
     }
 
-    bool arrived(int peer) const { return area_.slot(peer).step.load(std::memory_order_acquire) >= steps_; }
+    bool arrived(int peer) const { return area_.slot(peer).step.load() >= steps_; }
 
     bool gone(int peer) const {
         const node_slot& slot = area_.slot(peer);
-        if (slot.left.load(std::memory_order_acquire) != 0) return !arrived(peer);
-        const auto process = pid_t(slot.process.load(std::memory_order_relaxed));
+        if (slot.left.load() != 0) return !arrived(peer);
+        const auto process = pid_t(slot.process.load_relaxed());
         return process != 0 && kill(process, 0) != 0 && errno == ESRCH;
     }
 
@@ -109,7 +109,7 @@ private:
         send_ = send;
         round_ = 0;
         if (direct()) {
-            area_.slot(rank_).blocks.store(send, std::memory_order_relaxed);
+            area_.slot(rank_).blocks.store_relaxed(send);
         } else {
             lay_out_window(unit, may_be_whole);
             fill_window();
@@ -133,7 +133,7 @@ private:
         return true;
     }
 
-    const block& from(int peer) const { return area_.slot(peer).blocks.load(std::memory_order_relaxed)[rank_]; }
+    const block& from(int peer) const { return area_.slot(peer).blocks.load_relaxed()[rank_]; }
 
     // One synchronisation a round: the two halves of the windows take turns.
     bool next_window() {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstring>
-#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -44,11 +43,10 @@ struct record {
     char type[24] = {};
     char text[256] = {};
 
-    std::string label() const {
+    [[gnu::cold]] message label() const {
         if (kind == collective::agree && name[0] != 0) return name;
-        std::string result = collective_names[std::size_t(kind)];
-        if (name[0] != 0) result = detail::text(result, " '", std::string_view(name), "'");
-        return result;
+        const char* const collective = collective_names[std::size_t(kind)];
+        return name[0] == 0 ? message(collective) : detail::text(collective, " '", name, "'");
     }
 };
 
@@ -89,10 +87,11 @@ inline bool counts_agree(const record& r) {
            r.kind == collective::reduce_scatter || r.kind == collective::broadcast;
 }
 
-inline std::string print_extents(const record& r) {
-    std::string result = "[";
+[[gnu::cold]] inline message print_extents(const record& r) {
+    message result = "[";
     for (std::size_t d = 0; d < r.dimensions; ++d) result += text(d == 0 ? "" : ", ", r.extents[d]);
-    return result + "]";
+    result += "]";
+    return result;
 }
 
 // Where every rank gives its own number of rows, the rows still have one shape.
@@ -124,13 +123,13 @@ inline field first_difference(const record& a, const record& b) {
     return field::none;
 }
 
-[[gnu::cold]] inline std::string print_field(const record& r, field f) {
+[[gnu::cold]] inline message print_field(const record& r, field f) {
     constexpr const char* roundings[] = {"none", "toward_zero", "nearest", "down"};
     switch (f) {
         case field::collective:
             return text(r.making_plan ? "making of a plan: " : "", r.fused ? "fused " : "", r.label(),
-                        r.plan != 0 ? text(" of plan ", r.plan) : "");
-        case field::element_type: return std::string(r.type[0] != 0 ? std::string_view(r.type) : dtype_name(r.id));
+                        r.plan != 0 ? text(" of plan ", r.plan) : message());
+        case field::element_type: return r.type[0] != 0 ? std::string_view(r.type) : dtype_name(r.id);
         case field::operation: return op_names[r.op];
         case field::rounding: return roundings[r.mode];
         case field::shape: return print_extents(r);
@@ -138,7 +137,7 @@ inline field first_difference(const record& a, const record& b) {
         case field::root: return text(r.root);
         case field::prescale: return text(r.prescale);
         case field::postscale: return text(r.postscale);
-        case field::content: return text(r.name[0] != 0 ? text("'", std::string_view(r.name), "' ") : "", r.count, r.fused ? " bytes, hash " : " elements, hash ", r.content);
+        case field::content: return text(r.name[0] != 0 ? text("'", r.name, "' ") : message(), r.count, r.fused ? " bytes, hash " : " elements, hash ", r.content);
         case field::none: break;
     }
     return {};
@@ -157,13 +156,15 @@ inline field first_difference(const record& a, const record& b) {
 }
 
 [[gnu::cold, noreturn]] inline void throw_mismatch(int me, const record* const* records, int size, field f) {
-    mismatch_error::table_type table;
-    std::string what = text("hvd: ", records[me]->label(), " on rank ", me, ": ranks disagree on ", field_names[int(f)], ":");
+    std::vector<message> values;
+    std::vector<mismatch_error::entry> table;
+    message what = text("hvd: ", records[me]->label(), " on rank ", me, ": ranks disagree on ", field_names[int(f)], ":");
     for (int r = 0; r < size; ++r) {
-        table.emplace_back(r, print_field(*records[r], f));
-        what += text(r == 0 ? " rank " : ", rank ", r, ": ", table.back().second);
+        values.push_back(print_field(*records[r], f));
+        what += text(r == 0 ? " rank " : ", rank ", r, ": ", values.back());
     }
-    throw mismatch_error(me, what, field_names[int(f)], std::move(table));
+    for (int r = 0; r < size; ++r) table.emplace_back(r, values[std::size_t(r)]);
+    throw mismatch_error(me, what, field_names[int(f)], table);
 }
 
 inline void check_records(int me, const record* const* records, int size) {

@@ -2,10 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <memory>
 #include <span>
 #include <vector>
 
+#include "../core/handles.hpp"
 #include "../core/options.hpp"
 #include "../detail/thread.hpp"
 #include "concept.hpp"
@@ -17,27 +17,27 @@ inline namespace v0 {
 namespace detail {
 
 // What the ranks of one communicator on threads have in common.
-class threads_hub {
+class threads_hub : public counted {
 public:
     // `nodes` has a number for each rank, equal for ranks that are taken as sharing a node.
     explicit threads_hub(std::vector<int> nodes)
-        : nodes_(std::move(nodes)), slots_(std::make_unique<node_slot[]>(nodes_.size())),
-          area_(slots_.get(), int(nodes_.size()), 0) {}
+        : nodes_(std::move(nodes)), slots_(nodes_.size()),
+          area_(slots_.data(), int(nodes_.size()), 0) {}
 
     const node_area& area() const { return area_; }
     int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
 
     // The hub of a subset: made by whoever comes first, forgotten here when all have come.
-    std::shared_ptr<threads_hub> child(int context, std::span<const int> members) {
+    shared<threads_hub> child(int context, std::span<const int> members) {
         const lock_guard lock(mutex_);
         std::size_t i = 0;
         while (i < children_.size() && (children_[i].context != context || children_[i].first != members.front())) ++i;
         if (i == children_.size()) {
             std::vector<int> nodes;
             for (const int rank : members) nodes.push_back(node_of(rank));
-            children_.push_back({context, members.front(), int(members.size()), std::make_shared<threads_hub>(std::move(nodes))});
+            children_.push_back({context, members.front(), int(members.size()), shared<threads_hub>::make(std::move(nodes))});
         }
-        const std::shared_ptr<threads_hub> hub = children_[i].hub;
+        const shared<threads_hub> hub = children_[i].hub;
         if (--children_[i].missing == 0) children_.erase(children_.begin() + std::ptrdiff_t(i));
         return hub;
     }
@@ -47,11 +47,11 @@ private:
         int context;
         int first;
         int missing;
-        std::shared_ptr<threads_hub> hub;
+        shared<threads_hub> hub;
     };
 
     std::vector<int> nodes_;
-    std::unique_ptr<node_slot[]> slots_;
+    std::vector<node_slot> slots_;
     node_area area_;
     mutex mutex_;
     std::vector<child_hub> children_;  // that some member has yet to come for
@@ -61,11 +61,11 @@ class threads_link {
 public:
     static constexpr bool always_shares_node = true;
 
-    threads_link(std::shared_ptr<threads_hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+    threads_link(shared<threads_hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
     // Alone: a communicator that needs nobody.
-    static std::unique_ptr<threads_link> world(const communicator_options&) {
-        return std::make_unique<threads_link>(std::make_shared<threads_hub>(std::vector<int>(1)), 0);
+    static owner<threads_link> world(const communicator_options&) {
+        return owner<threads_link>::make(shared<threads_hub>::make(std::vector<int>(1)), 0);
     }
 
     int rank() const { return rank_; }
@@ -74,14 +74,14 @@ public:
     int node_of(int rank) const { return hub_->node_of(rank); }
     bool threaded() const { return true; }
 
-    std::unique_ptr<threads_link> subset(std::span<const int> ranks, int context) const {
+    owner<threads_link> subset(std::span<const int> ranks, int context) const {
         int me = 0;
         while (ranks[std::size_t(me)] != rank_) ++me;
-        return std::make_unique<threads_link>(hub_->child(context, ranks), me);
+        return owner<threads_link>::make(hub_->child(context, ranks), me);
     }
 
 private:
-    std::shared_ptr<threads_hub> hub_;
+    shared<threads_hub> hub_;
     int rank_;
 };
 

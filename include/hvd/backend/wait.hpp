@@ -2,8 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <atomic>
-
+#include "../detail/atomic.hpp"
 #include "../detail/clock.hpp"
 #include "transport.hpp"
 
@@ -13,13 +12,13 @@ namespace detail {
 
 // Waits until the transport's round is ready, or gives up: when a peer that is needed is gone, when
 // `limit` has passed, or when `stop` has.
-inline void wait_ready(transport& t, bool may_spin, time_point limit, const std::atomic<time_point>& stop) {
+inline void wait_ready(transport& t, bool may_spin, time_point limit, const atomic<time_point>& stop) {
     backoff wait(may_spin);
     while (!t.ready()) {
         if (!wait.pause()) continue;
         const time_point time = now();
         if (t.hopeless()) t.fail(verdict::hopeless);
-        if (time > limit || time > stop.load(std::memory_order_relaxed)) t.fail(verdict::expired);
+        if (time > limit || time > stop.load_relaxed()) t.fail(verdict::expired);
     }
 }
 

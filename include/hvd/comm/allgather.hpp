@@ -79,8 +79,8 @@ public:
     auto allgather_async(In&& in, const options& o = {}) {
         if constexpr (check_kept<B, In>()) {
             using T = element_of<In>;
-            auto value = std::make_shared<gathered<T>>();
-            return result<gathered<T>>(start_call<gather_call<view_of<In>, std::shared_ptr<gathered<T>>>>(
+            auto value = shared<counted_value<gathered<T>>>::make();
+            return result<gathered<T>>(start_call<gather_call<view_of<In>, shared<counted_value<gathered<T>>>>>(
                                            self(), o, collective::allgather, to_view(in), value, root{}, true, own().size(), o),
                                        value);
         }

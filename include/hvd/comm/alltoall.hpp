@@ -25,10 +25,7 @@ struct distribute_call : call {
         op.self = this;
         op.in = bytes_of(in);
         op.provide = [](void* self, std::span<const std::size_t> counts) {
-            auto& call = *static_cast<distribute_call*>(self);
-            if constexpr (std::is_same_v<Result, given_memory>) return given_memory::provide(&call.result, counts);
-            else if (call.op.entry.kind == collective::alltoall) return provide_gathered<T>(&*call.result, counts);
-            else return provide_values(*call.result, counts);
+            return detail::provide(*static_cast<distribute_call*>(self)->result, counts);
         };
         if constexpr (is_strided<In>) {
             input.tensor = erase(in);
@@ -63,13 +60,6 @@ struct distribute_call : call {
             counts.assign(given.begin(), given.end());
             op.send_counts = counts;
         }
-    }
-
-private:
-    template <class V>
-    static std::byte* provide_values(V& value, std::span<const std::size_t> counts) {
-        if constexpr (requires { value.counts; }) return nullptr;  // a gathered<T> is alltoall's
-        else return provide_vector<T>(&value, counts);
     }
 };
 
@@ -171,8 +161,8 @@ private:
     auto start_new(In&& in, std::span<const std::size_t> counts, bool equal, const options& o) {
         if constexpr (check_kept<B, In>()) {
             using T = element_of<In>;
-            auto value = std::make_shared<gathered<T>>();
-            return result<gathered<T>>(start_call<alltoall_call<view_of<In>, std::shared_ptr<gathered<T>>>>(
+            auto value = shared<counted_value<gathered<T>>>::make();
+            return result<gathered<T>>(start_call<alltoall_call<view_of<In>, shared<counted_value<gathered<T>>>>>(
                                            self(), o, to_view(in), counts, equal, value, own().size(), nullptr, o),
                                        value);
         }

@@ -26,12 +26,12 @@ constexpr bool is_direct = requires { requires B::is_direct; };
 
 // Shared memory where all ranks of the link have some, messages otherwise.
 template <class Link>
-std::unique_ptr<transport> make_transport(Link& link) {
+owner<transport> make_transport(Link& link) {
     if constexpr (requires { link.area(); }) {
-        if (const auto* const area = link.area()) return std::make_unique<node_transport>(*area, link.rank());
+        if (const auto* const area = link.area()) return owner<node_transport>::make(*area, link.rank());
     }
-    if constexpr (hvd::link<Link>) return std::make_unique<link_transport<Link>>(link);
-    else return nullptr;
+    if constexpr (hvd::link<Link>) return owner<link_transport<Link>>::make(link);
+    else return {};
 }
 
 // A session with the link of its backend.
@@ -40,13 +40,13 @@ class backend_session : public engine {
 public:
     using link_type = typename B::link_type;
 
-    backend_session(std::unique_ptr<link_type> link, const communicator_options& options)
+    backend_session(owner<link_type> link, const communicator_options& options)
         : engine(link->rank(), link->size(), options), link_(std::move(link)) {
         set_traits(*link_);
     }
 
     // While the link still lives.
-    ~backend_session() override { close("communicator destroyed"); }
+    ~backend_session() { end("communicator destroyed"); }
 
     link_type& link() noexcept { return *link_; }
     auto& observer() noexcept { return observer_; }
@@ -73,7 +73,7 @@ private:
         }
     }
 
-    std::unique_ptr<link_type> link_;
+    owner<link_type> link_;
     [[no_unique_address]] observer_type observer_;
 };
 

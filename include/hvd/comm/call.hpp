@@ -21,7 +21,7 @@ struct call {
 
     // The first reason wins; the peers get it as peer_error. Cold, like all that only makes its text:
     // a call is compiled wherever it is made.
-    [[gnu::cold, gnu::noinline]] void refuse(const std::string& why) {
+    [[gnu::cold, gnu::noinline]] void refuse(std::string_view why) {
         if (op.entry.refused) return;
         op.entry.refused = true;
         store(op.entry.text, why);

@@ -4,7 +4,7 @@
 
 #include "backend_session.hpp"
 #include "call.hpp"
-#include "progress.hpp"
+#include "request.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -25,7 +25,7 @@ struct queued_call : queued {
 struct access {
     template <class Comm>
     static session& session_of(Comm& comm) {
-        if (comm.session_ == nullptr) [[unlikely]] throw_empty();
+        if (!comm.session_) [[unlikely]] throw_empty();
         return *comm.session_;
     }
 
@@ -51,7 +51,7 @@ void run_call(Comm& comm, Call& call, const Options& o) {
 
 template <class Call, class Comm, class Options, class... A>
 request start_call(Comm& comm, const Options& o, A&&... arguments) {
-    auto queued = std::make_shared<queued_call<Call>>(std::forward<A>(arguments)...);
+    auto queued = shared<queued_call<Call>>::make(std::forward<A>(arguments)...);
     progress::of(access::session_of(comm)).start(queued, o.deadline);
     return request(queued);
 }

@@ -51,9 +51,12 @@ public:
     /// Empty: a communicator that this rank is not a member of.
     communicator() = default;
 
-    /// From a link of the backend; what backends and tests of backends use.
-    explicit communicator(std::unique_ptr<link_type> link, const communicator_options& options = {})
-        : session_(std::make_shared<session_type>(std::move(link), options)),
+    /// From a link of the backend, by `std::unique_ptr` or another owner that can `release()` it; what
+    /// backends and tests of backends use.
+    template <class Pointer>
+        requires requires(Pointer p) { { p.release() } -> std::convertible_to<link_type*>; }
+    explicit communicator(Pointer link, const communicator_options& options = {})
+        : session_(detail::shared<session_type>::make(detail::owner<link_type>(link.release()), options)),
           topology_(detail::topology_of(detail::access::link_of(*this))) {}
 
     /// Takes over a raw handle (`MPI_Comm`) and frees it in the end.
@@ -61,14 +64,14 @@ public:
     template <class Handle>
         requires std::constructible_from<link_type, const Handle&, adopt_t, const communicator_options&>
     communicator(const Handle& handle, adopt_t, const communicator_options& options = {})
-        : communicator(std::make_unique<link_type>(handle, adopt, options), options) {}
+        : communicator(detail::owner<link_type>::make(handle, adopt, options), options) {}
 
     /// Works beside the owner of a raw handle (`MPI_Comm`), on a duplicate of its own.
     /// **Collective**: all ranks of the handle.
     template <class Handle>
         requires std::constructible_from<link_type, const Handle&, borrow_t, const communicator_options&>
     communicator(const Handle& handle, borrow_t, const communicator_options& options = {})
-        : communicator(std::make_unique<link_type>(handle, borrow, options), options) {}
+        : communicator(detail::owner<link_type>::make(handle, borrow, options), options) {}
 
     /// All ranks there are, on a duplicate of its own. **Collective**. Features A1, A10.
     static communicator world(const communicator_options& options = {})
@@ -89,12 +92,12 @@ public:
     ~communicator() { end(); }
 
     /// Whether this rank is a member.
-    explicit operator bool() const noexcept { return session_ != nullptr; }
+    explicit operator bool() const noexcept { return bool(session_); }
 
     /// This rank, from 0; -1 where empty. Feature A2.
-    int rank() const noexcept { return session_ == nullptr ? -1 : session_->rank(); }
+    int rank() const noexcept { return !session_ ? -1 : session_->rank(); }
     /// Number of ranks; 0 where empty.
-    int size() const noexcept { return session_ == nullptr ? 0 : session_->size(); }
+    int size() const noexcept { return !session_ ? 0 : session_->size(); }
     /// This rank among those of its node. Feature A3.
     int local_rank() const noexcept { return topology_.local_rank; }
     /// Number of ranks on this node.
@@ -159,7 +162,7 @@ public:
     /// Resumes, on this thread, coroutines that wait for calls that are complete; gives their number.
     std::size_t run_ready() {
         const auto& queue = static_cast<detail::engine&>(detail::access::session_of(*this)).queue();
-        return queue ? queue->run_ready() : 0;
+        return queue ? queue->run_ready(*queue) : 0;
     }
 
 private:
@@ -171,13 +174,13 @@ private:
     }
 
     void end() noexcept {
-        if (session_ == nullptr) return;
+        if (!session_) return;
         session_->close(std::uncaught_exceptions() > 0 ? "its communicator died while an exception unwound"
                                                        : "its communicator was destroyed");
-        session_ = nullptr;
+        session_ = {};
     }
 
-    std::shared_ptr<detail::session> session_;
+    detail::shared<detail::session> session_;
     detail::topology topology_;
 };
 

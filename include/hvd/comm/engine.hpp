@@ -2,10 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <atomic>
-
 #include "../backend/collectives.hpp"
 #include "../backend/wait.hpp"
+#include "../detail/atomic.hpp"
 #include "../detail/fork_guard.hpp"
 #include "../observe/observer.hpp"
 #include "session.hpp"
@@ -16,20 +15,18 @@ namespace detail {
 
 // What a communicator has once it has made an asynchronous call; see progress.hpp. Programs without
 // such calls do not compile it.
-class call_queue {
-public:
-    virtual ~call_queue() = default;
+struct call_queue : counted {
     // A blocking call comes after all asynchronous ones made before it.
-    virtual void drain() noexcept = 0;
+    void (*drain)(call_queue&) noexcept = nullptr;
     // Ends the progress thread; no call is under way.
-    virtual void stop() noexcept = 0;
+    void (*stop)(call_queue&) noexcept = nullptr;
     // Resumes coroutines whose calls are complete, on this thread.
-    virtual std::size_t run_ready() = 0;
+    std::size_t (*run_ready)(call_queue&) = nullptr;
 };
 
 // What a backend decides for a session, once.
 struct session_traits {
-    std::unique_ptr<detail::transport> transport;
+    owner<detail::transport> transport;
     bool threaded = false;          // a progress thread may drive it
     bool agrees_on_names = false;
     // A backend that has whole collectives of its own.
@@ -44,14 +41,9 @@ struct session_traits {
 class engine : public session {
 public:
     engine(int rank, int size, const communicator_options& options)
-        : session(rank, size, options), may_spin_(size <= processors()) {}
-
-    // A blocking call, after all that were made before it.
-    void run(operation& op, time_span deadline) override {
-        admit(op);
-        if (queue_) queue_->drain();
-        throw_unseen();
-        execute(op, limit_for(deadline));
+        : session(rank, size, options), may_spin_(size <= processors()) {
+        run_ = [](session& self, operation& op, time_span deadline) { static_cast<engine&>(self).run_blocking(op, deadline); };
+        close_ = [](session& self, const char* reason) noexcept { static_cast<engine&>(self).end(reason); };
     }
 
     // For the queue: an asynchronous call is admitted when it is made and executed in its turn.
@@ -60,26 +52,25 @@ public:
         throw_unseen();
     }
 
-    std::unique_ptr<call_queue>& queue() noexcept { return queue_; }
+    shared<call_queue>& queue() noexcept { return queue_; }
     bool threaded() const noexcept { return traits_.threaded; }
 
     void set_unseen(std::exception_ptr failure) noexcept {
         if (!unseen_) unseen_ = std::move(failure);
     }
 
-    // Ends the calls under way within the destructor's deadline, and tells the peers.
-    [[gnu::cold]] void close(const char* reason) noexcept override {
+    [[gnu::cold]] void end(const char* reason) noexcept {
         if (std::exchange(closed_, true)) return;
-        stop_.store(now() + options_.destructor_deadline.nanoseconds(), std::memory_order_relaxed);
-        if (queue_) queue_->drain();
-        if (queue_) queue_->stop();
-        if (!is_broken_.load(std::memory_order_acquire)) broken_ = reason;  // a plan may still be there
-        is_broken_.store(true, std::memory_order_release);
+        stop_.store_relaxed(now() + options_.destructor_deadline.nanoseconds());
+        if (queue_) queue_->drain(*queue_);
+        if (queue_) queue_->stop(*queue_);
+        if (!is_broken_.load()) broken_ = reason;  // a plan may still be there
+        is_broken_.store(true);
         leave(reason);
     }
 
     void refuse_if_broken(const operation& op) const {
-        if (is_broken_.load(std::memory_order_acquire)) [[unlikely]] throw_broken(op);
+        if (is_broken_.load()) [[unlikely]] throw_broken(op);
     }
 
     time_point limit_for(time_span deadline) const {
@@ -147,6 +138,13 @@ protected:
     session_traits traits_;
 
 private:
+    void run_blocking(operation& op, time_span deadline) {
+        admit(op);
+        if (queue_) queue_->drain(*queue_);
+        throw_unseen();
+        execute(op, limit_for(deadline));
+    }
+
     void leave(std::string_view reason) noexcept {
         if (traits_.transport) traits_.transport->leave(reason);
     }
@@ -207,7 +205,7 @@ private:
         } catch (...) {
             broken_ = "an unknown exception";
         }
-        is_broken_.store(true, std::memory_order_release);
+        is_broken_.store(true);
         leave(broken_);
     }
 
@@ -223,14 +221,14 @@ private:
     fork_guard fork_;
     bool may_spin_;
     std::size_t step_ = 0;
-    std::atomic<time_point> stop_{never};
+    atomic<time_point> stop_{never};
 
-    std::string broken_;  // why; written once, before the flag
-    std::atomic<bool> is_broken_{false};
+    message broken_;  // why; written once, before the flag
+    atomic<bool> is_broken_{false};
     std::exception_ptr unseen_;
     bool closed_ = false;
 
-    std::unique_ptr<call_queue> queue_;
+    shared<call_queue> queue_;
 };
 
 }  // namespace detail

@@ -45,9 +45,9 @@ public:
     auto gather_async(In&& in, root r = root{0}, const options& o = {}) {
         if constexpr (check_kept<B, In>()) {
             using T = element_of<In>;
-            auto value = std::make_shared<gathered<T>>();
+            auto value = shared<counted_value<gathered<T>>>::make();
             return result<gathered<T>>(
-                start_call<gather_call<view_of<In>, std::shared_ptr<gathered<T>>>>(
+                start_call<gather_call<view_of<In>, shared<counted_value<gathered<T>>>>>(
                     self(), o, collective::gather, to_view(in), value, r, own().rank() == r.rank, own().size(), o),
                 value);
         }

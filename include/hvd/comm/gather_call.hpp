@@ -32,9 +32,7 @@ struct gather_call : call {
         op.self = this;
         if (receives)
             op.provide = [](void* self, std::span<const std::size_t> counts) {
-                auto& to = static_cast<gather_call*>(self)->result;
-                if constexpr (std::is_same_v<Result, given_memory>) return given_memory::provide(&to, counts);
-                else return provide_gathered<T>(&*to, counts);
+                return detail::provide(*static_cast<gather_call*>(self)->result, counts);
             };
     }
 };

@@ -2,8 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <string>
-
 #include "allgather.hpp"
 #include "broadcast.hpp"
 
@@ -37,11 +35,17 @@ inline void put(std::vector<std::byte>& buffer, const void* data, std::size_t n)
     if (n > 0) buffer.insert(buffer.end(), begin, begin + n);
 }
 
+// std::string, without its header.
+template <class T>
+concept string_like = !std::is_trivially_copyable_v<T> && requires {
+    typename T::traits_type;
+    requires std::same_as<typename T::value_type, char>;
+} && std::constructible_from<T, const char*, std::size_t>;
 
 }  // namespace detail
 
 template <class T>
-    requires(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>)
+    requires(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::ranges::enable_borrowed_range<T>)
 struct serializer<T> {
     static void write(std::vector<std::byte>& buffer, const T& value) { detail::put(buffer, &value, sizeof value); }
     static T read(std::span<const std::byte>& bytes) {
@@ -51,13 +55,13 @@ struct serializer<T> {
     }
 };
 
-template <>
-struct serializer<std::string> {
-    static void write(std::vector<std::byte>& buffer, const std::string& value) {
+template <detail::string_like T>
+struct serializer<T> {
+    static void write(std::vector<std::byte>& buffer, const T& value) {
         serializer<std::uint64_t>::write(buffer, value.size());
         detail::put(buffer, value.data(), value.size());
     }
-    static std::string read(std::span<const std::byte>& bytes) {
+    static T read(std::span<const std::byte>& bytes) {
         const auto size = std::size_t(serializer<std::uint64_t>::read(bytes));
         const auto text = detail::take(bytes, size);
         return {reinterpret_cast<const char*>(text.data()), text.size()};

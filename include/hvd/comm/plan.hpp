@@ -15,9 +15,8 @@ template <class Comm, class B>
 class plan_calls;
 
 // A call that a plan keeps, whatever its types.
-struct kept_call {
-    virtual ~kept_call() = default;
-    virtual operation& get() = 0;
+struct kept_call : counted {
+    operation* op = nullptr;
     std::vector<std::byte> buffer;
 };
 
@@ -25,8 +24,9 @@ template <class Call>
 struct kept : kept_call {
     Call call;
     template <class... A>
-    explicit kept(A&&... arguments) : call(std::forward<A>(arguments)...) {}
-    operation& get() override { return call.op; }
+    explicit kept(A&&... arguments) : call(std::forward<A>(arguments)...) {
+        op = &call.op;
+    }
 };
 
 }  // namespace detail
@@ -44,24 +44,24 @@ public:
     plan& operator=(plan&&) noexcept = default;
 
     /// Whether there is something to run.
-    explicit operator bool() const noexcept { return call_ != nullptr; }
+    explicit operator bool() const noexcept { return bool(call_); }
 
     /// Runs the collective. **Collective**: all ranks run the plans of a communicator in one order.
     /// @throws hvd::mismatch_error, hvd::peer_error as the collective does, hvd::usage_error if empty.
     void run() {
         require();
-        session_->run(call_->get(), deadline_);
+        session_->run(*call_->op, deadline_);
     }
 
     /// Begins to run it; complete when the request is. Not begun again before that.
     request run_async() {
         require();
         struct run_of_plan : detail::queued {
-            std::shared_ptr<detail::kept_call> call;
+            detail::shared<detail::kept_call> call;
         };
-        auto queued = std::make_shared<run_of_plan>();
+        auto queued = detail::shared<run_of_plan>::make();
         queued->call = call_;
-        queued->op = &call_->get();
+        queued->op = call_->op;
         detail::progress::of(*session_).start(queued, deadline_);
         return request(queued);
     }
@@ -70,9 +70,9 @@ private:
     template <class, class>
     friend class detail::plan_calls;
 
-    plan(std::shared_ptr<detail::session> session, std::shared_ptr<detail::kept_call> call, time_span deadline)
+    plan(detail::shared<detail::session> session, detail::shared<detail::kept_call> call, time_span deadline)
         : session_(std::move(session)), call_(std::move(call)), deadline_(deadline) {
-        detail::operation& op = call_->get();
+        detail::operation& op = *call_->op;
         if (op.buffer_bytes > 0) {
             call_->buffer.resize(op.buffer_bytes);
             op.in = op.out = call_->buffer.data();
@@ -84,11 +84,11 @@ private:
     }
 
     void require() const {
-        if (call_ == nullptr) throw usage_error(-1, "hvd: this plan is empty");
+        if (!call_) throw usage_error(-1, "hvd: this plan is empty");
     }
 
-    std::shared_ptr<detail::session> session_;
-    std::shared_ptr<detail::kept_call> call_;
+    detail::shared<detail::session> session_;
+    detail::shared<detail::kept_call> call_;
     time_span deadline_{};
 };
 
@@ -135,7 +135,7 @@ public:
         const auto list = as_list(tensors);
         using Call = fused_reduce_scatter_call<std::remove_cvref_t<decltype(list)>, O>;
         if constexpr (check_fused_reducible<B, O, decltype(list)>()) {
-            auto call = std::make_shared<kept<Call>>(list, as_operation(op), own().rank(), own().size(), o);
+            auto call = shared<kept<Call>>::make(list, as_operation(op), own().rank(), own().size(), o);
             call->call.set_outputs(refs_of(as_list(out.view)));
             return plan<B>(session(), std::move(call), o.deadline);
         }
@@ -145,7 +145,7 @@ public:
 private:
     Comm& self() { return static_cast<Comm&>(*this); }
     auto& own() { return access::session_of(self()); }
-    auto session() { return own().shared_from_this(); }
+    auto session() { return shared<detail::session>(&own()); }
 
     template <class X>
     static auto as_list(X& x) {
@@ -161,7 +161,7 @@ private:
 
     template <class Call, class Options, class... A>
     plan<B> make(const Options& o, A&&... arguments) {
-        return plan<B>(session(), std::make_shared<kept<Call>>(std::forward<A>(arguments)...), o.deadline);
+        return plan<B>(session(), shared<kept<Call>>::make(std::forward<A>(arguments)...), o.deadline);
     }
 };
 

@@ -2,9 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <coroutine>
+
 #include "../detail/thread.hpp"
 #include "engine.hpp"
-#include "request.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -13,46 +14,67 @@ namespace detail {
 class progress;
 
 // An asynchronous collective in the queue of its communicator.
-class queued : public pending {
+class queued : public counted {
 public:
     operation* op = nullptr;  // lives in the class derived from this one
     time_point limit = never;
-    std::shared_ptr<session> owner;
-    std::shared_ptr<queued> behind;  // the next in the queue
+    shared<session> owner;
+    shared<queued> behind;  // the next in the queue
 
-    inline bool test() override;
-    inline void wait() override;
-    inline void resume_later(std::coroutine_handle<> waiter) override;
-    inline void run_ready() override;
-    inline void leave_unseen(std::exception_ptr failure) noexcept override;
+    // Both throw only what the backend's own waiting throws; the call's failure comes from take_failure().
+    inline bool test();
+    inline void wait();
+    // Resumes `waiter` from the communicator's run_ready() once the call is complete.
+    inline void resume_later(std::coroutine_handle<> waiter);
+    inline void run_ready();
+    // The next call on the communicator throws a failure that nobody has looked at.
+    inline void leave_unseen(std::exception_ptr failure) noexcept;
+
+    bool done() const { return done_.load(); }
+
+    void finish(std::exception_ptr failure) {
+        failure_ = std::move(failure);
+        done_.store(true);
+    }
+
+    // Once: whoever looks first has seen it.
+    std::exception_ptr take_failure() { return std::exchange(failure_, nullptr); }
+
+private:
+    atomic<bool> done_{false};
+    std::exception_ptr failure_;
 };
 
 // The asynchronous calls of one communicator, in their order. Where the backend allows it, a thread
 // makes them go on; otherwise wait() and test() do.
 class progress final : public call_queue {
 public:
-    explicit progress(engine& owner) : owner_(owner) {}
-    ~progress() override { stop(); }
+    explicit progress(engine& owner) : owner_(owner) {
+        drain = [](call_queue& self) noexcept { static_cast<progress&>(self).finish_all(); };
+        stop = [](call_queue& self) noexcept { static_cast<progress&>(self).end(); };
+        run_ready = [](call_queue& self) { return static_cast<progress&>(self).resume_ready(); };
+    }
+    ~progress() { end(); }
 
     // The communicator's queue, made by its first asynchronous call.
     static progress& of(session& session_of_call) {
-        engine& owner = static_cast<engine&>(session_of_call);
-        if (!owner.queue()) owner.queue() = std::make_unique<progress>(owner);
-        return static_cast<progress&>(*owner.queue());
+        engine& e = static_cast<engine&>(session_of_call);
+        if (!e.queue()) e.queue() = shared<progress>::make(e);
+        return static_cast<progress&>(*e.queue());
     }
 
-    void start(const std::shared_ptr<queued>& call, time_span deadline) {
+    void start(const shared<queued>& call, time_span deadline) {
         owner_.admit_asynchronous(*call->op);
-        call->owner = owner_.shared_from_this();
+        call->owner = shared<session>(&owner_);
         call->limit = owner_.limit_for(deadline);
         {
             const lock_guard lock(mutex_);
             if (last_) last_->behind = call;
             else first_ = call;
             last_ = call;
+            changed_.notify_all();
         }
         if (!worker_ && owner_.threaded()) worker_ = thread([this] { serve(); });
-        if (worker_) wake();
     }
 
     bool test(queued& call) {
@@ -62,13 +84,13 @@ public:
     }
 
     void wait(queued& call) {
-        if (worker_) return call.wait_done();
+        if (worker_) return wait_done(call);
         while (!call.done()) finish(*front());
     }
 
     void add_waiter(std::coroutine_handle<> handle, queued& call) { waiters_.push_back({handle, &call}); }
 
-    std::size_t run_ready() override {
+    std::size_t resume_ready() {
         std::size_t resumed = 0;
         for (std::size_t i = 0; i < waiters_.size();) {
             const waiter next = waiters_[i];
@@ -84,23 +106,26 @@ public:
         return resumed;
     }
 
-    void drain() noexcept override {
+    void finish_all() noexcept {
         if (!worker_) {
-            while (const std::shared_ptr<queued> head = front()) finish(*head);
+            while (const shared<queued> head = front()) finish(*head);
             return;
         }
-        std::shared_ptr<queued> last;
+        shared<queued> last;
         {
             const lock_guard lock(mutex_);
             last = last_;
         }
-        if (last) last->wait_done();
+        if (last) wait_done(*last);
     }
 
-    void stop() noexcept override {
+    void end() noexcept {
         if (!worker_) return;
-        stopping_.store(true, std::memory_order_release);
-        wake();
+        {
+            const lock_guard lock(mutex_);
+            stopping_ = true;
+            changed_.notify_all();
+        }
         worker_.join();
     }
 
@@ -110,23 +135,25 @@ private:
         queued* call;
     };
 
-    std::shared_ptr<queued> front() {
+    shared<queued> front() {
         const lock_guard lock(mutex_);
         return first_;
     }
 
-    void wake() {
-        work_count_.fetch_add(1, std::memory_order_release);
-        work_count_.notify_one();
+    void wait_done(const queued& call) {
+        const lock_guard lock(mutex_);
+        while (!call.done()) changed_.wait(mutex_);
     }
 
-    // The progress thread.
+    // What the progress thread does next; empty in the end.
+    shared<queued> next() {
+        const lock_guard lock(mutex_);
+        while (!first_ && !stopping_) changed_.wait(mutex_);
+        return stopping_ ? shared<queued>() : first_;
+    }
+
     void serve() {
-        while (!stopping_.load(std::memory_order_acquire)) {
-            const std::uint64_t seen = work_count_.load(std::memory_order_acquire);
-            if (const std::shared_ptr<queued> head = front()) finish(*head);
-            else work_count_.wait(seen, std::memory_order_acquire);
-        }
+        while (const shared<queued> head = next()) finish(*head);
     }
 
     // The first call in the queue, to its end.
@@ -160,30 +187,28 @@ private:
     }
 
     void pop(std::exception_ptr failure) {
-        std::shared_ptr<queued> head;
-        {
-            const lock_guard lock(mutex_);
-            head = std::move(first_);
-            first_ = std::move(head->behind);
-            if (!first_) last_ = nullptr;
-        }
+        const lock_guard lock(mutex_);
+        const shared<queued> head = std::move(first_);
+        first_ = std::move(head->behind);
+        if (!first_) last_ = {};
         head->finish(std::move(failure));
+        changed_.notify_all();
     }
 
     engine& owner_;
     mutex mutex_;
-    std::shared_ptr<queued> first_, last_;
+    condition changed_;  // the queue, or what is complete
+    shared<queued> first_, last_;
     bool under_way_ = false;  // the first one has begun, without a progress thread
     std::vector<waiter> waiters_;
-    std::atomic<bool> stopping_{false};
-    std::atomic<std::uint64_t> work_count_{0};
+    bool stopping_ = false;
     thread worker_;
 };
 
 bool queued::test() { return progress::of(*owner).test(*this); }
 void queued::wait() { progress::of(*owner).wait(*this); }
 void queued::resume_later(std::coroutine_handle<> waiter) { progress::of(*owner).add_waiter(waiter, *this); }
-void queued::run_ready() { progress::of(*owner).run_ready(); }
+void queued::run_ready() { progress::of(*owner).resume_ready(); }
 void queued::leave_unseen(std::exception_ptr failure) noexcept { static_cast<engine&>(*owner).set_unseen(std::move(failure)); }
 
 }  // namespace detail

@@ -57,9 +57,9 @@ struct reduce_scatter_call : reduction_call<Op> {
 template <class In, class Op>
 struct kept_reduce_scatter : reduce_scatter_call<In, Op> {
     using T = typename In::value_type;
-    std::shared_ptr<std::vector<stored<T>>> value;
+    shared<counted_value<std::vector<stored<T>>>> value;
 
-    kept_reduce_scatter(const In& in, const Op& f, std::shared_ptr<std::vector<stored<T>>> to, int rank, int size, const reduce_options& o)
+    kept_reduce_scatter(const In& in, const Op& f, shared<counted_value<std::vector<stored<T>>>> to, int rank, int size, const reduce_options& o)
         : reduce_scatter_call<In, Op>(in, f, size, nullptr, o), value(std::move(to)) {
         value->resize(this->group.count_of(rank, size));
         this->set_output(reinterpret_cast<std::byte*>(value->data()), value->size(), rank, size);
@@ -149,7 +149,7 @@ public:
         if constexpr (check_kept<B, In>()) {
             using T = element_of<In>;
             if constexpr (check_reducible<B, T, operation_of<Op>>()) {
-                auto value = std::make_shared<std::vector<stored<T>>>();
+                auto value = shared<counted_value<std::vector<stored<T>>>>::make();
                 return result<std::vector<stored<T>>>(
                     start_call<kept_reduce_scatter<view_of<In>, operation_of<Op>>>(self(), o, to_view(in), as_operation(op), value,
                                                                                    own().rank(), own().size(), o),

@@ -2,53 +2,12 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <atomic>
-#include <coroutine>
-#include <exception>
-#include <memory>
 #include <utility>
 
-#include "../core/error.hpp"
+#include "progress.hpp"
 
 namespace hvd {
 inline namespace v0 {
-namespace detail {
-
-// An asynchronous call that is under way.
-class pending {
-public:
-    virtual ~pending() = default;
-
-    // Both throw only what the backend's own waiting throws; the call's failure comes from result().
-    virtual bool test() = 0;
-    virtual void wait() = 0;
-    // Resumes `waiter` from the communicator's run_ready() once the call is complete.
-    virtual void resume_later(std::coroutine_handle<> waiter) = 0;
-    virtual void run_ready() = 0;
-    // The next call on the communicator throws a failure that nobody has looked at.
-    virtual void leave_unseen(std::exception_ptr failure) noexcept = 0;
-
-    bool done() const { return done_.load(std::memory_order_acquire); }
-    void wait_done() const { done_.wait(false, std::memory_order_acquire); }
-
-    void finish(std::exception_ptr failure) {
-        failure_ = std::move(failure);
-        done_.store(true, std::memory_order_release);
-        done_.notify_all();
-    }
-
-    // Once: whoever looks first has seen it.
-    std::exception_ptr take_failure() { return std::exchange(failure_, nullptr); }
-
-protected:
-    std::atomic<bool> done_{false};
-
-private:
-    std::exception_ptr failure_;
-};
-
-}  // namespace detail
-
 /// An asynchronous call that is under way; whoever holds it holds its completion. Feature B3.
 ///
 /// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a `test()`
@@ -58,7 +17,7 @@ private:
 class [[nodiscard("hvd: an asynchronous call is not complete until its request is waited for")]] request {
 public:
     request() = default;
-    explicit request(std::shared_ptr<detail::pending> call) : call_(std::move(call)) {}
+    explicit request(detail::shared<detail::queued> call) : call_(std::move(call)) {}
     request(request&&) noexcept = default;
     request& operator=(request&& other) noexcept {
         if (this != &other) {
@@ -70,11 +29,11 @@ public:
     ~request() { finish_quietly(); }
 
     /// Whether it stands for a call that nobody has waited for.
-    explicit operator bool() const noexcept { return call_ != nullptr; }
+    explicit operator bool() const noexcept { return bool(call_); }
 
     /// Looks once whether the call is complete.
     bool test() {
-        if (call_ == nullptr) return true;
+        if (!call_) return true;
         if (!call_->done() && !call_->test()) return false;
         collect();
         return true;
@@ -83,7 +42,7 @@ public:
     /// Waits until the call is complete, and resumes coroutines whose calls are. Where no progress thread
     /// runs (MPI below MULTIPLE), ranks wait for calls of several communicators in one order.
     void wait() {
-        if (call_ == nullptr) return;
+        if (!call_) return;
         if (!call_->done()) call_->wait();
         collect();
     }
@@ -92,7 +51,7 @@ public:
     auto operator co_await() {
         struct awaiter {
             request& self;
-            bool await_ready() { return self.call_ == nullptr || self.call_->done(); }
+            bool await_ready() { return !self.call_ || self.call_->done(); }
             void await_suspend(std::coroutine_handle<> waiter) { self.call_->resume_later(waiter); }
             void await_resume() { self.collect(); }
         };
@@ -101,26 +60,26 @@ public:
 
 private:
     void collect() {
-        const std::shared_ptr<detail::pending> call = std::move(call_);
-        call_ = nullptr;
-        if (call == nullptr) return;
+        const detail::shared<detail::queued> call = std::move(call_);
+        call_ = {};
+        if (!call) return;
         const std::exception_ptr failure = call->take_failure();
         call->run_ready();
         if (failure) std::rethrow_exception(failure);
     }
 
     void finish_quietly() noexcept {
-        if (call_ == nullptr) return;
+        if (!call_) return;
         try {
             if (!call_->done()) call_->wait();
             if (auto failure = call_->take_failure()) call_->leave_unseen(failure);
         } catch (...) {
             call_->leave_unseen(std::current_exception());
         }
-        call_ = nullptr;
+        call_ = {};
     }
 
-    std::shared_ptr<detail::pending> call_;
+    detail::shared<detail::queued> call_;
 };
 
 /// An asynchronous call with a result.
@@ -128,11 +87,11 @@ template <class T>
 class [[nodiscard("hvd: an asynchronous call is not complete until its result is waited for")]] result {
 public:
     result() = default;
-    result(request call, std::shared_ptr<T> value) : call_(std::move(call)), value_(std::move(value)) {}
+    result(request call, detail::shared<detail::counted_value<T>> value) : call_(std::move(call)), value_(std::move(value)) {}
     result(result&&) noexcept = default;
     result& operator=(result&&) noexcept = default;
 
-    explicit operator bool() const noexcept { return value_ != nullptr; }
+    explicit operator bool() const noexcept { return bool(value_); }
 
     /// Looks once whether the call is complete.
     bool test() { return call_.test(); }
@@ -140,10 +99,10 @@ public:
     /// Waits for the call and gives its result; the handle is empty afterwards.
     /// @throws hvd::usage_error if the result has been taken before.
     T wait() {
-        if (value_ == nullptr) throw usage_error(-1, "hvd: this result was taken before");
+        if (!value_) throw usage_error(-1, "hvd: this result was taken before");
         call_.wait();
-        const std::shared_ptr<T> value = std::exchange(value_, nullptr);
-        return std::move(*value);
+        const auto value = std::move(value_);
+        return std::move(static_cast<T&>(*value));
     }
 
     auto operator co_await() {
@@ -162,7 +121,7 @@ public:
 
 private:
     request call_;
-    std::shared_ptr<T> value_;
+    detail::shared<detail::counted_value<T>> value_;
 };
 
 }  // namespace v0

@@ -32,10 +32,9 @@ struct gathered {
 
 namespace detail {
 
-// The provide hook of calls that return a gathered<T>.
+// Memory for a result that the call makes.
 template <class T>
-std::byte* provide_gathered(void* self, std::span<const std::size_t> counts) {
-    auto& result = *static_cast<gathered<T>*>(self);
+std::byte* provide(gathered<T>& result, std::span<const std::size_t> counts) {
     result.counts.assign(counts.begin(), counts.end());
     result.displacements.resize(counts.size());
     std::size_t total = 0;
@@ -49,8 +48,7 @@ std::byte* provide_gathered(void* self, std::span<const std::size_t> counts) {
 
 // The same for a plain vector.
 template <class T>
-std::byte* provide_vector(void* self, std::span<const std::size_t> counts) {
-    auto& values = *static_cast<std::vector<stored<T>>*>(self);
+std::byte* provide(std::vector<T>& values, std::span<const std::size_t> counts) {
     std::size_t total = 0;
     for (const std::size_t count : counts) total += count;
     values.resize(total);
@@ -64,16 +62,17 @@ struct given_memory {
     int rank = 0;
     collective kind = collective::allgather;
 
-    static std::byte* provide(void* self, std::span<const std::size_t> counts) {
-        const auto& memory = *static_cast<given_memory*>(self);
-        std::size_t total = 0;
-        for (const std::size_t count : counts) total += count;
-        if (total != memory.count)
-            throw usage_error(memory.rank, text("hvd: ", collective_names[std::size_t(memory.kind)], " on rank ", memory.rank,
-                                                ": into() has room for ", memory.count, " elements, the result has ", total));
-        return memory.data;
-    }
+    const given_memory& operator*() const { return *this; }  // as a handle to a result is
 };
+
+inline std::byte* provide(const given_memory& memory, std::span<const std::size_t> counts) {
+    std::size_t total = 0;
+    for (const std::size_t count : counts) total += count;
+    if (total != memory.count)
+        throw usage_error(memory.rank, text("hvd: ", collective_names[std::size_t(memory.kind)], " on rank ", memory.rank,
+                                            ": into() has room for ", memory.count, " elements, the result has ", total));
+    return memory.data;
+}
 
 }  // namespace detail
 

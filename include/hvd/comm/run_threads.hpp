@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <stdexcept>
 #include <typeinfo>
 
 #include "../backend/threads.hpp"
@@ -33,7 +34,7 @@ private:
         try {
             std::rethrow_exception(failure_);
         } catch (const std::exception& e) {
-            ((typeid(e) == typeid(Known) ? throw Known(text("rank ", rank_, ": ", e.what())) : void()), ...);
+            ((typeid(e) == typeid(Known) ? throw Known(text("rank ", rank_, ": ", e.what()).c_str()) : void()), ...);
             throw;
         }
     }
@@ -43,7 +44,7 @@ private:
     int rank_ = -1;
 };
 
-inline std::string reason_of(const std::exception_ptr& failure) {
+inline message reason_of(const std::exception_ptr& failure) {
     try {
         std::rethrow_exception(failure);
     } catch (const std::exception& e) {
@@ -69,12 +70,12 @@ template <class Backend = threads, class F>
 void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
     using detail::text;
     if (ranks < 1) throw usage_error(-1, text("hvd: run_threads needs at least one rank, got ", ranks));
-    const auto hub = std::make_shared<detail::threads_hub>(detail::nodes_of_one_host(ranks, options));
+    const auto hub = detail::shared<detail::threads_hub>::make(detail::nodes_of_one_host(ranks, options));
     detail::first_failure failure;
     const auto body = [&](int rank) {
         communicator<Backend> comm;
         try {
-            comm = communicator<Backend>(std::make_unique<detail::threads_link>(hub, rank), options);
+            comm = communicator<Backend>(detail::owner<detail::threads_link>::make(hub, rank), options);
             f(comm);
         } catch (...) {
             failure.offer(rank, std::current_exception());

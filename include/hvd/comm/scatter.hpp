@@ -69,8 +69,8 @@ public:
     auto scatter_async(In&& in, root r = root{0}, const options& o = {}) {
         if constexpr (check_kept<B, In>()) {
             using Values = std::vector<stored<element_of<In>>>;
-            auto value = std::make_shared<Values>();
-            return result<Values>(start_call<scatter_call<view_of<In>, std::shared_ptr<Values>>>(
+            auto value = shared<counted_value<Values>>::make();
+            return result<Values>(start_call<scatter_call<view_of<In>, shared<counted_value<Values>>>>(
                                       self(), o, to_view(in), std::span<const std::size_t>(), true, value, r, own().rank(),
                                       own().size(), nullptr, o),
                                   value);

@@ -2,9 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <memory>
 
 #include "../backend/operation.hpp"
+#include "../core/handles.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -12,12 +12,9 @@ namespace detail {
 
 // What a call needs of its communicator. Who only uses communicators compiles no more than this; what
 // is behind it (engine.hpp) is compiled where communicators are made.
-class session : public std::enable_shared_from_this<session> {
+class session : public counted {
 public:
     session(int rank, int size, const communicator_options& options) : options_(options), work_(size), rank_(rank), size_(size) {}
-    virtual ~session() = default;
-    session(const session&) = delete;
-    session& operator=(const session&) = delete;
 
     int rank() const noexcept { return rank_; }
     int size() const noexcept { return size_; }
@@ -27,11 +24,14 @@ public:
     std::uint64_t next_plan() noexcept { return ++plans_; }
 
     // A blocking call, after all that were made before it.
-    virtual void run(operation& op, time_span deadline) = 0;
+    void run(operation& op, time_span deadline) { run_(*this, op, deadline); }
     // Ends the calls under way within the destructor's deadline, and tells the peers.
-    virtual void close(const char* reason) noexcept = 0;
+    void close(const char* reason) noexcept { close_(*this, reason); }
 
 protected:
+    // What is behind it; not virtual for the reason that `counted` gives.
+    void (*run_)(session&, operation&, time_span) = nullptr;
+    void (*close_)(session&, const char*) noexcept = nullptr;
     communicator_options options_;
     workspace work_;
 

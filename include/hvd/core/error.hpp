@@ -3,28 +3,34 @@
 #pragma once
 
 #include <cstdio>
-#include <memory>
+#include <exception>
 #include <source_location>
-#include <stdexcept>
-#include <string>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "handles.hpp"
 #include "text.hpp"
 
 namespace hvd {
 inline namespace v0 {
 
 /// Everything hvd throws. `what()` names the call, the rank and what was expected.
-class error : public std::runtime_error {
+///
+/// What an error holds is shared between its copies: copying one does not throw.
+class error : public std::exception {
 public:
-    error(int rank, const std::string& what) : std::runtime_error(what), rank_(rank) {}
+    error(int rank, std::string_view what) : what_(shared_text::make(what)), rank_(rank) {}
+
+    const char* what() const noexcept override { return what_->c_str(); }
 
     /// The rank that threw, in the communicator of the call; -1 where there is none.
     int rank() const noexcept { return rank_; }
 
 private:
+    using shared_text = detail::shared<detail::counted_value<detail::message>>;
+    shared_text what_;
     int rank_;
 };
 
@@ -39,24 +45,32 @@ public:
 /// The communicator works on. Feature I4.
 class mismatch_error : public error {
 public:
-    using table_type = std::vector<std::pair<int, std::string>>;
+    /// A rank and its value, as text; valid while some copy of the error lives.
+    using entry = std::pair<int, std::string_view>;
 
-    mismatch_error(int rank, const std::string& what, std::string field, table_type table)
-        : error(rank, what),
-          details_(std::make_shared<details>(details{std::move(field), std::move(table)})) {}
+    mismatch_error(int rank, std::string_view what, std::string_view field, std::span<const entry> table)
+        : error(rank, what), details_(detail::shared<details>::make(field, table)) {}
 
     /// What they disagree about: "element type", "count", "root", …
-    const std::string& field() const noexcept { return details_->field; }
+    std::string_view field() const noexcept { return details_->field; }
 
     /// Each rank with its value, in rank order.
-    const table_type& table() const noexcept { return details_->table; }
+    std::span<const entry> table() const noexcept { return details_->table; }
 
 private:
-    struct details {
-        std::string field;
-        table_type table;
+    struct details final : detail::counted {
+        details(std::string_view f, std::span<const entry> entries) : field(f), table(entries.begin(), entries.end()) {
+            for (const entry& e : entries) texts += e.second;
+            std::string_view rest = texts;
+            for (entry& e : table) {
+                e.second = rest.substr(0, e.second.size());
+                rest.remove_prefix(e.second.size());
+            }
+        }
+        detail::message field, texts;
+        std::vector<entry> table;
     };
-    std::shared_ptr<const details> details_;  // copying an exception must not throw
+    detail::shared<details> details_;
 };
 
 /// Other ranks refused the call, left, or did not come in time.
@@ -64,20 +78,20 @@ private:
 /// After a refusal the communicator works on; after a dead or late peer it refuses further calls.
 class peer_error : public error {
 public:
-    peer_error(int rank, const std::string& what, std::vector<int> peers)
-        : error(rank, what), peers_(std::make_shared<std::vector<int>>(std::move(peers))) {}
+    peer_error(int rank, std::string_view what, std::vector<int> peers)
+        : error(rank, what), peers_(detail::shared<detail::counted_value<std::vector<int>>>::make(std::move(peers))) {}
 
     /// The ranks that are the reason.
     const std::vector<int>& peers() const noexcept { return *peers_; }
 
 private:
-    std::shared_ptr<const std::vector<int>> peers_;
+    detail::shared<detail::counted_value<std::vector<int>>> peers_;
 };
 
 /// A call of MPI failed.
 class mpi_error : public error {
 public:
-    mpi_error(int rank, const char* api, int code, const std::string& text,
+    mpi_error(int rank, const char* api, int code, std::string_view text,
               std::source_location where = std::source_location::current())
         : error(rank, detail::text("hvd: ", api, " failed on rank ", rank, " with code ", code, ": ", text, " (",
                                    where.file_name(), ":", where.line(), ")")),

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <utility>
 
 #include <fcntl.h>
@@ -41,7 +40,7 @@ public:
     static shared_memory create(std::size_t bytes) {
         std::uint64_t random[2] = {};
         if (getrandom(random, sizeof random, 0) != ssize_t(sizeof random)) return {};
-        std::string name = text("/hvd-", random[0], "-", random[1]);
+        message name = text("/hvd-", random[0], "-", random[1]);
         const int file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
         if (file < 0) return {};
         shared_memory result;
@@ -52,7 +51,7 @@ public:
         return result;
     }
 
-    static shared_memory open(const std::string& name, std::size_t bytes) {
+    static shared_memory open(const message& name, std::size_t bytes) {
         shared_memory result;
         const int file = shm_open(name.c_str(), O_RDWR, 0);
         if (file < 0) return result;
@@ -65,12 +64,12 @@ public:
     // Once all have it open: nothing is left behind, however the processes end.
     void remove_name() {
         if (!name_.empty()) shm_unlink(name_.c_str());
-        name_.clear();
+        name_ = {};
     }
 
     explicit operator bool() const { return data_ != nullptr; }
     void* data() const { return data_; }
-    const std::string& name() const { return name_; }
+    const message& name() const { return name_; }
 
 private:
     void map(int file, std::size_t bytes) {
@@ -82,7 +81,7 @@ private:
 
     void* data_ = nullptr;
     std::size_t bytes_ = 0;
-    std::string name_;
+    message name_;
 };
 
 }  // namespace detail

@@ -2,10 +2,11 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <memory>
 #include <utility>
 
 #include <pthread.h>
+
+#include "../core/handles.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -23,7 +24,23 @@ public:
     void unlock() { pthread_mutex_unlock(&handle_); }
 
 private:
+    friend class condition;
     pthread_mutex_t handle_ = PTHREAD_MUTEX_INITIALIZER;
+};
+
+// What holders of a mutex wait for.
+class condition {
+public:
+    condition() = default;
+    condition(const condition&) = delete;
+    condition& operator=(const condition&) = delete;
+    ~condition() { pthread_cond_destroy(&handle_); }
+
+    void wait(mutex& held) { pthread_cond_wait(&handle_, &held.handle_); }
+    void notify_all() { pthread_cond_broadcast(&handle_); }
+
+private:
+    pthread_cond_t handle_ = PTHREAD_COND_INITIALIZER;
 };
 
 class lock_guard {
@@ -44,7 +61,7 @@ public:
 
     template <class F>
     explicit thread(F body) {
-        auto owned = std::make_unique<F>(std::move(body));
+        auto owned = owner<F>::make(std::move(body));
         if (pthread_create(&handle_, nullptr, &enter<F>, owned.get()) == 0) {
             running_ = true;
             owned.release();
@@ -75,7 +92,7 @@ public:
 private:
     template <class F>
     static void* enter(void* body) {
-        std::unique_ptr<F> owned(static_cast<F*>(body));
+        const owner<F> owned(static_cast<F*>(body));
         (*owned)();
         return nullptr;
     }

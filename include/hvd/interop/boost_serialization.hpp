@@ -3,6 +3,7 @@
 #pragma once
 
 #include <sstream>
+#include <string>
 
 #include <boost/archive/binary_iarchive.hpp>
 #include <boost/archive/binary_oarchive.hpp>
@@ -18,7 +19,7 @@ inline namespace v0 {
 /// of Boost.Serialization for the containers you send, and link `boost_serialization`.
 /// @throws what Boost's archives throw, for bytes that are not what was expected.
 template <class T>
-    requires(!std::is_trivially_copyable_v<T> && std::is_class_v<T>)
+    requires(!std::is_trivially_copyable_v<T> && std::is_class_v<T> && !detail::string_like<T>)
 struct serializer<T> {
     static void write(std::vector<std::byte>& buffer, const T& value) {
         std::ostringstream stream(std::ios::binary);
