@@ -20,14 +20,14 @@ namespace {
 
 using hvd::bfloat16;
 using hvd::float16;
-using hvd::detail::level;
+using hvd::detail::simd_level;
 using hvd::detail::reduce_args;
 namespace op = hvd::op;
 
 template <class F>
 void on_levels(F f) {
-    for (const level l : hvd::detail::levels) {
-        const std::string name = hvd::detail::level_names[int(l)];
+    for (const simd_level l : hvd::detail::simd_levels) {
+        const std::string name = hvd::detail::simd_level_names[int(l)];
         INFO("level ", name);
         if (hvd::detail::runs_here(l)) f(l);
         else MESSAGE("skipped: this machine does not run level ", name);
@@ -69,7 +69,7 @@ struct example {
 
 // The results of one level: every place's bytes, one after the other.
 template <class T, class Op>
-std::vector<std::byte> results(level l, const Op& operation, const example& e) {
+std::vector<std::byte> results(simd_level l, const Op& operation, const example& e) {
     std::vector<std::vector<std::byte>> memory;
     std::vector<const std::byte*> inputs;
     const std::size_t bytes = e.count * sizeof(T), at = e.misaligned * sizeof(T);
@@ -115,8 +115,8 @@ void same_on_all_levels(const Op& operation, bool scales) {
         CAPTURE(e.over);
         CAPTURE(e.places);
         CAPTURE(e.streaming);
-        const auto expected = results<T>(level::plain, operation, e);
-        for (const level l : hvd::detail::levels) {
+        const auto expected = results<T>(simd_level::plain, operation, e);
+        for (const simd_level l : hvd::detail::simd_levels) {
             if (!hvd::detail::runs_here(l)) continue;
             CAPTURE(int(l));
             REQUIRE(results<T>(l, operation, e) == expected);
@@ -126,7 +126,7 @@ void same_on_all_levels(const Op& operation, bool scales) {
 
 }  // namespace
 
-TEST_CASE("which levels this machine runs") { on_levels([](level l) { CHECK(int(l) <= int(hvd::detail::best_level())); }); }
+TEST_CASE("which levels this machine runs") { on_levels([](simd_level l) { CHECK(int(l) <= int(hvd::detail::best_level())); }); }
 
 TEST_CASE_TEMPLATE("floats have the same bits on all levels", T, float, double, float16, bfloat16) {
     same_on_all_levels<T>(hvd::sum, true);
@@ -166,12 +166,12 @@ TEST_CASE("every 16-bit float is read and rounded alike on all levels") {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = std::uint16_t(i);
     const auto check = [&]<class T>(T, double factor) {
         const std::byte* input = reinterpret_cast<const std::byte*>(all.data());
-        const auto run = [&](level l, std::vector<std::uint16_t>& out) {
+        const auto run = [&](simd_level l, std::vector<std::uint16_t>& out) {
             hvd::detail::reduce_elements_at<T, op::sum>(
                 l, {&hvd::sum, &input, 1, 1, reinterpret_cast<std::byte*>(out.data()), all.size(), factor, 1});
         };
-        run(level::plain, plain);
-        on_levels([&](level l) {
+        run(simd_level::plain, plain);
+        on_levels([&](simd_level l) {
             run(l, vectors);
             CHECK(vectors == plain);
         });

@@ -22,40 +22,40 @@ inline namespace v0 {
 namespace detail {
 
 // The instructions a kernel is compiled for. All give the same bits.
-enum class level : std::uint8_t {
+enum class simd_level : std::uint8_t {
     plain,     // any machine
     baseline,  // x86-64: vectors of 16 bytes
     avx2,      // with F16C: vectors of 32 bytes
     avx512,    // F, BW, DQ and VL: vectors of 64 bytes
 };
 
-constexpr level levels[] = {level::plain, level::baseline, level::avx2, level::avx512};
-constexpr const char* level_names[] = {"plain", "baseline", "avx2", "avx512"};
+constexpr simd_level simd_levels[] = {simd_level::plain, simd_level::baseline, simd_level::avx2, simd_level::avx512};
+constexpr const char* simd_level_names[] = {"plain", "baseline", "avx2", "avx512"};
 
 // Whether this machine runs it. A look at a word that the C library's start has filled: cheap enough
 // for every call, so that nothing is kept.
-inline bool runs_here(level l) {
+inline bool runs_here(simd_level l) {
 #if HVD_KERNEL_VECTORS
     switch (l) {
-        case level::avx512:
+        case simd_level::avx512:
             return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #ifdef __clang__  // 16 cannot ask for F16C; no processor has AVX2 without it
-        case level::avx2: return __builtin_cpu_supports("avx2");
+        case simd_level::avx2: return __builtin_cpu_supports("avx2");
 #else
-        case level::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+        case simd_level::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 #endif
         default: return true;
     }
 #else
-    return l == level::plain;
+    return l == simd_level::plain;
 #endif
 }
 
-inline level best_level() {
-    if (runs_here(level::avx512)) return level::avx512;
-    if (runs_here(level::avx2)) return level::avx2;
-    return runs_here(level::baseline) ? level::baseline : level::plain;
+inline simd_level best_level() {
+    if (runs_here(simd_level::avx512)) return simd_level::avx512;
+    if (runs_here(simd_level::avx2)) return simd_level::avx2;
+    return runs_here(simd_level::baseline) ? simd_level::baseline : simd_level::plain;
 }
 
 }  // namespace detail

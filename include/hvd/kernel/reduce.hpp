@@ -47,10 +47,10 @@ constexpr auto canonical_reduction() {
 }
 
 // Reduces n elements, from number `first` on, to `out`.
-using reduce_part = void (*)(const reduce_args&, std::size_t first, std::size_t n, std::byte* out);
+using span_reducer = void (*)(const reduce_args&, std::size_t first, std::size_t n, std::byte* out);
 
 // To several places: block by block, while the result is in the first cache.
-inline void reduce_to_places(const reduce_args& args, reduce_part reduce, std::size_t element_bytes) {
+inline void reduce_to_places(const reduce_args& args, span_reducer reduce, std::size_t element_bytes) {
     constexpr std::size_t block_bytes = 8192;
     alignas(64) std::byte buffer[block_bytes];
     const std::size_t block = block_bytes / element_bytes;
@@ -59,7 +59,7 @@ inline void reduce_to_places(const reduce_args& args, reduce_part reduce, std::s
         const std::size_t at = first * element_bytes, bytes = n * element_bytes;
         reduce(args, first, n, buffer);
         for (int p = 0; p < args.places; ++p) {
-            if (args.streaming) stream(args.place(p) + at, buffer, bytes);
+            if (args.streaming) stream_bytes(args.place(p) + at, buffer, bytes);
             else __builtin_memcpy(args.place(p) + at, buffer, bytes);
         }
     }
@@ -68,20 +68,20 @@ inline void reduce_to_places(const reduce_args& args, reduce_part reduce, std::s
 
 // Reduces the inputs in rank order, in one pass with both scales, on a level that runs here.
 template <class T, class Op>
-void reduce_elements_at([[maybe_unused]] level l, const reduce_args& args) {
+void reduce_elements_at([[maybe_unused]] simd_level l, const reduce_args& args) {
     using as = decltype(canonical_reduction<T, Op>());
     using U = typename as::type;
     using O = typename as::op;
     reduce_args all = args;
     all.count *= as::each;
-    reduce_part reduce = nullptr;
+    span_reducer reduce = nullptr;
     if constexpr (!is_vectorized<U, O>) {
         reduce = &reduce_plain_blocks<U, O>;
     } else {
         reduce = &reduce_plain<U, O>;
-        if (l == level::avx512) reduce = &reduce_avx512<U, O>;
-        else if (l == level::avx2) reduce = &reduce_avx2<U, O>;
-        else if (l == level::baseline) reduce = &reduce_baseline<U, O>;
+        if (l == simd_level::avx512) reduce = &reduce_avx512<U, O>;
+        else if (l == simd_level::avx2) reduce = &reduce_avx2<U, O>;
+        else if (l == simd_level::baseline) reduce = &reduce_baseline<U, O>;
     }
     if (args.outputs == nullptr && !args.streaming) reduce(all, 0, all.count, all.out);
     else reduce_to_places(all, reduce, sizeof(U));

@@ -49,19 +49,26 @@ HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, 
     using L = lanes<T, Width>;
     using A = typename L::accumulator;
     const A before = A(args.prescale), after = A(args.postscale);
+    [[maybe_unused]] const A divisor = A(args.divisor), inverse = A(1.0 / args.divisor);
+    [[maybe_unused]] const bool divides = (args.divisor & (args.divisor - 1)) != 0;  // a quotient by a power of two is a product
+    const std::byte* const* const inputs = args.inputs;
+    const int ranks = args.ranks;
     for (; n >= L::block; n -= L::block, first += L::block, to += L::block * sizeof(T)) {
         L x;
-        x.load(reinterpret_cast<const T*>(args.inputs[0]) + first);
+        x.load(reinterpret_cast<const T*>(inputs[0]) + first);
         x.scale(before);
-        for (int r = 1; r < args.ranks; ++r) {
+        for (int r = 1; r < ranks; ++r) {
             L y;
-            y.load(reinterpret_cast<const T*>(args.inputs[r]) + first);
+            y.load(reinterpret_cast<const T*>(inputs[r]) + first);
             y.scale(before);
             combine_vectors<Op>(x.a, y.a);
             combine_vectors<Op>(x.b, y.b);
         }
         x.scale(after);
-        if constexpr (std::is_same_v<Op, op::average>) x.divide(args.divisor);
+        if constexpr (std::is_same_v<Op, op::average>) {
+            if (divides) x.divide(divisor);
+            else x.scale(inverse);
+        }
         x.make_nans_one();
         x.store(reinterpret_cast<T*>(to));
     }

@@ -11,9 +11,9 @@ inline namespace v0 {
 namespace detail {
 
 // Copies past the caches, without reading what is overwritten; finish_streaming() before others look.
-inline void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
+inline void stream_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if HVD_KERNEL_VECTORS
-    using V = vector<long long, 16>;
+    using V = simd_vector<long long, 16>;
     std::size_t head = -reinterpret_cast<std::uintptr_t>(to) % sizeof(V);
     if (head > bytes) head = bytes;
     __builtin_memcpy(to, from, head);

@@ -25,7 +25,7 @@ struct vector_of {
 };
 
 template <class T, int Bytes>
-using vector = typename vector_of<T, Bytes>::type;
+using simd_vector = typename vector_of<T, Bytes>::type;
 
 template <class V, class T>
 HVD_KERNEL_BODY void read_bits(V& to, const T* from) {
@@ -54,12 +54,12 @@ template <class F, class H>
 HVD_KERNEL_BODY void widen_float16(F& to, const H& from) {
     if constexpr (sizeof(F) > 16) {
 #ifdef __clang__
-        to = __builtin_convertvector(reinterpret_cast<const vector<_Float16, sizeof(H)>&>(from), F);
+        to = __builtin_convertvector(reinterpret_cast<const simd_vector<_Float16, sizeof(H)>&>(from), F);
 #else
         asm("vcvtph2ps {%1, %0|%0, %1}" : "=v"(to) : "v"(from));
 #endif
     } else {
-        using U = vector<std::uint32_t, sizeof(F)>;
+        using U = simd_vector<std::uint32_t, sizeof(F)>;
         const U word = __builtin_convertvector(from, U);
         const F scaled = reinterpret_cast<F>((word & 0x7fff) << 13) * 0x1p112f;
         const U special = reinterpret_cast<U>(scaled >= 65536.0f) & 0x7f800000;
@@ -72,13 +72,13 @@ template <class H, class F>
 HVD_KERNEL_BODY void narrow_float16(H& to, const F& from) {
     if constexpr (sizeof(F) > 16) {
 #ifdef __clang__
-        const auto half = __builtin_convertvector(from, vector<_Float16, sizeof(H)>);
+        const auto half = __builtin_convertvector(from, simd_vector<_Float16, sizeof(H)>);
         to = reinterpret_cast<const H&>(half);
 #else
         asm("vcvtps2ph {$0, %1, %0|%0, %1, 0}" : "=v"(to) : "v"(from));
 #endif
     } else {
-        using U = vector<std::uint32_t, sizeof(F)>;
+        using U = simd_vector<std::uint32_t, sizeof(F)>;
         const U word = reinterpret_cast<U>(from);
         const U magnitude = word & 0x7fffffff;
         const U subnormal = reinterpret_cast<U>(reinterpret_cast<F>(magnitude) + 0.5f) - 0x3f000000;
