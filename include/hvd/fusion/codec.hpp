@@ -19,7 +19,7 @@ struct none {
 };
 
 /// Float tensors travel, and are reduced, as 16-bit floats `To` (`hvd::bfloat16` or `hvd::float16`): half
-/// the bytes. Others travel as they are. Horovod's fp16 compression, feature D3.
+/// the bytes. Others travel as they are. Horovod's fp16 compression, feature F6.
 ///
 /// Each element is scaled, then rounded to nearest even; beyond the range of `To` it becomes an infinity.
 /// @code
