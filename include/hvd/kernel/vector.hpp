@@ -47,6 +47,27 @@ HVD_KERNEL_BODY void multiply(V& a, std::remove_cvref_t<decltype(std::declval<V&
 #endif
 }
 
+// Element by element; by parts of 16 bytes where the compiler knows no wider root in a body.
+template <class V>
+HVD_KERNEL_BODY void square_root(V& x) {
+    constexpr bool is_double = sizeof(x[0]) == 8;
+#ifdef __clang__
+    using part = simd_vector<std::remove_cvref_t<decltype(x[0])>, 16>;
+    part parts[sizeof(V) / 16];
+    __builtin_memcpy(parts, &x, sizeof x);
+    for (part& p : parts) {
+        if constexpr (is_double) p = __builtin_ia32_sqrtpd(p);
+        else p = __builtin_ia32_sqrtps(p);
+    }
+    __builtin_memcpy(&x, parts, sizeof x);
+#else
+    if constexpr (sizeof(V) == 16 && is_double) asm("sqrtpd %0, %0" : "+x"(x));
+    else if constexpr (sizeof(V) == 16) asm("sqrtps %0, %0" : "+x"(x));
+    else if constexpr (is_double) asm("vsqrtpd %0, %0" : "+v"(x));
+    else asm("vsqrtps %0, %0" : "+v"(x));
+#endif
+}
+
 // ---- float16 --------------------------------------------------------------------------------------
 
 // 16 bytes of float at a time there are no instructions for it: hvd::float16's own way, in vectors.
