@@ -86,9 +86,14 @@ std::vector<std::byte> results(simd_level l, const Op& operation, const example&
     for (auto& place : fresh) outputs.push_back(place.data() + at);
     if (e.over >= 0) outputs[0] = const_cast<std::byte*>(inputs[std::size_t(e.over)]);
     reduce_args args{&operation, inputs.data(), e.ranks, e.ranks, outputs[0], e.count, e.prescale, e.postscale};
-    if (e.places > 1) args.outputs = outputs.data(), args.places = e.places;
-    args.streaming = e.streaming;
-    hvd::detail::reduce_elements_at<T, Op>(l, args);
+    if (e.places == 1 && !e.streaming) {
+        hvd::detail::reduce_elements_at<T, Op>(l, args);
+    } else {
+        args.outputs = outputs.data();
+        args.places = e.places;
+        args.streaming = e.streaming;
+        hvd::detail::reduce_elements_to_places_at<T, Op>(l, args);
+    }
 
     std::vector<std::byte> all;
     for (std::byte* place : outputs)  // with what must not have been touched around them

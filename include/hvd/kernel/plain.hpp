@@ -24,11 +24,9 @@ struct reduce_args {
     std::size_t count;
     double prescale;
     double postscale;
-    std::byte* const* outputs = nullptr;  // several places, instead of `out`
-    int places = 1;
-    bool streaming = false;  // a hint: store past the caches
-
-    std::byte* place(int p) const { return outputs == nullptr ? out : outputs[p]; }
+    std::byte* const* outputs = nullptr;  // of reduce_elements_to_places(), instead of `out`
+    int places = 0;
+    bool streaming = false;  // whether its stores go past the caches: see streaming_pays()
 };
 
 using reduce_function = void (*)(const reduce_args&);

@@ -68,8 +68,8 @@ inline void reduce_to_places(const reduce_args& args, span_reducer reduce, std::
         const std::size_t at = first * element_bytes, bytes = n * element_bytes;
         reduce(args, first, n, buffer);
         for (int p = 0; p < args.places; ++p) {
-            if (args.streaming) stream_bytes(args.place(p) + at, buffer, bytes);
-            else __builtin_memcpy(args.place(p) + at, buffer, bytes);
+            if (args.streaming) stream_bytes(args.outputs[p] + at, buffer, bytes);
+            else __builtin_memcpy(args.outputs[p] + at, buffer, bytes);
         }
     }
     if (args.streaming) finish_streaming();
@@ -87,21 +87,37 @@ span_reducer reducer_at([[maybe_unused]] simd_level l) {
     }
 }
 
+template <class T, class Op>
+reduce_args as_scalars(const reduce_args& args) {
+    reduce_args all = args;
+    all.count *= decltype(canonical_reduction<T, Op>())::each;
+    return all;
+}
+
 // Reduces the inputs in rank order, in one pass with both scales, on a level that runs here.
 template <class T, class Op>
 void reduce_elements_at(simd_level l, const reduce_args& args) {
     using as = decltype(canonical_reduction<T, Op>());
-    reduce_args all = args;
-    all.count *= as::each;
-    const span_reducer reduce = reducer_at<typename as::type, typename as::op>(l);
-    if (args.outputs == nullptr && !args.streaming) reduce(all, 0, all.count, all.out);
-    else reduce_to_places(all, reduce, sizeof(typename as::type));
+    const reduce_args all = as_scalars<T, Op>(args);
+    reducer_at<typename as::type, typename as::op>(l)(all, 0, all.count, all.out);
 }
 
 // On the best level of this machine. The bits do not depend on it.
 template <class T, class Op>
 void reduce_elements(const reduce_args& args) {
     reduce_elements_at<T, Op>(best_level(), args);
+}
+
+// The same to all of `outputs`. Apart, so that who has one place does not compile it.
+template <class T, class Op>
+void reduce_elements_to_places_at(simd_level l, const reduce_args& args) {
+    using as = decltype(canonical_reduction<T, Op>());
+    reduce_to_places(as_scalars<T, Op>(args), reducer_at<typename as::type, typename as::op>(l), sizeof(typename as::type));
+}
+
+template <class T, class Op>
+void reduce_elements_to_places(const reduce_args& args) {
+    reduce_elements_to_places_at<T, Op>(best_level(), args);
 }
 
 }  // namespace detail
