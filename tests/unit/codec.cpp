@@ -18,12 +18,15 @@ using hvd::bfloat16;
 using hvd::float16;
 using hvd::detail::simd_level;
 
+// Any bits, ordinary numbers, and ties of both roundings: halfway between two numbers of 16 bits.
 std::vector<float> any_floats(std::size_t n) {
     std::mt19937 random(7);
     std::vector<float> x(n);
     for (std::size_t i = 0; i < n; ++i) {
-        const std::uint32_t bits = std::uint32_t(random());
-        if (i % 2 == 0) std::memcpy(&x[i], &bits, 4);
+        std::uint32_t bits = std::uint32_t(random());
+        if (i % 5 == 0) bits = (bits & 0xffff0000) | 0x8000;
+        if (i % 5 == 3) bits = (bits & 0x83ffe000) | 0x3c001000;
+        if (i % 5 == 0 || i % 5 == 1 || i % 5 == 3) std::memcpy(&x[i], &bits, 4);
         else x[i] = float(std::int32_t(bits)) * 0x1p-30f;
     }
     return x;
