@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../kernel/cast.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// How the elements of a tensor travel: as they are. The codec of plans that name no other.
+///
+/// A codec is an empty type with `type_of<T>`, the element type on the wire of a tensor of T;
+/// `keeps_residual`, whether it needs a float of memory per element from one step to the next; and
+/// `encode` and `decode`, which scale in the same pass.
+struct none {
+    template <class T>
+    using type_of = T;
+    static constexpr bool keeps_residual = false;
+};
+
+/// Float tensors travel, and are reduced, as 16-bit floats `To` (`hvd::bfloat16` or `hvd::float16`): half
+/// the bytes. Others travel as they are. Horovod's fp16 compression, feature F6.
+///
+/// Each element is scaled, then rounded to nearest even; beyond the range of `To` it becomes an infinity.
+/// @code
+/// using codec = hvd::cast<hvd::bfloat16>;
+/// codec::encode(gradient.data(), gradient.size(), wire.data(), 1.0 / size);
+/// codec::decode(wire.data(), wire.size(), gradient.data(), 1.0);
+/// @endcode
+template <class To>
+struct cast {
+    static_assert(sizeof(To) == 2 && detail::is_float_element<To>, "hvd: cast is to hvd::bfloat16 or hvd::float16");
+
+    template <class T>
+    using type_of = std::conditional_t<std::is_same_v<T, float>, To, T>;
+    static constexpr bool keeps_residual = false;
+
+    /// to[i] = To(from[i] * scale), for n elements; the two do not overlap.
+    static void encode(const float* from, std::size_t n, To* to, double scale) {
+        detail::cast_elements_at<float, To>(detail::best_level(), {bytes(from), bytes(to), n, scale});
+    }
+
+    /// to[i] = float(from[i]) * scale, for n elements; the two do not overlap.
+    static void decode(const To* from, std::size_t n, float* to, double scale) {
+        detail::cast_elements_at<To, float>(detail::best_level(), {bytes(from), bytes(to), n, scale});
+    }
+
+protected:
+    static const std::byte* bytes(const void* p) { return static_cast<const std::byte*>(p); }
+    static std::byte* bytes(void* p) { return static_cast<std::byte*>(p); }
+};
+
+template <class Codec>
+struct error_feedback;
+
+/// A cast that remembers what it rounded away and adds it the next time, so that small gradients are
+/// not lost but late (error feedback, arXiv:1901.09847).
+///
+/// Every rank keeps a residual of one float per element, all zero at first, that belongs to that tensor
+/// and to that rank. y = from * scale + residual is encoded, and the residual becomes y - decoded(y), or 0
+/// where that is no finite number: one overflow does not spoil later steps. The residual is in units of
+/// the scaled value: whoever changes the scale between steps divides it by the old one and multiplies by
+/// the new.
+template <class To>
+struct error_feedback<cast<To>> : cast<To> {
+    static constexpr bool keeps_residual = true;
+
+    /// As above, for n elements; `from`, `to` and `residual` do not overlap.
+    static void encode(const float* from, std::size_t n, To* to, double scale, float* residual) {
+        detail::cast_elements_at<float, To>(detail::best_level(),
+                                            {cast<To>::bytes(from), cast<To>::bytes(to), n, scale, residual});
+    }
+};
+
+/// Nothing is lost, so nothing is kept.
+template <>
+struct error_feedback<none> : none {};
+
+}  // namespace v0
+}  // namespace hvd

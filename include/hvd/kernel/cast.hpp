@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "lanes.hpp"
+#include "plain.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Casts between element types, with a scale, in one pass. The wider of the two types computes.
+struct cast_args {
+    const std::byte* from;
+    std::byte* to;
+    std::size_t count;
+    double scale;
+    float* residual = nullptr;  // of an encoding: read, added before it, and left with what it lost
+};
+
+template <class From, class To>
+constexpr bool is_cast_vectorized =
+    HVD_KERNEL_VECTORS && is_float_element<From> && is_float_element<To> && sizeof(From) <= 4 && sizeof(To) <= 4;
+
+// What is encoded is y = x * scale + residual; the residual becomes y - decoded(encoded(y)), or 0 where
+// that is no number: an infinity must not come back in every later step.
+template <class From, class To>
+void cast_plain(const cast_args& args, std::size_t first) {
+    using A = std::common_type_t<typename dtype_traits<From>::accumulator, typename dtype_traits<To>::accumulator>;
+    const From* const from = reinterpret_cast<const From*>(args.from);
+    To* const to = reinterpret_cast<To*>(args.to);
+    for (std::size_t i = first; i < args.count; ++i) {
+        A x = scaled(static_cast<A>(from[i]), args.scale);
+        if (args.residual != nullptr) x = x + static_cast<A>(args.residual[i]);
+        to[i] = static_cast<To>(canonical(x));
+        if (args.residual == nullptr) continue;
+        const float lost = static_cast<float>(x - static_cast<A>(to[i]));
+        args.residual[i] = lost - lost == 0 ? lost : 0.0f;
+    }
+}
+
+#if HVD_KERNEL_VECTORS
+
+template <class From, class To, int Width>
+HVD_KERNEL_BODY void cast_vectors(const cast_args& args) {
+    using source = lanes<From, Width>;
+    using target = lanes<To, Width>;
+    const From* const from = reinterpret_cast<const From*>(args.from);
+    To* const to = reinterpret_cast<To*>(args.to);
+    float* const residual = args.residual;
+    const float scale = float(args.scale);
+    std::size_t i = 0;
+    for (; args.count - i >= source::block; i += source::block) {
+        source x;
+        x.load(from + i);
+        x.scale(scale);
+        if constexpr (source::is_interleaved != target::is_interleaved) x.template interleave<source::is_interleaved>();
+        target y{x.a, x.b};
+        if (residual != nullptr) {
+            lanes<float, Width> kept;
+            kept.load(residual + i);
+            if constexpr (target::is_interleaved) kept.template interleave<false>();
+            y.a += kept.a;
+            y.b += kept.b;
+        }
+        lanes<float, Width> lost{y.a, y.b};
+        y.make_nans_one();
+        y.store(to + i);
+        if (residual != nullptr) {
+            y.load(to + i);
+            lost.a -= y.a;
+            lost.b -= y.b;
+            lost.drop_specials();
+            if constexpr (target::is_interleaved) lost.template interleave<true>();
+            lost.store(residual + i);
+        }
+    }
+    cast_plain<From, To>(args, i);
+}
+
+template <class From, class To>
+void cast_baseline(const cast_args& args) { cast_vectors<From, To, 16>(args); }
+template <class From, class To>
+HVD_KERNEL_AVX2 void cast_avx2(const cast_args& args) { cast_vectors<From, To, 32>(args); }
+template <class From, class To>
+HVD_KERNEL_AVX512 void cast_avx512(const cast_args& args) { cast_vectors<From, To, 64>(args); }
+
+#endif
+
+// to = From(from * scale) as To, on a level that runs here; `to` is apart from `from`.
+template <class From, class To>
+void cast_elements_at([[maybe_unused]] simd_level l, const cast_args& args) {
+    if constexpr (is_cast_vectorized<From, To>) {
+        if (l == simd_level::avx512) return cast_avx512<From, To>(args);
+        if (l == simd_level::avx2) return cast_avx2<From, To>(args);
+        if (l == simd_level::baseline) return cast_baseline<From, To>(args);
+    }
+    cast_plain<From, To>(args, 0);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "../core/concepts.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// N tensors in, one out, written to one place or to several; a place may be exactly an input.
+// All are aligned as their elements are, no more.
+struct reduce_args {
+    const void* op;
+    const std::byte* const* inputs;
+    int ranks;    // how many inputs
+    int divisor;  // of an average: the communicator's size
+    std::byte* out;
+    std::size_t count;
+    double prescale;
+    double postscale;
+    std::byte* const* outputs = nullptr;  // of reduce_elements_to_places(), instead of `out`
+    int places = 0;
+    bool streaming = false;  // whether its stores go past the caches: see streaming_pays()
+};
+
+using reduce_function = void (*)(const reduce_args&);
+
+template <class T, class Op>
+constexpr bool in_wide_integers = is_integer_element<T> && is_rounded<Op>;
+
+// What the running result is held in: float for 16-bit types, which are rounded once at the end;
+// twice the bits or more where integers are scaled, so that no sum overflows before it is divided.
+template <class T, class Op>
+struct accumulator { using type = typename dtype_traits<T>::accumulator; };
+template <class T, class Op>
+    requires in_wide_integers<T, Op>
+struct accumulator<T, Op> {
+    __extension__ typedef __int128 widest;
+    using type = std::conditional_t<sizeof(T) == 8, widest, std::int64_t>;
+};
+template <class T, class F, bool C>
+struct accumulator<T, op::custom<F, C>> { using type = T; };
+
+// Wraps around as two's complement does, without the undefined behaviour of signed overflow.
+template <class A, class F>
+constexpr A wrapping(A a, A b, F f) {
+    if constexpr (std::is_integral_v<A> && !std::is_same_v<A, bool>) {
+        using U = std::make_unsigned_t<A>;
+        using Wide = std::conditional_t<(sizeof(U) < sizeof(unsigned)), unsigned, U>;
+        return static_cast<A>(static_cast<U>(f(Wide(static_cast<U>(a)), Wide(static_cast<U>(b)))));
+    } else {
+        return static_cast<A>(f(a, b));
+    }
+}
+
+template <class Op, class A>
+constexpr A combine(const Op& operation, const A& a, const A& b) {
+    using plain = plain_op_t<Op>;
+    if constexpr (is_custom<plain>) return static_cast<A>(operation.combine(a, b));
+    else if constexpr (std::is_same_v<plain, op::sum> || std::is_same_v<plain, op::average>)
+        return wrapping(a, b, [](const auto& x, const auto& y) { return x + y; });
+    else if constexpr (std::is_same_v<plain, op::product>)
+        return wrapping(a, b, [](const auto& x, const auto& y) { return x * y; });
+    else if constexpr (std::is_same_v<plain, op::min>) return b < a || b != b ? b : a;  // NaN stays
+    else if constexpr (std::is_same_v<plain, op::max>) return a < b || b != b ? b : a;
+    else if constexpr (std::is_same_v<plain, op::bit_and>) return static_cast<A>(a & b);
+    else if constexpr (std::is_same_v<plain, op::bit_or>) return static_cast<A>(a | b);
+    else if constexpr (std::is_same_v<plain, op::bit_xor>) return static_cast<A>(a ^ b);
+    else if constexpr (std::is_same_v<plain, op::logical_and>) return static_cast<A>(a && b);
+    else return static_cast<A>(a || b);
+}
+
+// A factor is its own rounding: g++ would contract it with an addition where it may (lanes::scale).
+template <class A>
+constexpr A scaled(const A& value, double factor) {
+    if constexpr (std::is_floating_point_v<A>) {
+#if defined(__GNUC__) && !defined(__clang__)
+        return __builtin_assoc_barrier(value * static_cast<A>(factor));
+#else
+        return value * static_cast<A>(factor);
+#endif
+    } else if constexpr (is_complex_element<A>) {
+        return value * static_cast<typename A::value_type>(factor);
+    } else {
+        return value;  // refused before: what cannot be scaled has a factor of 1
+    }
+}
+
+template <class A>
+constexpr A divided(const A& value, int by) {
+    if constexpr (is_complex_element<A>) return value / static_cast<typename A::value_type>(by);
+    else return static_cast<A>(value / static_cast<A>(by));
+}
+
+template <class T>
+T rounded_integer(long double value, rounding mode) {
+    const long double whole = mode == rounding::nearest ? __builtin_roundl(value)
+                              : mode == rounding::down  ? __builtin_floorl(value)
+                                                        : __builtin_truncl(value);
+    if (whole <= static_cast<long double>(std::numeric_limits<T>::min()))
+        return std::numeric_limits<T>::min();
+    if (whole >= static_cast<long double>(std::numeric_limits<T>::max()))
+        return std::numeric_limits<T>::max();
+    return static_cast<T>(whole);
+}
+
+// Exact without scales: the quotient of whole numbers, rounded by its remainder.
+template <class T, class Wide>
+T rounded_quotient(Wide sum, int divisor, rounding mode) {
+    Wide quotient = sum / divisor;
+    const Wide rest = sum % divisor;
+    if (mode == rounding::down && rest < 0) --quotient;
+    if (mode == rounding::nearest && 2 * (rest < 0 ? -rest : rest) >= divisor)
+        quotient += sum < 0 ? -1 : 1;
+    return static_cast<T>(quotient);
+}
+
+// Which of several NaNs a sum takes over depends on how its operands were ordered; with one for all
+// the bits do not.
+template <class A>
+constexpr A canonical(A value) {
+    return value == value ? value : std::numeric_limits<A>::quiet_NaN();
+}
+
+template <class T, class Op, class A>
+T finished(const A& value, const reduce_args& args, const Op& operation) {
+    constexpr bool is_average = std::is_same_v<plain_op_t<Op>, op::average>;
+    if constexpr (in_wide_integers<T, Op>) {
+        const int divisor = is_average ? args.divisor : 1;
+        const double factor = args.prescale * args.postscale;
+        if (factor != 1)
+            return rounded_integer<T>(static_cast<long double>(value) * factor / divisor, operation.mode);
+        if constexpr (is_average) return rounded_quotient<T>(value, divisor, operation.mode);
+        else return static_cast<T>(value);
+    } else {
+        A result = value;
+        if (args.postscale != 1) result = scaled(result, args.postscale);
+        if constexpr (is_average) result = divided(result, args.divisor);
+        if constexpr (std::is_floating_point_v<A> && !is_custom<Op>) result = canonical(result);
+        return static_cast<T>(result);
+    }
+}
+
+template <class T, class Op, class A>
+A loaded(const T& value, double prescale) {
+    if constexpr (in_wide_integers<T, Op>) return static_cast<A>(value);  // scaled in the end
+    else return scaled(static_cast<A>(value), prescale);
+}
+
+// Reduces n elements, from number `first` on, to `to`. In plain C++: every other level gives the same bits.
+template <class T, class Op>
+void reduce_plain(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
+    using A = typename accumulator<T, Op>::type;
+    const Op& operation = *static_cast<const Op*>(args.op);
+    T* const out = reinterpret_cast<T*>(to);
+    for (std::size_t i = 0; i < n; ++i) {
+        A x = loaded<T, Op, A>(reinterpret_cast<const T*>(args.inputs[0])[first + i], args.prescale);
+        for (int r = 1; r < args.ranks; ++r)
+            x = combine(operation, x,
+                        loaded<T, Op, A>(reinterpret_cast<const T*>(args.inputs[r])[first + i], args.prescale));
+        out[i] = finished<T>(x, args, operation);
+    }
+}
+
+// The same in blocks that stay in the first cache: loops that compilers make vectors of.
+template <class T, class Op>
+void reduce_plain_blocks(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
+    using A = typename accumulator<T, Op>::type;
+    constexpr std::size_t block = sizeof(A) > 4096 ? 1 : 4096 / sizeof(A);
+    const Op& operation = *static_cast<const Op*>(args.op);
+    A running[block];
+    for (std::size_t done = 0; done < n; done += block) {
+        const std::size_t m = n - done < block ? n - done : block;
+        const T* const head = reinterpret_cast<const T*>(args.inputs[0]) + first + done;
+        for (std::size_t i = 0; i < m; ++i) running[i] = loaded<T, Op, A>(head[i], args.prescale);
+        for (int r = 1; r < args.ranks; ++r) {
+            const T* const next = reinterpret_cast<const T*>(args.inputs[r]) + first + done;
+            for (std::size_t i = 0; i < m; ++i)
+                running[i] = combine(operation, running[i], loaded<T, Op, A>(next[i], args.prescale));
+        }
+        T* const out = reinterpret_cast<T*>(to) + done;
+        for (std::size_t i = 0; i < m; ++i) out[i] = finished<T>(running[i], args, operation);
+    }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "lanes.hpp"
+#include "plain.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// By size, so that `long` and `long long` share a kernel.
+template <std::size_t Bytes>
+using sized_unsigned = std::conditional_t<
+    Bytes == 1, std::uint8_t,
+    std::conditional_t<Bytes == 2, std::uint16_t, std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>>;
+
+// Whether there are vectors for it: numbers with built-in operations, 128-bit sums apart.
+template <class T, class Op>
+constexpr bool is_vectorized =
+    HVD_KERNEL_VECTORS && !is_custom<Op> && !in_wide_integers<T, Op> && (is_float_element<T> || is_integer_element<T>);
+
+#if HVD_KERNEL_VECTORS
+
+// a = a Op b, as combine() has it.
+template <class Op, class V>
+HVD_KERNEL_BODY void combine_vectors(V& a, const V& b) {
+    if constexpr (std::is_same_v<Op, op::sum> || std::is_same_v<Op, op::average>) a += b;
+    else if constexpr (std::is_same_v<Op, op::product>) a *= b;
+    else if constexpr (std::is_same_v<Op, op::min>) a = ((b < a) | (b != b)) ? b : a;
+    else if constexpr (std::is_same_v<Op, op::max>) a = ((a < b) | (b != b)) ? b : a;
+    else if constexpr (std::is_same_v<Op, op::bit_and>) a &= b;
+    else if constexpr (std::is_same_v<Op, op::bit_or>) a |= b;
+    else if constexpr (std::is_same_v<Op, op::bit_xor>) a ^= b;
+    else if constexpr (std::is_same_v<Op, op::logical_and>) a = reinterpret_cast<V>((a != 0) & (b != 0)) & 1;
+    else a = reinterpret_cast<V>((a | b) != 0) & 1;
+}
+
+template <class Op, class L>
+HVD_KERNEL_BODY void combine_lanes(L& x, const L& y) {
+    combine_vectors<Op>(x.a, y.a);
+    combine_vectors<Op>(x.b, y.b);
+}
+
+// reduce_plain() for all but the last few elements. Factors of 1 are multiplied with as well: exact, and
+// cheaper than a choice.
+template <class T, class Op, int Width>
+HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
+    using L = lanes<T, Width>;
+    using A = typename L::accumulator;
+    const A before = A(args.prescale), after = A(args.postscale);
+    [[maybe_unused]] const A divisor = A(args.divisor), inverse = A(1.0 / args.divisor);
+    [[maybe_unused]] const bool divides = (args.divisor & (args.divisor - 1)) != 0;  // a quotient by a power of two is a product
+    const std::byte* const* const inputs = args.inputs;
+    const int ranks = args.ranks;
+    for (; n >= L::block; n -= L::block, first += L::block, to += L::block * sizeof(T)) {
+        L x;
+        x.load(reinterpret_cast<const T*>(inputs[0]) + first);
+        x.scale(before);
+        for (int r = 1; r < ranks; ++r) {
+            L y;
+            y.load(reinterpret_cast<const T*>(inputs[r]) + first);
+            y.scale(before);
+            combine_vectors<Op>(x.a, y.a);
+            combine_vectors<Op>(x.b, y.b);
+        }
+        x.scale(after);
+        if constexpr (std::is_same_v<Op, op::average>) {
+            if (divides) x.divide(divisor);
+            else x.scale(inverse);
+        }
+        x.make_nans_one();
+        x.store(reinterpret_cast<T*>(to));
+    }
+    reduce_plain<T, Op>(args, first, n, to);
+}
+
+template <class T, class Op>
+void reduce_baseline(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
+    reduce_vectors<T, Op, 16>(args, first, n, to);
+}
+
+template <class T, class Op>
+HVD_KERNEL_AVX2 void reduce_avx2(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
+    reduce_vectors<T, Op, 32>(args, first, n, to);
+}
+
+template <class T, class Op>
+HVD_KERNEL_AVX512 void reduce_avx512(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
+    reduce_vectors<T, Op, 64>(args, first, n, to);
+}
+
+#endif
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstddef>
+
+#include "vector.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Copies past the caches, without reading what is overwritten; finish_streaming() before others look.
+inline void stream_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+#if HVD_KERNEL_VECTORS
+    using V = simd_vector<long long, 16>;
+    std::size_t head = -reinterpret_cast<std::uintptr_t>(to) % sizeof(V);
+    if (head > bytes) head = bytes;
+    __builtin_memcpy(to, from, head);
+    for (to += head, from += head, bytes -= head; bytes >= sizeof(V); to += sizeof(V), from += sizeof(V), bytes -= sizeof(V)) {
+        V v;
+        read_bits(v, from);
+#ifdef __clang__
+        __builtin_nontemporal_store(v, reinterpret_cast<V*>(to));
+#else
+        __builtin_ia32_movntdq(reinterpret_cast<V*>(to), v);
+#endif
+    }
+#endif
+    __builtin_memcpy(to, from, bytes);
+}
+
+// Streamed stores come before what this thread stores next, as others see it.
+inline void finish_streaming() {
+#if HVD_KERNEL_VECTORS
+    __builtin_ia32_sfence();
+#endif
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

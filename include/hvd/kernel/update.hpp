@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "reduce.hpp"
+#include "update_rules.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A slice of the parameters, T float or double, with its part of every rank's gradient. Each state is the
+// slice's own. The new parameters go to every place, of which `parameters` may be one; the gradients are
+// only read.
+template <class T>
+struct update_args {
+    reduce_args gradients;  // its places are not used
+    const T* parameters;
+    T* state1;
+    T* state2;  // null for rules with one
+    T* const* outputs;
+    int places;
+};
+
+// Elements [0, n) of a block.
+template <class T, class Rule>
+void update_plain(const Rule& rule, std::size_t n, const T* parameters, const T* gradient, T* state1, T* state2, T* out) {
+    T none = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        T p = parameters[i], g = gradient[i];
+        rule(p, g, state1[i], Rule::states > 1 ? state2[i] : none);
+        out[i] = p;
+    }
+}
+
+#if HVD_KERNEL_VECTORS
+
+template <int Width, class T, class Rule>
+HVD_KERNEL_BODY void update_vectors(const Rule& from, std::size_t n, const T* parameters, const T* gradient, T* state1,
+                                    T* state2, T* out) {
+    using V = simd_vector<T, Width>;
+    constexpr std::size_t size = Width / sizeof(T);
+    const Rule rule = from;
+    std::size_t i = 0;
+    for (; i + size <= n; i += size) {
+        V p, g, s, t{};
+        read_bits(p, parameters + i);
+        read_bits(g, gradient + i);
+        read_bits(s, state1 + i);
+        if constexpr (Rule::states > 1) read_bits(t, state2 + i);
+        rule(p, g, s, t);
+        write_bits(state1 + i, s);
+        if constexpr (Rule::states > 1) write_bits(state2 + i, t);
+        write_bits(out + i, p);
+    }
+    update_plain(rule, n - i, parameters + i, gradient + i, state1 + i, Rule::states > 1 ? state2 + i : state2, out + i);
+}
+
+template <class T, class Rule>
+void update_baseline(const Rule& rule, std::size_t n, const T* p, const T* g, T* s, T* t, T* out) {
+    update_vectors<16>(rule, n, p, g, s, t, out);
+}
+template <class T, class Rule>
+HVD_KERNEL_AVX2 void update_avx2(const Rule& rule, std::size_t n, const T* p, const T* g, T* s, T* t, T* out) {
+    update_vectors<32>(rule, n, p, g, s, t, out);
+}
+template <class T, class Rule>
+HVD_KERNEL_AVX512 void update_avx512(const Rule& rule, std::size_t n, const T* p, const T* g, T* s, T* t, T* out) {
+    update_vectors<64>(rule, n, p, g, s, t, out);
+}
+
+#endif
+
+template <class T, class Rule>
+auto updater_at([[maybe_unused]] simd_level l) {
+    auto update = &update_plain<T, Rule>;
+#if HVD_KERNEL_VECTORS
+    if (l == simd_level::avx512) update = &update_avx512<T, Rule>;
+    else if (l == simd_level::avx2) update = &update_avx2<T, Rule>;
+    else if (l == simd_level::baseline) update = &update_baseline<T, Rule>;
+#endif
+    return update;
+}
+
+// Reduces the gradients with Op, with the bits of an allreduce, and takes a step of the optimizer, block
+// by block: a reduced gradient never leaves the first cache. All levels give the same bits.
+template <class Op, class T, class Rule>
+void update_parameters_at(simd_level l, const Rule& rule, const update_args<T>& args) {
+    constexpr std::size_t block = 4096 / sizeof(T);
+    alignas(64) T gradient[block];
+    const span_reducer reduce = reducer_at<T, Op>(l);
+    const auto update = updater_at<T, Rule>(l);
+    for (std::size_t first = 0; first < args.gradients.count; first += block) {
+        const std::size_t rest = args.gradients.count - first, n = rest < block ? rest : block;
+        reduce(args.gradients, first, n, reinterpret_cast<std::byte*>(gradient));
+        T* const out = args.outputs[0] + first;
+        update(rule, n, args.parameters + first, gradient, args.state1 + first,
+               args.state2 == nullptr ? nullptr : args.state2 + first, out);
+        for (int p = 1; p < args.places; ++p) __builtin_memcpy(args.outputs[p] + first, out, n * sizeof(T));
+    }
+}
+
+template <class Op, class T, class Rule>
+void update_parameters(const Rule& rule, const update_args<T>& args) {
+    update_parameters_at<Op>(best_level(), rule, args);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

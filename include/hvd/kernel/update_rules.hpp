@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "vector.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A rule is one step of an optimizer for one parameter p with gradient g and two numbers of state, all
+// scalars or all vectors. What is the same for all parameters is computed when it is made. Every product
+// is rounded, so that all levels give the same bits.
+
+template <class A>
+HVD_KERNEL_BODY void root_of(A& x) {
+    if constexpr (std::is_same_v<A, float>) x = __builtin_sqrtf(x);
+    else if constexpr (std::is_same_v<A, double>) x = __builtin_sqrt(x);
+#if HVD_KERNEL_VECTORS
+    else square_root(x);
+#endif
+}
+
+// x *= by, rounded: not contracted with what is added to it, so that all levels give the same bits.
+template <class A, class B>
+HVD_KERNEL_BODY void times(A& x, const B& by) {
+    x *= by;
+#if defined(__GNUC__) && !defined(__clang__)
+    if constexpr (std::is_floating_point_v<A>) x = __builtin_assoc_barrier(x);
+#if HVD_KERNEL_VECTORS
+    else asm("" : "+v"(x));
+#endif
+#endif
+}
+
+// x += y * by, each rounded.
+template <class A, class B>
+HVD_KERNEL_BODY void add(A& x, const A& y, const B& by) {
+    A product = y;
+    times(product, by);
+    x += product;
+}
+
+// v = momentum v + (1 - dampening) g;  p -= rate v, or with Nesterov rate (g + momentum v). Weight decay
+// is added to the gradient. As libtorch does, the first step takes v = g: `fresh` says that it is that.
+template <class T>
+struct sgd_rule {
+    T rate, momentum, dampening, decay;
+    bool nesterov, fresh;
+    static constexpr int states = 1;
+
+    template <class V>
+    HVD_KERNEL_BODY void operator()(V& p, V& g, V& v, V&) const {
+        add(g, p, decay);
+        if (fresh) {
+            v = g;
+        } else {
+            times(v, momentum);
+            add(v, g, 1 - dampening);
+        }
+        V step = v;
+        if (nesterov) {
+            step = g;
+            add(step, v, momentum);
+        }
+        add(p, step, -rate);
+    }
+};
+
+// Adam (arXiv:1412.6980): m and v are running means of g and of its square. With `decoupled` the decay is
+// taken from the parameter, as in AdamW (arXiv:1711.05101), otherwise added to the gradient.
+template <class T>
+struct adam_rule {
+    T beta1, beta2, epsilon, decay;
+    T step_size, correction2;  // rate / (1 - beta1^t), 1 / (1 - beta2^t)
+    T kept;                    // 1 - rate * decay
+    bool decoupled;
+    static constexpr int states = 2;
+
+    // `step` counts from 1.
+    adam_rule(double rate, double beta1_, double beta2_, double epsilon_, double decay_, bool decoupled_, long long step)
+        : beta1(T(beta1_)), beta2(T(beta2_)), epsilon(T(epsilon_)), decay(T(decay_)),
+          step_size(T(rate / (1 - __builtin_pow(beta1_, double(step))))),
+          correction2(T(1 / (1 - __builtin_pow(beta2_, double(step))))), kept(T(1 - rate * decay_)), decoupled(decoupled_) {}
+
+    template <class V>
+    HVD_KERNEL_BODY void operator()(V& p, V& g, V& m, V& v) const {
+        if (decoupled) times(p, kept);
+        else add(g, p, decay);
+        times(m, beta1);
+        add(m, g, 1 - beta1);
+        times(v, beta2);
+        times(g, g);
+        add(v, g, 1 - beta2);
+        V root = v, step = m;
+        times(root, correction2);
+        root_of(root);
+        root += epsilon;
+        times(step, step_size);
+        step /= root;
+        p -= step;
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <complex>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <hvd/kernel/reduce.hpp>
+
+// Every level of instructions gives the bits of plain C++, for all elements and operations. What this
+// machine cannot run is said to be skipped.
+
+namespace {
+
+using hvd::bfloat16;
+using hvd::float16;
+using hvd::detail::simd_level;
+using hvd::detail::reduce_args;
+namespace op = hvd::op;
+
+template <class F>
+void on_levels(F f) {
+    for (const simd_level l : hvd::detail::simd_levels) {
+        const std::string name = hvd::detail::simd_level_names[int(l)];
+        INFO("level ", name);
+        if (hvd::detail::runs_here(l)) f(l);
+        else MESSAGE("skipped: this machine does not run level ", name);
+    }
+}
+
+// Any bits at all: NaNs of all kinds, infinities, subnormal numbers and both zeros among them; every
+// third number is an ordinary one, so that sums are not all NaN.
+template <class T>
+std::vector<T> any_bits(std::size_t n, unsigned seed) {
+    std::mt19937_64 random(seed);
+    std::vector<T> x(n);
+    for (std::size_t i = 0; i < n; ++i) {
+        const std::uint64_t bits = random();
+        if constexpr (hvd::detail::is_float_element<T>) {
+            using A = typename hvd::dtype_traits<T>::accumulator;
+            const A odd[] = {std::numeric_limits<A>::infinity(), -std::numeric_limits<A>::infinity(), A(0), -A(0),
+                             std::numeric_limits<A>::denorm_min(), std::numeric_limits<A>::max()};
+            if (bits % 3 == 0) std::memcpy(&x[i], reinterpret_cast<const char*>(&bits) + 8 - sizeof(T), sizeof(T));
+            else if (bits % 7 == 0) x[i] = T(odd[bits / 7 % 6]);
+            else x[i] = T(A(double(std::int64_t(bits)) * 0x1p-60));
+        } else if constexpr (hvd::detail::is_complex_element<T>) {
+            x[i] = T(float(int(bits % 23) - 11), float(int(bits % 7) - 3));
+        } else {
+            std::memcpy(&x[i], &bits, sizeof(T));
+        }
+    }
+    return x;
+}
+
+struct example {
+    int ranks;
+    std::size_t count, misaligned;
+    double prescale, postscale;
+    int over;  // the input that is overwritten, or -1
+    int places;
+    bool streaming;
+};
+
+// The results of one level: every place's bytes, one after the other.
+template <class T, class Op>
+std::vector<std::byte> results(simd_level l, const Op& operation, const example& e) {
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<const std::byte*> inputs;
+    const std::size_t bytes = e.count * sizeof(T), at = e.misaligned * sizeof(T);
+    for (int r = 0; r < e.ranks; ++r) {
+        memory.emplace_back(at + bytes + 64, std::byte(0x5a));
+        const auto x = any_bits<std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>>(e.count, unsigned(r + 1));
+        if (bytes != 0) std::memcpy(memory.back().data() + at, x.data(), bytes);
+        if constexpr (std::is_same_v<T, bool>)
+            for (std::size_t i = 0; i < bytes; ++i) memory.back()[at + i] &= std::byte(1);
+        inputs.push_back(memory.back().data() + at);
+    }
+    std::vector<std::vector<std::byte>> fresh(std::size_t(e.places), std::vector<std::byte>(at + bytes + 64, std::byte(0x5a)));
+    std::vector<std::byte*> outputs;
+    for (auto& place : fresh) outputs.push_back(place.data() + at);
+    if (e.over >= 0) outputs[0] = const_cast<std::byte*>(inputs[std::size_t(e.over)]);
+    reduce_args args{&operation, inputs.data(), e.ranks, e.ranks, outputs[0], e.count, e.prescale, e.postscale};
+    if (e.places == 1 && !e.streaming) {
+        hvd::detail::reduce_elements_at<T, Op>(l, args);
+    } else {
+        args.outputs = outputs.data();
+        args.places = e.places;
+        args.streaming = e.streaming;
+        hvd::detail::reduce_elements_to_places_at<T, Op>(l, args);
+    }
+
+    std::vector<std::byte> all;
+    for (std::byte* place : outputs)  // with what must not have been touched around them
+        all.insert(all.end(), place - at, place + bytes + 64);
+    return all;
+}
+
+template <class T, class Op>
+void same_on_all_levels(const Op& operation, bool scales) {
+    INFO(hvd::dtype_name<T>(), ", operation ", op::sum::id + Op::id);
+    std::vector<example> examples;
+    for (const int ranks : {1, 2, 3, 4, 7})
+        for (const std::size_t count : {0, 1, 3, 15, 16, 31, 33, 63, 64, 127, 129, 257, 1031})
+            examples.push_back({ranks, count, count % 5, 1, 1, -1, 1, false});
+    for (const int over : {0, 1, 2}) examples.push_back({3, 300, 1, 1, 1, over, 1, false});
+    for (const int over : {-1, 0, 2})
+        for (const bool streaming : {false, true}) examples.push_back({3, 20011, 3, 1, 1, over, 3, streaming});
+    examples.push_back({2, 9001, 1, 1, 1, -1, 1, true});
+    if (scales)
+        for (const int ranks : {1, 2, 3}) examples.push_back({ranks, 500, 1, 0.3, 1.7, -1, 1, false});
+    for (const example& e : examples) {
+        CAPTURE(e.ranks);
+        CAPTURE(e.count);
+        CAPTURE(e.over);
+        CAPTURE(e.places);
+        CAPTURE(e.streaming);
+        const auto expected = results<T>(simd_level::plain, operation, e);
+        for (const simd_level l : hvd::detail::simd_levels) {
+            if (!hvd::detail::runs_here(l)) continue;
+            CAPTURE(int(l));
+            REQUIRE(results<T>(l, operation, e) == expected);
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("which levels this machine runs") { on_levels([](simd_level l) { CHECK(int(l) <= int(hvd::detail::best_level())); }); }
+
+TEST_CASE_TEMPLATE("floats have the same bits on all levels", T, float, double, float16, bfloat16) {
+    same_on_all_levels<T>(hvd::sum, true);
+    same_on_all_levels<T>(hvd::average, true);
+    same_on_all_levels<T>(hvd::product, true);
+    same_on_all_levels<T>(hvd::min, true);
+    same_on_all_levels<T>(hvd::max, true);
+}
+
+TEST_CASE_TEMPLATE("integers have the same bits on all levels", T, std::int8_t, std::uint8_t, std::int16_t,
+                   std::uint16_t, std::int32_t, std::uint32_t, std::int64_t, std::uint64_t) {
+    same_on_all_levels<T>(hvd::sum, false);
+    same_on_all_levels<T>(hvd::product, false);
+    same_on_all_levels<T>(hvd::min, false);
+    same_on_all_levels<T>(hvd::max, false);
+    same_on_all_levels<T>(hvd::bit_and, false);
+    same_on_all_levels<T>(hvd::bit_or, false);
+    same_on_all_levels<T>(hvd::bit_xor, false);
+    same_on_all_levels<T>(hvd::logical_and, false);
+    same_on_all_levels<T>(hvd::logical_or, false);
+    same_on_all_levels<T>(hvd::average(hvd::rounding::nearest), true);
+}
+
+TEST_CASE("bool, bytes and complex numbers have the same bits on all levels") {
+    same_on_all_levels<bool>(hvd::min, false);
+    same_on_all_levels<bool>(hvd::max, false);
+    same_on_all_levels<bool>(hvd::logical_and, false);
+    same_on_all_levels<bool>(hvd::logical_or, false);
+    same_on_all_levels<bool>(hvd::bit_xor, false);
+    same_on_all_levels<std::byte>(hvd::bit_or, false);
+    same_on_all_levels<std::complex<float>>(hvd::sum, true);
+    same_on_all_levels<std::complex<double>>(hvd::average, true);
+}
+
+TEST_CASE("every 16-bit float is read and rounded alike on all levels") {
+    std::vector<std::uint16_t> all(65536), plain(65536), vectors(65536);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = std::uint16_t(i);
+    const auto check = [&]<class T>(T, double factor) {
+        const std::byte* input = reinterpret_cast<const std::byte*>(all.data());
+        const auto run = [&](simd_level l, std::vector<std::uint16_t>& out) {
+            hvd::detail::reduce_elements_at<T, op::sum>(
+                l, {&hvd::sum, &input, 1, 1, reinterpret_cast<std::byte*>(out.data()), all.size(), factor, 1});
+        };
+        run(simd_level::plain, plain);
+        on_levels([&](simd_level l) {
+            run(l, vectors);
+            CHECK(vectors == plain);
+        });
+    };
+    for (const double factor : {1.0, 0.3, 1e-3, 777.0, 0x1p-20, 0x1p20}) {
+        check(float16{}, factor);
+        check(bfloat16{}, factor);
+    }
+}
+
+TEST_CASE("there is one NaN") {
+    const float nans[] = {-std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::signaling_NaN()};
+    const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(&nans[0]), reinterpret_cast<const std::byte*>(&nans[1])};
+    float sum;
+    hvd::detail::reduce_elements<float, op::sum>({&hvd::sum, inputs, 2, 2, reinterpret_cast<std::byte*>(&sum), 1, 1, 1});
+    CHECK(std::bit_cast<std::uint32_t>(sum) == 0x7fc00000u);
+}

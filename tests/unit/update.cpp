@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include <hvd/kernel/update.hpp>
+
+// Reducing gradients and taking the optimizer's step in one pass, against a reduction and a serial step in
+// long double.
+
+namespace {
+
+using hvd::detail::simd_level;
+
+template <class T>
+struct problem {
+    int ranks;
+    std::size_t n;
+    std::vector<std::vector<T>> gradients, places;
+    std::vector<T> state1, state2;
+
+    problem(int ranks_, std::size_t n_, int copies) : ranks(ranks_), n(n_), state1(n), state2(n) {
+        for (int r = 0; r < ranks; ++r) {
+            gradients.emplace_back(n);
+            for (std::size_t i = 0; i < n; ++i) gradients.back()[i] = T(std::sin(double(i * 7 + std::size_t(r) * 3)));
+        }
+        for (int p = 0; p < copies; ++p) {
+            places.emplace_back(n);
+            for (std::size_t i = 0; i < n; ++i) places.back()[i] = T(std::cos(double(i)));
+        }
+    }
+
+    template <class Rule>
+    void step(simd_level l, const Rule& rule) {
+        std::vector<const std::byte*> inputs;
+        std::vector<T*> outputs;
+        for (auto& g : gradients) inputs.push_back(reinterpret_cast<const std::byte*>(g.data()));
+        for (auto& p : places) outputs.push_back(p.data());
+        hvd::detail::update_parameters_at<hvd::op::average>(
+            l, rule,
+            hvd::detail::update_args<T>{{&hvd::average, inputs.data(), ranks, ranks, nullptr, n, 1, 1}, outputs[0], state1.data(),
+                                        Rule::states > 1 ? state2.data() : nullptr, outputs.data(), int(outputs.size())});
+    }
+
+    long double gradient(std::size_t i) const {
+        long double sum = 0;
+        for (const auto& g : gradients) sum += g[i];
+        return sum / ranks;
+    }
+};
+
+// Takes five steps on every level and compares with `serial(p, g, first state, second state, step)`.
+template <class T, class Make, class Serial>
+void five_steps(Make make, Serial serial) {
+    for (const simd_level l : hvd::detail::simd_levels) {
+        if (!hvd::detail::runs_here(l)) continue;
+        for (const int ranks : {1, 2, 3, 4})
+            for (const std::size_t n : {1, 7, 16, 1023, 2061}) {
+                CAPTURE(int(l));
+                CAPTURE(ranks);
+                CAPTURE(n);
+                problem<T> x(ranks, n, 3);
+                std::vector<long double> p(x.places[0].begin(), x.places[0].end()), s(n), t(n);
+                problem<T> plain(ranks, n, 1);
+                for (int step = 1; step <= 5; ++step) {
+                    x.step(l, make(step));
+                    plain.step(simd_level::plain, make(step));
+                    for (std::size_t i = 0; i < n; ++i) serial(p[i], x.gradient(i), s[i], t[i], step);
+                }
+                long double worst = 0;
+                for (std::size_t i = 0; i < n; ++i) worst = std::max(worst, std::abs(p[i] - x.places[0][i]));
+                CHECK(worst < (sizeof(T) == 4 ? 5e-6L : 1e-14L));
+                CHECK(x.places[0] == plain.places[0]);
+                CHECK(x.state1 == plain.state1);
+                CHECK(x.state2 == plain.state2);
+                CHECK(x.places[1] == x.places[0]);
+                CHECK(x.places[2] == x.places[0]);
+            }
+    }
+}
+
+using real = long double;
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("stochastic gradient descent with momentum", T, float, double) {
+    for (const bool nesterov : {false, true})
+        five_steps<T>(
+            [&](int step) { return hvd::detail::sgd_rule<T>{T(0.125), T(0.75), T(0.25), T(0.0625), nesterov, step == 1}; },
+            [&](real& p, real g, real& v, real&, int step) {
+                g += 0.0625L * p;
+                v = step == 1 ? g : 0.75L * v + 0.75L * g;
+                p -= 0.125L * (nesterov ? g + 0.75L * v : v);
+            });
+}
+
+TEST_CASE_TEMPLATE("Adam and AdamW", T, float, double) {
+    for (const bool decoupled : {false, true})
+        five_steps<T>(
+            [&](int step) { return hvd::detail::adam_rule<T>(0.0625, 0.875, 0.96875, 0x1p-20, 0.125, decoupled, step); },
+            [&](real& p, real g, real& m, real& v, int step) {
+                if (decoupled) p -= 0.0625L * 0.125L * p;
+                else g += 0.125L * p;
+                m = 0.875L * m + 0.125L * g;
+                v = 0.96875L * v + 0.03125L * g * g;
+                p -= 0.0625L * (m / (1 - std::pow(0.875L, real(step)))) /
+                     (std::sqrt(v / (1 - std::pow(0.96875L, real(step)))) + 0x1p-20L);
+            });
+}
