@@ -22,7 +22,8 @@ inline std::vector<std::size_t> gradient_counts(const std::string& set, std::siz
     } else {
         std::ifstream file(BENCH_GRADIENTS);
         if (!file) throw std::runtime_error("bench: can't read " BENCH_GRADIENTS);
-        for (const auto& shape : nlohmann::json::parse(file).at(set)) {
+        const auto sets = nlohmann::json::parse(file);
+        for (const auto& shape : sets.at(set)) {
             std::size_t count = 1;
             for (const auto& extent : shape) count *= extent.get<std::size_t>();
             counts.push_back(count);
