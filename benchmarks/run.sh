@@ -51,6 +51,15 @@ measure() {
   launch "$@" --json "$results/$file.json" || { echo "bench: $file ended with an error" >&2 && failed+=("$file"); }
 }
 
+# The distribution's packages belong to the distribution's Python, which need not be the first one found.
+plotting_python() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    if "$python" -c 'import matplotlib' 2>/dev/null; then echo "$python" && return; fi
+  done
+  echo python3
+}
+
 wanted() { [[ ${#names[@]} -eq 0 || " ${names[*]} " == *" $1 "* ]]; }
 built() { [[ -x "$build/benchmarks/$1" ]]; }
 
@@ -92,6 +101,6 @@ if [[ -n "$check" ]]; then
   python3 "$here/check.py" "$results" $record || failed+=(check)
 else
   sweep
-  python3 "$here/report.py" "$results" "$build/report"
+  "$(plotting_python)" "$here/report.py" "$results" "$build/report" || failed+=(report)
 fi
 [[ ${#failed[@]} -eq 0 ]] || { echo "bench: failed: ${failed[*]}" >&2 && exit 1; }

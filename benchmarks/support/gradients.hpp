@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <hvd/hvd.hpp>
+
 #include <cstddef>
 #include <fstream>
 #include <memory_resource>

@@ -76,6 +76,15 @@ void run_round(Comm& comm, const candidate& c, samples& s) {
     s.round_means.push_back(std::chrono::duration<double>(last - begin).count() / s.calls_per_round);
 }
 
+// Seconds of a call among some that follow each other.
+template <class Comm>
+double estimate(Comm& comm, const candidate& c, int calls) {
+    comm.barrier();
+    const auto begin = clock::now();
+    for (int i = 0; i < calls; ++i) c.call();
+    return slowest(comm, seconds_since(begin) / calls);
+}
+
 template <class Comm>
 std::size_t count_wrong(Comm& comm, const candidate& c) {
     if (c.prepare) c.prepare();
@@ -111,16 +120,9 @@ std::vector<timing> interleave(Comm& comm, std::span<const candidate> candidates
     for (std::size_t c = 0; c < candidates.size(); ++c) {
         if (candidates[c].prepare) candidates[c].prepare();
         candidates[c].call();  // touches the memory, wakes what sleeps
-        comm.barrier();
-        auto begin = clock::now();
-        candidates[c].call();
-        double one = slowest(comm, seconds_since(begin));
-        if (one < 1e-4) {  // the second call of a short one says little
-            comm.barrier();
-            begin = clock::now();
-            for (int i = 0; i < 50; ++i) candidates[c].call();
-            one = slowest(comm, seconds_since(begin) / 50);
-        }
+        double one = estimate(comm, candidates[c], 1);
+        if (one < 1e-2) one = estimate(comm, candidates[c], 5);  // the first call after a barrier is not like those that follow
+        if (one < 1e-4) one = estimate(comm, candidates[c], 50);
         seen[c].calls_per_round = int(std::clamp(2e-4 / one, 1.0, 1000.0));
         a_round += one * seen[c].calls_per_round;
     }
