@@ -86,7 +86,7 @@ private:
         else add_sums(candidates, gradients, kinds);
         const auto timings = bench::interleave(comm_, candidates, o_.work);
         for (std::size_t c = 0; c < candidates.size(); ++c) {
-            print(set, bytes, candidates, timings, c);
+            print(set, bytes, candidates, timings, c, state.empty() ? 0 : state[c]);
             if (!state.empty()) out_.print("{:>10} bytes of optimizer state on each rank\n", state[c]);
         }
     }
@@ -155,7 +155,7 @@ private:
     }
 
     void print(const std::string& set, std::size_t bytes, const std::vector<bench::candidate>& candidates, const std::vector<bench::timing>& timings,
-               std::size_t c) {
+               std::size_t c, std::size_t state) {
         const bench::timing& t = timings[c];
         const double calls = time_of(candidates, timings, "mpi calls") / t.time, packed = time_of(candidates, timings, "mpi packed") / t.time;
         const double algbw = double(bytes) / t.time / 1e9, busbw = algbw * 2 * (comm_.size() - 1) / comm_.size();
@@ -165,6 +165,7 @@ private:
                    100 * share, candidates[c].name);
         bench::json row{{"set", set}, {"path", candidates[c].name}, {"tensors", counts_.size()}, {"size", bytes}, {"time", t.time * 1e6},
                         {"algbw", algbw}, {"busbw", busbw}, {"p50", t.p50 * 1e6}, {"p99", t.p99 * 1e6}, {"rounds", t.rounds}, {"wrong", t.wrong}, {"of_limit", share}};
+        if (state > 0) row["state"] = state;  // bytes of the optimizer's, on this rank
         if (calls > 0) row["ratio_calls"] = calls;
         if (packed > 0) row["ratio_packed"] = packed;
         out_.add(std::move(row));
