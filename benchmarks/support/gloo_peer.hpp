@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// Gloo between the ranks of a communicator, over TCP on the loopback interface: what it has for hosts.
+// Gloo between the ranks of a communicator, over TCP on the loopback interface: what it has for
+// hosts.
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
@@ -24,7 +25,8 @@ public:
     template <class Comm>
     explicit gloo_peer(Comm& comm) {
         std::string folder = (std::filesystem::temp_directory_path() / "hvd-bench-XXXXXX").string();
-        if (comm.rank() == 0 && mkdtemp(folder.data()) == nullptr) throw std::runtime_error("bench: can't make " + folder);
+        if (comm.rank() == 0 && mkdtemp(folder.data()) == nullptr)
+            throw std::runtime_error("bench: can't make " + folder);
         comm.broadcast(folder, hvd::root{0});
         auto context = std::make_shared<gloo::rendezvous::Context>(comm.rank(), comm.size());
         gloo::rendezvous::FileStore store(folder);
@@ -38,9 +40,12 @@ public:
 
     void average(float* data, std::size_t count, bool ring) const {
         gloo::AllreduceOptions options(context_);
-        options.setAlgorithm(ring ? gloo::AllreduceOptions::Algorithm::RING : gloo::AllreduceOptions::Algorithm::BCUBE);
+        options.setAlgorithm(ring ? gloo::AllreduceOptions::Algorithm::RING
+                                  : gloo::AllreduceOptions::Algorithm::BCUBE);
         options.setOutput(data, count);
-        options.setReduceFunction([](void* out, const void* a, const void* b, std::size_t n) { gloo::sum<float>(out, a, b, n); });
+        options.setReduceFunction([](void* out, const void* a, const void* b, std::size_t n) {
+            gloo::sum<float>(out, a, b, n);
+        });
         gloo::allreduce(options);
         scale(data, count, context_->size);
     }

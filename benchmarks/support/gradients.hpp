@@ -14,9 +14,11 @@
 
 namespace bench {
 
-inline const std::vector<std::string> gradient_sets{"resnet50", "resnet101", "vgg16", "inception_v3_aux", "inception_v3_noaux", "1000x1KiB"};
+inline const std::vector<std::string> gradient_sets{
+    "resnet50", "resnet101", "vgg16", "inception_v3_aux", "inception_v3_noaux", "1000x1KiB"};
 
-/// Elements of each gradient tensor of a model, in layer order; `limit` (0: none) cuts the list short.
+/// Elements of each gradient tensor of a model, in layer order; `limit` (0: none) cuts the list
+/// short.
 inline std::vector<std::size_t> gradient_counts(const std::string& set, std::size_t limit = 0) {
     std::vector<std::size_t> counts;
     if (set == "1000x1KiB") {

@@ -24,7 +24,8 @@ struct candidate {
 
 /// Seconds, of one call.
 struct timing {
-    double time = 0;  ///< median over the rounds of a round's mean over its calls and over the ranks
+    double time =
+        0;  ///< median over the rounds of a round's mean over its calls and over the ranks
     double p50 = 0, p99 = 0;  ///< of single calls, over all ranks
     std::size_t wrong = 0;    ///< on all ranks together
     int rounds = 0;
@@ -38,7 +39,9 @@ struct effort {
 
 using clock = std::chrono::steady_clock;
 
-inline double seconds_since(clock::time_point begin) { return std::chrono::duration<double>(clock::now() - begin).count(); }
+inline double seconds_since(clock::time_point begin) {
+    return std::chrono::duration<double>(clock::now() - begin).count();
+}
 
 inline double percentile(std::vector<double> values, double share) {
     if (values.empty()) return 0;
@@ -60,8 +63,8 @@ struct samples {
     std::vector<double> round_means, single;
 };
 
-// A collective is started by all ranks together, and its calls follow each other without a break, so
-// that a short one is not hidden behind the way out of a barrier.
+// A collective is started by all ranks together, and its calls follow each other without a break,
+// so that a short one is not hidden behind the way out of a barrier.
 template <class Comm>
 void run_round(Comm& comm, const candidate& c, samples& s) {
     comm.barrier();
@@ -73,7 +76,8 @@ void run_round(Comm& comm, const candidate& c, samples& s) {
         s.single.push_back(std::chrono::duration<double>(now - last).count());
         last = now;
     }
-    s.round_means.push_back(std::chrono::duration<double>(last - begin).count() / s.calls_per_round);
+    s.round_means.push_back(std::chrono::duration<double>(last - begin).count() /
+                            s.calls_per_round);
 }
 
 // Seconds of a call among some that follow each other.
@@ -91,7 +95,8 @@ std::size_t count_wrong(Comm& comm, const candidate& c) {
     comm.barrier();
     c.call();
     std::size_t all = 0;
-    for (const std::size_t wrong : comm.allgather(c.wrong ? c.wrong() : std::size_t(0)).values) all += wrong;
+    for (const std::size_t wrong : comm.allgather(c.wrong ? c.wrong() : std::size_t(0)).values)
+        all += wrong;
     return all;
 }
 
@@ -121,16 +126,21 @@ std::vector<timing> interleave(Comm& comm, std::span<const candidate> candidates
         if (candidates[c].prepare) candidates[c].prepare();
         candidates[c].call();  // touches the memory, wakes what sleeps
         double one = estimate(comm, candidates[c], 1);
-        if (one < 1e-2) one = estimate(comm, candidates[c], 5);  // the first call after a barrier is not like those that follow
+        if (one < 1e-2)
+            one = estimate(comm, candidates[c],
+                           5);  // the first call after a barrier is not like those that follow
         if (one < 1e-4) one = estimate(comm, candidates[c], 50);
         seen[c].calls_per_round = int(std::clamp(2e-4 / one, 1.0, 1000.0));
         a_round += one * seen[c].calls_per_round;
     }
-    const int rounds = int(std::clamp(e.seconds / a_round, double(e.min_rounds), double(e.max_rounds)));
+    const int rounds =
+        int(std::clamp(e.seconds / a_round, double(e.min_rounds), double(e.max_rounds)));
     const auto begin = clock::now();
     for (int round = 0; round < rounds; ++round) {
         for (std::size_t i = 0; i < candidates.size(); ++i) {
-            const std::size_t c = round % 2 == 0 ? i : candidates.size() - 1 - i;  // nobody always follows the same one
+            const std::size_t c =
+                round % 2 == 0 ? i
+                               : candidates.size() - 1 - i;  // nobody always follows the same one
             run_round(comm, candidates[c], seen[c]);
         }
         // A machine that turns out busier than it was at first is not waited for.

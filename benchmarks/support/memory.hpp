@@ -24,7 +24,8 @@ struct memory_kind {
     std::pmr::memory_resource* memory;
 };
 
-/// Calls `f(kinds)` with the kinds of memory that this hvd has, with room for `bytes` of tensors in each.
+/// Calls `f(kinds)` with the kinds of memory that this hvd has, with room for `bytes` of tensors in
+/// each.
 template <class Comm, class F>
 void with_memory(Comm& comm, std::size_t bytes, F&& f) {
     std::vector<memory_kind> kinds{{"plain", std::pmr::new_delete_resource()}};

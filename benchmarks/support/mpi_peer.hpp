@@ -81,7 +81,8 @@ struct mpi_peer {
         if (is_root) finish(out, n);
     }
     void reduce_scatter(const void* in, T* out, std::size_t each) const {
-        check(MPI_Reduce_scatter_block(in, out, int(each), type, op, comm), "MPI_Reduce_scatter_block");
+        check(MPI_Reduce_scatter_block(in, out, int(each), type, op, comm),
+              "MPI_Reduce_scatter_block");
         finish(out, each);
     }
 };

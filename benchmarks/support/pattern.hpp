@@ -10,18 +10,22 @@ namespace bench {
 // results are compared for equality: multiples of the number of ranks, of which a sum stays short.
 constexpr int period = 4;
 
-inline int input(int rank, std::size_t i, int ranks) { return ranks * int((i + std::size_t(rank)) % period); }
+inline int input(int rank, std::size_t i, int ranks) {
+    return ranks * int((i + std::size_t(rank)) % period);
+}
 
 template <class T>
 void fill(T* data, std::size_t count, int rank, int ranks, std::size_t first = 0) {
     for (std::size_t i = 0; i < count; ++i) data[i] = T(float(input(rank, first + i, ranks)));
 }
 
-/// Elements of `data` that are not `expected(i)`, of which `first + i` is the place in the whole tensor.
+/// Elements of `data` that are not `expected(i)`, of which `first + i` is the place in the whole
+/// tensor.
 template <class T, class F>
 std::size_t count_unequal(const T* data, std::size_t count, F&& expected, std::size_t first = 0) {
     std::size_t wrong = 0;
-    for (std::size_t i = 0; i < count; ++i) wrong += !(float(data[i]) == float(expected(first + i)));
+    for (std::size_t i = 0; i < count; ++i)
+        wrong += !(float(data[i]) == float(expected(first + i)));
     return wrong;
 }
 
@@ -31,6 +35,8 @@ inline float expected_sum(std::size_t i, int ranks) {
     return sum;
 }
 
-inline float expected_average(std::size_t i, int ranks) { return expected_sum(i, ranks) / float(ranks); }
+inline float expected_average(std::size_t i, int ranks) {
+    return expected_sum(i, ranks) / float(ranks);
+}
 
 }  // namespace bench

@@ -33,14 +33,20 @@ struct options {
 inline void add_options(CLI::App& app, options& o) {
     app.option_defaults()->always_capture_default();
 #if HVD_WITH_MPI
-    app.add_option("--threads", o.threads, "ranks as threads of this process (0: MPI's world)")->check(CLI::NonNegativeNumber);
+    app.add_option("--threads", o.threads, "ranks as threads of this process (0: MPI's world)")
+        ->check(CLI::NonNegativeNumber);
 #else
     o.threads = 2;
-    app.add_option("--threads", o.threads, "ranks, which are threads: this build has no MPI")->check(CLI::PositiveNumber);
+    app.add_option("--threads", o.threads, "ranks, which are threads: this build has no MPI")
+        ->check(CLI::PositiveNumber);
 #endif
-    app.add_flag("--bind", o.bind, "keep each rank on one core (processes: or mpiexec --bind-to core)");
-    app.add_option("--seconds", o.work.seconds, "time to measure each line of the table for, all candidates together")->check(CLI::PositiveNumber);
-    app.add_option("--rounds", o.work.min_rounds, "at least so many turns of each candidate")->check(CLI::PositiveNumber);
+    app.add_flag("--bind", o.bind,
+                 "keep each rank on one core (processes: or mpiexec --bind-to core)");
+    app.add_option("--seconds", o.work.seconds,
+                   "time to measure each line of the table for, all candidates together")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--rounds", o.work.min_rounds, "at least so many turns of each candidate")
+        ->check(CLI::PositiveNumber);
     app.add_option("--json", o.file, "also write the figures to this file");
 }
 
@@ -54,8 +60,10 @@ inline std::string cpu_name() {
 inline json machine() {
     utsname system{};
     uname(&system);
-    json result{{"cpu", cpu_name()}, {"cores", std::thread::hardware_concurrency()},
-                {"system", fmt::format("{} {}", system.sysname, system.release)}, {"compiler", __VERSION__}};
+    json result{{"cpu", cpu_name()},
+                {"cores", std::thread::hardware_concurrency()},
+                {"system", fmt::format("{} {}", system.sysname, system.release)},
+                {"compiler", __VERSION__}};
 #if HVD_WITH_MPI
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;
@@ -74,17 +82,24 @@ inline std::string now_utc() {
 }
 
 template <class Comm>
-constexpr bool on_mpi = requires(const Comm& comm) { comm.native_handle(); };
+constexpr bool on_mpi = requires(const Comm& comm) {
+    comm.native_handle();
+};
 
-/// Where a benchmark's rows go: rank 0 keeps them, prints them by itself and writes them in the end.
+/// Where a benchmark's rows go: rank 0 keeps them, prints them by itself and writes them in the
+/// end.
 template <class Comm>
 class report {
 public:
-    report(const Comm& comm, const char* benchmark, const options& o) : chief_(comm.rank() == 0), file_(o.file) {
-        document_ = {{"benchmark", benchmark}, {"date", now_utc()}, {"command", o.command}, {"machine", machine()},
-                     {"ranks", comm.size()}, {"backend", on_mpi<Comm> ? "mpi" : "threads"}, {"rows", json::array()}};
-        print("# {} on {} ranks ({}), {} cores, {}\n", benchmark, comm.size(), document_["backend"].template get<std::string>(),
-              std::thread::hardware_concurrency(), document_["date"].template get<std::string>());
+    report(const Comm& comm, const char* benchmark, const options& o)
+        : chief_(comm.rank() == 0), file_(o.file) {
+        document_ = {{"benchmark", benchmark}, {"date", now_utc()},
+                     {"command", o.command},   {"machine", machine()},
+                     {"ranks", comm.size()},   {"backend", on_mpi<Comm> ? "mpi" : "threads"},
+                     {"rows", json::array()}};
+        print("# {} on {} ranks ({}), {} cores, {}\n", benchmark, comm.size(),
+              document_["backend"].template get<std::string>(), std::thread::hardware_concurrency(),
+              document_["date"].template get<std::string>());
     }
 
     template <class... A>
@@ -132,7 +147,8 @@ int on_ranks(const options& o, [[maybe_unused]] int argc, [[maybe_unused]] char*
 /// Parses the command line, runs `body(comm)`; what a benchmark's `main` does.
 template <class F>
 int run_program(CLI::App& app, options& o, int argc, char** argv, F&& body) {
-    for (int i = 0; i < argc; ++i) o.command += (i > 0 ? " " : "") + std::string(i > 0 ? argv[i] : app.get_name());
+    for (int i = 0; i < argc; ++i)
+        o.command += (i > 0 ? " " : "") + std::string(i > 0 ? argv[i] : app.get_name());
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& stop) {

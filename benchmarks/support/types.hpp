@@ -38,7 +38,8 @@ void with_op(const std::string& name, F&& f) {
 /// As hvd takes it: of integers an average has a rounding.
 template <class T, class Op>
 constexpr auto as_hvd(Op op) {
-    if constexpr (std::is_integral_v<T> && std::is_same_v<Op, hvd::op::average>) return op(hvd::rounding::toward_zero);
+    if constexpr (std::is_integral_v<T> && std::is_same_v<Op, hvd::op::average>)
+        return op(hvd::rounding::toward_zero);
     else return op;
 }
 
