@@ -19,10 +19,15 @@ packages() {
     test) echo python3 cmake doctest-dev libboost-mpi-dev libboost-serialization-dev valgrind ;;
     clang) newest_package clang 16 ;;
     mpich) echo mpich libmpich-dev ;;
-    bench) echo nlohmann-json3-dev ;;
+    bench) echo nlohmann-json3-dev libboost-mpi-dev libboost-serialization-dev python3 python3-matplotlib "$(where_known libgloo-dev)" ;;
     docs) echo doxygen graphviz ;;
     format) echo git clang-format ;;
   esac
+}
+
+# A package that not every distribution has, and that is done without where there is none.
+where_known() {
+  if apt-cache show "$1" >/dev/null 2>&1; then echo "$1"; fi
 }
 
 # clang-16, or the first newer one that the distribution has.

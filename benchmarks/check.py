@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""The figures this project holds itself to, each with its limit and pass, fail or missing.
+
+check.py RESULTS [--record] reads what `./run bench --check` has measured. A figure whose measurement does not exist in
+this version of hvd (or was not made) is missing: that is said, and is no failure. Ends with 1 if a figure fails."""
+
+import argparse
+import json
+import pathlib
+import sys
+
+MI = 1 << 20
+PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- check: begin -->", "<!-- check: end -->"
+
+
+class Results:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+
+    def document(self, name):
+        file = self.folder / f"{name}.json"
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"rows": []}
+
+    def rows(self, name, **wanted):
+        return [row for row in self.document(name)["rows"] if all(row.get(key) == value for key, value in wanted.items())]
+
+
+def worst(pairs, lowest=True):
+    """The worst of (value, where), or nothing."""
+    return (min if lowest else max)(pairs, default=None)
+
+
+def speed(results, file, memory, low, high=1 << 62):
+    """The smallest speed-up over MPI_Allreduce in place among the sizes."""
+    return worst([(row["in_place"]["ratio"], f"at {size_name(row['size'])}")
+                  for row in results.rows(file, collective="all_reduce", path=f"hvd {memory}", type="float")
+                  if low <= row["size"] <= high and row["in_place"] and "ratio" in row["in_place"]])
+
+
+def share_of_limit(results, memory, low):
+    return worst([(row["in_place"]["of_limit"], f"at {size_name(row['size'])}")
+                  for row in results.rows("allreduce_2", collective="all_reduce", path=f"hvd {memory}", type="float")
+                  if row["size"] >= low])
+
+
+def half_of_float(results, half, memory):
+    """The largest time of a 16-bit type over float's, same count."""
+    floats = {row["count"]: row["in_place"]["time"] for row in results.rows("halves", path=f"hvd {memory}", type="float")}
+    return worst([(row["in_place"]["time"] / floats[row["count"]], f"at {row['count']} elements")
+                  for row in results.rows("halves", path=f"hvd {memory}", type=half) if row["count"] in floats], lowest=False)
+
+
+def half_over_user_operation(results, half, memory):
+    return worst([(row["in_place"]["ratio"], f"at {row['count']} elements")
+                  for row in results.rows("halves", path=f"hvd {memory}", type=half) if "ratio" in row["in_place"]])
+
+
+def fused(results, gradients, memory, over):
+    return worst([(row[over], "") for row in results.rows("fusion", set=gradients, path=f"hvd plan {memory}") if over in row])
+
+
+def joined_step(results, memory):
+    """A joined average and step over a plan and a local step."""
+    separate = results.rows("step", path=f"hvd plan and adam {memory}")
+    joined = results.rows("step", path=f"hvd run_and_apply {memory}")
+    return (separate[0]["time"] / joined[0]["time"], "") if separate and joined else None
+
+
+def joined_state(results, memory):
+    separate = results.rows("step", path=f"hvd plan and adam {memory}")
+    joined = results.rows("step", path=f"hvd run_and_apply {memory}")
+    return (joined[0]["state"] / separate[0]["state"], "") if separate and joined else None
+
+
+def compiled(results, header):
+    return worst([(row["ratio"], f"{row['form']} {row['optimisation']}") for row in results.rows("compile_time", header=header)
+                  if row["ratio"]], lowest=False)
+
+
+def wrong_elements(results):
+    def count(value):
+        if isinstance(value, dict):
+            return sum(inner if key == "wrong" else count(inner) for key, inner in value.items())
+        return sum(map(count, value)) if isinstance(value, list) else 0
+    files = sorted(results.folder.glob("*.json"))
+    return (sum(count(json.loads(file.read_text(encoding="utf-8"))) for file in files), "") if files else None
+
+
+def size_name(size):
+    for unit, name in ((MI, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:g} {name}"
+    return f"{size} B"
+
+
+def figures(r):
+    """(what, figure, relation, limit), in the order of the project's goals."""
+    at_least, at_most = ">=", "<="
+    for ranks, memory, limits in ((2, "plain", ((4, 0.95), (64 * MI, 3.0))), (2, "arena", ((16 * MI, 2.0), (64 * MI, 4.0))),
+                                  (4, "plain", ((4, 0.95), (4 * MI, 1.5), (64 * MI, 2.5))),
+                                  (4, "arena", ((4, 0.95), (16 * MI, 1.8), (64 * MI, 3.5))),
+                                  (8, "plain", ((4, 0.8),)), (8, "arena", ((4, 0.8),))):
+        for low, limit in limits:
+            high = 16 * MI if (ranks, memory, low) == (2, "arena", 16 * MI) else 1 << 62
+            sizes = f"at {size_name(low)}" if high == low else f"from {size_name(low)}"
+            yield f"{ranks} ranks, {memory}, {sizes}: speed over MPI_Allreduce", speed(r, f"allreduce_{ranks}", memory, low, high), at_least, limit
+    yield "2 ranks, arena, from 64 MiB: share of the copy bandwidth", share_of_limit(r, "arena", 64 * MI), at_least, 0.8
+    for memory, calls, limit in (("plain", 1.3, 1.2), ("arena", 1.8, 2.0)):
+        yield f"ResNet-50, plan, {memory}: speed over 161 calls", fused(r, "resnet50", memory, "ratio_calls"), at_least, calls
+        yield f"ResNet-50, plan, {memory}: speed over a packed buffer", fused(r, "resnet50", memory, "ratio_packed"), at_least, 4.0
+        yield f"1000 x 1 KiB, plan, {memory}: speed over a packed buffer", fused(r, "1000x1KiB", memory, "ratio_packed"), at_least, limit
+    for half in ("bfloat16", "float16"):
+        for memory in ("plain", "arena"):
+            yield f"{half}, {memory}, from 16 MiB of float: time over float's", half_of_float(r, half, memory), at_most, 0.6
+            yield f"{half}, {memory}: speed over an MPI_Op_create operation", half_over_user_operation(r, half, memory), at_least, 5.0
+    yield "ResNet-50, run_and_apply with Adam, arena: speed over plan and step", joined_step(r, "arena"), at_least, 1.5
+    yield "the same: optimizer state of a rank over the whole", joined_state(r, "arena"), at_most, 0.5
+    yield "compile time, hvd/mpi.hpp over boost/mpi.hpp", compiled(r, "hvd/mpi.hpp"), at_most, 0.7
+    yield "compile time, hvd/hvd.hpp over boost/mpi.hpp", compiled(r, "hvd/hvd.hpp"), at_most, 1.0
+    yield "wrong elements in all of it", wrong_elements(r), at_most, 0
+
+
+def table(results):
+    lines = [f"{'figure':70} {'value':>8} {'limit':>9}  verdict"]
+    counts = {"pass": 0, "fail": 0, "missing": 0}
+    for what, figure, relation, limit in figures(results):
+        if figure is None:
+            verdict, value, where = "missing", "-", ""
+        else:
+            met = figure[0] >= limit if relation == ">=" else figure[0] <= limit
+            verdict, value, where = "pass" if met else "fail", f"{figure[0]:.2f}", figure[1]
+        counts[verdict] += 1
+        lines.append(f"{what:70} {value:>8} {relation} {limit:>6.2f}  {verdict}{'  ' + where if where else ''}")
+    lines.append(", ".join(f"{count} {name}" for name, count in counts.items()))
+    return lines, counts["fail"]
+
+
+def headline(results):
+    document = next((d for d in map(results.document, ("allreduce_2", "fusion", "memory")) if "machine" in d), None)
+    if document is None:
+        return "Nothing was measured."
+    machine = document["machine"]
+    limit = f"; all ranks copying read and write {document['copy_bandwidth']:.1f} GB/s" if "copy_bandwidth" in document else ""
+    return (f"{document['date']}, {machine['cpu']}, {machine['cores']} cores, {machine['system']}, g++ {machine['compiler']}, "
+            f"{machine.get('mpi', 'no MPI')}{limit}. Command: `./run bench --check`.")
+
+
+def record(text):
+    page = PAGE.read_text(encoding="utf-8")
+    before, rest = page.split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", help="the folder of the JSON files")
+    parser.add_argument("--record", action="store_true", help="also keep the table in docs/benchmarks.md")
+    arguments = parser.parse_args()
+    results = Results(arguments.results)
+    lines, failed = table(results)
+    print("", headline(results), *lines, sep="\n")
+    if arguments.record:
+        record("\n".join([headline(results), "", "```", *lines, "```"]))
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

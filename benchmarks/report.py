@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""Draws what `./run bench` has measured into a page: report.py RESULTS PAGE_FOLDER writes PAGE_FOLDER/index.html"""
+
+import html
+import json
+import pathlib
+import sys
+
+import matplotlib
+
+matplotlib.use("svg")
+matplotlib.rcParams["svg.hashsalt"] = "hvd"
+from matplotlib import pyplot
+
+
+def curves(axes, document, collective, what):
+    """One curve for each path: `what` of a block against size."""
+    lines = {}
+    for row in document["rows"]:
+        block = row["in_place"] or row["out_of_place"]
+        if row["collective"] == collective and block[what]:
+            lines.setdefault(row["path"], []).append((row["size"], block[what]))
+    for path, points in lines.items():
+        axes.plot(*zip(*points), marker=".", label=path, linewidth=2 if path.startswith("hvd") else 1)
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("bytes")
+    axes.grid(alpha=0.3)
+
+
+def collective_figure(document, collective):
+    figure, (times, rates) = pyplot.subplots(1, 2, figsize=(11, 3.8))
+    curves(times, document, collective, "time")
+    curves(rates, document, collective, "busbw")
+    times.set_yscale("log")
+    times.set_ylabel("time (µs)")
+    rates.set_ylabel("bus bandwidth (GB/s)")
+    times.legend(fontsize=7)
+    figure.suptitle(f"{document['benchmark']}: {collective}, {document['ranks']} ranks on {document['backend']}")
+    return figure
+
+
+def bars(title, unit, values):
+    """Horizontal bars of (label, value)."""
+    figure, axes = pyplot.subplots(figsize=(11, 0.9 + 0.3 * len(values)))
+    labels = [label for label, _ in values]
+    drawn = axes.barh(range(len(values)), [value for _, value in values],
+                      color=["tab:blue" if "hvd" in label else "tab:gray" for label in labels])
+    axes.bar_label(drawn, fmt="%.4g", padding=3, fontsize=8)
+    axes.set_yticks(range(len(values)), labels, fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.set_xlabel(unit)
+    axes.set_title(title, fontsize=10)
+    return figure
+
+
+def grouped(rows, key):
+    groups = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups.items()
+
+
+def fusion_figures(document):
+    for gradients, rows in grouped(document["rows"], lambda row: row["set"]):
+        yield bars(f"average of {gradients}, {document['ranks']} ranks", "µs", [(row["path"], row["time"]) for row in rows])
+
+
+def memory_figures(document):
+    yield bars("memory: read and written", "GB/s", [(f"{row['kernel']}, {row['ranks']} ranks", row["bandwidth"]) for row in document["rows"]])
+
+
+def overhead_figures(document):
+    for ranks, rows in grouped(document["rows"], lambda row: row["ranks"]):
+        yield bars(f"a call of one element on {ranks} ranks", "ns", [(row["call"], row["ns"]) for row in rows])
+
+
+def compile_figures(document):
+    for form, rows in grouped(document["rows"], lambda row: f"{row['form']} {row['optimisation']}"):
+        yield bars(f"compiling one allreduce and one broadcast: {form}", "CPU seconds", [(row["header"], row["seconds"]) for row in rows])
+
+
+def scaling_figures(document):
+    for model, rows in grouped(document["rows"], lambda row: row["model"]):
+        yield bars(f"scaling efficiency, {model}", "%", [
+            (f"{row['ranks']} ranks: {row['how']}, {row['memory']}", 100 * row["efficiency"]) for row in rows if row["ranks"] > 1])
+
+
+def collective_figures(document):
+    for collective in dict.fromkeys(row["collective"] for row in document["rows"]):
+        yield collective_figure(document, collective)
+
+
+DRAWN_BY = {"collectives": collective_figures, "peers": collective_figures, "fusion": fusion_figures, "memory": memory_figures,
+            "overhead": overhead_figures, "scaling": scaling_figures, "compile_time": compile_figures}
+
+
+def section(name, document, folder):
+    machine = document.get("machine")
+    about = [document.get("date"), document.get("command"), document.get("compiler")]
+    if isinstance(machine, dict):
+        about += [f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}, {machine.get('mpi', 'no MPI')}"]
+    if "copy_bandwidth" in document:
+        about += [f"all ranks copying read and write {document['copy_bandwidth']:.1f} GB/s"]
+    yield f"<h2>{html.escape(name)}</h2><p>{html.escape(' · '.join(filter(None, about)))} · <a href='../results/{name}.json'>figures</a></p>"
+    for number, figure in enumerate(DRAWN_BY[document["benchmark"]](document)):
+        file = f"{name}_{number}.svg"
+        figure.savefig(folder / file, bbox_inches="tight", metadata={"Date": None})
+        pyplot.close(figure)
+        yield f"<p><img src='{file}' alt='{html.escape(name)}'></p>"
+
+
+def main(results, folder):
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = ["<!doctype html><meta charset='utf-8'><title>hvd benchmarks</title>",
+             "<style>body{font:15px sans-serif;max-width:70em;margin:2em auto}img{max-width:100%}p{color:#444}</style><h1>hvd benchmarks</h1>"]
+    for file in sorted(pathlib.Path(results).glob("*.json")):
+        parts += section(file.stem, json.loads(file.read_text(encoding="utf-8")), folder)
+    (folder / "index.html").write_text("\n".join(parts) + "\n", encoding="utf-8")
+    print(f"the page: {folder / 'index.html'}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

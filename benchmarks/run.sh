@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# run.sh BUILD_FOLDER [--check] [--record] [NAME...]: what ./run bench does once the programs are built.
+#   (nothing)  a short sweep of everything, or of the benchmarks named, and a page of plots
+#   --check    the figures this project holds itself to, with limit and pass or fail
+#   --record   with --check: docs/benchmarks.md keeps the output
+set -euo pipefail
+
+build="${1:?run.sh needs the build folder}" && shift
+here="$(dirname "${BASH_SOURCE[0]}")"
+results="$build/results"
+check='' record='' names=()
+for word in "$@"; do
+  case "$word" in
+    --check) check=yes ;;
+    --record) record=--record ;;
+    -*) echo "bench: no such option: $word (see ./run help)" >&2 && exit 1 ;;
+    *) names+=("$word") ;;
+  esac
+done
+[[ -z "$record" || -n "$check" ]] || { echo "bench: --record goes with --check" >&2 && exit 1; }
+
+# MPI as it comes: beside permission to be launched by the superuser nothing is set, so that the peer is at its best.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+first_of() {
+  local name
+  for name in "$@"; do command -v "$name" && return; done
+  echo "bench: found none of: $*" >&2 && return 1
+}
+
+# launch RANKS PROGRAM OPTION...: each rank on its core, or all of them anywhere where they outnumber the cores.
+launch() {
+  local ranks="$1" program="$build/benchmarks/$2" placed=(--bind-to core)
+  shift 2
+  [[ "$ranks" -le "$(nproc)" ]] || placed=(--bind-to none)
+  case "$(ldd "$program")" in
+    *libmpich.*) "$(first_of mpiexec.mpich mpiexec.hydra)" "${placed[@]}" -n "$ranks" "$program" "$@" ;;
+    *libmpi.*)
+      [[ "$ranks" -le "$(nproc)" ]] || placed+=(--oversubscribe --mca mpi_yield_when_idle 1)
+      "$(first_of mpiexec.openmpi mpiexec)" "${placed[@]}" -n "$ranks" "$program" "$@" ;;
+    *) "$program" --bind --threads "$ranks" "$@" ;;
+  esac
+}
+
+# measure FILE RANKS PROGRAM OPTION...: its figures go to FILE.json. One that fails does not stop the others.
+measure() {
+  local file="$1"
+  shift
+  echo "==== $file: $2 on $1 ranks"
+  rm -f "$results/$file.json"
+  launch "$@" --json "$results/$file.json" || { echo "bench: $file ended with an error" >&2 && failed+=("$file"); }
+}
+
+# The distribution's packages belong to the distribution's Python, which need not be the first one found.
+plotting_python() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    if "$python" -c 'import matplotlib' 2>/dev/null; then echo "$python" && return; fi
+  done
+  echo python3
+}
+
+wanted() { [[ ${#names[@]} -eq 0 || " ${names[*]} " == *" $1 "* ]]; }
+built() { [[ -x "$build/benchmarks/$1" ]]; }
+
+compile_time() {
+  echo "==== compile_time"
+  python3 "$here/compile_time.py" --rounds "$1" --json "$results/compile_time.json" || failed+=(compile_time)
+}
+
+figures() {
+  measure memory 2 memory --seconds 0.5
+  measure allreduce_2 2 collectives --collectives all_reduce --seconds 1
+  measure allreduce_4 4 collectives --collectives all_reduce --seconds 1
+  measure allreduce_8 8 collectives --collectives all_reduce --seconds 1
+  measure halves 2 collectives --collectives all_reduce --type float,bfloat16,float16 --min 16MiB --seconds 4
+  measure fusion 2 fusion --seconds 8
+  measure step 2 fusion --step --sets resnet50 --seconds 5
+  compile_time 3
+}
+
+sweep() {
+  if wanted memory; then measure memory 2 memory --seconds 0.3; fi
+  if wanted collectives; then
+    measure collectives 2 collectives --factor 8 --max 64MiB --seconds 0.5
+    measure collectives_threads 2 collectives --factor 8 --max 64MiB --seconds 0.3 --threads 2 --bind
+  fi
+  if wanted fusion; then measure fusion 2 fusion --seconds 4; fi
+  for name in peers peers_mpich; do
+    if wanted "${name%_mpich}" && built "$name"; then measure "$name" 2 "$name" --factor 8 --max 64MiB --seconds 1; fi
+  done
+  if wanted overhead && built overhead; then measure overhead 2 overhead --seconds 0.5; fi
+  if wanted scaling && built scaling; then measure scaling 2 scaling; fi
+  if wanted compile_time; then compile_time 2; fi
+}
+
+failed=()
+mkdir -p "$results"
+if [[ -n "$check" ]]; then
+  figures
+  python3 "$here/check.py" "$results" $record || failed+=(check)
+else
+  sweep
+  "$(plotting_python)" "$here/report.py" "$results" "$build/report" || failed+=(report)
+fi
+[[ ${#failed[@]} -eq 0 ]] || { echo "bench: failed: ${failed[*]}" >&2 && exit 1; }

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstddef>
+#include <memory_resource>
+#include <string>
+#include <vector>
+
+#include <hvd/hvd.hpp>
+
+#if __has_include(<hvd/comm/arena.hpp>)
+#include <hvd/comm/arena.hpp>
+#define BENCH_HAS_ARENA 1
+#else
+#define BENCH_HAS_ARENA 0
+#endif
+
+namespace bench {
+
+/// A kind of memory that tensors lie in, by name.
+struct memory_kind {
+    std::string name;  // "plain" or "arena"
+    std::pmr::memory_resource* memory;
+};
+
+/// Calls `f(kinds)` with the kinds of memory that this hvd has, with room for `bytes` of tensors in
+/// each.
+template <class Comm, class F>
+void with_memory(Comm& comm, std::size_t bytes, F&& f) {
+    std::vector<memory_kind> kinds{{"plain", std::pmr::new_delete_resource()}};
+#if BENCH_HAS_ARENA
+    hvd::arena arena{comm, bytes + (std::size_t(1) << 20)};  // and for what alignment takes
+    kinds.push_back({"arena", &arena});
+#endif
+    f(kinds);
+    (void)comm, (void)bytes;
+}
+
+}  // namespace bench

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstddef>
+
+namespace bench {
+
+// Inputs whose sums and averages are exact in every element type and in any order, so that
+// results are compared for equality: multiples of the number of ranks, of which a sum stays short.
+constexpr int period = 4;
+
+inline int input(int rank, std::size_t i, int ranks) {
+    return ranks * int((i + std::size_t(rank)) % period);
+}
+
+template <class T>
+void fill(T* data, std::size_t count, int rank, int ranks, std::size_t first = 0) {
+    for (std::size_t i = 0; i < count; ++i) data[i] = T(float(input(rank, first + i, ranks)));
+}
+
+/// Elements of `data` that are not `expected(i)`, of which `first + i` is the place in the whole
+/// tensor.
+template <class T, class F>
+std::size_t count_unequal(const T* data, std::size_t count, F&& expected, std::size_t first = 0) {
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < count; ++i)
+        wrong += !(float(data[i]) == float(expected(first + i)));
+    return wrong;
+}
+
+inline float expected_sum(std::size_t i, int ranks) {
+    float sum = 0;
+    for (int r = 0; r < ranks; ++r) sum += float(input(r, i, ranks));
+    return sum;
+}
+
+inline float expected_average(std::size_t i, int ranks) {
+    return expected_sum(i, ranks) / float(ranks);
+}
+
+}  // namespace bench

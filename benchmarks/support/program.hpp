@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <hvd/hvd.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "affinity.hpp"
+#include "measure.hpp"
+
+namespace bench {
+
+using json = nlohmann::ordered_json;
+
+/// What every benchmark is told.
+struct options {
+    int threads = 0;
+    bool bind = false;
+    std::string file;
+    effort work{.seconds = 0.5};
+    std::string command;
+};
+
+inline void add_options(CLI::App& app, options& o) {
+    app.option_defaults()->always_capture_default();
+#if HVD_WITH_MPI
+    app.add_option("--threads", o.threads, "ranks as threads of this process (0: MPI's world)")
+        ->check(CLI::NonNegativeNumber);
+#else
+    o.threads = 2;
+    app.add_option("--threads", o.threads, "ranks, which are threads: this build has no MPI")
+        ->check(CLI::PositiveNumber);
+#endif
+    app.add_flag("--bind", o.bind,
+                 "keep each rank on one core (processes: or mpiexec --bind-to core)");
+    app.add_option("--seconds", o.work.seconds,
+                   "time to measure each line of the table for, all candidates together")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--rounds", o.work.min_rounds, "at least so many turns of each candidate")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--json", o.file, "also write the figures to this file");
+}
+
+inline std::string cpu_name() {
+    std::ifstream info("/proc/cpuinfo");
+    for (std::string line; std::getline(info, line);)
+        if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+    return "unknown";
+}
+
+inline json machine() {
+    utsname system{};
+    uname(&system);
+    json result{{"cpu", cpu_name()},
+                {"cores", std::thread::hardware_concurrency()},
+                {"system", fmt::format("{} {}", system.sysname, system.release)},
+                {"compiler", __VERSION__}};
+#if HVD_WITH_MPI
+    char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(version, &length);
+    const std::string text(version, std::size_t(length));
+    result["mpi"] = text.substr(0, text.find_first_of(",\n"));
+#endif
+    return result;
+}
+
+inline std::string now_utc() {
+    const std::time_t now = std::time(nullptr);
+    char text[32];
+    std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", std::gmtime(&now));
+    return text;
+}
+
+template <class Comm>
+constexpr bool on_mpi = requires(const Comm& comm) {
+    comm.native_handle();
+};
+
+/// Where a benchmark's rows go: rank 0 keeps them, prints them by itself and writes them in the
+/// end.
+template <class Comm>
+class report {
+public:
+    report(const Comm& comm, const char* benchmark, const options& o)
+        : chief_(comm.rank() == 0), file_(o.file) {
+        document_ = {{"benchmark", benchmark}, {"date", now_utc()},
+                     {"command", o.command},   {"machine", machine()},
+                     {"ranks", comm.size()},   {"backend", on_mpi<Comm> ? "mpi" : "threads"},
+                     {"rows", json::array()}};
+        print("# {} on {} ranks ({}), {} cores, {}\n", benchmark, comm.size(),
+              document_["backend"].template get<std::string>(), std::thread::hardware_concurrency(),
+              document_["date"].template get<std::string>());
+    }
+
+    template <class... A>
+    void print(fmt::format_string<A...> text, A&&... values) const {
+        if (!chief_) return;
+        fmt::print(text, std::forward<A>(values)...);
+        std::fflush(stdout);
+    }
+
+    void add(json row) { document_["rows"].push_back(std::move(row)); }
+    void set(const char* name, json value) { document_[name] = std::move(value); }
+
+    void write() const {
+        if (!chief_ || file_.empty()) return;
+        std::ofstream out(file_);
+        out << document_.dump(1) << '\n';
+        if (!out.flush()) throw std::runtime_error("bench: can't write " + file_);
+    }
+
+private:
+    bool chief_;
+    std::string file_;
+    json document_;
+};
+
+/// Runs `body(comm)` on the ranks asked for; the status of the program.
+template <class F>
+int on_ranks(const options& o, [[maybe_unused]] int argc, [[maybe_unused]] char** argv, F&& body) {
+    const auto one_rank = [&](auto& comm) {
+        if (o.bind) bind_to_core(comm.rank());
+        body(comm);
+    };
+#if HVD_WITH_MPI
+    hvd::mpi_environment environment(argc, argv);
+    if (o.threads == 0) {
+        auto world = hvd::communicator<hvd::mpi>::world();
+        one_rank(world);
+        return 0;
+    }
+#endif
+    hvd::run_threads(o.threads, one_rank);
+    return 0;
+}
+
+/// Parses the command line, runs `body(comm)`; what a benchmark's `main` does.
+template <class F>
+int run_program(CLI::App& app, options& o, int argc, char** argv, F&& body) {
+    for (int i = 0; i < argc; ++i)
+        o.command += (i > 0 ? " " : "") + std::string(i > 0 ? argv[i] : app.get_name());
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& stop) {
+        return app.exit(stop);
+    }
+    return on_ranks(o, argc, argv, body);
+}
+
+}  // namespace bench
