@@ -3,7 +3,7 @@
 set -euo pipefail
 source tools/setup.sh
 
-everything=(gcc big asan tsan clang mpich nompi)
+everything=(gcc big asan tsan clang mpich nompi bench)
 stages=(gcc)
 names=()
 while [[ $# -gt 0 ]]; do
@@ -22,6 +22,7 @@ clang() { compgen -c clang++- | grep -E '^clang\+\+-[0-9]+$' | sort -t- -k2 -n |
 programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queues !integers'
 
 stage_gcc() { CXX=g++ stage build/gcc '!big' "${openmpi[@]}"; }
+stage_bench() { CXX=g++ stage build/bench benchmarks -Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled -Dtests=disabled -Dexamples=disabled -Dbenchmarks=enabled; }
 stage_big() { CXX=g++ stage build/gcc 'big' "${openmpi[@]}"; }
 stage_clang() { only "${core[@]}" concepts && CXX=$(clang) stage build/clang '!big !consumer !queues !integers !mpi !examples' "${openmpi[@]}"; }
 stage_mpich() { only consumer 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
@@ -54,7 +55,7 @@ stage_tsan() {
     -Dexamples=disabled -Db_sanitize=thread
 }
 
-all_parts=(-Dtests=enabled -Dexamples=enabled -Dbenchmarks=auto -Dbuildtype=debugoptimized -Doptimization=1)
+all_parts=(-Dtests=enabled -Dexamples=enabled -Dbenchmarks=disabled -Dbuildtype=debugoptimized -Doptimization=1)
 openmpi=(-Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled "${all_parts[@]}")
 mpich=(-Dmpi=enabled -Dmpi_flavour=mpich "${all_parts[@]}")
 
@@ -94,6 +95,7 @@ broken() {
 jobs_of_stages=(demo test)
 [[ " ${stages[*]} " != *" clang "* ]] || jobs_of_stages+=(clang)
 [[ " ${stages[*]} " != *" mpich "* ]] || jobs_of_stages+=(mpich)
+[[ " ${stages[*]} " != *" bench "* ]] || jobs_of_stages+=(bench)
 need "${jobs_of_stages[@]}"
 
 times=()

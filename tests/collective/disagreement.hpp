@@ -18,7 +18,7 @@ void expect_mismatch(Comm& comm, const std::string& field, Value value, F call) 
         REQUIRE(e->table().size() == size_of(comm));
         for (int r = 0; r < comm.size(); ++r) {
             const std::string theirs = value(r);
-            CHECK(e->table()[std::size_t(r)] == std::pair(r, theirs));
+            CHECK(e->table()[std::size_t(r)] == hvd::mismatch_error::entry(r, theirs));
             CHECK(contains(e->what(), "rank " + std::to_string(r) + ": " + theirs));
         }
     }

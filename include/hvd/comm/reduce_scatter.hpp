@@ -61,8 +61,8 @@ struct kept_reduce_scatter : reduce_scatter_call<In, Op> {
 
     kept_reduce_scatter(const In& in, const Op& f, shared<counted_value<std::vector<stored<T>>>> to, int rank, int size, const reduce_options& o)
         : reduce_scatter_call<In, Op>(in, f, size, nullptr, o), value(std::move(to)) {
-        value->resize(this->group.count_of(rank, size));
-        this->set_output(reinterpret_cast<std::byte*>(value->data()), value->size(), rank, size);
+        value->value.resize(this->group.count_of(rank, size));
+        this->set_output(reinterpret_cast<std::byte*>(value->value.data()), value->value.size(), rank, size);
     }
     kept_reduce_scatter(const In& in, const Op& f, std::byte* out, std::size_t count, int rank, int size, const reduce_options& o)
         : reduce_scatter_call<In, Op>(in, f, size, nullptr, o) {

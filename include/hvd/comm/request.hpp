@@ -102,7 +102,7 @@ public:
         if (!value_) throw usage_error(-1, "hvd: this result was taken before");
         call_.wait();
         const auto value = std::move(value_);
-        return std::move(static_cast<T&>(*value));
+        return std::move(value->value);
     }
 
     auto operator co_await() {

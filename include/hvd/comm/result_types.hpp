@@ -55,6 +55,11 @@ std::byte* provide(std::vector<T>& values, std::span<const std::size_t> counts) 
     return reinterpret_cast<std::byte*>(values.data());
 }
 
+template <class T>
+std::byte* provide(counted_value<T>& kept, std::span<const std::size_t> counts) {
+    return detail::provide(kept.value, counts);
+}
+
 // Somebody else's memory for a result, whose size has to fit exactly.
 struct given_memory {
     std::byte* data = nullptr;

@@ -23,7 +23,7 @@ class error : public std::exception {
 public:
     error(int rank, std::string_view what) : what_(shared_text::make(what)), rank_(rank) {}
 
-    const char* what() const noexcept override { return what_->c_str(); }
+    const char* what() const noexcept override { return what_->value.c_str(); }
 
     /// The rank that threw, in the communicator of the call; -1 where there is none.
     int rank() const noexcept { return rank_; }
@@ -82,7 +82,7 @@ public:
         : error(rank, what), peers_(detail::shared<detail::counted_value<std::vector<int>>>::make(std::move(peers))) {}
 
     /// The ranks that are the reason.
-    const std::vector<int>& peers() const noexcept { return *peers_; }
+    const std::vector<int>& peers() const noexcept { return peers_->value; }
 
 private:
     detail::shared<detail::counted_value<std::vector<int>>> peers_;

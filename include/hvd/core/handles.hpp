@@ -108,9 +108,11 @@ private:
 
 // A class that knows nothing of handles, counted.
 template <class T>
-struct counted_value final : counted, T {
+struct counted_value final : counted {
+    T value;
+
     template <class... A>
-    explicit counted_value(A&&... arguments) : T(std::forward<A>(arguments)...) {}
+    explicit counted_value(A&&... arguments) : value(std::forward<A>(arguments)...) {}
 };
 
 }  // namespace detail
