@@ -5,6 +5,7 @@
 // same again.
 
 #include <hvd/train.hpp>
+#include <optional>
 
 #include "hvd_test.hpp"
 
@@ -110,5 +111,61 @@ TEST_CASE("broadcast_state snippet") {
         //! [broadcast_state]
         CHECK(model.weight == std::vector<float>{1, 2});
         CHECK(optimizer.optimizer().rate == 1);
+    });
+}
+
+TEST_CASE("sampler snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        std::size_t seen = 0;
+        //! [sampler]
+        hvd::sharded_sampler sampler(1000, world.rank(), world.size(), {.seed = 42});
+        for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+            sampler.begin_epoch(epoch);  // an order of its own, worked out alike by all ranks
+            for (const std::size_t sample : sampler.indices()) seen += sample < 1000 ? 1 : 0;
+        }
+        //! [sampler]
+        world.allreduce(seen, hvd::sum);
+        CHECK(seen == 3000);
+    });
+}
+
+TEST_CASE("loader snippet") {
+    std::vector<int> used;
+    //! [loader]
+    hvd::background_loader loader(
+        [next = 0]() mutable -> std::optional<std::vector<int>> {
+            if (next == 3) return std::nullopt;
+            return std::vector<int>(8, next++);  // read and decode here, in the loader's thread
+        },
+        2);
+    while (const auto batch = loader.next()) used.push_back(batch->front());
+    //! [loader]
+    CHECK(used == std::vector<int>{0, 1, 2});
+}
+
+TEST_CASE("sparse snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        //! [sparse]
+        // This rank's rows of an embedding with 1000 rows of 2 numbers; row 7 stands twice.
+        const hvd::sparse_rows<float> mine = {{7, 3, 7}, {1, 1, 2, 2, 3, 3}};
+        const auto mean = hvd::sparse_allreduce<communicator, float>(world, mine, 1000, 2);
+        //! [sparse]
+        CHECK(mean.indices == std::vector<std::int64_t>{3, 7});
+        CHECK(mean.values[2] == doctest::Approx(4));
+    });
+}
+
+TEST_CASE("vjp snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        const std::vector<float> mine(2, 1);
+        //! [vjp]
+        const auto all = world.allgather(mine);  // forward
+
+        const std::vector<float> of_all(all.values.size(),
+                                        1);  // the gradient of all.values, from the loss
+        hvd::vjp<communicator> derivatives(world);
+        const std::vector<float> of_mine = derivatives.allgather(of_all, all.counts);  // backward
+        //! [vjp]
+        CHECK(of_mine == std::vector<float>(2, float(world.size())));
     });
 }

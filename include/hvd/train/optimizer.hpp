@@ -169,6 +169,12 @@ public:
             if (p.kind != detail::parameter_kind::local) f(p.name, p.value);
     }
 
+    /// The same for all, local ones included.
+    template <class F>
+    void for_each_parameter(F f) const {
+        for (const auto& p : parameters_) f(p.name, p.value);
+    }
+
     bool is_local(std::size_t i) const {
         return i < parameters_.size() && parameters_[i].kind == detail::parameter_kind::local;
     }
