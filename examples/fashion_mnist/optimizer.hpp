@@ -11,8 +11,8 @@
 namespace fashion_mnist {
 
 /// Stochastic gradient descent with momentum: velocity = momentum · velocity + gradient,
-/// value −= rate · velocity. It holds its parameters itself: `hvd::distributed_optimizer` averages the
-/// gradients where they are, then calls `step()`.
+/// value −= rate · velocity. It holds its parameters itself: `hvd::distributed_optimizer` averages
+/// the gradients where they are, then calls `step()`.
 template <class Scalar>
 class sgd {
 public:
