@@ -63,16 +63,4 @@ private:
     matrix<Scalar> gradients_[2];
 };
 
-/// What hvd::fuse takes: views of the parameters' values or gradients.
-template <class Scalar>
-std::vector<hvd::tensor_view<Scalar>> views(const model<Scalar>& model,
-                                            matrix<Scalar> parameter<Scalar>::*member) {
-    std::vector<hvd::tensor_view<Scalar>> all;
-    for (parameter<Scalar>* p : model.parameters()) {
-        matrix<Scalar>& tensor = p->*member;
-        all.push_back(hvd::view(tensor.data(), static_cast<std::size_t>(tensor.size())));
-    }
-    return all;
-}
-
 }  // namespace fashion_mnist

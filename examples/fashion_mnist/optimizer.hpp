@@ -11,17 +11,22 @@
 namespace fashion_mnist {
 
 /// Stochastic gradient descent with momentum: velocity = momentum · velocity + gradient,
-/// value −= rate · velocity.
+/// value −= rate · velocity. It holds its parameters itself: `hvd::distributed_optimizer` averages
+/// the gradients where they are, then calls `step()`.
 template <class Scalar>
 class sgd {
 public:
+    using value_type = Scalar;
+
+    double rate = 0;
+
     sgd(const model<Scalar>& model, double momentum)
         : parameters_(model.parameters()), momentum_(static_cast<Scalar>(momentum)) {
         for (const parameter<Scalar>* p : parameters_)
             velocities_.push_back(matrix<Scalar>::Zero(p->value.rows(), p->value.cols()));
     }
 
-    void step(double rate) {
+    void step() {
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             velocities_[i] = momentum_ * velocities_[i] + parameters_[i]->gradient;
             parameters_[i]->value -= static_cast<Scalar>(rate) * velocities_[i];

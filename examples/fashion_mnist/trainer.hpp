@@ -9,9 +9,11 @@
 #include <filesystem>
 #include <numeric>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <hvd/hvd.hpp>
+#include <hvd/train.hpp>
 
 #include "checkpoint.hpp"
 #include "dataset.hpp"
@@ -42,13 +44,14 @@ public:
     trainer(Communicator& comm, const options& options)
         : comm_(comm),
           model_(make_model<Scalar>(options.model, options.seed)),
-          optimizer_(model_, options.momentum),
-          gradients_(views(model_, &parameter<Scalar>::gradient)),
-          average_(comm.plan_allreduce(hvd::fuse(std::span(gradients_)), hvd::average)),
+          optimizer_(comm, sgd<Scalar>(model_, options.momentum)),
           batch_(options.batch_of(comm.size())),
           rate_(options.rate),
           rate_factor_(options.rate_factor(comm.size())),
           state_{options.seed, 0} {
+        int number = 0;
+        for (parameter<Scalar>* p : model_.parameters())
+            optimizer_.register_parameter(std::to_string(number++), p->value, p->gradient);
         broadcast_state();
     }
     trainer(const trainer&) = delete;
@@ -56,13 +59,13 @@ public:
 
     /// **Collective**: rank 0 reads the file.
     void resume(const std::filesystem::path& path) {
-        if (comm_.rank() == 0) state_ = load_checkpoint(path, model_, optimizer_);
+        if (comm_.rank() == 0) state_ = load_checkpoint(path, model_, optimizer_.optimizer());
         broadcast_state();
     }
 
     /// Rank 0 writes the file; the others have the same and do nothing.
     void save(const std::filesystem::path& path) {
-        if (comm_.rank() == 0) save_checkpoint(path, model_, optimizer_, state_);
+        if (comm_.rank() == 0) save_checkpoint(path, model_, optimizer_.optimizer(), state_);
     }
 
     /// **Collective**: each image once, calling `on_step(images)` after each step.
@@ -104,8 +107,6 @@ public:
     const model<Scalar>& trained() const { return model_; }
 
 private:
-    using tensors = std::vector<hvd::tensor_view<Scalar>>;
-
     score train_step(const dataset& data, std::span<const sample_index> batch, double rate) {
         const auto samples = shard(batch, comm_.rank(), comm_.size());
         data.gather(samples, input_, labels_);
@@ -115,8 +116,8 @@ private:
         const auto scale = Scalar(comm_.size()) / static_cast<Scalar>(batch.size());
         const score mine = softmax_cross_entropy(output, labels_, scale);
         model_.backward(input_, output);
-        average_.run();
-        optimizer_.step(rate);
+        optimizer_.optimizer().rate = rate;
+        optimizer_.step();
         return mine;
     }
 
@@ -127,8 +128,8 @@ private:
     }
 
     void broadcast_state() {
-        tensors all = views(model_, &parameter<Scalar>::value);
-        for (matrix<Scalar>& velocity : optimizer_.velocities())
+        std::vector<hvd::tensor_view<Scalar>> all = optimizer_.shared_parameters();
+        for (matrix<Scalar>& velocity : optimizer_.optimizer().velocities())
             all.push_back(hvd::view(velocity.data(), static_cast<std::size_t>(velocity.size())));
         comm_.broadcast(hvd::fuse(std::span(all)), hvd::root{0});
         std::array numbers{state_.seed, state_.epochs};
@@ -144,9 +145,7 @@ private:
 
     Communicator& comm_;
     model<Scalar> model_;
-    sgd<Scalar> optimizer_;
-    tensors gradients_;
-    hvd::plan<typename Communicator::backend_type> average_;  // of the gradients, over all ranks
+    hvd::distributed_optimizer<Communicator, sgd<Scalar>> optimizer_;
     std::size_t batch_;
     double rate_;
     double rate_factor_;

@@ -20,7 +20,8 @@ struct trained {
     explicit trained(const char* name, std::uint64_t seed)
         : network(make_model<float>(name, seed)), optimizer(network, 0.9) {
         for (parameter<float>* p : network.parameters()) p->gradient = p->value;
-        optimizer.step(0.1);
+        optimizer.rate = 0.1;
+        optimizer.step();
     }
 
     bool operator==(const trained& other) const {

@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: The hvd authors
 """Compiles every header by itself, twice in one unit, with warnings as errors: alone.py INCLUDE_DIR BUILD_ROOT SOURCE
 
-SOURCE is the file of the build whose compiler and include paths are used. A header of interop/ whose library is absent,
+SOURCE is the file of the build whose compiler and include paths are used. A header whose library (interop/, JSON) is absent,
 and one that needs MPI where there is none, are named and left out."""
 
 import concurrent.futures
@@ -22,7 +22,7 @@ def absent_library(headers, compiler, file):
     if file == "hvd.hpp":  # takes MPI where there is one, and does without where there is none
         return None
     needed = {name for reached in headers.reach(file) for name in headers.foreign.get(reached, [])
-              if reached.startswith("interop/") or name == "mpi.h"}
+              if reached.startswith("interop/") or name in ("mpi.h", "nlohmann/json.hpp")}
     return next((name for name in sorted(needed) if not compiler.has(name)), None)
 
 

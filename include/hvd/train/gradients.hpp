@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <vector>
+
+#include "adasum.hpp"
+#include "optimizer_options.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// What `partial_distributed_gradients` leaves on its rank: parameters, known by their memory.
+class local_parameters {
+public:
+    /// This parameter's gradient does not travel.
+    template <class P>
+    requires viewable<P>
+    void register_local(P&& parameter) { memory_.push_back(detail::flat_view(parameter).data()); }
+
+    template <class P>
+    requires viewable<P>
+    bool contains(P&& parameter) const {
+        const void* const data = detail::flat_view(parameter).data();
+        for (const void* const known : memory_)
+            if (known == data) return true;
+        return false;
+    }
+
+private:
+    std::vector<const void*> memory_;
+};
+
+/// How a tape's gradients are combined.
+struct gradient_options {
+    gradient_op op = gradient_op::average;
+    double prescale = 1;
+    double postscale = 1;
+    bool scale_local = true;  ///< local gradients are divided by the number of ranks
+};
+
+/// Combines the gradients of a backward pass over all ranks, in place: the form of a tape.
+///
+/// @tparam Views a contiguous range of `tensor_view`s, equal in number and sizes on all ranks.
+/// **Collective**. **Completion**: done on return. @throws as `allreduce`. Feature G3.
+/// @snippet tests/train/snippets.cpp distributed_gradients
+template <class Comm, class Views>
+void distributed_gradients(Comm& comm, const Views& gradients, const gradient_options& o = {}) {
+    const reduce_options scales{
+        .name = "gradients", .prescale = o.prescale, .postscale = o.postscale};
+    if (o.op == gradient_op::average) {
+        comm.allreduce(fuse(gradients), average, scales);
+    } else if (o.op == gradient_op::sum) {
+        comm.allreduce(fuse(gradients), sum, scales);
+    } else {
+        for (const auto& g : gradients) {
+            detail::scale(g, o.prescale);
+            adasum_allreduce(comm, g);
+            detail::scale(g, o.postscale);
+        }
+    }
+}
+
+/// The same for all but the local parameters, whose gradients stay and are divided by the number of
+/// ranks unless `scale_local` is false. The same parameters are local on all ranks. Feature G4.
+/// @throws hvd::usage_error if there are not as many gradients as parameters.
+template <class Comm, class Values, class Views>
+void partial_distributed_gradients(Comm& comm, const Values& parameters, const Views& gradients,
+                                   const local_parameters& local, const gradient_options& o = {}) {
+    const std::size_t count = std::size(parameters);
+    if (count != std::size(gradients))
+        detail::refuse(comm.rank(), "there are ", count, " parameters and ", std::size(gradients),
+                       " gradients");
+    std::vector<std::remove_cvref_t<decltype(*std::data(gradients))>> shared;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto& gradient = std::data(gradients)[i];
+        if (!local.contains(std::data(parameters)[i])) shared.push_back(gradient);
+        else if (o.scale_local) detail::scale(gradient, 1.0 / comm.size());
+    }
+    distributed_gradients(comm, shared, o);
+}
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../comm/communicator.hpp"
+#include "refuse.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// A metric's mean over this rank's samples.
+struct metric {
+    std::string name;
+    double mean = 0;
+};
+
+/// Makes each mean that over all ranks' samples: Σ count · mean / Σ count; a rank with no samples
+/// says nothing. Where nobody has any, the means are NaN. Names (in any order, the ranks in the
+/// same) are compared.
+/// **Collective**. @throws hvd::mismatch_error, also for other names. Feature H3.
+template <class Comm>
+void average_metrics(Comm& comm, std::vector<metric>& metrics, double count) {
+    std::string names;
+    for (const metric& m : metrics) names += m.name + '\n';
+    const auto all = comm.allgather_object(names);
+    mismatch_error::table_type table;
+    bool same = true;
+    for (std::size_t r = 0; r < all.size(); ++r) {
+        same = same && all[r] == all[0];
+        table.emplace_back(int(r), all[r]);
+    }
+    if (!same)
+        throw mismatch_error(
+            comm.rank(),
+            detail::text("hvd: rank ", comm.rank(),
+                         ": the ranks have other metrics; this one's are:\n", names),
+            "metrics", std::move(table));
+    std::vector<double> sums = {count};
+    for (const metric& m : metrics) sums.push_back(count == 0 ? 0 : count * m.mean);
+    comm.allreduce(sums, sum, {.name = "metrics"});
+    for (std::size_t i = 0; i < metrics.size(); ++i) metrics[i].mean = sums[i + 1] / sums[0];
+}
+
+/// Calls f on rank 0 alone. What it throws reaches the other ranks as `usage_error` with its text,
+/// so that they do not go on without it. **Collective**. Feature G10.
+template <class Comm, class F>
+void on_root(Comm& comm, F&& f) {
+    std::string failure;
+    std::exception_ptr thrown;
+    if (comm.rank() == 0) {
+        try {
+            std::forward<F>(f)();
+        } catch (const std::exception& e) {
+            thrown = std::current_exception();
+            failure = detail::text("on_root: ", e.what());
+        } catch (...) {
+            thrown = std::current_exception();
+            failure = "on_root: an exception that is no std::exception";
+        }
+    }
+    comm.broadcast_object(failure, root{0});
+    if (thrown) std::rethrow_exception(thrown);
+    if (!failure.empty()) detail::refuse(comm.rank(), failure);
+}
+
+/// Tells when a checkpoint is the best so far; equal values are no better, NaN never is.
+///
+///     if (best.improves(accuracy)) save_checkpoint(...)
+///
+/// Ask it with a metric that is equal on all ranks (`average_metrics`), so that they answer alike.
+class best_so_far {
+public:
+    enum class direction : std::uint8_t { up, down };
+
+    explicit best_so_far(direction better = direction::up)
+        : sign_(better == direction::up ? 1 : -1) {}
+
+    bool improves(double value) {
+        if (!(sign_ * value > best_)) return false;
+        best_ = sign_ * value;
+        return true;
+    }
+
+    double best() const { return sign_ * best_; }
+
+private:
+    double sign_;
+    double best_ = -std::numeric_limits<double>::infinity();
+};
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "adasum.hpp"
+#include "bucket.hpp"
+#include "optimizer_options.hpp"
+#include "optimizers.hpp"
+#include "registry.hpp"
+#include "synchronized.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class Optimizer>
+struct optimizer_element {
+    using type = float;
+};
+template <class Optimizer>
+requires requires { typename Optimizer::value_type; }
+struct optimizer_element<Optimizer> {
+    using type = typename Optimizer::value_type;
+};
+
+}  // namespace detail
+
+/// Makes an optimizer of one rank one of all ranks: averages the gradients, then lets it step.
+///
+/// Register every parameter with the memory of its gradient, run backward passes that *add* to the
+/// gradients, and `step()`. Told by `gradient_ready(i)`, it reduces gradients while the backward
+/// pass still runs: buckets are filled in reverse order of registration, and one starts when its
+/// last gradient is ready and those before it have started.
+///
+/// A rank that has reported none of its gradients takes them all as they are; a rank that has
+/// reported some, or said `nothing_ready()`, contributes zeros for the others: no rank waits for
+/// it.
+/// **Collective**: the first report or `synchronize()` after a registration, `freeze` or `unfreeze`
+/// (the ranks compare names), each `synchronize()`, and `apply` with Adasum or `skip_nonfinite`.
+/// Between the first report and `synchronize()` the communicator's other calls must come in the
+/// same order on all ranks with respect to the reports: use another communicator there.
+/// **Buffers**: parameters and gradients (on the host, without gaps) and the communicator outlive
+/// it.
+/// **Threads**: the communicator's rule. Features G1, G2, G4 to G8.
+/// @tparam Optimizer models `optimizer_of<T>` or `self_contained_optimizer`
+/// @snippet tests/train/snippets.cpp distributed_optimizer
+template <class Comm, class Optimizer,
+          class T = typename detail::optimizer_element<Optimizer>::type>
+class distributed_optimizer {
+    static_assert(
+        optimizer_of<Optimizer, T> || self_contained_optimizer<Optimizer>,
+        "hvd: an optimizer has step(parameters, gradients), or step(): see hvd::optimizer_of");
+
+public:
+    /// @throws hvd::usage_error for options that contradict each other or an empty communicator.
+    distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
+        : comm_(comm), optimizer_(std::move(optimizer)), options_(std::move(options)) {
+        check_options();
+    }
+    distributed_optimizer(const distributed_optimizer&) = delete;
+    distributed_optimizer& operator=(const distributed_optimizer&) = delete;
+
+    /// A parameter that all ranks have; gives its index. Names are unique.
+    /// @throws hvd::usage_error for a name that is there already, and sizes that differ.
+    template <class P, class G>
+    requires writable<P> && writable<G> std::size_t register_parameter(std::string_view name,
+                                                                       P&& value, G&& gradient) {
+        return add(name, value, gradient, detail::parameter_kind::shared);
+    }
+
+    /// A parameter that is this rank's own: its gradient never travels, and is divided by the
+    /// number of ranks unless `scale_local` is false. Feature G4.
+    template <class P, class G>
+    requires writable<P> && writable<G> std::size_t register_local(std::string_view name, P&& value,
+                                                                   G&& gradient) {
+        return add(name, value, gradient, detail::parameter_kind::local);
+    }
+
+    /// From now on parameter i neither travels nor is stepped; between steps, on all ranks alike.
+    void freeze(std::size_t i) { set_frozen(i, true); }
+    /// Takes it up again, with the slots it had.
+    void unfreeze(std::size_t i) { set_frozen(i, false); }
+
+    /// Sets all gradients to zero. @throws hvd::usage_error while gradients are under way.
+    void zero_gradients() {
+        if (started_ > 0)
+            refuse("zero_gradients() while gradients are under way: synchronize() or step() first");
+        for (auto& p : parameters_) zero(p);
+    }
+
+    /// The backward pass has written gradient i, and leaves it alone until the step.
+    /// @throws hvd::usage_error if that is said more than `backward_passes_per_step` times in a
+    /// step.
+    void gradient_ready(std::size_t i) {
+        require_closed();
+        if (i >= parameters_.size())
+            refuse("gradient_ready(", i, "): there are ", parameters_.size(), " parameters");
+        seal();
+        auto& p = parameters_[i];
+        if (p.reports == options_.backward_passes_per_step)
+            refuse("gradient \"", p.name, "\" was ready ", p.reports,
+                   " times already: step() comes after backward_passes_per_step passes");
+        ++p.reports;
+        some_reported_ = true;
+        start_complete_buckets();
+    }
+
+    /// This rank has no gradients in this step: it contributes zeros.
+    void nothing_ready() {
+        require_closed();
+        some_reported_ = true;
+    }
+
+    /// Completes the reduction of all gradients. **Collective**.
+    /// @throws hvd::mismatch_error if the ranks have other parameters, hvd::peer_error.
+    synchronized_gradients<T> synchronize() {
+        require_closed();
+        seal();
+        if (some_reported_)
+            for (auto& p : parameters_)
+                if (p.reports == 0) zero(p);
+        while (started_ < buckets_.size()) buckets_[started_++].start();
+        for (auto& bucket : buckets_) bucket.finish();
+        scale_what_stayed();
+        begin_next_step();
+        return {gradients_, open_};
+    }
+
+    /// Steps with what `synchronize()` gave; false where `skip_nonfinite` left the step out.
+    bool apply(synchronized_gradients<T>&& synchronized) {
+        const auto gradients = std::move(synchronized);
+        if (gradients.open_ != &open_)
+            refuse("apply() of gradients that are not this optimizer's, or applied already");
+        if (options_.skip_nonfinite && !finite_everywhere()) return false;
+        if (options_.op == gradient_op::adasum) step_by_adasum();
+        else step_alone();
+        return true;
+    }
+
+    /// `apply(synchronize())`.
+    bool step() { return apply(synchronize()); }
+
+    /// The optimizer inside.
+    Optimizer& optimizer() noexcept { return optimizer_; }
+    Comm& comm() noexcept { return comm_; }
+
+    /// The parameters, in the order of registration; empty for frozen ones.
+    std::span<const tensor_view<T>> parameters() {
+        refresh_lists();
+        return values_;
+    }
+
+    /// The parameters that are not local, frozen ones included.
+    std::vector<tensor_view<T>> shared_parameters() const {
+        std::vector<tensor_view<T>> shared;
+        for_each_shared(
+            [&](const std::string&, const tensor_view<T>& value) { shared.push_back(value); });
+        return shared;
+    }
+
+    /// Calls `f(name, value)` for each of them.
+    template <class F>
+    void for_each_shared(F f) const {
+        for (const auto& p : parameters_)
+            if (p.kind != detail::parameter_kind::local) f(p.name, p.value);
+    }
+
+    /// The same for all, local ones included.
+    template <class F>
+    void for_each_parameter(F f) const {
+        for (const auto& p : parameters_) f(p.name, p.value);
+    }
+
+    bool is_local(std::size_t i) const {
+        return i < parameters_.size() && parameters_[i].kind == detail::parameter_kind::local;
+    }
+
+    /// The number of buckets of the last step, and of those that are under way.
+    std::size_t buckets() const noexcept { return buckets_.size(); }
+    std::size_t buckets_started() const noexcept { return started_; }
+
+private:
+    template <class... Parts>
+    [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {
+        detail::refuse(comm_.rank(), parts...);
+    }
+
+    void check_options() const {
+        if (!comm_)
+            refuse(
+                "this communicator is empty: its rank is not a member, and has no optimizer on it");
+        if (options_.backward_passes_per_step < 1)
+            refuse("backward_passes_per_step is ", options_.backward_passes_per_step,
+                   ", and at least 1");
+        const double f = options_.gradient_predivide_factor;
+        if (!(f > 0) || !std::isfinite(f))
+            refuse("gradient_predivide_factor is ", f, ", and above 0");
+        if (f != 1 && options_.op != gradient_op::average)
+            refuse("gradient_predivide_factor is part of an average; the op is another");
+    }
+
+    template <class P, class G>
+    std::size_t add(std::string_view name, P& value, G& gradient, detail::parameter_kind kind) {
+        detail::registered_parameter<T> p{std::string(name), detail::flat_view(value),
+                                          detail::flat_view(gradient), kind};
+        if (started_ > 0)
+            refuse("parameter \"", name, "\" is registered while gradients are under way");
+        require_closed();
+        detail::check_registration(comm_.rank(), parameters_, p);
+        parameters_.push_back(std::move(p));
+        sealed_ = false;
+        return parameters_.size() - 1;
+    }
+
+    void set_frozen(std::size_t i, bool frozen) {
+        if (i >= parameters_.size())
+            refuse("parameter ", i, " is to be frozen or not; there are ", parameters_.size());
+        if (some_reported_ || started_ > 0)
+            refuse("freeze and unfreeze are for between steps; gradients are under way");
+        require_closed();
+        if (parameters_[i].frozen != frozen) sealed_ = false;
+        parameters_[i].frozen = frozen;
+    }
+
+    void require_closed() const {
+        if (open_)
+            refuse("the gradients of this step are synchronized: apply() or drop them first");
+    }
+
+    static void zero(detail::registered_parameter<T>& p) {
+        if (!p.frozen)
+            for (T& x : detail::elements(p.gradient)) x = T(0);
+    }
+
+    // Collective where something has changed since the last step.
+    void seal() {
+        if (sealed_) return;
+        detail::agree_on(comm_, parameters_);
+        refresh_lists();
+        buckets_.clear();
+        if (options_.op != gradient_op::adasum) make_buckets();
+        sealed_ = true;
+    }
+
+    void refresh_lists() {
+        values_.clear();
+        gradients_.clear();
+        for (const auto& p : parameters_) {
+            values_.push_back(p.frozen ? tensor_view<T>() : p.value);
+            gradients_.push_back(p.frozen ? tensor_view<T>() : p.gradient);
+        }
+    }
+
+    // Groups come where the last of their gradients would: reports go from the last parameter to
+    // the first.
+    void make_buckets() {
+        std::vector<char> grouped(parameters_.size());
+        std::vector<std::vector<std::size_t>> all;
+        for (const auto& group : options_.groups) {
+            all.emplace_back();
+            for (const std::size_t i : group) {
+                if (i >= parameters_.size())
+                    refuse("a group names parameter ", i, "; there are ", parameters_.size());
+                if (std::exchange(grouped[i], char(1)))
+                    refuse("parameter ", i, " stands in groups more than once");
+                if (parameters_[i].travels()) all.back().push_back(i);
+            }
+        }
+        std::size_t room = 0;
+        for (std::size_t i = parameters_.size(); i-- > 0;) {
+            if (grouped[i] || !parameters_[i].travels()) continue;
+            const std::size_t bytes = parameters_[i].gradient.size() * sizeof(T);
+            if (room < bytes || room == 0) {
+                all.emplace_back();
+                room = options_.bucket_bytes;
+            }
+            all.back().push_back(i);
+            room -= bytes < room ? bytes : room;
+        }
+        order_by_last_report(all);
+        for (auto& members : all)
+            if (!members.empty()) add_bucket(std::move(members));
+    }
+
+    static std::size_t lowest(const std::vector<std::size_t>& members) {
+        std::size_t low = ~std::size_t(0);
+        for (const std::size_t i : members) low = i < low ? i : low;
+        return low;
+    }
+
+    static void order_by_last_report(std::vector<std::vector<std::size_t>>& all) {
+        for (std::size_t k = 1; k < all.size(); ++k)
+            for (std::size_t j = k; j > 0 && lowest(all[j - 1]) < lowest(all[j]); --j)
+                std::swap(all[j - 1], all[j]);
+    }
+
+    void add_bucket(std::vector<std::size_t> members) {
+        std::vector<tensor_view<T>> gradients;
+        for (const std::size_t i : members) gradients.push_back(parameters_[i].gradient);
+        const double f = options_.gradient_predivide_factor;
+        buckets_.emplace_back(
+            comm_, std::move(members), std::move(gradients), options_.codec, options_.op,
+            reduce_options{.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()});
+    }
+
+    double pass_scale() const {
+        return options_.average_passes ? 1.0 / options_.backward_passes_per_step : 1;
+    }
+
+    bool complete(const detail::gradient_bucket<Comm, T>& bucket) const {
+        for (const std::size_t i : bucket.members())
+            if (parameters_[i].reports < options_.backward_passes_per_step) return false;
+        return true;
+    }
+
+    // In order: calls are matched by it.
+    void start_complete_buckets() {
+        while (started_ < buckets_.size() && complete(buckets_[started_]))
+            buckets_[started_++].start();
+    }
+
+    void scale_what_stayed() {
+        for (auto& p : parameters_) {
+            if (p.frozen) continue;
+            if (p.kind == detail::parameter_kind::local)
+                detail::scale(p.gradient, pass_scale() / (options_.scale_local ? comm_.size() : 1));
+            else if (options_.op == gradient_op::adasum) detail::scale(p.gradient, pass_scale());
+        }
+    }
+
+    void begin_next_step() {
+        for (auto& p : parameters_) p.reports = 0;
+        some_reported_ = false;
+        started_ = 0;
+    }
+
+    bool finite_everywhere() {
+        int finite = detail::all_finite<T>(gradients_) ? 1 : 0;
+        comm_.allreduce(finite, min, {.name = "gradients are finite"});
+        return finite == 1;
+    }
+
+    void step_alone() {
+        if constexpr (optimizer_of<Optimizer, T>)
+            optimizer_.step(optimizers::tensors<T>(values_), optimizers::tensors<T>(gradients_));
+        else optimizer_.step();
+    }
+
+    // The optimizer steps with this rank's gradients; what that changes is combined.
+    void step_by_adasum() {
+        std::vector<std::vector<T>> before;
+        for (const auto& p : parameters_)
+            before.emplace_back(p.value.data(),
+                                p.value.data() + (p.travels() ? p.value.size() : 0));
+        step_alone();
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            const auto values = detail::elements(parameters_[i].value);
+            std::vector<T>& change = before[i];
+            if (!parameters_[i].travels()) continue;
+            std::vector<T> old = change;
+            for (std::size_t k = 0; k < values.size(); ++k) change[k] = values[k] - old[k];
+            adasum_allreduce(comm_, change);
+            for (std::size_t k = 0; k < values.size(); ++k) values[k] = old[k] + change[k];
+        }
+    }
+
+    Comm& comm_;
+    Optimizer optimizer_;
+    optimizer_options options_;
+    detail::parameter_list<T> parameters_;
+    std::vector<tensor_view<T>> values_;
+    std::vector<tensor_view<T>> gradients_;
+    std::vector<detail::gradient_bucket<Comm, T>> buckets_;
+    std::size_t started_ = 0;  // buckets that are under way: the first ones
+    bool sealed_ = false;
+    bool some_reported_ = false;
+    bool open_ = false;  // a synchronized_gradients is out
+};
+
+}  // namespace v0
+}  // namespace hvd

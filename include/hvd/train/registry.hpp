@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../comm/communicator.hpp"
+#include "refuse.hpp"
+#include "tensors.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+enum class parameter_kind : std::uint8_t { shared, local, sparse };
+
+template <class T>
+struct registered_parameter {
+    std::string name;
+    tensor_view<T> value;
+    tensor_view<T> gradient;
+    parameter_kind kind;
+    bool frozen = false;
+    int reports = 0;  // of its gradient, since the last step
+
+    bool travels() const { return kind == parameter_kind::shared && !frozen; }
+};
+
+template <class T>
+using parameter_list = std::vector<registered_parameter<T>>;
+
+template <class T>
+void check_registration(int rank, const parameter_list<T>& known,
+                        const registered_parameter<T>& p) {
+    for (const auto& other : known)
+        if (other.name == p.name)
+            refuse(rank, "a parameter named \"", p.name, "\" is registered already");
+    if (p.value.size() != p.gradient.size())
+        refuse(rank, "parameter \"", p.name, "\" has ", p.value.size(), " elements, its gradient ",
+               p.gradient.size());
+}
+
+// FNV-1a over everything that the ranks must say alike.
+template <class T>
+std::uint64_t digest(const parameter_list<T>& parameters) {
+    std::uint64_t hash = 14695981039346656037u;
+    const auto add = [&hash](char c) { hash = (hash ^ std::uint8_t(c)) * 1099511628211u; };
+    for (const auto& p : parameters) {
+        for (const char c : p.name) add(c);
+        add(0);
+        add(char(p.kind));
+        add(char(p.frozen));
+    }
+    return hash;
+}
+
+template <class T>
+std::string described(const parameter_list<T>& parameters) {
+    std::string all;
+    for (const auto& p : parameters) {
+        if (!all.empty()) all += ", ";
+        all += p.name;
+        if (p.kind == parameter_kind::local) all += " (local)";
+        if (p.kind == parameter_kind::sparse) all += " (sparse)";
+        if (p.frozen) all += " (frozen)";
+    }
+    return all;
+}
+
+// **Collective**. Sends 8 bytes where all agree, and the names where they don't.
+template <class Comm, class T>
+void agree_on(Comm& comm, const parameter_list<T>& parameters) {
+    const auto digests = comm.allgather(digest(parameters), {.name = "parameters"});
+    bool same = true;
+    for (const std::uint64_t d : digests.values) same = same && d == digests.values[0];
+    if (same) return;
+    const auto lists = comm.allgather_object(described(parameters));
+    mismatch_error::table_type table;
+    std::string rows;
+    for (std::size_t r = 0; r < lists.size(); ++r) {
+        table.emplace_back(int(r), lists[r]);
+        rows += text("\n  rank ", int(r), ": ", lists[r]);
+    }
+    throw mismatch_error(comm.rank(), text("hvd: the ranks registered different parameters:", rows),
+                         "parameters", std::move(table));
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

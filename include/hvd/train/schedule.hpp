@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "../core/error.hpp"
+#include "../core/text.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// What a learning rate that is right for one rank becomes for all of them. Feature G9.
+enum class rate_rule : std::uint8_t {
+    linear,  ///< times the number of ranks (Goyal et al., arXiv:1706.02677): the batch has grown by
+             ///< it
+    square_root,  ///< times its root: the gradient's noise has shrunk by it; for Adam and its kin
+    adasum,       ///< as it is: Adasum finds the scale itself
+};
+
+/// The learning rate for `size` ranks, each with the batch of the one rank. `local_reduction` is
+/// the number of ranks of a node whose gradients are summed before Adasum; 1 where all are combined
+/// by it.
+/// @throws hvd::usage_error for fewer than one rank.
+inline double scale_rate(double rate, int size, rate_rule rule = rate_rule::linear,
+                         int local_reduction = 1) {
+    if (size < 1 || local_reduction < 1)
+        throw usage_error(-1, detail::text("hvd: scale_rate for ", size, " ranks, ",
+                                           local_reduction, " of a node: at least 1"));
+    if (rule == rate_rule::linear) return rate * size;
+    if (rule == rate_rule::square_root) return rate * std::sqrt(double(size));
+    return rate * local_reduction;
+}
+
+/// What the scaled rate is multiplied by during warm-up: from 1/size at the beginning to 1 after
+/// `warmup_epochs`, in a straight line. `epoch` counts parts of epochs too. Feature H3.
+inline double warmup_factor(double epoch, int size, double warmup_epochs = 5) {
+    if (epoch >= warmup_epochs || warmup_epochs <= 0) return 1;
+    return (epoch * (size - 1) / warmup_epochs + 1) / size;
+}
+
+/// From `first_epoch` until before `last_epoch` the initial rate is multiplied: by a number, or by
+/// a function of the epoch. Outside, `factor_at` says 1 and `applies` is false. Feature H3.
+template <class Multiplier = double>
+struct rate_schedule {
+    Multiplier multiplier;
+    double first_epoch = 0;
+    double last_epoch = 1e300;
+    bool staircase = true;  ///< the function gets whole epochs only
+
+    bool applies(double epoch) const { return epoch >= first_epoch && epoch < last_epoch; }
+
+    double factor_at(double epoch) const {
+        if (!applies(epoch)) return 1;
+        if constexpr (std::is_arithmetic_v<Multiplier>) return double(multiplier);
+        else return double(multiplier(staircase ? std::floor(epoch) : epoch));
+    }
+};
+template <class M>
+rate_schedule(M) -> rate_schedule<M>;
+template <class M, class... More>
+rate_schedule(M, More...) -> rate_schedule<M>;
+
+/// Sets an optimizer's `rate` and corrects its momentum: what the optimizer remembers is scaled by
+/// new/old, as if it had been gathered at the new rate (arXiv:1706.02677, section 2.1: for
+/// optimizers that fold the rate into the velocity). Those of `hvd::optimizers` keep the rate out
+/// of it and need `optimizer.rate = …` alone; pass their slots only where the rate is in them.
+template <class Optimizer, class Slots>
+void set_rate_with_momentum_correction(Optimizer& optimizer, Slots& velocity, double rate) {
+    const double old = double(optimizer.rate);
+    optimizer.rate = static_cast<std::remove_cvref_t<decltype(optimizer.rate)>>(rate);
+    if (old == 0) return;
+    for (auto& slot : velocity)
+        for (auto& v : slot)
+            v = static_cast<std::remove_cvref_t<decltype(v)>>(double(v) * (rate / old));
+}
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cmath>
+#include <span>
+
+#include "../core/viewable.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// What the train floor keeps of a tensor: memory without gaps on the host, in one dimension.
+template <class X>
+auto flat_view(X& x) {
+    const auto v = to_view(x);
+    using V = std::remove_const_t<decltype(v)>;
+    static_assert(std::is_same_v<typename V::space, host>,
+                  "hvd: parameters and gradients are on the host");
+    static_assert(std::is_same_v<typename V::layout, contiguous>,
+                  "hvd: parameters and gradients are memory without gaps");
+    return view(v.data(), v.size());
+}
+
+template <class T>
+std::span<T> elements(const tensor_view<T>& tensor) {
+    return {tensor.data(), tensor.size()};
+}
+
+// Through the accumulator: 16-bit types convert to float only.
+template <class T>
+double as_double(const T& x) {
+    return static_cast<double>(static_cast<typename dtype_traits<T>::accumulator>(x));
+}
+
+template <class T>
+T from_double(double x) {
+    return static_cast<T>(static_cast<typename dtype_traits<T>::accumulator>(x));
+}
+
+template <class T>
+void scale(const tensor_view<T>& tensor, double factor) {
+    if (factor == 1) return;
+    for (T& x : elements(tensor)) x = from_double<T>(as_double(x) * factor);
+}
+
+template <class T>
+bool all_finite(std::span<const tensor_view<T>> tensors) {
+    for (const auto& tensor : tensors)
+        for (const T& x : elements(tensor))
+            if (!std::isfinite(as_double(x))) return false;
+    return true;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

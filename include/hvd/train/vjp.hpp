@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <vector>
+
+#include "../comm/communicator.hpp"
+#include "refuse.hpp"
+#include "tensors.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// What a vector-Jacobian product is scaled by. Feature B15.
+enum class gradient_convention : std::uint8_t {
+    sum_of_losses,  ///< exact, for the loss that is the sum of all ranks' losses
+    horovod,        ///< Horovod's, which differ from collective to collective: see `vjp`
+};
+
+/// The derivatives of the collectives: what an automatic differentiation calls in its backward
+/// pass.
+///
+/// Each takes the gradient of the collective's output on this rank and gives that of its input on
+/// this rank. **Collective**, as the collective itself: all ranks, in the same order. Exact for the
+/// sum of all ranks' losses; by Horovod's convention the results are these instead:
+///
+/// | collective             | exact                    | Horovod                            |
+/// |------------------------|--------------------------|------------------------------------|
+/// | allreduce sum, average | allreduce sum, average   | the same                           |
+/// | allgather              | own rows of the sum      | own rows of the average            |
+/// | broadcast              | the sum on the root      | the average on the root            |
+/// | alltoall               | alltoall back            | the same                           |
+/// | reduce_scatter sum     | allgather                | allgather times size               |
+/// | reduce_scatter average | allgather divided by size | allgather                         |
+/// @tparam Comm a communicator
+/// @snippet tests/train/snippets.cpp vjp
+template <class Comm>
+class vjp {
+public:
+    explicit vjp(Comm& comm, gradient_convention convention = gradient_convention::sum_of_losses)
+        : comm_(comm), horovod_(convention == gradient_convention::horovod) {}
+
+    /// Of `allreduce(x, op, scales)` with sum or average, in place.
+    template <class G, class Op>
+    requires writable<G>
+    void allreduce(G&& gradient, const Op& with, const reduce_options& scales = {}) {
+        check_linear<Op>();
+        comm_.allreduce(gradient, with, scales);
+    }
+
+    /// Of `allreduce(x, min)` or `max`: `input` and `output` are those of the forward pass. The
+    /// gradient goes to where the extreme was; ranks that share it divide it evenly. By Horovod's
+    /// convention it is reduced with the same operation, which is not the derivative.
+    template <class G, class X, class Op>
+    requires writable<G>
+    void allreduce_extreme(G&& gradient, const X& input, const X& output, const Op& with) {
+        static_assert(std::is_same_v<Op, op::min> || std::is_same_v<Op, op::max>,
+                      "hvd: allreduce_extreme is for min and max");
+        if (horovod_) return comm_.allreduce(gradient, with);
+        const auto g = detail::elements(detail::flat_view(gradient));
+        const auto in = detail::elements(detail::flat_view(input));
+        const auto out = detail::elements(detail::flat_view(output));
+        if (in.size() != g.size() || out.size() != g.size())
+            detail::refuse(comm_.rank(), "vjp of ", g.size(), " elements with an input of ",
+                           in.size(), " and an output of ", out.size());
+        std::vector<double> holders(g.size());
+        for (std::size_t i = 0; i < g.size(); ++i) holders[i] = in[i] == out[i] ? 1 : 0;
+        comm_.allreduce(gradient, sum);
+        comm_.allreduce(holders, sum);
+        using T = detail::element_of<G>;
+        for (std::size_t i = 0; i < g.size(); ++i)
+            g[i] = in[i] == out[i] ? detail::from_double<T>(detail::as_double(g[i]) / holders[i])
+                                   : T(0);
+    }
+
+    /// Of `allgather(x)`, where each rank gave `counts[rank]` elements: the gradient of x.
+    template <class G>
+    auto allgather(const G& gradient, const std::vector<std::size_t>& counts) {
+        using T = detail::element_of<const G&>;
+        const auto g = detail::elements(detail::flat_view(gradient));
+        check_counts(g.size(), counts);
+        std::vector<T> all(g.begin(), g.end());
+        reduce_ranks(all);
+        std::size_t first = 0;
+        for (int r = 0; r < comm_.rank(); ++r) first += counts[std::size_t(r)];
+        const std::size_t mine = counts[std::size_t(comm_.rank())];
+        return std::vector<T>(all.data() + first, all.data() + first + mine);
+    }
+
+    /// Of `broadcast(x, root)`, in place: the gradient on the root, zeros elsewhere.
+    template <class G>
+    requires writable<G>
+    void broadcast(G&& gradient, root from = root{0}) {
+        using T = detail::element_of<G>;
+        reduce_ranks(gradient);
+        if (comm_.rank() == from.rank) return;
+        for (T& x : detail::elements(detail::flat_view(gradient))) x = T(0);
+    }
+
+    /// Of `alltoall(x, …)`, whose result had these `received` counts: the gradient of x.
+    template <class G>
+    auto alltoall(const G& gradient, const std::vector<std::size_t>& received) {
+        check_counts(detail::flat_view(gradient).size(), received);
+        return comm_.alltoall(detail::flat_view(gradient), received).values;
+    }
+
+    /// Of `reduce_scatter(x, op, scales)` with sum or average: the gradient of the whole x.
+    template <class G, class Op>
+    auto reduce_scatter(const G& gradient, const Op&, const reduce_options& scales = {}) {
+        check_linear<Op>();
+        auto whole = comm_.allgather(detail::flat_view(gradient)).values;
+        double factor = scales.prescale * scales.postscale;
+        if (std::is_same_v<Op, op::average>) factor /= comm_.size();
+        if (horovod_) factor *= comm_.size();
+        detail::scale(view(whole.data(), whole.size()), factor);
+        return whole;
+    }
+
+private:
+    template <class Op>
+    static constexpr void check_linear() {
+        static_assert(std::is_same_v<Op, op::sum> || std::is_same_v<Op, op::average>,
+                      "hvd: this vjp is for sum and average");
+    }
+
+    template <class G>
+    void reduce_ranks(G& gradient) {
+        if (horovod_) comm_.allreduce(gradient, average);
+        else comm_.allreduce(gradient, sum);
+    }
+
+    void check_counts(std::size_t elements, const std::vector<std::size_t>& counts) const {
+        std::size_t total = 0;
+        for (const std::size_t n : counts) total += n;
+        if (counts.size() != std::size_t(comm_.size()) || total != elements)
+            detail::refuse(comm_.rank(), "vjp of a gradient of ", elements, " elements with ",
+                           counts.size(), " counts that add up to ", total);
+    }
+
+    Comm& comm_;
+    bool horovod_;
+};
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// EXPECT: cannot bind rvalue reference
+
+#include <utility>
+
+#include <hvd/threads.hpp>
+#include <hvd/train.hpp>
+
+template <class Optimizer>
+void step(Optimizer& optimizer) {
+    auto gradients = optimizer.synchronize();
+    optimizer.apply(gradients);  // BAD
+    optimizer.apply(std::move(gradients));  // GOOD
+}
+template void step(hvd::distributed_optimizer<hvd::communicator<hvd::threads>, hvd::optimizers::sgd<float>>&);

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+#include <hvd/train.hpp>
+
+#include "model.hpp"
+
+using communicator = hvd_test::communicator;
+using hvd_test::noise;
+
+namespace {
+
+std::vector<double> pair(const std::vector<double>& a, const std::vector<double>& b) {
+    long double aa = 0, bb = 0, ab = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        aa += (long double)a[i] * a[i];
+        bb += (long double)b[i] * b[i];
+        ab += (long double)a[i] * b[i];
+    }
+    std::vector<double> c(a.size());
+    for (std::size_t i = 0; i < a.size(); ++i)
+        c[i] =
+            double((aa == 0 ? 1 : 1 - ab / aa / 2) * a[i] + (bb == 0 ? 1 : 1 - ab / bb / 2) * b[i]);
+    return c;
+}
+
+// Neighbours first, in rank order.
+std::vector<double> reference(std::vector<std::vector<double>> all) {
+    while (all.size() > 1) {
+        std::vector<std::vector<double>> next;
+        for (std::size_t p = 0; p < all.size(); p += 2)
+            next.push_back(p + 1 < all.size() ? pair(all[p], all[p + 1]) : all[p]);
+        all = std::move(next);
+    }
+    return all[0];
+}
+
+template <class F>
+std::vector<double> vector_of(std::size_t n, F f) {
+    std::vector<double> x(n);
+    for (std::size_t i = 0; i < n; ++i) x[i] = f(i);
+    return x;
+}
+
+double norm(const std::vector<double>& x) {
+    double squares = 0;
+    for (const double v : x) squares += v * v;
+    return std::sqrt(squares);
+}
+
+template <class Make>
+void check_against_reference(communicator& comm, std::size_t n, Make make) {
+    std::vector<std::vector<double>> all;
+    for (int r = 0; r < comm.size(); ++r)
+        all.push_back(vector_of(n, [&](std::size_t i) { return make(r, i); }));
+    auto mine = all[std::size_t(comm.rank())];
+    hvd::adasum_allreduce(comm, mine);
+    const auto expected = reference(all);
+    CHECK(hvd_test::distance(mine, expected) <= 1e-12 * (norm(expected) + 1e-300));
+    const auto everybodys = comm.allgather(mine);
+    for (std::size_t i = 0; i < everybodys.values.size(); ++i)
+        CHECK(everybodys.values[i] == mine[i % n]);
+}
+
+}  // namespace
+
+TEST_CASE("adasum equals the serial combination on any number of ranks, of any length") {
+    hvd_test::on_ranks([](communicator& comm) {
+        for (const std::size_t n : {1, 2, 3, 1000})
+            check_against_reference(
+                comm, n, [](int r, std::size_t i) { return noise(std::uint64_t(r) * 5000 + i); });
+        std::vector<double> nothing;
+        hvd::adasum_allreduce(comm, nothing);
+    });
+}
+
+TEST_CASE("adasum of orthogonal vectors is their sum") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> x(std::size_t(comm.size()) * 3);
+        x[std::size_t(comm.rank()) * 3 + 1] = float(comm.rank() + 1);
+        hvd::adasum_allreduce(comm, x);
+        for (std::size_t i = 0; i < x.size(); ++i)
+            CHECK(x[i] == (i % 3 == 1 ? float(i / 3 + 1) : 0.0f));
+    });
+}
+
+TEST_CASE("adasum of equal vectors is the vector") {
+    hvd_test::on_ranks([](communicator& comm) {
+        auto x = vector_of(101, [](std::size_t i) { return noise(i); });
+        const auto before = x;
+        hvd::adasum_allreduce(comm, x);
+        CHECK(hvd_test::distance(x, before) < 1e-14);
+    });
+}
+
+TEST_CASE("adasum of tiny, huge and far apart values, and of zeros, stays exact") {
+    hvd_test::on_ranks([](communicator& comm) {
+        for (const double scale : {1e-200, 1e-30, 1e30, 1e150}) {
+            auto x = vector_of(50, [&](std::size_t i) {
+                return scale * (1 + noise(i + std::size_t(comm.rank()) * 50));
+            });
+            auto y = x;
+            for (double& v : y) v /= scale;
+            hvd::adasum_allreduce(comm, x);
+            hvd::adasum_allreduce(comm, y);
+            for (double& v : x) v /= scale;
+            CHECK(hvd_test::distance(x, y) < 1e-12 * norm(y));
+        }
+        check_against_reference(comm, 64, [](int r, std::size_t i) {
+            return noise(i + 64) * std::pow(10.0, -3.0 * r);
+        });
+        check_against_reference(comm, 16,
+                                [](int r, std::size_t i) { return r % 2 == 0 ? 0.0 : noise(i); });
+        std::vector<float> zeros(10);
+        hvd::adasum_allreduce(comm, zeros);
+        CHECK(zeros == std::vector<float>(10));
+    });
+}
+
+TEST_CASE("adasum works on every floating-point element, rounded once") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const auto check = [&]<class T>(T, double tolerance) {
+            std::vector<std::vector<double>> all(std::size_t(comm.size()));
+            for (std::size_t r = 0; r < all.size(); ++r)
+                all[r] = vector_of(
+                    40, [&](std::size_t i) { return double(float(T(float(noise(r * 40 + i))))); });
+            std::vector<T> mine;
+            for (const double v : all[std::size_t(comm.rank())]) mine.push_back(T(float(v)));
+            hvd::adasum_allreduce(comm, mine);
+            const auto expected = reference(all);
+            for (std::size_t i = 0; i < mine.size(); ++i)
+                CHECK(std::abs(double(float(mine[i])) - expected[i]) <=
+                      tolerance * (std::abs(expected[i]) + 1e-3));
+        };
+        check(hvd::float16(0.0f), 1e-3);
+        check(hvd::bfloat16(0.0f), 8e-3);
+        check(0.0f, 1e-6);
+    });
+}
+
+TEST_CASE("adasum works on a subset of the ranks") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        std::vector<int> odd;
+        for (int r = 1; r < comm.size(); r += 2) odd.push_back(r);
+        auto subset = comm.subset(odd);
+        if (!subset) return;
+        check_against_reference(
+            subset, 33, [](int r, std::size_t i) { return noise(std::size_t(r) * 33 + i); });
+    });
+}
+
+TEST_CASE("adasum of different lengths is refused on every rank") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        std::vector<float> x(comm.rank() == 0 ? 5 : 6);
+        CHECK_THROWS_WITH_AS(hvd::adasum_allreduce(comm, x),
+                             doctest::Contains("between 5 and 6 elements"), hvd::usage_error);
+        int one = 1;
+        comm.allreduce(one, hvd::sum);
+        CHECK(one == comm.size());
+    });
+}

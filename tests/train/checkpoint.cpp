@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <hvd/train.hpp>
+#include <hvd/train/checkpoint.hpp>
+
+#include "model.hpp"
+
+using communicator = hvd_test::communicator;
+using hvd_test::regression;
+namespace optimizers = hvd::optimizers;
+
+namespace {
+
+// One of the group's, gone with its maker.
+class shared_folder {
+public:
+    explicit shared_folder(communicator& comm) : comm_(comm) {
+        if (comm.rank() == 0) {
+            std::string name = (std::filesystem::temp_directory_path() / "hvd-XXXXXX").string();
+            if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
+            path_ = name;
+        }
+        comm.broadcast_object(path_);
+    }
+    ~shared_folder() {
+        if (comm_.rank() == 0) std::filesystem::remove_all(path_);
+    }
+    std::string operator/(const char* name) const { return path_ + "/" + name; }
+
+private:
+    communicator& comm_;
+    std::string path_;
+};
+
+std::string content(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write(const std::string& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+}
+
+struct run {
+    regression model;
+    hvd::distributed_optimizer<communicator, optimizers::adam<double>> optimizer;
+    explicit run(communicator& comm) : optimizer(comm, optimizers::adam<double>{.rate = 0.02}) {
+        model.register_with(optimizer);
+    }
+    void steps(int first, int last) {
+        for (int step = first; step < last; ++step) {
+            optimizer.zero_gradients();
+            model.backward(step, 0, regression::batch, optimizer.comm().rank(),
+                           optimizer.comm().size());
+            optimizer.step();
+        }
+    }
+};
+
+std::string file_of(const std::string& header, std::size_t data_bytes) {
+    const std::uint64_t length = header.size();
+    return std::string(reinterpret_cast<const char*>(&length), 8) + header +
+           std::string(data_bytes, '\0');
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a checkpoint brings back model, optimizer and progress; the run goes on as if uninterrupted") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const shared_folder folder(comm);
+        run whole(comm), before(comm), after(comm);
+        whole.steps(0, 6);
+        before.steps(0, 3);
+        const hvd::training_progress progress{
+            .step = 3, .epoch = 1, .seed = ~std::uint64_t(0), .samples_done = 72};
+        hvd::save_checkpoint(folder / "c", before.optimizer, progress,
+                             {{"note", "\"quoted\" \xc3\xa9"}});
+        CHECK(hvd::load_checkpoint(folder / "c", after.optimizer) == progress);
+        after.steps(3, 6);
+        CHECK(after.model.all() == whole.model.all());
+        CHECK(hvd::safetensors_file(folder / "c").metadata().at("note") == "\"quoted\" \xc3\xa9");
+        comm.barrier();
+    });
+}
+
+TEST_CASE("a run goes on, on another number of ranks") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        const shared_folder folder(comm);
+        run whole(comm), all(comm);
+        whole.steps(0, 6);
+        all.steps(0, 3);
+        hvd::save_checkpoint(folder / "c", all.optimizer, {.step = 3});
+        auto fewer = comm.subset({0});
+        if (fewer) {
+            run one(fewer);
+            hvd::load_checkpoint(folder / "c", one.optimizer);
+            one.steps(3, 5);
+            hvd::save_checkpoint(folder / "c", one.optimizer, {.step = 5});
+        }
+        comm.barrier();
+        run again(comm);
+        CHECK(hvd::load_checkpoint(folder / "c", again.optimizer).step == 5);
+        again.steps(5, 6);
+        CHECK(hvd_test::distance(again.model.all(), whole.model.all()) < 1e-9);
+    });
+}
+
+TEST_CASE(
+    "a checkpoint that cannot be written or read is an error on every rank, with path and reason") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const shared_folder folder(comm);
+        run some(comm);
+        CHECK_THROWS_WITH_AS(hvd::save_checkpoint(folder / "absent/c", some.optimizer, {}),
+                             doctest::Contains("No such file or directory"), hvd::checkpoint_error);
+        CHECK_THROWS_WITH_AS(hvd::load_checkpoint(folder / "absent", some.optimizer),
+                             doctest::Contains("No such file or directory"), hvd::checkpoint_error);
+        int one = 1;
+        comm.allreduce(one, hvd::sum);
+        CHECK(one == comm.size());
+    });
+}
+
+TEST_CASE("a torn, foreign or ill-sized file is refused with its reason and changes nothing") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const shared_folder folder(comm);
+        run saved(comm), loaded(comm);
+        saved.steps(0, 2);
+        const std::string path = folder / "c";
+        hvd::save_checkpoint(path, saved.optimizer, {});
+        const std::string whole = content(path);
+        const auto before = loaded.model.all();
+        const auto refused = [&](const std::string& bytes, const char* reason) {
+            comm.barrier();
+            if (comm.rank() == 0) write(path, bytes);
+            CHECK_THROWS_WITH_AS(hvd::load_checkpoint(path, loaded.optimizer),
+                                 doctest::Contains(reason), hvd::checkpoint_error);
+            CHECK(loaded.model.all() == before);
+            CHECK(loaded.optimizer.optimizer().mean.empty());
+        };
+        for (const std::size_t size : {std::size_t(0), std::size_t(7)})
+            refused(whole.substr(0, size), "not a safetensors file");
+        for (const std::size_t size : {std::size_t(8), std::size_t(60), whole.size() - 1})
+            refused(whole.substr(0, size), "torn");
+        refused(whole + "x", "torn: it has");
+        refused("\x89PNG and so on, a picture", "header would have");
+        refused(file_of("[1, 2]", 0), "no JSON object");
+        refused(file_of("{\"a\": ", 0), "no JSON object");
+        refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4),
+                "has 8 bytes and lies from 0 to 4");
+        refused(
+            file_of(
+                R"({"a":{"dtype":"F32","shape":[4611686018427387905,8],"data_offsets":[0,32]}})",
+                32),
+            "impossible shape");
+        refused(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8),
+                "gap at byte");
+        refused(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[8,4]}})", 8),
+                "lies from 8 to 4");
+        refused(file_of(R"({"a":{"dtype":"X9","shape":[1],"data_offsets":[0,4]}})", 4),
+                "unknown element type X9");
+        refused(file_of(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4),
+                "not described by");
+        refused(file_of(R"({"model.w":{"dtype":"F32","shape":[6],"data_offsets":[0,24]}})", 24),
+                "is of float32, and of float64 was expected");
+        refused(file_of(R"({"model.w":{"dtype":"F64","shape":[3],"data_offsets":[0,24]}})", 24),
+                "has shape [3], expected was [6]");
+        refused(file_of("{}", 0), "has no tensor \"model.w\"");
+    });
+}
+
+TEST_CASE("killing the writer at any moment leaves the old checkpoint or the new one") {
+#if defined(HVD_TEST_BACKEND_MPI)
+    return;  // the writer is one process whatever the backend is, and MPI's processes are not
+             // forked
+#else
+    std::string folder = (std::filesystem::temp_directory_path() / "hvd-XXXXXX").string();
+    REQUIRE(mkdtemp(folder.data()) != nullptr);
+    const std::string path = folder + "/c";
+    std::vector<std::uint64_t> values(1 << 16);
+    const auto save = [&](std::uint64_t round) {
+        values.assign(values.size(), round);
+        hvd::write_safetensors(path, std::vector{hvd::named("v", values)},
+                               {{"round", std::to_string(round)}});
+    };
+    save(0);
+    std::uint64_t rounds = 0;
+    for (int kill = 0; kill < 50; ++kill) {
+        const pid_t writer = fork();
+        if (writer == 0) {
+            for (std::uint64_t round = rounds + 1;; ++round) save(round);
+        }
+        usleep(useconds_t(500 + 173 * kill));
+        ::kill(writer, SIGKILL);
+        int status = 0;
+        REQUIRE(waitpid(writer, &status, 0) == writer);
+        const hvd::safetensors_file file(path);
+        file.read(hvd::named("v", values));
+        const auto round = std::stoull(file.metadata().at("round"));
+        CHECK(round >= rounds);
+        rounds = round;
+        CHECK(values == std::vector<std::uint64_t>(values.size(), round));
+    }
+    CHECK(rounds > 0);
+    std::filesystem::remove_all(folder);
+#endif
+}
+
+// What safetensors.py reads; the launch says where.
+TEST_CASE("written for python") {
+    const char* const path = std::getenv("HVD_TEST_SAFETENSORS");
+    if (path == nullptr) return;
+    std::vector<float> weight = {1.5f, -2, 3, 4, 5, 6};
+    std::vector<hvd::bfloat16> half = {hvd::bfloat16(0.5f)};
+    std::vector<std::int64_t> steps = {-7};
+    hvd::write_safetensors(
+        path,
+        std::vector{hvd::named("weight", hvd::view(weight.data(), hvd::shape(2, 3))),
+                    hvd::named("half", half), hvd::named("steps", steps)},
+        {{"epoch", "3"}});
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+#include <algorithm>
+#include <atomic>
+#include <hvd/train.hpp>
+#include <limits>
+#include <optional>
+
+#include "model.hpp"
+
+using communicator = hvd_test::communicator;
+
+namespace {
+
+using indices = std::vector<std::size_t>;
+
+indices everybodys(std::size_t samples, int size, const hvd::sampler_options& o,
+                   std::uint64_t epoch, std::size_t done = 0) {
+    indices all;
+    for (int r = 0; r < size; ++r) {
+        hvd::sharded_sampler sampler(samples, r, size, o);
+        sampler.begin_epoch(epoch, done);
+        all.insert(all.end(), sampler.indices().begin(), sampler.indices().end());
+    }
+    std::ranges::sort(all);
+    return all;
+}
+
+indices up_to(std::size_t n) {
+    indices all(n);
+    for (std::size_t i = 0; i < n; ++i) all[i] = i;
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("every sample is one rank's, and the ranks' numbers differ by at most one") {
+    for (const std::size_t samples : {0, 1, 2, 7, 100})
+        for (const int size : {1, 2, 3, 4, 7}) {
+            CHECK(everybodys(samples, size, {.seed = 3}, 2) == up_to(samples));
+            std::size_t least = samples, most = 0;
+            for (int r = 0; r < size; ++r) {
+                const std::size_t n = hvd::sharded_sampler(samples, r, size).size();
+                least = std::min(least, n);
+                most = std::max(most, n);
+            }
+            CHECK(most - least <= 1);
+        }
+}
+
+TEST_CASE("padding gives every rank as many samples, and none is left out") {
+    for (const int size : {2, 3, 7}) {
+        auto all = everybodys(10, size, {.pad = true}, 0);
+        CHECK(all.size() % std::size_t(size) == 0);
+        all.erase(std::unique(all.begin(), all.end()), all.end());
+        CHECK(all == up_to(10));
+    }
+    CHECK(everybodys(1, 4, {.pad = true}, 0) == indices{0, 0, 0, 0});
+}
+
+TEST_CASE("the order is the seed's and the epoch's") {
+    const auto order = [](std::uint64_t seed, std::uint64_t epoch) {
+        hvd::sharded_sampler sampler(50, 0, 1, {.seed = seed});
+        sampler.begin_epoch(epoch);
+        return sampler.indices();
+    };
+    CHECK(order(1, 0) == order(1, 0));
+    CHECK(order(1, 0) != order(1, 1));
+    CHECK(order(1, 0) != order(2, 0));
+    CHECK(hvd::sharded_sampler(50, 0, 1, {.shuffle = false}).indices() == up_to(50));
+}
+
+TEST_CASE("an epoch goes on where it was, on any number of ranks") {
+    hvd::sharded_sampler whole(101, 0, 1, {.seed = 5});
+    whole.begin_epoch(3);
+    for (const int size : {1, 2, 3, 4})
+        for (const std::size_t done : {std::size_t(0), std::size_t(40), std::size_t(101)}) {
+            indices expected(whole.indices().begin() + std::ptrdiff_t(done), whole.indices().end());
+            std::ranges::sort(expected);
+            CHECK(everybodys(101, size, {.seed = 5}, 3, done) == expected);
+        }
+    CHECK_THROWS_WITH_AS(whole.begin_epoch(0, 102),
+                         doctest::Contains("101 samples resumes after 102"), hvd::usage_error);
+    CHECK_THROWS_WITH_AS(hvd::sharded_sampler(1, 2, 2), doctest::Contains("rank 2 of 2"),
+                         hvd::usage_error);
+}
+
+TEST_CASE("a loader gives all batches in order, then nothing; with and without a thread") {
+    for (const std::size_t ahead : {0, 1, 4}) {
+        int made = 0;
+        hvd::background_loader loader(
+            [&]() -> std::optional<int> {
+                return made < 20 ? std::optional(made++) : std::nullopt;
+            },
+            ahead);
+        for (int i = 0; i < 20; ++i) CHECK(loader.next() == i);
+        CHECK_FALSE(loader.next());
+        CHECK_FALSE(loader.next());
+    }
+}
+
+TEST_CASE(
+    "a loader makes no more batches ahead than its queue holds, and stops when it is dropped") {
+    std::atomic<int> made = 0;
+    {
+        hvd::background_loader loader([&]() -> std::optional<int> { return made++; }, 3);
+        for (int i = 0; i < 10; ++i) {
+            CHECK(loader.next() == i);
+            CHECK(made <= i + 1 + 3 + 1);  // taken, in the queue, and one that waits to get in
+        }
+    }
+}
+
+TEST_CASE("what makes a batch fail reaches the caller, after the batches before it") {
+    int made = 0;
+    hvd::background_loader loader([&]() -> std::optional<int> {
+        if (made == 2) throw std::runtime_error("no such file");
+        return made++;
+    });
+    CHECK(loader.next() == 0);
+    CHECK(loader.next() == 1);
+    CHECK_THROWS_WITH_AS(loader.next(), "no such file", std::runtime_error);
+    CHECK_FALSE(loader.next());
+}
+
+TEST_CASE("with uneven data no rank waits, and the mean is that of the samples that were there") {
+    hvd_test::on_ranks([](communicator& comm) {
+        hvd::uneven_scope scope(comm);
+        int steps = 0;
+        // Rank r has r + 1 batches, of 1, 2, ... samples, whose mean is its rank.
+        for (; scope.begin_step(steps <= comm.rank() ? std::size_t(steps + 1 + comm.rank()) : 0);
+             ++steps) {
+            CHECK(scope.takes_part() == (steps <= comm.rank()));
+            std::vector<double> gradient(3, scope.takes_part() ? comm.rank() : NAN);
+            scope.mean(gradient);
+            double total = 0, weighted = 0;
+            for (int r = steps; r < comm.size(); ++r)
+                total += steps + 1 + r, weighted += double(r) * (steps + 1 + r);
+            CHECK(gradient[2] == doctest::Approx(weighted / total));
+        }
+        CHECK(steps == comm.size());
+        CHECK(scope.last_rank() == comm.size() - 1);
+        std::vector<float> x(1);
+        CHECK_THROWS_WITH_AS(scope.mean(x), doctest::Contains("no step is under way"),
+                             hvd::usage_error);
+    });
+}
+
+TEST_CASE("divided by the size, a rank that ran out counts as zeros, whichever it is") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        for (int first = 0; first < comm.size(); ++first) {
+            hvd::uneven_scope scope(comm, hvd::join_mode::divide_by_size);
+            REQUIRE(scope.begin_step(comm.rank() == first ? 0 : 8));
+            std::vector<double> x(25, 3.0), y(289, 5.0);
+            scope.mean(x);
+            scope.mean(y);
+            CHECK(x[24] == doctest::Approx(3.0 * (comm.size() - 1) / comm.size()));
+            CHECK(y[288] == doctest::Approx(5.0 * (comm.size() - 1) / comm.size()));
+            CHECK_FALSE(scope.begin_step(0));
+            CHECK(scope.last_rank() != first);
+            const auto last = comm.allgather(scope.last_rank());
+            for (const int r : last.values) CHECK(r == scope.last_rank());
+        }
+    });
+}
+
+TEST_CASE(
+    "minimum, maximum, product and sum are over the ranks that are there, also with several early "
+    "leavers") {
+    hvd_test::on_ranks([](communicator& comm) {
+        hvd::uneven_scope scope(comm);
+        const bool there = comm.rank() == comm.size() - 1;  // all others have run out
+        REQUIRE(scope.begin_step(there ? 1 : 0));
+        const auto check = [&](auto value, auto op) {
+            auto x = there ? value : decltype(value)(77);
+            scope.reduce(x, op);
+            CHECK(x == value);
+        };
+        check(-5.0f, hvd::min);
+        check(-5.0f, hvd::max);
+        check(-5.0f, hvd::product);
+        check(-5.0f, hvd::sum);
+        check(6, hvd::min);
+        check(-6, hvd::max);
+        std::vector<int> rows(there ? 3 : 0, 9);
+        CHECK(comm.allgather(rows).values == std::vector<int>(3, 9));
+    });
+}

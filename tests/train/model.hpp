@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "hvd_test.hpp"
+
+namespace hvd_test {
+
+// Numbers in [-1, 1) that depend on their number only.
+inline double noise(std::uint64_t n) {
+    n = (n + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
+    n = (n ^ (n >> 27)) * 0x94d049bb133111ebu;
+    return double((n ^ (n >> 31)) >> 11) / double(std::uint64_t(1) << 52) - 1;
+}
+
+// y = b + w·x + v·x², squared error; three parameters, gradients worked out by hand. The mean over
+// a global batch is what each rank's samples add up to, times the number of ranks: an average over
+// ranks makes the mean of it, however many samples each has.
+struct regression {
+    static constexpr std::size_t width = 6;
+    static constexpr std::size_t batch = 24;
+
+    std::vector<double> w, v, b, dw, dv, db;
+
+    regression() : dw(width), dv(width), db(1) {
+        for (std::size_t k = 0; k < width; ++k) {
+            w.push_back(noise(k));
+            v.push_back(noise(100 + k));
+        }
+        b = {0.5};
+    }
+
+    void zero() {
+        for (auto* g : {&dw, &dv, &db}) g->assign(g->size(), 0);
+    }
+
+    // Adds to the gradients those of this rank's samples, from first on, and reports them last to
+    // first.
+    void backward(
+        int step, std::size_t first, std::size_t last, int rank, int size,
+        const std::function<void(std::size_t)>& ready = [](std::size_t) {}) {
+        const double scale = double(size) / batch;
+        for (std::size_t s = first; s < last; ++s) {
+            if (int(s % std::size_t(size)) != rank) continue;
+            const auto x = [&](std::size_t k) {
+                return noise((std::uint64_t(step) * batch + s) * width + k + 1000);
+            };
+            double error = b[0] - std::sin(x(0)) - x(1);
+            for (std::size_t k = 0; k < width; ++k) error += (w[k] + v[k] * x(k)) * x(k);
+            for (std::size_t k = 0; k < width; ++k) {
+                dw[k] += scale * 2 * error * x(k);
+                dv[k] += scale * 2 * error * x(k) * x(k);
+            }
+            db[0] += scale * 2 * error;
+        }
+        for (const std::size_t i : {2, 1, 0}) ready(i);
+    }
+
+    template <class Optimizer>
+    void register_with(Optimizer& optimizer) {
+        optimizer.register_parameter("w", w, dw);
+        optimizer.register_parameter("v", v, dv);
+        optimizer.register_parameter("b", b, db);
+    }
+
+    std::vector<double> all() const {
+        std::vector<double> values = w;
+        values.insert(values.end(), v.begin(), v.end());
+        values.insert(values.end(), b.begin(), b.end());
+        return values;
+    }
+};
+
+// The same by one rank with the whole batch, without hvd.
+template <class Optimizer>
+std::vector<double> trained_alone(Optimizer optimizer, int steps, double gradient_factor = 1) {
+    regression model;
+    for (int step = 0; step < steps; ++step) {
+        model.zero();
+        model.backward(step, 0, regression::batch, 0, 1);
+        for (auto* g : {&model.dw, &model.dv, &model.db})
+            for (double& x : *g) x *= gradient_factor;
+        const hvd::tensor_view<double> values[] = {hvd::view(model.w.data(), model.w.size()),
+                                                   hvd::view(model.v.data(), model.v.size()),
+                                                   hvd::view(model.b.data(), 1)};
+        const hvd::tensor_view<double> gradients[] = {hvd::view(model.dw.data(), model.w.size()),
+                                                      hvd::view(model.dv.data(), model.v.size()),
+                                                      hvd::view(model.db.data(), 1)};
+        optimizer.step(values, gradients);
+    }
+    return model.all();
+}
+
+// The largest difference, of any sign.
+inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
+    if (a.size() != b.size()) return INFINITY;
+    double most = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        const double d = std::abs(a[i] - b[i]);
+        if (!(d <= most)) most = d;
+    }
+    return most;
+}
+
+}  // namespace hvd_test

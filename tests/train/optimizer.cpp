@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+#include <limits>
+
+#include <hvd/train.hpp>
+
+#include "model.hpp"
+
+using communicator = hvd_test::communicator;
+using hvd_test::regression;
+namespace optimizers = hvd::optimizers;
+
+namespace {
+
+constexpr int steps = 5;
+
+// Trains with all ranks; `overlap` reports each gradient as it is there.
+template <class Optimizer>
+std::vector<double> trained(communicator& comm, Optimizer optimizer,
+                            const hvd::optimizer_options& options, bool overlap) {
+    regression model;
+    hvd::distributed_optimizer distributed(comm, std::move(optimizer), options);
+    model.register_with(distributed);
+    const auto passes = std::size_t(options.backward_passes_per_step);
+    for (int step = 0; step < steps; ++step) {
+        distributed.zero_gradients();
+        for (std::size_t pass = 0; pass < passes; ++pass)
+            model.backward(step, regression::batch / passes * pass,
+                           regression::batch / passes * (pass + 1), comm.rank(), comm.size(),
+                           [&](std::size_t i) {
+                               if (overlap) distributed.gradient_ready(i);
+                           });
+        CHECK(distributed.step());
+    }
+    return model.all();
+}
+
+template <class Optimizer>
+void check_equals_one_rank(communicator& comm, const Optimizer& optimizer,
+                           double tolerance = 1e-9) {
+    const auto expected = hvd_test::trained_alone(optimizer, steps);
+    for (const bool overlap : {false, true}) {
+        for (const hvd::optimizer_options& options :
+             std::vector<hvd::optimizer_options>{{},
+                                                 {.bucket_bytes = 1},
+                                                 {.groups = {{0, 2}}},
+                                                 {.backward_passes_per_step = 2},
+                                                 {.gradient_predivide_factor = 4}}) {
+            CAPTURE(overlap);
+            CHECK(hvd_test::distance(trained(comm, optimizer, options, overlap), expected) <
+                  tolerance);
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("N ranks with a part of the batch equal one rank with all of it") {
+    hvd_test::on_ranks([](communicator& comm) {
+        check_equals_one_rank(comm, optimizers::sgd<double>{0.05});
+        check_equals_one_rank(comm, optimizers::momentum<double>{.rate = 0.02, .factor = 0.9});
+        check_equals_one_rank(comm, optimizers::adam<double>{.rate = 0.01});
+        check_equals_one_rank(comm, optimizers::adamw<double>{0.01});
+        check_equals_one_rank(comm, optimizers::adadelta<double>{});
+    });
+}
+
+TEST_CASE("sum is the average times the number of ranks; passes are averaged on request") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const optimizers::sgd<double> sgd{0.01};
+        const auto summed = hvd_test::trained_alone(sgd, steps, comm.size());
+        CHECK(hvd_test::distance(trained(comm, sgd, {.op = hvd::gradient_op::sum}, true), summed) <
+              1e-9);
+        const auto halved = hvd_test::trained_alone(sgd, steps, 0.5);
+        CHECK(hvd_test::distance(
+                  trained(comm, sgd, {.backward_passes_per_step = 2, .average_passes = true}, true),
+                  halved) < 1e-9);
+    });
+}
+
+TEST_CASE("gradients that travel in 16 bits train within their rounding") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const optimizers::sgd<double> sgd{0.05};
+        const auto expected = hvd_test::trained_alone(sgd, steps);
+        CHECK(hvd_test::distance(trained(comm, sgd, {.codec = hvd::gradient_codec::float16}, true),
+                                 expected) < 2e-3);
+        CHECK(hvd_test::distance(trained(comm, sgd, {.codec = hvd::gradient_codec::bfloat16}, true),
+                                 expected) < 2e-2);
+    });
+}
+
+TEST_CASE(
+    "buckets are filled in reverse order of registration and start with their last gradient") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> p[4], g[4];
+        hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1},
+                                               {.bucket_bytes = 2 * 10 * sizeof(float)});
+        for (int i = 0; i < 4; ++i) {
+            p[i].assign(10, 0);
+            g[i].assign(10, float(comm.rank() * (i + 1)));
+            distributed.register_parameter(std::to_string(i), p[i], g[i]);
+        }
+        const float mean = float(comm.size() - 1) / 2;
+        for (int step = 1; step <= 2; ++step) {
+            for (int i = 0; i < 4; ++i) g[i].assign(10, float(comm.rank() * (i + 1)));
+            distributed.gradient_ready(3);
+            CHECK(distributed.buckets() == 2);
+            CHECK(distributed.buckets_started() == 0);
+            distributed.gradient_ready(2);
+            CHECK(distributed.buckets_started() == 1);
+            distributed.gradient_ready(0);
+            CHECK(distributed.buckets_started() == 1);
+            distributed.gradient_ready(1);
+            CHECK(distributed.buckets_started() == 2);
+            distributed.step();
+            for (int i = 0; i < 4; ++i)
+                CHECK(p[i][9] == doctest::Approx(-mean * float(step * (i + 1))));
+        }
+    });
+}
+
+TEST_CASE("reports in another order on each rank start the same buckets in the same order") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> p[5], g[5];
+        hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1},
+                                               {.bucket_bytes = 1});
+        for (std::size_t i = 0; i < 5; ++i) {
+            p[i].assign(i + 1, 0);
+            g[i].assign(i + 1, float(i));
+            distributed.register_parameter(std::to_string(i), p[i], g[i]);
+        }
+        for (std::size_t i = 0; i < 5; ++i)
+            distributed.gradient_ready((i + std::size_t(comm.rank())) % 5);
+        distributed.step();
+        for (std::size_t i = 0; i < 5; ++i) CHECK(p[i] == std::vector<float>(i + 1, -float(i)));
+    });
+}
+
+TEST_CASE("gradients that some ranks do not have count as zeros there, and no rank waits") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> a(3), b(3), da(3, 6.0f), db(3, 6.0f);
+        hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1},
+                                               {.bucket_bytes = 1});
+        distributed.register_parameter("a", a, da);
+        distributed.register_parameter("b", b, db);
+        // b is used on rank 0 alone; the last rank uses nothing at all, though its memory is not
+        // zero.
+        const bool last = comm.rank() == comm.size() - 1 && comm.size() > 1;
+        if (last) distributed.nothing_ready();
+        else distributed.gradient_ready(0);
+        if (comm.rank() == 0) distributed.gradient_ready(1);
+        distributed.step();
+        const float users_of_a = float(comm.size() > 1 ? comm.size() - 1 : 1);
+        CHECK(a[0] == doctest::Approx(-6 * users_of_a / float(comm.size())));
+        CHECK(b[2] == doctest::Approx(-6 / float(comm.size())));
+    });
+}
+
+TEST_CASE("frozen parameters stay and keep their slots; unfrozen ones go on") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> a(2), b(2), da(2), db(2);
+        hvd::distributed_optimizer distributed(
+            comm, optimizers::momentum<float>{.rate = 1, .factor = 0.5f});
+        const std::size_t first = distributed.register_parameter("a", a, da);
+        distributed.register_parameter("b", b, db);
+        const auto step = [&] {
+            da.assign(2, float(comm.rank()));
+            db.assign(2, 1);
+            distributed.step();
+        };
+        const float mean = float(comm.size() - 1) / 2;
+        step();
+        distributed.freeze(first);
+        step();
+        CHECK(a[0] == doctest::Approx(-mean));
+        CHECK(b[0] == doctest::Approx(-2.5));
+        distributed.unfreeze(first);
+        step();
+        CHECK(a[0] == doctest::Approx(-mean - 1.5f * mean));
+        CHECK(b[0] == doctest::Approx(-4.25));
+    });
+}
+
+TEST_CASE("gradients are clipped between synchronize and apply, alike on all ranks") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> a(4), da(4, float(2 * comm.rank()));
+        hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1});
+        distributed.register_parameter("a", a, da);
+        auto gradients = distributed.synchronize();
+        const double norm = hvd::clip_by_norm(gradients, 1.0);
+        CHECK(norm == doctest::Approx(2.0 * (comm.size() - 1)));
+        CHECK(distributed.apply(std::move(gradients)));
+        CHECK(a[3] == doctest::Approx(comm.size() == 1 ? 0 : -0.5));
+        { [[maybe_unused]] const auto dropped = distributed.synchronize(); }
+        CHECK(a[3] == doctest::Approx(comm.size() == 1 ? 0 : -0.5));
+        distributed.step();  // a dropped step is over
+    });
+}
+
+TEST_CASE("a step with an infinity on one rank is skipped on all") {
+    hvd_test::on_ranks([](communicator& comm) {
+        for (const auto op : {hvd::gradient_op::average, hvd::gradient_op::adasum}) {
+            std::vector<float> a(4, 1.0f), da(4, 0.5f);
+            hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1},
+                                                   {.op = op, .skip_nonfinite = true});
+            distributed.register_parameter("a", a, da);
+            if (comm.rank() == comm.size() - 1) da[2] = std::numeric_limits<float>::infinity();
+            CHECK_FALSE(distributed.step());
+            CHECK(a == std::vector<float>(4, 1.0f));
+            da.assign(4, 0.5f);
+            CHECK(distributed.step());
+            CHECK(a[2] == doctest::Approx(0.5f));
+        }
+    });
+}
+
+TEST_CASE("the adasum optimizer combines the changes of the ranks' own steps") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<double> a(5), da(5);
+        for (std::size_t i = 0; i < 5; ++i)
+            da[i] = hvd_test::noise(i + 5 * std::size_t(comm.rank()));
+        std::vector<double> expected = da;
+        for (double& x : expected) x *= -0.25;
+        hvd::adasum_allreduce(comm, expected);
+        hvd::distributed_optimizer distributed(comm, optimizers::sgd<double>{0.25},
+                                               {.op = hvd::gradient_op::adasum});
+        distributed.register_parameter("a", a, da);
+        distributed.step();
+        CHECK(hvd_test::distance(a, expected) < 1e-12);
+    });
+}
+
+TEST_CASE("an optimizer on a subset of the ranks averages over these") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        std::vector<int> even;
+        for (int r = 0; r < comm.size(); r += 2) even.push_back(r);
+        auto members = comm.subset(even);
+        if (!members) {
+            CHECK_THROWS_WITH_AS(hvd::distributed_optimizer(members, optimizers::sgd<float>{}),
+                                 doctest::Contains("communicator is empty"), hvd::usage_error);
+            return;
+        }
+        std::vector<float> a(2), da(2, float(comm.rank()));
+        hvd::distributed_optimizer distributed(members, optimizers::sgd<float>{1});
+        distributed.register_parameter("a", a, da);
+        distributed.step();
+        CHECK(a[0] == doctest::Approx(-float(members.size() - 1)));
+    });
+}
+
+TEST_CASE(
+    "local parameters are not synchronised and their gradients are divided by the number of "
+    "ranks") {
+    hvd_test::on_ranks([](communicator& comm) {
+        for (const bool scaled : {true, false}) {
+            std::vector<float> own(2), shared(2), d_own(2, float(comm.rank() + 1)), d_shared(2, 1);
+            hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1},
+                                                   {.scale_local = scaled});
+            distributed.register_parameter("shared", shared, d_shared);
+            distributed.register_local("own", own, d_own);
+            distributed.step();
+            CHECK(own[1] ==
+                  doctest::Approx(-float(comm.rank() + 1) / float(scaled ? comm.size() : 1)));
+            CHECK(shared[1] == doctest::Approx(-1));
+        }
+    });
+}
+
+TEST_CASE("an optimizer whose step takes nothing is stepped after the average") {
+    struct own_engine {
+        std::vector<float>*value, *gradient;
+        void step() { (*value)[0] -= (*gradient)[0]; }
+    };
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> a(1), da(1, float(comm.rank()));
+        hvd::distributed_optimizer distributed(comm, own_engine{&a, &da});
+        distributed.register_parameter("a", a, da);
+        distributed.step();
+        CHECK(a[0] == doctest::Approx(-float(comm.size() - 1) / 2));
+    });
+}
+
+TEST_CASE("wrong registrations, reports and orders are refused with the name") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> a(2), da(2), wrong(3);
+        hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1});
+        const auto refused = [](auto call, const char* words) {
+            CHECK_THROWS_WITH_AS(call(), doctest::Contains(words), hvd::usage_error);
+        };
+        distributed.register_parameter("a", a, da);
+        refused([&] { distributed.register_parameter("a", a, da); },
+                "named \"a\" is registered already");
+        refused([&] { distributed.register_parameter("b", a, wrong); },
+                "\"b\" has 2 elements, its gradient 3");
+        refused([&] { distributed.gradient_ready(1); }, "there are 1 parameters");
+        distributed.gradient_ready(0);
+        refused([&] { distributed.gradient_ready(0); }, "\"a\" was ready 1 times already");
+        refused([&] { distributed.zero_gradients(); }, "while gradients are under way");
+        refused([&] { distributed.freeze(0); }, "between steps");
+        auto gradients = distributed.synchronize();
+        refused([&] { static_cast<void>(distributed.synchronize()); },
+                "apply() or drop them first");
+        refused([&] { distributed.gradient_ready(0); }, "apply() or drop them first");
+        distributed.apply(std::move(gradients));
+        refused([&] { distributed.apply(std::move(gradients)); }, "applied already");
+        using options = hvd::optimizer_options;
+        const auto with = [&](const options& o) {
+            hvd::distributed_optimizer other(comm, optimizers::sgd<float>{}, o);
+        };
+        refused([&] { with({.backward_passes_per_step = 0}); }, "backward_passes_per_step is 0");
+        refused([&] { with({.gradient_predivide_factor = 0}); }, "gradient_predivide_factor is 0");
+        refused([&] { with({.op = hvd::gradient_op::sum, .gradient_predivide_factor = 2}); },
+                "part of an average");
+        hvd::distributed_optimizer grouped(comm, optimizers::sgd<float>{}, {.groups = {{0}, {0}}});
+        grouped.register_parameter("a", a, da);
+        refused([&] { grouped.step(); }, "in groups more than once");
+    });
+}
+
+TEST_CASE("parameters that differ between ranks are told on every rank, with their names") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        std::vector<float> a(2), da(2);
+        hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1});
+        distributed.register_parameter(comm.rank() == 1 ? "bias" : "weight", a, da);
+        CHECK_THROWS_WITH_AS(distributed.step(), doctest::Contains("rank 1: bias"),
+                             hvd::mismatch_error);
+        std::vector<float> b(comm.rank() == 1 ? 3 : 2), db(b.size());
+        hvd::distributed_optimizer sizes(comm, optimizers::sgd<float>{1});
+        sizes.register_parameter("b", b, db);
+        CHECK_THROWS_AS(sizes.step(), hvd::mismatch_error);
+    });
+}

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""What hvd writes is read by others: safetensors.py plain|package PROGRAM. 77: the package cannot be had."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+
+def plain(path):
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header, data = json.loads(file.read(length)), file.read()
+    assert header["__metadata__"] == {"epoch": "3"}
+    weight = header["weight"]
+    first, last = weight["data_offsets"]
+    assert (weight["dtype"], weight["shape"]) == ("F32", [2, 3])
+    assert struct.unpack("<6f", data[first:last]) == (1.5, -2, 3, 4, 5, 6)
+    first, last = header["steps"]["data_offsets"]
+    assert struct.unpack("<q", data[first:last]) == (-7,)
+    assert header["half"]["dtype"] == "BF16" and (8 + length) % 8 == 0
+
+
+PACKAGE = """
+import sys
+from safetensors import safe_open
+with safe_open(sys.argv[1], framework="numpy") as file:
+    assert file.metadata() == {"epoch": "3"}
+    assert sorted(file.keys()) == ["half", "steps", "weight"]
+    assert file.get_tensor("weight").tolist() == [[1.5, -2, 3], [4, 5, 6]]
+    assert file.get_tensor("steps").tolist() == [-7]
+"""
+
+
+def package(path, folder):
+    environment = os.path.join(folder, "venv")
+    try:
+        subprocess.run([sys.executable, "-m", "venv", environment], check=True, timeout=120)
+        python = os.path.join(environment, "bin", "python")
+        subprocess.run([python, "-m", "pip", "install", "-q", "safetensors", "numpy"], check=True, timeout=240)
+    except (subprocess.SubprocessError, OSError) as reason:
+        print("the package safetensors cannot be had:", reason)
+        sys.exit(77)
+    subprocess.run([python, "-c", PACKAGE, path], check=True)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "file.safetensors")
+    subprocess.run([sys.argv[2], "--test-case=written for python"], check=True,
+                   env=dict(os.environ, HVD_TEST_SAFETENSORS=path))
+    plain(path) if sys.argv[1] == "plain" else package(path, folder)

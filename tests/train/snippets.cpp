@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+// The programs of docs/training.md and of the reference of train/, between `//! [name]` and the
+// same again.
+
+#include <hvd/train.hpp>
+#include <optional>
+
+#include "hvd_test.hpp"
+
+using communicator = hvd_test::communicator;
+
+namespace {
+
+// The loss (w - target)², whose target is another on each rank.
+struct network {
+    std::vector<float> weight = {4, 4}, gradient = {0, 0};
+    void backward(float target) {
+        for (std::size_t k = 0; k < weight.size(); ++k) gradient[k] += 2 * (weight[k] - target);
+    }
+};
+
+//! [single]
+void train_alone(network& model, float target) {
+    hvd::optimizers::sgd<float> optimizer{.rate = 0.25f};
+    const hvd::tensor_view<float> parameters[] = {
+        hvd::view(model.weight.data(), model.weight.size())};
+    const hvd::tensor_view<float> gradients[] = {
+        hvd::view(model.gradient.data(), model.gradient.size())};
+    for (int step = 0; step < 50; ++step) {
+        model.gradient.assign(model.gradient.size(), 0);
+        model.backward(target);
+        optimizer.step(parameters, gradients);
+    }
+}
+//! [single]
+
+//! [distributed_optimizer]
+void train_together(communicator& world, network& model, float target) {
+    hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.25f});
+    optimizer.register_parameter("weight", model.weight, model.gradient);
+    hvd::broadcast_parameters(optimizer);  // all ranks begin with those of rank 0
+    for (int step = 0; step < 50; ++step) {
+        optimizer.zero_gradients();
+        model.backward(target);
+        optimizer.step();  // averages the gradients, then steps
+    }
+}
+//! [distributed_optimizer]
+
+//! [overlap]
+void train_with_overlap(communicator& world, network& model, float target) {
+    hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.25f});
+    const std::size_t weight = optimizer.register_parameter("weight", model.weight, model.gradient);
+    for (int step = 0; step < 50; ++step) {
+        optimizer.zero_gradients();
+        model.backward(target);
+        optimizer.gradient_ready(weight);  // from inside the backward pass, as soon as it is true
+        auto gradients = optimizer.synchronize();
+        hvd::clip_by_norm(gradients, 10.0);
+        optimizer.apply(std::move(gradients));
+    }
+}
+//! [overlap]
+
+float mean_target(const communicator& world) { return float(world.size() - 1) / 2; }
+
+}  // namespace
+
+TEST_CASE("single-rank snippet") {
+    network model;
+    train_alone(model, 3);
+    CHECK(model.weight[1] == doctest::Approx(3));
+}
+
+TEST_CASE("distributed_optimizer snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        network model, overlapped;
+        if (world.rank() != 0) model.weight = {7, 7};
+        train_together(world, model, float(world.rank()));
+        CHECK(model.weight[1] == doctest::Approx(mean_target(world)));
+        train_with_overlap(world, overlapped, float(world.rank()));
+        CHECK(overlapped.weight[0] == doctest::Approx(mean_target(world)));
+    });
+}
+
+TEST_CASE("distributed_gradients snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        network model;
+        model.backward(float(world.rank()));
+        //! [distributed_gradients]
+        std::vector<hvd::tensor_view<float>> gradients = {
+            hvd::view(model.gradient.data(), model.gradient.size())};
+        hvd::distributed_gradients(world, gradients);  // now the means over the ranks
+        //! [distributed_gradients]
+        CHECK(model.gradient[0] == doctest::Approx(2 * (4 - mean_target(world))));
+    });
+}
+
+TEST_CASE("broadcast_state snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        network model;
+        hvd::distributed_optimizer optimizer(
+            world, hvd::optimizers::momentum<float>{.rate = float(world.rank() + 1)});
+        optimizer.register_parameter("weight", model.weight, model.gradient);
+        if (world.rank() == 0) model.weight = {1, 2};
+        //! [broadcast_state]
+        hvd::broadcast_parameters(optimizer);
+        hvd::broadcast_optimizer_state(optimizer);
+        //! [broadcast_state]
+        CHECK(model.weight == std::vector<float>{1, 2});
+        CHECK(optimizer.optimizer().rate == 1);
+    });
+}
+
+TEST_CASE("sampler snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        std::size_t seen = 0;
+        //! [sampler]
+        hvd::sharded_sampler sampler(1000, world.rank(), world.size(), {.seed = 42});
+        for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+            sampler.begin_epoch(epoch);  // an order of its own, worked out alike by all ranks
+            for (const std::size_t sample : sampler.indices()) seen += sample < 1000 ? 1 : 0;
+        }
+        //! [sampler]
+        world.allreduce(seen, hvd::sum);
+        CHECK(seen == 3000);
+    });
+}
+
+TEST_CASE("loader snippet") {
+    std::vector<int> used;
+    //! [loader]
+    hvd::background_loader loader(
+        [next = 0]() mutable -> std::optional<std::vector<int>> {
+            if (next == 3) return std::nullopt;
+            return std::vector<int>(8, next++);  // read and decode here, in the loader's thread
+        },
+        2);
+    while (const auto batch = loader.next()) used.push_back(batch->front());
+    //! [loader]
+    CHECK(used == std::vector<int>{0, 1, 2});
+}
+
+TEST_CASE("sparse snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        //! [sparse]
+        // This rank's rows of an embedding with 1000 rows of 2 numbers; row 7 stands twice.
+        const hvd::sparse_rows<float> mine = {{7, 3, 7}, {1, 1, 2, 2, 3, 3}};
+        const auto mean = hvd::sparse_allreduce<communicator, float>(world, mine, 1000, 2);
+        //! [sparse]
+        CHECK(mean.indices == std::vector<std::int64_t>{3, 7});
+        CHECK(mean.values[2] == doctest::Approx(4));
+    });
+}
+
+TEST_CASE("vjp snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        const std::vector<float> mine(2, 1);
+        //! [vjp]
+        const auto all = world.allgather(mine);  // forward
+
+        const std::vector<float> of_all(all.values.size(),
+                                        1);  // the gradient of all.values, from the loss
+        hvd::vjp<communicator> derivatives(world);
+        const std::vector<float> of_mine = derivatives.allgather(of_all, all.counts);  // backward
+        //! [vjp]
+        CHECK(of_mine == std::vector<float>(2, float(world.size())));
+    });
+}

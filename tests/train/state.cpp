@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+#include <hvd/train.hpp>
+
+#include "model.hpp"
+
+using communicator = hvd_test::communicator;
+using hvd_test::regression;
+namespace optimizers = hvd::optimizers;
+
+namespace {
+
+template <class Optimizer>
+void check_state_is_the_roots(communicator& comm, Optimizer optimizer, bool others_have_slots) {
+    const int from = comm.size() - 1;
+    regression model;
+    auto alone = comm.split(comm.rank());
+    hvd::distributed_optimizer own(alone, std::move(optimizer));
+    model.register_with(own);
+    if (comm.rank() == from || others_have_slots)
+        for (int step = 0; step <= comm.rank(); ++step) {
+            own.zero_gradients();
+            model.backward(step, 0, regression::batch, 0, 1);
+            own.step();
+        }
+    hvd::broadcast_parameters(comm, own.shared_parameters(), hvd::root{from});
+    hvd::broadcast_optimizer_state(comm, own.optimizer(), hvd::root{from});
+
+    // Equal state takes equal steps.
+    own.zero_gradients();
+    model.backward(99, 0, regression::batch, 0, 1);
+    own.step();
+    const auto all = comm.allgather(model.all());
+    const std::size_t n = model.all().size();
+    for (std::size_t i = 0; i < all.values.size(); ++i) CHECK(all.values[i] == model.all()[i % n]);
+}
+
+}  // namespace
+
+TEST_CASE("the state of every optimizer becomes the root's, with and without slots before") {
+    hvd_test::on_ranks([](communicator& comm) {
+        for (const bool slots : {false, true}) {
+            check_state_is_the_roots(comm, optimizers::sgd<double>{0.01 * (comm.rank() + 1)},
+                                     slots);
+            check_state_is_the_roots(
+                comm, optimizers::momentum<double>{.rate = 0.01 * (comm.rank() + 1)}, slots);
+            check_state_is_the_roots(
+                comm, optimizers::adam<double>{.rate = 0.01 * (comm.rank() + 1)}, slots);
+            check_state_is_the_roots(comm, optimizers::adamw<double>{0.01 * (comm.rank() + 1)},
+                                     slots);
+            check_state_is_the_roots(
+                comm, optimizers::adadelta<double>{.rho = 0.9 - 0.1 * comm.rank()}, slots);
+        }
+    });
+}
+
+TEST_CASE("slots that the root does not have are gone on all ranks") {
+    hvd_test::on_ranks([](communicator& comm) {
+        optimizers::momentum<float> optimizer;
+        if (comm.rank() != 0) optimizer.velocity = {{1, 2}, {3}};
+        hvd::broadcast_optimizer_state(comm, optimizer);
+        CHECK(optimizer.velocity.empty());
+    });
+}
+
+TEST_CASE("frozen parameters are broadcast, local ones and their slots are not") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const float mine = float(comm.rank() + 1);
+        std::vector<float> a(2, mine), b(1, mine), own(3, mine), da(2), db(1), d_own(3, mine);
+        hvd::distributed_optimizer distributed(comm,
+                                               optimizers::momentum<float>{.rate = 1, .factor = 0});
+        distributed.register_parameter("a", a, da);
+        distributed.register_local("own", own, d_own);
+        distributed.register_parameter("b", b, db);
+        distributed.step();
+        distributed.freeze(0);
+        hvd::broadcast_parameters(distributed);
+        hvd::broadcast_optimizer_state(distributed);
+        CHECK(a == std::vector<float>(2, 1.0f));
+        CHECK(b == std::vector<float>(1, 1.0f));
+        CHECK(own[2] == doctest::Approx(mine - mine / float(comm.size())));
+        CHECK(distributed.optimizer().velocity[1][0] == doctest::Approx(mine / float(comm.size())));
+    });
+}
+
+TEST_CASE("a tape's gradients are averaged, summed, or combined by adasum; local ones stay") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<double> w(3), own(2), dw, d_own;
+        const std::vector<hvd::tensor_view<double>> parameters = {hvd::view(w.data(), 3),
+                                                                  hvd::view(own.data(), 2)};
+        hvd::local_parameters local;
+        local.register_local(own);
+        const auto reduce = [&](const hvd::gradient_options& o) {
+            dw.assign(3, comm.rank());
+            d_own.assign(2, comm.rank());
+            const std::vector<hvd::tensor_view<double>> gradients = {hvd::view(dw.data(), 3),
+                                                                     hvd::view(d_own.data(), 2)};
+            hvd::partial_distributed_gradients(comm, parameters, gradients, local, o);
+        };
+        const double mean = (comm.size() - 1) / 2.0, total = mean * comm.size();
+        reduce({});
+        CHECK(dw[2] == doctest::Approx(mean));
+        CHECK(d_own[1] == doctest::Approx(double(comm.rank()) / comm.size()));
+        reduce({.op = hvd::gradient_op::sum, .prescale = 2, .scale_local = false});
+        CHECK(dw[2] == doctest::Approx(2 * total));
+        CHECK(d_own[1] == comm.rank());
+        std::vector<double> expected(3, comm.rank());
+        hvd::adasum_allreduce(comm, expected);
+        reduce({.op = hvd::gradient_op::adasum});
+        CHECK(dw == expected);
+
+        const std::vector<hvd::tensor_view<double>> fewer = {hvd::view(dw.data(), 3)};
+        CHECK_THROWS_WITH_AS(hvd::partial_distributed_gradients(comm, parameters, fewer, local),
+                             doctest::Contains("2 parameters and 1 gradients"), hvd::usage_error);
+    });
+}

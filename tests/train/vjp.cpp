@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+#include <hvd/train.hpp>
+
+#include "model.hpp"
+
+using communicator = hvd_test::communicator;
+using hvd_test::noise;
+using values = std::vector<double>;
+
+namespace {
+
+values upstream(int rank, std::size_t n) {
+    values g(n);
+    for (std::size_t i = 0; i < n; ++i) g[i] = noise(std::size_t(rank) * 1000 + i);
+    return g;
+}
+
+// The derivative of Σ ranks Σ i upstream[i] · output[i] by each element of this rank's input, where
+// forward(input) is the collective: linear, or linear near the input.
+template <class Forward>
+values differences(communicator& comm, const values& input, Forward forward) {
+    const auto loss = [&](const values& x) {
+        const values y = forward(x);
+        const values g = upstream(comm.rank(), y.size());
+        double sum = 0;
+        for (std::size_t i = 0; i < y.size(); ++i) sum += g[i] * y[i];
+        comm.allreduce(sum, hvd::sum);
+        return sum;
+    };
+    values gradient(input.size());
+    const auto sizes = comm.allgather(input.size());
+    const double h = 1e-3;
+    for (int r = 0; r < comm.size(); ++r)
+        for (std::size_t i = 0; i < sizes.values[std::size_t(r)]; ++i) {
+            values up = input, down = input;
+            if (r == comm.rank()) up[i] += h, down[i] -= h;
+            const double slope = (loss(up) - loss(down)) / (2 * h);
+            if (r == comm.rank()) gradient[i] = slope;
+        }
+    return gradient;
+}
+
+values input_of(int rank, std::size_t n) {
+    values x(n);
+    for (std::size_t i = 0; i < n; ++i) x[i] = 3 * noise(50000 + std::size_t(rank) * 1000 + i);
+    return x;
+}
+
+}  // namespace
+
+TEST_CASE("vector-Jacobian products are the derivatives of the sum of all losses") {
+    hvd_test::on_ranks([](communicator& comm) {
+        hvd::vjp<communicator> vjp(comm);
+        const std::size_t n = 5;
+        const values x = input_of(comm.rank(), n);
+        const hvd::reduce_options scales{.prescale = 0.5, .postscale = 3};
+        const auto reduces = [&](auto op) {
+            values g = upstream(comm.rank(), n);
+            vjp.allreduce(g, op, scales);
+            CHECK(hvd_test::distance(g, differences(comm, x, [&](values y) {
+                                         comm.allreduce(y, op, scales);
+                                         return y;
+                                     })) < 1e-6);
+            const auto forward = [&](const values& y) {
+                return comm.reduce_scatter(y, op, scales);
+            };
+            const std::size_t own = forward(x).size();
+            CHECK(hvd_test::distance(vjp.reduce_scatter(upstream(comm.rank(), own), op, scales),
+                                     differences(comm, x, forward)) < 1e-6);
+        };
+        reduces(hvd::sum);
+        reduces(hvd::average);
+        const auto extreme = [&](auto op) {
+            values y = x, g = upstream(comm.rank(), n);
+            comm.allreduce(y, op);
+            vjp.allreduce_extreme(g, x, y, op);
+            CHECK(hvd_test::distance(g, differences(comm, x, [&](values z) {
+                                         comm.allreduce(z, op);
+                                         return z;
+                                     })) < 1e-6);
+        };
+        extreme(hvd::min);
+        extreme(hvd::max);
+
+        const values ragged = input_of(comm.rank(), std::size_t(comm.rank()) + 1);
+        const auto gathered = comm.allgather(ragged);
+        CHECK(hvd_test::distance(
+                  vjp.allgather(upstream(comm.rank(), gathered.values.size()), gathered.counts),
+                  differences(comm, ragged,
+                              [&](const values& y) { return comm.allgather(y).values; })) < 1e-6);
+
+        const hvd::root last{comm.size() - 1};
+        values g = upstream(comm.rank(), n);
+        vjp.broadcast(g, last);
+        CHECK(hvd_test::distance(g, differences(comm, x, [&](values y) {
+                                     comm.broadcast(y, last);
+                                     return y;
+                                 })) < 1e-6);
+
+        std::vector<std::size_t> counts(std::size_t(comm.size()), std::size_t(comm.rank()) + 1);
+        const values to_all = input_of(comm.rank(), counts.size() * counts[0]);
+        const auto swapped = comm.alltoall(to_all, counts);
+        CHECK(hvd_test::distance(
+                  vjp.alltoall(upstream(comm.rank(), swapped.values.size()), swapped.counts),
+                  differences(comm, to_all, [&](const values& y) {
+                      return comm.alltoall(y, counts).values;
+                  })) < 1e-6);
+    });
+}
+
+TEST_CASE("by Horovod's convention gradients of ones become what its tests expect") {
+    hvd_test::on_ranks([](communicator& comm) {
+        hvd::vjp<communicator> vjp(comm, hvd::gradient_convention::horovod);
+        const double size = comm.size();
+        values g(4, 1.0);
+        vjp.allreduce(g, hvd::sum);
+        CHECK(g == values(4, size));
+        g.assign(4, 1.0);
+        vjp.allreduce(g, hvd::average);
+        CHECK(g == values(4, 1.0));
+        const std::vector<std::size_t> counts(std::size_t(comm.size()), 2);
+        CHECK(vjp.allgather(values(2 * counts.size(), 1.0), counts) == values(2, 1.0));
+        g.assign(4, 1.0);
+        vjp.broadcast(g, hvd::root{0});
+        CHECK(g == values(4, comm.rank() == 0 ? 1.0 : 0.0));
+        CHECK(vjp.alltoall(values(2 * counts.size(), 1.0), counts) ==
+              values(2 * counts.size(), 1.0));
+        CHECK(vjp.reduce_scatter(values(3, 1.0), hvd::sum) == values(3 * counts.size(), size));
+        CHECK(vjp.reduce_scatter(values(3, 1.0), hvd::average) == values(3 * counts.size(), 1.0));
+    });
+}
+
+TEST_CASE("a minimum that ranks share has its gradient divided among them") {
+    hvd_test::on_ranks([](communicator& comm) {
+        hvd::vjp<communicator> vjp(comm);
+        const values x = {1, double(comm.rank())};
+        values y = x, g = {1, 1};
+        comm.allreduce(y, hvd::min);
+        vjp.allreduce_extreme(g, x, y, hvd::min);
+        CHECK(g[0] == doctest::Approx(1));
+        CHECK(g[1] == (comm.rank() == 0 ? comm.size() : 0));
+    });
+}
+
+TEST_CASE("counts that are not the gradient's are refused") {
+    hvd_test::on_ranks([](communicator& comm) {
+        hvd::vjp<communicator> vjp(comm);
+        CHECK_THROWS_WITH_AS(vjp.allgather(values(3), {1}),
+                             doctest::Contains("gradient of 3 elements with 1 counts"),
+                             hvd::usage_error);
+    });
+}
