@@ -241,7 +241,7 @@ ncclResult_t state_of(const ncclComm& comm) {
 ncclResult_t admitted(ncclComm_t comm) {
     if (comm == nullptr) return ncclInvalidArgument;
     const std::lock_guard lock(mutex);
-    if (comm->error != ncclSuccess) return ncclInvalidUsage;
+    if (comm->error != ncclSuccess || comm->aborted) return ncclInvalidUsage;
     return comm->busy() ? ncclInvalidUsage : ncclSuccess;
 }
 
@@ -456,6 +456,18 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     return forget(comm);
 }
 
+// Ends what is under way; the communicator can only be shrunk or ended afterwards.
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
+    if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
+    const std::lock_guard lock(mutex);
+    comm->aborted = true;
+    comm->error = ncclSuccess;
+    comm->deferred.clear();
+    comm->polls = 0;
+    changed.notify_all();
+    return ncclSuccess;
+}
+
 ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* result, ncclConfig_t* config) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
     if (const ncclResult_t no = admitted(parent); no != ncclSuccess) return no;
@@ -468,7 +480,7 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* re
 
 ncclResult_t ncclCommShrink(ncclComm_t parent, int* excluded, int n, ncclComm_t* result, ncclConfig_t* config, int flags) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
-    if (flags == NCCL_SHRINK_DEFAULT)
+    if (flags == NCCL_SHRINK_DEFAULT && !parent->aborted)
         if (const ncclResult_t no = admitted(parent); no != ncclSuccess) return no;
     std::unique_lock lock(mutex);
     if (std::find(excluded, excluded + n, parent->rank) != excluded + n) return ncclInvalidArgument;
