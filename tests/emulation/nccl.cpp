@@ -182,9 +182,19 @@ bool same_call(const call& a, const call& b) {
     return std::tie(a.what, a.count, a.type, a.op, a.root) == std::tie(b.what, b.count, b.type, b.op, b.root);
 }
 
+// What an aborted rank brought may be freed from now on.
+void withdraw(ncclComm& comm) {
+    comm.aborted = true;
+    if (comm.clique != nullptr)
+        for (auto& [number, r] : comm.clique->rounds)
+            if (!r.done) r.arrived[std::size_t(comm.rank)] = false;
+    changed.notify_all();
+}
+
 // A collective's kernel, on the stream of one rank.
 void take_part(const shared_comm& comm, std::uint64_t number, const call& c) {
     std::unique_lock lock(mutex);
+    if (comm->aborted) return;
     clique& all = *comm->clique;
     round& r = all.rounds.try_emplace(number, all.size).first->second;
     r.calls[std::size_t(comm->rank)] = c;
@@ -204,6 +214,7 @@ void take_part(const shared_comm& comm, std::uint64_t number, const call& c) {
 // The messages of one group: all are under way before one is waited for.
 void exchange(const shared_comm& comm, const std::vector<call>& messages) {
     std::unique_lock lock(mutex);
+    if (comm->aborted) return;
     auto& mail = comm->clique->mail;
     for (const call& c : messages) {
         if (c.what != kind::send) continue;
@@ -325,7 +336,7 @@ bool blocks(const ncclConfig_t* config) { return config == nullptr || config->bl
 
 ncclResult_t forget(ncclComm_t comm) {
     const std::lock_guard lock(mutex);
-    comm->aborted = true;
+    withdraw(*comm);
     if (live.erase(comm->shared_from_this()) > 0) emulation::count_object(-1);
     changed.notify_all();
     return ncclSuccess;
@@ -460,7 +471,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
     const std::lock_guard lock(mutex);
-    comm->aborted = true;
+    withdraw(*comm);
     comm->error = ncclSuccess;
     comm->deferred.clear();
     comm->polls = 0;
@@ -484,7 +495,7 @@ ncclResult_t ncclCommShrink(ncclComm_t parent, int* excluded, int n, ncclComm_t*
         if (const ncclResult_t no = admitted(parent); no != ncclSuccess) return no;
     std::unique_lock lock(mutex);
     if (std::find(excluded, excluded + n, parent->rank) != excluded + n) return ncclInvalidArgument;
-    if (flags == NCCL_SHRINK_ABORT) parent->aborted = true;
+    if (flags == NCCL_SHRINK_ABORT) withdraw(*parent);
     const auto comm = make_comm(parent->device, blocks(config));
     *result = comm.get();
     meet(*parent, 1, parent->clique->size - n, {0, parent->rank, parent->rank, comm});
