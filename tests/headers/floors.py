@@ -16,6 +16,7 @@ SYSTEM = {"cxxabi.h", "fcntl.h", "immintrin.h", "pthread.h", "sched.h", "signal.
 # The libraries that a header outside interop/ is there for; no door includes it.
 OWN_LIBRARY = {"train/checkpoint.hpp": "nlohmann/json.hpp"}
 SLOW_TO_COMPILE = {"algorithm", "atomic", "complex", "functional", "future", "iostream", "map", "memory", "regex", "string", "thread"}
+ONE_PLACE = ("mpi.h", "cuda_runtime_api.h", "nccl.h")  # each included by one file, in detail/
 MOST_LINES = 500
 
 
@@ -46,9 +47,11 @@ def is_standard(name):
 
 def offences(headers):
     behind_doors = set().union(*(headers.reach(door) for door in headers.doors()))
+    for library in ONE_PLACE:
+        includers = [file for file in headers.files if library in headers.foreign[file]]
+        if len(includers) > 1:
+            yield f"more than one file includes <{library}>: {', '.join(includers)}"
     mpi_includers = [file for file in headers.files if "mpi.h" in headers.foreign[file]]
-    if len(mpi_includers) > 1:
-        yield f"more than one file includes <mpi.h>: {', '.join(mpi_includers)}"
     for file in headers.files:
         text = (headers.root / file).read_text()
         lines = text.count("\n")
@@ -69,7 +72,7 @@ def offences(headers):
             if other == "comm/default.hpp" and file != "hvd.hpp":
                 yield f"{file}: includes comm/default.hpp, which is for hvd.hpp alone"
         for name in headers.foreign[file]:
-            if name == "mpi.h" and floor(file) == "detail":
+            if name in ONE_PLACE and floor(file) == "detail":
                 continue
             if OWN_LIBRARY.get(file) == name:
                 continue

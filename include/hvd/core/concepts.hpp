@@ -16,14 +16,28 @@ inline namespace v0 {
 /// Stands for "any backend" in `transportable` and `reducible`.
 struct any_backend {};
 
+namespace detail {
+
+// What a backend says, if anything. Functions: nvcc takes no lambdas in concepts.
+template <class T, class Backend>
+constexpr bool moved_by() {
+    if constexpr (requires { Backend::template moves<T>; }) return bool(Backend::template moves<T>);
+    else return true;
+}
+
+template <class T, class Op, class Backend>
+constexpr bool reduced_by() {
+    if constexpr (requires { Backend::template reduces<T, Op>; }) return bool(Backend::template reduces<T, Op>);
+    else return true;
+}
+
+}  // namespace detail
+
 /// Elements of type T may be moved over the backend. Feature C4.
 ///
 /// A backend narrows it with `template <class T> static constexpr bool moves`.
 template <class T, class Backend = any_backend>
-concept transportable = element<T> && std::is_trivially_copyable_v<T> && [] {
-    if constexpr (requires { Backend::template moves<T>; }) return bool(Backend::template moves<T>);
-    else return true;
-}();
+concept transportable = element<T> && std::is_trivially_copyable_v<T> && detail::moved_by<T, Backend>();
 
 namespace detail {
 
@@ -62,11 +76,8 @@ constexpr bool op_fits_element() {
 template <class T, class Op, class Backend = any_backend>
 concept reducible =
     transportable<T, Backend> && detail::operation_tag<Op> &&
-    detail::op_fits_element<T, std::remove_cvref_t<Op>>() && [] {
-        if constexpr (requires { Backend::template reduces<T, std::remove_cvref_t<Op>>; })
-            return bool(Backend::template reduces<T, std::remove_cvref_t<Op>>);
-        else return true;
-    }();
+    detail::op_fits_element<T, std::remove_cvref_t<Op>>() &&
+    detail::reduced_by<T, std::remove_cvref_t<Op>, Backend>();
 
 }  // namespace v0
 }  // namespace hvd

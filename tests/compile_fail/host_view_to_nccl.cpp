@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// EXPECT: hvd: the memory space of this view (hvd::host or hvd::device) is not the one this backend moves
+
+#include <hvd/nccl.hpp>
+
+void call(hvd::communicator<hvd::nccl>& comm, float* memory) {
+    comm.allreduce(hvd::view(memory, 4), hvd::sum);  // BAD
+    comm.allreduce(hvd::device_view(memory, 4), hvd::sum);  // GOOD
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <random>
+
+#include "emulation.hpp"
+
+namespace {
+
+std::mutex mutex;
+std::map<std::string, int> counts;
+std::map<std::string, std::map<int, int>> faults;  // of the call with this number
+std::atomic<std::size_t> objects{0};
+
+}  // namespace
+
+void emulation::fail(const std::string& function, int k, int code) {
+    const std::lock_guard lock(mutex);
+    faults[function][counts[function] + k] = code;
+}
+
+int emulation::faulted(const char* function) {
+    const std::lock_guard lock(mutex);
+    const int call = ++counts[function];
+    const auto of_function = faults.find(function);
+    if (of_function == faults.end()) return 0;
+    const auto fault = of_function->second.find(call);
+    return fault == of_function->second.end() ? 0 : fault->second;
+}
+
+int emulation::calls_of(const std::string& function) {
+    const std::lock_guard lock(mutex);
+    return counts[function];
+}
+
+namespace emulation {
+
+void forget_disagreements();
+
+void reset() {
+    const std::lock_guard lock(mutex);
+    counts.clear();
+    faults.clear();
+    forget_disagreements();
+}
+
+}  // namespace emulation
+
+std::size_t emulation::live_objects() { return objects; }
+void emulation::count_object(int change) { objects += std::size_t(change); }
+
+void emulation::die(const std::string& why) {
+    std::fprintf(stderr, "emulation: %s\n", why.c_str());
+    std::abort();
+}
+
+unsigned emulation::random_number() {
+    static const unsigned seed = [] {
+        const char* const wanted = std::getenv("HVD_EMULATION_SEED");
+        return wanted != nullptr ? unsigned(std::atoi(wanted)) : std::random_device{}();
+    }();
+    static std::atomic<unsigned> threads{0};
+    thread_local std::minstd_rand engine(seed + 1 + threads++);
+    return unsigned(engine());
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "emulation.hpp"
+
+namespace {
+
+void dawdle() {
+    const unsigned choice = emulation::random_number() % 8;
+    if (choice < 3) std::this_thread::yield();
+    else if (choice == 3) std::this_thread::sleep_for(std::chrono::microseconds(emulation::random_number() % 200));
+}
+
+// Of all events: few, and looked at rarely.
+std::mutex events_mutex;
+std::condition_variable events_changed;
+
+thread_local int current_device = 0;
+
+}  // namespace
+
+struct CUstream_st {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::function<void()>> tasks;
+    bool busy = false, ending = false;
+    std::thread thread{[this] { run(); }};
+
+    CUstream_st() { emulation::count_object(1); }
+    ~CUstream_st() {
+        {
+            const std::lock_guard lock(mutex);
+            ending = true;
+        }
+        changed.notify_all();
+        thread.join();
+        emulation::count_object(-1);
+    }
+
+    void run() {
+        for (std::unique_lock lock(mutex);;) {
+            changed.wait(lock, [this] { return ending || !tasks.empty(); });
+            if (tasks.empty()) return;
+            const auto task = std::move(tasks.front());
+            tasks.pop_front();
+            busy = true;
+            lock.unlock();
+            dawdle();
+            task();
+            lock.lock();
+            busy = false;
+            changed.notify_all();
+        }
+    }
+
+    bool idle() const { return tasks.empty() && !busy; }
+};
+
+struct CUevent_st {
+    std::shared_ptr<bool> recorded = std::make_shared<bool>(true);  // of the latest record: whether it has come
+};
+
+void emulation::enqueue(cudaStream_t stream, std::function<void()> task) {
+    if (reinterpret_cast<std::uintptr_t>(stream) <= 2) die("work for the default stream, which hvd never uses");
+    {
+        const std::lock_guard lock(stream->mutex);
+        stream->tasks.push_back(std::move(task));
+    }
+    stream->changed.notify_all();
+}
+
+void emulation::launch(cudaStream_t stream, int blocks, int threads, std::function<void(int, int)> body) {
+    enqueue(stream, [=] {
+        std::vector<int> order(static_cast<std::size_t>(blocks));
+        std::iota(order.begin(), order.end(), 0);
+        for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_number() % i]);
+        for (const int block : order)
+            for (int thread = 0; thread < threads; ++thread) body(block, thread);
+    });
+}
+
+extern "C" {
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    *stream = new CUstream_st;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    delete stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    std::unique_lock lock(stream->mutex);
+    stream->changed.wait(lock, [stream] { return stream->idle(); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    const std::unique_lock events_lock(events_mutex);
+    emulation::enqueue(stream, [recorded = event->recorded] {
+        std::unique_lock lock(events_mutex);
+        events_changed.wait(lock, [&] { return *recorded; });
+    });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    *event = new CUevent_st;
+    emulation::count_object(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    delete event;
+    emulation::count_object(-1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    const std::lock_guard lock(events_mutex);
+    event->recorded = std::make_shared<bool>(false);
+    emulation::enqueue(stream, [recorded = event->recorded] {
+        {
+            const std::lock_guard lock(events_mutex);
+            *recorded = true;
+        }
+        events_changed.notify_all();
+    });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    const std::lock_guard lock(events_mutex);
+    return *event->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    *device = current_device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (device < 0 || device >= 4) return cudaErrorInvalidDevice;
+    current_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    *count = 0;
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    *count = 4;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+const char* cudaGetErrorString(cudaError_t code) {
+    switch (code) {
+        case cudaSuccess: return "no error";
+        case cudaErrorMemoryAllocation: return "out of memory";
+        case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+        case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
+        default: return "an error of the emulation";
+    }
+}
+
+}  // extern "C"
