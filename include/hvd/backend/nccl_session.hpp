@@ -150,7 +150,7 @@ public:
     }
 
     // Ends all calls under way; `why` is what further calls say.
-    void give_up(const std::string& why) noexcept {
+    void give_up(std::string_view why) noexcept {
         if (!broken_.empty()) return;
         broken_ = why;
         if (comm_ == nullptr) return;
@@ -229,7 +229,7 @@ private:
     }
 
     [[gnu::cold, noreturn]] void expire(const char* label) {
-        const std::string what = text("hvd: ", label, " on rank ", rank_, ": other ranks did not come in time");
+        const message what = text("hvd: ", label, " on rank ", rank_, ": other ranks did not come in time");
         give_up(what);
         throw peer_error(rank_, what, {});
     }
@@ -254,7 +254,7 @@ private:
     ncclComm_t comm_ = nullptr;
     bool owned_ = true;
     std::vector<scale> scales_;
-    std::string broken_;  // why it was given up
+    message broken_;  // why it was given up
 };
 
 }  // namespace detail

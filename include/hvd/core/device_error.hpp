@@ -12,7 +12,7 @@ inline namespace v0 {
 /// A call of a device library failed: `cuda_error` and `nccl_error` say which.
 class device_error : public error {
 public:
-    device_error(int rank, const char* api, int code, const std::string& text, std::source_location where)
+    device_error(int rank, const char* api, int code, std::string_view text, std::source_location where)
         : error(rank, detail::text("hvd: ", api, " failed on rank ", rank, " with code ", code, ": ", text, " (",
                                    where.file_name(), ":", where.line(), ")")),
           api_(api), code_(code), where_(where) {}

@@ -212,7 +212,7 @@ namespace detail {
 
 template <class T>
 named_tensor slot_tensor(const char* slot, std::size_t i, std::vector<T>& values) {
-    return named(text("optimizer.", slot, ".", i), values);
+    return named(std::string(text("optimizer.", slot, ".", i)), values);
 }
 
 template <class F>
@@ -269,10 +269,10 @@ void write_training(const std::string& path, distributed_optimizer<Comm, O, T>& 
                 tensors.push_back(slot_tensor(slot, i, slots[i]));
     });
     optimizer.optimizer().for_each_number([&](const char* name, auto& number) {
-        metadata[text("optimizer.", name)] = written(number);
+        metadata[std::string(text("optimizer.", name))] = written(number);
     });
     for_each_progress(progress, [&](const char* name, auto& n) {
-        metadata[text("progress.", name)] = written(n);
+        metadata[std::string(text("progress.", name))] = written(n);
     });
     write_safetensors(path, tensors, metadata);
 }
@@ -288,10 +288,10 @@ training_progress read_training(const safetensors_file& file,
     auto restored = optimizer.optimizer();  // changed only when the whole file has been found right
     training_progress progress;
     for_each_progress(progress, [&](const char* name, auto& n) {
-        read_number(file, text("progress.", name), n);
+        read_number(file, std::string(text("progress.", name)), n);
     });
     restored.for_each_number(
-        [&](const char* name, auto& n) { read_number(file, text("optimizer.", name), n); });
+        [&](const char* name, auto& n) { read_number(file, std::string(text("optimizer.", name)), n); });
     restored.for_each_slot([&](const char* slot, auto& slots) {
         std::size_t i = 0;
         optimizer.for_each_parameter([&](const std::string&, tensor_view<T> value) {
@@ -299,7 +299,7 @@ training_progress read_training(const safetensors_file& file,
             if (optimizer.is_local(index)) return;
             if (slots.size() <= index) slots.resize(index + 1);
             slots[index].clear();
-            if (!file.tensors().contains(text("optimizer.", slot, ".", index))) return;
+            if (!file.tensors().contains(std::string(text("optimizer.", slot, ".", index)))) return;
             named_tensor expected = slot_tensor(slot, index, slots[index]);
             expected.shape = {value.size()};
             file.require(expected);

@@ -30,7 +30,7 @@ void average_metrics(Comm& comm, std::vector<metric>& metrics, double count) {
     std::string names;
     for (const metric& m : metrics) names += m.name + '\n';
     const auto all = comm.allgather_object(names);
-    mismatch_error::table_type table;
+    std::vector<mismatch_error::entry> table;
     bool same = true;
     for (std::size_t r = 0; r < all.size(); ++r) {
         same = same && all[r] == all[0];
@@ -41,7 +41,7 @@ void average_metrics(Comm& comm, std::vector<metric>& metrics, double count) {
             comm.rank(),
             detail::text("hvd: rank ", comm.rank(),
                          ": the ranks have other metrics; this one's are:\n", names),
-            "metrics", std::move(table));
+            "metrics", table);
     std::vector<double> sums = {count};
     for (const metric& m : metrics) sums.push_back(count == 0 ? 0 : count * m.mean);
     comm.allreduce(sums, sum, {.name = "metrics"});

@@ -78,14 +78,14 @@ void agree_on(Comm& comm, const parameter_list<T>& parameters) {
     for (const std::uint64_t d : digests.values) same = same && d == digests.values[0];
     if (same) return;
     const auto lists = comm.allgather_object(described(parameters));
-    mismatch_error::table_type table;
+    std::vector<mismatch_error::entry> table;
     std::string rows;
     for (std::size_t r = 0; r < lists.size(); ++r) {
         table.emplace_back(int(r), lists[r]);
         rows += text("\n  rank ", int(r), ": ", lists[r]);
     }
     throw mismatch_error(comm.rank(), text("hvd: the ranks registered different parameters:", rows),
-                         "parameters", std::move(table));
+                         "parameters", table);
 }
 
 }  // namespace detail
