@@ -3,6 +3,8 @@
 #pragma once
 
 // The door to hvd::mpi and hvd::direct<mpi>: communicators with all collectives, and mpi_environment.
+#include "core/concepts.hpp"  // first: what does not compile is then told in fewer lines
+
 #include "backend/direct.hpp"
 #include "backend/mpi.hpp"
 #include "comm/communicator.hpp"

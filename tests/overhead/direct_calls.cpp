@@ -19,13 +19,14 @@ extern "C" std::size_t stub_mpi_calls, stub_mpi_elements;
 
 static std::size_t allocations = 0;
 
-void* operator new(std::size_t bytes) {
+// Not inlined: the compiler would see malloc on one side of a pair only.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
     ++allocations;
     if (void* memory = std::malloc(bytes)) return memory;
     throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 

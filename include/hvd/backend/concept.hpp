@@ -24,7 +24,8 @@ inline namespace v0 {
 ///
 /// It may also have:
 /// - `subset(ranks, context)`: called by all of `ranks` (positions in this link, in the new order) and
-///   nobody else, gives a link among them; `context` is the same on all of them and new in each call
+///   nobody else, gives a link among them (a `std::unique_ptr`, or what else has `release()`);
+///   `context` is the same on all of them and new in each call
 ///   on this link: makes `split`, `subset`, `local` and `cross` work;
 /// - `node_of(rank)`: equal numbers for ranks that share a node (without it each is a node);
 /// - `threaded()`: whether a progress thread may drive the link (without it: no).
