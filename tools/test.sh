@@ -19,34 +19,33 @@ done
 clang() { compgen -c clang++- | grep -E '^clang\+\+-[0-9]+$' | sort -t- -k2 -n | awk -F- '$2 >= 16' | head -n 1; }
 
 # The programs that run, without what only looks at sources or is about the build.
-programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queues !integers'
+running='!big !headers !compile_fail !concepts !consumer !docs !overhead'
+programs="$running !queues !integers"
 
-stage_gcc() { CXX=g++ stage build/gcc '!big' "${openmpi[@]}"; }
+stage_gcc() { CXX=g++ stage build/gcc '!big' "${openmpi[@]}" "${quick[@]}"; }
 stage_bench() { CXX=g++ stage build/bench benchmarks -Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled -Dtests=disabled -Dexamples=disabled -Dbenchmarks=enabled; }
-stage_big() { CXX=g++ stage build/gcc 'big' "${openmpi[@]}"; }
+stage_big() { CXX=g++ stage build/gcc 'big' "${openmpi[@]}" "${quick[@]}"; }
 stage_clang() { only "${core[@]}" concepts && CXX=$(clang) stage build/clang '!big !consumer !queues !integers !mpi !examples' "${openmpi[@]}"; }
 stage_mpich() { only consumer 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
 stage_nompi() { only 'unit.*' headers consumer fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
 
-# What the stages beside gcc run of the collective suites unless names were given: the whole matrix is
-# gcc's; these are the parts with the most state, queues and threads.
+# What the stages of other compilers and MPIs run of the collective suites unless names were given: the whole
+# matrix is gcc's and the sanitizers'; these are the parts with the most state, queues and threads.
 core=('unit.*' 'fault.threads' 'collective.plans.*' 'collective.asynchronous.*' 'collective.objects.*')
 only() { [[ ${#names[@]} -gt 0 ]] || names=("$@"); }
 
 # Slower programs get more time: HVD_TEST_TIMEOUT is the watchdog's, in seconds per test case.
 stage_asan() {
-  only "${core[@]}"
   export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
   export ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=1:abort_on_error=0"
   # MPI's frames are recognised by a full unwind alone: libc between them and malloc keeps no frame pointers.
   ASAN_OPTIONS+=":fast_unwind_on_malloc=0:malloc_context_size=20"
   export LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0"
-  HVD_TEST_TIMEOUT=480 slower=4 CXX=g++ stage build/asan "$programs" "${openmpi[@]}" \
-    -Db_sanitize=address,undefined
+  HVD_TEST_TIMEOUT=480 slower=4 CXX=g++ stage build/asan "$running" "${openmpi[@]}" \
+    "${quick[@]}" -Db_sanitize=address,undefined
 }
 
 stage_tsan() {
-  only "${core[@]}"
   export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1"
   # Where the kernel lets it: g++ 12's runtime does not find its way in a widely randomised address space.
   local launcher=()
@@ -56,6 +55,8 @@ stage_tsan() {
 }
 
 all_parts=(-Dtests=enabled -Dexamples=enabled -Dbenchmarks=disabled -Dbuildtype=debugoptimized -Doptimization=1)
+# Compiling is what takes the time where everything is built; what needs speed asks for it in its meson.build.
+quick=(-Doptimization=0)
 openmpi=(-Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled "${all_parts[@]}")
 mpich=(-Dmpi=enabled -Dmpi_flavour=mpich "${all_parts[@]}")
 
