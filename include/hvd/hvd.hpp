@@ -12,5 +12,6 @@
 
 #include "backend/checked.hpp"
 #include "backend/observed.hpp"
+#include "comm/arena.hpp"
 #include "comm/default.hpp"
 #include "observe/statistics.hpp"

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <hvd/kernel/places.hpp>
 #include <hvd/kernel/reduce.hpp>
 
 // Every level of instructions gives the bits of plain C++, for all elements and operations. What this
@@ -67,6 +68,21 @@ struct example {
     bool streaming;
 };
 
+template <class T, class Op, simd_level L>
+void reduce_at(const reduce_args& args) {
+    hvd::detail::reduce_elements_at<T, Op>(L, args);
+}
+
+template <class T, class Op>
+hvd::detail::reduce_function reducer(simd_level l) {
+    switch (l) {
+        case simd_level::avx512: return &reduce_at<T, Op, simd_level::avx512>;
+        case simd_level::avx2: return &reduce_at<T, Op, simd_level::avx2>;
+        case simd_level::baseline: return &reduce_at<T, Op, simd_level::baseline>;
+        default: return &reduce_at<T, Op, simd_level::plain>;
+    }
+}
+
 // The results of one level: every place's bytes, one after the other.
 template <class T, class Op>
 std::vector<std::byte> results(simd_level l, const Op& operation, const example& e) {
@@ -86,14 +102,10 @@ std::vector<std::byte> results(simd_level l, const Op& operation, const example&
     for (auto& place : fresh) outputs.push_back(place.data() + at);
     if (e.over >= 0) outputs[0] = const_cast<std::byte*>(inputs[std::size_t(e.over)]);
     reduce_args args{&operation, inputs.data(), e.ranks, e.ranks, outputs[0], e.count, e.prescale, e.postscale};
-    if (e.places == 1 && !e.streaming) {
+    if (e.places == 1 && !e.streaming)
         hvd::detail::reduce_elements_at<T, Op>(l, args);
-    } else {
-        args.outputs = outputs.data();
-        args.places = e.places;
-        args.streaming = e.streaming;
-        hvd::detail::reduce_elements_to_places_at<T, Op>(l, args);
-    }
+    else
+        hvd::detail::reduce_to_places(reducer<T, Op>(l), args, sizeof(T), inputs.data(), outputs.data(), e.places, e.streaming);
 
     std::vector<std::byte> all;
     for (std::byte* place : outputs)  // with what must not have been touched around them

@@ -60,8 +60,13 @@ inline bool reduce_part(transport& t, workspace& w, const operation& op, const r
     return true;
 }
 
-// Reduce-scatter, then allgather, for each group.
+// In one step, or reduce-scatter, then allgather, for each group.
 inline bool allreduce(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (t.reduces_to_all(op)) {
+        if (step > 1) return settle_reduction(t, w, op, step - 1);
+        t.reduce_to_all(op);
+        return true;
+    }
     const std::size_t groups = op.groups.size();
     if (step <= groups) {
         const reduction_group& g = op.groups[step - 1];

@@ -89,8 +89,27 @@ public:
         peers_.clear();
     }
 
+    // This rank's part of a new segment, where each has `bytes[rank]`; null on all ranks if the system
+    // refuses it. Memory of its own where ranks share none.
+    std::byte* share(std::span<const std::size_t> bytes) {
+        if (area() == nullptr) {
+            own_.push_back(shared_memory::of_this_process(bytes[std::size_t(rank_)]));
+            return static_cast<std::byte*>(own_.back().data());
+        }
+        std::size_t all = shared_memory::whole_pages(1), begin = 0;
+        for (int p = 0; p < size_; ++p) {
+            if (p == rank_) begin = all;
+            all += shared_memory::whole_pages(bytes[std::size_t(p)]);
+        }
+        shared_memory memory = map_together(all, begin, begin + bytes[std::size_t(rank_)]);
+        if (!memory) return nullptr;
+        std::byte* const mine = static_cast<std::byte*>(memory.data()) + begin;
+        reachable_->add(hash().add(memory.name()).value() | 1, std::move(memory), all);
+        return mine;
+    }
+
     owner<mpi_link> subset(std::span<const int> ranks, int context) const {
-        return owner<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), window_));
+        return owner<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), window_, reachable_));
     }
 
 protected:
@@ -103,8 +122,8 @@ protected:
     }
 
     // Among ranks of another; a window of 0 bytes: no memory is shared.
-    mpi_link(MPI_Comm comm, std::vector<int> nodes, std::size_t window)
-        : comm_(comm), native_(comm), nodes_(std::move(nodes)) {
+    mpi_link(MPI_Comm comm, std::vector<int> nodes, std::size_t window, shared<segments> reachable = {})
+        : comm_(comm), native_(comm), nodes_(std::move(nodes)), reachable_(shared<segments>::make(std::move(reachable))) {
         set_up();
         if (window > 0) make_area(window_ = window);
     }
@@ -199,32 +218,42 @@ private:
     void make_area(std::size_t window) {
         for (const int node : nodes_)
             if (node != nodes_.front()) return;
-        const std::size_t least = std::size_t(size_) * 4096;
-        window = ((window < least ? least : window) + 4095) / 4096 * 4096;
+        window = node_area::window_for(size_, window);
         const std::size_t bytes = node_area::bytes(size_, window);
+        memory_ = map_together(bytes, rank_ == 0 ? 0 : bytes, bytes);
+        if (!memory_) return;
+        const node_area area(memory_.data(), size_, window, reachable_);
+        if (rank_ == 0) area.construct();
+        check(MPI_Barrier(comm_), "MPI_Barrier");
+        area.slot(rank_).process.store_relaxed(getpid());
+        area.slot(rank_).processors = processor_set::of_this_thread();
+        check(MPI_Barrier(comm_), "MPI_Barrier");
+        area_ = area;
+    }
+
+    // A segment that all ranks map, of which each reserves [begin, end); empty on all if the system
+    // refuses it to one.
+    shared_memory map_together(std::size_t bytes, std::size_t begin, std::size_t end) {
+        shared_memory memory;
         char name[64] = "";
         if (rank_ == 0) {
-            memory_ = shared_memory::create(bytes);
-            store(name, memory_.name());
-            if (memory_) node_area(memory_.data(), size_, window).construct();
+            memory = shared_memory::create(bytes, begin, end);
+            store(name, memory.name());
         }
         check(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, comm_), "MPI_Bcast");
-        if (rank_ != 0 && name[0] != 0) memory_ = shared_memory::open(name, bytes);
-        int mine = memory_ ? 1 : 0, all = 0;
+        if (rank_ != 0 && name[0] != 0) memory = shared_memory::open(name, bytes, begin, end);
+        int mine = memory ? 1 : 0, all = 0;
         check(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
-        memory_.remove_name();
-        if (all == 0) {
-            memory_ = {};
-            return;
-        }
-        area_ = node_area(memory_.data(), size_, window);
-        area_.slot(rank_).process.store_relaxed(getpid());
+        memory.remove_name();
+        return all != 0 ? std::move(memory) : shared_memory();
     }
 
     MPI_Comm native_;
     std::vector<int> nodes_;
     std::size_t window_ = 0;
     shared_memory memory_;
+    std::vector<shared_memory> own_;
+    shared<segments> reachable_ = shared<segments>::make();
     node_area area_{nullptr, 0, 0};
     std::vector<MPI_Request> requests_;
     std::vector<int> peers_;

@@ -7,14 +7,24 @@
 #include <new>
 
 #include "../detail/atomic.hpp"
-#include "transport.hpp"
+#include "../detail/clock.hpp"
+#include "record.hpp"
+#include "segments.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// How a sender has laid out its window for one exchange.
-struct window_plan {
+// What a rank has put into its window.
+enum class content : std::uint32_t {
+    nothing,
+    data,
+    places,  // of its tensors, which all ranks can reach: nothing has been copied
+};
+
+// One filling of a window, and how it is laid out.
+struct window_fill {
+    content what = content::nothing;
     std::uint64_t rounds = 0;   // how often the window has to be filled
     std::uint64_t portion = 0;  // bytes a peer gets in a round
     std::uint64_t stride = 0;   // distance between peers' portions; 0: all read the same
@@ -26,23 +36,25 @@ struct alignas(64) node_slot {
     atomic<std::uint64_t> step{0};  // how many synchronisations this rank has reached
     alignas(64) atomic<std::uint32_t> left{0};
     atomic<std::int64_t> process{0};
+    processor_set processors;  // that this rank may run on
     char farewell[256] = {};
-    record entry[2];             // by parity of the collective: read by peers until the next entry
-    window_plan plan[2];         // by parity of the exchange
-    atomic<const block*> blocks{nullptr};  // threads only: straight from there
+    alignas(64) record entry[2];       // by parity of the collective: read by peers until the next entry
+    alignas(64) window_fill fill[2];   // by parity of the filling
 };
 
-// The memory that all ranks of a node have mapped: a slot for each, and two windows for each where
-// ranks can't read each other's memory.
+// The memory that all ranks of a node have mapped: a slot and two windows for each, and what else they can
+// reach of each other's.
 class node_area {
 public:
-    static std::size_t bytes(int ranks, std::size_t window) {
-        return std::size_t(ranks) * (sizeof(node_slot) + 2 * window);
+    // Whole pages, and a page for each rank at least.
+    static std::size_t window_for(int ranks, std::size_t wished) {
+        const std::size_t least = std::size_t(ranks) * page;
+        return ((wished < least ? least : wished) + page - 1) / page * page;
     }
+    static std::size_t bytes(int ranks, std::size_t window) { return slots_bytes(ranks) + 2 * std::size_t(ranks) * window; }
 
-    // `window` is 0 where tensors are read where they lie.
-    node_area(void* memory, int ranks, std::size_t window)
-        : memory_(static_cast<std::byte*>(memory)), ranks_(ranks), window_(window) {}
+    node_area(void* memory, int ranks, std::size_t window, shared<segments> reachable = {})
+        : memory_(static_cast<std::byte*>(memory)), ranks_(ranks), window_(window), reachable_(std::move(reachable)) {}
 
     // By one rank, before the others look.
     void construct() const {
@@ -54,7 +66,7 @@ public:
     }
 
     std::byte* window(int rank, std::uint64_t half) const {
-        return memory_ + std::size_t(ranks_) * sizeof(node_slot) + (2 * std::size_t(rank) + (half & 1)) * window_;
+        return memory_ + slots_bytes(ranks_) + (2 * std::size_t(rank) + (half & 1)) * window_;
     }
 
     // Tells the others that a rank is gone, and why; the first reason stays.
@@ -65,13 +77,25 @@ public:
         mine.left.store(1);
     }
 
+    // Whether ranks outnumber the processors they run on; the same on all ranks, once all have said where they run.
+    bool is_crowded() const {
+        processor_set all;
+        for (int r = 0; r < ranks_; ++r) all.add(slot(r).processors);
+        return ranks_ > all.count();
+    }
+
     int ranks() const { return ranks_; }
     std::size_t window_bytes() const { return window_; }
+    segments& reachable() const { return *reachable_; }
 
 private:
+    static constexpr std::size_t page = 4096;
+    static std::size_t slots_bytes(int ranks) { return (std::size_t(ranks) * sizeof(node_slot) + page - 1) / page * page; }
+
     std::byte* memory_;
     int ranks_;
     std::size_t window_;
+    shared<segments> reachable_;
 };
 
 }  // namespace detail

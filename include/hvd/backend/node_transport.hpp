@@ -2,236 +2,321 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <cerrno>
-
-#include <signal.h>
-
-#include "node_area.hpp"
+#include "../kernel/places.hpp"
+#include "node_exchange.hpp"
+#include "operand.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Moves data between the ranks of one node through memory that all of them have mapped. Where the
-// area has no windows (threads), ranks read each other's tensors where they lie; otherwise tensors
-// pass through the windows in portions that stay in the cache.
-class node_transport final : public transport {
+// Moves data between the ranks of one node, who have memory in common.
+//
+// An allreduce takes the shortest of three ways, which all reduce in rank order:
+// - a small tensor is in the window when its rank enters, and every rank reduces all of it;
+// - tensors that every rank can reach stay where they are: each rank reduces its slice of all of them, and
+//   writes the result to all of them;
+// - others go through the windows in chunks: each rank reduces its part of a chunk while the next one is
+//   on its way, so that main memory is read once and written once.
+class node_transport final : public node_exchange {
 public:
-    node_transport(const node_area& area, int rank) : transport(rank, area.ranks()), area_(area) {}
+    using node_exchange::node_exchange;
 
     void enter(const record& mine) override {
         step_ = step::enter;
-        ++entries_;
-        area_.slot(rank_).entry[entries_ & 1] = mine;
+        node_exchange::enter(mine);
+    }
+
+    // With what the first step needs, so that it need not wait for the ranks a second time.
+    void enter_call(const operation& op) override {
+        step_ = step::enter;
+        show(op.entry);
+        if (op.entry.kind == collective::allreduce && !op.only_agree && !op.entry.refused && reduces_to_all(op) && is_at_hand(op))
+            offer(op);
         arrive();
     }
 
     void exchange(const block* send, const block* receive) override {
         step_ = step::exchange;
-        receive_ = receive;
-        begin(send, 1, true);
+        node_exchange::exchange(send, receive);
     }
 
     void combine(const block* send, const reduction& job) override {
-        step_ = step::combine;
-        job_ = job;
-        whole_ = !direct() && job.element_bytes > share_of_window();
-        if (!whole_) return begin(send, job.element_bytes, false);
-        // Elements larger than a round: everything is brought here first, in bytes.
-        const std::size_t bytes = job.count * job.element_bytes;
-        brought_.resize(bytes * std::size_t(size_));
-        blocks_.assign(std::size_t(size_), {});
-        for (int p = 0; p < size_; ++p)
-            if (p != rank_) blocks_[std::size_t(p)] = {brought_.data() + std::size_t(p) * bytes, bytes};
-        receive_ = blocks_.data();
-        begin(send, 1, false);
+        step_ = step::exchange;
+        node_exchange::combine(send, job);
     }
 
-    bool ready() override {
-        for (int p = 0; p < size_; ++p)
-            if (!arrived(p)) return false;
-        return true;
+    bool reduces_to_all(const operation& op) const override {
+        for (const reduction_group& g : op.groups)
+            if (g.element_bytes > part_bytes()) return false;
+        return !op.groups.empty();
+    }
+
+    void reduce_to_all(operation& op) override {
+        step_ = step::allreduce;
+        op_ = &op;
+        stage_ = stage::first;
+        if (op.update != nullptr) op.updated = true;
     }
 
     bool next() override {
-        if (step_ == step::enter) {
-            for (int p = 0; p < size_; ++p) records[std::size_t(p)] = &area_.slot(p).entry[entries_ & 1];
-            return false;
+        switch (step_) {
+            case step::enter: {
+                for (int p = 0; p < size_; ++p) records[std::size_t(p)] = &entry_of(p);
+                return false;
+            }
+            case step::exchange: return next_exchange();
+            case step::allreduce: return next_allreduce();
         }
-        return direct() ? next_direct() : next_window();
-    }
-
-    bool hopeless() override {
-        for (int p = 0; p < size_; ++p)
-            if (!arrived(p) && gone(p)) return true;
         return false;
     }
 
-    [[gnu::cold]] void fail(verdict reason) override {
-        lost = true;
-        std::vector<int> missing;
-        message who;
-        for (int p = 0; p < size_; ++p) {
-            if (arrived(p) || (reason == verdict::hopeless && !gone(p))) continue;
-            const node_slot& slot = area_.slot(p);
-            who += text(missing.empty() ? "rank " : ", rank ", p);
-            if (!gone(p)) who += " did not come in time";
-            else if (slot.left.load() != 0) who += text(" left (", std::string_view(slot.farewell), ")");
-            else who += text(" died (process ", slot.process.load_relaxed(), ")");
-            missing.push_back(p);
-        }
-        const record& mine = area_.slot(rank_).entry[entries_ & 1];
-        throw peer_error(rank_, text("hvd: ", mine.label(), " on rank ", rank_, ": ", who), std::move(missing));
-    }
-
-    void leave(std::string_view reason) noexcept override { area_.leave(rank_, reason); }
-
 private:
-    enum class step { enter, exchange, combine };
+    enum class step { enter, exchange, allreduce };
+    enum class stage { first, chunks, last };
 
-    bool direct() const { return area_.window_bytes() == 0; }
+    // Elements of one group that go through the windows together; rank p reduces the p-th part.
+    struct chunk {
+        std::size_t group = 0, first = 0, count = 0;
+    };
 
-    void arrive() {
-        ++steps_;
-        area_.slot(rank_).step.store(steps_);
+    static std::size_t total_bytes(const operation& op) {
+        const reduction_group& last = op.groups.back();
+        return last.offset + last.count * last.element_bytes;
     }
 
-    bool arrived(int peer) const { return area_.slot(peer).step.load() >= steps_; }
+    // Whether its data can be read before all ranks have entered: it need not be packed first.
+    static bool is_at_hand(const operation& op) { return !op.tensors.empty() || op.pack == nullptr; }
 
-    bool gone(int peer) const {
-        const node_slot& slot = area_.slot(peer);
-        if (slot.left.load() != 0) return !arrived(peer);
-        const auto process = pid_t(slot.process.load_relaxed());
-        return process != 0 && kill(process, 0) != 0 && errno == ESRCH;
+    // Every rank reduces all of it, instead of its part: between two ranks no more moves that way, and small
+    // tensors are worth the work, for all wait once only. Waiting is dear where ranks have to give way to each
+    // other. With an update each has its part, and the state of its part alone.
+    bool is_reduced_by_all(const operation& op) const {
+        const std::size_t most = (crowded_ ? std::size_t(64) << 10 : std::size_t(16) << 10) / std::size_t(size_);
+        return op.update == nullptr && (size_ <= 2 || total_bytes(op) <= most);
+    }
+    bool fits_window(const operation& op) const { return total_bytes(op) <= area_.window_bytes(); }
+    bool is_small(const operation& op) const { return is_reduced_by_all(op) && fits_window(op); }
+
+    // From here on tensors that all can reach stay where they are; below, that is one more wait for all.
+    static constexpr std::size_t least_in_place = 4096;
+
+    void offer(const operation& op) {
+        if ((total_bytes(op) < least_in_place && is_small(op)) || !show_places(op)) offer_data(op);
     }
 
-    void begin(const block* send, std::size_t unit, bool may_be_whole) {
-        send_ = send;
-        round_ = 0;
-        if (direct()) {
-            area_.slot(rank_).blocks.store_relaxed(send);
-        } else {
-            lay_out_window(unit, may_be_whole);
-            fill_window();
+    void offer_data(const operation& op) {
+        if (is_small(op)) fill_whole(op);
+        else fill_chunk(op, chunk_at(op, 0, 0));
+        my_fill().what = content::data;
+    }
+
+    bool next_allreduce() {
+        switch (stage_) {
+            case stage::first: return next_first();
+            case stage::chunks: return next_chunk();
+            case stage::last: break;  // the peers are done with this rank's tensors
         }
-        arrive();
+        return false;
     }
 
-    // First round: all blocks are known. Second: peers are done with this rank's tensor.
-    bool next_direct() {
-        if (round_++ == 1) return false;
-        if (step_ == step::combine) {
-            for (int p = 0; p < size_; ++p) inputs_[std::size_t(p)] = from(p).data;
-            reduce_portion(job_, 0, job_.count);
-        } else {
-            for (int i = 1; i < size_; ++i) {
-                const int peer = (rank_ + i) % size_;
-                if (receive_[peer].bytes > 0) std::memcpy(receive_[peer].data, from(peer).data, receive_[peer].bytes);
-            }
+    bool next_first() {
+        const operation& op = *op_;
+        done_ = 0;
+        if (all_filled(content::places)) {
+            reduce_in_place(op);
+            stage_ = stage::last;
+            arrive();
+            return true;
         }
-        arrive();
-        return true;
-    }
-
-    const block& from(int peer) const { return area_.slot(peer).blocks.load_relaxed()[rank_]; }
-
-    // One synchronisation a round: the two halves of the windows take turns.
-    bool next_window() {
-        if (step_ == step::combine && !whole_) reduce_windows();
-        else take_windows();
-        ++half_;
-        if (++round_ >= rounds()) {
-            if (step_ == step::combine && whole_) reduce_brought();
+        if (!all_filled(content::data)) {  // some could not offer theirs, or not in the same way
+            take_window();
+            offer_data(op);
+            arrive();
+            return true;
+        }
+        if (is_small(op)) {
+            reduce_whole(op);
             return false;
         }
-        fill_window();
+        stage_ = stage::chunks;
+        before_ = {};
+        now_ = chunk_at(op, 0, 0);
+        return next_chunk();
+    }
+
+    // ---- small ------------------------------------------------------------------------------------
+
+    void fill_whole(const operation& op) {
+        for (const reduction_group& g : op.groups) gather_bytes(op, g.offset, g.count * g.element_bytes, window(rank_) + g.offset);
+    }
+
+    void reduce_whole(const operation& op) {
+        for (const reduction_group& g : op.groups) reduce_windows(op, g, g.offset, g.count * g.element_bytes, g.offset);
+    }
+
+    // Bytes of a group that all ranks have in their windows, from `at` on.
+    void reduce_windows(const operation& op, const reduction_group& g, std::size_t begin, std::size_t bytes, std::size_t at) {
+        for_each_stretch(op, begin, bytes, [&](const stretch& s) {
+            for (int p = 0; p < size_; ++p) inputs_[std::size_t(p)] = p == rank_ ? s.in : window(p) + at;
+            reduce_portion(job_of(op, g, s.bytes / g.element_bytes, s.out), 0, s.bytes / g.element_bytes);
+            at += s.bytes;
+        });
+    }
+
+    static reduction job_of(const operation& op, const reduction_group& g, std::size_t count, std::byte* out) {
+        return {g.function, g.op, g.element_bytes, count, out, op.entry.prescale, op.entry.postscale};
+    }
+
+    // ---- where the tensors lie --------------------------------------------------------------------
+
+    // Two places of each tensor: where it is read and where it is written.
+    bool show_places(const operation& op) {
+        if (size_ == 1) {
+            // alone: nobody has to find it
+        } else if (op.tensors.empty()) {
+            const std::byte* const out = op.update != nullptr ? op.update->targets[0].data : op.out;
+            if (!show_place(0, op.in, total_bytes(op)) || !show_place(1, out, total_bytes(op))) return false;
+        } else {
+            const std::span<const tensor_ref> targets = op.update != nullptr ? op.update->targets : op.tensors;
+            if (2 * op.tensors.size() > room_for_places()) return false;
+            for (std::size_t i = 0; i < op.tensors.size(); ++i)
+                if (!show_place(2 * i, op.tensors[i].data, op.tensors[i].bytes()) ||
+                    !show_place(2 * i + 1, targets[i].data, op.tensors[i].bytes()))
+                    return false;
+        }
+        my_fill().what = content::places;
+        return true;
+    }
+
+    bool show_place(std::size_t index, const std::byte* data, std::size_t bytes) {
+        const place where = place_of(data, bytes);
+        put_place(index, where);
+        return where || bytes == 0;
+    }
+
+    void reduce_in_place(const operation& op) {
+        outputs_.resize(std::size_t(size_));
+        for (const reduction_group& g : op.groups) {
+            const std::size_t begin = g.offset + g.begin_of(rank_, size_) * g.element_bytes;
+            for_each_stretch(op, begin, g.count_of(rank_, size_) * g.element_bytes, [&](const stretch& s) {
+                for (int p = 0; p < size_; ++p) {
+                    inputs_[std::size_t(p)] = p == rank_ ? s.in : at_place(p, 2 * s.tensor) + s.at;
+                    outputs_[std::size_t(p)] = p == rank_ ? s.out : at_place(p, 2 * s.tensor + 1) + s.at;
+                }
+                const bool streaming = streaming_pays(size_, total_bytes(op), s.in == s.out || op.update != nullptr);
+                current_ = s.out;
+                reduce_portion_to_places(job_of(op, g, s.bytes / g.element_bytes, nullptr), outputs_.data(), streaming,
+                                         op.update != nullptr ? reduced_hook{&update_block, this} : reduced_hook{});
+            });
+        }
+    }
+
+    static void update_block(void* self, std::size_t at, std::size_t bytes, std::byte* values) {
+        auto& t = *static_cast<node_transport*>(self);
+        t.update(bytes, values, t.current_ + at);
+    }
+
+    void update(std::size_t bytes, std::byte* values, const std::byte* current) {
+        op_->update->apply(op_->update->self, done_, bytes, values, current);
+        done_ += bytes;
+    }
+
+    // ---- chunks -----------------------------------------------------------------------------------
+
+    // Each rank's part of a chunk has the same place in every window, whatever its size: there its result
+    // is read while the rest of the window is filled again.
+    std::size_t part_bytes() const { return area_.window_bytes() / std::size_t(size_) / 64 * 64; }
+
+    chunk chunk_at(const operation& op, std::size_t group, std::size_t first) const {
+        while (group < op.groups.size() && first >= op.groups[group].count) {
+            ++group;
+            first = 0;
+        }
+        if (group == op.groups.size()) return {group, 0, 0};
+        const reduction_group& g = op.groups[group];
+        const std::size_t most = part_bytes() / g.element_bytes * std::size_t(size_);
+        return {group, first, g.count - first < most ? g.count - first : most};
+    }
+
+    // The p-th part of a chunk: from where in the operation's bytes, and how many.
+    struct part {
+        std::size_t begin, bytes;
+    };
+    part part_of(const operation& op, const chunk& c, int p) const {
+        const reduction_group& g = op.groups[c.group];
+        const std::size_t n = std::size_t(size_), r = std::size_t(p), each = c.count / n, more = c.count % n;
+        return {g.offset + (c.first + each * r + (r < more ? r : more)) * g.element_bytes, (each + (r < more ? 1 : 0)) * g.element_bytes};
+    }
+    std::byte* part_in_window(int owner, int p, std::uint64_t ago = 0) const { return window(owner, ago) + std::size_t(p) * part_bytes(); }
+
+    // All of it, or all but this rank's own part, whose place is for its result.
+    void fill_chunk(const operation& op, const chunk& c) {
+        const reduction_group& g = op.groups[c.group];
+        if (is_reduced_by_all(op)) return gather_bytes(op, g.offset + c.first * g.element_bytes, c.count * g.element_bytes, window(rank_));
+        for (int p = 0; p < size_; ++p) {
+            if (p == rank_) continue;
+            const part theirs = part_of(op, c, p);
+            gather_bytes(op, theirs.begin, theirs.bytes, part_in_window(rank_, p));
+        }
+    }
+
+    // All have filled their windows with the chunk `now_`, and reduced their parts of the one before it.
+    bool next_chunk() {
+        const operation& op = *op_;
+        const bool by_all = is_reduced_by_all(op);
+        const chunk after = now_.count > 0 ? chunk_at(op, now_.group, now_.first + now_.count) : now_;
+        if (now_.count > 0) reduce_chunk(op, now_, by_all);
+        if (before_.count > 0) take_results(op, before_, now_.count > 0 ? 1 : 0);
+        if (now_.count == 0 || (by_all && after.count == 0)) return false;
+        if (after.count > 0) {
+            take_window();
+            fill_chunk(op, after);
+        }
+        if (!by_all) before_ = now_;
+        now_ = after;
         arrive();
         return true;
     }
 
-    const window_plan& plan_of(int peer) const { return area_.slot(peer).plan[exchanges_ & 1]; }
-
-    std::uint64_t rounds() const {
-        std::uint64_t most = 1;
-        for (int p = 0; p < size_; ++p) most = plan_of(p).rounds > most ? plan_of(p).rounds : most;
-        return most;
-    }
-
-    // Whole for one receiver or where all get the same; shared otherwise, and in reductions, whose
-    // rounds hold the same elements of every rank.
-    void lay_out_window(std::size_t unit, bool may_be_whole) {
-        ++exchanges_;
-        const block* first = nullptr;
-        bool alike = may_be_whole;
-        std::size_t longest = 0;
-        for (int p = 0; p < size_; ++p) {
-            if (p == rank_ || send_[p].bytes == 0) continue;
-            if (first == nullptr) first = &send_[p];
-            alike = alike && send_[p].data == first->data && send_[p].bytes == first->bytes;
-            if (send_[p].bytes > longest) longest = send_[p].bytes;
+    void reduce_chunk(const operation& op, const chunk& c, bool by_all) {
+        const reduction_group& g = op.groups[c.group];
+        if (by_all) return reduce_windows(op, g, g.offset + c.first * g.element_bytes, c.count * g.element_bytes, 0);
+        const part own = part_of(op, c, rank_);
+        const bool direct = op.tensors.empty() && op.update == nullptr;  // from and to where it lies
+        scratch_.resize(2 * part_bytes());
+        std::byte* const result = direct ? op.out + own.begin : scratch_.data();
+        if (!op.tensors.empty()) gather_bytes(op, own.begin, own.bytes, result);
+        const std::byte* const mine = op.tensors.empty() ? op.in + own.begin : result;
+        for (int p = 0; p < size_; ++p) inputs_[std::size_t(p)] = p == rank_ ? mine : part_in_window(p, rank_);
+        reduce_portion(job_of(op, g, own.bytes / g.element_bytes, result), 0, own.bytes / g.element_bytes);
+        if (op.update != nullptr) {
+            std::byte* const current = scratch_.data() + part_bytes();
+            gather_targets(op, own.begin, own.bytes, current);
+            update(own.bytes, result, current);
         }
-        const std::size_t share = alike ? area_.window_bytes() : share_of_window();
-        const std::size_t portion = share / unit * unit;
-        area_.slot(rank_).plan[exchanges_ & 1] = {(longest + portion - 1) / portion, portion, alike ? 0 : share};
+        // Not by the kernel at once: its stores would wait for lines that the peers have read, one by one.
+        std::memcpy(part_in_window(rank_, rank_), result, own.bytes);
+        if (!direct) scatter_bytes(op, own.begin, own.bytes, result);
     }
 
-    std::size_t share_of_window() const {
-        const std::size_t peers = size_ > 1 ? std::size_t(size_ - 1) : 1;
-        return area_.window_bytes() / peers / 64 * 64;
-    }
-
-    void fill_window() {
-        const window_plan& plan = plan_of(rank_);
-        for (int p = 0; p < size_; ++p) {
-            const std::size_t begin = round_ * plan.portion;
-            if (p == rank_ || begin >= send_[p].bytes) continue;
-            const std::size_t rest = send_[p].bytes - begin;
-            std::memcpy(area_.window(rank_, half_) + place_of(p, rank_) * plan.stride, send_[p].data + begin,
-                        rest < plan.portion ? rest : plan.portion);
-            if (plan.stride == 0) return;
+    // The others' parts of a chunk, from the windows of `ago` fillings before this one.
+    void take_results(const operation& op, const chunk& c, std::uint64_t ago) {
+        for (int i = 1; i < size_; ++i) {
+            const int p = (rank_ + i) % size_;
+            const part theirs = part_of(op, c, p);
+            scatter_bytes(op, theirs.begin, theirs.bytes, part_in_window(p, p, ago));
         }
     }
 
-    // Where in its window a sender keeps what is for `receiver`: it has no place for itself.
-    static std::size_t place_of(int receiver, int sender) { return std::size_t(receiver < sender ? receiver : receiver - 1); }
-
-    const std::byte* portion_from(int peer) const {
-        return area_.window(peer, half_) + place_of(rank_, peer) * plan_of(peer).stride;
-    }
-
-    void take_windows() {
-        for (int p = 0; p < size_; ++p) {
-            const std::size_t portion = plan_of(p).portion, begin = round_ * portion;
-            if (p == rank_ || begin >= receive_[p].bytes) continue;
-            const std::size_t rest = receive_[p].bytes - begin;
-            std::memcpy(receive_[p].data + begin, portion_from(p), rest < portion ? rest : portion);
-        }
-    }
-
-    void reduce_windows() {
-        const std::size_t portion = size_ == 1 ? job_.count : plan_of(rank_).portion / job_.element_bytes;
-        const std::size_t first = round_ * portion;
-        if (first >= job_.count) return;
-        for (int p = 0; p < size_; ++p)
-            inputs_[std::size_t(p)] = p == rank_ ? send_[p].data + first * job_.element_bytes : portion_from(p);
-        reduce_portion(job_, first, job_.count - first < portion ? job_.count - first : portion);
-    }
-
-    void reduce_brought() {
-        for (int p = 0; p < size_; ++p)
-            inputs_[std::size_t(p)] = p == rank_ ? send_[p].data : blocks_[std::size_t(p)].data;
-        reduce_portion(job_, 0, job_.count);
-    }
-
-    node_area area_;
     step step_ = step::enter;
-    std::uint64_t steps_ = 0, entries_ = 0, exchanges_ = 0, half_ = 0, round_ = 0;
-    const block* send_ = nullptr;
-    const block* receive_ = nullptr;
-    reduction job_{};
-    bool whole_ = false;
-    std::vector<block> blocks_;
-    std::vector<std::byte> brought_;
+    stage stage_ = stage::first;
+    const operation* op_ = nullptr;
+    chunk before_, now_;
+    std::vector<std::byte*> outputs_;
+    std::vector<std::byte> scratch_;      // a part, and what is there where it goes
+    const std::byte* current_ = nullptr;  // where an update goes
+    std::size_t done_ = 0;                // bytes of this rank's slices that are updated
 };
 
 }  // namespace detail

@@ -75,12 +75,26 @@ private:
     workspace* from_;
 };
 
+// What becomes of a reduction where it is made: each rank turns its slice of the reduced gradients into new
+// values of the parameters at `targets`, one for each tensor, and these go to all ranks instead.
+struct joined_update {
+    std::span<const tensor_ref> targets;
+    // `values` has `bytes` of reduced elements and gets the new ones; `current` has those of the targets. `done`
+    // bytes of this rank's slices, whose order is the same in each run, came before.
+    void (*apply)(void* self, std::size_t done, std::size_t bytes, std::byte* values, const std::byte* current) = nullptr;
+    void* self = nullptr;
+};
+
 // A collective without its types. Everything it points to outlives its run.
 struct operation {
     record entry;
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
     std::size_t element_bytes = 1;
+    // Of a fused list: where its tensors lie and begin, in the order of `in`. Whoever takes them from there
+    // needs no packing. Dense ones only, in place.
+    std::span<const tensor_ref> tensors;
+    std::span<const std::size_t> offsets;
     std::span<const reduction_group> groups;   // of reductions
     std::span<const std::size_t> send_counts;  // of alltoall and of a scatter's root, in elements
     bool fallible = false;                     // user code runs in the middle and may throw
@@ -95,7 +109,13 @@ struct operation {
     void (*take)(void* self) = nullptr;
     void* self = nullptr;
     std::size_t buffer_bytes = 0;
+    std::vector<std::byte>* buffer = nullptr;  // instead of the communicator's
+
+    const joined_update* update = nullptr;
+    bool updated = false;  // by the transport
 };
+
+inline void transport::enter_call(const operation& op) { enter(op.entry); }
 
 }  // namespace detail
 }  // namespace v0

@@ -23,22 +23,23 @@ enum class collective : std::uint8_t {
 constexpr const char* collective_names[] = {"allreduce", "reduce",  "reduce_scatter", "broadcast", "allgather",
                                             "gather",    "scatter", "alltoall",       "barrier",   "agree"};
 
-// What a rank says when it enters a collective: every rank reads every other's before data moves.
+// What a rank says when it enters a collective: every rank reads every other's before data moves. What
+// most calls need comes first, in one cache line.
 struct record {
     collective kind = collective::barrier;
     bool refused = false;        // `text` says why
     bool fused = false;
+    bool making_plan = false;    // its agreement: nothing moves
     std::uint8_t dimensions = 0;
     dtype id = dtype::byte;
     std::uint8_t op = 0;
     std::uint8_t mode = 0;       // rounding
     std::int32_t root = -1;
     std::uint64_t count = 0;     // what this rank gives, in elements
-    std::uint64_t extents[max_dimensions] = {};
     double prescale = 1, postscale = 1;
     std::uint64_t plan = 0;      // number of the plan that runs; 0: none
-    bool making_plan = false;    // its agreement: nothing moves
     std::uint64_t content = 0;   // hash over what does not fit here: lists of tensors, checked names
+    std::uint64_t extents[max_dimensions] = {};
     char name[48] = {};
     char type[24] = {};
     char text[256] = {};
@@ -57,6 +58,20 @@ void store(char (&field)[N], std::string_view value) {
     const std::size_t n = value.size() < N ? value.size() : N - 1;
     if (n > 0) std::memcpy(field, value.data(), n);
     field[n] = 0;
+}
+
+template <std::size_t N>
+void copy_text(char (&to)[N], const char (&from)[N]) {
+    if (from[0] != 0) std::memcpy(to, from, N);
+    else to[0] = 0;
+}
+
+// Copies what a record says, and no more: most have no text.
+inline void copy_record(record& to, const record& from) {
+    std::memcpy(&to, &from, offsetof(record, extents) + from.dimensions * sizeof from.extents[0]);
+    copy_text(to.name, from.name);
+    copy_text(to.type, from.type);
+    copy_text(to.text, from.text);
 }
 
 // FNV-1a, over what ranks compare.

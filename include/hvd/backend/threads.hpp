@@ -20,9 +20,11 @@ namespace detail {
 class threads_hub : public counted {
 public:
     // `nodes` has a number for each rank, equal for ranks that are taken as sharing a node.
-    explicit threads_hub(std::vector<int> nodes)
-        : nodes_(std::move(nodes)), slots_(nodes_.size()),
-          area_(slots_.data(), int(nodes_.size()), 0) {}
+    threads_hub(std::vector<int> nodes, std::size_t window)
+        : nodes_(std::move(nodes)), memory_(shared_memory::of_this_process(node_area::bytes(ranks(), window))),
+          area_(memory_.data(), ranks(), window, segments::of_this_process()) {
+        area_.construct();
+    }
 
     const node_area& area() const { return area_; }
     int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
@@ -35,7 +37,7 @@ public:
         if (i == children_.size()) {
             std::vector<int> nodes;
             for (const int rank : members) nodes.push_back(node_of(rank));
-            children_.push_back({context, members.front(), int(members.size()), shared<threads_hub>::make(std::move(nodes))});
+            children_.push_back({context, members.front(), int(members.size()), shared<threads_hub>::make(std::move(nodes), area_.window_bytes())});
         }
         const shared<threads_hub> hub = children_[i].hub;
         if (--children_[i].missing == 0) children_.erase(children_.begin() + std::ptrdiff_t(i));
@@ -50,8 +52,10 @@ private:
         shared<threads_hub> hub;
     };
 
+    int ranks() const { return int(nodes_.size()); }
+
     std::vector<int> nodes_;
-    std::vector<node_slot> slots_;
+    shared_memory memory_;
     node_area area_;
     mutex mutex_;
     std::vector<child_hub> children_;  // that some member has yet to come for
@@ -64,8 +68,8 @@ public:
     threads_link(shared<threads_hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
     // Alone: a communicator that needs nobody.
-    static owner<threads_link> world(const communicator_options&) {
-        return owner<threads_link>::make(shared<threads_hub>::make(std::vector<int>(1)), 0);
+    static owner<threads_link> world(const communicator_options& options) {
+        return owner<threads_link>::make(shared<threads_hub>::make(std::vector<int>(1), node_area::window_for(1, options.window_bytes)), 0);
     }
 
     int rank() const { return rank_; }
@@ -73,6 +77,12 @@ public:
     const node_area* area() const { return &hub_->area(); }
     int node_of(int rank) const { return hub_->node_of(rank); }
     bool threaded() const { return true; }
+
+    // Memory for this rank; the others reach it as they reach all there is.
+    std::byte* share(std::span<const std::size_t> bytes) {
+        own_.push_back(shared_memory::of_this_process(bytes[std::size_t(rank_)]));
+        return static_cast<std::byte*>(own_.back().data());
+    }
 
     owner<threads_link> subset(std::span<const int> ranks, int context) const {
         int me = 0;
@@ -83,6 +93,7 @@ public:
 private:
     shared<threads_hub> hub_;
     int rank_;
+    std::vector<shared_memory> own_;
 };
 
 }  // namespace detail

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "../detail/clock.hpp"
+#include "../kernel/places.hpp"
 #include "../kernel/reduce.hpp"
 #include "record.hpp"
 
@@ -32,6 +34,8 @@ struct reduction {
 
 enum class verdict { ready, expired, hopeless };
 
+struct operation;
+
 // What every collective is made of. A step is begun by one of the first three functions and goes
 // on in rounds: once ready(), next() takes what has come and begins the next round, until it says that
 // there is none. Who drives it decides how to wait in between.
@@ -50,16 +54,25 @@ public:
 
     // Every rank shows its record; once done, `records` has them all.
     virtual void enter(const record& mine) = 0;
+    // The same at the beginning of a call, of which it may do what it can do at once.
+    inline virtual void enter_call(const operation& op);
     // send[p] goes to rank p and fills its receive[me]; sizes agree, own blocks are the caller's. The
     // arrays stay until the step is done.
     virtual void exchange(const block* send, const block* receive) = 0;
     // Reduces every rank's send[me], in rank order.
     virtual void combine(const block* send, const reduction& job) = 0;
 
+    // Whether a reduction to all ranks, of tensors that need not be packed, has a shorter way than the two
+    // steps above: the same on all ranks.
+    virtual bool reduces_to_all(const operation&) const { return false; }
+    virtual void reduce_to_all(operation&) {}
+
     virtual bool ready() = 0;
     virtual bool next() = 0;
     // Whether waiting is in vain: some rank that is waited for is gone.
     virtual bool hopeless() { return false; }
+    // Whether a waiting rank may keep its processor: not where the others need it.
+    virtual bool may_spin() const { return size_ <= processor_set::of_this_thread().count(); }
     // Gives up, naming the ranks that are waited for; the transport is not used afterwards.
     [[noreturn]] virtual void fail(verdict reason) = 0;
     // Tells the peers that this rank is gone, with the reason.
@@ -73,19 +86,35 @@ public:
 
 protected:
     void reduce_portion(const reduction& job, std::size_t first, std::size_t n) {
-        if (n == 0 || failure_) return;
-        try {
+        if (n == 0) return;
+        guard([&] {
             job.function({job.op, inputs_.data(), size_, size_, job.out + first * job.element_bytes, n, job.prescale,
                           job.postscale});
-        } catch (...) {
-            failure_ = std::current_exception();
-        }
+        });
+    }
+
+    // The whole job, to several places; uses up the inputs.
+    void reduce_portion_to_places(const reduction& job, std::byte* const* places, bool streaming, const reduced_hook& hook) {
+        guard([&] {
+            reduce_to_places(job.function, {job.op, nullptr, size_, size_, nullptr, job.count, job.prescale, job.postscale},
+                             job.element_bytes, inputs_.data(), places, size_, streaming, hook);
+        });
     }
 
     int rank_, size_;
     std::vector<const std::byte*> inputs_;
 
 private:
+    template <class F>
+    void guard(F reduce) {
+        if (failure_) return;
+        try {
+            reduce();
+        } catch (...) {
+            failure_ = std::current_exception();
+        }
+    }
+
     std::exception_ptr failure_;
 };
 

@@ -12,8 +12,9 @@ namespace detail {
 
 // Waits until the transport's round is ready, or gives up: when a peer that is needed is gone, when
 // `limit` has passed, or when `stop` has.
-inline void wait_ready(transport& t, bool may_spin, time_point limit, const atomic<time_point>& stop) {
-    backoff wait(may_spin);
+inline void wait_ready(transport& t, time_point limit, const atomic<time_point>& stop) {
+    if (t.ready()) return;
+    backoff wait(t.may_spin());
     while (!t.ready()) {
         if (!wait.pause()) continue;
         const time_point time = now();

@@ -69,6 +69,10 @@ struct fused_allreduce_call : reduction_call<Op> {
             op.in = op.out = tensors.front().data;
             return;
         }
+        if (buffer.is_dense()) {
+            op.tensors = tensors;
+            op.offsets = offsets;
+        }
         op.buffer_bytes = layout.bytes;
         op.self = &buffer;
         op.pack = &fused_buffer::pack_all;

@@ -148,6 +148,11 @@ struct fused_buffer {
 
     // A single dense tensor goes from where it is.
     bool needs_packing() const { return tensors.size() != 1 || !tensors.front().dense; }
+    bool is_dense() const {
+        for (const tensor_ref& t : tensors)
+            if (!t.dense) return false;
+        return true;
+    }
 };
 
 // The storage of a call that outlives its making.

@@ -41,7 +41,7 @@ struct session_traits {
 class engine : public session {
 public:
     engine(int rank, int size, const communicator_options& options)
-        : session(rank, size, options), may_spin_(size <= processors()) {
+        : session(rank, size, options) {
         run_ = [](session& self, operation& op, time_span deadline) { static_cast<engine&>(self).run_blocking(op, deadline); };
         close_ = [](session& self, const char* reason) noexcept { static_cast<engine&>(self).end(reason); };
     }
@@ -103,14 +103,11 @@ public:
     // The first step: entering.
     void begin(operation& op) {
         observe(op, 0);
-        if (op.pack != nullptr && op.in == nullptr) {
-            if (work_.buffer.size() < op.buffer_bytes) work_.buffer.resize(op.buffer_bytes);
-            op.in = work_.buffer.data();
-            if (op.out == nullptr) op.out = work_.buffer.data();
-        }
+        packs_ = op.pack != nullptr && !(traits_.transport && !op.tensors.empty() && traits_.transport->reduces_to_all(op));
+        if (packs_ && op.in == nullptr) provide_buffer(op);
         step_ = 0;
         if (traits_.run_whole != nullptr) traits_.run_whole(traits_.link, op, work_);
-        else traits_.transport->enter(op.entry);
+        else traits_.transport->enter_call(op);
     }
 
     // As far as a call goes without waiting: true when it is over.
@@ -145,6 +142,13 @@ private:
         execute(op, limit_for(deadline));
     }
 
+    void provide_buffer(operation& op) {
+        std::vector<std::byte>& buffer = op.buffer != nullptr ? *op.buffer : work_.buffer;
+        if (buffer.size() < op.buffer_bytes) buffer.resize(op.buffer_bytes);
+        op.in = buffer.data();
+        if (op.out == nullptr) op.out = buffer.data();
+    }
+
     void leave(std::string_view reason) noexcept {
         if (traits_.transport) traits_.transport->leave(reason);
     }
@@ -171,7 +175,7 @@ private:
 
     void run_on(operation& op, time_point limit) {
         if (traits_.run_whole == nullptr) {
-            do wait_ready(*traits_.transport, may_spin_, limit, stop_);
+            do wait_ready(*traits_.transport, limit, stop_);
             while (!proceed(op));
         }
         conclude(op);
@@ -184,13 +188,13 @@ private:
         if (step_ == 0) {
             check_records(rank(), t.records.data(), size());
             if (op.only_agree) return true;
-            if (op.pack != nullptr) op.pack(op.self, op);
+            if (packs_) op.pack(op.self, op);
         }
         return !begin_step(t, work_, op, ++step_);
     }
 
     void conclude(operation& op) {
-        if (op.unpack != nullptr && !op.only_agree) op.unpack(op.self, op);
+        if (packs_ && op.unpack != nullptr && !op.only_agree) op.unpack(op.self, op);
         observe(op, 1);
     }
 
@@ -219,7 +223,7 @@ private:
     }
 
     fork_guard fork_;
-    bool may_spin_;
+    bool packs_ = false;  // the call under way
     std::size_t step_ = 0;
     atomic<time_point> stop_{never};
 

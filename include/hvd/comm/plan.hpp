@@ -73,10 +73,7 @@ private:
     plan(detail::shared<detail::session> session, detail::shared<detail::kept_call> call, time_span deadline)
         : session_(std::move(session)), call_(std::move(call)), deadline_(deadline) {
         detail::operation& op = *call_->op;
-        if (op.buffer_bytes > 0) {
-            call_->buffer.resize(op.buffer_bytes);
-            op.in = op.out = call_->buffer.data();
-        }
+        op.buffer = &call_->buffer;
         op.entry.making_plan = op.only_agree = true;
         session_->run(op, deadline);
         op.entry.making_plan = op.only_agree = false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include <sched.h>
 #include <time.h>
@@ -31,11 +32,31 @@ inline void sleep_for(std::int64_t nanoseconds) {
 
 inline void give_way() { sched_yield(); }
 
-inline int processors() {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-    return int(sysconf(_SC_NPROCESSORS_ONLN));
-}
+// The processors that some threads may run on.
+class processor_set {
+public:
+    static processor_set of_this_thread() {
+        processor_set set;
+        cpu_set_t own;
+        if (sched_getaffinity(0, sizeof own, &own) == 0) std::memcpy(set.words_, &own, sizeof own);
+        return set;
+    }
+
+    void add(const processor_set& other) {
+        for (std::size_t i = 0; i < words; ++i) words_[i] |= other.words_[i];
+    }
+
+    // All there are where nothing is known.
+    int count() const {
+        int n = 0;
+        for (const unsigned long word : words_) n += __builtin_popcountl(word);
+        return n > 0 ? n : int(sysconf(_SC_NPROCESSORS_ONLN));
+    }
+
+private:
+    static constexpr std::size_t words = sizeof(cpu_set_t) / sizeof(unsigned long);
+    unsigned long words_[words] = {};
+};
 
 // How a waiting rank spends its time: a short spin where every rank has a core, then the core is
 // given away at each look, and after a few milliseconds the rank sleeps between looks.

@@ -13,7 +13,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// N tensors in, one out, written to one place or to several; a place may be exactly an input.
+// N tensors in, one out, which may be exactly an input.
 // All are aligned as their elements are, no more.
 struct reduce_args {
     const void* op;
@@ -24,9 +24,6 @@ struct reduce_args {
     std::size_t count;
     double prescale;
     double postscale;
-    std::byte* const* outputs = nullptr;  // of reduce_elements_to_places(), instead of `out`
-    int places = 0;
-    bool streaming = false;  // whether its stores go past the caches: see streaming_pays()
 };
 
 using reduce_function = void (*)(const reduce_args&);

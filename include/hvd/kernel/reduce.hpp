@@ -4,7 +4,6 @@
 
 #include "plain.hpp"
 #include "reduce_vectors.hpp"
-#include "stream.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -49,32 +48,6 @@ constexpr auto canonical_reduction() {
 // Reduces n elements, from number `first` on, to `out`.
 using span_reducer = void (*)(const reduce_args&, std::size_t first, std::size_t n, std::byte* out);
 
-// Whether stores past the caches pay: to several places that were not read just before, each too large
-// for the caches. Measured on 2 cores of an AMD Zen 3 (32 MiB of third cache), float sum of 2 inputs to 2
-// places, medians of 15 to 25 interleaved runs, GB/s without and with: 1 MiB 31.3 and 31.7, 4 MiB 18.0
-// and 26.3, 64 MiB 16.3 and 21.0. To one place (64 MiB: 24.4 and 21.8) and in place (31.2 and 21.9) they
-// cost.
-constexpr bool streaming_pays(int places, std::size_t bytes, bool in_place) {
-    return places > 1 && !in_place && bytes >= (std::size_t(4) << 20);
-}
-
-// To several places: block by block, while the result is in the first cache.
-inline void reduce_to_places(const reduce_args& args, span_reducer reduce, std::size_t element_bytes) {
-    constexpr std::size_t block_bytes = 8192;
-    alignas(64) std::byte buffer[block_bytes];
-    const std::size_t block = block_bytes / element_bytes;
-    for (std::size_t first = 0; first < args.count; first += block) {
-        const std::size_t n = args.count - first < block ? args.count - first : block;
-        const std::size_t at = first * element_bytes, bytes = n * element_bytes;
-        reduce(args, first, n, buffer);
-        for (int p = 0; p < args.places; ++p) {
-            if (args.streaming) stream_bytes(args.outputs[p] + at, buffer, bytes);
-            else __builtin_memcpy(args.outputs[p] + at, buffer, bytes);
-        }
-    }
-    if (args.streaming) finish_streaming();
-}
-
 template <class T, class Op>
 span_reducer reducer_at([[maybe_unused]] simd_level l) {
     if constexpr (!is_vectorized<T, Op>) {
@@ -106,18 +79,6 @@ void reduce_elements_at(simd_level l, const reduce_args& args) {
 template <class T, class Op>
 void reduce_elements(const reduce_args& args) {
     reduce_elements_at<T, Op>(best_level(), args);
-}
-
-// The same to all of `outputs`. Apart, so that who has one place does not compile it.
-template <class T, class Op>
-void reduce_elements_to_places_at(simd_level l, const reduce_args& args) {
-    using as = decltype(canonical_reduction<T, Op>());
-    reduce_to_places(as_scalars<T, Op>(args), reducer_at<typename as::type, typename as::op>(l), sizeof(typename as::type));
-}
-
-template <class T, class Op>
-void reduce_elements_to_places(const reduce_args& args) {
-    reduce_elements_to_places_at<T, Op>(best_level(), args);
 }
 
 }  // namespace detail

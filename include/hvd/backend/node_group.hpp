@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cerrno>
+
+#include <signal.h>
+
+#include "node_area.hpp"
+#include "transport.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The ranks of one node: how they wait for each other and show each other things.
+//
+// All ranks synchronise in the same places: a rank says that it has arrived, and goes on once all have.
+// A window is filled before that and read after it. There are two halves, which take turns: whoever
+// fills one for the second time has seen every rank arrive after having read it.
+class node_group : public transport {
+public:
+    node_group(const node_area& area, int rank)
+        : transport(rank, area.ranks()), area_(area), crowded_(area.is_crowded()), window_places_(area.window_bytes() / sizeof(place)) {}
+
+    void enter(const record& mine) override {
+        show(mine);
+        arrive();
+    }
+
+    bool ready() override {
+        for (int p = 0; p < size_; ++p)
+            if (!arrived(p)) return false;
+        return true;
+    }
+
+    bool hopeless() override {
+        for (int p = 0; p < size_; ++p)
+            if (!arrived(p) && gone(p)) return true;
+        return false;
+    }
+
+    bool may_spin() const override { return !crowded_; }
+
+    [[gnu::cold]] void fail(verdict reason) override {
+        lost = true;
+        std::vector<int> missing;
+        message who;
+        for (int p = 0; p < size_; ++p) {
+            if (arrived(p) || (reason == verdict::hopeless && !gone(p))) continue;
+            const node_slot& slot = area_.slot(p);
+            who += text(missing.empty() ? "rank " : ", rank ", p);
+            if (!gone(p)) who += " did not come in time";
+            else if (slot.left.load() != 0) who += text(" left (", std::string_view(slot.farewell), ")");
+            else who += text(" died (process ", slot.process.load_relaxed(), ")");
+            missing.push_back(p);
+        }
+        throw peer_error(rank_, text("hvd: ", entry_of(rank_).label(), " on rank ", rank_, ": ", who), std::move(missing));
+    }
+
+    void leave(std::string_view reason) noexcept override { area_.leave(rank_, reason); }
+
+protected:
+    // Every rank takes a new half of its window when it enters, whether it has something for it or not.
+    void show(const record& mine) {
+        ++entries_;
+        copy_record(area_.slot(rank_).entry[entries_ & 1], mine);
+        take_window();
+    }
+
+    const record& entry_of(int peer) const { return area_.slot(peer).entry[entries_ & 1]; }
+
+    void arrive() {
+        ++steps_;
+        area_.slot(rank_).step.store(steps_);
+    }
+
+    // The half that is filled next; nothing is in it.
+    void take_window() {
+        ++fills_;
+        my_fill().what = content::nothing;
+    }
+    window_fill& my_fill() { return area_.slot(rank_).fill[fills_ & 1]; }
+    const window_fill& fill_of(int peer) const { return area_.slot(peer).fill[fills_ & 1]; }
+    std::byte* window(int rank, std::uint64_t ago = 0) const { return area_.window(rank, fills_ - ago); }
+
+    // Whether what all ranks have put into their windows is that.
+    bool all_filled(content what) const {
+        for (int p = 0; p < size_; ++p)
+            if (fill_of(p).what != what) return false;
+        return true;
+    }
+
+    // Number `index` of the places in a window, which has room for room_for_places() of them.
+    void put_place(std::size_t index, const place& p) { std::memcpy(window(rank_) + index * sizeof p, &p, sizeof p); }
+    std::byte* at_place(int peer, std::size_t index) const {
+        place p;
+        std::memcpy(&p, window(peer) + index * sizeof p, sizeof p);
+        return area_.reachable().at(p);
+    }
+    std::size_t room_for_places() const { return window_places_; }
+    place place_of(const std::byte* data, std::size_t bytes) const { return area_.reachable().find(data, bytes); }
+
+    node_area area_;
+    bool crowded_;
+
+private:
+    bool arrived(int peer) const { return area_.slot(peer).step.load() >= steps_; }
+
+    bool gone(int peer) const {
+        const node_slot& slot = area_.slot(peer);
+        if (slot.left.load() != 0) return !arrived(peer);
+        const auto process = pid_t(slot.process.load_relaxed());
+        return process != 0 && kill(process, 0) != 0 && errno == ESRCH;
+    }
+
+    std::size_t window_places_;
+    std::uint64_t steps_ = 0, entries_ = 0, fills_ = 0;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <memory_resource>
+
+#include "../core/tensor_view.hpp"
+#include "communicator.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Free memory of one rank, in pieces; the first that is large enough is taken.
+class free_list {
+public:
+    static constexpr std::size_t alignment = 64;  // a cache line, so that ranks never share one
+
+    void add(std::byte* data, std::size_t bytes) {
+        regions_.push_back({data, bytes});
+        free_.push_back({data, bytes});
+    }
+
+    // Null if no piece is large enough.
+    std::byte* take(std::size_t bytes, std::size_t align) {
+        for (std::size_t i = 0; i < free_.size(); ++i) {
+            block& piece = free_[i];
+            const std::size_t gap = -reinterpret_cast<std::uintptr_t>(piece.data) & (align - 1);
+            if (gap > piece.bytes || bytes > piece.bytes - gap) continue;
+            std::byte* const taken = piece.data + gap;
+            const block rest{taken + bytes, piece.bytes - gap - bytes};
+            piece.bytes = gap;
+            if (rest.bytes > 0) free_.insert(free_.begin() + std::ptrdiff_t(i) + 1, rest);
+            if (gap == 0) free_.erase(free_.begin() + std::ptrdiff_t(i));
+            return taken;
+        }
+        return nullptr;
+    }
+
+    // Joined with its free neighbours.
+    void give_back(std::byte* data, std::size_t bytes) {
+        std::size_t i = 0;
+        while (i < free_.size() && free_[i].data < data) ++i;
+        free_.insert(free_.begin() + std::ptrdiff_t(i), block{data, bytes});
+        join(i);
+        if (i > 0) join(i - 1);
+    }
+
+    std::size_t capacity() const { return sum(regions_); }
+    std::size_t free_bytes() const { return sum(free_); }
+    std::size_t largest() const {
+        std::size_t most = 0;
+        for (const block& piece : free_) most = piece.bytes > most ? piece.bytes : most;
+        return most;
+    }
+
+private:
+    static std::size_t sum(const std::vector<block>& blocks) {
+        std::size_t bytes = 0;
+        for (const block& b : blocks) bytes += b.bytes;
+        return bytes;
+    }
+
+    // With the next piece, if nothing lies between them; a region is not joined with another, for a tensor
+    // must lie in one.
+    void join(std::size_t i) {
+        if (i + 1 >= free_.size() || free_[i].data + free_[i].bytes != free_[i + 1].data) return;
+        for (const block& region : regions_)
+            if (region.data == free_[i + 1].data) return;
+        free_[i].bytes += free_[i + 1].bytes;
+        free_.erase(free_.begin() + std::ptrdiff_t(i) + 1);
+    }
+
+    std::vector<block> regions_, free_;
+};
+
+}  // namespace detail
+
+/// Memory that all ranks of a node have mapped: tensors in it are reduced where they lie, without a copy.
+///
+/// A `std::pmr::memory_resource`: `std::pmr::vector<float> gradient(n, &arena)` is all there is to it. Every
+/// collective recognises it by its address, any part of it, also through a plain span, on the
+/// communicator it was made on and on those derived from that one. Other ranks' tensors may lie elsewhere in
+/// theirs; where some rank's tensor is not in an arena, data moves as if none were.
+///
+/// Where the backend shares no memory (several nodes apart, `direct<>`) it is ordinary memory. On
+/// `threads` all memory can be reached, and an arena is a memory resource with a limit.
+///
+/// **Lifetime**: memory handed out is valid as long as the arena; its mapping stays until the communicator
+/// is destroyed as well. Private to the user, and gone after any death of its processes.
+/// **Threads**: one at a time.
+/// @snippet tests/docs/snippets.cpp arena
+class arena : public std::pmr::memory_resource {
+public:
+    /// With room for `bytes` on this rank; ranks may differ. **Collective**: all ranks of `comm`.
+    /// @throws hvd::usage_error on all ranks if the system refuses the memory, naming the sizes.
+    template <class Backend>
+    arena(communicator<Backend>& comm, std::size_t bytes) : session_(&detail::access::session_of(comm)) {
+        share_ = [](detail::session& own, std::span<const std::size_t> sizes) -> std::byte* {
+            auto& link = static_cast<detail::backend_session<Backend>&>(own).link();
+            if constexpr (requires { link.share(sizes); }) return link.share(sizes);
+            else return nullptr;
+        };
+        grow(bytes);
+    }
+
+    arena(const arena&) = delete;
+    arena& operator=(const arena&) = delete;
+
+    /// More room: `bytes` on this rank, in one piece; ranks may differ. **Collective**: all ranks of the
+    /// communicator that the arena was made on. What has been handed out stays where it is.
+    /// @throws hvd::usage_error on all ranks if the system refuses the memory, naming the sizes.
+    void grow(std::size_t bytes) {
+        sizes_.resize(std::size_t(session_->size()));
+        const std::uint64_t mine = (bytes + detail::free_list::alignment - 1) / detail::free_list::alignment * detail::free_list::alignment;
+        tell_sizes(mine);
+        std::byte* const memory = share_(*session_, sizes_);
+        if (memory == nullptr) throw_refused();
+        memory_.add(memory, mine);
+    }
+
+    /// A tensor of the given shape, aligned to a cache line, its values not set. It lives as long as
+    /// the arena: for what is allocated once. @throws hvd::usage_error if there is no room.
+    template <element T, std::size_t Rank>
+    tensor_view<T, host, Rank> tensor(const extents<Rank>& shape) {
+        std::size_t count = 1;
+        for (const std::size_t n : shape) count *= n;
+        return {static_cast<T*>(allocate(count * sizeof(T), detail::free_list::alignment)), shape};
+    }
+
+    /// Bytes that this rank may hand out in all.
+    std::size_t capacity() const noexcept { return memory_.capacity(); }
+    /// Bytes that are free on this rank, in all its pieces.
+    std::size_t available() const noexcept { return memory_.free_bytes(); }
+
+private:
+    static std::size_t padded(std::size_t bytes) {
+        constexpr std::size_t a = detail::free_list::alignment;
+        return bytes == 0 ? a : (bytes + a - 1) / a * a;
+    }
+
+    void* do_allocate(std::size_t bytes, std::size_t align) override {
+        align = align < detail::free_list::alignment ? detail::free_list::alignment : align;
+        std::byte* const memory = bytes > memory_.capacity() ? nullptr : memory_.take(padded(bytes), align);
+        if (memory == nullptr)
+            throw usage_error(session_->rank(),
+                              detail::text("hvd: arena on rank ", session_->rank(), ": ", bytes, " bytes asked for, of ",
+                                           memory_.capacity(), " bytes ", memory_.free_bytes(), " are free, ", memory_.largest(),
+                                           " of them in one piece; grow(bytes) on all ranks adds more"));
+        return memory;
+    }
+    void do_deallocate(void* memory, std::size_t bytes, std::size_t) override {
+        memory_.give_back(static_cast<std::byte*>(memory), padded(bytes));
+    }
+    bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }
+
+    // In the order of the communicator's calls: every rank learns how much each of them wants.
+    void tell_sizes(const std::uint64_t& mine) {
+        detail::call told;
+        told.describe(detail::collective::allgather, "arena");
+        told.describe(view(&mine, 1));
+        told.op.in = reinterpret_cast<const std::byte*>(&mine);
+        told.op.out = reinterpret_cast<std::byte*>(sizes_.data());
+        session_->run(told.op, {});
+    }
+
+    [[gnu::cold, noreturn]] void throw_refused() const {
+        std::size_t all = 0;
+        for (const std::size_t n : sizes_) all += n;
+        throw usage_error(session_->rank(), detail::text("hvd: arena on rank ", session_->rank(), ": the system gave no ",
+                                                         sizes_[std::size_t(session_->rank())], " bytes of memory for this rank, of ",
+                                                         all, " for all ranks: is /dev/shm large enough?"));
+    }
+
+    detail::shared<detail::session> session_;
+    std::byte* (*share_)(detail::session&, std::span<const std::size_t>) = nullptr;
+    std::vector<std::size_t> sizes_;  // wished, by rank
+    detail::free_list memory_;
+};
+
+}  // namespace v0
+}  // namespace hvd
