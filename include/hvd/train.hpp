@@ -7,6 +7,7 @@
 #include "train/adasum.hpp"
 #include "train/batch_norm.hpp"
 #include "train/gradients.hpp"
+#include "train/joined_step.hpp"
 #include "train/loader.hpp"
 #include "train/metrics.hpp"
 #include "train/optimizer.hpp"

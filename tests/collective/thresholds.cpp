@@ -8,7 +8,8 @@
 using namespace hvd_test;
 
 // Sizes around every size inside hvd at which something changes: the kernel's block, a window of
-// shared memory and a peer's share of it, and what a message between nodes carries at once.
+// shared memory and a peer's share of it, the ways of an allreduce, and what a message between nodes carries at
+// once.
 
 namespace {
 
@@ -31,6 +32,11 @@ std::set<std::size_t> thresholds(int ranks, std::size_t window_bytes) {
     around(sizes, block / sizeof(typename hvd::dtype_traits<T>::accumulator));
     around(sizes, window_bytes / peers / 64 * 64 / sizeof(T));
     around(sizes, window_bytes / sizeof(T));
+    // Of an allreduce: where it lies or not, by all or in parts, in one chunk or in several.
+    const std::size_t n = std::size_t(ranks);
+    for (const std::size_t whole : {std::size_t(4096), (std::size_t(16) << 10) / n, (std::size_t(64) << 10) / n})
+        around(sizes, std::max(whole / n / sizeof(T), std::size_t(1)));
+    around(sizes, window_bytes / n / 64 * 64 / sizeof(T));
     if (window_bytes == window) around(sizes, message / sizeof(T));
     return sizes;
 }

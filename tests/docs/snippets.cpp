@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <memory_resource>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -181,6 +182,17 @@ void fuse(communicator& world) {
     CHECK(statistics.front() == 1);
 }
 
+void arena(communicator& world) {
+    //! [arena]
+    hvd::arena arena{world, std::size_t(1) << 20};     // room for 1 MiB on each rank
+    std::pmr::vector<float> gradient(10000, &arena);  // reduced where it lies
+    auto weights = arena.tensor<float>(hvd::shape(100, 10));
+    world.broadcast(weights, hvd::root{0});
+    world.allreduce(gradient, hvd::average);
+    //! [arena]
+    CHECK(gradient.back() == 0);
+}
+
 void plan(communicator& world) {
     std::vector<float> weights(12), bias(3);
     const int steps = 3;
@@ -310,6 +322,7 @@ HVD_TEST_SNIPPET(barrier)
 HVD_TEST_SNIPPET(broadcast_object)
 HVD_TEST_SNIPPET(allgather_object)
 HVD_TEST_SNIPPET(fuse)
+HVD_TEST_SNIPPET(arena)
 HVD_TEST_SNIPPET(plan)
 HVD_TEST_SNIPPET(asynchronous)
 HVD_TEST_SNIPPET(coroutine)

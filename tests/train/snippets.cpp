@@ -85,6 +85,18 @@ TEST_CASE("distributed_optimizer snippet") {
     });
 }
 
+TEST_CASE("run_and_apply snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        std::vector<float> weight(1000), gradient(1000, float(world.rank()));
+        //! [run_and_apply]
+        auto plan = world.plan_allreduce(gradient, hvd::average);
+        hvd::joined_step step{hvd::fuse(weight), hvd::optimizers::adam<float>{.rate = 0.01f}};
+        plan.run_and_apply(step);  // instead of plan.run() and a step on every rank
+        //! [run_and_apply]
+        CHECK(weight[0] == doctest::Approx(world.size() > 1 ? -0.01 : 0));
+    });
+}
+
 TEST_CASE("distributed_gradients snippet") {
     hvd_test::on_ranks([](communicator& world) {
         network model;

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <vector>
 
+#include <hvd/kernel/reduce.hpp>
 #include <hvd/kernel/update.hpp>
 
-// Reducing gradients and taking the optimizer's step in one pass, against a reduction and a serial step in
-// long double.
+// An optimizer's step for reduced gradients, over them in place, against a serial step in long double.
 
 namespace {
 
@@ -38,10 +38,12 @@ struct problem {
         std::vector<T*> outputs;
         for (auto& g : gradients) inputs.push_back(reinterpret_cast<const std::byte*>(g.data()));
         for (auto& p : places) outputs.push_back(p.data());
-        hvd::detail::update_parameters_at<hvd::op::average>(
-            l, rule,
-            hvd::detail::update_args<T>{{&hvd::average, inputs.data(), ranks, ranks, nullptr, n, 1, 1}, outputs[0], state1.data(),
-                                        Rule::states > 1 ? state2.data() : nullptr, outputs.data(), int(outputs.size())});
+        std::vector<T> mean(n);
+        hvd::detail::reduce_elements_at<T, hvd::op::average>(
+            l, {&hvd::average, inputs.data(), ranks, ranks, reinterpret_cast<std::byte*>(mean.data()), n, 1, 1});
+        hvd::detail::updater_at<T, Rule>(l)(rule, n, outputs[0], mean.data(), state1.data(),
+                                            Rule::states > 1 ? state2.data() : nullptr, mean.data());
+        for (T* const place : outputs) std::copy(mean.begin(), mean.end(), place);
     }
 
     long double gradient(std::size_t i) const {

@@ -63,7 +63,7 @@ inline bool reduce_part(transport& t, workspace& w, const operation& op, const r
 // In one step, or reduce-scatter, then allgather, for each group.
 inline bool allreduce(transport& t, workspace& w, operation& op, std::size_t step) {
     if (t.reduces_to_all(op)) {
-        if (step > 1) return settle_reduction(t, w, op, step - 1);
+        if (step > 1) return settle_reduction(t, w, op, step - 2);
         t.reduce_to_all(op);
         return true;
     }

@@ -104,7 +104,8 @@ public:
         shared_memory memory = map_together(all, begin, begin + bytes[std::size_t(rank_)]);
         if (!memory) return nullptr;
         std::byte* const mine = static_cast<std::byte*>(memory.data()) + begin;
-        reachable_->add(hash().add(memory.name()).value() | 1, std::move(memory), all);
+        const std::uint64_t id = hash().add(memory.name()).value() | 1;  // nobody else has the name
+        reachable_->add(id, std::move(memory), all);
         return mine;
     }
 

@@ -79,6 +79,7 @@ private:
 // values of the parameters at `targets`, one for each tensor, and these go to all ranks instead.
 struct joined_update {
     std::span<const tensor_ref> targets;
+    dtype id = dtype::float32;
     // `values` has `bytes` of reduced elements and gets the new ones; `current` has those of the targets. `done`
     // bytes of this rank's slices, whose order is the same in each run, came before.
     void (*apply)(void* self, std::size_t done, std::size_t bytes, std::byte* values, const std::byte* current) = nullptr;

@@ -5,6 +5,7 @@
 #include "allgather.hpp"
 #include "allreduce.hpp"
 #include "broadcast.hpp"
+#include "../backend/operand.hpp"
 #include "reduce_scatter.hpp"
 
 namespace hvd {
@@ -13,6 +14,63 @@ namespace detail {
 
 template <class Comm, class B>
 class plan_calls;
+
+// A plan's operation for the time of one run with an update.
+class update_of_plan {
+public:
+    update_of_plan(operation& op, const joined_update& update) : op_(op), entry_(op.entry) {
+        op.update = &update;
+        op.updated = false;
+        op.entry.content = hash().add(op.entry.content).add("run_and_apply").value();
+        if (!matches()) refuse();
+    }
+    update_of_plan(const update_of_plan&) = delete;
+    update_of_plan& operator=(const update_of_plan&) = delete;
+    ~update_of_plan() {
+        op_.entry = entry_;
+        op_.update = nullptr;
+    }
+
+    // What the transport left to every rank: the step for all parameters.
+    void finish() const {
+        if (op_.updated) return;
+        alignas(64) std::byte values[8192];
+        std::size_t done = 0;
+        const reduction_group& g = op_.groups.front();
+        for_each_stretch(op_, g.offset, g.count * g.element_bytes, [&](const stretch& s) {
+            for (std::size_t at = 0; at < s.bytes; at += sizeof values) {
+                const std::size_t n = s.bytes - at < sizeof values ? s.bytes - at : sizeof values;
+                std::memcpy(values, s.in + at, n);
+                op_.update->apply(op_.update->self, done, n, values, s.out + at);
+                std::memcpy(s.out + at, values, n);
+                done += n;
+            }
+        });
+    }
+
+private:
+    bool matches() const {
+        const std::span<const tensor_ref> targets = op_.update->targets;
+        if (op_.entry.kind != collective::allreduce || op_.groups.size() != 1 || op_.groups.front().id != op_.update->id) return false;
+        if (op_.tensors.empty()) return op_.pack == nullptr && targets.size() == 1 && targets[0].count == op_.groups.front().count;
+        if (targets.size() != op_.tensors.size()) return false;
+        for (std::size_t i = 0; i < targets.size(); ++i)
+            if (targets[i].count != op_.tensors[i].count) return false;
+        return true;
+    }
+
+    [[gnu::cold]] void refuse() {
+        op_.entry.refused = true;
+        store(op_.entry.text,
+              text("hvd: run_and_apply: the plan is ", collective_names[std::size_t(op_.entry.kind)], " of ",
+                   op_.tensors.empty() ? 1 : op_.tensors.size(), " tensors and the step has ", op_.update->targets.size(),
+                   " parameters: it takes an allreduce of gradients that match the parameters in number, size and element type, "
+                   "float or double, without gaps"));
+    }
+
+    operation& op_;
+    record entry_;
+};
 
 // A call that a plan keeps, whatever its types.
 struct kept_call : counted {
@@ -51,6 +109,26 @@ public:
     void run() {
         require();
         session_->run(*call_->op, deadline_);
+    }
+
+    /// Reduces gradients and takes an optimizer's step in one pass: an allreduce's plan, whose tensors are
+    /// the gradients, and a `joined_step` over as many parameters (train/joined_step.hpp).
+    ///
+    /// Inside a node each rank reduces its slice and updates that slice of the parameters while it is in
+    /// the cache; then all ranks have the new parameters. The optimizer's state exists once per node, a
+    /// slice on each rank. Between nodes, and on other backends, it is the allreduce followed by the whole
+    /// step on every rank. Equal to that to rounding, the same bits on all ranks.
+    /// **Collective**: all ranks, instead of `run()`. **Buffers**: parameters are read and written; gradients
+    /// are read, and may have been overwritten afterwards.
+    /// @throws as `run`; hvd::usage_error if parameters and gradients do not match or are strided.
+    /// @snippet tests/train/snippets.cpp run_and_apply
+    template <class Step>
+        requires requires(Step& step) { { step.begin() } -> std::same_as<const detail::joined_update&>; }
+    void run_and_apply(Step& step) {
+        require();
+        const detail::update_of_plan run(*call_->op, step.begin());
+        session_->run(*call_->op, deadline_);
+        run.finish();
     }
 
     /// Begins to run it; complete when the request is. Not begun again before that.

@@ -9,20 +9,6 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A slice of the parameters, T float or double, with its part of every rank's gradient. Each state is the
-// slice's own. The new parameters go to every place, of which `parameters` may be one; the gradients are
-// only read.
-template <class T>
-struct update_args {
-    reduce_args gradients;  // its places are not used
-    const T* parameters;
-    T* state1;
-    T* state2;  // null for rules with one
-    T* const* outputs;
-    int places;
-};
-
-// Elements [0, n) of a block.
 template <class T, class Rule>
 void update_plain(const Rule& rule, std::size_t n, const T* parameters, const T* gradient, T* state1, T* state2, T* out) {
     T none = 0;
@@ -82,27 +68,11 @@ auto updater_at([[maybe_unused]] simd_level l) {
     return update;
 }
 
-// Reduces the gradients with Op, with the bits of an allreduce, and takes a step of the optimizer, block
-// by block: a reduced gradient never leaves the first cache. All levels give the same bits.
-template <class Op, class T, class Rule>
-void update_parameters_at(simd_level l, const Rule& rule, const update_args<T>& args) {
-    constexpr std::size_t block = 4096 / sizeof(T);
-    alignas(64) T gradient[block];
-    const span_reducer reduce = reducer_at<T, Op>(l);
-    const auto update = updater_at<T, Rule>(l);
-    for (std::size_t first = 0; first < args.gradients.count; first += block) {
-        const std::size_t rest = args.gradients.count - first, n = rest < block ? rest : block;
-        reduce(args.gradients, first, n, reinterpret_cast<std::byte*>(gradient));
-        T* const out = args.outputs[0] + first;
-        update(rule, n, args.parameters + first, gradient, args.state1 + first,
-               args.state2 == nullptr ? nullptr : args.state2 + first, out);
-        for (int p = 1; p < args.places; ++p) __builtin_memcpy(args.outputs[p] + first, out, n * sizeof(T));
-    }
-}
-
-template <class Op, class T, class Rule>
-void update_parameters(const Rule& rule, const update_args<T>& args) {
-    update_parameters_at<Op>(best_level(), rule, args);
+// One step for n parameters: `out` gets the new ones and may be `gradient` or `parameters`, state2 is null for
+// rules with one. All levels give the same bits.
+template <class T, class Rule>
+void update_elements(const Rule& rule, std::size_t n, const T* parameters, const T* gradient, T* state1, T* state2, T* out) {
+    updater_at<T, Rule>(best_level())(rule, n, parameters, gradient, state1, state2, out);
 }
 
 }  // namespace detail

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <algorithm>
+#include <cstring>
+#include <memory_resource>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include <hvd/comm/arena.hpp>
+
+#include "support.hpp"
+
+using namespace hvd_test;
+
+// Tensors in memory that all ranks of a node have mapped. What must not depend on where a tensor lies is
+// compared with the same call on ordinary memory, byte by byte.
+
+namespace {
+
+template <class T>
+using tensor_in = std::pmr::vector<T>;
+
+template <class T>
+void fill(tensor_in<T>& x, int rank) {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = T(float((i * 7 + std::size_t(rank) * 13) % 101) / 8);
+}
+
+template <class A, class B>
+bool same_bytes(const A& a, const B& b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
+}
+
+// Around what changes the way: one window, a place for each tensor, chunks.
+constexpr std::size_t sizes[] = {0, 1, 3, 511, 1023, 1024, 1025, 4096, 16385, 65536, 65537, 200003};
+
+std::pmr::memory_resource* plain() { return std::pmr::new_delete_resource(); }
+
+// Every rank in the arena, none, and all but one.
+template <class F>
+void in_every_memory(communicator& comm, hvd::arena& arena, F f) {
+    f(&arena);
+    for (int odd = 0; odd < comm.size(); ++odd) f(comm.rank() == odd ? plain() : &arena);
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("an allreduce gives the same bytes wherever its tensors lie", T, float, double, hvd::bfloat16, hvd::float16) {
+    on_ranks([](communicator& comm) {
+        hvd::arena arena{comm, std::size_t(8) << 20};
+        for (const std::size_t n : sizes) {
+            INFO(n, " elements");
+            tensor_in<T> expected(n);
+            fill(expected, comm.rank());
+            comm.allreduce(expected, hvd::average, {.prescale = 0.75, .postscale = 3.0});
+            in_every_memory(comm, arena, [&](std::pmr::memory_resource* memory) {
+                tensor_in<T> x(n + 3, memory), out(n, memory);
+                fill(x, comm.rank());
+                const std::span<const T> in(x.data(), n);
+                comm.allreduce(in, out, hvd::average, {.prescale = 0.75, .postscale = 3.0});
+                CHECK(same_bytes(out, expected));
+                // Any part of it, through a plain span.
+                std::memmove(static_cast<void*>(x.data() + 3), x.data(), n * sizeof(T));
+                comm.allreduce(std::span<T>(x.data() + 3, n), hvd::average, {.prescale = 0.75, .postscale = 3.0});
+                CHECK(same_bytes(std::span<T>(x.data() + 3, n), expected));
+            });
+        }
+    });
+}
+
+TEST_CASE("ranks' tensors lie at different places of the arena, or one of them in it and one not") {
+    on_ranks([](communicator& comm) {
+        hvd::arena arena{comm, std::size_t(4) << 20};
+        tensor_in<char> pushed_away(std::size_t(comm.rank()) * 1000 + 1, &arena);
+        const std::size_t n = 30000;
+        tensor_in<int> in(n, &arena), out(n, comm.rank() % 2 == 0 ? plain() : &arena);
+        std::iota(in.begin(), in.end(), comm.rank());
+        comm.allreduce(std::as_const(in), out, hvd::sum);
+        const int ranks = comm.size() * (comm.size() - 1) / 2;
+        for (std::size_t i = 0; i < n; ++i) REQUIRE(out[i] == int(i) * comm.size() + ranks);
+    });
+}
+
+TEST_CASE("fused lists and plans take tensors from where they lie, of several element types and empty ones") {
+    on_ranks([](communicator& comm) {
+        hvd::arena arena{comm, std::size_t(8) << 20};
+        in_every_memory(comm, arena, [&](std::pmr::memory_resource* memory) {
+            for (const std::size_t scale : {1, 40, 3000}) {
+                std::vector<tensor_in<float>> parts;
+                for (const std::size_t n : {3, 0, 17, 1, 29}) parts.emplace_back(n * scale, memory);
+                tensor_in<double> other(5 * scale, memory);
+                std::vector<hvd::tensor_view<float>> views;
+                for (auto& part : parts) views.push_back(hvd::view(part.data(), part.size()));
+                auto plan = comm.plan_allreduce(hvd::fuse(other, views), hvd::sum);
+                for (int run = 1; run <= 3; ++run) {
+                    for (auto& part : parts) std::fill(part.begin(), part.end(), float(comm.rank() + run));
+                    std::fill(other.begin(), other.end(), double(run));
+                    if (run < 3) plan.run();
+                    else comm.allreduce(hvd::fuse(other, views), hvd::sum);
+                    const float sum = float(comm.size() * (comm.size() - 1) / 2 + run * comm.size());
+                    for (auto& part : parts) CHECK(std::count(part.begin(), part.end(), sum) == std::ptrdiff_t(part.size()));
+                    CHECK(std::count(other.begin(), other.end(), double(run * comm.size())) == std::ptrdiff_t(other.size()));
+                }
+            }
+        });
+    });
+}
+
+TEST_CASE("every collective takes tensors of an arena") {
+    on_ranks([](communicator& comm) {
+        hvd::arena arena{comm, std::size_t(8) << 20};
+        in_every_memory(comm, arena, [&](std::pmr::memory_resource* memory) {
+            for (const std::size_t n : {1, 1025, 70000}) {
+                const int last = comm.size() - 1;
+                tensor_in<int> x(n, comm.rank(), memory);
+                comm.broadcast(x, hvd::root{last});
+                CHECK(std::count(x.begin(), x.end(), last) == std::ptrdiff_t(n));
+                const auto all = comm.allgather(x);
+                CHECK(all.values == std::vector<int>(n * std::size_t(comm.size()), last));
+                const auto mine = comm.reduce_scatter(x, hvd::sum);
+                CHECK(mine == std::vector<int>(mine.size(), last * comm.size()));
+                tensor_in<int> out(n, memory);
+                comm.reduce(std::as_const(x), hvd::into(out), hvd::max, hvd::root{0});
+                if (comm.rank() == 0) CHECK(out == x);
+                auto pending = comm.allreduce_async(x, hvd::sum);
+                pending.wait();
+                CHECK(std::count(x.begin(), x.end(), last * comm.size()) == std::ptrdiff_t(n));
+            }
+        });
+    });
+}
+
+TEST_CASE("a communicator that was derived knows the arenas of the one it comes from") {
+    on_ranks_from(2, [](communicator& comm) {
+        auto half = comm.split(comm.rank() % 2, -comm.rank());
+        hvd::arena arena{comm, std::size_t(1) << 20};
+        hvd::arena own{half, std::size_t(1) << 20};
+        for (std::pmr::memory_resource* memory : {static_cast<std::pmr::memory_resource*>(&arena), static_cast<std::pmr::memory_resource*>(&own)}) {
+            tensor_in<float> x(20000, float(comm.rank()), memory);
+            half.allreduce(x, hvd::sum);
+            float sum = 0;
+            for (int r = comm.rank() % 2; r < comm.size(); r += 2) sum += float(r);
+            CHECK(std::count(x.begin(), x.end(), sum) == 20000);
+            std::fill(x.begin(), x.end(), 1.0f);
+            comm.allreduce(x, hvd::sum);  // which does not know the arena of the half
+            CHECK(std::count(x.begin(), x.end(), float(comm.size())) == 20000);
+        }
+    });
+}
+
+TEST_CASE("memory that is given back is handed out again, whole") {
+    on_ranks([](communicator& comm) {
+        hvd::arena arena{comm, 4096};
+        CHECK(arena.capacity() == 4096);
+        for (int round = 0; round < 3; ++round) {
+            tensor_in<char> a(1000, &arena), c(500, &arena);
+            {
+                tensor_in<char> b(1000, &arena);
+                CHECK(arena.available() == 4096 - 1024 - 512 - 1024);
+            }
+            a = tensor_in<char>(&arena);
+            a.shrink_to_fit();
+        }
+        CHECK(arena.available() == 4096);
+        tensor_in<char> all(4096, &arena);
+        CHECK(arena.available() == 0);
+    });
+}
+
+TEST_CASE("an arena that is full says what was asked for and what there is, and can grow") {
+    on_ranks([](communicator& comm) {
+        hvd::arena arena{comm, 1024};
+        std::string what;
+        try {
+            tensor_in<float> x(1000, &arena);
+        } catch (const hvd::usage_error& e) {
+            what = e.what();
+        }
+        CHECK(what.find("4000 bytes asked for") != std::string::npos);
+        CHECK(what.find("1024 bytes") != std::string::npos);
+        CHECK(what.find("rank " + std::to_string(comm.rank())) != std::string::npos);
+        const auto before = arena.tensor<float>(hvd::shape(2, 3));
+        before.data()[5] = 5;
+        arena.grow(8192 * (std::size_t(comm.rank()) + 1));  // ranks may differ
+        tensor_in<float> x(1500, 1.0f, &arena);
+        comm.allreduce(x, hvd::sum);
+        CHECK(x.back() == float(comm.size()));
+        CHECK(before.data()[5] == 5);
+        CHECK(arena.capacity() == 1024 + 8192 * (std::size_t(comm.rank()) + 1));
+    });
+}
+
+TEST_CASE("an arena outlives its communicator, and grows no more") {
+    on_ranks([](communicator& comm) {
+        std::optional<hvd::communicator<backend>> other(comm.split(0, comm.rank()));
+        hvd::arena arena{*other, 4096};
+        tensor_in<float> x(10, 1.0f, &arena);
+        comm.barrier();
+        other.reset();
+        CHECK(x[9] == 1);
+        CHECK_THROWS_AS(arena.grow(4096), hvd::peer_error);
+        comm.barrier();
+    });
+}
+
+TEST_CASE("an exception of a reducing function on tensors in an arena reaches every rank, and the next call works") {
+    on_ranks([](communicator& comm) {
+        hvd::arena arena{comm, std::size_t(1) << 20};
+        tensor_in<float> x(50000, 1.0f, &arena);
+        const int thrower = comm.size() - 1;
+        const auto add = [&](float a, float b) {
+            if (comm.rank() == thrower) throw std::runtime_error("no more");
+            return a + b;
+        };
+        if (comm.size() > 1) CHECK_THROWS(comm.allreduce(x, add));
+        std::fill(x.begin(), x.end(), 1.0f);
+        comm.allreduce(x, hvd::sum);
+        CHECK(x[49999] == float(comm.size()));
+    });
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <algorithm>
+#include <cmath>
+#include <memory_resource>
+#include <string>
+
+#include <hvd/train.hpp>
+
+#include "model.hpp"
+
+// A plan's run_and_apply against the same plan's run and the optimizer's step on every rank.
+
+using communicator = hvd_test::communicator;
+
+namespace {
+
+template <class T>
+using tensors = std::vector<std::pmr::vector<T>>;
+
+template <class T>
+tensors<T> make_tensors(const std::vector<std::size_t>& counts, std::pmr::memory_resource* memory) {
+    tensors<T> all;
+    for (const std::size_t n : counts) all.emplace_back(n, memory);
+    return all;
+}
+
+template <class T>
+auto views_of(tensors<T>& all) {
+    std::vector<hvd::tensor_view<T>> views;
+    for (auto& x : all) views.push_back(hvd::view(x.data(), x.size()));
+    return views;
+}
+
+template <class T>
+void set_gradients(tensors<T>& all, int rank, int step) {
+    for (std::size_t t = 0; t < all.size(); ++t)
+        for (std::size_t i = 0; i < all[t].size(); ++i) all[t][i] = T(std::sin(double(i + 31 * t) + rank + 0.3 * step));
+}
+
+// Four steps both ways from the same beginning.
+template <class Optimizer>
+void compare(communicator& comm, const std::vector<std::size_t>& counts, std::pmr::memory_resource* memory, const Optimizer& optimizer) {
+    using T = typename Optimizer::value_type;
+    auto gradients = make_tensors<T>(counts, memory), parameters = make_tensors<T>(counts, memory);
+    auto own_gradients = make_tensors<T>(counts, std::pmr::new_delete_resource()), own = own_gradients;
+    for (std::size_t t = 0; t < counts.size(); ++t)
+        for (std::size_t i = 0; i < counts[t]; ++i) parameters[t][i] = own[t][i] = T(std::cos(double(i * t)));
+
+    const auto gradient_views = views_of(gradients), parameter_views = views_of(parameters);
+    const auto own_gradient_views = views_of(own_gradients), own_views = views_of(own);
+    auto plan = comm.plan_allreduce(hvd::fuse(gradient_views), hvd::average);
+    auto own_plan = comm.plan_allreduce(hvd::fuse(own_gradient_views), hvd::average);
+    hvd::joined_step step{hvd::fuse(parameter_views), optimizer};
+    Optimizer local = optimizer;
+    for (int n = 1; n <= 4; ++n) {
+        set_gradients(gradients, comm.rank(), n);
+        set_gradients(own_gradients, comm.rank(), n);
+        step.optimizer().rate = local.rate = T(0.1 / n);
+        plan.run_and_apply(step);
+        own_plan.run();
+        local.step(own_views, own_gradient_views);
+    }
+    double worst = 0;
+    for (std::size_t t = 0; t < counts.size(); ++t) {
+        for (std::size_t i = 0; i < counts[t]; ++i) worst = std::max(worst, std::abs(double(parameters[t][i]) - double(own[t][i])));
+        const auto all = comm.allgather(parameters[t]);
+        for (std::size_t i = 0; i < all.values.size(); ++i) REQUIRE(all.values[i] == parameters[t][i % counts[t]]);
+    }
+    CHECK(worst <= (sizeof(T) == 4 ? 4e-6 : 1e-13));
+}
+
+const std::vector<std::size_t> shapes[] = {{1}, {7, 0, 3}, {5000}, {300, 70001, 1, 64, 2049}};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("one pass equals the allreduce and the step after it", T, float, double) {
+    hvd_test::on_ranks([](communicator& comm) {
+        hvd::arena arena{comm, std::size_t(8) << 20};
+        for (const auto& counts : shapes)
+            for (std::pmr::memory_resource* memory : {std::pmr::new_delete_resource(), static_cast<std::pmr::memory_resource*>(&arena)}) {
+                compare(comm, counts, memory, hvd::optimizers::momentum<T>{});
+                compare(comm, counts, memory, hvd::optimizers::adam<T>{});
+                compare(comm, counts, memory, hvd::optimizers::adamw<T>(T(0.01), T(0.1)));
+            }
+    });
+}
+
+TEST_CASE("the optimizer's state exists once on a node, a slice on each rank") {
+    hvd_test::on_ranks([](communicator& comm) {
+        hvd::arena arena{comm, std::size_t(8) << 20};
+        for (std::pmr::memory_resource* memory : {std::pmr::new_delete_resource(), static_cast<std::pmr::memory_resource*>(&arena)}) {
+            std::pmr::vector<float> gradient(100003, memory), parameter(100003, memory);
+            auto plan = comm.plan_allreduce(gradient, hvd::sum);
+            hvd::joined_step step{hvd::fuse(parameter), hvd::optimizers::adam<float>{}};
+            for (int n = 0; n < 2; ++n) plan.run_and_apply(step);
+            std::size_t bytes = step.state_bytes();
+            comm.allreduce(bytes, hvd::sum);
+            CHECK(bytes == 2 * 100003 * sizeof(float));
+        }
+    });
+}
+
+TEST_CASE("gradients and parameters that do not match are refused on every rank, and the plan still runs") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> gradient(10, 1.0f), parameter(comm.rank() == 0 ? 9 : 10);
+        auto plan = comm.plan_allreduce(gradient, hvd::sum);
+        hvd::joined_step step{hvd::fuse(parameter), hvd::optimizers::momentum<float>{}};
+        CHECK_THROWS_AS(plan.run_and_apply(step), hvd::error);
+        plan.run();
+        CHECK(gradient == std::vector<float>(10, float(comm.size())));
+    });
+}
+
+TEST_CASE("ranks disagree if some run the plan and some apply a step") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        std::vector<float> gradient(10, 1.0f), parameter(10);
+        auto plan = comm.plan_allreduce(gradient, hvd::sum);
+        hvd::joined_step step{hvd::fuse(parameter), hvd::optimizers::momentum<float>{}};
+        if (comm.rank() == 0) CHECK_THROWS_AS(plan.run_and_apply(step), hvd::mismatch_error);
+        else CHECK_THROWS_AS(plan.run(), hvd::mismatch_error);
+    });
+}
