@@ -63,6 +63,11 @@ inline bool reduce_part(transport& t, workspace& w, const operation& op, const r
 // Reduce-scatter, then allgather, for each group.
 inline bool allreduce(transport& t, workspace& w, operation& op, std::size_t step) {
     const std::size_t groups = op.groups.size();
+    if (t.reduces_to_all()) {
+        if (step > groups) return settle_reduction(t, w, op, step - groups - 1);
+        t.reduce_to_all(op, op.groups[step - 1]);
+        return true;
+    }
     if (step <= groups) {
         const reduction_group& g = op.groups[step - 1];
         return reduce_part(t, w, op, g, g.part(op.out, t.rank(), t.size()).data);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "concept.hpp"
+#include "notice.hpp"
 #include "transport.hpp"
 
 namespace hvd {
@@ -16,7 +17,7 @@ template <link Link>
 class link_transport final : public transport {
 public:
     explicit link_transport(Link& link)
-        : transport(link.rank(), link.size()), link_(link), entries_(std::size_t(link.size())) {}
+        : transport(link.rank(), link.size()), link_(link), word_(link), entries_(std::size_t(link.size())) {}
 
     // Every rank tells every other what it is about to do: a rank that failed poisons this message, so
     // that nobody moves data for a call that some rank refused.
@@ -65,18 +66,27 @@ public:
         return true;
     }
 
+    bool hopeless() override { return word_.heard(); }
+
     [[gnu::cold]] void fail(verdict) override {
         lost = true;
-        std::vector<int> missing;
-        message who;
-        for (int p = 0; p < size_; ++p) {
-            if (p == rank_ || !link_.pending(p)) continue;
-            who += text(missing.empty() ? "rank " : ", rank ", p);
-            missing.push_back(p);
+        if (!word_.heard()) {
+            std::vector<int> missing;
+            message who;
+            for (int p = 0; p < size_; ++p) {
+                if (p == rank_ || !link_.pending(p)) continue;
+                who += text(missing.empty() ? "rank " : ", rank ", p);
+                missing.push_back(p);
+            }
+            word_.keep(std::string_view(text(who, " did not come in time")), missing);
         }
         link_.cancel();
-        throw peer_error(rank_, text("hvd: ", entries_[std::size_t(rank_)].label(), " on rank ", rank_, ": ", who, " did not come in time"),
-                         std::move(missing));
+        throw peer_error(rank_, text("hvd: ", entries_[std::size_t(rank_)].label(), " on rank ", rank_, ": ",
+                                     std::string_view(word_.last().text)), missing_of(word_.last()));
+    }
+
+    void leave(std::string_view reason) noexcept override {
+        if (lost) word_.pass_on(reason);
     }
 
 private:
@@ -125,6 +135,7 @@ private:
     }
 
     Link& link_;
+    word_of_mouth<Link> word_;
     step step_ = step::enter;
     std::vector<record> entries_;
     std::vector<std::byte> arrived_;

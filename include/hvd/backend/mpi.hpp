@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <new>
 #include <span>
 #include <vector>
 
@@ -10,14 +11,16 @@
 #include "../detail/shared_memory.hpp"
 #include "concept.hpp"
 #include "node_area.hpp"
+#include "node_map.hpp"
 #include "nodes.hpp"
+#include "notice.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// An MPI communicator as a link: messages between any two ranks, and shared memory where all ranks
-// are on one node.
+// An MPI communicator as a link: messages between any two ranks, and shared memory for the ranks of
+// each node.
 class mpi_link {
 public:
     mpi_link(const MPI_Comm& handle, adopt_t, const communicator_options& options)
@@ -37,7 +40,7 @@ public:
     mpi_link& operator=(const mpi_link&) = delete;
 
     ~mpi_link() {
-        if (mpi_is_running()) MPI_Comm_free(&comm_);
+        if (mpi_is_running() && !given_up_) MPI_Comm_free(&comm_);
     }
 
     int rank() const { return rank_; }
@@ -79,7 +82,10 @@ public:
         return false;
     }
 
+    // Others may still send to a communicator that is given up: MPI keeps it, lest what comes late goes
+    // to the next one.
     void cancel() noexcept {
+        given_up_ = true;
         for (MPI_Request& request : requests_) {
             if (request == MPI_REQUEST_NULL) continue;
             MPI_Cancel(&request);
@@ -87,6 +93,29 @@ public:
         }
         requests_.clear();
         peers_.clear();
+    }
+
+    // Small enough that MPI takes it over at once; where it does not, the copy is left to it for good.
+    void tell(int peer, const notice& news) noexcept {
+        notice* const copy = new (std::nothrow) notice(news);
+        MPI_Request request = MPI_REQUEST_NULL;
+        if (copy == nullptr || MPI_Isend(copy, sizeof *copy, MPI_BYTE, peer, notice_tag, comm_, &request) != MPI_SUCCESS) {
+            delete copy;
+            return;
+        }
+        int done = 0;
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (done != 0) delete copy;
+        else MPI_Request_free(&request);
+    }
+
+    bool heard(notice& news) {
+        int there = 0;
+        MPI_Status status;
+        check(MPI_Iprobe(MPI_ANY_SOURCE, notice_tag, comm_, &there, &status), "MPI_Iprobe");
+        if (there == 0) return false;
+        check(MPI_Recv(&news, sizeof news, MPI_BYTE, status.MPI_SOURCE, notice_tag, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
+        return true;
     }
 
     owner<mpi_link> subset(std::span<const int> ranks, int context) const {
@@ -158,7 +187,7 @@ protected:
     int rank_ = -1, size_ = 0;
 
 private:
-    static constexpr int tag = 0;
+    static constexpr int tag = 0, notice_tag = 1;
 
     template <class F>
     static void for_each_message(std::size_t bytes, F&& f) {
@@ -194,22 +223,18 @@ private:
         return nodes;
     }
 
-    // Memory that all ranks have mapped, where all are on one node and the system gives it; otherwise
-    // messages do, and every rank knows.
+    // Memory that the ranks of each node have mapped, where every node has some; otherwise messages do, and
+    // every rank knows. Ranks that are all alone have no use for it.
     void make_area(std::size_t window) {
-        for (const int node : nodes_)
-            if (node != nodes_.front()) return;
-        const std::size_t least = std::size_t(size_) * 4096;
+        const node_map nodes(*this);
+        if (nodes.count() > 1 && nodes.count() == size_) return;
+        MPI_Comm node = comm_;
+        if (nodes.count() > 1) check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node), "MPI_Comm_split");
+        const std::size_t least = std::size_t(nodes.local_size()) * 4096;
         window = ((window < least ? least : window) + 4095) / 4096 * 4096;
-        const std::size_t bytes = node_area::bytes(size_, window);
-        char name[64] = "";
-        if (rank_ == 0) {
-            memory_ = shared_memory::create(bytes);
-            store(name, memory_.name());
-            if (memory_) node_area(memory_.data(), size_, window).construct();
-        }
-        check(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, comm_), "MPI_Bcast");
-        if (rank_ != 0 && name[0] != 0) memory_ = shared_memory::open(name, bytes);
+        const int mapped = map_memory(node, nodes, window);
+        if (node != comm_) MPI_Comm_free(&node);
+        check(mapped, "MPI_Bcast");
         int mine = memory_ ? 1 : 0, all = 0;
         check(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
         memory_.remove_name();
@@ -217,8 +242,22 @@ private:
             memory_ = {};
             return;
         }
-        area_ = node_area(memory_.data(), size_, window);
-        area_.slot(rank_).process.store_relaxed(getpid());
+        area_ = node_area(memory_.data(), nodes.local_size(), window);
+        area_.slot(nodes.local_rank()).process.store_relaxed(getpid());
+    }
+
+    // One rank of the node allocates; what MPI says of its telling the others.
+    int map_memory(MPI_Comm node, const node_map& nodes, std::size_t window) {
+        const std::size_t bytes = node_area::bytes(nodes.local_size(), window);
+        char name[64] = "";
+        if (nodes.local_rank() == 0) {
+            memory_ = shared_memory::create(bytes);
+            store(name, memory_.name());
+            if (memory_) node_area(memory_.data(), nodes.local_size(), window).construct();
+        }
+        const int told = MPI_Bcast(name, sizeof name, MPI_CHAR, 0, node);
+        if (told == MPI_SUCCESS && nodes.local_rank() != 0 && name[0] != 0) memory_ = shared_memory::open(name, bytes);
+        return told;
     }
 
     MPI_Comm native_;
@@ -228,6 +267,7 @@ private:
     node_area area_{nullptr, 0, 0};
     std::vector<MPI_Request> requests_;
     std::vector<int> peers_;
+    bool given_up_ = false;
 };
 
 }  // namespace detail

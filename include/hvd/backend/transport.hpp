@@ -32,6 +32,9 @@ struct reduction {
 
 enum class verdict { ready, expired, hopeless };
 
+struct operation;
+struct reduction_group;
+
 // What every collective is made of. A step is begun by one of the first three functions and goes
 // on in rounds: once ready(), next() takes what has come and begins the next round, until it says that
 // there is none. Who drives it decides how to wait in between.
@@ -55,6 +58,10 @@ public:
     virtual void exchange(const block* send, const block* receive) = 0;
     // Reduces every rank's send[me], in rank order.
     virtual void combine(const block* send, const reduction& job) = 0;
+
+    // Whether a reduction group is allreduced in one step (reduce_to_all) instead of combine and exchange.
+    virtual bool reduces_to_all() const { return false; }
+    virtual void reduce_to_all(const operation&, const reduction_group&) {}
 
     virtual bool ready() = 0;
     virtual bool next() = 0;
@@ -84,8 +91,6 @@ protected:
 
     int rank_, size_;
     std::vector<const std::byte*> inputs_;
-
-private:
     std::exception_ptr failure_;
 };
 

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "cross_broadcast.hpp"
+#include "cross_reduction.hpp"
+#include "link_transport.hpp"
+#include "notice.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Moves data between ranks of several nodes: by memory inside a node, by messages between nodes, and
+// what several ranks of a node need crosses once.
+//
+// Reductions are in rank order inside a node and in the order of the nodes between them. Those that
+// can't be taken apart like this go in rank order by messages between all ranks.
+template <link Link>
+class hierarchical_transport final : public transport {
+public:
+    // `area` is of this rank's node.
+    hierarchical_transport(Link& link, const node_area& area)
+        : transport(link.rank(), link.size()), cross_(link, area), flat_(link), spread_(cross_),
+          reduction_(cross_, failure_), broadcast_(cross_), word_(link), entries_(std::size_t(size_)), parts_(std::size_t(size_)) {
+        // In the order of the nodes: a node's records come in one message.
+        const record* at = entries_.data();
+        for (int node = 0; node < cross_.nodes.count(); ++node)
+            for (const int rank : cross_.nodes.ranks(node)) records[std::size_t(rank)] = at++;
+    }
+
+    void enter(const record& mine) override {
+        entered_ = mine;
+        if (mine.kind != collective::agree) moves_ = {mine.kind, mine.op, mine.mode, mine.root};
+        begin(step::enter, [&] { cross_.enter(mine); });
+    }
+
+    // What moves is known by what was entered: where every rank gets the same, it crosses once for each
+    // node.
+    void exchange(const block* send, const block* receive) override {
+        switch (moves_.kind) {
+            case collective::allreduce:
+            case collective::allgather:
+                parts_.assign(receive, receive + size_);
+                parts_[std::size_t(rank_)] = send[rank_ == 0 ? 1 : 0];
+                return begin(step::spread, [&] { spread_.begin(parts_.data(), size_); });
+            case collective::broadcast:
+                return begin(step::broadcast, [&] {
+                    broadcast_.begin(moves_.root, rank_ == moves_.root ? send[rank_ == 0 ? 1 : 0] : receive[moves_.root], size_);
+                });
+            default: return begin(step::exchange, [&] { begin_exchange(send, receive); });
+        }
+    }
+
+    void combine(const block* send, const reduction& job) override {
+        if (splits()) return begin(step::combine, [&] { reduction_.begin(send, job, size_); });
+        begin(step::flat, [&] { flat_.combine(send, job); });
+    }
+
+    bool ready() override {
+        return guarded([&] { return step_ == step::flat ? flat_.ready() : cross_.ready(); });
+    }
+
+    bool next() override {
+        return guarded([&] {
+            if (step_ == step::flat) {
+                if (flat_.next()) return true;
+                keep(flat_.take_failure());
+                return false;
+            }
+            if (cross_.next()) return true;
+            keep(cross_.inner.take_failure());
+            return go_on();
+        });
+    }
+
+    bool hopeless() override { return (cross_.in_node() && cross_.inner.hopeless()) || word_.heard(); }
+
+    [[gnu::cold]] void fail(verdict reason) override {
+        lost = true;
+        if (cross_.in_node() && !word_.heard()) ask_node(reason);
+        else if (!word_.heard_soon()) ask_link();
+        cross_.link.cancel();
+        throw peer_error(rank_, text("hvd: ", entered_.label(), " on rank ", rank_, ": ", std::string_view(word_.last().text)),
+                         missing_of(word_.last()));
+    }
+
+    void leave(std::string_view reason) noexcept override {
+        cross_.inner.leave(reason);
+        if (lost) word_.pass_on(reason);
+    }
+
+private:
+    enum class step { enter, exchange, combine, spread, broadcast, flat };
+
+    // What the collective that is under way does; agreements in its middle change nothing.
+    struct movement {
+        collective kind = collective::barrier;
+        std::uint8_t op = 0, mode = 0;
+        int root = 0;
+    };
+
+    // An exception here is not the operation's: the ranks are no longer in step.
+    template <class F>
+    auto guarded(F f) {
+        try {
+            return f();
+        } catch (...) {
+            lost = true;
+            cross_.link.cancel();
+            throw;
+        }
+    }
+
+    template <class F>
+    void begin(step s, F f) {
+        step_ = s;
+        phase_ = 0;
+        guarded(f);
+    }
+
+    void keep(std::exception_ptr failure) {
+        if (failure && !failure_) failure_ = std::move(failure);
+    }
+
+    // Integers with a rounding are summed in more bits than they have, so that a part of the sum is
+    // no integer of theirs. Where a node's ranks do not follow each other, its result changes places with
+    // those between, which a callable need not stand.
+    bool splits() const {
+        if (moves_.mode != 0) return false;
+        return cross_.nodes.consecutive() || moves_.op != std::uint8_t(op::custom<int, false>::id);
+    }
+
+    bool go_on() {
+        switch (step_) {
+            case step::enter: return go_on_entering();
+            case step::combine: return reduction_.go_on();
+            case step::spread: return spread_.go_on();
+            case step::broadcast: return broadcast_.go_on();
+            case step::exchange: cross_.await_link(); return phase_++ == 0;
+            case step::flat: break;
+        }
+        return false;
+    }
+
+    block entries_of(int node) {
+        const auto ranks = cross_.nodes.ranks(node);
+        return {reinterpret_cast<std::byte*>(const_cast<record*>(records[std::size_t(ranks.front())])),
+                ranks.size() * sizeof(record)};
+    }
+
+    // All records of a node go to each rank of the others, from its partner.
+    bool go_on_entering() {
+        if (phase_++ > 0) return false;
+        const auto mine = cross_.nodes.ranks(cross_.nodes.mine());
+        const block own = entries_of(cross_.nodes.mine());
+        for (std::size_t i = 0; i < mine.size(); ++i)
+            std::memcpy(own.data + i * sizeof(record), cross_.inner.records[i], sizeof(record));
+        for (const int node : cross_.nodes.others()) cross_.receive(cross_.nodes.partner(node), entries_of(node));
+        for (const int rank : cross_.nodes.served()) cross_.send(rank, own);
+        cross_.await_link();
+        return true;
+    }
+
+    void begin_exchange(const block* send, const block* receive) {
+        for (int i = 1; i < size_; ++i) {
+            const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
+            if (cross_.nodes.node(from) != cross_.nodes.mine()) cross_.receive(from, receive[from]);
+            if (cross_.nodes.node(to) != cross_.nodes.mine()) cross_.send(to, send[to]);
+        }
+        const auto mine = cross_.nodes.ranks(cross_.nodes.mine());
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+            cross_.local_send[i] = send[mine[i]];
+            cross_.local_receive[i] = receive[mine[i]];
+        }
+        cross_.exchange();
+    }
+
+    // The node's memory says who is missing there, by local ranks.
+    void ask_node(verdict reason) {
+        std::vector<int> missing;
+        try {
+            cross_.inner.fail(reason);
+        } catch (const peer_error& e) {
+            missing = e.peers();
+        }
+        message who;
+        for (int& rank : missing) {
+            const node_slot& slot = area().slot(rank);
+            rank = cross_.nodes.ranks(cross_.nodes.mine())[std::size_t(rank)];
+            who += text(who.empty() ? "rank " : ", rank ", rank);
+            if (slot.left.load() != 0) who += text(" left (", std::string_view(slot.farewell), ")");
+            else if (reason == verdict::hopeless) who += text(" died (process ", slot.process.load_relaxed(), ")");
+            else who += " did not come in time";
+        }
+        word_.keep(std::string_view(who), missing);
+    }
+
+    void ask_link() {
+        std::vector<int> missing;
+        message who;
+        for (int p = 0; p < size_; ++p) {
+            if (p == rank_ || !cross_.link.pending(p)) continue;
+            who += text(missing.empty() ? "rank " : ", rank ", p);
+            missing.push_back(p);
+        }
+        word_.keep(std::string_view(text(who, " did not come in time")), missing);
+    }
+
+    const node_area& area() const { return *cross_.link.area(); }
+
+    crossing<Link> cross_;
+    link_transport<Link> flat_;
+    cross_spread<Link> spread_;
+    cross_reduction<Link> reduction_;
+    cross_broadcast<Link> broadcast_;
+    word_of_mouth<Link> word_;
+    std::vector<record> entries_;
+    std::vector<block> parts_;
+    record entered_;
+    movement moves_;
+    step step_ = step::enter;
+    int phase_ = 0;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

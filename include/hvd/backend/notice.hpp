@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "../detail/clock.hpp"
+#include "record.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// What a rank that gives its communicator up tells those that it shares no memory with: nobody waits for
+// a deadline that somebody has seen the reason of.
+struct notice {
+    std::int32_t missing[16];  // ranks, then -1
+    char text[320] = {};       // who and why
+};
+
+static_assert(std::is_trivially_copyable_v<notice>);
+
+inline notice notice_of(std::string_view text, const std::vector<int>& missing) {
+    notice n;
+    store(n.text, text);
+    for (std::size_t i = 0; i < std::size(n.missing); ++i) n.missing[i] = i < missing.size() ? missing[i] : -1;
+    return n;
+}
+
+inline std::vector<int> missing_of(const notice& n) {
+    std::vector<int> ranks;
+    for (const int rank : n.missing)
+        if (rank >= 0) ranks.push_back(rank);
+    return ranks;
+}
+
+// A link may carry notices, beside its data: tell(peer, notice) does not wait, and heard(notice) is true
+// once one has come.
+template <class Link>
+concept tells = requires(Link& l, notice& n) {
+    l.tell(0, n);
+    { l.heard(n) } -> std::convertible_to<bool>;
+};
+
+// How a transport over a link gives up: it listens for notices, and passes on what it has seen itself.
+template <class Link>
+class word_of_mouth {
+public:
+    explicit word_of_mouth(Link& link) : link_(link) {}
+
+    bool heard() {
+        if constexpr (tells<Link>) heard_ = heard_ || link_.heard(last_);
+        return heard_;
+    }
+
+    // Whoever is waited for may be innocent, and wait itself for one who is not: at a deadline that all
+    // have alike, there is a moment for the word of somebody who knows.
+    bool heard_soon() {
+        if constexpr (tells<Link>) {
+            const time_point limit = now() + 200 * milliseconds;
+            while (!heard() && now() < limit) sleep_for(milliseconds);
+        }
+        return heard_;
+    }
+
+    const notice& last() const { return last_; }
+    void keep(std::string_view text, const std::vector<int>& missing) { last_ = notice_of(text, missing); }
+
+    // To all, if it is news to them. `reason` where nothing was kept.
+    void pass_on(std::string_view reason) noexcept {
+        if constexpr (tells<Link>) {
+            if (std::exchange(heard_, true)) return;
+            if (last_.text[0] == 0) keep(reason, {});
+            for (int peer = 0; peer < link_.size(); ++peer)
+                if (peer != link_.rank()) link_.tell(peer, last_);
+        }
+    }
+
+private:
+    Link& link_;
+    notice last_ = notice_of("", {});
+    bool heard_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
