@@ -193,7 +193,7 @@ private:
             else if (reason == verdict::hopeless) who += text(" died (process ", slot.process.load_relaxed(), ")");
             else who += " did not come in time";
         }
-        word_.keep(std::string_view(who), missing);
+        word_.keep(who, missing);
     }
 
     void ask_link() {
@@ -204,7 +204,7 @@ private:
             who += text(missing.empty() ? "rank " : ", rank ", p);
             missing.push_back(p);
         }
-        word_.keep(std::string_view(text(who, " did not come in time")), missing);
+        word_.keep(text(who, " did not come in time"), missing);
     }
 
     const node_area& area() const { return *cross_.link.area(); }

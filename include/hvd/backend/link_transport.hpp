@@ -78,7 +78,7 @@ public:
                 who += text(missing.empty() ? "rank " : ", rank ", p);
                 missing.push_back(p);
             }
-            word_.keep(std::string_view(text(who, " did not come in time")), missing);
+            word_.keep(text(who, " did not come in time"), missing);
         }
         link_.cancel();
         throw peer_error(rank_, text("hvd: ", entries_[std::size_t(rank_)].label(), " on rank ", rank_, ": ",

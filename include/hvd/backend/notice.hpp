@@ -16,14 +16,16 @@ namespace detail {
 // What a rank that gives its communicator up tells those that it shares no memory with: nobody waits for
 // a deadline that somebody has seen the reason of.
 struct notice {
-    std::int32_t missing[16];  // ranks, then -1
+    std::int32_t teller;
+    std::int32_t missing[15];  // ranks, then -1
     char text[320] = {};       // who and why
 };
 
 static_assert(std::is_trivially_copyable_v<notice>);
 
-inline notice notice_of(std::string_view text, const std::vector<int>& missing) {
+inline notice notice_of(int teller, std::string_view text, const std::vector<int>& missing) {
     notice n;
+    n.teller = teller;
     store(n.text, text);
     for (std::size_t i = 0; i < std::size(n.missing); ++i) n.missing[i] = i < missing.size() ? missing[i] : -1;
     return n;
@@ -51,7 +53,12 @@ public:
     explicit word_of_mouth(Link& link) : link_(link) {}
 
     bool heard() {
-        if constexpr (tells<Link>) heard_ = heard_ || link_.heard(last_);
+        if constexpr (tells<Link>) {
+            if (!heard_ && link_.heard(last_)) {
+                heard_ = true;
+                if (misses_this_rank()) keep(text("rank ", last_.teller, " gave up: ", std::string_view(last_.text)), {last_.teller});
+            }
+        }
         return heard_;
     }
 
@@ -66,21 +73,27 @@ public:
     }
 
     const notice& last() const { return last_; }
-    void keep(std::string_view text, const std::vector<int>& missing) { last_ = notice_of(text, missing); }
+    void keep(const message& text, const std::vector<int>& missing) { last_ = notice_of(link_.rank(), std::string_view(text), missing); }
 
     // To all, if it is news to them. `reason` where nothing was kept.
     void pass_on(std::string_view reason) noexcept {
         if constexpr (tells<Link>) {
             if (std::exchange(heard_, true)) return;
-            if (last_.text[0] == 0) keep(reason, {});
+            if (last_.text[0] == 0) keep(text(reason), {});
             for (int peer = 0; peer < link_.size(); ++peer)
                 if (peer != link_.rank()) link_.tell(peer, last_);
         }
     }
 
 private:
+    bool misses_this_rank() const {
+        for (const int rank : last_.missing)
+            if (rank == link_.rank()) return true;
+        return false;
+    }
+
     Link& link_;
-    notice last_ = notice_of("", {});
+    notice last_ = notice_of(-1, "", {});
     bool heard_ = false;
 };
 
