@@ -22,6 +22,7 @@ public:
         home_ = cross_.nodes.node(root);
         small_ = whole.bytes <= small_bytes;
         phase_ = 0;
+        portion_ = 0;
         if (!small_) lay_out(ranks);
     }
 
@@ -47,17 +48,28 @@ private:
     }
 
     bool go_on_large() {
-        if (phase_ == 3) return spread_.go_on();
-        if (phase_ == 0 && at_home()) cross_.share(cross_.nodes.local(root_), whole_);
-        if (phase_ == 1) {
-            if (!at_home()) cross_.receive(cross_.nodes.partner(home_), parts_[std::size_t(me())]);
-            else
-                for (const int rank : cross_.nodes.served()) cross_.send(rank, parts_[std::size_t(rank)]);
-            cross_.await_link();
+        if (phase_ == 0 && at_home()) {
+            ++phase_;
+            cross_.share(cross_.nodes.local(root_), whole_);
+            return true;
         }
-        if (phase_ == 2) spread_.begin(parts_.data(), int(parts_.size()), home_);
-        ++phase_;
-        return true;
+        if (phase_ < 2) {
+            phase_ = 1;
+            if (deal(portion_++)) return true;
+            spread_.begin(parts_.data(), int(parts_.size()), home_);
+            phase_ = 2;
+        }
+        return spread_.go_on();
+    }
+
+    // Each rank gets a portion of its part.
+    bool deal(std::size_t index) {
+        bool any = false;
+        if (!at_home()) any = cross_.receive(cross_.nodes.partner(home_), portion_of(parts_[std::size_t(me())], index, portion_of_exchange));
+        else
+            for (const int rank : cross_.nodes.served()) any |= cross_.send(rank, portion_of(parts_[std::size_t(rank)], index, portion_of_exchange));
+        cross_.await_link();
+        return any;
     }
 
     // Parts that begin where cache lines do.
@@ -72,6 +84,7 @@ private:
     std::vector<block> parts_;
     block whole_;
     int root_ = 0, home_ = 0, phase_ = 0;
+    std::size_t portion_ = 0;
     bool small_ = true;
 };
 

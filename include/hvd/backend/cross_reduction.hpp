@@ -40,8 +40,8 @@ public:
         job_ = job;
         ranks_ = ranks;
         whole_ = {job.function, job.op};
-        const std::size_t element = job.element_bytes, longest = longest_of(send, ranks);
-        portion_ = portion_between_nodes > element ? portion_between_nodes / element * element : element;
+        const std::size_t longest = longest_of(send, ranks);
+        portion_ = portion_for(job.element_bytes);
         portions_ = (longest + portion_ - 1) / portion_;
         room_ = longest < portion_ ? longest : portion_;
         reserve(partial_, cross_.rounds.size());

@@ -5,6 +5,7 @@
 #include "concept.hpp"
 #include "node_map.hpp"
 #include "node_transport.hpp"
+#include "portions.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -46,15 +47,16 @@ struct crossing {
         return i < ranks.size() ? ranks[i] : -1;
     }
 
-    void send(int peer, const block& b) {
-        if (b.bytes == 0) return;
+    // Whether there is anything to send, or to receive.
+    bool send(int peer, const block& b) {
+        if (b.bytes == 0) return false;
         link.send(peer, b.data, b.bytes);
-        under_way_ = true;
+        return under_way_ = true;
     }
-    void receive(int peer, const block& b) {
-        if (b.bytes == 0) return;
+    bool receive(int peer, const block& b) {
+        if (b.bytes == 0) return false;
         link.recv(peer, b.data, b.bytes);
-        under_way_ = true;
+        return under_way_ = true;
     }
     void await_link() { awaits_link_ = true; }
 
@@ -99,24 +101,6 @@ struct crossing {
 private:
     bool under_way_ = false, awaits_link_ = false, in_node_ = false;
 };
-
-// Blocks are moved in portions, so that the messages of one go while the ranks of the nodes are busy with
-// another, and what lies between stays in the caches.
-constexpr std::size_t portion_between_nodes = std::size_t(256) << 10;
-
-inline block portion_of(const block& whole, std::size_t index, std::size_t portion) {
-    const std::size_t begin = index * portion;
-    if (begin >= whole.bytes) return {};
-    const std::size_t rest = whole.bytes - begin;
-    return {whole.data + begin, rest < portion ? rest : portion};
-}
-
-inline std::size_t longest_of(const block* blocks, int n) {
-    std::size_t longest = 0;
-    for (int i = 0; i < n; ++i)
-        if (blocks[i].bytes > longest) longest = blocks[i].bytes;
-    return longest;
-}
 
 }  // namespace detail
 }  // namespace v0

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cross_broadcast.hpp"
+#include "cross_gather.hpp"
 #include "cross_reduction.hpp"
 #include "link_transport.hpp"
 #include "notice.hpp"
@@ -22,7 +23,8 @@ public:
     // `area` is of this rank's node.
     hierarchical_transport(Link& link, const node_area& area)
         : transport(link.rank(), link.size()), cross_(link, area), flat_(link), spread_(cross_),
-          reduction_(cross_, failure_), broadcast_(cross_), word_(link), entries_(std::size_t(size_)), parts_(std::size_t(size_)) {
+          gather_(cross_, size_, failure_), reduction_(cross_, failure_), broadcast_(cross_), word_(link), entries_(std::size_t(size_)), parts_(std::size_t(size_)),
+          sent_(std::size_t(size_)) {
         // In the order of the nodes: a node's records come in one message.
         const record* at = entries_.data();
         for (int node = 0; node < cross_.nodes.count(); ++node)
@@ -57,20 +59,29 @@ public:
         begin(step::flat, [&] { flat_.combine(send, job); });
     }
 
+    bool reduces_to_all() const override { return true; }
+    void reduce_to_all(const operation& op, const reduction_group& group) override {
+        if (cross_gather<Link>::is_for(group.count * group.element_bytes, size_))
+            return begin(step::gather, [&] { gather_.begin(op, group, splits()); });
+        for (int p = 0; p < size_; ++p) {
+            sent_[std::size_t(p)] = group.part(op.in, p, size_);
+            parts_[std::size_t(p)] = group.part(op.out, p, size_);
+        }
+        spreads_then_ = true;
+        combine(sent_.data(), {group.function, group.op, group.element_bytes, group.count_of(rank_, size_),
+                               parts_[std::size_t(rank_)].data, op.entry.prescale, op.entry.postscale});
+    }
+
     bool ready() override {
         return guarded([&] { return step_ == step::flat ? flat_.ready() : cross_.ready(); });
     }
 
     bool next() override {
         return guarded([&] {
-            if (step_ == step::flat) {
-                if (flat_.next()) return true;
-                keep(flat_.take_failure());
-                return false;
-            }
-            if (cross_.next()) return true;
-            keep(cross_.inner.take_failure());
-            return go_on();
+            if (go_on()) return true;
+            if (!std::exchange(spreads_then_, false)) return false;
+            begin(step::spread, [&] { spread_.begin(parts_.data(), size_); });
+            return true;
         });
     }
 
@@ -91,7 +102,7 @@ public:
     }
 
 private:
-    enum class step { enter, exchange, combine, spread, broadcast, flat };
+    enum class step { enter, exchange, combine, gather, spread, broadcast, flat };
 
     // What the collective that is under way does; agreements in its middle change nothing.
     struct movement {
@@ -131,13 +142,22 @@ private:
         return cross_.nodes.consecutive() || moves_.op != std::uint8_t(op::custom<int, false>::id);
     }
 
+    // What was waited for is there.
     bool go_on() {
+        if (step_ == step::flat) {
+            if (flat_.next()) return true;
+            keep(flat_.take_failure());
+            return false;
+        }
+        if (cross_.next()) return true;
+        keep(cross_.inner.take_failure());
         switch (step_) {
             case step::enter: return go_on_entering();
+            case step::exchange: return go_on_exchanging();
             case step::combine: return reduction_.go_on();
+            case step::gather: return gather_.go_on();
             case step::spread: return spread_.go_on();
             case step::broadcast: return broadcast_.go_on();
-            case step::exchange: cross_.await_link(); return phase_++ == 0;
             case step::flat: break;
         }
         return false;
@@ -163,17 +183,35 @@ private:
     }
 
     void begin_exchange(const block* send, const block* receive) {
-        for (int i = 1; i < size_; ++i) {
-            const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
-            if (cross_.nodes.node(from) != cross_.nodes.mine()) cross_.receive(from, receive[from]);
-            if (cross_.nodes.node(to) != cross_.nodes.mine()) cross_.send(to, send[to]);
-        }
+        send_ = send;
+        receive_ = receive;
         const auto mine = cross_.nodes.ranks(cross_.nodes.mine());
         for (std::size_t i = 0; i < mine.size(); ++i) {
             cross_.local_send[i] = send[mine[i]];
             cross_.local_receive[i] = receive[mine[i]];
         }
+        post_portion(0);
         cross_.exchange();
+    }
+
+    // Between two nodes every pair of ranks is by itself: some have more portions than others.
+    bool post_portion(std::size_t index) {
+        bool any = false;
+        for (int i = 1; i < size_; ++i) {
+            const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
+            if (cross_.nodes.node(from) != cross_.nodes.mine())
+                any |= cross_.receive(from, portion_of(receive_[from], index, portion_of_exchange));
+            if (cross_.nodes.node(to) != cross_.nodes.mine())
+                any |= cross_.send(to, portion_of(send_[to], index, portion_of_exchange));
+        }
+        return any;
+    }
+
+    bool go_on_exchanging() {
+        if (phase_ > 0 && !post_portion(std::size_t(phase_))) return false;
+        ++phase_;
+        cross_.await_link();
+        return true;
     }
 
     // The node's memory says who is missing there, by local ranks.
@@ -212,15 +250,19 @@ private:
     crossing<Link> cross_;
     link_transport<Link> flat_;
     cross_spread<Link> spread_;
+    cross_gather<Link> gather_;
     cross_reduction<Link> reduction_;
     cross_broadcast<Link> broadcast_;
     word_of_mouth<Link> word_;
     std::vector<record> entries_;
-    std::vector<block> parts_;
+    std::vector<block> parts_, sent_;
+    const block* send_ = nullptr;
+    const block* receive_ = nullptr;
     record entered_;
     movement moves_;
     step step_ = step::enter;
     int phase_ = 0;
+    bool spreads_then_ = false;
 };
 
 }  // namespace detail

@@ -14,6 +14,7 @@
 #include "node_map.hpp"
 #include "nodes.hpp"
 #include "notice.hpp"
+#include "portions.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -189,9 +190,13 @@ protected:
 private:
     static constexpr int tag = 0, notice_tag = 1;
 
+    // Pieces of a portion: what is longer than 64 KiB with MPI's header goes over Open MPI's TCP in a way that
+    // leaves the wire empty half of the time. Not of what is longer than portions are: pieces are sent
+    // whether or not somebody is there to receive them.
     template <class F>
     static void for_each_message(std::size_t bytes, F&& f) {
-        constexpr std::size_t most = std::size_t(1) << 30;  // an int of bytes, with room to spare
+        constexpr std::size_t piece = std::size_t(60) << 10, whole = std::size_t(1) << 30;  // an int of bytes, with room to spare
+        const std::size_t most = bytes <= portion_of_exchange ? piece : whole;
         for (std::size_t begin = 0; begin < bytes; begin += most) f(begin, int(bytes - begin < most ? bytes - begin : most));
     }
 
