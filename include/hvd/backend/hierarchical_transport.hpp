@@ -4,6 +4,7 @@
 
 #include "cross_broadcast.hpp"
 #include "cross_gather.hpp"
+#include "cross_library.hpp"
 #include "cross_reduction.hpp"
 #include "link_transport.hpp"
 #include "notice.hpp"
@@ -23,7 +24,7 @@ public:
     // `area` is of this rank's node.
     hierarchical_transport(Link& link, const node_area& area)
         : transport(link.rank(), link.size()), cross_(link, area), flat_(link), spread_(cross_),
-          gather_(cross_, size_, failure_), reduction_(cross_, failure_), broadcast_(cross_), word_(link), entries_(std::size_t(size_)), parts_(std::size_t(size_)),
+          gather_(cross_, size_, failure_), library_(cross_, size_, failure_), reduction_(cross_, failure_), broadcast_(cross_), word_(link), entries_(std::size_t(size_)), parts_(std::size_t(size_)),
           sent_(std::size_t(size_)) {
         // In the order of the nodes: a node's records come in one message.
         const record* at = entries_.data();
@@ -61,6 +62,8 @@ public:
 
     bool reduces_to_all() const override { return true; }
     void reduce_to_all(const operation& op, const reduction_group& group) override {
+        if (splits() && cross_library<Link>::is_for(cross_.link, op, group))
+            return begin(step::library, [&] { library_.begin(op, group); });
         if (cross_gather<Link>::is_for(group.count * group.element_bytes, size_))
             return begin(step::gather, [&] { gather_.begin(op, group, splits()); });
         for (int p = 0; p < size_; ++p) {
@@ -102,7 +105,7 @@ public:
     }
 
 private:
-    enum class step { enter, exchange, combine, gather, spread, broadcast, flat };
+    enum class step { enter, exchange, combine, gather, library, spread, broadcast, flat };
 
     // What the collective that is under way does; agreements in its middle change nothing.
     struct movement {
@@ -156,6 +159,7 @@ private:
             case step::exchange: return go_on_exchanging();
             case step::combine: return reduction_.go_on();
             case step::gather: return gather_.go_on();
+            case step::library: return library_.go_on();
             case step::spread: return spread_.go_on();
             case step::broadcast: return broadcast_.go_on();
             case step::flat: break;
@@ -251,6 +255,7 @@ private:
     link_transport<Link> flat_;
     cross_spread<Link> spread_;
     cross_gather<Link> gather_;
+    cross_library<Link> library_;
     cross_reduction<Link> reduction_;
     cross_broadcast<Link> broadcast_;
     word_of_mouth<Link> word_;

@@ -8,6 +8,7 @@
 
 #include "../core/handles.hpp"
 #include "../detail/mpi_api.hpp"
+#include "../detail/mpi_types.hpp"
 #include "../detail/shared_memory.hpp"
 #include "concept.hpp"
 #include "node_area.hpp"
@@ -41,7 +42,9 @@ public:
     mpi_link& operator=(const mpi_link&) = delete;
 
     ~mpi_link() {
-        if (mpi_is_running() && !given_up_) MPI_Comm_free(&comm_);
+        if (!mpi_is_running() || given_up_) return;
+        if (across_ != MPI_COMM_NULL) MPI_Comm_free(&across_);
+        MPI_Comm_free(&comm_);
     }
 
     int rank() const { return rank_; }
@@ -119,8 +122,25 @@ public:
         return true;
     }
 
+    // MPI's own allreduce among the ranks of this local rank.
+    bool can_allreduce_across(dtype id, int op) const {
+        const bool logical = op == op::logical_and::id || op == op::logical_or::id;
+        if (id == dtype::boolean && !logical) return false;
+        return by_library_ && mpi_datatype(id) != MPI_DATATYPE_NULL && mpi_operation(op) != MPI_OP_NULL;
+    }
+    void allreduce_across(std::byte* data, std::size_t count, dtype id, int op) {
+        const MPI_Datatype type = mpi_datatype(id);
+        int bytes = 0;
+        check(MPI_Type_size(type, &bytes), "MPI_Type_size");
+        constexpr std::size_t most = std::size_t(1) << 27;  // elements: MPI counts with an int
+        for (std::size_t begin = 0; begin < count; begin += most) {
+            const int n = int(count - begin < most ? count - begin : most);
+            check(MPI_Allreduce(MPI_IN_PLACE, data + begin * std::size_t(bytes), n, type, mpi_operation(op), across_), "MPI_Allreduce");
+        }
+    }
+
     owner<mpi_link> subset(std::span<const int> ranks, int context) const {
-        return owner<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), window_));
+        return owner<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), window_, by_library_));
     }
 
 protected:
@@ -129,12 +149,13 @@ protected:
         : comm_(comm), native_(handle) {
         set_up();
         nodes_ = declared_node_size(options) > 0 ? nodes_of_one_host(size_, options) : find_nodes();
+        by_library_ = options.cross_by_library;
         if (share_memory) make_area(window_ = options.window_bytes);
     }
 
     // Among ranks of another; a window of 0 bytes: no memory is shared.
-    mpi_link(MPI_Comm comm, std::vector<int> nodes, std::size_t window)
-        : comm_(comm), native_(comm), nodes_(std::move(nodes)) {
+    mpi_link(MPI_Comm comm, std::vector<int> nodes, std::size_t window, bool by_library = false)
+        : comm_(comm), native_(comm), nodes_(std::move(nodes)), by_library_(by_library) {
         set_up();
         if (window > 0) make_area(window_ = window);
     }
@@ -249,6 +270,7 @@ private:
         }
         area_ = node_area(memory_.data(), nodes.local_size(), window);
         area_.slot(nodes.local_rank()).process.store_relaxed(getpid());
+        if (by_library_ && nodes.count() > 1) check(MPI_Comm_split(comm_, nodes.local_rank(), rank_, &across_), "MPI_Comm_split");
     }
 
     // One rank of the node allocates; what MPI says of its telling the others.
@@ -268,6 +290,8 @@ private:
     MPI_Comm native_;
     std::vector<int> nodes_;
     std::size_t window_ = 0;
+    bool by_library_ = false;
+    MPI_Comm across_ = MPI_COMM_NULL;  // the ranks with this local rank, where the library is asked for
     shared_memory memory_;
     node_area area_{nullptr, 0, 0};
     std::vector<MPI_Request> requests_;
