@@ -23,6 +23,7 @@ public:
           o_(o),
           out_(comm, "nodes", o),
           own_(communicator::world({.node_size = o.node_size})),
+          by_library_(communicator::world({.node_size = o.node_size, .cross_by_library = true})),
           tensor_(o.max_bytes / sizeof(float)) {}
 
     void run() {
@@ -41,6 +42,7 @@ private:
         const bench::mpi_peer<float, hvd::op::average> mpi{MPI_COMM_WORLD, comm_.size()};
         float* const x = tensor_.data();
         add_average("hvd", count, [this, x, count] { own_.allreduce(hvd::view(x, count), hvd::average); });
+        add_average("hvd by_library", count, [this, x, count] { by_library_.allreduce(hvd::view(x, count), hvd::average); });
         add_average("mpi", count, [mpi, x, count] { mpi.allreduce(MPI_IN_PLACE, x, count); });
         print("all_reduce", count);
     }
@@ -58,9 +60,11 @@ private:
 
     void broadcast(std::size_t count) {
         float* const x = tensor_.data();
-        candidates_.push_back({"hvd", [this, x, count] { own_.broadcast(hvd::view(x, count)); }});
-        candidates_.push_back({"mpi", [x, count] {
-                                   bench::check(MPI_Bcast(x, int(count), MPI_FLOAT, 0, MPI_COMM_WORLD), "MPI_Bcast");
+        // From one rank after another, so that no root runs ahead of what it has sent.
+        const auto next = [this] { return root_ = (root_ + 1) % comm_.size(); };
+        candidates_.push_back({"hvd", [=, this] { own_.broadcast(hvd::view(x, count), hvd::root{next()}); }});
+        candidates_.push_back({"mpi", [=] {
+                                   bench::check(MPI_Bcast(x, int(count), MPI_FLOAT, next(), MPI_COMM_WORLD), "MPI_Bcast");
                                }});
         print("broadcast", count);
     }
@@ -85,8 +89,9 @@ private:
     communicator& comm_;
     const node_options& o_;
     bench::report<communicator> out_;
-    communicator own_;
+    communicator own_, by_library_;
     std::vector<float> tensor_;
+    int root_ = 0;
     std::vector<bench::candidate> candidates_;
 };
 

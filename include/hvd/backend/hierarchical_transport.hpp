@@ -62,17 +62,9 @@ public:
 
     bool reduces_to_all() const override { return true; }
     void reduce_to_all(const operation& op, const reduction_group& group) override {
-        if (splits() && cross_library<Link>::is_for(cross_.link, op, group))
-            return begin(step::library, [&] { library_.begin(op, group); });
-        if (cross_gather<Link>::is_for(group.count * group.element_bytes, size_))
-            return begin(step::gather, [&] { gather_.begin(op, group, splits()); });
-        for (int p = 0; p < size_; ++p) {
-            sent_[std::size_t(p)] = group.part(op.in, p, size_);
-            parts_[std::size_t(p)] = group.part(op.out, p, size_);
-        }
-        spreads_then_ = true;
-        combine(sent_.data(), {group.function, group.op, group.element_bytes, group.count_of(rank_, size_),
-                               parts_[std::size_t(rank_)].data, op.entry.prescale, op.entry.postscale});
+        op_ = &op;
+        groups_ = {&group, 1};
+        begin_group();
     }
 
     bool ready() override {
@@ -82,9 +74,17 @@ public:
     bool next() override {
         return guarded([&] {
             if (go_on()) return true;
-            if (!std::exchange(spreads_then_, false)) return false;
-            begin(step::spread, [&] { spread_.begin(parts_.data(), size_); });
-            return true;
+            if (std::exchange(spreads_then_, false)) {
+                begin(step::spread, [&] { spread_.begin(parts_.data(), size_); });
+                return true;
+            }
+            if (groups_.size() > 1) {
+                groups_ = groups_.subspan(1);
+                begin_group();
+                return true;
+            }
+            groups_ = {};
+            return false;
         });
     }
 
@@ -143,6 +143,23 @@ private:
     bool splits() const {
         if (moves_.mode != 0) return false;
         return cross_.nodes.consecutive() || moves_.op != std::uint8_t(op::custom<int, false>::id);
+    }
+
+    // The shortest way for this many bytes.
+    void begin_group() {
+        const operation& op = *op_;
+        const reduction_group& group = groups_.front();
+        if (splits() && cross_library<Link>::is_for(cross_.link, op, group))
+            return begin(step::library, [&] { library_.begin(op, group); });
+        if (cross_gather<Link>::is_for(group.count * group.element_bytes, size_))
+            return begin(step::gather, [&] { gather_.begin(op, group, splits()); });
+        for (int p = 0; p < size_; ++p) {
+            sent_[std::size_t(p)] = group.part(op.in, p, size_);
+            parts_[std::size_t(p)] = group.part(op.out, p, size_);
+        }
+        spreads_then_ = true;
+        combine(sent_.data(), {group.function, group.op, group.element_bytes, group.count_of(rank_, size_),
+                               parts_[std::size_t(rank_)].data, op.entry.prescale, op.entry.postscale});
     }
 
     // What was waited for is there.
@@ -263,6 +280,8 @@ private:
     std::vector<block> parts_, sent_;
     const block* send_ = nullptr;
     const block* receive_ = nullptr;
+    const operation* op_ = nullptr;
+    std::span<const reduction_group> groups_;  // that are yet to be reduced to all, the one under way first
     record entered_;
     movement moves_;
     step step_ = step::enter;

@@ -44,6 +44,7 @@ public:
     ~mpi_link() {
         if (!mpi_is_running() || given_up_) return;
         if (across_ != MPI_COMM_NULL) MPI_Comm_free(&across_);
+        if (node_ != MPI_COMM_NULL) MPI_Comm_free(&node_);
         MPI_Comm_free(&comm_);
     }
 
@@ -254,13 +255,10 @@ private:
     void make_area(std::size_t window) {
         const node_map nodes(*this);
         if (nodes.count() > 1 && nodes.count() == size_) return;
-        MPI_Comm node = comm_;
-        if (nodes.count() > 1) check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node), "MPI_Comm_split");
+        if (nodes.count() > 1) check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node_), "MPI_Comm_split");
         const std::size_t least = std::size_t(nodes.local_size()) * 4096;
         window = ((window < least ? least : window) + 4095) / 4096 * 4096;
-        const int mapped = map_memory(node, nodes, window);
-        if (node != comm_) MPI_Comm_free(&node);
-        check(mapped, "MPI_Bcast");
+        map_memory(nodes, window);
         int mine = memory_ ? 1 : 0, all = 0;
         check(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
         memory_.remove_name();
@@ -273,8 +271,8 @@ private:
         if (by_library_ && nodes.count() > 1) check(MPI_Comm_split(comm_, nodes.local_rank(), rank_, &across_), "MPI_Comm_split");
     }
 
-    // One rank of the node allocates; what MPI says of its telling the others.
-    int map_memory(MPI_Comm node, const node_map& nodes, std::size_t window) {
+    // One rank of the node allocates, and tells the others the name.
+    void map_memory(const node_map& nodes, std::size_t window) {
         const std::size_t bytes = node_area::bytes(nodes.local_size(), window);
         char name[64] = "";
         if (nodes.local_rank() == 0) {
@@ -282,15 +280,15 @@ private:
             store(name, memory_.name());
             if (memory_) node_area(memory_.data(), nodes.local_size(), window).construct();
         }
-        const int told = MPI_Bcast(name, sizeof name, MPI_CHAR, 0, node);
-        if (told == MPI_SUCCESS && nodes.local_rank() != 0 && name[0] != 0) memory_ = shared_memory::open(name, bytes);
-        return told;
+        check(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, node_ != MPI_COMM_NULL ? node_ : comm_), "MPI_Bcast");
+        if (nodes.local_rank() != 0 && name[0] != 0) memory_ = shared_memory::open(name, bytes);
     }
 
     MPI_Comm native_;
     std::vector<int> nodes_;
     std::size_t window_ = 0;
     bool by_library_ = false;
+    MPI_Comm node_ = MPI_COMM_NULL;    // the ranks of this node, where there are several nodes
     MPI_Comm across_ = MPI_COMM_NULL;  // the ranks with this local rank, where the library is asked for
     shared_memory memory_;
     node_area area_{nullptr, 0, 0};
