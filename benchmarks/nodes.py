@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
 """What hvd and MPI take for a collective over several hosts, which are made on this machine with shaped cables between them
-(tests/network/lab.py), with Open MPI as it comes and with a second connection between hosts, which is what it needs to fill
-a wire. Run by the superuser:
+(tests/network/lab.py), with Open MPI as it comes, with a second connection between hosts, and without its own way of writing into
+the receiver's memory: each of the two lets it fill a wire. Run by the superuser:
 
     nodes.py build/bench/benchmarks/nodes [--hosts 2] [--slots 2] [--rate 1gbit] [--max 16MiB]"""
 
@@ -16,7 +16,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "network"))
 import lab
 
-SETTINGS = {"as it comes": [], "btl_tcp_links 2": ["--mca", "btl_tcp_links", "2"]}
+SETTINGS = {"as it comes": [], "btl_tcp_links 2": ["--mca", "btl_tcp_links", "2"], "btl_tcp_flags 1": ["--mca", "btl_tcp_flags", "1"]}
 
 
 def measure(given, options):

@@ -88,12 +88,16 @@ public:
         });
     }
 
-    bool hopeless() override { return (cross_.in_node() && cross_.inner.hopeless()) || word_.heard(); }
+    bool hopeless() override {
+        return guarded([&] { return (cross_.in_node() && cross_.inner.hopeless()) || word_.heard(); });
+    }
 
     [[gnu::cold]] void fail(verdict reason) override {
         lost = true;
-        if (cross_.in_node() && !word_.heard()) ask_node(reason);
-        else if (!word_.heard_soon()) ask_link();
+        if (!word_.heard() && !(reason == verdict::expired && word_.heard_within(patience()))) {
+            if (cross_.in_node()) ask_node(reason);
+            else ask_link();
+        }
         cross_.link.cancel();
         throw peer_error(rank_, text("hvd: ", entered_.label(), " on rank ", rank_, ": ", std::string_view(word_.last().text)),
                          missing_of(word_.last()));
@@ -233,6 +237,14 @@ private:
         ++phase_;
         cross_.await_link();
         return true;
+    }
+
+    // Deadlines are alike, and who is waited for may be innocent, and wait itself for one who is not: whoever is
+    // nearer to that one speaks first. Who has not entered is known best on its node; later on, the ranks of a
+    // node wait for each other because one of them waits for the link.
+    std::int64_t patience() const {
+        if (!cross_.in_node()) return 200 * milliseconds;
+        return step_ == step::enter ? 0 : 400 * milliseconds;
     }
 
     // The node's memory says who is missing there, by local ranks.

@@ -65,7 +65,9 @@ public:
         return more;
     }
 
-    bool hopeless() override { return word_.heard(); }
+    bool hopeless() override {
+        return guarded([&] { return word_.heard(); });
+    }
 
     [[gnu::cold]] void fail(verdict) override {
         lost = true;

@@ -102,6 +102,7 @@ public:
 
     // Small enough that MPI takes it over at once; where it does not, the copy is left to it for good.
     void tell(int peer, const notice& news) noexcept {
+        if (!mpi_is_running()) return;
         notice* const copy = new (std::nothrow) notice(news);
         MPI_Request request = MPI_REQUEST_NULL;
         if (copy == nullptr || MPI_Isend(copy, sizeof *copy, MPI_BYTE, peer, notice_tag, comm_, &request) != MPI_SUCCESS) {

@@ -62,11 +62,9 @@ public:
         return heard_;
     }
 
-    // Whoever is waited for may be innocent, and wait itself for one who is not: at a deadline that all
-    // have alike, there is a moment for the word of somebody who knows.
-    bool heard_soon() {
+    bool heard_within(std::int64_t nanoseconds) {
         if constexpr (tells<Link>) {
-            const time_point limit = now() + 200 * milliseconds;
+            const time_point limit = now() + nanoseconds;
             while (!heard() && now() < limit) sleep_for(milliseconds);
         }
         return heard_;
@@ -79,7 +77,7 @@ public:
     void pass_on(std::string_view reason) noexcept {
         if constexpr (tells<Link>) {
             if (std::exchange(heard_, true)) return;
-            if (last_.text[0] == 0) keep(text(reason), {});
+            if (last_.text[0] == 0) last_ = notice_of(link_.rank(), reason, {});
             for (int peer = 0; peer < link_.size(); ++peer)
                 if (peer != link_.rank()) link_.tell(peer, last_);
         }
