@@ -31,7 +31,7 @@ template <link Link>
 class cross_reduction {
 public:
     // `failure` keeps what the operation throws.
-    cross_reduction(crossing<Link>& c, std::exception_ptr& failure)
+    [[gnu::cold]] cross_reduction(crossing<Link>& c, std::exception_ptr& failure)
         : cross_(c), failure_(failure), inputs_(std::size_t(c.nodes.count())) {}
 
     // send[p] is what this rank has of rank p's part.

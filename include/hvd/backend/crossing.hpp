@@ -27,12 +27,13 @@ struct crossing {
 
     Link& link;
     const node_map nodes;
-    node_transport inner;
+    node_transport memory;
+    transport& inner = memory;  // called as any transport, lest every step has a copy of the whole of it
     std::vector<round> rounds;                // those of the other nodes, then its own
     std::vector<block> local_send, local_receive;  // by local rank: of the in-node step
 
-    crossing(Link& l, const node_area& area)
-        : link(l), nodes(l), inner(area, nodes.local_rank()), local_send(std::size_t(nodes.local_size())),
+    [[gnu::cold]] crossing(Link& l, const node_area& area)
+        : link(l), nodes(l), memory(area, nodes.local_rank()), local_send(std::size_t(nodes.local_size())),
           local_receive(std::size_t(nodes.local_size())) {
         for (const int node : nodes.others())
             for (int first = 0; first < int(nodes.ranks(node).size()); first += nodes.local_size())
@@ -48,12 +49,12 @@ struct crossing {
     }
 
     // Whether there is anything to send, or to receive.
-    bool send(int peer, const block& b) {
+    [[gnu::noinline]] bool send(int peer, const block& b) {
         if (b.bytes == 0) return false;
         link.send(peer, b.data, b.bytes);
         return under_way_ = true;
     }
-    bool receive(int peer, const block& b) {
+    [[gnu::noinline]] bool receive(int peer, const block& b) {
         if (b.bytes == 0) return false;
         link.recv(peer, b.data, b.bytes);
         return under_way_ = true;
@@ -85,7 +86,7 @@ struct crossing {
 
     bool in_node() const { return in_node_; }
 
-    bool ready() {
+    [[gnu::noinline]] bool ready() {
         if (under_way_ && link.poll()) under_way_ = false;
         return !(awaits_link_ && under_way_) && !(in_node_ && !inner.ready());
     }

@@ -3,9 +3,8 @@
 #pragma once
 
 #include "cross_broadcast.hpp"
-#include "cross_gather.hpp"
-#include "cross_library.hpp"
 #include "cross_reduction.hpp"
+#include "cross_slices.hpp"
 #include "link_transport.hpp"
 #include "notice.hpp"
 
@@ -22,9 +21,9 @@ template <link Link>
 class hierarchical_transport final : public transport {
 public:
     // `area` is of this rank's node.
-    hierarchical_transport(Link& link, const node_area& area)
-        : transport(link.rank(), link.size()), cross_(link, area), flat_(link), spread_(cross_),
-          gather_(cross_, size_, failure_), library_(cross_, size_, failure_), reduction_(cross_, failure_), broadcast_(cross_), word_(link), entries_(std::size_t(size_)), parts_(std::size_t(size_)),
+    [[gnu::cold]] hierarchical_transport(Link& link, const node_area& area)
+        : transport(link.rank(), link.size()), cross_(link, area), by_messages_(link), spread_(cross_),
+          slices_(cross_, size_, failure_), reduction_(cross_, failure_), broadcast_(cross_), word_(link), entries_(std::size_t(size_)), parts_(std::size_t(size_)),
           sent_(std::size_t(size_)) {
         // In the order of the nodes: a node's records come in one message.
         const record* at = entries_.data();
@@ -109,7 +108,7 @@ public:
     }
 
 private:
-    enum class step { enter, exchange, combine, gather, library, spread, broadcast, flat };
+    enum class step { enter, exchange, combine, slices, spread, broadcast, flat };
 
     // What the collective that is under way does; agreements in its middle change nothing.
     struct movement {
@@ -149,14 +148,13 @@ private:
         return cross_.nodes.consecutive() || moves_.op != std::uint8_t(op::custom<int, false>::id);
     }
 
-    // The shortest way for this many bytes.
+    // In slices, or each rank its part first.
     void begin_group() {
         const operation& op = *op_;
         const reduction_group& group = groups_.front();
-        if (splits() && cross_library<Link>::is_for(cross_.link, op, group))
-            return begin(step::library, [&] { library_.begin(op, group); });
-        if (cross_gather<Link>::is_for(group.count * group.element_bytes, size_))
-            return begin(step::gather, [&] { gather_.begin(op, group, splits()); });
+        const std::size_t bytes = group.count * group.element_bytes;
+        if (splits() && (slices_.is_for(bytes) || slices_.is_for_library(op, group)))
+            return begin(step::slices, [&] { slices_.begin(op, group); });
         for (int p = 0; p < size_; ++p) {
             sent_[std::size_t(p)] = group.part(op.in, p, size_);
             parts_[std::size_t(p)] = group.part(op.out, p, size_);
@@ -179,8 +177,7 @@ private:
             case step::enter: return go_on_entering();
             case step::exchange: return go_on_exchanging();
             case step::combine: return reduction_.go_on();
-            case step::gather: return gather_.go_on();
-            case step::library: return library_.go_on();
+            case step::slices: return slices_.go_on();
             case step::spread: return spread_.go_on();
             case step::broadcast: return broadcast_.go_on();
             case step::flat: break;
@@ -248,7 +245,7 @@ private:
     }
 
     // The node's memory says who is missing there, by local ranks.
-    void ask_node(verdict reason) {
+    [[gnu::cold]] void ask_node(verdict reason) {
         std::vector<int> missing;
         try {
             cross_.inner.fail(reason);
@@ -267,7 +264,7 @@ private:
         word_.keep(who, missing);
     }
 
-    void ask_link() {
+    [[gnu::cold]] void ask_link() {
         std::vector<int> missing;
         message who;
         for (int p = 0; p < size_; ++p) {
@@ -281,10 +278,10 @@ private:
     const node_area& area() const { return *cross_.link.area(); }
 
     crossing<Link> cross_;
-    link_transport<Link> flat_;
+    link_transport<Link> by_messages_;
+    transport& flat_ = by_messages_;
     cross_spread<Link> spread_;
-    cross_gather<Link> gather_;
-    cross_library<Link> library_;
+    cross_slices<Link> slices_;
     cross_reduction<Link> reduction_;
     cross_broadcast<Link> broadcast_;
     word_of_mouth<Link> word_;

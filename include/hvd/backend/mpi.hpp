@@ -101,7 +101,7 @@ public:
     }
 
     // Small enough that MPI takes it over at once; where it does not, the copy is left to it for good.
-    void tell(int peer, const notice& news) noexcept {
+    [[gnu::cold]] void tell(int peer, const notice& news) noexcept {
         if (!mpi_is_running()) return;
         notice* const copy = new (std::nothrow) notice(news);
         MPI_Request request = MPI_REQUEST_NULL;
@@ -223,7 +223,7 @@ private:
         for (std::size_t begin = 0; begin < bytes; begin += most) f(begin, int(bytes - begin < most ? bytes - begin : most));
     }
 
-    MPI_Request* begin_request(int peer) {
+    [[gnu::noinline]] MPI_Request* begin_request(int peer) {
         peers_.push_back(peer);
         requests_.push_back(MPI_REQUEST_NULL);
         return &requests_.back();
@@ -239,7 +239,7 @@ private:
     }
 
     // Ranks share a node if MPI says that they can share memory; the node is known by its first rank.
-    std::vector<int> find_nodes() const {
+    [[gnu::cold]] std::vector<int> find_nodes() const {
         MPI_Comm node = MPI_COMM_NULL;
         check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
         int first = rank_;
@@ -253,7 +253,7 @@ private:
 
     // Memory that the ranks of each node have mapped, where every node has some; otherwise messages do, and
     // every rank knows. Ranks that are all alone have no use for it.
-    void make_area(std::size_t window) {
+    [[gnu::cold]] void make_area(std::size_t window) {
         const node_map nodes(*this);
         if (nodes.count() > 1 && nodes.count() == size_) return;
         if (nodes.count() > 1) check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node_), "MPI_Comm_split");
@@ -273,7 +273,7 @@ private:
     }
 
     // One rank of the node allocates, and tells the others the name.
-    void map_memory(const node_map& nodes, std::size_t window) {
+    [[gnu::cold]] void map_memory(const node_map& nodes, std::size_t window) {
         const std::size_t bytes = node_area::bytes(nodes.local_size(), window);
         char name[64] = "";
         if (nodes.local_rank() == 0) {

@@ -22,7 +22,7 @@ int node_of(const Link& link, int rank) {
 class node_map {
 public:
     template <class Link>
-    explicit node_map(const Link& link) : me_(link.rank()) {
+    [[gnu::cold]] explicit node_map(const Link& link) : me_(link.rank()) {
         std::vector<int> known;
         for (int rank = 0; rank < link.size(); ++rank) {
             const int name = node_of(link, rank);
