@@ -64,10 +64,11 @@ private:
 
     // Each rank gets a portion of its part.
     bool deal(std::size_t index) {
+        const auto portion = [&](int rank) { return portion_of(parts_[std::size_t(rank)], index, portion_of_exchange); };
         bool any = false;
-        if (!at_home()) any = cross_.receive(cross_.nodes.partner(home_), portion_of(parts_[std::size_t(me())], index, portion_of_exchange));
+        if (!at_home()) any = cross_.receive(cross_.nodes.partner(home_), portion(me()));
         else
-            for (const int rank : cross_.nodes.served()) any |= cross_.send(rank, portion_of(parts_[std::size_t(rank)], index, portion_of_exchange));
+            for (const int rank : cross_.nodes.served()) any |= cross_.send(rank, portion(rank));
         cross_.await_link();
         return any;
     }

@@ -76,7 +76,8 @@ private:
     void reduce_in_node() {
         for (int local = 0; local < cross_.nodes.local_size(); ++local)
             cross_.local_send[std::size_t(local)] = slice(op_->in, local);
-        cross_.combine({&reduce_partially, &whole_, group_.element_bytes, count(), place(cross_.nodes.mine()), op_->entry.prescale, 1});
+        cross_.combine({&reduce_partially, &whole_, group_.element_bytes, count(), place(cross_.nodes.mine()),
+                        op_->entry.prescale, 1});
     }
 
     void exchange_across() {

@@ -23,8 +23,8 @@ public:
     // `area` is of this rank's node.
     [[gnu::cold]] hierarchical_transport(Link& link, const node_area& area)
         : transport(link.rank(), link.size()), cross_(link, area), by_messages_(link), spread_(cross_),
-          slices_(cross_, size_, failure_), reduction_(cross_, failure_), broadcast_(cross_), word_(link), entries_(std::size_t(size_)), parts_(std::size_t(size_)),
-          sent_(std::size_t(size_)) {
+          slices_(cross_, size_, failure_), reduction_(cross_, failure_), broadcast_(cross_), word_(link),
+          entries_(std::size_t(size_)), parts_(std::size_t(size_)), sent_(std::size_t(size_)) {
         // In the order of the nodes: a node's records come in one message.
         const record* at = entries_.data();
         for (int node = 0; node < cross_.nodes.count(); ++node)
@@ -40,15 +40,16 @@ public:
     // What moves is known by what was entered: where every rank gets the same, it crosses once for each
     // node.
     void exchange(const block* send, const block* receive) override {
+        const block& for_all = send[rank_ == 0 ? 1 : 0];
         switch (moves_.kind) {
             case collective::allreduce:
             case collective::allgather:
                 parts_.assign(receive, receive + size_);
-                parts_[std::size_t(rank_)] = send[rank_ == 0 ? 1 : 0];
+                parts_[std::size_t(rank_)] = for_all;
                 return begin(step::spread, [&] { spread_.begin(parts_.data(), size_); });
             case collective::broadcast:
                 return begin(step::broadcast, [&] {
-                    broadcast_.begin(moves_.root, rank_ == moves_.root ? send[rank_ == 0 ? 1 : 0] : receive[moves_.root], size_);
+                    broadcast_.begin(moves_.root, rank_ == moves_.root ? for_all : receive[moves_.root], size_);
                 });
             default: return begin(step::exchange, [&] { begin_exchange(send, receive); });
         }
@@ -98,8 +99,9 @@ public:
             else ask_link();
         }
         cross_.link.cancel();
-        throw peer_error(rank_, text("hvd: ", entered_.label(), " on rank ", rank_, ": ", std::string_view(word_.last().text)),
-                         missing_of(word_.last()));
+        const notice& why = word_.last();
+        throw peer_error(rank_, text("hvd: ", entered_.label(), " on rank ", rank_, ": ", std::string_view(why.text)),
+                         missing_of(why));
     }
 
     void leave(std::string_view reason) noexcept override {

@@ -137,7 +137,8 @@ public:
         constexpr std::size_t most = std::size_t(1) << 27;  // elements: MPI counts with an int
         for (std::size_t begin = 0; begin < count; begin += most) {
             const int n = int(count - begin < most ? count - begin : most);
-            check(MPI_Allreduce(MPI_IN_PLACE, data + begin * std::size_t(bytes), n, type, mpi_operation(op), across_), "MPI_Allreduce");
+            std::byte* const at = data + begin * std::size_t(bytes);
+            check(MPI_Allreduce(MPI_IN_PLACE, at, n, type, mpi_operation(op), across_), "MPI_Allreduce");
         }
     }
 

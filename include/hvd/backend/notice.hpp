@@ -56,7 +56,8 @@ public:
         if constexpr (tells<Link>) {
             if (!heard_ && link_.heard(last_)) {
                 heard_ = true;
-                if (misses_this_rank()) keep(text("rank ", last_.teller, " gave up: ", std::string_view(last_.text)), {last_.teller});
+                if (misses_this_rank())
+                    keep(text("rank ", last_.teller, " gave up: ", std::string_view(last_.text)), {last_.teller});
             }
         }
         return heard_;
@@ -71,7 +72,9 @@ public:
     }
 
     const notice& last() const { return last_; }
-    void keep(const message& text, const std::vector<int>& missing) { last_ = notice_of(link_.rank(), std::string_view(text), missing); }
+    void keep(const message& text, const std::vector<int>& missing) {
+        last_ = notice_of(link_.rank(), std::string_view(text), missing);
+    }
 
     // To all, if it is news to them. `reason` where nothing was kept.
     void pass_on(std::string_view reason) noexcept {
