@@ -79,6 +79,12 @@ figures() {
   compile_time 3
 }
 
+across_nodes() {
+  [[ $EUID -eq 0 ]] || { echo "bench: hosts on one machine are made by the superuser: no figures across nodes" && return; }
+  echo "==== nodes"
+  python3 "$here/nodes.py" "$build/benchmarks/nodes" --factor 16 --max 4MiB --seconds 0.5 || failed+=(nodes)
+}
+
 sweep() {
   if wanted memory; then measure memory 2 memory --seconds 0.3; fi
   if wanted collectives; then
@@ -91,6 +97,7 @@ sweep() {
   done
   if wanted overhead && built overhead; then measure overhead 2 overhead --seconds 0.5; fi
   if wanted scaling && built scaling; then measure scaling 2 scaling; fi
+  if wanted nodes && built nodes; then across_nodes; fi
   if wanted compile_time; then compile_time 2; fi
 }
 

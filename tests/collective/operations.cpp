@@ -275,11 +275,18 @@ TEST_CASE("one NaN anywhere is the result of min and max") {
     });
 }
 
-TEST_CASE("16-bit sums are accumulated in float and rounded once") {
+TEST_CASE("16-bit sums are accumulated in float and rounded once: in each of several nodes, and in the end") {
     on_every_transport([](auto& comm) {
         // 2048 + 1 is 2048 in float16; 2048 + 1 + 1 is 2050.
-        hvd::float16 x(comm.rank() == 0 ? 2048.0f : 1.0f);
+        const auto value = [](int rank) { return rank == 0 ? 2048.0f : 1.0f; };
+        float expected = 0;
+        for (const auto& ranks : nodes_of(comm)) {
+            float of_node = 0;
+            for (const int rank : ranks) of_node += value(rank);
+            expected += float(hvd::float16(of_node));
+        }
+        hvd::float16 x(value(comm.rank()));
         comm.allreduce(x, hvd::sum);
-        CHECK(float(x) == float(hvd::float16(2048.0f + float(comm.size() - 1))));
+        CHECK(float(x) == float(hvd::float16(expected)));
     });
 }

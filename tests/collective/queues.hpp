@@ -5,6 +5,7 @@
 // A backend as a stranger would write it in an afternoon: the ranks are threads, and what they send
 // goes through queues under one lock.
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -31,6 +32,7 @@ struct post_office {
     std::mutex mutex;
     std::vector<std::deque<std::vector<std::byte>>> letters;
     std::map<std::pair<int, int>, std::shared_ptr<post_office>> children;
+    std::map<int, std::shared_ptr<void>> memory;  // of each node: neighbours.hpp
     bool closed = false;  // a rank is gone: nobody waits for it
 };
 
@@ -76,13 +78,23 @@ public:
     void cancel() noexcept { wanted_.clear(); }
 
     std::unique_ptr<queue_link> subset(std::span<const int> ranks, int context) {
+        auto [office, me] = child(ranks, context);
+        return std::make_unique<queue_link>(std::move(office), me);
+    }
+
+protected:
+    // What the ranks of a subset share, and this one's number among them.
+    std::pair<std::shared_ptr<post_office>, int> child(std::span<const int> ranks, int context) {
         const std::lock_guard lock(office_->mutex);
         auto& child = office_->children[{context, ranks.front()}];
         if (child == nullptr) child = std::make_shared<post_office>(int(ranks.size()));
         int me = 0;
         while (ranks[std::size_t(me)] != rank_) ++me;
-        return std::make_unique<queue_link>(child, me);
+        return {child, me};
     }
+
+    std::shared_ptr<post_office> office_;
+    int rank_;
 
 private:
     struct letter {
@@ -91,8 +103,6 @@ private:
         std::size_t bytes;
     };
 
-    std::shared_ptr<post_office> office_;
-    int rank_;
     std::vector<letter> wanted_;
 };
 
@@ -102,15 +112,14 @@ struct queues {
 static_assert(hvd::backend<queues>);
 static_assert(hvd::splittable_link<queue_link>);
 
-// Runs f(comm) on `ranks` threads and rethrows what the first to fail threw.
+// Runs f(office, rank) on `ranks` threads and rethrows what the first to fail threw.
 template <class F>
-void run_queues(int ranks, F f) {
+void run_in_office(int ranks, F f) {
     const auto office = std::make_shared<post_office>(ranks);
     std::exception_ptr failure;
     const auto body = [&](int rank) {
         try {
-            hvd::communicator<queues> comm(std::make_unique<queue_link>(office, rank));
-            f(comm);
+            f(office, rank);
         } catch (...) {
             const std::lock_guard lock(office->mutex);
             if (!failure) failure = std::current_exception();
@@ -122,6 +131,15 @@ void run_queues(int ranks, F f) {
         for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
     }
     if (failure) std::rethrow_exception(failure);
+}
+
+// Runs f(comm) on `ranks` threads.
+template <class F>
+void run_queues(int ranks, F f) {
+    run_in_office(ranks, [&](std::shared_ptr<post_office> office, int rank) {
+        hvd::communicator<queues> comm(std::make_unique<queue_link>(std::move(office), rank));
+        f(comm);
+    });
 }
 
 }  // namespace hvd_test

@@ -9,7 +9,9 @@
 
 #include "hvd_test.hpp"
 
-#if defined(HVD_TEST_QUEUES)
+#if defined(HVD_TEST_NEIGHBOURS)
+#include "neighbours.hpp"
+#elif defined(HVD_TEST_QUEUES)
 #include "queues.hpp"
 #endif
 
@@ -19,7 +21,17 @@ namespace hvd_test {
 // memory, by messages between all ranks (each its own node), and with nodes of two ranks.
 template <class F>
 void on_every_transport(F f, hvd::communicator_options options = {}) {
-#if defined(HVD_TEST_QUEUES)
+#if defined(HVD_TEST_NEIGHBOURS)
+    for (const int ranks : thread_counts())
+        for (const placement& place : placements) {
+            INFO("on ", ranks, " queues in placement ", &place - placements);
+            run_neighbours(ranks, place, [&f](auto& comm) {
+                INFO("rank ", comm.rank(), " of ", comm.size());
+                f(comm);
+            });
+        }
+    static_cast<void>(options);
+#elif defined(HVD_TEST_QUEUES)
     for (const int ranks : thread_counts()) {
         INFO("on ", ranks, " queues");
         run_queues(ranks, [&f](auto& comm) {
@@ -69,6 +81,22 @@ std::size_t size_of(const Comm& comm) {
 template <class Comm>
 std::size_t rank_of(const Comm& comm) {
     return std::size_t(comm.rank());
+}
+
+// The ranks of each node, in the order of their first ranks. A local communicator tells who they are.
+template <class Comm>
+std::vector<std::vector<int>> nodes_of(Comm& comm) {
+    auto local = comm.local();
+    const auto first = local.allgather(comm.rank()).values.front();
+    const auto firsts = comm.allgather(first).values;
+    std::vector<std::vector<int>> nodes;
+    for (int head = 0; head < comm.size(); ++head) {
+        std::vector<int> ranks;
+        for (int rank = 0; rank < comm.size(); ++rank)
+            if (firsts[std::size_t(rank)] == head) ranks.push_back(rank);
+        if (!ranks.empty()) nodes.push_back(ranks);
+    }
+    return nodes;
 }
 
 inline std::string text_of_what_is_caught() {

@@ -18,11 +18,25 @@ std::size_t allocations_of(F call) {
     return hvd_test::allocations() - before;
 }
 
+// On one node, and on MPI also with messages between nodes of one and of two ranks.
+template <class F>
+void on_nodes(F f) {
+    hvd_test::on_ranks(f);
+#if defined(HVD_TEST_BACKEND_MPI)
+    for (const int node_size : {1, 2}) {
+        const hvd_test::failing_rank_does_not_hang guard;
+        INFO("with nodes of ", node_size, " ranks");
+        auto comm = hvd_test::communicator::world({.node_size = node_size});
+        f(comm);
+    }
+#endif
+}
+
 }  // namespace
 
 TEST_CASE("a plan runs without allocating") {
-    hvd_test::on_ranks([](auto& comm) {
-        std::vector<float> a(1000), b(10);
+    on_nodes([](auto& comm) {
+        std::vector<float> a(100000), b(10);
         std::vector<int> c(100);
         auto sum = comm.plan_allreduce(hvd::fuse(a, b, c), hvd::sum);
         auto send = comm.plan_broadcast(hvd::fuse(a, b, c), hvd::root{0});
@@ -32,10 +46,11 @@ TEST_CASE("a plan runs without allocating") {
 }
 
 TEST_CASE("repeated blocking calls of the same shape do not allocate") {
-    hvd_test::on_ranks([](auto& comm) {
+    on_nodes([](auto& comm) {
         const std::size_t size = std::size_t(comm.size());
-        std::vector<float> x(size * 1000), all(size * size * 1000), part(1000);
+        std::vector<float> x(size * 100000), all(size * size * 100000), part(100000);
         CHECK(allocations_of([&] { comm.allreduce(x, hvd::sum); }) == 0);
+        CHECK(allocations_of([&] { comm.allreduce(hvd::view(x.data(), 10), hvd::sum); }) == 0);
         CHECK(allocations_of([&] { comm.allreduce(hvd::fuse(x, part), hvd::average); }) == 0);
         CHECK(allocations_of([&] { comm.broadcast(x, hvd::root{0}); }) == 0);
         CHECK(allocations_of([&] { comm.allgather(x, hvd::into(all)); }) == 0);

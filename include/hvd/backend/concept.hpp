@@ -28,6 +28,8 @@ inline namespace v0 {
 ///   `context` is the same on all of them and new in each call
 ///   on this link: makes `split`, `subset`, `local` and `cross` work;
 /// - `node_of(rank)`: equal numbers for ranks that share a node (without it each is a node);
+/// - `area()`: the memory that the ranks of this rank's node have mapped, in their order, or a null
+///   pointer on all ranks: makes collectives go by memory inside nodes;
 /// - `threaded()`: whether a progress thread may drive the link (without it: no).
 template <class L>
 concept link = requires(L& l, const L& c, int peer, const std::byte* out, std::byte* in, std::size_t n) {

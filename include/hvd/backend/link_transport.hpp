@@ -3,7 +3,8 @@
 #pragma once
 
 #include "concept.hpp"
-#include "transport.hpp"
+#include "notice.hpp"
+#include "portions.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -16,7 +17,7 @@ template <link Link>
 class link_transport final : public transport {
 public:
     explicit link_transport(Link& link)
-        : transport(link.rank(), link.size()), link_(link), entries_(std::size_t(link.size())) {}
+        : transport(link.rank(), link.size()), link_(link), word_(link), entries_(std::size_t(link.size())) {}
 
     // Every rank tells every other what it is about to do: a rank that failed poisons this message, so
     // that nobody moves data for a call that some rank refused.
@@ -26,29 +27,28 @@ public:
         for (int p = 0; p < size_; ++p) {
             records[std::size_t(p)] = &entries_[std::size_t(p)];
             if (p == rank_) continue;
-            receive_from(p, reinterpret_cast<std::byte*>(&entries_[std::size_t(p)]), sizeof(record));
-            send_to(p, reinterpret_cast<const std::byte*>(&entries_[std::size_t(rank_)]), sizeof(record));
+            receive_from(p, record_of(p));
+            send_to(p, record_of(rank_));
         }
     }
 
     void exchange(const block* send, const block* receive) override {
         step_ = step::exchange;
-        for (int i = 1; i < size_; ++i) {
-            const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
-            receive_from(from, receive[from].data, receive[from].bytes);
-            send_to(to, send[to].data, send[to].bytes);
-        }
+        send_ = send;
+        receive_ = receive;
+        portions_ = 0;
+        post_exchange();
     }
 
     void combine(const block* send, const reduction& job) override {
         step_ = step::combine;
         send_ = send;
         job_ = job;
-        begin_ = longest_ = 0;
-        for (int p = 0; p < size_; ++p)
-            if (send[p].bytes > longest_) longest_ = send[p].bytes;
-        portion_ = portion_bytes > job.element_bytes ? portion_bytes / job.element_bytes * job.element_bytes : job.element_bytes;
-        arrived_.resize(smaller(portion_, own_bytes()) * std::size_t(size_));
+        portions_ = 0;
+        longest_ = longest_of(send, size_);
+        portion_ = portion_for(job.element_bytes);
+        room_ = smaller(portion_, own_bytes());
+        if (arrived_.size() < 2 * room_ * std::size_t(size_)) arrived_.resize(2 * room_ * std::size_t(size_));
         post_portion();
     }
 
@@ -57,32 +57,43 @@ public:
     }
 
     bool next() override {
-        if (step_ != step::combine) return false;
-        reduce_arrived();
-        begin_ += portion_;
-        if (begin_ >= longest_) return false;
-        post_portion();
-        return true;
+        if (step_ == step::exchange) return post_exchange();
+        if (step_ == step::enter) return false;
+        const bool more = portions_ * portion_ < longest_;
+        if (more) post_portion();
+        reduce_arrived(portions_ - (more ? 2 : 1));
+        return more;
+    }
+
+    bool hopeless() override {
+        return guarded([&] { return word_.heard(); });
     }
 
     [[gnu::cold]] void fail(verdict) override {
         lost = true;
-        std::vector<int> missing;
-        message who;
-        for (int p = 0; p < size_; ++p) {
-            if (p == rank_ || !link_.pending(p)) continue;
-            who += text(missing.empty() ? "rank " : ", rank ", p);
-            missing.push_back(p);
+        if (!word_.heard()) {
+            std::vector<int> missing;
+            message who;
+            for (int p = 0; p < size_; ++p) {
+                if (p == rank_ || !link_.pending(p)) continue;
+                who += text(missing.empty() ? "rank " : ", rank ", p);
+                missing.push_back(p);
+            }
+            word_.keep(text(who, " did not come in time"), missing);
         }
         link_.cancel();
-        throw peer_error(rank_, text("hvd: ", entries_[std::size_t(rank_)].label(), " on rank ", rank_, ": ", who, " did not come in time"),
-                         std::move(missing));
+        throw peer_error(rank_, text("hvd: ", entries_[std::size_t(rank_)].label(), " on rank ", rank_, ": ",
+                                     std::string_view(word_.last().text)), missing_of(word_.last()));
+    }
+
+    void leave(std::string_view reason) noexcept override {
+        if (lost) word_.pass_on(reason);
     }
 
 private:
     enum class step { enter, exchange, combine };
-    static constexpr std::size_t portion_bytes = std::size_t(256) << 10;
 
+    block record_of(int rank) { return {reinterpret_cast<std::byte*>(&entries_[std::size_t(rank)]), sizeof(record)}; }
     static std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
     std::size_t own_bytes() const { return job_.count * job_.element_bytes; }
 
@@ -98,39 +109,57 @@ private:
         }
     }
 
-    void send_to(int peer, const std::byte* data, std::size_t bytes) {
-        if (bytes > 0) guarded([&] { link_.send(peer, data, bytes); });
+    void send_to(int peer, const block& b) {
+        if (b.bytes > 0) guarded([&] { link_.send(peer, b.data, b.bytes); });
     }
-    void receive_from(int peer, std::byte* data, std::size_t bytes) {
-        if (bytes > 0) guarded([&] { link_.recv(peer, data, bytes); });
+    void receive_from(int peer, const block& b) {
+        if (b.bytes > 0) guarded([&] { link_.recv(peer, b.data, b.bytes); });
     }
 
-    std::size_t portion_from(std::size_t whole) const { return begin_ < whole ? smaller(portion_, whole - begin_) : 0; }
+    // Every pair of ranks is by itself: some have more portions than others.
+    bool post_exchange() {
+        bool any = false;
+        for (int i = 1; i < size_; ++i) {
+            const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
+            const block in = portion_of(receive_[from], portions_, portion_of_exchange);
+            const block out = portion_of(send_[to], portions_, portion_of_exchange);
+            receive_from(from, in);
+            send_to(to, out);
+            any |= in.bytes + out.bytes > 0;
+        }
+        ++portions_;
+        return any;
+    }
 
-    std::byte* place_for(int peer) { return arrived_.data() + std::size_t(peer) * smaller(portion_, own_bytes()); }
+    // Two of each: while one comes the other is reduced.
+    std::byte* place_for(int peer, std::size_t index) {
+        return arrived_.data() + (2 * std::size_t(peer) + index % 2) * room_;
+    }
 
     void post_portion() {
         for (int i = 1; i < size_; ++i) {
             const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
-            receive_from(from, place_for(from), portion_from(own_bytes()));
-            send_to(to, send_[to].data + begin_, portion_from(send_[to].bytes));
+            receive_from(from, {place_for(from, portions_), portion_of(send_[rank_], portions_, portion_).bytes});
+            send_to(to, portion_of(send_[to], portions_, portion_));
         }
+        ++portions_;
     }
 
-    void reduce_arrived() {
-        const std::size_t bytes = portion_from(own_bytes());
-        if (bytes == 0) return;
-        for (int p = 0; p < size_; ++p) inputs_[std::size_t(p)] = p == rank_ ? send_[p].data + begin_ : place_for(p);
-        reduce_portion(job_, begin_ / job_.element_bytes, bytes / job_.element_bytes);
+    void reduce_arrived(std::size_t index) {
+        const block mine = portion_of(send_[rank_], index, portion_);
+        for (int p = 0; p < size_; ++p) inputs_[std::size_t(p)] = p == rank_ ? mine.data : place_for(p, index);
+        reduce_portion(job_, index * portion_ / job_.element_bytes, mine.bytes / job_.element_bytes);
     }
 
     Link& link_;
+    word_of_mouth<Link> word_;
     step step_ = step::enter;
     std::vector<record> entries_;
     std::vector<std::byte> arrived_;
     const block* send_ = nullptr;
+    const block* receive_ = nullptr;
     reduction job_{};
-    std::size_t begin_ = 0, longest_ = 0, portion_ = 1;
+    std::size_t portions_ = 0, longest_ = 0, portion_ = 1, room_ = 0;
 };
 
 }  // namespace detail

@@ -2,22 +2,27 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <new>
 #include <span>
 #include <vector>
 
 #include "../core/handles.hpp"
 #include "../detail/mpi_api.hpp"
+#include "../detail/mpi_types.hpp"
 #include "../detail/shared_memory.hpp"
 #include "concept.hpp"
 #include "node_area.hpp"
+#include "node_map.hpp"
 #include "nodes.hpp"
+#include "notice.hpp"
+#include "portions.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// An MPI communicator as a link: messages between any two ranks, and shared memory where all ranks
-// are on one node.
+// An MPI communicator as a link: messages between any two ranks, and shared memory for the ranks of
+// each node.
 class mpi_link {
 public:
     mpi_link(const MPI_Comm& handle, adopt_t, const communicator_options& options)
@@ -37,7 +42,10 @@ public:
     mpi_link& operator=(const mpi_link&) = delete;
 
     ~mpi_link() {
-        if (mpi_is_running()) MPI_Comm_free(&comm_);
+        if (!mpi_is_running() || given_up_) return;
+        if (across_ != MPI_COMM_NULL) MPI_Comm_free(&across_);
+        if (node_ != MPI_COMM_NULL) MPI_Comm_free(&node_);
+        MPI_Comm_free(&comm_);
     }
 
     int rank() const { return rank_; }
@@ -79,7 +87,10 @@ public:
         return false;
     }
 
+    // Others may still send to a communicator that is given up: MPI keeps it, lest what comes late goes
+    // to the next one.
     void cancel() noexcept {
+        given_up_ = true;
         for (MPI_Request& request : requests_) {
             if (request == MPI_REQUEST_NULL) continue;
             MPI_Cancel(&request);
@@ -89,8 +100,8 @@ public:
         peers_.clear();
     }
 
-    // This rank's part of a new segment, where each has `bytes[rank]`; null on all ranks if the system
-    // refuses it. Memory of its own where ranks share none.
+    // This rank's part of a new segment of its node, where rank r has `bytes[r]`; null on all ranks of the
+    // node if the system refuses it. Memory of its own where ranks share none.
     std::byte* share(std::span<const std::size_t> bytes) {
         if (area() == nullptr) {
             own_.push_back(shared_memory::of_this_process(bytes[std::size_t(rank_)]));
@@ -98,6 +109,7 @@ public:
         }
         std::size_t all = shared_memory::whole_pages(1), begin = 0;
         for (int p = 0; p < size_; ++p) {
+            if (node_of(p) != node_of(rank_)) continue;
             if (p == rank_) begin = all;
             all += shared_memory::whole_pages(bytes[std::size_t(p)]);
         }
@@ -109,8 +121,50 @@ public:
         return mine;
     }
 
+    // Small enough that MPI takes it over at once; where it does not, the copy is left to it for good.
+    [[gnu::cold]] void tell(int peer, const notice& news) noexcept {
+        if (!mpi_is_running()) return;
+        notice* const copy = new (std::nothrow) notice(news);
+        MPI_Request request = MPI_REQUEST_NULL;
+        if (copy == nullptr || MPI_Isend(copy, sizeof *copy, MPI_BYTE, peer, notice_tag, comm_, &request) != MPI_SUCCESS) {
+            delete copy;
+            return;
+        }
+        int done = 0;
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (done != 0) delete copy;
+        else MPI_Request_free(&request);
+    }
+
+    bool heard(notice& news) {
+        int there = 0;
+        MPI_Status status;
+        check(MPI_Iprobe(MPI_ANY_SOURCE, notice_tag, comm_, &there, &status), "MPI_Iprobe");
+        if (there == 0) return false;
+        check(MPI_Recv(&news, sizeof news, MPI_BYTE, status.MPI_SOURCE, notice_tag, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
+        return true;
+    }
+
+    // MPI's own allreduce among the ranks of this local rank.
+    bool can_allreduce_across(dtype id, int op) const {
+        const bool logical = op == op::logical_and::id || op == op::logical_or::id;
+        if (id == dtype::boolean && !logical) return false;
+        return by_library_ && mpi_datatype(id) != MPI_DATATYPE_NULL && mpi_operation(op) != MPI_OP_NULL;
+    }
+    void allreduce_across(std::byte* data, std::size_t count, dtype id, int op) {
+        const MPI_Datatype type = mpi_datatype(id);
+        int bytes = 0;
+        check(MPI_Type_size(type, &bytes), "MPI_Type_size");
+        constexpr std::size_t most = std::size_t(1) << 27;  // elements: MPI counts with an int
+        for (std::size_t begin = 0; begin < count; begin += most) {
+            const int n = int(count - begin < most ? count - begin : most);
+            std::byte* const at = data + begin * std::size_t(bytes);
+            check(MPI_Allreduce(MPI_IN_PLACE, at, n, type, mpi_operation(op), across_), "MPI_Allreduce");
+        }
+    }
+
     owner<mpi_link> subset(std::span<const int> ranks, int context) const {
-        return owner<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), window_, reachable_));
+        return owner<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), window_, reachable_, by_library_));
     }
 
 protected:
@@ -119,12 +173,14 @@ protected:
         : comm_(comm), native_(handle) {
         set_up();
         nodes_ = declared_node_size(options) > 0 ? nodes_of_one_host(size_, options) : find_nodes();
+        by_library_ = options.cross_by_library;
         if (share_memory) make_area(window_ = options.window_bytes);
     }
 
     // Among ranks of another; a window of 0 bytes: no memory is shared.
-    mpi_link(MPI_Comm comm, std::vector<int> nodes, std::size_t window, shared<segments> reachable = {})
-        : comm_(comm), native_(comm), nodes_(std::move(nodes)), reachable_(shared<segments>::make(std::move(reachable))) {
+    mpi_link(MPI_Comm comm, std::vector<int> nodes, std::size_t window, shared<segments> reachable = {}, bool by_library = false)
+        : comm_(comm), native_(comm), nodes_(std::move(nodes)), by_library_(by_library),
+          reachable_(shared<segments>::make(std::move(reachable))) {
         set_up();
         if (window > 0) make_area(window_ = window);
     }
@@ -178,15 +234,19 @@ protected:
     int rank_ = -1, size_ = 0;
 
 private:
-    static constexpr int tag = 0;
+    static constexpr int tag = 0, notice_tag = 1;
 
+    // Pieces of a portion: what is longer than 64 KiB with MPI's header goes over Open MPI's TCP in a way that
+    // leaves the wire empty half of the time. Not of what is longer than portions are: pieces are sent
+    // whether or not somebody is there to receive them.
     template <class F>
     static void for_each_message(std::size_t bytes, F&& f) {
-        constexpr std::size_t most = std::size_t(1) << 30;  // an int of bytes, with room to spare
+        constexpr std::size_t piece = std::size_t(60) << 10, whole = std::size_t(1) << 30;  // an int of bytes, with room to spare
+        const std::size_t most = bytes <= portion_of_exchange ? piece : whole;
         for (std::size_t begin = 0; begin < bytes; begin += most) f(begin, int(bytes - begin < most ? bytes - begin : most));
     }
 
-    MPI_Request* begin_request(int peer) {
+    [[gnu::noinline]] MPI_Request* begin_request(int peer) {
         peers_.push_back(peer);
         requests_.push_back(MPI_REQUEST_NULL);
         return &requests_.back();
@@ -202,7 +262,7 @@ private:
     }
 
     // Ranks share a node if MPI says that they can share memory; the node is known by its first rank.
-    std::vector<int> find_nodes() const {
+    [[gnu::cold]] std::vector<int> find_nodes() const {
         MPI_Comm node = MPI_COMM_NULL;
         check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
         int first = rank_;
@@ -214,37 +274,49 @@ private:
         return nodes;
     }
 
-    // Memory that all ranks have mapped, where all are on one node and the system gives it; otherwise
-    // messages do, and every rank knows.
-    void make_area(std::size_t window) {
-        for (const int node : nodes_)
-            if (node != nodes_.front()) return;
-        window = node_area::window_for(size_, window);
-        const std::size_t bytes = node_area::bytes(size_, window);
-        memory_ = map_together(bytes, rank_ == 0 ? 0 : bytes, bytes);
-        if (!memory_) return;
-        const node_area area(memory_.data(), size_, window, reachable_);
-        if (rank_ == 0) area.construct();
-        check(MPI_Barrier(comm_), "MPI_Barrier");
-        area.slot(rank_).process.store_relaxed(getpid());
-        area.slot(rank_).processors = processor_set::of_this_thread();
-        check(MPI_Barrier(comm_), "MPI_Barrier");
+    // Memory that the ranks of each node have mapped, where every node has some; otherwise messages do, and
+    // every rank knows. Ranks that are all alone have no use for it.
+    [[gnu::cold]] void make_area(std::size_t window) {
+        const node_map nodes(*this);
+        if (nodes.count() > 1 && nodes.count() == size_) return;
+        if (nodes.count() > 1) check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node_), "MPI_Comm_split");
+        const int ranks = nodes.local_size(), mine = nodes.local_rank();
+        window = node_area::window_for(ranks, window);
+        const std::size_t bytes = node_area::bytes(ranks, window);
+        memory_ = map_together(bytes, mine == 0 ? 0 : bytes, bytes);
+        int mapped = memory_ ? 1 : 0, all = 0;
+        check(MPI_Allreduce(&mapped, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
+        if (all == 0) {
+            memory_ = {};
+            return;
+        }
+        const node_area area(memory_.data(), ranks, window, reachable_);
+        if (mine == 0) area.construct();
+        check(MPI_Barrier(of_node()), "MPI_Barrier");
+        area.slot(mine).process.store_relaxed(getpid());
+        area.slot(mine).processors = processor_set::of_this_thread();
+        check(MPI_Barrier(of_node()), "MPI_Barrier");
         area_ = area;
+        if (by_library_ && nodes.count() > 1) check(MPI_Comm_split(comm_, mine, rank_, &across_), "MPI_Comm_split");
     }
 
-    // A segment that all ranks map, of which each reserves [begin, end); empty on all if the system
-    // refuses it to one.
-    shared_memory map_together(std::size_t bytes, std::size_t begin, std::size_t end) {
+    MPI_Comm of_node() const { return node_ != MPI_COMM_NULL ? node_ : comm_; }
+
+    // A segment that all ranks of a node map, of which each reserves [begin, end); empty on all of them if the
+    // system refuses it to one.
+    [[gnu::cold]] shared_memory map_together(std::size_t bytes, std::size_t begin, std::size_t end) {
         shared_memory memory;
         char name[64] = "";
-        if (rank_ == 0) {
+        int rank = 0;
+        check(MPI_Comm_rank(of_node(), &rank), "MPI_Comm_rank");
+        if (rank == 0) {
             memory = shared_memory::create(bytes, begin, end);
             store(name, memory.name());
         }
-        check(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, comm_), "MPI_Bcast");
-        if (rank_ != 0 && name[0] != 0) memory = shared_memory::open(name, bytes, begin, end);
+        check(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, of_node()), "MPI_Bcast");
+        if (rank != 0 && name[0] != 0) memory = shared_memory::open(name, bytes, begin, end);
         int mine = memory ? 1 : 0, all = 0;
-        check(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
+        check(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, of_node()), "MPI_Allreduce");
         memory.remove_name();
         return all != 0 ? std::move(memory) : shared_memory();
     }
@@ -252,12 +324,16 @@ private:
     MPI_Comm native_;
     std::vector<int> nodes_;
     std::size_t window_ = 0;
+    bool by_library_ = false;
+    MPI_Comm node_ = MPI_COMM_NULL;    // the ranks of this node, where there are several nodes
+    MPI_Comm across_ = MPI_COMM_NULL;  // the ranks with this local rank, where the library is asked for
     shared_memory memory_;
     std::vector<shared_memory> own_;
     shared<segments> reachable_ = shared<segments>::make();
     node_area area_{nullptr, 0, 0};
     std::vector<MPI_Request> requests_;
     std::vector<int> peers_;
+    bool given_up_ = false;
 };
 
 }  // namespace detail

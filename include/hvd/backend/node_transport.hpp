@@ -52,6 +52,8 @@ public:
         return !op.groups.empty();
     }
 
+    bool takes_lists() const override { return true; }
+
     void reduce_to_all(operation& op) override {
         step_ = step::allreduce;
         op_ = &op;

@@ -66,6 +66,8 @@ public:
     // steps above: the same on all ranks.
     virtual bool reduces_to_all(const operation&) const { return false; }
     virtual void reduce_to_all(operation&) {}
+    // Whether it then takes the tensors of a list from where they lie.
+    virtual bool takes_lists() const { return false; }
 
     virtual bool ready() = 0;
     virtual bool next() = 0;
@@ -85,6 +87,17 @@ public:
     bool lost = false;                   // a peer or the link is: nothing more can be agreed on
 
 protected:
+    // What a reduction throws is kept.
+    template <class F>
+    void guard(F reduce) {
+        if (failure_) return;
+        try {
+            reduce();
+        } catch (...) {
+            failure_ = std::current_exception();
+        }
+    }
+
     void reduce_portion(const reduction& job, std::size_t first, std::size_t n) {
         if (n == 0) return;
         guard([&] {
@@ -103,18 +116,6 @@ protected:
 
     int rank_, size_;
     std::vector<const std::byte*> inputs_;
-
-private:
-    template <class F>
-    void guard(F reduce) {
-        if (failure_) return;
-        try {
-            reduce();
-        } catch (...) {
-            failure_ = std::current_exception();
-        }
-    }
-
     std::exception_ptr failure_;
 };
 

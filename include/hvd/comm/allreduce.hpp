@@ -92,8 +92,9 @@ class allreduce_calls {
 public:
     /// Reduces `x` over all ranks, element by element; every rank gets the result in `x`.
     ///
-    /// The reduction is in rank order and gives every rank the same bits (docs/determinism.md says
-    /// which backends promise what); 16-bit types are summed in float and rounded once.
+    /// The reduction is in rank order, inside each node first where there are several, and gives every
+    /// rank the same bits (docs/determinism.md says which backends promise what); 16-bit types are summed
+    /// in float and rounded once.
     /// **Collective**: all ranks, in the same order of calls, with equal element type, count, shape,
     /// operation and scales. **Buffers**: `x` is read and written: any viewable, a `fuse(…)` of several,
     /// also empty. **Completion**: done on return. **Threads**: one at a time per communicator.

@@ -111,11 +111,14 @@ public:
     /// communicator that the arena was made on. What has been handed out stays where it is.
     /// @throws hvd::usage_error on all ranks if the system refuses the memory, naming the sizes.
     void grow(std::size_t bytes) {
-        sizes_.resize(std::size_t(session_->size()));
+        told_.resize(std::size_t(session_->size()));
         const std::uint64_t mine = (bytes + detail::free_list::alignment - 1) / detail::free_list::alignment * detail::free_list::alignment;
-        tell_sizes(mine);
-        std::byte* const memory = share_(*session_, sizes_);
-        if (memory == nullptr) throw_refused();
+        tell(mine);
+        const std::vector<std::size_t> wished = told_;
+        std::byte* const memory = share_(*session_, wished);
+        tell(memory != nullptr ? 1 : 0);
+        for (const std::size_t given : told_)
+            if (given == 0) throw_refused(wished);
         memory_.add(memory, mine);
     }
 
@@ -154,27 +157,27 @@ private:
     }
     bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }
 
-    // In the order of the communicator's calls: every rank learns how much each of them wants.
-    void tell_sizes(const std::uint64_t& mine) {
+    // In the order of the communicator's calls: every rank's number comes to `told_`.
+    void tell(const std::uint64_t& mine) {
         detail::call told;
         told.describe(detail::collective::allgather, "arena");
         told.describe(view(&mine, 1));
         told.op.in = reinterpret_cast<const std::byte*>(&mine);
-        told.op.out = reinterpret_cast<std::byte*>(sizes_.data());
+        told.op.out = reinterpret_cast<std::byte*>(told_.data());
         session_->run(told.op, {});
     }
 
-    [[gnu::cold, noreturn]] void throw_refused() const {
+    [[gnu::cold, noreturn]] void throw_refused(const std::vector<std::size_t>& wished) const {
         std::size_t all = 0;
-        for (const std::size_t n : sizes_) all += n;
+        for (const std::size_t n : wished) all += n;
         throw usage_error(session_->rank(), detail::text("hvd: arena on rank ", session_->rank(), ": the system gave no ",
-                                                         sizes_[std::size_t(session_->rank())], " bytes of memory for this rank, of ",
+                                                         wished[std::size_t(session_->rank())], " bytes of memory for this rank, of ",
                                                          all, " for all ranks: is /dev/shm large enough?"));
     }
 
     detail::shared<detail::session> session_;
     std::byte* (*share_)(detail::session&, std::span<const std::size_t>) = nullptr;
-    std::vector<std::size_t> sizes_;  // wished, by rank
+    std::vector<std::size_t> told_;  // by rank
     detail::free_list memory_;
 };
 

@@ -2,8 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../backend/link_transport.hpp"
-#include "../backend/node_transport.hpp"
+#include "../backend/hierarchical_transport.hpp"
 #include "engine.hpp"
 
 namespace hvd {
@@ -24,11 +23,15 @@ struct observer_of<B> { using type = typename B::observer_type; };
 template <class B>
 constexpr bool is_direct = requires { requires B::is_direct; };
 
-// Shared memory where all ranks of the link have some, messages otherwise.
+// Shared memory where all ranks of the link have some; where those of each node have, by it inside the
+// nodes and by messages between them; otherwise by messages.
 template <class Link>
 owner<transport> make_transport(Link& link) {
     if constexpr (requires { link.area(); }) {
-        if (const auto* const area = link.area()) return owner<node_transport>::make(*area, link.rank());
+        if (const node_area* const area = link.area()) {
+            if (area->ranks() == link.size()) return owner<node_transport>::make(*area, link.rank());
+            if constexpr (hvd::link<Link>) return owner<hierarchical_transport<Link>>::make(link, *area);
+        }
     }
     if constexpr (hvd::link<Link>) return owner<link_transport<Link>>::make(link);
     else return {};

@@ -103,7 +103,8 @@ public:
     // The first step: entering.
     void begin(operation& op) {
         observe(op, 0);
-        packs_ = op.pack != nullptr && !(traits_.transport && !op.tensors.empty() && traits_.transport->reduces_to_all(op));
+        const auto* const t = traits_.transport.get();
+        packs_ = op.pack != nullptr && !(t != nullptr && !op.tensors.empty() && t->takes_lists() && t->reduces_to_all(op));
         if (packs_ && op.in == nullptr) provide_buffer(op);
         step_ = 0;
         if (traits_.run_whole != nullptr) traits_.run_whole(traits_.link, op, work_);

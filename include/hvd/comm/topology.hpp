@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "../backend/node_map.hpp"
 #include "calls_base.hpp"
 
 namespace hvd {
@@ -16,12 +17,6 @@ struct topology {
     std::vector<int> local, cross;  // ranks, ascending
     bool homogeneous = true;
 };
-
-template <class Link>
-int node_of(const Link& link, int rank) {
-    if constexpr (requires { { link.node_of(rank) } -> std::convertible_to<int>; }) return link.node_of(rank);
-    else return rank;
-}
 
 inline int position_of(int rank, std::span<const int> ranks) {
     for (std::size_t i = 0; i < ranks.size(); ++i)

@@ -71,6 +71,9 @@ struct communicator_options {
     time_span destructor_deadline = time_span::of_nanoseconds(2'000'000'000);
     int node_size = 0;  ///< ranks taken as one node (as if on hosts of their own); 0: as it is,
                         ///< or what the environment variable HVD_NODE_SIZE says
+    bool cross_by_library = false;  ///< MPI: what is between nodes in an allreduce is an MPI_Allreduce, which
+                                    ///< waits without a deadline and gives the bits that MPI gives;
+                                    ///< elements and operations that MPI lacks go as without it
     std::size_t window_bytes = std::size_t(256) << 10;  ///< shared memory per rank and half
 };
 

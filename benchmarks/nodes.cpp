@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+// Collectives over several nodes: hvd's exchange between them beside raw MPI. nodes.py launches it on
+// hosts with shaped cables; --node-size declares nodes of one host instead.
+#include "support/mpi_peer.hpp"
+#include "support/pattern.hpp"
+#include "support/table.hpp"
+
+namespace {
+
+struct node_options : bench::options {
+    std::size_t min_bytes = 1 << 10, max_bytes = std::size_t(16) << 20, factor = 16;
+    int node_size = 0;
+};
+
+using communicator = hvd::communicator<hvd::mpi>;
+
+class nodes {
+public:
+    nodes(communicator& comm, const node_options& o)
+        : comm_(comm),
+          o_(o),
+          out_(comm, "nodes", o),
+          own_(communicator::world({.node_size = o.node_size})),
+          by_library_(communicator::world({.node_size = o.node_size, .cross_by_library = true})),
+          tensor_(o.max_bytes / sizeof(float)) {}
+
+    void run() {
+        out_.set("nodes", own_.cross_size());
+        out_.print("# {} nodes of {} ranks\n", own_.cross_size(), own_.local_size());
+        out_.print("{}", bench::heading());
+        for (std::size_t bytes = o_.min_bytes; bytes <= o_.max_bytes; bytes *= o_.factor) {
+            allreduce(bytes / sizeof(float));
+            broadcast(bytes / sizeof(float));
+        }
+        out_.write();
+    }
+
+private:
+    void allreduce(std::size_t count) {
+        const bench::mpi_peer<float, hvd::op::average> mpi{MPI_COMM_WORLD, comm_.size()};
+        float* const x = tensor_.data();
+        add_average("hvd", count, [this, x, count] { own_.allreduce(hvd::view(x, count), hvd::average); });
+        add_average("hvd by_library", count, [this, x, count] { by_library_.allreduce(hvd::view(x, count), hvd::average); });
+        add_average("mpi", count, [mpi, x, count] { mpi.allreduce(MPI_IN_PLACE, x, count); });
+        print("all_reduce", count);
+    }
+
+    void add_average(std::string name, std::size_t count, std::function<void()> call) {
+        float* const x = tensor_.data();
+        candidates_.push_back({std::move(name), std::move(call),
+                               [=, this] { bench::fill(x, count, comm_.rank(), comm_.size()); },
+                               [=, this] {
+                                   return bench::count_unequal(x, count, [this](std::size_t i) {
+                                       return bench::expected_average(i, comm_.size());
+                                   });
+                               }});
+    }
+
+    void broadcast(std::size_t count) {
+        float* const x = tensor_.data();
+        // From one rank after another, so that no root runs ahead of what it has sent.
+        const auto next = [this] { return root_ = (root_ + 1) % comm_.size(); };
+        candidates_.push_back({"hvd", [=, this] { own_.broadcast(hvd::view(x, count), hvd::root{next()}); }});
+        candidates_.push_back({"mpi", [=] {
+                                   bench::check(MPI_Bcast(x, int(count), MPI_FLOAT, next(), MPI_COMM_WORLD), "MPI_Bcast");
+                               }});
+        print("broadcast", count);
+    }
+
+    // The ratio is each one's time over hvd's.
+    void print(const char* collective, std::size_t count) {
+        const auto timings = bench::interleave(comm_, candidates_, o_.work);
+        for (std::size_t c = 0; c < candidates_.size(); ++c) {
+            bench::line line{.collective = collective,
+                             .path = std::string(collective) + " " + candidates_[c].name,
+                             .type = "float",
+                             .op = "average",
+                             .size = count * sizeof(float),
+                             .count = count};
+            line.in_place = timings[c];
+            line.ratio_in_place = timings[c].time / timings.front().time;
+            bench::add_line(out_, line, comm_.size(), 0);
+        }
+        candidates_.clear();
+    }
+
+    communicator& comm_;
+    const node_options& o_;
+    bench::report<communicator> out_;
+    communicator own_, by_library_;
+    std::vector<float> tensor_;
+    int root_ = 0;
+    std::vector<bench::candidate> candidates_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    node_options o;
+    CLI::App app("Collectives over several nodes by hvd and by MPI; the column x peer is a time over hvd's.", "nodes");
+    bench::add_options(app, o);
+    app.remove_option(app.get_option("--threads"));
+    const auto size = CLI::Range(std::size_t(4), std::size_t(1) << 30);
+    app.add_option("--min", o.min_bytes, "smallest size in bytes (with a unit: 64KiB)")->transform(CLI::AsSizeValue(false))->check(size);
+    app.add_option("--max", o.max_bytes, "largest")->transform(CLI::AsSizeValue(false))->check(size);
+    app.add_option("--factor", o.factor, "from one size to the next")->check(CLI::Range(2, 1 << 20));
+    app.add_option("--node-size", o.node_size, "ranks taken as one node (0: as they are)")->check(CLI::NonNegativeNumber);
+    return bench::run_program(app, o, argc, argv, [&](auto& comm) {
+        if constexpr (bench::on_mpi<std::remove_cvref_t<decltype(comm)>>) nodes(comm, o).run();
+    });
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "crossing.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A reduction without its end: the sum of some ranks is neither scaled nor divided. Its address is the
+// `op` of a reduction by reduce_partially().
+struct unfinished {
+    reduce_function function = nullptr;
+    const void* op = nullptr;
+};
+
+inline void reduce_partially(const reduce_args& args) {
+    const unfinished& whole = *static_cast<const unfinished*>(args.op);
+    reduce_args part = args;
+    part.op = whole.op;
+    part.divisor = 1;
+    part.postscale = 1;
+    whole.function(part);
+}
+
+// Each rank gets its part of a reduction: every node reduces what its ranks have of it, in rank order,
+// and sends that to the rank, which reduces the nodes' results in the order of the nodes. A part crosses
+// the network once for each node, however many ranks that has.
+template <link Link>
+class cross_reduction {
+public:
+    // `failure` keeps what the operation throws.
+    [[gnu::cold]] cross_reduction(crossing<Link>& c, std::exception_ptr& failure)
+        : cross_(c), failure_(failure), inputs_(std::size_t(c.nodes.count())) {}
+
+    // send[p] is what this rank has of rank p's part.
+    void begin(const block* send, const reduction& job, int ranks) {
+        send_ = send;
+        job_ = job;
+        ranks_ = ranks;
+        whole_ = {job.function, job.op};
+        const std::size_t longest = longest_of(send, ranks);
+        portion_ = portion_for(job.element_bytes);
+        portions_ = (longest + portion_ - 1) / portion_;
+        room_ = longest < portion_ ? longest : portion_;
+        reserve(partial_, cross_.rounds.size());
+        reserve(arrived_, std::size_t(cross_.nodes.count()));
+        turn_ = round_ = 0;
+        awaited_ = false;
+    }
+
+    // In each turn a portion is reduced inside the nodes, while the one before crosses.
+    bool go_on() {
+        for (;;) {
+            while (turn_ < portions_ && round_ < cross_.rounds.size())
+                if (reduce_in_node(round_++)) return true;
+            if (!std::exchange(awaited_, true)) {
+                cross_.await_link();
+                return true;
+            }
+            if (turn_ < portions_) post();
+            if (turn_ > 0) finish(turn_ - 1);
+            if (turn_ == portions_) return false;
+            ++turn_;
+            round_ = 0;
+            awaited_ = false;
+        }
+    }
+
+private:
+    int me() const { return cross_.link.rank(); }
+    block portion(int rank, std::size_t index) const { return portion_of(send_[rank], index, portion_); }
+
+    // Two of each: while one is on its way the other is filled.
+    void reserve(std::vector<std::byte>& places, std::size_t number) const {
+        if (places.size() < 2 * number * room_) places.resize(2 * number * room_);
+    }
+    std::byte* place(std::vector<std::byte>& places, std::size_t number, std::size_t turn) const {
+        return places.data() + (2 * number + turn % 2) * room_;
+    }
+
+    bool reduce_in_node(std::size_t round) {
+        const auto& r = cross_.rounds[round];
+        std::size_t bytes = 0;
+        for (int local = 0; local < cross_.nodes.local_size(); ++local) {
+            const int rank = cross_.at(r, local);
+            const block b = rank < 0 ? block{} : portion(rank, turn_);
+            cross_.local_send[std::size_t(local)] = b;
+            bytes += b.bytes;
+        }
+        if (bytes == 0) return false;
+        const std::size_t mine = cross_.local_send[std::size_t(cross_.nodes.local_rank())].bytes;
+        cross_.combine({&reduce_partially, &whole_, job_.element_bytes, mine / job_.element_bytes,
+                        place(partial_, round, turn_), job_.prescale, 1});
+        return true;
+    }
+
+    void post() {
+        const std::size_t bytes = portion(me(), turn_).bytes;
+        for (const int node : cross_.nodes.others())
+            cross_.receive(cross_.nodes.partner(node), {place(arrived_, std::size_t(node), turn_), bytes});
+        for (std::size_t round = 0; round + 1 < cross_.rounds.size(); ++round) {
+            const int rank = cross_.at(cross_.rounds[round], cross_.nodes.local_rank());
+            if (rank >= 0) cross_.send(rank, {place(partial_, round, turn_), portion(rank, turn_).bytes});
+        }
+    }
+
+    void finish(std::size_t turn) {
+        const std::size_t bytes = portion(me(), turn).bytes;
+        if (bytes == 0 || failure_) return;
+        for (int node = 0; node < cross_.nodes.count(); ++node)
+            inputs_[std::size_t(node)] = node == cross_.nodes.mine() ? place(partial_, cross_.rounds.size() - 1, turn)
+                                                                     : place(arrived_, std::size_t(node), turn);
+        try {
+            job_.function({job_.op, inputs_.data(), cross_.nodes.count(), ranks_, job_.out + turn * portion_,
+                           bytes / job_.element_bytes, 1, job_.postscale});
+        } catch (...) {
+            failure_ = std::current_exception();
+        }
+    }
+
+    crossing<Link>& cross_;
+    std::exception_ptr& failure_;
+    const block* send_ = nullptr;
+    reduction job_{};
+    unfinished whole_;
+    int ranks_ = 0;
+    std::size_t portion_ = 1, portions_ = 0, room_ = 0, turn_ = 0, round_ = 0;
+    bool awaited_ = false;
+    std::vector<std::byte> partial_, arrived_;  // by round; by node
+    std::vector<const std::byte*> inputs_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

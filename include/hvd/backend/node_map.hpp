@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <concepts>
+#include <span>
+#include <vector>
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A link that does not say who shares a node has each rank on one of its own.
+template <class Link>
+int node_of(const Link& link, int rank) {
+    if constexpr (requires { { link.node_of(rank) } -> std::convertible_to<int>; }) return link.node_of(rank);
+    else return rank;
+}
+
+// Who is on which node, as seen by one rank. Nodes are counted in the order of their lowest ranks; the
+// ranks of a node keep their order.
+class node_map {
+public:
+    template <class Link>
+    [[gnu::cold]] explicit node_map(const Link& link) : me_(link.rank()) {
+        std::vector<int> known;
+        for (int rank = 0; rank < link.size(); ++rank) {
+            const int name = node_of(link, rank);
+            std::size_t node = 0;
+            while (node < known.size() && known[node] != name) ++node;
+            if (node == known.size()) {
+                known.push_back(name);
+                nodes_.emplace_back();
+            }
+            consecutive_ = consecutive_ && node + 1 == known.size();
+            places_.push_back({int(node), int(nodes_[node].size())});
+            nodes_[node].push_back(rank);
+        }
+        for (int step = 1; step < count(); ++step) {
+            const int node = (mine() + step) % count();
+            others_.push_back(node);
+            for (const int rank : ranks(node))
+                if (partner(rank, mine()) == me_) served_.push_back(rank);
+        }
+    }
+
+    int count() const { return int(nodes_.size()); }
+    int mine() const { return node(me_); }
+    int local_rank() const { return local(me_); }
+    int local_size() const { return int(nodes_[std::size_t(mine())].size()); }
+    int node(int rank) const { return places_[std::size_t(rank)].node; }
+    int local(int rank) const { return places_[std::size_t(rank)].local; }
+    std::span<const int> ranks(int node) const { return nodes_[std::size_t(node)]; }
+    // Whether the ranks of every node follow each other.
+    bool consecutive() const { return consecutive_; }
+
+    // The rank of `node` that deals with `rank` of another node: every rank has one on each node, and the
+    // ranks of a node share the work evenly, whatever the sizes of the nodes.
+    int partner(int rank, int node) const {
+        const auto there = ranks(node);
+        return there[std::size_t(local(rank)) % there.size()];
+    }
+    int partner(int node) const { return partner(me_, node); }
+    // The ranks of other nodes that this rank deals with.
+    std::span<const int> served() const { return served_; }
+    // The other nodes, each rank beginning with the one after its own: not all with the same.
+    std::span<const int> others() const { return others_; }
+
+private:
+    struct place {
+        int node, local;
+    };
+
+    int me_;
+    bool consecutive_ = true;
+    std::vector<std::vector<int>> nodes_;
+    std::vector<place> places_;
+    std::vector<int> others_, served_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "../detail/clock.hpp"
+#include "record.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// What a rank that gives its communicator up tells those that it shares no memory with: nobody waits for
+// a deadline that somebody has seen the reason of.
+struct notice {
+    std::int32_t teller;
+    std::int32_t missing[15];  // ranks, then -1
+    char text[320] = {};       // who and why
+};
+
+static_assert(std::is_trivially_copyable_v<notice>);
+
+inline notice notice_of(int teller, std::string_view text, const std::vector<int>& missing) {
+    notice n;
+    n.teller = teller;
+    store(n.text, text);
+    for (std::size_t i = 0; i < std::size(n.missing); ++i) n.missing[i] = i < missing.size() ? missing[i] : -1;
+    return n;
+}
+
+inline std::vector<int> missing_of(const notice& n) {
+    std::vector<int> ranks;
+    for (const int rank : n.missing)
+        if (rank >= 0) ranks.push_back(rank);
+    return ranks;
+}
+
+// A link may carry notices, beside its data: tell(peer, notice) does not wait, and heard(notice) is true
+// once one has come.
+template <class Link>
+concept tells = requires(Link& l, notice& n) {
+    l.tell(0, n);
+    { l.heard(n) } -> std::convertible_to<bool>;
+};
+
+// How a transport over a link gives up: it listens for notices, and passes on what it has seen itself.
+template <class Link>
+class word_of_mouth {
+public:
+    explicit word_of_mouth(Link& link) : link_(link) {}
+
+    bool heard() {
+        if constexpr (tells<Link>) {
+            if (!heard_ && link_.heard(last_)) {
+                heard_ = true;
+                if (misses_this_rank())
+                    keep(text("rank ", last_.teller, " gave up: ", std::string_view(last_.text)), {last_.teller});
+            }
+        }
+        return heard_;
+    }
+
+    bool heard_within(std::int64_t nanoseconds) {
+        if constexpr (tells<Link>) {
+            const time_point limit = now() + nanoseconds;
+            while (!heard() && now() < limit) sleep_for(milliseconds);
+        }
+        return heard_;
+    }
+
+    const notice& last() const { return last_; }
+    void keep(const message& text, const std::vector<int>& missing) {
+        last_ = notice_of(link_.rank(), std::string_view(text), missing);
+    }
+
+    // To all, if it is news to them. `reason` where nothing was kept.
+    void pass_on(std::string_view reason) noexcept {
+        if constexpr (tells<Link>) {
+            if (std::exchange(heard_, true)) return;
+            if (last_.text[0] == 0) last_ = notice_of(link_.rank(), reason, {});
+            for (int peer = 0; peer < link_.size(); ++peer)
+                if (peer != link_.rank()) link_.tell(peer, last_);
+        }
+    }
+
+private:
+    bool misses_this_rank() const {
+        for (const int rank : last_.missing)
+            if (rank == link_.rank()) return true;
+        return false;
+    }
+
+    Link& link_;
+    notice last_ = notice_of(-1, "", {});
+    bool heard_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

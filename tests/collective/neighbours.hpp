@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// The backend of queues.hpp with nodes: ranks of one node share memory, and send letters to the others.
+
+#include "queues.hpp"
+
+namespace hvd_test {
+
+// How ranks are placed: the node of each.
+using placement = int (*)(int rank);
+
+class neighbour_link : public queue_link {
+public:
+    neighbour_link(std::shared_ptr<post_office> office, int rank, std::vector<int> nodes)
+        : queue_link(std::move(office), rank), nodes_(std::move(nodes)) {
+        const int node = node_of(rank);
+        const auto neighbours = std::count(nodes_.begin(), nodes_.end(), node);
+        const std::lock_guard lock(office_->mutex);
+        auto& memory = office_->memory[node];
+        if (memory == nullptr) {
+            using slots = std::vector<hvd::detail::node_slot>;
+            memory = std::make_shared<slots>(std::size_t(neighbours));
+        }
+        memory_ = std::static_pointer_cast<std::vector<hvd::detail::node_slot>>(memory);
+        area_ = hvd::detail::node_area(memory_->data(), int(neighbours), 0);
+    }
+
+    int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
+    const hvd::detail::node_area* area() const { return &area_; }
+
+    std::unique_ptr<neighbour_link> subset(std::span<const int> ranks, int context) {
+        std::vector<int> nodes;
+        for (const int rank : ranks) nodes.push_back(node_of(rank));
+        auto [office, me] = child(ranks, context);
+        return std::make_unique<neighbour_link>(std::move(office), me, std::move(nodes));
+    }
+
+private:
+    std::vector<int> nodes_;
+    std::shared_ptr<std::vector<hvd::detail::node_slot>> memory_;
+    hvd::detail::node_area area_{nullptr, 0, 0};
+};
+
+struct neighbours {
+    using link_type = neighbour_link;
+};
+static_assert(hvd::backend<neighbours>);
+static_assert(hvd::splittable_link<neighbour_link>);
+
+// Runs f(comm) on `ranks` threads placed like this.
+template <class F>
+void run_neighbours(int ranks, placement place, F f) {
+    std::vector<int> nodes;
+    for (int rank = 0; rank < ranks; ++rank) nodes.push_back(place(rank));
+    run_in_office(ranks, [&](std::shared_ptr<post_office> office, int rank) {
+        hvd::communicator<neighbours> comm(std::make_unique<neighbour_link>(std::move(office), rank, nodes));
+        f(comm);
+    });
+}
+
+// Nodes of two and of three, the last of which may be smaller; and ranks dealt out to two nodes.
+inline constexpr placement placements[] = {[](int rank) { return rank / 2; }, [](int rank) { return rank / 3; },
+                                           [](int rank) { return rank % 2; }};
+
+}  // namespace hvd_test

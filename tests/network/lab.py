@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""Several hosts on one machine, for programs of Open MPI: each is a network namespace with a name, an address and a cable of
+its own, and all cables end in one switch.
+
+    lab.py --hosts 2 --slots 2 --rate 1gbit -- PROGRAM ARGUMENT...    (as root)
+
+Nothing has a name outside: a namespace lives as long as the process that holds it, which ends with this one, however that
+ends. No cable leads out of the machine."""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+NETWORK = "10.79.0"
+TOOLS = ("ip", "tc", "unshare", "nsenter", "setpriv")
+# What "ssh" does here: PIDS is "address=pid address=pid …" of the namespaces.
+AGENT = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+host=$1; shift
+for known in $HVD_LAB_PIDS; do
+  if [ "${known%=*}" = "$host" ]; then exec nsenter --target "${known#*=}" --net --uts -- sh -c "$*"; fi
+done
+echo "no such host: $host" >&2; exit 1
+"""
+
+
+class Unusable(Exception):
+    """This machine can't have a lab; the text says why."""
+
+
+def require():
+    if os.geteuid() != 0:
+        raise Unusable("hosts on one machine are made by the superuser")
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise RuntimeError(f"not installed: {', '.join(missing)} (Debian's iproute2 and util-linux)")
+
+
+class Lab:
+    def __init__(self, hosts, rate=None, burst="256kb"):
+        self.hosts, self.rate, self.burst = hosts, rate, burst
+        self.holders = []
+        self.folder = None
+
+    def __enter__(self):
+        require()
+        try:
+            self.make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for holder in self.holders:
+            holder.kill()
+            holder.wait()
+        self.holders = []
+
+    def make(self):
+        switch = self.hold("switch")
+        self.run(switch, "ip link add br0 type bridge", "ip link set br0 up")
+        for host in range(self.hosts):
+            pid = self.hold(f"lab{host}")
+            self.run(switch, f"ip link add p{host} type veth peer name eth0 netns {pid}", f"ip link set p{host} master br0 up")
+            # With a congestion control of its own: the machine's may be one that a shaped cable confuses.
+            self.run(pid, "ip link set lo up", f"ip address add {self.address(host)}/24 dev eth0", "ip link set eth0 up",
+                     f"ip route replace {NETWORK}.0/24 dev eth0 src {self.address(host)} congctl cubic")
+        if self.rate:
+            self.shape(self.rate)
+
+    def hold(self, name):
+        """A namespace, by the process that holds it: it says its name, and then waits for the end."""
+        holder = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--uts", "sh", "-c",
+                                   f"hostname {name} && echo ready && exec sleep infinity"], stdout=subprocess.PIPE, text=True)
+        self.holders.append(holder)
+        if holder.stdout.readline() != "ready\n":
+            raise RuntimeError("the superuser may not make namespaces here (unshare --net --uts)")
+        return holder.pid
+
+    def run(self, pid, *commands):
+        for command in commands:
+            subprocess.run(["nsenter", "--target", str(pid), "--net", "--", *command.split()], check=True)
+
+    def shape(self, rate):
+        """What leaves each host, and what comes to it."""
+        qdisc = f"root tbf rate {rate} burst {self.burst} latency 50ms"
+        for host in range(self.hosts):
+            self.run(self.pid(host), f"tc qdisc replace dev eth0 {qdisc}")
+            self.run(self.holders[0].pid, f"tc qdisc replace dev p{host} {qdisc}")
+
+    def cut(self, host):
+        """Pulls a host's cable: silence, and no word of it to the others."""
+        self.run(self.holders[0].pid, f"ip link set p{host} down")
+
+    def address(self, host):
+        return f"{NETWORK}.{host + 1}"
+
+    def pid(self, host):
+        return self.holders[host + 1].pid
+
+    def sent(self, host):
+        """Bytes that have left a host."""
+        text = subprocess.run(["nsenter", "--target", str(self.pid(host)), "--net", "--", "ip", "-s", "-o", "link", "show", "eth0"],
+                              check=True, capture_output=True, text=True).stdout
+        numbers = text.split("TX:")[1].split("\\")[1].split()
+        return int(numbers[0])
+
+    def environment(self, agent):
+        known = " ".join(f"{self.address(host)}={self.pid(host)}" for host in range(self.hosts))
+        return os.environ | {
+            "HVD_LAB_PIDS": known,
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_plm_rsh_agent": str(agent),
+            "OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_MCA_oob_tcp_if_include": "eth0",
+            "OMPI_MCA_btl": "self,vader,tcp", "OMPI_MCA_pml": "ob1",
+            "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+        }
+
+    def launch(self, slots, command, folder, mpirun="mpirun.openmpi", options=(), environment=None, **keywords):
+        """Starts COMMAND with slots[host] ranks on each host."""
+        agent = pathlib.Path(folder) / "agent"
+        agent.write_text(AGENT)
+        agent.chmod(0o755)
+        extra = environment or {}
+        hosts = ",".join(f"{self.address(host)}:{n}" for host, n in enumerate(slots))
+        passed = [part for name in extra for part in ("-x", name)]
+        return subprocess.Popen(["setpriv", "--pdeathsig", "TERM", "nsenter", "--target", str(self.pid(0)), "--net", "--uts", "--", mpirun, "--host", hosts, "-np",
+                                 str(sum(slots)), *passed, *options, *map(str, command)], env=self.environment(agent) | extra, **keywords)
+
+
+@contextlib.contextmanager
+def folder_for_agent():
+    import tempfile
+    with tempfile.TemporaryDirectory(prefix="hvd-lab-") as folder:
+        yield folder
+
+
+def end_on_signals():
+    """So that what was begun is ended in order."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--slots", type=int, default=1, help="ranks on each host")
+    parser.add_argument("--rate", help="of every cable, for example 1gbit")
+    parser.add_argument("--mca", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
+    parser.add_argument("command", nargs="+")
+    given = parser.parse_args()
+    end_on_signals()
+    options = [part for pair in given.mca for part in ("--mca", *pair)]
+    with folder_for_agent() as folder, Lab(given.hosts, given.rate) as lab:
+        return lab.launch([given.slots] * given.hosts, given.command, folder, options=options).wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
