@@ -33,6 +33,7 @@ inline std::optional<int> parse(int argc, char** argv, options& result) {
     app.add_option("--checkpoint", result.checkpoint, "write this file after each epoch");
     app.add_option("--resume", result.resume, "go on from this file");
     app.add_flag("--progress", result.progress, "show progress even if nobody watches");
+    app.add_flag("--log", result.log, "say after each epoch how well it does on the test images");
     app.add_flag("--scaling", result.scaling,
                  "measure instead: epochs on rank 0 alone and on all ranks in turn");
 

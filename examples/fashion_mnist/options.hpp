@@ -25,6 +25,7 @@ struct options {
     std::filesystem::path checkpoint;
     std::filesystem::path resume;
     bool progress = false;
+    bool log = false;
     bool scaling = false;
 
     std::size_t batch_of(int ranks) const {

@@ -158,15 +158,17 @@ public:
     std::vector<tensor_view<T>> shared_parameters() const {
         std::vector<tensor_view<T>> shared;
         for_each_shared(
-            [&](const std::string&, const tensor_view<T>& value) { shared.push_back(value); });
+            [&](const std::string&, const tensor_view<T>& value, const std::vector<std::size_t>&) {
+                shared.push_back(value);
+            });
         return shared;
     }
 
-    /// Calls `f(name, value)` for each of them.
+    /// Calls `f(name, value, shape)` for each of them; the value is flat.
     template <class F>
     void for_each_shared(F f) const {
         for (const auto& p : parameters_)
-            if (p.kind != detail::parameter_kind::local) f(p.name, p.value);
+            if (p.kind != detail::parameter_kind::local) f(p.name, p.value, p.shape);
     }
 
     /// The same for all, local ones included.
@@ -205,8 +207,12 @@ private:
 
     template <class P, class G>
     std::size_t add(std::string_view name, P& value, G& gradient, detail::parameter_kind kind) {
-        detail::registered_parameter<T> p{std::string(name), detail::flat_view(value),
-                                          detail::flat_view(gradient), kind};
+        const auto shape = detail::to_view(value).shape();
+        detail::registered_parameter<T> p{std::string(name),
+                                          detail::flat_view(value),
+                                          detail::flat_view(gradient),
+                                          {shape.begin(), shape.end()},
+                                          kind};
         if (started_ > 0)
             refuse("parameter \"", name, "\" is registered while gradients are under way");
         require_closed();
