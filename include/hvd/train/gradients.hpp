@@ -53,11 +53,7 @@ void distributed_gradients(Comm& comm, const Views& gradients, const gradient_op
     } else if (o.op == gradient_op::sum) {
         comm.allreduce(fuse(gradients), sum, scales);
     } else {
-        for (const auto& g : gradients) {
-            detail::scale(g, o.prescale);
-            adasum_allreduce(comm, g);
-            detail::scale(g, o.postscale);
-        }
+        comm.allreduce(fuse(gradients), adasum, scales);
     }
 }
 
