@@ -23,6 +23,9 @@ inline std::optional<int> parse(int argc, char** argv, options& result) {
         ->excludes(batch);
     app.add_option("--lr", result.rate, "learning rate of one rank")->check(CLI::PositiveNumber);
     app.add_option("--momentum", result.momentum)->check(CLI::Range(0., 1.));
+    app.add_option("--decay-after", result.decay_after,
+                   "epochs after which the learning rate is a tenth (0: never)")
+        ->check(CLI::NonNegativeNumber);
     app.add_flag("--no-scale-lr", result.fixed_rate,
                  "do not multiply the learning rate by the number of ranks");
     app.add_option("--seed", result.seed);

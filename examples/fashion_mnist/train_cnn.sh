@@ -18,7 +18,7 @@ train() {
   local ranks="$1" file="$folder/cnn-on-$1.ckpt" resume=()
   shift
   if [[ -f "$file" ]]; then resume=(--resume "$file"); fi
-  on_ranks "$ranks" --model cnn --global-batch 128 --lr 0.02 --epochs 10 --log --checkpoint "$file" "${resume[@]}" "$@"
+  on_ranks "$ranks" --model cnn --global-batch 128 --lr 0.02 --epochs 12 --decay-after 10 --log --checkpoint "$file" "${resume[@]}" "$@"
 }
 
 accuracy() { sed -n "s/^$1 ranks: test accuracy \([0-9.]*\) %.*/\1/p" "$folder/train-cnn.log" | tail -n 1; }

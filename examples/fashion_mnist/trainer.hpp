@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -47,6 +48,7 @@ public:
           batch_(options.batch_of(comm.size())),
           rate_(options.rate),
           rate_factor_(options.rate_factor(comm.size())),
+          decay_{0.1, options.decay_after > 0 ? double(options.decay_after) : HUGE_VAL},
           progress_{.seed = options.seed} {
         for (parameter<Scalar>* p : model_.parameters())
             optimizer_.register_parameter(p->name, as_rows(p->value), as_rows(p->gradient));
@@ -118,10 +120,11 @@ private:
         return mine;
     }
 
-    // A rate raised by the number of ranks is reached gradually, in the first epoch.
+    // A rate raised by the number of ranks is reached gradually, in the first epoch; late ones may
+    // have a lower one.
     double rate_at(double part_of_epoch) const {
         const double warm = progress_.epoch == 0 ? part_of_epoch : 1;
-        return rate_ * (1 + (rate_factor_ - 1) * warm);
+        return rate_ * (1 + (rate_factor_ - 1) * warm) * decay_.factor_at(double(progress_.epoch));
     }
 
     // A file's tensors are row-major: a matrix by columns is its transpose by rows, inputs × outputs.
@@ -141,6 +144,7 @@ private:
     std::size_t batch_;
     double rate_;
     double rate_factor_;
+    hvd::rate_schedule<double> decay_;
     hvd::training_progress progress_;
     matrix<Scalar> input_;
     std::vector<std::uint8_t> labels_;

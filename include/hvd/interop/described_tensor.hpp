@@ -34,9 +34,10 @@ template <class... Parts>
 
 inline bool without_gaps(const described_tensor& t) {
     if (t.steps.empty()) return true;
+    for (const std::int64_t n : t.shape)
+        if (n == 0) return true;
     std::int64_t step = 1;
     for (std::size_t d = t.shape.size(); d-- > 0;) {
-        if (t.shape[d] == 0) return true;
         if (t.shape[d] != 1 && t.steps[d] != step) return false;
         step *= t.shape[d];
     }
