@@ -28,7 +28,9 @@ private:
         return slab_.data() + first;
     }
     void do_deallocate(void*, std::size_t, std::size_t) override {}
-    bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+    bool do_is_equal(const memory_resource& other) const noexcept override {
+        return this == &other;
+    }
 
     std::vector<std::byte> slab_;
     std::size_t used_ = 0;
@@ -41,7 +43,9 @@ struct tensor {
     std::size_t columns = 0;
 
     std::size_t size() const { return rows * columns; }
-    float& at(std::size_t row, std::size_t column = 0) const { return data[row * columns + column]; }
+    float& at(std::size_t row, std::size_t column = 0) const {
+        return data[row * columns + column];
+    }
 };
 
 /// A fixed number of threads that do the same task together, each knowing its number.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// An engine with memory, tensors, threads and an MPI_Comm of its own becomes data-parallel: hvd starts nothing, takes over
-// the communicator that it is given, and reduces the engine's tensors where they lie.
+// An engine with memory, tensors, threads and an MPI_Comm of its own becomes data-parallel: hvd
+// starts nothing, takes over the communicator that it is given, and reduces the engine's tensors
+// where they lie.
 
 #include <algorithm>
 #include <cstdio>
@@ -17,7 +18,9 @@
 template <>
 struct hvd::view_traits<engine::tensor> {
     static constexpr bool borrowed = true;
-    static auto view(const engine::tensor& t) { return hvd::view(t.data, hvd::shape(t.rows, t.columns)); }
+    static auto view(const engine::tensor& t) {
+        return hvd::view(t.data, hvd::shape(t.rows, t.columns));
+    }
 };
 
 namespace {
@@ -41,7 +44,8 @@ void train(MPI_Comm group, int threads) {
     for (int t = 0; t < threads; ++t) partial.emplace_back(memory);
     int number = 0;
     for (const auto& tensor : model.tensors())
-        for (std::size_t i = 0; i < tensor.size(); ++i) tensor.data[i] = 0.7f * std::sin(float(number += 7));
+        for (std::size_t i = 0; i < tensor.size(); ++i)
+            tensor.data[i] = 0.7f * std::sin(float(number += 7));
 
     auto [w1, b1, w2, b2] = gradient.tensors();
     auto [v1, a1, v2, a2] = model.tensors();
@@ -54,12 +58,14 @@ void train(MPI_Comm group, int threads) {
     for (int step = 0; step < steps; ++step) {
         crew.run([&](int thread) {
             const auto me = static_cast<std::size_t>(thread);
-            for (const auto& tensor : partial[me].tensors()) std::fill_n(tensor.data, tensor.size(), 0.0f);
+            for (const auto& tensor : partial[me].tensors())
+                std::fill_n(tensor.data, tensor.size(), 0.0f);
             errors[me] = 0;
             const int stride = comm.size() * threads;
             for (int s = comm.rank() * threads + thread; s < samples; s += stride) {
                 const auto x = input_of(s);
-                errors[me] += model.backward(x, target_of(x), float(comm.size()) / samples, partial[me]);
+                errors[me] +=
+                    model.backward(x, target_of(x), float(comm.size()) / samples, partial[me]);
             }
         });
         const auto sums = gradient.tensors();
@@ -81,10 +87,13 @@ void train(MPI_Comm group, int threads) {
 
     const auto everybodys = comm.allgather(v1);
     for (std::size_t i = 0; i < everybodys.values.size(); ++i)
-        if (everybodys.values[i] != v1.data[i % v1.size()]) throw std::runtime_error("the ranks have other parameters");
+        if (everybodys.values[i] != v1.data[i % v1.size()])
+            throw std::runtime_error("the ranks have other parameters");
     if (comm.rank() == 0)
-        std::printf("%d ranks of %d threads: mean squared error %.3f, after %d steps %.3f; %zu bytes of the engine's slab\n",
-                    comm.size(), threads, first, steps, last, memory.used());
+        std::printf(
+            "%d ranks of %d threads: mean squared error %.3f, after %d steps %.3f; %zu bytes of "
+            "the engine's slab\n",
+            comm.size(), threads, first, steps, last, memory.used());
 }
 
 }  // namespace

@@ -18,8 +18,10 @@ public:
     /// Its parameters, or their gradients, side by side in memory of the engine.
     explicit network(std::pmr::memory_resource& memory) : all_(hidden * (inputs + 2) + 1, &memory) {
         float* at = all_.data();
-        for (auto& [tensor, rows, columns] :
-             {std::tuple(&w1_, hidden, inputs), {&b1_, hidden, 1}, {&w2_, hidden, 1}, {&b2_, 1, 1}}) {
+        for (auto& [tensor, rows, columns] : {std::tuple(&w1_, hidden, inputs),
+                                              {&b1_, hidden, 1},
+                                              {&w2_, hidden, 1},
+                                              {&b2_, 1, 1}}) {
             *tensor = {at, rows, columns};
             at += tensor->size();
         }
@@ -28,7 +30,8 @@ public:
     std::array<tensor, 4> tensors() const { return {w1_, b1_, w2_, b2_}; }
 
     /// Adds half the squared error's gradient, times `scale`, and gives the squared error.
-    double backward(const std::array<float, inputs>& x, float target, float scale, const network& to) const {
+    double backward(const std::array<float, inputs>& x, float target, float scale,
+                    const network& to) const {
         std::array<float, hidden> h;
         float error = b2_.at(0) - target;
         for (std::size_t k = 0; k < hidden; ++k) {

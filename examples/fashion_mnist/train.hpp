@@ -13,9 +13,10 @@ namespace fashion_mnist {
 template <class Communicator>
 void log_epoch(const Communicator& comm, int number, const epoch_result& epoch, const score& test) {
     if (comm.rank() != 0) return;
-    fmt::print("{} ranks: epoch {}, loss {:.4f}, training {:.2f} %, test {:.2f} %, {:.0f} images/s\n",
-               comm.size(), number, epoch.training.mean_loss(), 100 * epoch.training.accuracy(),
-               100 * test.accuracy(), epoch.rate());
+    fmt::print(
+        "{} ranks: epoch {}, loss {:.4f}, training {:.2f} %, test {:.2f} %, {:.0f} images/s\n",
+        comm.size(), number, epoch.training.mean_loss(), 100 * epoch.training.accuracy(),
+        100 * test.accuracy(), epoch.rate());
     std::fflush(stdout);
 }
 

@@ -127,7 +127,8 @@ private:
         return rate_ * (1 + (rate_factor_ - 1) * warm) * decay_.factor_at(double(progress_.epoch));
     }
 
-    // A file's tensors are row-major: a matrix by columns is its transpose by rows, inputs × outputs.
+    // A file's tensors are row-major: a matrix by columns is its transpose by rows, inputs ×
+    // outputs.
     static auto as_rows(matrix<Scalar>& m) {
         return hvd::view(m.data(), hvd::shape(m.cols(), m.rows()));
     }

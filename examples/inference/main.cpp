@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Classifies the test images of Fashion-MNIST with a network that examples/fashion_mnist has trained. Nothing here knows
-// hvd: a checkpoint is a file that others read.
+// Classifies the test images of Fashion-MNIST with a network that examples/fashion_mnist has
+// trained. Nothing here knows hvd: a checkpoint is a file that others read.
 
 #include <fmt/format.h>
 

@@ -28,7 +28,8 @@ public:
         std::uint64_t length = 0;
         file.seekg(0);
         file.read(reinterpret_cast<char*>(&length), sizeof length);
-        if (size < sizeof length || length > size - sizeof length) refuse("torn, or no safetensors file");
+        if (size < sizeof length || length > size - sizeof length)
+            refuse("torn, or no safetensors file");
         std::string text(length, ' ');
         data_.resize(size - sizeof length - length);
         file.read(text.data(), static_cast<std::streamsize>(text.size()));

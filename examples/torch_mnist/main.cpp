@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Trains a LibTorch module on Fashion-MNIST with hvd and, where LibTorch has it, with its own data parallelism in turn.
+// Trains a LibTorch module on Fashion-MNIST with hvd and, where LibTorch has it, with its own data
+// parallelism in turn.
 
 #include <fmt/format.h>
 
@@ -43,9 +44,11 @@ batch gather(const dataset& data, std::span<const sample_index> samples) {
             torch::from_blob(labels.data(), {count}, torch::kUInt8).to(torch::kInt64)};
 }
 
-// Every trainer sees the same batches and drops the same units: they end with the same parameters, to rounding.
+// Every trainer sees the same batches and drops the same units: they end with the same parameters,
+// to rounding.
 template <class Trainer>
-double images_per_second(world& comm, Trainer& trainer, cnn& net, const dataset& data, const options& options, int epoch) {
+double images_per_second(world& comm, Trainer& trainer, cnn& net, const dataset& data,
+                         const options& options, int epoch) {
     torch::manual_seed(static_cast<std::uint64_t>(1000 * epoch + comm.rank()));
     const auto order = fashion_mnist::shuffled(data.size(), 1, static_cast<std::uint64_t>(epoch));
     const std::size_t global = options.batch * static_cast<std::size_t>(comm.size());
@@ -53,7 +56,8 @@ double images_per_second(world& comm, Trainer& trainer, cnn& net, const dataset&
     const auto start = std::chrono::steady_clock::now();
     std::size_t done = 0;
     for (; done + global <= order.size(); done += global) {
-        const auto mine = fashion_mnist::shard(std::span(order).subspan(done, global), comm.rank(), comm.size());
+        const auto mine =
+            fashion_mnist::shard(std::span(order).subspan(done, global), comm.rank(), comm.size());
         trainer.step([&] {
             const batch b = gather(data, mine);
             return torch::nll_loss(net.forward(b.images), b.labels);
@@ -69,9 +73,11 @@ double accuracy(world& comm, cnn& net, const dataset& data) {
     net.eval();
     std::vector<sample_index> all(data.size());
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<sample_index>(i);
-    auto samples = fashion_mnist::shard(std::span<const sample_index>(all), comm.rank(), comm.size());
+    auto samples =
+        fashion_mnist::shard(std::span<const sample_index>(all), comm.rank(), comm.size());
     double right = 0;
-    for (; !samples.empty(); samples = samples.subspan(std::min<std::size_t>(200, samples.size()))) {
+    for (; !samples.empty();
+         samples = samples.subspan(std::min<std::size_t>(200, samples.size()))) {
         const batch b = gather(data, samples.first(std::min<std::size_t>(200, samples.size())));
         right += net.forward(b.images).argmax(1).eq(b.labels).sum().item<double>();
     }
@@ -87,15 +93,17 @@ struct contender {
     std::vector<double> rates = {};
 };
 
-void compare(world& comm, std::vector<contender> contenders, const fashion_mnist::data& data, int epochs) {
+void compare(world& comm, std::vector<contender> contenders, const fashion_mnist::data& data,
+             int epochs) {
     for (int epoch = 0; epoch < epochs; ++epoch)
         for (contender& c : contenders) c.rates.push_back(c.train_epoch(epoch));
     for (contender& c : contenders) {
         const double right = accuracy(comm, c.net, data.test);
         std::ranges::sort(c.rates);
         if (comm.rank() == 0)
-            fmt::print("{} ranks, {}: test accuracy {:.2f} %, {:.0f} images/s (median of {} epochs)\n", comm.size(), c.name,
-                       100 * right, c.rates[c.rates.size() / 2], c.rates.size());
+            fmt::print(
+                "{} ranks, {}: test accuracy {:.2f} %, {:.0f} images/s (median of {} epochs)\n",
+                comm.size(), c.name, 100 * right, c.rates[c.rates.size() / 2], c.rates.size());
     }
     if (contenders.size() < 2 || comm.rank() != 0) return;
     double apart = 0;
@@ -111,17 +119,20 @@ void run(world& comm, const options& options, const fashion_mnist::data& data) {
     cnn ours;
     with_hvd hvd_trainer(comm, ours, options.rate);
     std::vector<contender> contenders = {{with_hvd::name, ours, [&](int epoch) {
-        return images_per_second(comm, hvd_trainer, ours, data.train, options, epoch);
-    }}};
+                                              return images_per_second(comm, hvd_trainer, ours,
+                                                                       data.train, options, epoch);
+                                          }}};
 #if TORCH_MNIST_C10D
     torch::manual_seed(1);
     cnn theirs;
-    std::string meeting = std::filesystem::temp_directory_path() / fmt::format("torch_mnist-{}", ::getpid());
+    std::string meeting =
+        std::filesystem::temp_directory_path() / fmt::format("torch_mnist-{}", ::getpid());
     comm.broadcast_object(meeting);
     with_c10d c10d_trainer(meeting, comm.rank(), comm.size(), theirs, options.rate);
     contenders.push_back({with_c10d::name, theirs, [&](int epoch) {
-        return images_per_second(comm, c10d_trainer, theirs, data.train, options, epoch);
-    }});
+                              return images_per_second(comm, c10d_trainer, theirs, data.train,
+                                                       options, epoch);
+                          }});
 #endif
     compare(comm, contenders, data, options.epochs);
 }
@@ -130,7 +141,8 @@ std::optional<int> parse(int argc, char** argv, options& result) {
     CLI::App app("Trains a LibTorch module on Fashion-MNIST, with hvd and with c10d in turn.");
     app.option_defaults()->always_capture_default();
     app.add_option("--epochs", result.epochs)->check(CLI::PositiveNumber);
-    app.add_option("--batch", result.batch, "images a step on each rank")->check(CLI::PositiveNumber);
+    app.add_option("--batch", result.batch, "images a step on each rank")
+        ->check(CLI::PositiveNumber);
     app.add_option("--limit", result.limit, "use the first N training images (0: all)");
     app.add_option("--lr", result.rate)->check(CLI::PositiveNumber);
     app.add_option("--data", result.data, "directory of the four IDX files");

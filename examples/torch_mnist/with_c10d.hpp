@@ -13,8 +13,9 @@
 
 namespace torch_mnist {
 
-/// Data parallelism by LibTorch's own c10d, over Gloo: after the backward pass every gradient is summed, all at once in
-/// flight. (c10d's Reducer, which overlaps, has a header that includes some that libtorch-dev leaves out.)
+/// Data parallelism by LibTorch's own c10d, over Gloo: after the backward pass every gradient is
+/// summed, all at once in flight. (c10d's Reducer, which overlaps, has a header that includes some
+/// that libtorch-dev leaves out.)
 class with_c10d {
 public:
     static constexpr const char* name = "c10d";
@@ -44,7 +45,8 @@ public:
     }
 
 private:
-    static c10::intrusive_ptr<c10d::ProcessGroup> make_group(const std::string& meeting, int rank, int size) {
+    static c10::intrusive_ptr<c10d::ProcessGroup> make_group(const std::string& meeting, int rank,
+                                                             int size) {
         auto options = c10d::ProcessGroupGloo::Options::create();
         options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface("lo"));
         auto store = c10::make_intrusive<c10d::FileStore>(meeting, size);

@@ -21,7 +21,8 @@ public:
     static constexpr const char* name = "hvd";
 
     with_hvd(world& comm, cnn& net, double rate)
-        : optimizer_(comm, torch::optim::SGD(net.parameters(), torch::optim::SGDOptions(rate).momentum(0.9))),
+        : optimizer_(comm, torch::optim::SGD(net.parameters(),
+                                             torch::optim::SGDOptions(rate).momentum(0.9))),
           gradients_(optimizer_, net) {
         hvd::broadcast_module(comm, net);
     }

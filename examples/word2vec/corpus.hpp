@@ -28,7 +28,8 @@ struct corpus {
     }
 };
 
-/// Calls `f(word)` for each run of two or more letters, in lower case. Perl's documentation is marked up: lines beginning with
+/// Calls `f(word)` for each run of two or more letters, in lower case. Perl's documentation is
+/// marked up: lines beginning with
 /// `=` are commands, and `C<code>` is text in a font.
 template <class F>
 void for_each_word(std::string_view line, F f) {
@@ -47,10 +48,11 @@ void for_each_word(std::string_view line, F f) {
     end_word('\n');
 }
 
-/// All files of a folder that end in .pod, in the order of their names; words seen less than `least` times are left out, and
-/// so is what comes after `limit` words (0: nothing).
+/// All files of a folder that end in .pod, in the order of their names; words seen less than
+/// `least` times are left out, and so is what comes after `limit` words (0: nothing).
 /// @throws std::runtime_error if there are no words.
-inline corpus read_corpus(const std::filesystem::path& folder, std::uint32_t least, std::size_t limit) {
+inline corpus read_corpus(const std::filesystem::path& folder, std::uint32_t least,
+                          std::size_t limit) {
     std::vector<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::directory_iterator(folder))
         if (entry.path().extension() == ".pod") files.push_back(entry.path());
@@ -63,7 +65,8 @@ inline corpus read_corpus(const std::filesystem::path& folder, std::uint32_t lea
         std::ifstream file(path);
         for (std::string line; std::getline(file, line) && (limit == 0 || text.size() < limit);)
             for_each_word(line, [&](const std::string& word) {
-                const auto [at, is_new] = seen.try_emplace(word, static_cast<std::uint32_t>(counted.size()));
+                const auto [at, is_new] =
+                    seen.try_emplace(word, static_cast<std::uint32_t>(counted.size()));
                 if (is_new) counted.emplace_back(0, word);
                 ++counted[at->second].first;
                 text.push_back(at->second);
@@ -84,7 +87,8 @@ inline corpus read_corpus(const std::filesystem::path& folder, std::uint32_t lea
     }
     for (const std::uint32_t word : text)
         if (number[word] != ~std::uint32_t(0)) result.text.push_back(number[word]);
-    if (result.text.empty()) throw std::runtime_error(folder.string() + ": no words in its .pod files");
+    if (result.text.empty())
+        throw std::runtime_error(folder.string() + ": no words in its .pod files");
     return result;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Learns what words are like from Perl's documentation: two tables, of which each batch changes a few rows.
+// Learns what words are like from Perl's documentation: two tables, of which each batch changes a
+// few rows.
 
 #include <fmt/format.h>
 
@@ -47,23 +48,30 @@ void train(Communicator& comm, const options& options, const corpus& corpus) {
     if (chief) fmt::print("{} words, {} different ones\n", corpus.text.size(), corpus.words.size());
     skip_gram model(corpus, options.model);
     // A row's gradient is the sum over its pairs, as if they came one after the other.
-    hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<float>{}, {.op = hvd::gradient_op::sum});
-    const auto vectors = optimizer.register_sparse("vectors", model.vectors(), model.vectors_gradient(), model.dimensions());
-    const auto contexts = optimizer.register_sparse("contexts", model.contexts(), model.contexts_gradient(), model.dimensions());
+    hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<float>{},
+                                         {.op = hvd::gradient_op::sum});
+    const auto vectors = optimizer.register_sparse("vectors", model.vectors(),
+                                                   model.vectors_gradient(), model.dimensions());
+    const auto contexts = optimizer.register_sparse("contexts", model.contexts(),
+                                                    model.contexts_gradient(), model.dimensions());
     hvd::broadcast_parameters(optimizer);
 
     hvd::sharded_sampler sampler(corpus.text.size(), comm.rank(), comm.size(), {.pad = true});
-    const std::size_t mine = std::max<std::size_t>(1, options.batch / static_cast<std::size_t>(comm.size()));
+    const std::size_t mine =
+        std::max<std::size_t>(1, options.batch / static_cast<std::size_t>(comm.size()));
     for (int epoch = 0; epoch < options.epochs; ++epoch) {
         const auto start = std::chrono::steady_clock::now();
         sampler.begin_epoch(static_cast<std::uint64_t>(epoch));
         model.loss = model.pairs = 0;
         const std::span<const std::size_t> places = sampler.indices();
         for (std::size_t first = 0; first < places.size(); first += mine) {
-            model.backward(places.subspan(first, std::min(mine, places.size() - first)), sampler.epoch());
+            model.backward(places.subspan(first, std::min(mine, places.size() - first)),
+                           sampler.epoch());
             optimizer.gradient_ready(contexts, model.context_rows);
             optimizer.gradient_ready(vectors, model.vector_rows);
-            const double done = (epoch + static_cast<double>(first) / static_cast<double>(places.size())) / options.epochs;
+            const double done =
+                (epoch + static_cast<double>(first) / static_cast<double>(places.size())) /
+                options.epochs;
             optimizer.optimizer().rate = static_cast<float>(options.rate * (1 - 0.9 * done));
             optimizer.step();
         }
@@ -71,7 +79,8 @@ void train(Communicator& comm, const options& options, const corpus& corpus) {
         std::array sums{model.loss, model.pairs};
         comm.allreduce(sums, hvd::sum);
         if (chief)
-            fmt::print("{} ranks: epoch {}, loss {:.3f}, {:.0f} words/s\n", comm.size(), epoch + 1, sums[0] / sums[1],
+            fmt::print("{} ranks: epoch {}, loss {:.3f}, {:.0f} words/s\n", comm.size(), epoch + 1,
+                       sums[0] / sums[1],
                        static_cast<double>(corpus.text.size()) / seconds.count());
     }
 
@@ -90,12 +99,14 @@ std::optional<int> parse(int argc, char** argv, options& result) {
     app.add_option("--data", result.data, "directory of .pod files, of the package perl-doc");
     app.add_option("--limit", result.limit, "use the first N words (0: all)");
     app.add_option("--epochs", result.epochs)->check(CLI::PositiveNumber);
-    app.add_option("--batch", result.batch, "words a step on all ranks together")->check(CLI::PositiveNumber);
+    app.add_option("--batch", result.batch, "words a step on all ranks together")
+        ->check(CLI::PositiveNumber);
     app.add_option("--lr", result.rate, "falls to a tenth")->check(CLI::PositiveNumber);
     app.add_option("--least", result.least, "leave out words seen less often");
     app.add_option("--dimensions", result.model.dimensions)->check(CLI::PositiveNumber);
     app.add_option("--window", result.model.window)->check(CLI::PositiveNumber);
-    app.add_option("--threads", result.threads, "ranks as threads of this process (0: MPI's world)");
+    app.add_option("--threads", result.threads,
+                   "ranks as threads of this process (0: MPI's world)");
     app.add_option("--words", result.words, "whose nearest neighbours are printed")->delimiter(',');
     try {
         app.parse(argc, argv);

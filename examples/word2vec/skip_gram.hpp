@@ -31,8 +31,8 @@ private:
     std::uint64_t state_;
 };
 
-/// Skip-gram with negative sampling (Mikolov et al. 2013, arXiv:1310.4546): a word's vector tells which words stand near it,
-/// apart from some that are drawn.
+/// Skip-gram with negative sampling (Mikolov et al. 2013, arXiv:1310.4546): a word's vector tells
+/// which words stand near it, apart from some that are drawn.
 class skip_gram {
 public:
     struct settings {
@@ -51,9 +51,11 @@ public:
           contexts_table_(vectors_.size()) {
         random_numbers random(1, 1);
         for (float& x : vectors_)
-            x = static_cast<float>((random.uniform() - 0.5) / static_cast<double>(settings.dimensions));
+            x = static_cast<float>((random.uniform() - 0.5) /
+                                   static_cast<double>(settings.dimensions));
         double sum = 0;
-        for (const std::uint32_t count : corpus.counts) cumulated_.push_back(sum += std::pow(count, 0.75));
+        for (const std::uint32_t count : corpus.counts)
+            cumulated_.push_back(sum += std::pow(count, 0.75));
     }
 
     /// The gradients' rows of the words at these places of the text, and the loss of their pairs.
@@ -104,7 +106,8 @@ private:
         for (std::size_t near = first; near <= last; ++near) {
             if (near == place) continue;
             learn_pair(word, corpus_.text[near], true, change);
-            for (int k = 0; k < settings_.negatives; ++k) learn_pair(word, drawn(random), false, change);
+            for (int k = 0; k < settings_.negatives; ++k)
+                learn_pair(word, drawn(random), false, change);
             ++pairs;
         }
         vector_rows.indices.push_back(word);

@@ -158,8 +158,7 @@ TEST_CASE("a view of hvd becomes a DLPack tensor, and comes back as it was") {
     CHECK((*whole).shape[1] == 4);
     CHECK((*whole).strides[0] == 4);
     CHECK(hvd::dlpack_view<double>(*whole).data() == values.data());
-    hvd::dlpack_export<2> columns(
-        hvd::view(values.data(), hvd::shape(3, 2), hvd::strides(4, 2)));
+    hvd::dlpack_export<2> columns(hvd::view(values.data(), hvd::shape(3, 2), hvd::strides(4, 2)));
     const auto back = hvd::dlpack_view<double, hvd::host, 2>(*columns);
     CHECK(back.shape() == hvd::shape(3, 2));
     CHECK(back.stride(1) == 2);

@@ -47,15 +47,16 @@ constexpr bool hvd::is_row_major<by_rows> = true;
 static_assert(hvd::writable<span_of<float, 2, by_rows>>);
 static_assert(hvd::viewable<span_of<const float, 2, by_columns>>);
 static_assert(!hvd::writable<span_of<const float, 2, by_rows>>);
-static_assert(!hvd::viewable<span_of<float, 2, tiled>>);         // has no strides
-static_assert(!hvd::viewable<span_of<char*, 2, by_rows>>);       // no element
+static_assert(!hvd::viewable<span_of<float, 2, tiled>>);    // has no strides
+static_assert(!hvd::viewable<span_of<char*, 2, by_rows>>);  // no element
 static_assert(!hvd::mdspan_like<std::vector<float>>);
 
 TEST_CASE("an mdspan by rows is a contiguous tensor of its shape") {
     std::vector<float> values(6);
     const span_of<float, 2, by_rows> m(values.data(), {2, 3});
     const auto view = hvd::detail::to_view(m);
-    static_assert(std::is_same_v<std::remove_const_t<decltype(view)>, hvd::tensor_view<float, hvd::host, 2>>);
+    static_assert(
+        std::is_same_v<std::remove_const_t<decltype(view)>, hvd::tensor_view<float, hvd::host, 2>>);
     CHECK(view.shape() == hvd::shape(2, 3));
     CHECK(view.data() == values.data());
 }

@@ -21,7 +21,8 @@ constexpr int steps = 4;
 
 // The same on every rank: LibTorch's own generator is one for the process.
 torch::Tensor numbers(std::int64_t seed, at::IntArrayRef shape) {
-    return torch::sin(torch::arange(c10::multiply_integers(shape), torch::kFloat64) * 1.7 + double(seed))
+    return torch::sin(torch::arange(c10::multiply_integers(shape), torch::kFloat64) * 1.7 +
+                      double(seed))
         .reshape(shape);
 }
 
@@ -36,7 +37,8 @@ struct net : torch::nn::Module {
         for (auto& p : parameters()) p.copy_(0.5 * numbers(++seed, p.sizes()));
     }
     torch::Tensor loss(int step, int rank, int size) {
-        // Of a batch each rank has every size-th sample; scaled so that the average is the batch's mean.
+        // Of a batch each rank has every size-th sample; scaled so that the average is the batch's
+        // mean.
         const auto x = numbers(100 + step, {batch, 5}).slice(0, rank, batch, size);
         const auto y = numbers(200 + step, {batch, 2}).slice(0, rank, batch, size);
         const auto error = second(torch::tanh(first(x))) - y;
@@ -44,7 +46,8 @@ struct net : torch::nn::Module {
     }
 };
 
-using make_optimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor>)>;
+using make_optimizer =
+    std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor>)>;
 
 // An optimizer of any class, as they all are: step() and nothing else.
 struct any_optimizer {
@@ -85,7 +88,10 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 TEST_CASE("N ranks with LibTorch's optimizers equal one rank with the whole batch") {
     const make_optimizer makers[] = {
         [](auto p) { return std::make_unique<torch::optim::SGD>(p, 0.05); },
-        [](auto p) { return std::make_unique<torch::optim::SGD>(p, torch::optim::SGDOptions(0.02).momentum(0.9)); },
+        [](auto p) {
+            return std::make_unique<torch::optim::SGD>(
+                p, torch::optim::SGDOptions(0.02).momentum(0.9));
+        },
         [](auto p) { return std::make_unique<torch::optim::Adam>(p, 0.01); },
     };
     for (const auto& make : makers) {
@@ -99,7 +105,8 @@ TEST_CASE("N ranks with LibTorch's optimizers equal one rank with the whole batc
                 optimizer.zero_gradients();
                 model.loss(step, comm.rank(), comm.size()).backward();
                 CHECK(optimizer.buckets() > 1);
-                CHECK(optimizer.buckets_started() == optimizer.buckets());  // from inside backward()
+                CHECK(optimizer.buckets_started() ==
+                      optimizer.buckets());  // from inside backward()
                 optimizer.step();
             }
             CHECK(distance(values_of(model), expected) < 1e-9);
@@ -108,16 +115,52 @@ TEST_CASE("N ranks with LibTorch's optimizers equal one rank with the whole batc
 }
 
 TEST_CASE("an optimizer of LibTorch goes into the distributed one as it is") {
-    hvd_test::on_ranks([](communicator& comm) {
-        torch::nn::Linear model(3, 1);
-        hvd::broadcast_module(comm, *model);
-        hvd::distributed_optimizer optimizer(comm, torch::optim::SGD(model->parameters(), 1.0));
-        hvd::torch_gradients gradients(optimizer, *model);
-        const auto before = model->bias.item<float>();
-        (model->forward(torch::ones({1, 3})) * double(comm.rank())).sum().backward();
+    hvd_test::on_ranks([](communicator& world) {
+        torch::nn::Linear net(3, 1);
+        const auto images = torch::ones({1, 3});
+        //! [torch]
+        hvd::distributed_optimizer optimizer(world, torch::optim::SGD(net->parameters(), 1.0));
+        hvd::torch_gradients gradients(optimizer, *net);  // reports from inside backward()
+        hvd::broadcast_module(world, *net);               // all ranks begin with that of rank 0
+        //! [torch]
+        const auto before = net->bias.item<float>();
+        //! [torch step]
+        optimizer.zero_gradients();
+        (net->forward(images) * double(world.rank())).sum().backward();
         optimizer.step();
-        CHECK(model->bias.item<float>() == doctest::Approx(before - float(comm.size() - 1) / 2));
+        //! [torch step]
+        CHECK(net->bias.item<float>() == doctest::Approx(before - float(world.size() - 1) / 2));
     });
+}
+
+TEST_CASE(
+    "what LibTorch's optimizers remember becomes the root's, with and without a step before") {
+    const make_optimizer makers[] = {
+        [](auto p) {
+            return std::make_unique<torch::optim::SGD>(p,
+                                                       torch::optim::SGDOptions(0.1).momentum(0.9));
+        },
+        [](auto p) { return std::make_unique<torch::optim::Adam>(p, 0.01); },
+        [](auto p) { return std::make_unique<torch::optim::Adagrad>(p, 0.1); },
+    };
+    for (const auto& make : makers)
+        hvd_test::on_ranks([&](communicator& comm) {
+            net model;
+            const auto optimizer = make(model.parameters());
+            const auto step = [&](int data) {
+                optimizer->zero_grad();
+                model.loss(data, 0, 1).backward();
+                optimizer->step();
+            };
+            for (int s = 0; s < (comm.rank() % 2 == 0 ? 3 : 0); ++s) step(10 * comm.rank() + s);
+            hvd::broadcast_module(comm, model);
+            hvd::broadcast_optimizer_state(comm, *optimizer);
+            step(99);
+            const auto mine = values_of(model);
+            const auto all = comm.allgather(mine);
+            for (std::size_t i = 0; i < all.values.size(); ++i)
+                CHECK(all.values[i] == all.values[i % mine.size()]);
+        });
 }
 
 TEST_CASE("parameters that do not require gradients are frozen, until they do") {
@@ -186,8 +229,9 @@ TEST_CASE("a LibTorch tensor is reduced where it lies; one with gaps is packed")
         comm.allreduce(hvd::torch_view<float, hvd::host, 2>(transposed), hvd::sum);
         comm.allreduce(hvd::torch_view<float>(matrix), hvd::sum);
         CHECK(matrix[1][2].item<float>() == 5 * float(comm.size() * comm.size()));
-        for (const auto type : {torch::kInt8, torch::kInt16, torch::kInt32, torch::kInt64, torch::kUInt8,
-                                torch::kBool, torch::kFloat16, torch::kBFloat16, torch::kFloat64}) {
+        for (const auto type :
+             {torch::kInt8, torch::kInt16, torch::kInt32, torch::kInt64, torch::kUInt8,
+              torch::kBool, torch::kFloat16, torch::kBFloat16, torch::kFloat64}) {
             const auto tensor = torch::full({3}, comm.rank() == 0 ? 1 : 0, type);
             hvd::with_torch_view(tensor, [&](auto view) { comm.broadcast(view); });
             CHECK(tensor[2].item<float>() == 1);
@@ -197,15 +241,18 @@ TEST_CASE("a LibTorch tensor is reduced where it lies; one with gaps is packed")
 
 TEST_CASE("a LibTorch tensor that is not what the caller says is refused with both") {
     const auto f = torch::zeros({2, 3});
-    CHECK_THROWS_WITH_AS(hvd::torch_view<double>(f),
-                         doctest::Contains("has elements of float32, expected were those of float64"),
+    CHECK_THROWS_WITH_AS(
+        hvd::torch_view<double>(f),
+        doctest::Contains("has elements of float32, expected were those of float64"),
+        hvd::usage_error);
+    CHECK_THROWS_WITH_AS((hvd::torch_view<float, hvd::device>(f)),
+                         doctest::Contains("is in host memory"), hvd::usage_error);
+    CHECK_THROWS_WITH_AS(hvd::torch_view<float>(f.t()), doctest::Contains("has gaps"),
                          hvd::usage_error);
-    CHECK_THROWS_WITH_AS((hvd::torch_view<float, hvd::device>(f)), doctest::Contains("is in host memory"),
-                         hvd::usage_error);
-    CHECK_THROWS_WITH_AS(hvd::torch_view<float>(f.t()), doctest::Contains("has gaps"), hvd::usage_error);
-    CHECK_THROWS_WITH_AS((hvd::torch_view<float, hvd::host, 1>(f)), doctest::Contains("has 2 dimensions"),
-                         hvd::usage_error);
+    CHECK_THROWS_WITH_AS((hvd::torch_view<float, hvd::host, 1>(f)),
+                         doctest::Contains("has 2 dimensions"), hvd::usage_error);
     CHECK_THROWS_WITH_AS(hvd::torch_view<float>(torch::Tensor()), doctest::Contains("undefined"),
                          hvd::usage_error);
-    CHECK_THROWS_WITH_AS(hvd::torch_view<float>(f.to_sparse()), doctest::Contains("sparse"), hvd::usage_error);
+    CHECK_THROWS_WITH_AS(hvd::torch_view<float>(f.to_sparse()), doctest::Contains("sparse"),
+                         hvd::usage_error);
 }

@@ -163,7 +163,8 @@ TEST_CASE("adasum of different lengths is refused on every rank") {
 TEST_CASE("allreduce with the operation adasum is adasum, of one tensor or of each of several") {
     hvd_test::on_ranks([](communicator& comm) {
         const auto make = [&](std::size_t n) {
-            return vector_of(n, [&](std::size_t i) { return noise(i + 77 * std::size_t(comm.rank()) + n); });
+            return vector_of(
+                n, [&](std::size_t i) { return noise(i + 77 * std::size_t(comm.rank()) + n); });
         };
         auto one = make(9), a = make(4), b = make(6);
         auto expected = one, expected_a = a, expected_b = b;

@@ -147,7 +147,9 @@ TEST_CASE("with uneven data no rank waits, and the mean is that of the samples t
     });
 }
 
-TEST_CASE("an optimizer's average over ranks with uneven data is the mean of the samples, by their weight") {
+TEST_CASE(
+    "an optimizer's average over ranks with uneven data is the mean of the samples, by their "
+    "weight") {
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<double> parameter(2), gradient(2);
         hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<double>{1});
@@ -159,7 +161,8 @@ TEST_CASE("an optimizer's average over ranks with uneven data is the mean of the
             gradient.assign(2, scope.weight() * comm.rank());  // the mean of this rank's samples
             optimizer.step();
             double total = 0, weighted = 0;
-            for (int r = step; r < comm.size(); ++r) total += r + 2, weighted += double(r) * (r + 2);
+            for (int r = step; r < comm.size(); ++r)
+                total += r + 2, weighted += double(r) * (r + 2);
             expected -= weighted / total;
             CHECK(parameter[1] == doctest::Approx(expected));
         }

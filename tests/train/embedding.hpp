@@ -8,7 +8,8 @@
 
 namespace hvd_test {
 
-// y = b + table[id] · x, squared error: of the table a batch touches some rows, and some several times.
+// y = b + table[id] · x, squared error: of the table a batch touches some rows, and some several
+// times.
 struct embedding {
     static constexpr std::size_t rows = 20, columns = 3, batch = 24;
 

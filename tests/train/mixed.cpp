@@ -90,7 +90,8 @@ TEST_CASE("sparse gradients that travel in 16 bits train within their rounding")
     });
 }
 
-TEST_CASE("rows that no rank reports, or none on some ranks, are zeros; passes are averaged on request") {
+TEST_CASE(
+    "rows that no rank reports, or none on some ranks, are zeros; passes are averaged on request") {
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> table(6, 1), gradient(6, 9);
         hvd::distributed_optimizer distributed(

@@ -335,6 +335,9 @@ TEST_CASE("wrong registrations, reports and orders are refused with the name") {
         refused([&] { with({.gradient_predivide_factor = 0}); }, "gradient_predivide_factor is 0");
         refused([&] { with({.op = hvd::gradient_op::sum, .gradient_predivide_factor = 2}); },
                 "part of an average");
+        refused(
+            [&] { with({.op = hvd::gradient_op::adasum, .codec = hvd::gradient_codec::float16}); },
+            "the op is Adasum");
         refused([&] { with({.error_feedback = true}); }, "error_feedback is part of a codec");
         hvd::distributed_optimizer grouped(comm, optimizers::sgd<float>{}, {.groups = {{0}, {0}}});
         grouped.register_parameter("a", a, da);

@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
     auto world = hvd::communicator<hvd::mpi>::world();
     save_for_ever(world, argv[1]);
 #else
-    hvd::run_threads(2, [&](hvd::communicator<hvd::threads>& comm) { save_for_ever(comm, argv[1]); });
+    hvd::run_threads(2,
+                     [&](hvd::communicator<hvd::threads>& comm) { save_for_ever(comm, argv[1]); });
 #endif
 }

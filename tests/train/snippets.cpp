@@ -161,7 +161,8 @@ TEST_CASE("register_sparse snippet") {
         //! [register_sparse]
         hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.5f});
         const std::size_t words = optimizer.register_sparse("words", table, gradient, 2);
-        const hvd::sparse_rows<float> rows = {{7, 3, 7}, {1, 1, 2, 2, 3, 3}};  // of this rank's batch
+        const hvd::sparse_rows<float> rows = {{7, 3, 7},
+                                              {1, 1, 2, 2, 3, 3}};  // of this rank's batch
         optimizer.gradient_ready(words, rows);
         optimizer.step();
         //! [register_sparse]

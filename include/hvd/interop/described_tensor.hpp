@@ -59,7 +59,8 @@ void require_type(const described_tensor& t) {
 template <class T, class Space>
 tensor_view<T, Space> flat_view_of(const described_tensor& t) {
     require_type<T, Space>(t);
-    if (!without_gaps(t)) refuse_tensor(t, "has gaps or another order; name its number of dimensions");
+    if (!without_gaps(t))
+        refuse_tensor(t, "has gaps or another order; name its number of dimensions");
     std::size_t count = 1;
     for (const std::int64_t n : t.shape) count *= std::size_t(n);
     return {static_cast<T*>(t.data), {count}};
@@ -85,20 +86,35 @@ tensor_view<T, Space, Rank, strided> strided_view_of(const described_tensor& t) 
 template <class F>
 decltype(auto) with_element_of(const described_tensor& t, F&& f) {
     switch (t.type) {
-        case dtype::int8: return f(std::int8_t());
-        case dtype::int16: return f(std::int16_t());
-        case dtype::int32: return f(std::int32_t());
-        case dtype::int64: return f(std::int64_t());
-        case dtype::uint8: return f(std::uint8_t());
-        case dtype::uint16: return f(std::uint16_t());
-        case dtype::uint32: return f(std::uint32_t());
-        case dtype::uint64: return f(std::uint64_t());
-        case dtype::boolean: return f(bool());
-        case dtype::float16: return f(float16());
-        case dtype::bfloat16: return f(bfloat16());
-        case dtype::float32: return f(float());
-        case dtype::float64: return f(double());
-        default: refuse_tensor(t, "has elements of ", dtype_name(t.type), ", for which there is no view");
+        case dtype::int8:
+            return f(std::int8_t());
+        case dtype::int16:
+            return f(std::int16_t());
+        case dtype::int32:
+            return f(std::int32_t());
+        case dtype::int64:
+            return f(std::int64_t());
+        case dtype::uint8:
+            return f(std::uint8_t());
+        case dtype::uint16:
+            return f(std::uint16_t());
+        case dtype::uint32:
+            return f(std::uint32_t());
+        case dtype::uint64:
+            return f(std::uint64_t());
+        case dtype::boolean:
+            return f(bool());
+        case dtype::float16:
+            return f(float16());
+        case dtype::bfloat16:
+            return f(bfloat16());
+        case dtype::float32:
+            return f(float());
+        case dtype::float64:
+            return f(double());
+        default:
+            refuse_tensor(t, "has elements of ", dtype_name(t.type),
+                          ", for which there is no view");
     }
 }
 

@@ -25,37 +25,51 @@ inline dtype dtype_of(const DLDataType& type) {
     };
     if (type.lanes != 1) return none;
     switch (type.code) {
-        case kDLInt: return sized(dtype::int8, dtype::int16, dtype::int32, dtype::int64);
-        case kDLUInt: return sized(dtype::uint8, dtype::uint16, dtype::uint32, dtype::uint64);
-        case kDLFloat: return sized(none, dtype::float16, dtype::float32, dtype::float64);
-        case kDLBfloat: return sized(none, dtype::bfloat16, none, none);
-        case dlpack_bool: return sized(dtype::boolean, none, none, none);
-        default: return none;
+        case kDLInt:
+            return sized(dtype::int8, dtype::int16, dtype::int32, dtype::int64);
+        case kDLUInt:
+            return sized(dtype::uint8, dtype::uint16, dtype::uint32, dtype::uint64);
+        case kDLFloat:
+            return sized(none, dtype::float16, dtype::float32, dtype::float64);
+        case kDLBfloat:
+            return sized(none, dtype::bfloat16, none, none);
+        case dlpack_bool:
+            return sized(dtype::boolean, none, none, none);
+        default:
+            return none;
     }
 }
 
 inline described_tensor describe(const DLTensor& t) {
     const auto where = t.device.device_type;
     const auto rank = std::size_t(t.ndim);
-    described_tensor d{"DLPack", static_cast<char*>(t.data) + t.byte_offset, dtype_of(t.dtype), false,
-                       false,    {t.shape, rank},                            {}};
+    described_tensor d{"DLPack",
+                       static_cast<char*>(t.data) + t.byte_offset,
+                       dtype_of(t.dtype),
+                       false,
+                       false,
+                       {t.shape, rank},
+                       {}};
     if (t.strides != nullptr) d.steps = {t.strides, rank};
     d.device_reads = where == kDLCUDA || where == kDLCUDAManaged;
     d.host_reads = where == kDLCPU || where == kDLCUDAHost || where == kDLCUDAManaged;
     if (d.type == dtype::user)
-        refuse_tensor(d, "has elements of code ", int(t.dtype.code), ", ", int(t.dtype.bits), " bits and ",
-                      int(t.dtype.lanes), " lanes, which are none of hvd's");
+        refuse_tensor(d, "has elements of code ", int(t.dtype.code), ", ", int(t.dtype.bits),
+                      " bits and ", int(t.dtype.lanes), " lanes, which are none of hvd's");
     if (!d.device_reads && !d.host_reads)
-        refuse_tensor(d, "is on a device of type ", int(where), ", which is neither the host nor CUDA's");
+        refuse_tensor(d, "is on a device of type ", int(where),
+                      ", which is neither the host nor CUDA's");
     return d;
 }
 
 }  // namespace detail
 
-/// A tensor that speaks DLPack, as one dimension in its own memory: NumPy's, PyTorch's, JAX's, CuPy's.
+/// A tensor that speaks DLPack, as one dimension in its own memory: NumPy's, PyTorch's, JAX's,
+/// CuPy's.
 ///
-/// T and Space (`hvd::host`, `hvd::device`) are what the caller knows of it. It lies row by row without
-/// gaps; otherwise `dlpack_view<T, Space, Rank>` gives a strided view, which collectives pack.
+/// T and Space (`hvd::host`, `hvd::device`) are what the caller knows of it. It lies row by row
+/// without gaps; otherwise `dlpack_view<T, Space, Rank>` gives a strided view, which collectives
+/// pack.
 /// **Buffers**: as DLPack, which says nothing of who may write; the tensor outlives the view.
 /// @throws hvd::usage_error if its elements, memory or layout are others. Source: DLPack's C ABI.
 /// @code
@@ -89,7 +103,8 @@ public:
     explicit dlpack_tensor(DLManagedTensor* tensor) : tensor_(tensor) {
         if (tensor == nullptr) throw usage_error(-1, "hvd: a dlpack_tensor of a null pointer");
     }
-    dlpack_tensor(dlpack_tensor&& other) noexcept : tensor_(std::exchange(other.tensor_, nullptr)) {}
+    dlpack_tensor(dlpack_tensor&& other) noexcept
+        : tensor_(std::exchange(other.tensor_, nullptr)) {}
     dlpack_tensor& operator=(dlpack_tensor other) noexcept {
         std::swap(tensor_, other.tensor_);
         return *this;
@@ -112,8 +127,8 @@ class dlpack_export {
 public:
     /// `device` is the number of the CUDA device of a device view.
     template <class T, class Space, class Layout>
-    requires(!std::is_const_v<T>) explicit dlpack_export(const tensor_view<T, Space, Rank, Layout>& view,
-                                                         int device = 0)
+    requires(!std::is_const_v<T>) explicit dlpack_export(
+        const tensor_view<T, Space, Rank, Layout>& view, int device = 0)
         : tensor_{} {
         using id = dtype_traits<T>;
         static_assert(id::id <= dtype::float64, "hvd: DLPack has no name for this element type");

@@ -14,8 +14,8 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Whether a layout policy of mdspan is row by row without gaps, so that nothing need be packed: true
-/// for `std::layout_right`. Specialise it for that of another implementation of mdspan.
+/// Whether a layout policy of mdspan is row by row without gaps, so that nothing need be packed:
+/// true for `std::layout_right`. Specialise it for that of another implementation of mdspan.
 template <class LayoutPolicy>
 constexpr bool is_row_major = false;
 
@@ -24,8 +24,8 @@ template <>
 constexpr bool is_row_major<std::layout_right> = true;
 #endif
 
-/// Views of pointer, extents and strides in the manner of `std::mdspan`: its own, Kokkos' and others'.
-/// The accessor gives a plain pointer and the layout always has strides. Feature B16.
+/// Views of pointer, extents and strides in the manner of `std::mdspan`: its own, Kokkos' and
+/// others'. The accessor gives a plain pointer and the layout always has strides. Feature B16.
 template <class M>
 concept mdspan_like = requires(const M& m, std::size_t d) {
     requires element<std::remove_cv_t<typename M::element_type>>;
@@ -50,7 +50,8 @@ struct view_traits<M> {
             shape[d] = std::size_t(m.extent(d));
             steps[d] = std::ptrdiff_t(m.stride(d));
         }
-        if constexpr (is_row_major<typename M::layout_type>) return hvd::view(m.data_handle(), shape);
+        if constexpr (is_row_major<typename M::layout_type>)
+            return hvd::view(m.data_handle(), shape);
         else return hvd::view(m.data_handle(), shape, steps);
     }
 };

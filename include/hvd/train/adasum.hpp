@@ -106,8 +106,8 @@ private:
 /// **Collective**: all ranks, with equal element type and count. **Buffers**: `x` is read and
 /// written, without gaps. **Completion**: done on return.
 /// `comm.allreduce(x, hvd::adasum, options)` is the same.
-/// @throws hvd::usage_error if the ranks' counts differ, hvd::peer_error as collectives do. Feature C3,
-/// arXiv:2006.02924. @snippet tests/train/snippets.cpp adasum
+/// @throws hvd::usage_error if the ranks' counts differ, hvd::peer_error as collectives do. Feature
+/// C3, arXiv:2006.02924. @snippet tests/train/snippets.cpp adasum
 template <class Comm, class X>
 requires writable<X>
 void adasum_allreduce(Comm& comm, X&& x, const reduce_options& o = {}) {

@@ -45,8 +45,8 @@ inline void order_by_last_report(member_lists& all) {
             std::swap(all[j - 1], all[j]);
 }
 
-// Which gradients travel together, in the order in which the buckets start. Reports go from the last
-// parameter to the first, so that groups come where the last of their gradients would.
+// Which gradients travel together, in the order in which the buckets start. Reports go from the
+// last parameter to the first, so that groups come where the last of their gradients would.
 template <class T>
 member_lists bucket_members(int rank, const parameter_list<T>& parameters,
                             const optimizer_options& options) {

@@ -253,10 +253,11 @@ void on_root_or_all_throw(Comm& comm, F f) {
 template <class Comm, class O, class T>
 std::vector<named_tensor> model_tensors(const distributed_optimizer<Comm, O, T>& optimizer) {
     std::vector<named_tensor> model;
-    optimizer.for_each_shared([&](const std::string& name, tensor_view<T> value, const auto& shape) {
-        model.push_back(named("model." + name, value));
-        model.back().shape = shape;
-    });
+    optimizer.for_each_shared(
+        [&](const std::string& name, tensor_view<T> value, const auto& shape) {
+            model.push_back(named("model." + name, value));
+            model.back().shape = shape;
+        });
     return model;
 }
 
@@ -288,8 +289,9 @@ training_progress read_training(const safetensors_file& file,
     for_each_progress(progress, [&](const char* name, auto& n) {
         read_number(file, std::string(text("progress.", name)), n);
     });
-    restored.for_each_number(
-        [&](const char* name, auto& n) { read_number(file, std::string(text("optimizer.", name)), n); });
+    restored.for_each_number([&](const char* name, auto& n) {
+        read_number(file, std::string(text("optimizer.", name)), n);
+    });
     restored.for_each_slot([&](const char* slot, auto& slots) {
         std::size_t i = 0;
         optimizer.for_each_parameter([&](const std::string&, tensor_view<T> value) {

@@ -83,8 +83,8 @@ public:
     }
 
     /// A table (rows × `columns`, row by row) that all ranks have, whose gradient comes in rows by
-    /// `gradient_ready(i, rows)`. `gradient` is a table too, which `synchronize()` fills: zeros, and
-    /// the rows that any rank has. Features B14, F7.
+    /// `gradient_ready(i, rows)`. `gradient` is a table too, which `synchronize()` fills: zeros,
+    /// and the rows that any rank has. Features B14, F7.
     /// @throws hvd::usage_error also for columns that do not divide the table, and with Adasum.
     /// @snippet tests/train/snippets.cpp register_sparse
     template <class P, class G>
@@ -96,7 +96,8 @@ public:
             refuse("sparse parameter \"", name, "\": a table of ", table.size(),
                    " elements has no rows of ", columns);
         if (options_.op == gradient_op::adasum)
-            refuse("sparse parameter \"", name, "\": gradients in rows are averaged or summed, and ",
+            refuse("sparse parameter \"", name,
+                   "\": gradients in rows are averaged or summed, and ",
                    "this optimizer's op is Adasum");
         const std::size_t i = add(name, value, gradient, detail::parameter_kind::sparse);
         sparse_.emplace_back(i, table, columns, policy);
@@ -121,12 +122,13 @@ public:
     /// step.
     void gradient_ready(std::size_t i) {
         if (sparse_of(i) != nullptr)
-            refuse("gradient_ready(", i, "): \"", parameters_[i].name, "\" is sparse; say its rows too");
+            refuse("gradient_ready(", i, "): \"", parameters_[i].name,
+                   "\" is sparse; say its rows too");
         report(i);
     }
 
-    /// The same for a sparse parameter: these rows, of which an index may stand several times, add to
-    /// those of the step's earlier passes. They are copied, and travel in `synchronize()`.
+    /// The same for a sparse parameter: these rows, of which an index may stand several times, add
+    /// to those of the step's earlier passes. They are copied, and travel in `synchronize()`.
     /// @throws hvd::usage_error also for an index that is no row and sizes that do not fit.
     void gradient_ready(std::size_t i, const sparse_view<T>& rows) {
         auto* const sparse = sparse_of(i);
@@ -186,10 +188,8 @@ public:
     /// The parameters that are not local, frozen ones included.
     std::vector<tensor_view<T>> shared_parameters() const {
         std::vector<tensor_view<T>> shared;
-        for_each_shared(
-            [&](const std::string&, const tensor_view<T>& value, const std::vector<std::size_t>&) {
-                shared.push_back(value);
-            });
+        for_each_shared([&](const std::string&, const tensor_view<T>& value,
+                            const std::vector<std::size_t>&) { shared.push_back(value); });
         return shared;
     }
 
@@ -232,6 +232,10 @@ private:
             refuse("gradient_predivide_factor is ", f, ", and above 0");
         if (f != 1 && options_.op != gradient_op::average)
             refuse("gradient_predivide_factor is part of an average; the op is another");
+        if (options_.codec != gradient_codec::none && options_.op == gradient_op::adasum)
+            refuse(
+                "a codec is for averages and sums; the op is Adasum, whose changes travel as they "
+                "are");
         if (options_.error_feedback && options_.codec == gradient_codec::none)
             refuse("error_feedback is part of a codec; there is none, and nothing is rounded");
     }

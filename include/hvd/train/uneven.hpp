@@ -61,7 +61,8 @@ public:
     double weight() const {
         require_step();
         if (mine() == 0) return 0;
-        return mode_ == join_mode::divide_by_size ? 1 : comm_.size() * double(mine()) / double(total_);
+        return mode_ == join_mode::divide_by_size ? 1
+                                                  : comm_.size() * double(mine()) / double(total_);
     }
 
     /// `x` is a mean over this rank's samples, and becomes the mean over all ranks' (see
