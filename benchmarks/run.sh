@@ -51,6 +51,15 @@ measure() {
   launch "$@" --json "$results/$file.json" || { echo "bench: $file ended with an error" >&2 && failed+=("$file"); }
 }
 
+# between_hosts FILE RATE PROGRAM OPTION...: on two hosts, made of network namespaces; left out where they can't be made.
+between_hosts() {
+  local file="$1" rate="$2" program="$build/benchmarks/$3" status=0
+  shift 3
+  echo "==== $file: between two hosts at $rate"
+  "$here/two_hosts.sh" "$rate" "$program" "$@" --json "$PWD/$results/$file.json" || status=$?
+  [[ "$status" -eq 0 || "$status" -eq 77 ]] || { echo "bench: $file ended with an error" >&2 && failed+=("$file"); }
+}
+
 # The distribution's packages belong to the distribution's Python, which need not be the first one found.
 plotting_python() {
   local python
@@ -98,6 +107,7 @@ sweep() {
   if wanted overhead && built overhead; then measure overhead 2 overhead --seconds 0.5; fi
   if wanted scaling && built scaling; then measure scaling 2 scaling; fi
   if wanted nodes && built nodes; then across_nodes; fi
+  if wanted overlap && built overlap; then between_hosts overlap 1gbit overlap --seconds 20; fi
   if wanted compile_time; then compile_time 2; fi
 }
 

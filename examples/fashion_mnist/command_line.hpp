@@ -23,6 +23,9 @@ inline std::optional<int> parse(int argc, char** argv, options& result) {
         ->excludes(batch);
     app.add_option("--lr", result.rate, "learning rate of one rank")->check(CLI::PositiveNumber);
     app.add_option("--momentum", result.momentum)->check(CLI::Range(0., 1.));
+    app.add_option("--decay-after", result.decay_after,
+                   "epochs after which the learning rate is a tenth (0: never)")
+        ->check(CLI::NonNegativeNumber);
     app.add_flag("--no-scale-lr", result.fixed_rate,
                  "do not multiply the learning rate by the number of ranks");
     app.add_option("--seed", result.seed);
@@ -33,6 +36,7 @@ inline std::optional<int> parse(int argc, char** argv, options& result) {
     app.add_option("--checkpoint", result.checkpoint, "write this file after each epoch");
     app.add_option("--resume", result.resume, "go on from this file");
     app.add_flag("--progress", result.progress, "show progress even if nobody watches");
+    app.add_flag("--log", result.log, "say after each epoch how well it does on the test images");
     app.add_flag("--scaling", result.scaling,
                  "measure instead: epochs on rank 0 alone and on all ranks in turn");
 

@@ -1,44 +1,12 @@
 #!/usr/bin/env bash
 # demo.sh BUILD_FOLDER [OPTION...]: trains the mlp on Fashion-MNIST on 1 and on 2 ranks, then measures what part of
-# twice the speed 2 ranks reach. The ranks are processes where the build has MPI, and threads otherwise; HVD_MPIEXEC
-# says how processes are started ("mpiexec.openmpi --oversubscribe"). Options go to the trainer.
+# twice the speed 2 ranks reach. Options go to the trainer.
 set -euo pipefail
 
 program="${1:?demo.sh needs the build folder}/examples/fashion_mnist/fashion_mnist"
 shift
 [[ -x "$program" ]] || { echo "demo: $program is not built" >&2 && exit 1; }
-
-set -a && source "$(dirname "${BASH_SOURCE[0]}")/../../tools/mpi/environment" && set +a
-
-# The launcher of the MPI that the program is linked with; nothing if there is none.
-launcher() {
-  local libraries
-  libraries=$(ldd "$program")
-  case "$libraries" in
-    *libmpich.*) first_of mpiexec.mpich mpiexec.hydra mpiexec ;;
-    *libmpi.*) echo "$(first_of mpiexec.openmpi mpiexec) --oversubscribe" ;;
-  esac
-}
-
-first_of() {
-  local name
-  for name in "$@"; do
-    if command -v "$name" >/dev/null; then echo "$name" && return; fi
-  done
-  echo "demo: found none of: $*" >&2 && exit 1
-}
-
-on_ranks() {
-  local ranks="$1"
-  shift
-  if [[ ${#mpiexec[@]} -gt 0 ]]; then "${mpiexec[@]}" -n "$ranks" "$program" "$@"
-  else "$program" --threads "$ranks" "$@"; fi
-}
-
-found="${HVD_MPIEXEC:-$(launcher)}"
-read -ra mpiexec <<<"$found"
-if [[ ${#mpiexec[@]} -gt 0 ]]; then echo "ranks are processes, started by ${mpiexec[*]}"
-else echo "ranks are threads: this build has no MPI"; fi
+source "$(dirname "${BASH_SOURCE[0]}")/launch.sh"
 
 on_ranks 1 "$@"
 on_ranks 2 "$@"

@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <hvd/hvd.hpp>
-
 #include "layer.hpp"
 
 namespace fashion_mnist {

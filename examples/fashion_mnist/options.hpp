@@ -17,6 +17,7 @@ struct options {
     std::size_t global_batch = 0;  // of all ranks together; 0: batch × ranks
     double rate = 0.005;
     double momentum = 0.9;
+    int decay_after = 0;      // epochs, after which the rate is a tenth; 0: never
     bool fixed_rate = false;  // do not multiply it by the number of ranks
     std::uint64_t seed = 1;
     std::filesystem::path data = "/usr/share/datasets/fashion-mnist";
@@ -25,6 +26,7 @@ struct options {
     std::filesystem::path checkpoint;
     std::filesystem::path resume;
     bool progress = false;
+    bool log = false;
     bool scaling = false;
 
     std::size_t batch_of(int ranks) const {

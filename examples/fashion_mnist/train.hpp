@@ -10,6 +10,16 @@
 
 namespace fashion_mnist {
 
+template <class Communicator>
+void log_epoch(const Communicator& comm, int number, const epoch_result& epoch, const score& test) {
+    if (comm.rank() != 0) return;
+    fmt::print(
+        "{} ranks: epoch {}, loss {:.4f}, training {:.2f} %, test {:.2f} %, {:.0f} images/s\n",
+        comm.size(), number, epoch.training.mean_loss(), 100 * epoch.training.accuracy(),
+        100 * test.accuracy(), epoch.rate());
+    std::fflush(stdout);
+}
+
 /// Trains, evaluates, and says on rank 0 how it went.
 template <class Communicator>
 void train(Communicator& comm, const options& options, const data& data) {
@@ -28,6 +38,7 @@ void train(Communicator& comm, const options& options, const data& data) {
         images += epoch.training.samples;
         seconds += epoch.seconds;
         if (!options.checkpoint.empty()) trainer.save(options.checkpoint);
+        if (options.log) log_epoch(comm, trainer.epochs_done(), epoch, trainer.evaluate(data.test));
     }
 
     const score test = trainer.evaluate(data.test);

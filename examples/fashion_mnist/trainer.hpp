@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -14,12 +15,11 @@
 
 #include <hvd/hvd.hpp>
 #include <hvd/train.hpp>
+#include <hvd/train/checkpoint.hpp>
 
-#include "checkpoint.hpp"
 #include "dataset.hpp"
 #include "loss.hpp"
 #include "models.hpp"
-#include "optimizer.hpp"
 #include "options.hpp"
 #include "progress.hpp"
 
@@ -44,34 +44,33 @@ public:
     trainer(Communicator& comm, const options& options)
         : comm_(comm),
           model_(make_model<Scalar>(options.model, options.seed)),
-          optimizer_(comm, sgd<Scalar>(model_, options.momentum)),
+          optimizer_(comm, {.factor = static_cast<Scalar>(options.momentum)}),
           batch_(options.batch_of(comm.size())),
           rate_(options.rate),
           rate_factor_(options.rate_factor(comm.size())),
-          state_{options.seed, 0} {
-        int number = 0;
+          decay_{0.1, options.decay_after > 0 ? double(options.decay_after) : HUGE_VAL},
+          progress_{.seed = options.seed} {
         for (parameter<Scalar>* p : model_.parameters())
-            optimizer_.register_parameter(std::to_string(number++), p->value, p->gradient);
-        broadcast_state();
+            optimizer_.register_parameter(p->name, as_rows(p->value), as_rows(p->gradient));
+        hvd::broadcast_parameters(optimizer_);
     }
     trainer(const trainer&) = delete;
     trainer& operator=(const trainer&) = delete;
 
-    /// **Collective**: rank 0 reads the file.
+    /// **Collective**: rank 0 reads the file, everybody goes on from there.
     void resume(const std::filesystem::path& path) {
-        if (comm_.rank() == 0) state_ = load_checkpoint(path, model_, optimizer_.optimizer());
-        broadcast_state();
+        progress_ = hvd::load_checkpoint(path.string(), optimizer_);
     }
 
-    /// Rank 0 writes the file; the others have the same and do nothing.
+    /// **Collective**: rank 0 writes the file, in the format of safetensors.
     void save(const std::filesystem::path& path) {
-        if (comm_.rank() == 0) save_checkpoint(path, model_, optimizer_.optimizer(), state_);
+        hvd::save_checkpoint(path.string(), optimizer_, progress_, {{"model", model_.name()}});
     }
 
     /// **Collective**: each image once, calling `on_step(images)` after each step.
     template <class OnStep>
     epoch_result train_epoch(const dataset& data, OnStep on_step) {
-        const auto order = shuffled(data.size(), state_.seed, state_.epochs);
+        const auto order = shuffled(data.size(), progress_.seed, progress_.epoch);
         comm_.barrier();
         const stopwatch watch;
         score mine;
@@ -83,7 +82,7 @@ public:
             on_step(first + count);
         }
         const double seconds = watch.seconds();
-        ++state_.epochs;
+        ++progress_.epoch;
         return {total(mine), seconds};
     }
 
@@ -103,38 +102,35 @@ public:
         return total(mine);
     }
 
-    int epochs_done() const { return static_cast<int>(state_.epochs); }
+    int epochs_done() const { return static_cast<int>(progress_.epoch); }
     const model<Scalar>& trained() const { return model_; }
 
 private:
     score train_step(const dataset& data, std::span<const sample_index> batch, double rate) {
         const auto samples = shard(batch, comm_.rank(), comm_.size());
         data.gather(samples, input_, labels_);
-        auto& output = model_.forward(input_, {true, state_.seed, state_.epochs, samples});
+        auto& output = model_.forward(input_, {true, progress_.seed, progress_.epoch, samples});
         // The average over ranks of size/batch · (sum over a rank's samples) is the mean over the
         // batch, however many samples each rank has.
         const auto scale = Scalar(comm_.size()) / static_cast<Scalar>(batch.size());
         const score mine = softmax_cross_entropy(output, labels_, scale);
         model_.backward(input_, output);
-        optimizer_.optimizer().rate = rate;
+        optimizer_.optimizer().rate = static_cast<Scalar>(rate);
         optimizer_.step();
         return mine;
     }
 
-    // A rate raised by the number of ranks is reached gradually, in the first epoch.
+    // A rate raised by the number of ranks is reached gradually, in the first epoch; late ones may
+    // have a lower one.
     double rate_at(double part_of_epoch) const {
-        const double warm = state_.epochs == 0 ? part_of_epoch : 1;
-        return rate_ * (1 + (rate_factor_ - 1) * warm);
+        const double warm = progress_.epoch == 0 ? part_of_epoch : 1;
+        return rate_ * (1 + (rate_factor_ - 1) * warm) * decay_.factor_at(double(progress_.epoch));
     }
 
-    void broadcast_state() {
-        std::vector<hvd::tensor_view<Scalar>> all = optimizer_.shared_parameters();
-        for (matrix<Scalar>& velocity : optimizer_.optimizer().velocities())
-            all.push_back(hvd::view(velocity.data(), static_cast<std::size_t>(velocity.size())));
-        comm_.broadcast(hvd::fuse(std::span(all)), hvd::root{0});
-        std::array numbers{state_.seed, state_.epochs};
-        comm_.broadcast(numbers, hvd::root{0});
-        state_ = {numbers[0], numbers[1]};
+    // A file's tensors are row-major: a matrix by columns is its transpose by rows, inputs ×
+    // outputs.
+    static auto as_rows(matrix<Scalar>& m) {
+        return hvd::view(m.data(), hvd::shape(m.cols(), m.rows()));
     }
 
     score total(const score& mine) {
@@ -145,11 +141,12 @@ private:
 
     Communicator& comm_;
     model<Scalar> model_;
-    hvd::distributed_optimizer<Communicator, sgd<Scalar>> optimizer_;
+    hvd::distributed_optimizer<Communicator, hvd::optimizers::momentum<Scalar>> optimizer_;
     std::size_t batch_;
     double rate_;
     double rate_factor_;
-    training_state state_;
+    hvd::rate_schedule<double> decay_;
+    hvd::training_progress progress_;
     matrix<Scalar> input_;
     std::vector<std::uint8_t> labels_;
 };

@@ -236,6 +236,32 @@ TEST_CASE("subsets: every collective on the even and on the odd ranks at once") 
     });
 }
 
+TEST_CASE("subsets: a barrier waits for its members alone") {
+    hvd_test::on_ranks_from(2, [](communicator& world) {
+        auto half = world.split(world.rank() % 2);
+        // The even ranks come after the odd ones have gone through theirs: if that waited for all, nobody would go on.
+        int told = 0;
+        if (world.rank() % 2 == 1) half.barrier();
+        if (world.rank() == 1) told = 1;
+        world.broadcast(told, hvd::root{1});
+        if (world.rank() % 2 == 0) half.barrier();
+        CHECK(told == 1);
+    });
+}
+
+TEST_CASE("a barrier comes after the collectives that are under way") {
+    hvd_test::on_ranks([](communicator& world) {
+        std::vector<float> a(10000, 1), b(10, 2);
+        auto first = world.allreduce_async(a, hvd::sum);
+        auto second = world.allreduce_async(b, hvd::sum);
+        world.barrier();
+        CHECK(first.test());
+        CHECK(second.test());
+        CHECK(a[9999] == float(world.size()));
+        CHECK(b[9] == 2 * float(world.size()));
+    });
+}
+
 TEST_CASE("subsets: of those that are not members, calls are refused") {
     hvd_test::on_ranks_from(2, [](communicator& world) {
         auto first = world.subset({0});

@@ -4,6 +4,7 @@
 // Every line of code of docs/from_horovod.md stands here, so that it compiles and does what the
 // page says. pages.py looks for them.
 
+#include <hvd/train.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,6 +102,35 @@ TEST_CASE("Horovod's other collectives have their form here") {
         world.broadcast_object(object, hvd::root{0});
         auto objects = world.allgather_object(object);
         CHECK(objects == std::vector<std::string>(size, "state"));
+    });
+}
+
+TEST_CASE("Horovod's training has its form here") {
+    hvd_test::on_ranks([](communicator& world) {
+        std::vector<float> w(4, 1), dw(4, 1), table(6), d_table(6), x(4, 1);
+        const hvd::sparse_view<float> rows;
+        world.allreduce(x, hvd::adasum);
+        CHECK(x.front() == doctest::Approx(1));
+        auto mean = hvd::sparse_allreduce(world, rows, 3, 2);
+        CHECK(mean.indices.empty());
+
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.5f});
+        optimizer.register_parameter("w", w, dw);
+        const std::size_t i = optimizer.register_sparse("table", table, d_table, 2);
+        hvd::broadcast_parameters(optimizer);
+        hvd::broadcast_optimizer_state(optimizer);
+        optimizer.gradient_ready(0);
+        optimizer.gradient_ready(i, rows);
+        optimizer.step();
+        CHECK(w.front() == doctest::Approx(0.5));
+
+        std::vector<hvd::tensor_view<float>> gradients = {hvd::view(dw.data(), dw.size())};
+        hvd::distributed_gradients(world, gradients);
+        hvd::distributed_gradients(world, gradients, {.codec = hvd::gradient_codec::float16});
+        CHECK(dw.front() == doctest::Approx(1));
+
+        hvd::uneven_scope scope(world);
+        while (scope.begin_step(0)) scope.mean(x);
     });
 }
 

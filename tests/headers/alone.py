@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 from compiler import Compiler
-from floors import ONE_PLACE
+from floors import ONE_PLACE, is_standard
 from includes import Headers
 
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
@@ -23,7 +23,7 @@ def absent_library(headers, compiler, file):
     if file == "hvd.hpp":  # takes MPI where there is one, and does without where there is none
         return None
     needed = {name for reached in headers.reach(file) for name in headers.foreign.get(reached, [])
-              if reached.startswith("interop/") or name in (*ONE_PLACE, "nlohmann/json.hpp")}
+              if reached.startswith("interop/") and not is_standard(name) or name in (*ONE_PLACE, "nlohmann/json.hpp")}
     return next((name for name in sorted(needed) if not compiler.has(name)), None)
 
 

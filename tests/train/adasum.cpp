@@ -159,3 +159,25 @@ TEST_CASE("adasum of different lengths is refused on every rank") {
         CHECK(one == comm.size());
     });
 }
+
+TEST_CASE("allreduce with the operation adasum is adasum, of one tensor or of each of several") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const auto make = [&](std::size_t n) {
+            return vector_of(
+                n, [&](std::size_t i) { return noise(i + 77 * std::size_t(comm.rank()) + n); });
+        };
+        auto one = make(9), a = make(4), b = make(6);
+        auto expected = one, expected_a = a, expected_b = b;
+        for (auto* x : {&expected, &expected_a, &expected_b}) hvd::adasum_allreduce(comm, *x);
+        comm.allreduce(one, hvd::adasum);
+        comm.allreduce(hvd::fuse(a, b), hvd::adasum);
+        CHECK(one == expected);
+        CHECK(a == expected_a);
+        CHECK(b == expected_b);
+
+        auto scaled = make(9);
+        comm.allreduce(scaled, hvd::adasum, {.prescale = 0.5, .postscale = 4});
+        for (double& x : expected) x *= 2;
+        CHECK(hvd_test::distance(scaled, expected) < 1e-12);
+    });
+}

@@ -147,6 +147,29 @@ TEST_CASE("with uneven data no rank waits, and the mean is that of the samples t
     });
 }
 
+TEST_CASE(
+    "an optimizer's average over ranks with uneven data is the mean of the samples, by their "
+    "weight") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<double> parameter(2), gradient(2);
+        hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<double>{1});
+        optimizer.register_parameter("p", parameter, gradient);
+        hvd::uneven_scope scope(comm);
+        double expected = 0;
+        for (int step = 0; scope.begin_step(step <= comm.rank() ? std::size_t(comm.rank() + 2) : 0);
+             ++step) {
+            gradient.assign(2, scope.weight() * comm.rank());  // the mean of this rank's samples
+            optimizer.step();
+            double total = 0, weighted = 0;
+            for (int r = step; r < comm.size(); ++r)
+                total += r + 2, weighted += double(r) * (r + 2);
+            expected -= weighted / total;
+            CHECK(parameter[1] == doctest::Approx(expected));
+        }
+        CHECK_THROWS_AS(static_cast<void>(scope.weight()), hvd::usage_error);
+    });
+}
+
 TEST_CASE("divided by the size, a rank that ran out counts as zeros, whichever it is") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         for (int first = 0; first < comm.size(); ++first) {
@@ -185,5 +208,8 @@ TEST_CASE(
         check(-6, hvd::max);
         std::vector<int> rows(there ? 3 : 0, 9);
         CHECK(comm.allgather(rows).values == std::vector<int>(3, 9));
+        std::vector<int> whole(std::size_t(comm.size()), there ? 4 : 0);
+        CHECK(comm.reduce_scatter(whole, hvd::sum) == std::vector<int>{4});
+        comm.barrier();
     });
 }

@@ -90,6 +90,29 @@ TEST_CASE("gradients that travel in 16 bits train within their rounding") {
     });
 }
 
+TEST_CASE("error feedback gives later what rounding has taken") {
+    hvd_test::on_ranks([](communicator& comm) {
+        // 1 + 2^-10 in bfloat16 is 1: without feedback the 2^-10 never comes.
+        const float small = 1.0f / 1024;
+        const auto after = [&](auto element, bool feedback) {
+            using T = decltype(element);
+            std::vector<T> x(3), gradient(3);
+            hvd::distributed_optimizer distributed(
+                comm, optimizers::sgd<T>{1},
+                {.codec = hvd::gradient_codec::bfloat16, .error_feedback = feedback});
+            distributed.register_parameter("x", x, gradient);
+            for (int step = 0; step < 64; ++step) {
+                gradient.assign(3, T(1 + small));
+                distributed.step();
+            }
+            return double(x[2]);
+        };
+        CHECK(after(1.0f, false) == -64);
+        CHECK(std::abs(after(1.0f, true) + 64 * (1 + small)) < 0.01);
+        CHECK(std::abs(after(1.0, true) + 64 * (1 + small)) < 0.01);
+    });
+}
+
 TEST_CASE(
     "buckets are filled in reverse order of registration and start with their last gradient") {
     hvd_test::on_ranks([](communicator& comm) {
@@ -312,6 +335,10 @@ TEST_CASE("wrong registrations, reports and orders are refused with the name") {
         refused([&] { with({.gradient_predivide_factor = 0}); }, "gradient_predivide_factor is 0");
         refused([&] { with({.op = hvd::gradient_op::sum, .gradient_predivide_factor = 2}); },
                 "part of an average");
+        refused(
+            [&] { with({.op = hvd::gradient_op::adasum, .codec = hvd::gradient_codec::float16}); },
+            "the op is Adasum");
+        refused([&] { with({.error_feedback = true}); }, "error_feedback is part of a codec");
         hvd::distributed_optimizer grouped(comm, optimizers::sgd<float>{}, {.groups = {{0}, {0}}});
         grouped.register_parameter("a", a, da);
         refused([&] { grouped.step(); }, "in groups more than once");

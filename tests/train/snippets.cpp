@@ -167,6 +167,31 @@ TEST_CASE("sparse snippet") {
     });
 }
 
+TEST_CASE("register_sparse snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        std::vector<float> table(1000 * 2), gradient(table.size());
+        //! [register_sparse]
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.5f});
+        const std::size_t words = optimizer.register_sparse("words", table, gradient, 2);
+        const hvd::sparse_rows<float> rows = {{7, 3, 7},
+                                              {1, 1, 2, 2, 3, 3}};  // of this rank's batch
+        optimizer.gradient_ready(words, rows);
+        optimizer.step();
+        //! [register_sparse]
+        CHECK(table[14] == doctest::Approx(-2));
+    });
+}
+
+TEST_CASE("adasum snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        //! [adasum]
+        std::vector<float> change(8, 1);
+        world.allreduce(change, hvd::adasum);  // equal changes stay as they are
+        //! [adasum]
+        CHECK(change[5] == doctest::Approx(1));
+    });
+}
+
 TEST_CASE("vjp snippet") {
     hvd_test::on_ranks([](communicator& world) {
         const std::vector<float> mine(2, 1);

@@ -109,6 +109,19 @@ TEST_CASE("a tape's gradients are averaged, summed, or combined by adasum; local
         hvd::adasum_allreduce(comm, expected);
         reduce({.op = hvd::gradient_op::adasum});
         CHECK(dw == expected);
+        // Whole numbers below 2^8 and their halves are themselves in 16 bits.
+        for (const auto codec : {hvd::gradient_codec::float16, hvd::gradient_codec::bfloat16}) {
+            reduce({.prescale = 2, .postscale = 0.5, .codec = codec});
+            CHECK(dw[2] == mean);
+            CHECK(d_own[1] == doctest::Approx(double(comm.rank()) / comm.size()));
+        }
+        dw.assign(3, 1.0 + 1.0 / (1 << 20));
+        const std::vector<hvd::tensor_view<double>> fine = {hvd::view(dw.data(), 3)};
+        hvd::distributed_gradients(comm, fine, {.codec = hvd::gradient_codec::float16});
+        CHECK(dw[0] == 1);
+        CHECK_THROWS_WITH_AS(
+            reduce({.op = hvd::gradient_op::adasum, .codec = hvd::gradient_codec::float16}),
+            doctest::Contains("there is a codec"), hvd::usage_error);
 
         const std::vector<hvd::tensor_view<double>> fewer = {hvd::view(dw.data(), 3)};
         CHECK_THROWS_WITH_AS(hvd::partial_distributed_gradients(comm, parameters, fewer, local),

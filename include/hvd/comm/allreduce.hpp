@@ -100,12 +100,16 @@ public:
     /// also empty. **Completion**: done on return. **Threads**: one at a time per communicator.
     /// @throws hvd::usage_error for a call that is wrong by itself, hvd::mismatch_error if the ranks
     /// disagree, hvd::peer_error if another rank refused, left or is late. Features B1, B2, B4, B5.
+    /// `hvd::adasum` is for this form alone, with hvd/train/adasum.hpp included; each tensor of a `fuse(…)`
+    /// is combined by itself.
     /// @snippet tests/docs/snippets.cpp allreduce
     template <class X, class Op>
         requires operation_like<Op>
     void allreduce(X&& x, const Op& op, const reduce_options& o = {}) {
         const auto operation = as_operation(op);
-        if constexpr (is_fused<std::remove_cvref_t<X>>) {
+        if constexpr (std::is_same_v<Op, op::adasum>) {
+            run_adasum(self(), x, o);
+        } else if constexpr (is_fused<std::remove_cvref_t<X>>) {
             if constexpr (check_fused_reducible<B, operation_of<Op>, X>()) run_fused(x, operation, o);
         } else if constexpr (check_written<B, X>()) {
             if constexpr (check_reducible<B, element_of<X>, operation_of<Op>>()) {
@@ -162,6 +166,14 @@ public:
 
 private:
     Comm& self() { return static_cast<Comm&>(*this); }
+
+    // Adasum combines whole vectors, not elements. It is made of other calls, on a later floor.
+    template <class C, class X>
+    static void run_adasum(C& comm, X& x, const reduce_options& o) {
+        constexpr bool known = requires { adasum_allreduce(comm, x, o); };
+        static_assert(known, "hvd: allreduce with hvd::adasum needs #include <hvd/train/adasum.hpp>");
+        if constexpr (known) adasum_allreduce(comm, x, o);
+    }
 
     template <class In, class Out, class Op>
     void reduce_views(const In& in, const Out& out, const Op& op, const reduce_options& o) {

@@ -105,10 +105,12 @@ private:
 /// level.
 /// **Collective**: all ranks, with equal element type and count. **Buffers**: `x` is read and
 /// written, without gaps. **Completion**: done on return.
-/// @throws hvd::mismatch_error, hvd::peer_error as collectives do. Feature C3, arXiv:2006.02924.
+/// `comm.allreduce(x, hvd::adasum, options)` is the same.
+/// @throws hvd::usage_error if the ranks' counts differ, hvd::peer_error as collectives do. Feature
+/// C3, arXiv:2006.02924. @snippet tests/train/snippets.cpp adasum
 template <class Comm, class X>
 requires writable<X>
-void adasum_allreduce(Comm& comm, X&& x) {
+void adasum_allreduce(Comm& comm, X&& x, const reduce_options& o = {}) {
     const auto whole = detail::flat_view(x);
     using T = typename decltype(whole)::value_type;
     static_assert(detail::is_float_element<T>, "hvd: adasum is for floating-point tensors");
@@ -126,13 +128,20 @@ void adasum_allreduce(Comm& comm, X&& x) {
 
     std::vector<double> slices;
     slices.reserve(parts.values.size());
-    for (const T& value : parts.values) slices.push_back(detail::as_double(value));
+    for (const T& value : parts.values) slices.push_back(detail::as_double(value) * o.prescale);
     const std::size_t length = counts[std::size_t(comm.rank())];
     detail::adasum_tree<Comm> tree(comm, std::move(slices), length);
     std::vector<T> mine;
     mine.reserve(length);
-    for (const double value : tree.combined()) mine.push_back(detail::from_double<T>(value));
+    for (const double value : tree.combined())
+        mine.push_back(detail::from_double<T>(value * o.postscale));
     comm.allgather(mine, into(whole), {.name = "adasum"});
+}
+
+/// The same for each tensor of a `fuse(…)` by itself.
+template <class Comm, class... Parts>
+void adasum_allreduce(Comm& comm, const fused<Parts...>& tensors, const reduce_options& o = {}) {
+    tensors.for_each([&](const auto& tensor) { adasum_allreduce(comm, tensor, o); });
 }
 
 }  // namespace v0

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "../comm/communicator.hpp"
-#include "../core/half.hpp"
+#include "gradient_wire.hpp"
 #include "optimizer_options.hpp"
 #include "tensors.hpp"
 
@@ -20,58 +20,51 @@ class gradient_bucket {
 public:
     // **Collective**: the ranks agree on the plan.
     gradient_bucket(Comm& comm, std::vector<std::size_t> members,
-                    std::vector<tensor_view<T>> gradients, gradient_codec codec, gradient_op op,
+                    std::vector<tensor_view<T>> gradients, const optimizer_options& options,
                     const reduce_options& scales)
-        : members_(std::move(members)), gradients_(std::move(gradients)), codec_(codec) {
+        : members_(std::move(members)),
+          gradients_(std::move(gradients)),
+          codec_(options.codec),
+          scales_(scales) {
         std::size_t count = 0;
         for (const auto& g : gradients_) count += g.size();
-        const auto plan_of = [&](auto&& tensors) {
-            return op == gradient_op::average ? comm.plan_allreduce(tensors, average, scales)
-                                              : comm.plan_allreduce(tensors, sum, scales);
+        const auto plan_of = [&](auto&& tensors, const reduce_options& o) {
+            return options.op == gradient_op::average ? comm.plan_allreduce(tensors, average, o)
+                                                      : comm.plan_allreduce(tensors, sum, o);
         };
-        if (codec_ == gradient_codec::float16) float16s_.resize(count);
-        if (codec_ == gradient_codec::bfloat16) bfloat16s_.resize(count);
-        plan_ = codec_ == gradient_codec::float16    ? plan_of(float16s_)
-                : codec_ == gradient_codec::bfloat16 ? plan_of(bfloat16s_)
-                                                     : plan_of(fuse(std::span(gradients_)));
+        if (codec_ == gradient_codec::none) plan_ = plan_of(fuse(std::span(gradients_)), scales);
+        with_wire([&](auto& wire) {
+            wire = {count, options.error_feedback};
+            plan_ = plan_of(wire.elements(), {.name = scales.name});
+        });
     }
 
     const std::vector<std::size_t>& members() const { return members_; }
 
     void start() {
-        encode(float16s_);
-        encode(bfloat16s_);
+        with_wire([&](auto& wire) { wire.encode(gradients_, scales_.prescale); });
         running_ = plan_.run_async();
     }
 
     void finish() {
         running_.wait();
-        decode(float16s_);
-        decode(bfloat16s_);
+        with_wire([&](auto& wire) { wire.decode(gradients_, scales_.postscale); });
     }
 
 private:
-    template <class Half>
-    void encode(std::vector<Half>& wire) {
-        if (wire.empty()) return;
-        auto to = wire.begin();
-        for (const auto& g : gradients_)
-            for (const T& x : elements(g)) *to++ = Half(float(as_double(x)));
-    }
-
-    template <class Half>
-    void decode(const std::vector<Half>& wire) {
-        if (wire.empty()) return;
-        auto from = wire.begin();
-        for (const auto& g : gradients_)
-            for (T& x : elements(g)) x = from_double<T>(float(*from++));
+    // f with what the gradients travel in; not called where they travel as they are.
+    template <class F>
+    void with_wire(F f) {
+        if (codec_ == gradient_codec::float16) f(float16s_);
+        if (codec_ == gradient_codec::bfloat16) f(bfloat16s_);
     }
 
     std::vector<std::size_t> members_;
     std::vector<tensor_view<T>> gradients_;
     gradient_codec codec_;
-    std::vector<float16> float16s_;
-    std::vector<bfloat16> bfloat16s_;
+    reduce_options scales_;
+    gradient_wire<float16> float16s_;
+    gradient_wire<bfloat16> bfloat16s_;
     plan<typename Comm::backend_type> plan_;
     request running_;
 };

@@ -92,8 +92,8 @@ public:
             refuse("tensor \"", t.name, "\" is of ", dtype_name(e.type), ", and of ",
                    dtype_name(t.type), " was expected");
         if (e.shape != t.shape)
-            refuse("tensor \"", t.name, "\" has shape ", shown(e.shape), ", expected was ",
-                   shown(t.shape));
+            refuse("tensor \"", t.name, "\" has shape ", detail::shown(e.shape), ", expected was ",
+                   detail::shown(t.shape));
         return e;
     }
 
@@ -106,12 +106,6 @@ private:
     template <class... Parts>
     [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {
         detail::refuse_file(path_, parts...);
-    }
-
-    static std::string shown(const std::vector<std::size_t>& shape) {
-        std::string all = "[";
-        for (std::size_t d = 0; d < shape.size(); ++d) all += detail::text(d ? ", " : "", shape[d]);
-        return all + "]";
     }
 
     std::size_t file_size() const {
@@ -174,9 +168,9 @@ private:
         std::size_t bytes = type->bytes;
         for (const std::size_t n : e.shape)
             if (__builtin_mul_overflow(bytes, n, &bytes))
-                refuse("tensor \"", name, "\" has the impossible shape ", shown(e.shape));
+                refuse("tensor \"", name, "\" has the impossible shape ", detail::shown(e.shape));
         if (last < first || e.bytes != bytes || e.first < data)
-            refuse("tensor \"", name, "\" of shape ", shown(e.shape), " has ", bytes,
+            refuse("tensor \"", name, "\" of shape ", detail::shown(e.shape), " has ", bytes,
                    " bytes and lies from ", first, " to ", last);
         return e;
     }
@@ -257,12 +251,20 @@ void on_root_or_all_throw(Comm& comm, F f) {
 }
 
 template <class Comm, class O, class T>
+std::vector<named_tensor> model_tensors(const distributed_optimizer<Comm, O, T>& optimizer) {
+    std::vector<named_tensor> model;
+    optimizer.for_each_shared(
+        [&](const std::string& name, tensor_view<T> value, const auto& shape) {
+            model.push_back(named("model." + name, value));
+            model.back().shape = shape;
+        });
+    return model;
+}
+
+template <class Comm, class O, class T>
 void write_training(const std::string& path, distributed_optimizer<Comm, O, T>& optimizer,
                     training_progress progress, checkpoint_metadata metadata) {
-    std::vector<named_tensor> tensors;
-    optimizer.for_each_shared([&](const std::string& name, tensor_view<T> v) {
-        tensors.push_back(named("model." + name, v));
-    });
+    std::vector<named_tensor> tensors = model_tensors(optimizer);
     optimizer.optimizer().for_each_slot([&](const char* slot, auto& slots) {
         for (std::size_t i = 0; i < slots.size(); ++i)
             if (!optimizer.is_local(i) && !slots[i].empty())
@@ -280,18 +282,16 @@ void write_training(const std::string& path, distributed_optimizer<Comm, O, T>& 
 template <class Comm, class O, class T>
 training_progress read_training(const safetensors_file& file,
                                 distributed_optimizer<Comm, O, T>& optimizer) {
-    std::vector<named_tensor> model;
-    optimizer.for_each_shared([&](const std::string& name, tensor_view<T> v) {
-        model.push_back(named("model." + name, v));
-    });
+    const std::vector<named_tensor> model = model_tensors(optimizer);
     for (const auto& t : model) file.require(t);
     auto restored = optimizer.optimizer();  // changed only when the whole file has been found right
     training_progress progress;
     for_each_progress(progress, [&](const char* name, auto& n) {
         read_number(file, std::string(text("progress.", name)), n);
     });
-    restored.for_each_number(
-        [&](const char* name, auto& n) { read_number(file, std::string(text("optimizer.", name)), n); });
+    restored.for_each_number([&](const char* name, auto& n) {
+        read_number(file, std::string(text("optimizer.", name)), n);
+    });
     restored.for_each_slot([&](const char* slot, auto& slots) {
         std::size_t i = 0;
         optimizer.for_each_parameter([&](const std::string&, tensor_view<T> value) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "adasum.hpp"
+#include "gradient_wire.hpp"
 #include "optimizer_options.hpp"
 
 namespace hvd {
@@ -36,8 +37,35 @@ struct gradient_options {
     gradient_op op = gradient_op::average;
     double prescale = 1;
     double postscale = 1;
+    gradient_codec codec = gradient_codec::none;  ///< not with Adasum, which computes in double
     bool scale_local = true;  ///< local gradients are divided by the number of ranks
 };
+
+namespace detail {
+
+template <class Half, class Comm, class Views, class Op>
+void reduce_gradients_as(Comm& comm, const Views& gradients, const Op& op,
+                         const reduce_options& scales) {
+    using view = std::remove_cvref_t<decltype(*std::data(gradients))>;
+    const std::vector<view> list(std::data(gradients), std::data(gradients) + std::size(gradients));
+    std::size_t count = 0;
+    for (const view& g : list) count += g.size();
+    gradient_wire<Half> wire(count, false);
+    wire.encode(list, scales.prescale);
+    comm.allreduce(wire.elements(), op, {.name = scales.name});
+    wire.decode(list, scales.postscale);
+}
+
+template <class Comm, class Views, class Op>
+void reduce_gradients(Comm& comm, const Views& gradients, const Op& op, gradient_codec codec,
+                      const reduce_options& scales) {
+    if (codec == gradient_codec::float16) reduce_gradients_as<float16>(comm, gradients, op, scales);
+    else if (codec == gradient_codec::bfloat16)
+        reduce_gradients_as<bfloat16>(comm, gradients, op, scales);
+    else comm.allreduce(fuse(gradients), op, scales);
+}
+
+}  // namespace detail
 
 /// Combines the gradients of a backward pass over all ranks, in place: the form of a tape.
 ///
@@ -48,16 +76,16 @@ template <class Comm, class Views>
 void distributed_gradients(Comm& comm, const Views& gradients, const gradient_options& o = {}) {
     const reduce_options scales{
         .name = "gradients", .prescale = o.prescale, .postscale = o.postscale};
-    if (o.op == gradient_op::average) {
-        comm.allreduce(fuse(gradients), average, scales);
-    } else if (o.op == gradient_op::sum) {
-        comm.allreduce(fuse(gradients), sum, scales);
+    if (o.op == gradient_op::adasum) {
+        if (o.codec != gradient_codec::none)
+            detail::refuse(
+                comm.rank(),
+                "gradients combined by Adasum travel in their own type; there is a codec");
+        comm.allreduce(fuse(gradients), adasum, scales);
+    } else if (o.op == gradient_op::average) {
+        detail::reduce_gradients(comm, gradients, average, o.codec, scales);
     } else {
-        for (const auto& g : gradients) {
-            detail::scale(g, o.prescale);
-            adasum_allreduce(comm, g);
-            detail::scale(g, o.postscale);
-        }
+        detail::reduce_gradients(comm, gradients, sum, o.codec, scales);
     }
 }
 

@@ -8,9 +8,11 @@
 
 #include "adasum.hpp"
 #include "bucket.hpp"
+#include "bucket_members.hpp"
 #include "optimizer_options.hpp"
 #include "optimizers.hpp"
 #include "registry.hpp"
+#include "sparse_gradient.hpp"
 #include "synchronized.hpp"
 
 namespace hvd {
@@ -80,6 +82,28 @@ public:
         return add(name, value, gradient, detail::parameter_kind::local);
     }
 
+    /// A table (rows × `columns`, row by row) that all ranks have, whose gradient comes in rows by
+    /// `gradient_ready(i, rows)`. `gradient` is a table too, which `synchronize()` fills: zeros,
+    /// and the rows that any rank has. Features B14, F7.
+    /// @throws hvd::usage_error also for columns that do not divide the table, and with Adasum.
+    /// @snippet tests/train/snippets.cpp register_sparse
+    template <class P, class G>
+    requires writable<P> && writable<G> std::size_t register_sparse(
+        std::string_view name, P&& value, G&& gradient, std::size_t columns,
+        sparse_policy policy = sparse_policy::automatic) {
+        const auto table = detail::flat_view(gradient);
+        if (columns == 0 || table.size() % columns != 0)
+            refuse("sparse parameter \"", name, "\": a table of ", table.size(),
+                   " elements has no rows of ", columns);
+        if (options_.op == gradient_op::adasum)
+            refuse("sparse parameter \"", name,
+                   "\": gradients in rows are averaged or summed, and ",
+                   "this optimizer's op is Adasum");
+        const std::size_t i = add(name, value, gradient, detail::parameter_kind::sparse);
+        sparse_.emplace_back(i, table, columns, policy);
+        return i;
+    }
+
     /// From now on parameter i neither travels nor is stepped; between steps, on all ranks alike.
     void freeze(std::size_t i) { set_frozen(i, true); }
     /// Takes it up again, with the slots it had.
@@ -90,23 +114,29 @@ public:
         if (started_ > 0)
             refuse("zero_gradients() while gradients are under way: synchronize() or step() first");
         for (auto& p : parameters_) zero(p);
+        for (auto& s : sparse_) s.clear();
     }
 
     /// The backward pass has written gradient i, and leaves it alone until the step.
     /// @throws hvd::usage_error if that is said more than `backward_passes_per_step` times in a
     /// step.
     void gradient_ready(std::size_t i) {
-        require_closed();
-        if (i >= parameters_.size())
-            refuse("gradient_ready(", i, "): there are ", parameters_.size(), " parameters");
-        seal();
-        auto& p = parameters_[i];
-        if (p.reports == options_.backward_passes_per_step)
-            refuse("gradient \"", p.name, "\" was ready ", p.reports,
-                   " times already: step() comes after backward_passes_per_step passes");
-        ++p.reports;
-        some_reported_ = true;
-        start_complete_buckets();
+        if (sparse_of(i) != nullptr)
+            refuse("gradient_ready(", i, "): \"", parameters_[i].name,
+                   "\" is sparse; say its rows too");
+        report(i);
+    }
+
+    /// The same for a sparse parameter: these rows, of which an index may stand several times, add
+    /// to those of the step's earlier passes. They are copied, and travel in `synchronize()`.
+    /// @throws hvd::usage_error also for an index that is no row and sizes that do not fit.
+    void gradient_ready(std::size_t i, const sparse_view<T>& rows) {
+        auto* const sparse = sparse_of(i);
+        if (sparse == nullptr)
+            refuse("gradient_ready(", i, ", rows): there is no sparse parameter ", i);
+        sparse->check(comm_.rank(), rows);
+        report(i);
+        sparse->add(rows);
     }
 
     /// This rank has no gradients in this step: it contributes zeros.
@@ -125,6 +155,7 @@ public:
                 if (p.reports == 0) zero(p);
         while (started_ < buckets_.size()) buckets_[started_++].start();
         for (auto& bucket : buckets_) bucket.finish();
+        reduce_sparse();
         scale_what_stayed();
         begin_next_step();
         return {gradients_, open_};
@@ -157,16 +188,16 @@ public:
     /// The parameters that are not local, frozen ones included.
     std::vector<tensor_view<T>> shared_parameters() const {
         std::vector<tensor_view<T>> shared;
-        for_each_shared(
-            [&](const std::string&, const tensor_view<T>& value) { shared.push_back(value); });
+        for_each_shared([&](const std::string&, const tensor_view<T>& value,
+                            const std::vector<std::size_t>&) { shared.push_back(value); });
         return shared;
     }
 
-    /// Calls `f(name, value)` for each of them.
+    /// Calls `f(name, value, shape)` for each of them; the value is flat.
     template <class F>
     void for_each_shared(F f) const {
         for (const auto& p : parameters_)
-            if (p.kind != detail::parameter_kind::local) f(p.name, p.value);
+            if (p.kind != detail::parameter_kind::local) f(p.name, p.value, p.shape);
     }
 
     /// The same for all, local ones included.
@@ -201,12 +232,22 @@ private:
             refuse("gradient_predivide_factor is ", f, ", and above 0");
         if (f != 1 && options_.op != gradient_op::average)
             refuse("gradient_predivide_factor is part of an average; the op is another");
+        if (options_.codec != gradient_codec::none && options_.op == gradient_op::adasum)
+            refuse(
+                "a codec is for averages and sums; the op is Adasum, whose changes travel as they "
+                "are");
+        if (options_.error_feedback && options_.codec == gradient_codec::none)
+            refuse("error_feedback is part of a codec; there is none, and nothing is rounded");
     }
 
     template <class P, class G>
     std::size_t add(std::string_view name, P& value, G& gradient, detail::parameter_kind kind) {
-        detail::registered_parameter<T> p{std::string(name), detail::flat_view(value),
-                                          detail::flat_view(gradient), kind};
+        const auto shape = detail::to_view(value).shape();
+        detail::registered_parameter<T> p{std::string(name),
+                                          detail::flat_view(value),
+                                          detail::flat_view(gradient),
+                                          {shape.begin(), shape.end()},
+                                          kind};
         if (started_ > 0)
             refuse("parameter \"", name, "\" is registered while gradients are under way");
         require_closed();
@@ -226,6 +267,35 @@ private:
         parameters_[i].frozen = frozen;
     }
 
+    void report(std::size_t i) {
+        require_closed();
+        if (i >= parameters_.size())
+            refuse("gradient_ready(", i, "): there are ", parameters_.size(), " parameters");
+        seal();
+        auto& p = parameters_[i];
+        if (p.reports == options_.backward_passes_per_step)
+            refuse("gradient \"", p.name, "\" was ready ", p.reports,
+                   " times already: step() comes after backward_passes_per_step passes");
+        ++p.reports;
+        some_reported_ = true;
+        start_complete_buckets();
+    }
+
+    detail::sparse_gradient<T>* sparse_of(std::size_t parameter) {
+        for (auto& s : sparse_)
+            if (s.parameter() == parameter) return &s;
+        return nullptr;
+    }
+
+    void reduce_sparse() {
+        const double f = options_.gradient_predivide_factor;
+        for (auto& s : sparse_) {
+            if (!parameters_[s.parameter()].frozen)
+                s.reduce(comm_, options_, 1 / f, f * pass_scale());
+            s.clear();
+        }
+    }
+
     void require_closed() const {
         if (open_)
             refuse("the gradients of this step are synchronized: apply() or drop them first");
@@ -242,7 +312,9 @@ private:
         detail::agree_on(comm_, parameters_);
         refresh_lists();
         buckets_.clear();
-        if (options_.op != gradient_op::adasum) make_buckets();
+        if (options_.op != gradient_op::adasum)
+            for (auto& members : detail::bucket_members(comm_.rank(), parameters_, options_))
+                add_bucket(std::move(members));
         sealed_ = true;
     }
 
@@ -255,55 +327,12 @@ private:
         }
     }
 
-    // Groups come where the last of their gradients would: reports go from the last parameter to
-    // the first.
-    void make_buckets() {
-        std::vector<char> grouped(parameters_.size());
-        std::vector<std::vector<std::size_t>> all;
-        for (const auto& group : options_.groups) {
-            all.emplace_back();
-            for (const std::size_t i : group) {
-                if (i >= parameters_.size())
-                    refuse("a group names parameter ", i, "; there are ", parameters_.size());
-                if (std::exchange(grouped[i], char(1)))
-                    refuse("parameter ", i, " stands in groups more than once");
-                if (parameters_[i].travels()) all.back().push_back(i);
-            }
-        }
-        std::size_t room = 0;
-        for (std::size_t i = parameters_.size(); i-- > 0;) {
-            if (grouped[i] || !parameters_[i].travels()) continue;
-            const std::size_t bytes = parameters_[i].gradient.size() * sizeof(T);
-            if (room < bytes || room == 0) {
-                all.emplace_back();
-                room = options_.bucket_bytes;
-            }
-            all.back().push_back(i);
-            room -= bytes < room ? bytes : room;
-        }
-        order_by_last_report(all);
-        for (auto& members : all)
-            if (!members.empty()) add_bucket(std::move(members));
-    }
-
-    static std::size_t lowest(const std::vector<std::size_t>& members) {
-        std::size_t low = ~std::size_t(0);
-        for (const std::size_t i : members) low = i < low ? i : low;
-        return low;
-    }
-
-    static void order_by_last_report(std::vector<std::vector<std::size_t>>& all) {
-        for (std::size_t k = 1; k < all.size(); ++k)
-            for (std::size_t j = k; j > 0 && lowest(all[j - 1]) < lowest(all[j]); --j)
-                std::swap(all[j - 1], all[j]);
-    }
-
     void add_bucket(std::vector<std::size_t> members) {
         std::vector<tensor_view<T>> gradients;
         for (const std::size_t i : members) gradients.push_back(parameters_[i].gradient);
         const double f = options_.gradient_predivide_factor;
         buckets_.emplace_back(
-            comm_, std::move(members), std::move(gradients), options_.codec, options_.op,
+            comm_, std::move(members), std::move(gradients), options_,
             reduce_options{.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()});
     }
 
@@ -375,6 +404,7 @@ private:
     std::vector<tensor_view<T>> values_;
     std::vector<tensor_view<T>> gradients_;
     std::vector<detail::gradient_bucket<Comm, T>> buckets_;
+    std::vector<detail::sparse_gradient<T>> sparse_;
     std::size_t started_ = 0;  // buckets that are under way: the first ones
     bool sealed_ = false;
     bool some_reported_ = false;

@@ -29,6 +29,7 @@ struct optimizer_options {
     bool average_passes = false;           ///< divide by the passes; Horovod's Torch form does not
     double gradient_predivide_factor = 1;  ///< of an average, this part is divided before the sum
     gradient_codec codec = gradient_codec::none;
+    bool error_feedback = false;  ///< what a codec rounds away is added to the next step's gradient
     bool scale_local = true;      ///< local gradients are divided by the number of ranks
     bool skip_nonfinite = false;  ///< a step with an infinity or NaN on any rank is left out on all
 };

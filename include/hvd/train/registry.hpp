@@ -22,6 +22,7 @@ struct registered_parameter {
     std::string name;
     tensor_view<T> value;
     tensor_view<T> gradient;
+    std::vector<std::size_t> shape;  // of both, slowest dimension first
     parameter_kind kind;
     bool frozen = false;
     int reports = 0;  // of its gradient, since the last step
@@ -51,10 +52,19 @@ std::uint64_t digest(const parameter_list<T>& parameters) {
     for (const auto& p : parameters) {
         for (const char c : p.name) add(c);
         add(0);
+        for (const std::size_t extent : p.shape)
+            for (std::size_t byte = 0; byte < sizeof extent; ++byte)
+                add(char(extent >> (8 * byte)));
         add(char(p.kind));
         add(char(p.frozen));
     }
     return hash;
+}
+
+inline std::string shown(const std::vector<std::size_t>& shape) {
+    std::string all = "[";
+    for (std::size_t d = 0; d < shape.size(); ++d) all += text(d ? ", " : "", shape[d]);
+    return all + "]";
 }
 
 template <class T>
@@ -62,7 +72,7 @@ std::string described(const parameter_list<T>& parameters) {
     std::string all;
     for (const auto& p : parameters) {
         if (!all.empty()) all += ", ";
-        all += p.name;
+        all += p.name + " " + shown(p.shape);
         if (p.kind == parameter_kind::local) all += " (local)";
         if (p.kind == parameter_kind::sparse) all += " (sparse)";
         if (p.frozen) all += " (frozen)";

@@ -56,17 +56,24 @@ public:
     /// out; -1 before.
     int last_rank() const { return last_; }
 
+    /// What this rank's mean is multiplied by, so that an average over all ranks (an allreduce's, a
+    /// distributed optimizer's) is the mean over all samples of the step; 0 for a rank without.
+    double weight() const {
+        require_step();
+        if (mine() == 0) return 0;
+        return mode_ == join_mode::divide_by_size ? 1
+                                                  : comm_.size() * double(mine()) / double(total_);
+    }
+
     /// `x` is a mean over this rank's samples, and becomes the mean over all ranks' (see
     /// `join_mode`). A rank without samples gives anything of that size.
     template <class X>
     requires writable<X>
     void mean(X&& x) {
-        require_step();
+        const double share = weight() / comm_.size();
         const auto flat = detail::flat_view(x);
-        const double weight = mode_ == join_mode::divide_by_size ? 1.0 / comm_.size()
-                                                                 : double(mine()) / double(total_);
         if (mine() == 0) fill(flat, 0);
-        else detail::scale(flat, weight);  // here, since a call's prescale is the same on all ranks
+        else detail::scale(flat, share);  // here, since a call's prescale is the same on all ranks
         comm_.allreduce(flat, sum, {.name = "mean of samples"});
     }
 

@@ -1,0 +1,36 @@
+# shellcheck shell=bash
+# Sourced: finds how ranks are started and gives on_ranks COUNT OPTION..., which runs $program on that many. The ranks are
+# processes where the build has MPI, and threads otherwise; HVD_MPIEXEC says how processes are started
+# ("mpiexec.openmpi --oversubscribe").
+
+set -a && source "$(dirname "${BASH_SOURCE[0]}")/../../tools/mpi/environment" && set +a
+
+# The launcher of the MPI that the program is linked with; nothing if there is none.
+launcher() {
+  local libraries
+  libraries=$(ldd "$program")
+  case "$libraries" in
+    *libmpich.*) first_of mpiexec.mpich mpiexec.hydra mpiexec ;;
+    *libmpi.*) echo "$(first_of mpiexec.openmpi mpiexec) --oversubscribe" ;;
+  esac
+}
+
+first_of() {
+  local name
+  for name in "$@"; do
+    if command -v "$name" >/dev/null; then echo "$name" && return; fi
+  done
+  echo "found none of: $*" >&2 && exit 1
+}
+
+on_ranks() {
+  local ranks="$1"
+  shift
+  if [[ ${#mpiexec[@]} -gt 0 ]]; then "${mpiexec[@]}" -n "$ranks" "$program" "$@"
+  else "$program" --threads "$ranks" "$@"; fi
+}
+
+found="${HVD_MPIEXEC:-$(launcher)}"
+read -ra mpiexec <<<"$found"
+if [[ ${#mpiexec[@]} -gt 0 ]]; then echo "ranks are processes, started by ${mpiexec[*]}"
+else echo "ranks are threads: this build has no MPI"; fi

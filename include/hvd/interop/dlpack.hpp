@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <dlpack/dlpack.h>
+
+#include <utility>
+
+#include "described_tensor.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+constexpr std::uint8_t dlpack_bool = 6;  // not named by the header before DLPack 0.8
+
+inline dtype dtype_of(const DLDataType& type) {
+    constexpr dtype none = dtype::user;
+    const auto sized = [&](dtype b8, dtype b16, dtype b32, dtype b64) {
+        return type.bits == 8    ? b8
+               : type.bits == 16 ? b16
+               : type.bits == 32 ? b32
+               : type.bits == 64 ? b64
+                                 : none;
+    };
+    if (type.lanes != 1) return none;
+    switch (type.code) {
+        case kDLInt:
+            return sized(dtype::int8, dtype::int16, dtype::int32, dtype::int64);
+        case kDLUInt:
+            return sized(dtype::uint8, dtype::uint16, dtype::uint32, dtype::uint64);
+        case kDLFloat:
+            return sized(none, dtype::float16, dtype::float32, dtype::float64);
+        case kDLBfloat:
+            return sized(none, dtype::bfloat16, none, none);
+        case dlpack_bool:
+            return sized(dtype::boolean, none, none, none);
+        default:
+            return none;
+    }
+}
+
+inline described_tensor describe(const DLTensor& t) {
+    const auto where = t.device.device_type;
+    const auto rank = std::size_t(t.ndim);
+    described_tensor d{"DLPack",
+                       static_cast<char*>(t.data) + t.byte_offset,
+                       dtype_of(t.dtype),
+                       false,
+                       false,
+                       {t.shape, rank},
+                       {}};
+    if (t.strides != nullptr) d.steps = {t.strides, rank};
+    d.device_reads = where == kDLCUDA || where == kDLCUDAManaged;
+    d.host_reads = where == kDLCPU || where == kDLCUDAHost || where == kDLCUDAManaged;
+    if (d.type == dtype::user)
+        refuse_tensor(d, "has elements of code ", int(t.dtype.code), ", ", int(t.dtype.bits),
+                      " bits and ", int(t.dtype.lanes), " lanes, which are none of hvd's");
+    if (!d.device_reads && !d.host_reads)
+        refuse_tensor(d, "is on a device of type ", int(where),
+                      ", which is neither the host nor CUDA's");
+    return d;
+}
+
+}  // namespace detail
+
+/// A tensor that speaks DLPack, as one dimension in its own memory: NumPy's, PyTorch's, JAX's,
+/// CuPy's.
+///
+/// T and Space (`hvd::host`, `hvd::device`) are what the caller knows of it. It lies row by row
+/// without gaps; otherwise `dlpack_view<T, Space, Rank>` gives a strided view, which collectives
+/// pack.
+/// **Buffers**: as DLPack, which says nothing of who may write; the tensor outlives the view.
+/// @throws hvd::usage_error if its elements, memory or layout are others. Source: DLPack's C ABI.
+/// @code
+/// world.allreduce(hvd::dlpack_view<float>(managed->dl_tensor), hvd::average);
+/// @endcode
+template <class T, class Space = host>
+tensor_view<T, Space> dlpack_view(const DLTensor& tensor) {
+    return detail::flat_view_of<T, Space>(detail::describe(tensor));
+}
+
+/// The same in its own number of dimensions, gaps included.
+template <class T, class Space, std::size_t Rank>
+tensor_view<T, Space, Rank, strided> dlpack_view(const DLTensor& tensor) {
+    return detail::strided_view_of<T, Space, Rank>(detail::describe(tensor));
+}
+
+/// Calls `f(view)` with a flat view of the element type that the tensor has.
+template <class Space = host, class F>
+decltype(auto) with_dlpack_view(const DLTensor& tensor, F&& f) {
+    const auto described = detail::describe(tensor);
+    return detail::with_element_of(described, [&]<class T>(T) -> decltype(auto) {
+        return f(detail::flat_view_of<T, Space>(described));
+    });
+}
+
+/// A tensor that another library has handed over: its deleter runs when this goes.
+class dlpack_tensor {
+public:
+    dlpack_tensor() = default;
+    /// @throws hvd::usage_error for a null pointer.
+    explicit dlpack_tensor(DLManagedTensor* tensor) : tensor_(tensor) {
+        if (tensor == nullptr) throw usage_error(-1, "hvd: a dlpack_tensor of a null pointer");
+    }
+    dlpack_tensor(dlpack_tensor&& other) noexcept
+        : tensor_(std::exchange(other.tensor_, nullptr)) {}
+    dlpack_tensor& operator=(dlpack_tensor other) noexcept {
+        std::swap(tensor_, other.tensor_);
+        return *this;
+    }
+    ~dlpack_tensor() {
+        if (tensor_ != nullptr && tensor_->deleter != nullptr) tensor_->deleter(tensor_);
+    }
+
+    explicit operator bool() const noexcept { return tensor_ != nullptr; }
+    const DLTensor& operator*() const noexcept { return tensor_->dl_tensor; }
+
+private:
+    DLManagedTensor* tensor_ = nullptr;
+};
+
+/// The other way: a view of hvd as a DLTensor, which lies in this object and does not outlive it or
+/// the view's memory.
+template <std::size_t Rank>
+class dlpack_export {
+public:
+    /// `device` is the number of the CUDA device of a device view.
+    template <class T, class Space, class Layout>
+    requires(!std::is_const_v<T>) explicit dlpack_export(
+        const tensor_view<T, Space, Rank, Layout>& view, int device = 0)
+        : tensor_{} {
+        using id = dtype_traits<T>;
+        static_assert(id::id <= dtype::float64, "hvd: DLPack has no name for this element type");
+        constexpr bool on_host = std::is_same_v<Space, host>;
+        tensor_.data = view.data();
+        tensor_.device = {on_host ? kDLCPU : kDLCUDA, on_host ? 0 : device};
+        tensor_.ndim = int(Rank);
+        tensor_.dtype = {code(id::id), std::uint8_t(8 * sizeof(T)), 1};
+        for (std::size_t d = 0; d < Rank; ++d) {
+            shape_[d] = std::int64_t(view.extent(d));
+            steps_[d] = std::int64_t(view.stride(d));
+        }
+    }
+
+    const DLTensor& operator*() noexcept {
+        tensor_.shape = shape_.data();
+        tensor_.strides = steps_.data();
+        return tensor_;
+    }
+
+private:
+    static constexpr std::uint8_t code(dtype type) {
+        if (type <= dtype::int64) return kDLInt;
+        if (type <= dtype::uint64) return kDLUInt;
+        if (type == dtype::boolean) return detail::dlpack_bool;
+        return type == dtype::bfloat16 ? kDLBfloat : kDLFloat;
+    }
+
+    std::array<std::int64_t, Rank> shape_{};
+    std::array<std::int64_t, Rank> steps_{};
+    DLTensor tensor_;
+};
+
+}  // namespace v0
+}  // namespace hvd

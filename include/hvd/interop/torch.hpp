@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+#include <torch/serialize/archive.h>
+#include <torch/types.h>
+
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "../train/optimizer.hpp"
+#include "described_tensor.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+inline dtype dtype_of(torch::ScalarType type) {
+    switch (type) {
+        case torch::kInt8:
+            return dtype::int8;
+        case torch::kInt16:
+            return dtype::int16;
+        case torch::kInt32:
+            return dtype::int32;
+        case torch::kInt64:
+            return dtype::int64;
+        case torch::kUInt8:
+            return dtype::uint8;
+        case torch::kBool:
+            return dtype::boolean;
+        case torch::kFloat16:
+            return dtype::float16;
+        case torch::kBFloat16:
+            return dtype::bfloat16;
+        case torch::kFloat32:
+            return dtype::float32;
+        case torch::kFloat64:
+            return dtype::float64;
+        default:
+            return dtype::user;
+    }
+}
+
+inline described_tensor describe(const torch::Tensor& t) {
+    if (!t.defined()) throw usage_error(-1, "hvd: this tensor of LibTorch is undefined");
+    if (t.layout() != torch::kStrided)
+        throw usage_error(
+            -1, "hvd: this tensor of LibTorch is sparse or opaque; views are of strided ones");
+    const described_tensor d{"LibTorch",
+                             t.data_ptr(),
+                             dtype_of(t.scalar_type()),
+                             t.is_cpu(),
+                             t.is_cuda(),
+                             {t.sizes().data(), t.sizes().size()},
+                             {t.strides().data(), t.strides().size()}};
+    if (d.type == dtype::user)
+        refuse_tensor(d, "has elements of ", torch::toString(t.scalar_type()),
+                      ", which are none of hvd's");
+    return d;
+}
+
+}  // namespace detail
+
+/// A tensor of LibTorch as one dimension in its own memory.
+///
+/// T and Space (`hvd::host`, `hvd::device`) are what the caller knows of it: a backend takes one of
+/// them by type. It is contiguous; otherwise `torch_view<T, Space, Rank>` gives a strided view,
+/// which collectives pack. **Buffers**: collectives write behind autograd's back, as optimizers do
+/// without gradients; the tensor outlives the view.
+/// @throws hvd::usage_error if its elements, memory or layout are others.
+/// @code
+/// world.allreduce(hvd::torch_view<float>(loss), hvd::average);
+/// @endcode
+template <class T, class Space = host>
+tensor_view<T, Space> torch_view(const torch::Tensor& tensor) {
+    return detail::flat_view_of<T, Space>(detail::describe(tensor));
+}
+
+/// The same in its own number of dimensions, gaps included.
+template <class T, class Space, std::size_t Rank>
+tensor_view<T, Space, Rank, strided> torch_view(const torch::Tensor& tensor) {
+    return detail::strided_view_of<T, Space, Rank>(detail::describe(tensor));
+}
+
+/// Calls `f(view)` with a flat view of the element type that the tensor has.
+template <class Space = host, class F>
+decltype(auto) with_torch_view(const torch::Tensor& tensor, F&& f) {
+    const auto described = detail::describe(tensor);
+    return detail::with_element_of(described, [&]<class T>(T) -> decltype(auto) {
+        return f(detail::flat_view_of<T, Space>(described));
+    });
+}
+
+/// Makes a module's parameters and buffers (running means, counters) those of the root.
+///
+/// **Collective**: with the same module on all ranks. @throws hvd::usage_error as `torch_view`,
+/// else as `broadcast`. Feature H1.
+template <class Comm>
+void broadcast_module(Comm& comm, const torch::nn::Module& module, root from = root{0}) {
+    const auto send = [&](const torch::Tensor& tensor) {
+        with_torch_view(tensor,
+                        [&](const auto& view) { comm.broadcast(view, from, {.name = "module"}); });
+    };
+    for (const auto& parameter : module.parameters()) send(parameter);
+    for (const auto& buffer : module.buffers()) send(buffer);
+}
+
+/// Makes what an optimizer of LibTorch remembers, and its options, those of the root, in the form
+/// in which LibTorch writes them to a file: ranks that have stepped less, or not at all, go on as
+/// the root does.
+///
+/// **Collective**: with an optimizer of the same class and parameters on all ranks. @throws as
+/// `broadcast_object`, and what LibTorch throws. Feature H2.
+template <class Comm>
+void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
+                               root from = root{0}) {
+    std::string bytes;
+    if (comm.rank() == from.rank) {
+        torch::serialize::OutputArchive archive;
+        optimizer.save(archive);
+        std::ostringstream out;
+        archive.save_to(out);
+        bytes = out.str();
+    }
+    comm.broadcast_object(bytes, from);
+    if (comm.rank() == from.rank) return;
+    torch::serialize::InputArchive archive;
+    std::istringstream in(bytes);
+    archive.load_from(in);
+    optimizer.load(archive);
+}
+
+/// Hands a module's parameters and gradients to a distributed optimizer, and reports each gradient
+/// from inside `backward()` as soon as it is accumulated, so that communication overlaps the rest
+/// of the pass.
+///
+/// Any optimizer of LibTorch goes into `distributed_optimizer` as it is: `step()` averages, then
+/// steps it. Gradients get memory here and keep it: zero them by the distributed optimizer's
+/// `zero_gradients()`. Parameters without `requires_grad` are frozen.
+/// **Collective** as the reports are: the same module on all ranks. **Threads**: `backward()`
+/// reports from the thread that calls it. The optimizer, the module and this outlive the passes;
+/// when this has gone, nothing is reported. Features G1, G2.
+/// @code
+/// hvd::distributed_optimizer optimizer(world, torch::optim::SGD(net->parameters(), 0.01));
+/// hvd::torch_gradients gradients(optimizer, *net);
+/// hvd::broadcast_module(world, *net);
+/// for (auto& [images, labels] : batches) {
+///     optimizer.zero_gradients();
+///     torch::nll_loss(net->forward(images), labels).backward();
+///     optimizer.step();
+/// }
+/// @endcode
+template <class Comm, class Optimizer, class T>
+class torch_gradients {
+public:
+    /// @throws hvd::usage_error for a parameter whose elements are not T, that is not on the host,
+    /// or has gaps; and as `register_parameter`.
+    torch_gradients(distributed_optimizer<Comm, Optimizer, T>& optimizer,
+                    const torch::nn::Module& module)
+        : state_(std::make_shared<state>(optimizer)) {
+        for (const auto& item : module.named_parameters()) {
+            const torch::Tensor& p = item.value();
+            if (!p.grad().defined()) p.mutable_grad() = torch::zeros_like(p.detach());
+            const auto gradient = torch_view<T>(p.grad());
+            const std::size_t i =
+                optimizer.register_parameter(item.key(), torch_view<T>(p), gradient);
+            state_->parameters.push_back({i, item.key(), p, gradient.data(), nullptr});
+        }
+        follow_requires_grad();
+    }
+
+    /// Freezes and unfreezes parameters as `requires_grad()` now says; between steps, on all ranks
+    /// alike.
+    void follow_requires_grad() {
+        for (auto& p : state_->parameters) {
+            if (!p.tensor.requires_grad()) {
+                state_->optimizer.freeze(p.index);
+            } else {
+                state_->optimizer.unfreeze(p.index);
+                if (!p.accumulator) hook(p);
+            }
+        }
+    }
+
+private:
+    struct parameter {
+        std::size_t index;
+        std::string name;
+        torch::Tensor tensor;
+        const T* gradient;
+        // A leaf holds it weakly: without a pass under way it would be made anew, without the hook.
+        std::shared_ptr<torch::autograd::Node> accumulator;
+    };
+
+    struct state {
+        explicit state(distributed_optimizer<Comm, Optimizer, T>& o) : optimizer(o) {}
+        distributed_optimizer<Comm, Optimizer, T>& optimizer;
+        std::vector<parameter> parameters;
+
+        void report(std::size_t index) {
+            for (const parameter& p : parameters) {
+                if (p.index != index) continue;
+                if (!p.tensor.grad().defined() || p.tensor.grad().data_ptr() != p.gradient)
+                    detail::refuse(
+                        optimizer.comm().rank(), "the gradient of \"", p.name,
+                        "\" is not where it was: use zero_gradients(), not set_to_none, and no "
+                        "create_graph");
+                optimizer.gradient_ready(index);
+            }
+        }
+    };
+
+    void hook(parameter& p) {
+        using torch::autograd::variable_list;
+        p.accumulator = torch::autograd::impl::grad_accumulator(p.tensor);
+        p.accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+            [known = std::weak_ptr<state>(state_), i = p.index](const variable_list& outputs,
+                                                                const variable_list&) {
+                if (const auto alive = known.lock()) alive->report(i);
+                return outputs;
+            }));
+    }
+
+    std::shared_ptr<state> state_;
+};
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+// A trainer that is made of Eigen: its matrices are parameters, and its optimizer is one.
+
+#include <Eigen/Core>
+#include <hvd/interop/eigen.hpp>
+#include <hvd/train.hpp>
+
+#include "model.hpp"
+
+using communicator = hvd_test::communicator;
+
+namespace {
+
+// Momentum in Eigen's words.
+class eigen_momentum {
+public:
+    using value_type = double;
+
+    void step(hvd::optimizers::tensors<double> parameters,
+              hvd::optimizers::tensors<double> gradients) {
+        velocities_.resize(parameters.size());
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
+            if (velocities_[i].size() == 0)
+                velocities_[i].setZero(Eigen::Index(parameters[i].size()));
+            velocities_[i] = 0.9 * velocities_[i] + mapped(gradients[i]);
+            mapped(parameters[i]) -= 0.02 * velocities_[i];
+        }
+    }
+
+private:
+    static Eigen::Map<Eigen::ArrayXd> mapped(const hvd::tensor_view<double>& tensor) {
+        return {tensor.data(), Eigen::Index(tensor.size())};
+    }
+    std::vector<Eigen::ArrayXd> velocities_;
+};
+
+static_assert(hvd::optimizer_of<eigen_momentum, double>);
+static_assert(!hvd::optimizer_of<eigen_momentum, float>);
+
+}  // namespace
+
+TEST_CASE("an optimizer and parameters of Eigen train on N ranks as on one") {
+    const auto expected =
+        hvd_test::trained_alone(hvd::optimizers::momentum<double>{.rate = 0.02, .factor = 0.9}, 5);
+    hvd_test::on_ranks([&](communicator& comm) {
+        hvd_test::regression model;
+        const auto width = Eigen::Index(model.width);
+        Eigen::MatrixXd w(2, width / 2), dw(2, width / 2);  // six numbers in columns
+        Eigen::RowVectorXd v(width), dv(width);
+        w.reshaped() = Eigen::Map<Eigen::VectorXd>(model.w.data(), width);
+        v = Eigen::Map<Eigen::RowVectorXd>(model.v.data(), width);
+        hvd::distributed_optimizer optimizer(comm, eigen_momentum());
+        optimizer.register_parameter("w", w, dw);
+        optimizer.register_parameter("v", v, dv);
+        optimizer.register_parameter("b", model.b, model.db);
+        for (int step = 0; step < 5; ++step) {
+            model.zero();
+            std::copy_n(w.data(), width, model.w.data());
+            std::copy_n(v.data(), width, model.v.data());
+            model.backward(step, 0, model.batch, comm.rank(), comm.size());
+            std::copy_n(model.dw.data(), width, dw.data());
+            std::copy_n(model.dv.data(), width, dv.data());
+            optimizer.step();
+        }
+        std::copy_n(w.data(), width, model.w.data());
+        std::copy_n(v.data(), width, model.v.data());
+        CHECK(hvd_test::distance(model.all(), expected) < 1e-9);
+    });
+}
