@@ -153,6 +153,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     return *event->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    *status = cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
 cudaError_t cudaGetDevice(int* device) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     *device = current_device;
