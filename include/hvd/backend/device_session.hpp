@@ -43,6 +43,9 @@ public:
         if (!broken()) broken_ = why;
     }
 
+    // While the host waits: throws what has gone wrong meanwhile.
+    virtual void look_for_errors(const char* label) { refuse_if_broken(label); }
+
     time_point limit_for(time_span deadline) const {
         if (deadline.nanoseconds() == 0) deadline = options_.deadline;
         return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
@@ -112,9 +115,6 @@ public:
     }
 
 protected:
-    // While the host waits: throws what has gone wrong meanwhile.
-    virtual void look_for_errors(const char* label) { refuse_if_broken(label); }
-
     [[gnu::cold, noreturn]] void expire(const char* label) {
         const message what = text("hvd: ", label, " on rank ", rank_, ": other ranks did not come in time");
         give_up(what);

@@ -79,6 +79,15 @@ public:
         return result;
     }
 
+    void look_for_errors(const char* label) override {
+        refuse_if_broken(label);
+        if (comm_ == nullptr) return;
+        ncclResult_t state = ncclSuccess;
+        const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+        if (asked != ncclSuccess) fail(asked, "ncclCommGetAsyncError", false);
+        if (state != ncclSuccess && state != ncclInProgress) fail(state, label, false);
+    }
+
     void give_up(std::string_view why) noexcept override {
         if (broken()) return;
         device_session::give_up(why);
@@ -180,15 +189,6 @@ private:
             if (code == ncclInProgress && pauses.pause() && now() > limit) expire(api);
         }
         if (code != ncclSuccess) fail(code, api, true, where);
-    }
-
-    void look_for_errors(const char* label) override {
-        refuse_if_broken(label);
-        if (comm_ == nullptr) return;
-        ncclResult_t state = ncclSuccess;
-        const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
-        if (asked != ncclSuccess) fail(asked, "ncclCommGetAsyncError", false);
-        if (state != ncclSuccess && state != ncclInProgress) fail(state, label, false);
     }
 
     // An argument that NCCL refuses before it does anything is a matter of this rank alone.

@@ -5,6 +5,7 @@
 #include "../backend/nccl.hpp"
 #include "../backend/nccl_session.hpp"
 #include "device_collectives.hpp"
+#include "made_on_all.hpp"
 
 namespace hvd {
 inline namespace v0 {
