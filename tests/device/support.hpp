@@ -9,37 +9,13 @@
 #include <vector>
 
 #include <emulation.hpp>
+#include "tensor.hpp"
 #include <hvd/nccl.hpp>
 #include <hvd/threads.hpp>
 
 namespace device_test {
 
 using namespace std::chrono_literals;
-
-// A tensor in device memory.
-template <class T>
-class tensor {
-public:
-    tensor(std::initializer_list<T> values) : tensor(std::vector<T>(values)) {}
-    explicit tensor(const std::vector<T>& values) : count_(values.size()) {
-        cudaMalloc(reinterpret_cast<void**>(&data_), count_ * sizeof(T));
-        cudaMemcpy(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice);
-    }
-    tensor(const tensor&) = delete;
-    ~tensor() { cudaFree(data_); }
-
-    T* data() const { return data_; }
-    auto view() const { return hvd::device_view(data_, count_); }
-    std::vector<T> values() const {
-        std::vector<T> result(count_);
-        cudaMemcpy(result.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost);
-        return result;
-    }
-
-private:
-    T* data_ = nullptr;
-    std::size_t count_;
-};
 
 // 1 to 4 ranks as threads, each with a GPU of the emulation's; what is left behind is an error.
 template <class F>

@@ -31,6 +31,13 @@ public:
         return (longest + most - 1) / most;
     }
 
+    // What the longest round, which is the first, takes.
+    std::size_t most_bytes(std::size_t most) const {
+        std::size_t sum = 0;
+        for (std::size_t p = 0; p < parts_.size(); ++p) sum += bytes(p, 0, most);
+        return sum;
+    }
+
     // Calls `f` with each piece of the round; they follow each other in the chunk.
     template <class F>
     void each(std::size_t round, std::size_t most, F&& f) const {
@@ -155,7 +162,7 @@ private:
         staged_parts in, out;
         in.add(call.in, bytes);
         out.add(call.out, call.kind == collective::reduce && call.root != rank() ? 0 : bytes);
-        staging_.run(in.rounds(most), most, stream,
+        staging_.run(in.rounds(most), in.most_bytes(most), stream,
             [&](std::size_t round, auto&& copy) { in.each(round, most, copy); },
             [&](std::size_t round, std::byte* chunk) { reduce_on_host(call, call.kind, chunk, in.bytes(0, round, most), call.root, limit); },
             [&](std::size_t round, auto&& copy) { out.each(round, most, copy); });
@@ -171,7 +178,7 @@ private:
             std::size_t p = 0;
             in.each(round, most, [&](const staged_part& piece) { f(int(p++), piece); });
         };
-        staging_.run(in.rounds(most), most * n, stream,
+        staging_.run(in.rounds(most), in.most_bytes(most), stream,
             [&](std::size_t round, auto&& copy) { in.each(round, most, copy); },
             [&](std::size_t round, std::byte* chunk) {
                 each(round, [&](int p, const staged_part& piece) {
@@ -192,9 +199,10 @@ private:
     };
 
     void move(const device_call& call, cudaStream_t stream, time_point limit) {
-        const std::size_t parts = call.kind == collective::broadcast ? 1 : std::size_t(size()), most = most_of(call, parts), room = most * parts;
+        const std::size_t parts = call.kind == collective::broadcast ? 1 : std::size_t(size()), most = most_of(call, parts);
         const exchange x = parts_of(call);
-        staging_.run(rounds_of(call, x, most, limit), 2 * room, stream,
+        const std::size_t room = x.send.most_bytes(most) / 64 * 64 + 64;  // what comes is apart from what goes
+        staging_.run(rounds_of(call, x, most, limit), room + x.receive.most_bytes(most), stream,
             [&](std::size_t round, auto&& copy) { x.send.each(round, most, copy); },
             [&](std::size_t round, std::byte* chunk) { move_chunk(call, x, round, most, chunk, chunk + room, limit); },
             [&](std::size_t round, auto&& copy) {
