@@ -10,5 +10,6 @@
 #endif
 #include "comm/device_communicator.hpp"
 #include "comm/per_operation.hpp"
+#include "comm/pin_device.hpp"
 #include "comm/through_host.hpp"
 #include "version.hpp"

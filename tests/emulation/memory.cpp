@@ -44,6 +44,7 @@ cudaError_t allocate(void** pointer, std::size_t bytes, bool seen_by_host = fals
 
 bool release(void* pointer) {
     if (pointer == nullptr) return true;
+    emulation::finish_all_work();
     const std::lock_guard lock(mutex);
     const auto found = allocations().find(static_cast<std::byte*>(pointer));
     if (found == allocations().end()) return false;

@@ -79,6 +79,25 @@ public:
         return result;
     }
 
+    // Makes memory of ncclMemAlloc known to all ranks, at the same place of it: NCCL then moves it without copies.
+    ncclWindow_t open_window(std::span<std::byte> memory) {
+        const current_device here(device(), rank());
+        ncclWindow_t window = nullptr;
+        if (size() > 1)
+            settle(ncclCommWindowRegister(comm_, memory.data(), memory.size(), &window, NCCL_WIN_COLL_SYMMETRIC), "ncclCommWindowRegister", limit_for({}));
+        add_arena(memory);
+        return window;
+    }
+
+    void close_window(std::span<std::byte> memory, ncclWindow_t window) noexcept {
+        remove_arena(memory.data());
+        if (window == nullptr || comm_ == nullptr) return;
+        try {
+            settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister", now() + options().destructor_deadline.nanoseconds());
+        } catch (...) {  // the communicator is given up, and says so at its next call
+        }
+    }
+
     void look_for_errors(const char* label) override {
         refuse_if_broken(label);
         if (comm_ == nullptr) return;
@@ -165,6 +184,7 @@ private:
         const cuda_memory memory(cuda_memory::kind::device, each * all.size(), rank());
         std::byte* const own = memory.data() + std::size_t(rank()) * each;
         const cudaStream_t stream = stream_or_own(nullptr);
+        const finish_before_leaving finish{stream};
         guarded([&] { copy_async(own, &mine, each, cudaMemcpyHostToDevice, stream, rank()); });
         const device_call gather{.kind = collective::allgather, .in = own, .out = memory.data(), .count = each};
         enqueue({&gather, 1}, "agreement", stream, limit);

@@ -83,6 +83,7 @@ inline void place(planned_calls& plan, const device_layout& layout, bool packs, 
         for (const tile& t : layout.unpacking(plan.buffer.data())) tiles.push_back(t);
     plan.after = tiles.size() - plan.before;
     plan.tiles = cuda_memory(cuda_memory::kind::device, tiles.size() * sizeof(tile), session.rank());
+    const finish_before_leaving finish{stream};
     copy_async(plan.tiles.data(), tiles.data(), plan.tiles.size(), cudaMemcpyHostToDevice, stream, session.rank());
     session.wait(session.mark(stream), "making of a plan", session.limit_for({}));
 }

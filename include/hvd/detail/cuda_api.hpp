@@ -58,6 +58,12 @@ private:
     cudaStream_t stream_ = nullptr;
 };
 
+// Memory that its scope made, before this, outlives the copies that are under way, also where an exception unwinds.
+struct finish_before_leaving {
+    cudaStream_t stream;
+    ~finish_before_leaving() { cudaStreamSynchronize(stream); }
+};
+
 // A point in the work of a stream. Empty when moved from.
 class cuda_event {
 public:
