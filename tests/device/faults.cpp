@@ -74,7 +74,6 @@ void fail_each(std::initializer_list<const char*> functions, F work) {
     for (const char* function : functions) {
         const int n = *last++;
         INFO(function, ", called ", n, " times");
-        if (std::getenv("TRACE")) std::fprintf(stderr, "%s %d\n", function, n);
         REQUIRE(n > 0);
         for (const int k : {1, (n + 1) / 2, n}) {
             INFO("call ", k);
