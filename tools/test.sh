@@ -9,6 +9,7 @@ names=()
 while [[ $# -gt 0 ]]; do
   case "$1" in
     --all) stages=("${everything[@]}") ;;
+    --gpu) stages=(gpu) ;;
     --stages) read -ra stages <<<"${2:?--stages needs names}" && shift ;;
     -*) fail "test: no such option: $1 (see ./run help)" ;;
     *) names+=("$1") ;;
@@ -23,6 +24,8 @@ running='!big !headers !compile_fail !concepts !consumer !docs !overhead'
 programs="$running !queues !integers"
 
 stage_gcc() { CXX=g++ stage build/gcc '!big' "${openmpi[@]}" "${quick[@]}"; }
+# The real CUDA and NCCL, and no MPI; without a GPU its tests are skipped.
+stage_gpu() { CXX=g++ stage build/gpu gpu -Dmpi=disabled "${all_parts[@]}" -Dexamples=disabled; }
 stage_bench() { CXX=g++ stage build/bench benchmarks -Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled -Dtests=disabled -Dexamples=disabled -Dbenchmarks=enabled; }
 stage_big() { CXX=g++ stage build/gcc 'big' "${openmpi[@]}" "${quick[@]}"; }
 stage_clang() { only "${core[@]}" concepts && CXX=$(clang) stage build/clang '!big !consumer !queues !integers !mpi !examples' "${openmpi[@]}"; }

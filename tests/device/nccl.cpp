@@ -2,57 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 // Every collective of communicator<nccl>, on the emulation; ranks are threads that begin with hvd::threads.
 
-#include <doctest/doctest.h>
+#include "support.hpp"
 
-#include <chrono>
-#include <vector>
-
-#include <emulation.hpp>
-#include <hvd/nccl.hpp>
-#include <hvd/threads.hpp>
-
-namespace {
-
-using namespace std::chrono_literals;
-
-template <class T>
-class tensor {
-public:
-    tensor(std::initializer_list<T> values) : tensor(std::vector<T>(values)) {}
-    explicit tensor(const std::vector<T>& values) : count_(values.size()) {
-        cudaMalloc(reinterpret_cast<void**>(&data_), count_ * sizeof(T));
-        cudaMemcpy(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice);
-    }
-    tensor(const tensor&) = delete;
-    ~tensor() { cudaFree(data_); }
-
-    auto view() const { return hvd::device_view(data_, count_); }
-    std::vector<T> values() const {
-        std::vector<T> result(count_);
-        cudaMemcpy(result.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost);
-        return result;
-    }
-
-private:
-    T* data_ = nullptr;
-    std::size_t count_;
-};
-
-template <class F>
-void on_gpus(F f, int least = 1, const hvd::communicator_options& options = {.deadline = 10s}) {
-    for (int ranks = least; ranks <= 4; ++ranks) {
-        INFO("on ", ranks, " ranks");
-        hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {
-            hvd::communicator<hvd::nccl> gpus(world, options);
-            f(gpus);
-        });
-        CHECK(emulation::live_objects() == 0);
-        CHECK(emulation::disagreements().empty());
-        emulation::reset();
-    }
-}
-
-}  // namespace
+using namespace device_test;
 
 TEST_CASE("a sum, a mean and scales") {
     on_gpus([](auto& gpus) {
@@ -109,6 +61,84 @@ TEST_CASE("parts of different sizes") {
         CHECK(all.values() == expected);
         gpus.reduce_scatter(all.view(), hvd::sum, hvd::into(mine.view()), {.counts = counts});
         CHECK(mine.values() == std::vector<int>(own, gpus.rank() * gpus.size()));
+    });
+}
+
+TEST_CASE("parts of different sizes, gathered, scattered and exchanged") {
+    on_gpus([](auto& gpus) {
+        const int n = gpus.size(), r = gpus.rank(), last = n - 1;
+        std::vector<std::size_t> counts, received(static_cast<std::size_t>(n), std::size_t(r));
+        std::vector<int> expected;
+        for (int p = 0; p < n; ++p) {
+            counts.push_back(std::size_t(p));
+            expected.insert(expected.end(), std::size_t(p), 10 * p);
+        }
+        const std::size_t own = std::size_t(r), total = expected.size();
+        const tensor<int> mine(std::vector<int>(own, 10 * r)), all(std::vector<int>(total, -1)), back(std::vector<int>(own, -1));
+        gpus.gather(mine.view(), hvd::into(all.view()), hvd::root{last}, {.counts = counts});
+        CHECK(all.values() == (r == last ? expected : std::vector<int>(total, -1)));
+        gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last}, {.counts = counts});
+        CHECK(back.values() == std::vector<int>(own, 10 * r));
+
+        // p elements to rank p, of which each is 100 * sender + receiver
+        std::vector<int> out, in;
+        for (int p = 0; p < n; ++p) {
+            out.insert(out.end(), std::size_t(p), 100 * r + p);
+            in.insert(in.end(), std::size_t(r), 100 * p + r);
+        }
+        const tensor<int> send(out), receive(std::vector<int>(in.size(), -1));
+        gpus.alltoall(send.view(), hvd::into(receive.view()), {.counts = counts, .receive_counts = received});
+        CHECK(receive.values() == in);
+        CHECK_THROWS_AS(gpus.alltoall(send.view(), hvd::into(receive.view()), {.counts = counts}), hvd::usage_error);
+    });
+}
+
+TEST_CASE("a barrier") {
+    on_gpus([](auto& gpus) {
+        static int arrived;
+        if (gpus.rank() == 0) __atomic_store_n(&arrived, 0, __ATOMIC_SEQ_CST);
+        gpus.barrier();
+        __atomic_fetch_add(&arrived, 1, __ATOMIC_SEQ_CST);
+        gpus.barrier_async().wait();
+        CHECK(__atomic_load_n(&arrived, __ATOMIC_SEQ_CST) == gpus.size());
+        gpus.barrier();
+    });
+}
+
+TEST_CASE("16-bit floats are averaged and scaled without rounding the factor") {
+    on_gpus([](auto& gpus) {
+        const int n = gpus.size();
+        // As sums are exact here, the mean of equal numbers is the number itself.
+        std::vector<hvd::bfloat16> values;
+        for (int i = 0; i < 256; ++i) values.push_back(hvd::bfloat16::from_bits(std::uint16_t(0x3f80 + i / 8 * 8)));
+        const tensor<hvd::bfloat16> x(values), y(values);
+        gpus.allreduce(x.view(), hvd::average);
+        const auto got = x.values();
+        for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i].bits() == values[i].bits());
+        gpus.allreduce(y.view(), hvd::sum, {.prescale = 0.1, .postscale = 10.0 / n});
+        for (std::size_t i = 0; i < got.size(); ++i) CHECK(y.values()[i].bits() == values[i].bits());
+        const tensor<hvd::float16> z{hvd::float16(30000)}, part{hvd::float16(0)};  // a sum of four is no float16
+        gpus.allreduce(z.view(), hvd::sum, {.prescale = 1.0 / 3});
+        CHECK(float(z.values()[0]) == doctest::Approx(10000.0 * n).epsilon(0.001));
+        const tensor<hvd::float16> parts(std::vector<hvd::float16>(std::size_t(n), hvd::float16(3)));
+        gpus.reduce_scatter(parts.view(), hvd::average, hvd::into(part.view()));
+        CHECK(float(part.values()[0]) == 3);
+        gpus.reduce(part.view(), hvd::into(part.view()), hvd::average, hvd::root{n - 1});
+        CHECK(float(part.values()[0]) == 3);
+    });
+}
+
+TEST_CASE("CUDA's own 16-bit floats, and 8-bit ones as transport") {
+    on_gpus([](auto& gpus) {
+        const tensor<__half> h{__float2half(1.5f)};
+        gpus.allreduce(h.view(), hvd::sum);
+        CHECK(__half2float(h.values()[0]) == 1.5f * float(gpus.size()));
+        const tensor<__nv_bfloat16> b{__float2bfloat16(float(gpus.rank()))};
+        gpus.allreduce(b.view(), hvd::max);
+        CHECK(__bfloat162float(b.values()[0]) == float(gpus.size() - 1));
+        const tensor<__nv_fp8_e4m3> f{__nv_fp8_e4m3(float(gpus.rank()))};
+        gpus.broadcast(f.view(), hvd::root{gpus.size() - 1});
+        CHECK(float(f.values()[0]) == float(gpus.size() - 1));
     });
 }
 
@@ -203,6 +233,9 @@ TEST_CASE("arguments that do not fit are refused before anything is called") {
         const tensor<int> two{1, 2}, one{1};
         CHECK_THROWS_AS(gpus.allreduce(two.view(), one.view(), hvd::sum), hvd::usage_error);
         CHECK_THROWS_AS(gpus.broadcast(one.view(), hvd::root{gpus.size()}), hvd::usage_error);
+        const tensor<int> overlap{1, 2, 3};
+        CHECK_THROWS_AS(gpus.allreduce(hvd::device_view(overlap.data(), 2), hvd::device_view(overlap.data() + 1, 2), hvd::sum), hvd::usage_error);
+        CHECK_THROWS_AS(gpus.broadcast(hvd::device_view(static_cast<int*>(nullptr), 2)), hvd::usage_error);
         CHECK_THROWS_AS(gpus.allreduce(one.view(), hvd::sum, {.prescale = 0.5}), hvd::usage_error);
         gpus.allreduce(one.view(), hvd::sum);
         CHECK(one.values()[0] == gpus.size());

@@ -46,6 +46,8 @@ void launch(cudaStream_t stream, int blocks, int threads, std::function<void(int
 // For the parts of the emulation. The code that the call shall fail with, or 0.
 int faulted(const char* function);
 void enqueue(cudaStream_t stream, std::function<void()> task);
+void finish_all_work();  // of this rank's streams, as freeing memory does
+bool is_capturing(cudaStream_t stream);
 unsigned random_number();
 [[noreturn]] void die(const std::string& why);
 void count_object(int change);

@@ -24,13 +24,13 @@ std::map<const std::byte*, allocation>& allocations() {
     return all;
 }
 
-cudaError_t allocate(void** pointer, std::size_t bytes) {
+cudaError_t allocate(void** pointer, std::size_t bytes, bool seen_by_host = false) {
     *pointer = nullptr;
     if (bytes == 0) return cudaSuccess;
     const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE)), mapped = (bytes + page - 1) / page * page;
     const int file = memfd_create("hvd-emulation", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, off_t(mapped)) != 0) return cudaErrorMemoryAllocation;
-    void* const host_view = mmap(nullptr, mapped, PROT_NONE, MAP_SHARED, file, 0);
+    void* const host_view = mmap(nullptr, mapped, seen_by_host ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED, file, 0);
     void* const device_view = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     if (host_view == MAP_FAILED || device_view == MAP_FAILED) return cudaErrorMemoryAllocation;
@@ -44,6 +44,7 @@ cudaError_t allocate(void** pointer, std::size_t bytes) {
 
 bool release(void* pointer) {
     if (pointer == nullptr) return true;
+    emulation::finish_all_work();
     const std::lock_guard lock(mutex);
     const auto found = allocations().find(static_cast<std::byte*>(pointer));
     if (found == allocations().end()) return false;
@@ -80,6 +81,30 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
 cudaError_t cudaFree(void* pointer) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+// Memory that both sides see; it is given back by the call that goes with it.
+cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    return allocate(pointer, bytes, true);
+}
+
+cudaError_t cudaFreeHost(void* pointer) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    return allocate(pointer, bytes, true);
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    emulation::enqueue(stream, [=] {
+        if (bytes > 0) std::memset(emulation::seen_by_device(to, bytes), value, bytes);
+    });
+    return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {

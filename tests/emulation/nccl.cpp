@@ -191,6 +191,11 @@ void withdraw(ncclComm& comm) {
     changed.notify_all();
 }
 
+std::uint64_t next_round_of(ncclComm& comm) {
+    const std::lock_guard lock(mutex);
+    return comm.next_round++;
+}
+
 // A collective's kernel, on the stream of one rank.
 void take_part(const shared_comm& comm, std::uint64_t number, const call& c) {
     std::unique_lock lock(mutex);
@@ -270,9 +275,10 @@ ncclResult_t launch_group() {
             std::get<2>(messages.back()).push_back(g.what);
             continue;
         }
-        submit(*g.comm, [comm = g.comm->shared_from_this(), number = g.comm->next_round++, g] {
-            emulation::enqueue(g.stream, [=] { take_part(comm, number, g.what); });
-        });
+        const auto comm = g.comm->shared_from_this();
+        // What a graph repeats takes its place in the order whenever it runs.
+        if (emulation::is_capturing(g.stream)) submit(*g.comm, [=] { emulation::enqueue(g.stream, [=] { take_part(comm, next_round_of(*comm), g.what); }); });
+        else submit(*g.comm, [=, number = g.comm->next_round++] { emulation::enqueue(g.stream, [=] { take_part(comm, number, g.what); }); });
     }
     for (auto& [comm, stream, several] : messages)
         submit(*comm, [c = comm->shared_from_this(), s = stream, m = std::move(several)] {
@@ -551,6 +557,35 @@ ncclResult_t ncclSend(const void* in, size_t n, ncclDataType_t type, int peer, n
 }
 ncclResult_t ncclRecv(void* out, size_t n, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
     return begin(__func__, comm, stream, {kind::receive, nullptr, out, n, type, ncclSum, 1, peer});
+}
+
+// Memory of ncclMemAlloc, or a part of it; a window is the same to all ranks.
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes, void** handle) {
+    if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
+    if (const ncclResult_t no = admitted(comm); no != ncclSuccess) return no;
+    emulation::seen_by_device(memory, bytes);
+    emulation::count_object(1);
+    *handle = memory;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t, void*) {
+    emulation::count_object(-1);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, size_t bytes, ncclWindow_t* window, int) {
+    if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
+    if (const ncclResult_t no = admitted(comm); no != ncclSuccess) return no;
+    emulation::seen_by_device(memory, bytes);
+    emulation::count_object(1);
+    *window = reinterpret_cast<ncclWindow_t>(memory);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
+    emulation::count_object(-1);
+    return ncclSuccess;
 }
 
 ncclResult_t ncclGroupStart() {

@@ -3,10 +3,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdio>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -26,13 +28,17 @@ std::condition_variable events_changed;
 
 thread_local int current_device = 0;
 
+// A rank is a thread, so these are all that its process would have.
+thread_local std::set<cudaStream_t> streams_of_this_thread;
+
 }  // namespace
 
 struct CUstream_st {
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<std::function<void()>> tasks;
-    bool busy = false, ending = false;
+    bool busy = false, ending = false, capturing = false;
+    std::vector<std::function<void()>> captured;
     std::thread thread{[this] { run(); }};
 
     CUstream_st() { emulation::count_object(1); }
@@ -73,9 +79,15 @@ void emulation::enqueue(cudaStream_t stream, std::function<void()> task) {
     if (reinterpret_cast<std::uintptr_t>(stream) <= 2) die("work for the default stream, which hvd never uses");
     {
         const std::lock_guard lock(stream->mutex);
+        if (stream->capturing) return stream->captured.push_back(std::move(task));
         stream->tasks.push_back(std::move(task));
     }
     stream->changed.notify_all();
+}
+
+bool emulation::is_capturing(cudaStream_t stream) {
+    const std::lock_guard lock(stream->mutex);
+    return stream->capturing;
 }
 
 void emulation::launch(cudaStream_t stream, int blocks, int threads, std::function<void(int, int)> body) {
@@ -88,16 +100,25 @@ void emulation::launch(cudaStream_t stream, int blocks, int threads, std::functi
     });
 }
 
+void emulation::finish_all_work() {
+    for (const cudaStream_t stream : streams_of_this_thread) {
+        std::unique_lock lock(stream->mutex);
+        stream->changed.wait(lock, [stream] { return stream->idle(); });
+    }
+}
+
 extern "C" {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     *stream = new CUstream_st;
+    streams_of_this_thread.insert(*stream);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    streams_of_this_thread.erase(stream);
     delete stream;
     return cudaSuccess;
 }
@@ -153,6 +174,54 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     return *event->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    *status = emulation::is_capturing(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+// A graph is the tasks of one stream.
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    const std::lock_guard lock(stream->mutex);
+    stream->capturing = true;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    const std::lock_guard lock(stream->mutex);
+    stream->capturing = false;
+    *graph = reinterpret_cast<cudaGraph_t>(new std::vector<std::function<void()>>(std::exchange(stream->captured, {})));
+    emulation::count_object(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* result, cudaGraph_t graph, unsigned long long) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    *result = reinterpret_cast<cudaGraphExec_t>(new std::vector(*reinterpret_cast<std::vector<std::function<void()>>*>(graph)));
+    emulation::count_object(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    for (const auto& task : *reinterpret_cast<std::vector<std::function<void()>>*>(graph)) emulation::enqueue(stream, task);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    delete reinterpret_cast<std::vector<std::function<void()>>*>(graph);
+    emulation::count_object(-1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+    delete reinterpret_cast<std::vector<std::function<void()>>*>(graph);
+    emulation::count_object(-1);
+    return cudaSuccess;
+}
+
 cudaError_t cudaGetDevice(int* device) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     *device = current_device;
@@ -163,6 +232,12 @@ cudaError_t cudaSetDevice(int device) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     if (device < 0 || device >= 4) return cudaErrorInvalidDevice;
     current_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    std::snprintf(text, std::size_t(bytes), "0000:%02X:00.0", device);
     return cudaSuccess;
 }
 

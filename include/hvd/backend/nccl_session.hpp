@@ -2,64 +2,32 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <memory>
 #include <vector>
 
-#include "../core/options.hpp"
-#include "../detail/clock.hpp"
 #include "../detail/nccl_api.hpp"
+#include "device_session.hpp"
+#include "nccl_issue.hpp"
+#include "nccl_scale.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What one call did, until NCCL has taken all of it: the first failure and who had it.
-class nccl_calls {
+// A communicator of NCCL's that does not block: every call is polled for until NCCL has taken it, before anything
+// else touches NCCL or the stream. After a failure it is revoked, which frees the stream and leaves it to be
+// shrunk, and refuses further calls. A rank that is alone has none until it needs one.
+class nccl_session final : public device_session {
 public:
-    void add(ncclResult_t code, const char* api) {
-        ++count_;
-        if (failed() || code == ncclSuccess || code == ncclInProgress) return;
-        code_ = code;
-        api_ = api;
-    }
-    bool failed() const { return code_ != ncclSuccess; }
-    bool alone() const { return count_ == 1; }
-    ncclResult_t code() const { return code_; }
-    const char* api() const { return api_; }
-
-private:
-    ncclResult_t code_ = ncclSuccess;
-    const char* api_ = "";
-    int count_ = 0;
-};
-
-// One rank's part of an NCCL communicator that does not block: every call is polled for until NCCL has taken it,
-// before anything else touches NCCL or the stream. After a failure it is revoked, which frees the stream and
-// leaves it to be shrunk, and refuses further calls.
-class nccl_session {
-public:
-    nccl_session(int rank, int size, int device, const communicator_options& options)
-        : options_(options), device_(device), rank_(rank), size_(size), stream_((current_device(device, rank), rank)) {}
-    nccl_session(const nccl_session&) = delete;
-    nccl_session& operator=(const nccl_session&) = delete;
+    using device_session::device_session;
     ~nccl_session() { end(); }
 
-    int rank() const { return rank_; }
-    int size() const { return size_; }
-    int device() const { return device_; }
-    const communicator_options& options() const { return options_; }
     ncclComm_t handle() const { return comm_; }
-
-    time_point limit_for(time_span deadline) const {
-        if (deadline.nanoseconds() == 0) deadline = options_.deadline;
-        return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
-    }
 
     // With the other ranks.
     void join(const ncclUniqueId& id) {
-        const current_device here(device_, rank_);
+        const current_device here(device(), rank());
         ncclConfig_t config = not_blocking();
-        settle(ncclCommInitRankConfig(&comm_, size_, id, rank_, &config), "ncclCommInitRankConfig", limit_for({}));
+        settle(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config), "ncclCommInitRankConfig", limit_for({}));
     }
 
     // A communicator made by NCCL out of another, or by the user; `owned`: to be ended by this one.
@@ -69,123 +37,160 @@ public:
         settle(ncclInProgress, "ncclCommGetAsyncError", limit_for({}));
     }
 
-    // A rank that is alone needs NCCL only to scale.
-    void join_alone() {
-        if (comm_ != nullptr) return;
-        ncclUniqueId id;
-        check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", rank_);
-        join(id);
-    }
-
-    cudaStream_t stream_or_own(cudaStream_t stream) const {
-        if (stream == cudaStreamPerThread || stream == cudaStreamLegacy)
-            throw usage_error(rank_, text("hvd: the default streams can't be used on rank ", rank_,
-                                          ": NCCL's own thread would use another; make a stream"));
-        return stream == nullptr ? stream_.get() : stream;
-    }
-
-    // Makes `calls` as one group, in the order of the stream.
-    template <class F>
-    cuda_event enqueue(const char* label, cudaStream_t stream, time_point limit, F&& calls) {
+    // All calls are one group to NCCL, which launches those of about one size together.
+    void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream, time_point limit) override {
         refuse_if_broken(label);
-        const current_device here(device_, rank_);
-        if (size_ == 1 && comm_ == nullptr) {
-            nccl_calls none;
-            calls(none);
-        } else {
-            nccl_calls made;
-            check_nccl(ncclGroupStart(), "ncclGroupStart", rank_);
-            calls(made);
-            const ncclResult_t ended = ncclGroupEnd();
-            if (made.failed()) fail(made.code(), made.api(), made.alone());
-            if (ended != ncclSuccess && ended != ncclInProgress) fail(ended, "ncclGroupEnd", false);
-            settle(ended, label, limit);
+        operations_.clear();
+        for (const device_call& call : calls) operations_.push_back(operation_for(call, label, limit));
+        // NCCL takes 2048 calls in a group; a call with counts is one for each rank.
+        const std::size_t most = size() < 1024 ? 1024 / std::size_t(size()) : 1;
+        for (std::size_t first = 0; first < calls.size(); first += most) {
+            const std::size_t n = calls.size() - first < most ? calls.size() - first : most;
+            enqueue_group(calls.subspan(first, n), operations_.data() + first, label, stream, limit);
         }
-        return guarded([&] { return cuda_event(stream, rank_); });
+        guarded([&] {
+            for (std::size_t i = 0; i < calls.size(); ++i)
+                if (operations_[i].after != 1) scale_result(calls[i], operations_[i].after, stream);
+        });
     }
 
-    // Until the stream has come to `done`.
-    void wait(const cuda_event& done, const char* label, time_point limit) {
-        const current_device here(device_, rank_);
-        backoff pauses(false);
-        while (!reached(done)) {
-            if (!pauses.pause()) continue;
-            look_for_errors(label);
-            if (now() > limit) expire(label);
-        }
-        refuse_if_broken(label);
+    void check(const device_call& call, const char* label) const override {
+        if (call.reduces()) scale_of(call, size(), rank(), label);
     }
 
-    bool test(const cuda_event& done, const char* label) {
-        const current_device here(device_, rank_);
-        if (!reached(done)) {
-            look_for_errors(label);
-            return false;
-        }
-        refuse_if_broken(label);
-        return true;
-    }
+    bool can_be_captured() const override { return true; }
 
-    // A sum of elements multiplied by `factor` on this rank; made once for each type and factor.
-    template <class T>
-    ncclRedOp_t scaled_sum(T factor, ncclDataType_t type, time_point limit) {
-        for (const scale& s : scales_)
-            if (s.type == type && s.factor == double(factor)) return s.op;
-        if (size_ == 1) join_alone();
-        const current_device here(device_, rank_);
-        ncclRedOp_t op = ncclSum;
-        settle(ncclRedOpCreatePreMulSum(&op, &factor, type, ncclScalarHostImmediate, comm_), "ncclRedOpCreatePreMulSum", limit);
-        scales_.push_back({type, double(factor), op});
-        return op;
+    void agree(const record& mine, time_point limit) override {
+        refuse_if_broken("agreement");
+        std::vector<record> all(static_cast<std::size_t>(size()), mine);
+        if (size() > 1) exchange(mine, all, limit);
+        std::vector<const record*> pointers;
+        for (const record& r : all) pointers.push_back(&r);
+        check_records(rank(), pointers.data(), size());
     }
 
     // NCCL's own way from this communicator to another: `make(comm, &result, &config)`.
     template <class F>
     ncclComm_t derive(const char* api, F&& make) {
-        const current_device here(device_, rank_);
+        const current_device here(device(), rank());
         ncclConfig_t config = not_blocking();
         ncclComm_t result = nullptr;
         settle(make(comm_, &result, &config), api, limit_for({}));
         return result;
     }
 
-    // Ends all calls under way; `why` is what further calls say.
-    void give_up(std::string_view why) noexcept {
-        if (!broken_.empty()) return;
-        broken_ = why;
+    // Makes memory of ncclMemAlloc known to all ranks, at the same place of it: NCCL then moves it without copies.
+    ncclWindow_t open_window(std::span<std::byte> memory) {
+        const current_device here(device(), rank());
+        ncclWindow_t window = nullptr;
+        if (size() > 1)
+            settle(ncclCommWindowRegister(comm_, memory.data(), memory.size(), &window, NCCL_WIN_COLL_SYMMETRIC), "ncclCommWindowRegister", limit_for({}));
+        add_arena(memory);
+        return window;
+    }
+
+    void close_window(std::span<std::byte> memory, ncclWindow_t window) noexcept {
+        remove_arena(memory.data());
+        if (window == nullptr || comm_ == nullptr) return;
+        try {
+            settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister", now() + options().destructor_deadline.nanoseconds());
+        } catch (...) {  // the communicator is given up, and says so at its next call
+        }
+    }
+
+    void look_for_errors(const char* label) override {
+        refuse_if_broken(label);
+        if (comm_ == nullptr) return;
+        ncclResult_t state = ncclSuccess;
+        const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+        if (asked != ncclSuccess) fail(asked, "ncclCommGetAsyncError", false);
+        if (state != ncclSuccess && state != ncclInProgress) fail(state, label, false);
+    }
+
+    void give_up(std::string_view why) noexcept override {
+        if (broken()) return;
+        device_session::give_up(why);
         if (comm_ == nullptr) return;
         const ncclResult_t revoked = ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
         if (revoked == ncclSuccess || revoked == ncclInProgress) return;
         ncclCommAbort(std::exchange(comm_, nullptr));
     }
 
-    bool broken() const { return !broken_.empty(); }
-
-    void refuse_if_broken(const char* label) const {
-        if (broken()) [[unlikely]]
-            throw peer_error(rank_, text("hvd: ", label, " on rank ", rank_, ": this communicator was given up after: ", broken_), {});
-    }
-
 private:
-    struct scale {
-        ncclDataType_t type;
+    struct scaled_operation {
+        ncclRedOp_t op = ncclSum;
+        double after = 1;  // what the result is multiplied by once NCCL is done
+        bool scales = false;
+    };
+    struct premultiplied {
+        dtype id;
         double factor;
         ncclRedOp_t op;
     };
 
-    // Where CUDA fails, peers may still read this rank's tensors: ends all calls before the caller frees them.
-    template <class F>
-    auto guarded(F&& call) {
-        try {
-            return call();
-        } catch (const cuda_error& e) {
-            give_up(e.what());
-            throw;
-        }
+    scaled_operation operation_for(const device_call& call, const char* label, time_point limit) {
+        if (call.kind == collective::barrier && scratch_.data() == nullptr)
+            scratch_ = guarded([&] { return cuda_memory(cuda_memory::kind::device, 16, rank()); });
+        if (!call.reduces()) return {};
+        const nccl_scale scale = scale_of(call, size(), rank(), label);
+        if (scale.before == 1) return {nccl_op(call.op), scale.after, false};
+        return {premultiplied_sum(call.id, scale.before, limit), scale.after, true};
     }
 
-    bool reached(const cuda_event& done) {
-        return guarded([&] { return done.reached(rank_); });
+    // A sum of elements that are multiplied by `factor` on this rank; made once for each type and factor.
+    ncclRedOp_t premultiplied_sum(dtype id, double factor, time_point limit) {
+        for (const premultiplied& s : premultiplied_)
+            if (s.id == id && s.factor == factor) return s.op;
+        if (comm_ == nullptr) {  // a rank that is alone needs NCCL only for this
+            ncclUniqueId alone;
+            check_nccl(ncclGetUniqueId(&alone), "ncclGetUniqueId", rank());
+            join(alone);
+        }
+        ncclRedOp_t op = ncclSum;
+        nccl_scalar scalar(id, factor);
+        settle(ncclRedOpCreatePreMulSum(&op, scalar.data(), nccl_type(id), ncclScalarHostImmediate, comm_), "ncclRedOpCreatePreMulSum", limit);
+        premultiplied_.push_back({id, factor, op});
+        return op;
+    }
+
+    void enqueue_group(std::span<const device_call> calls, const scaled_operation* operations, const char* label, cudaStream_t stream,
+                       time_point limit) {
+        const auto needs_nccl = [&](std::size_t i) { return size() > 1 || operations[i].scales; };
+        std::size_t grouped = 0;
+        for (std::size_t i = 0; i < calls.size(); ++i) {
+            if (needs_nccl(i)) ++grouped;
+            else guarded([&] { copy_alone(calls[i], stream, rank()); });
+        }
+        if (grouped == 0) return;
+        nccl_calls made;
+        check_nccl(ncclGroupStart(), "ncclGroupStart", rank());
+        for (std::size_t i = 0; i < calls.size(); ++i)
+            if (needs_nccl(i)) issue(made, calls[i], operations[i].op, {comm_, stream, rank(), size(), scratch_.data()});
+        const ncclResult_t ended = ncclGroupEnd();
+        if (made.failed()) fail(made.code(), made.api(), made.alone());
+        if (ended != ncclSuccess && ended != ncclInProgress) fail(ended, "ncclGroupEnd", false);
+        settle(ended, label, limit);
+    }
+
+    void scale_result(const device_call& call, double factor, cudaStream_t stream) {
+        if (call.kind == collective::reduce && call.root != rank()) return;
+        launch_scale(call.out, call.count_of(rank()), copy_between(call.id, call.id, true), factor, stream, rank());
+    }
+
+    // Each rank's record to all, through device memory.
+    void exchange(const record& mine, std::vector<record>& all, time_point limit) {
+        const current_device here(device(), rank());
+        const std::size_t each = sizeof mine;
+        const cuda_memory memory(cuda_memory::kind::device, each * all.size(), rank());
+        std::byte* const own = memory.data() + std::size_t(rank()) * each;
+        const cudaStream_t stream = stream_or_own(nullptr);
+        const finish_before_leaving finish{stream};
+        guarded([&] { copy_async(own, &mine, each, cudaMemcpyHostToDevice, stream, rank()); });
+        const device_call gather{.kind = collective::allgather, .in = own, .out = memory.data(), .count = each};
+        enqueue({&gather, 1}, "agreement", stream, limit);
+        wait(mark(stream), "agreement", limit);
+        guarded([&] { copy_async(all.data(), memory.data(), memory.size(), cudaMemcpyDeviceToHost, stream, rank()); });
+        wait(mark(stream), "agreement", limit);
     }
 
     static ncclConfig_t not_blocking() {
@@ -206,40 +211,25 @@ private:
         if (code != ncclSuccess) fail(code, api, true, where);
     }
 
-    void look_for_errors(const char* label) {
-        refuse_if_broken(label);
-        if (comm_ == nullptr) return;
-        ncclResult_t state = ncclSuccess;
-        const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
-        if (asked != ncclSuccess) fail(asked, "ncclCommGetAsyncError", false);
-        if (state != ncclSuccess && state != ncclInProgress) fail(state, label, false);
-    }
-
     // An argument that NCCL refuses before it does anything is a matter of this rank alone.
     [[gnu::cold, noreturn]] void fail(ncclResult_t code, const char* api, bool before_anything,
                                       std::source_location where = std::source_location::current()) {
         try {
             if (code == ncclRemoteError)
-                throw peer_error(rank_, text("hvd: ", api, " on rank ", rank_, ": another rank is gone: ", ncclGetErrorString(code)), {});
-            throw_nccl_error(code, api, rank_, comm_, where);
+                throw peer_error(rank(), text("hvd: ", api, " on rank ", rank(), ": another rank is gone: ", ncclGetErrorString(code)), {});
+            throw_nccl_error(code, api, rank(), comm_, where);
         } catch (const error& e) {
             if (code != ncclInvalidArgument || !before_anything) give_up(e.what());
             throw;
         }
     }
 
-    [[gnu::cold, noreturn]] void expire(const char* label) {
-        const message what = text("hvd: ", label, " on rank ", rank_, ": other ranks did not come in time");
-        give_up(what);
-        throw peer_error(rank_, what, {});
-    }
-
     void end() noexcept {
         if (comm_ == nullptr || !owned_) return;
         try {
-            const current_device here(device_, rank_);
+            const current_device here(device(), rank());
             if (!broken()) {
-                settle(ncclCommFinalize(comm_), "ncclCommFinalize", now() + options_.destructor_deadline.nanoseconds());
+                settle(ncclCommFinalize(comm_), "ncclCommFinalize", now() + options().destructor_deadline.nanoseconds());
                 ncclCommDestroy(comm_);
                 return;
             }
@@ -248,13 +238,11 @@ private:
         if (comm_ != nullptr) ncclCommAbort(comm_);
     }
 
-    communicator_options options_;
-    int device_, rank_, size_;
-    cuda_stream stream_;
     ncclComm_t comm_ = nullptr;
     bool owned_ = true;
-    std::vector<scale> scales_;
-    message broken_;  // why it was given up
+    std::vector<premultiplied> premultiplied_;
+    std::vector<scaled_operation> operations_;  // of the calls being enqueued
+    cuda_memory scratch_;                       // what a barrier reduces
 };
 
 }  // namespace detail

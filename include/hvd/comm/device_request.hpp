@@ -3,40 +3,23 @@
 #pragma once
 
 #include <memory>
-#include <span>
 
-#include "../backend/nccl_session.hpp"
+#include "../backend/device_session.hpp"
 
 namespace hvd {
 inline namespace v0 {
-
-/// What a call on device tensors may be told beyond its arguments.
-struct device_options {
-    std::string_view name = {};             ///< for people
-    time_span deadline = {};                ///< for this call; 0: the communicator's
-    cudaStream_t stream = nullptr;          ///< where it runs; null: the communicator's own stream
-    std::span<const std::size_t> counts = {};  ///< each rank's elements, alike on all ranks; empty: equal ones
-};
-
-/// What a reduction of device tensors may be told beyond its arguments.
-struct device_reduce_options {
-    std::string_view name = {};             ///< for people
-    double prescale = 1;                    ///< each rank's tensor is multiplied by it before the reduction
-    double postscale = 1;                   ///< the result is multiplied by it
-    time_span deadline = {};                ///< for this call; 0: the communicator's
-    cudaStream_t stream = nullptr;          ///< where it runs; null: the communicator's own stream
-    std::span<const std::size_t> counts = {};  ///< of reduce_scatter: each rank's elements; empty: equal ones
-};
 
 /// A call on device tensors that is under way: the host waits for it, or a stream does.
 ///
 /// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a `test()` that is
 /// true, or the destructor, which waits; after `wait(stream)` the stream's later work comes after the call.
+/// Empty, and complete, for a plan that was captured into a CUDA graph.
 /// @throws hvd::peer_error for late and dead peers, hvd::nccl_error and hvd::cuda_error for failures.
+/// @snippet tests/device/snippets.cpp device_request
 class [[nodiscard("hvd: an asynchronous call is not complete until its request is waited for")]] device_request {
 public:
     device_request() = default;
-    device_request(std::shared_ptr<detail::nccl_session> session, detail::cuda_event done, const char* label, detail::time_point limit)
+    device_request(std::shared_ptr<detail::device_session> session, detail::cuda_event done, const char* label, detail::time_point limit)
         : session_(std::move(session)), done_(std::move(done)), label_(label), limit_(limit) {}
     device_request(device_request&&) noexcept = default;
     device_request& operator=(device_request&& other) noexcept {
@@ -80,11 +63,27 @@ private:
         }
     }
 
-    std::shared_ptr<detail::nccl_session> session_;
+    std::shared_ptr<detail::device_session> session_;
     detail::cuda_event done_;
     const char* label_ = "";
     detail::time_point limit_ = detail::never;
 };
 
+namespace detail {
+
+// Begins the calls as one.
+inline device_request start(const std::shared_ptr<device_session>& session, std::span<const device_call> calls, const char* label,
+                            cudaStream_t stream, time_span deadline) {
+    const cudaStream_t where = session->stream_or_own(stream);
+    const current_device here(session->device(), session->rank());
+    if (stream != nullptr && is_capturing(stream, session->rank()))
+        throw usage_error(session->rank(), text("hvd: ", label, " on rank ", session->rank(),
+                                                ": its stream is being captured into a graph, which takes only plans: their ranks agreed on it"));
+    const time_point limit = session->limit_for(deadline);
+    session->enqueue(calls, label, where, limit);
+    return {session, session->mark(where), label, limit};
+}
+
+}  // namespace detail
 }  // namespace v0
 }  // namespace hvd

@@ -63,12 +63,18 @@ public:
         : detail::view_strides<Rank, Layout>{steps}, data_(data), extents_(shape) {}
 
     /// A view to write through is also one to read through.
+#ifdef __CUDACC__  // nvcc warns of a conversion to the type itself before it looks at the constraint
+#pragma nv_diag_suppress 554
+#endif
     constexpr operator tensor_view<const T, Space, Rank, Layout>() const noexcept
         requires(!std::is_const_v<T>)
     {
         if constexpr (std::same_as<Layout, strided>) return {data_, extents_, this->steps};
         else return {data_, extents_};
     }
+#ifdef __CUDACC__
+#pragma nv_diag_default 554
+#endif
 
     constexpr T* data() const noexcept { return data_; }
     static constexpr std::size_t rank() noexcept { return Rank; }

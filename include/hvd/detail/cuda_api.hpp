@@ -5,6 +5,7 @@
 // The one place that includes the CUDA runtime: its C interface, which any compiler takes.
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <utility>
 
 #include "../core/device_error.hpp"
@@ -57,6 +58,12 @@ private:
     cudaStream_t stream_ = nullptr;
 };
 
+// Memory that its scope made, before this, outlives the copies that are under way, also where an exception unwinds.
+struct finish_before_leaving {
+    cudaStream_t stream;
+    ~finish_before_leaving() { cudaStreamSynchronize(stream); }
+};
+
 // A point in the work of a stream. Empty when moved from.
 class cuda_event {
 public:
@@ -77,6 +84,8 @@ public:
         if (event_ != nullptr) cudaEventDestroy(event_);
     }
 
+    explicit operator bool() const noexcept { return event_ != nullptr; }
+
     // Whether the stream has come to it.
     bool reached(int rank) const {
         const cudaError_t state = cudaEventQuery(event_);
@@ -90,6 +99,54 @@ public:
 private:
     cudaEvent_t event_ = nullptr;
 };
+
+// Memory that is freed with its owner: of the device, or of the host and pinned. Empty when moved from.
+class cuda_memory {
+public:
+    enum class kind { device, pinned };
+
+    cuda_memory() = default;
+    cuda_memory(kind where, std::size_t bytes, int rank) : kind_(where) {
+        if (bytes == 0) return;
+        void* memory = nullptr;
+        if (where == kind::device) check_cuda(cudaMalloc(&memory, bytes), "cudaMalloc", rank);
+        else check_cuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc", rank);
+        data_ = static_cast<std::byte*>(memory);
+        bytes_ = bytes;
+    }
+    cuda_memory(cuda_memory&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), kind_(other.kind_) {}
+    cuda_memory& operator=(cuda_memory&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        std::swap(kind_, other.kind_);
+        return *this;
+    }
+    ~cuda_memory() {
+        if (data_ == nullptr) return;
+        if (kind_ == kind::device) cudaFree(data_);
+        else cudaFreeHost(data_);
+    }
+
+    std::byte* data() const noexcept { return data_; }
+    std::size_t size() const noexcept { return bytes_; }
+
+private:
+    std::byte* data_ = nullptr;
+    std::size_t bytes_ = 0;
+    kind kind_ = kind::device;
+};
+
+inline void copy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction, cudaStream_t stream, int rank) {
+    if (bytes > 0) check_cuda(cudaMemcpyAsync(to, from, bytes, direction, stream), "cudaMemcpyAsync", rank);
+}
+
+// Whether what is enqueued becomes a part of a CUDA graph: then nothing may wait for it.
+inline bool is_capturing(cudaStream_t stream, int rank) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing", rank);
+    return status != cudaStreamCaptureStatusNone;
+}
 
 }  // namespace detail
 }  // namespace v0

@@ -64,12 +64,24 @@ template <class Op>
 constexpr bool has_nccl_op = std::is_same_v<Op, op::sum> || std::is_same_v<Op, op::average> || std::is_same_v<Op, op::min> ||
                              std::is_same_v<Op, op::max> || std::is_same_v<Op, op::product>;
 
-template <class Op>
-constexpr ncclRedOp_t nccl_op = std::is_same_v<Op, op::min>       ? ncclMin
-                                : std::is_same_v<Op, op::max>     ? ncclMax
-                                : std::is_same_v<Op, op::product> ? ncclProd
-                                                                  : ncclSum;
+// By the number that operations have in records.
+constexpr ncclRedOp_t nccl_op(int id) {
+    return id == op::min::id ? ncclMin : id == op::max::id ? ncclMax : id == op::product::id ? ncclProd : ncclSum;
+}
 
 }  // namespace detail
+
+/// CUDA's own 16-bit floats are hvd's elements float16 and bfloat16.
+template <> struct dtype_traits<__half> : detail::builtin_element<dtype::float16, float> {};
+template <> struct dtype_traits<__nv_bfloat16> : detail::builtin_element<dtype::bfloat16, float> {};
+
+/// 8-bit floats are moved, never reduced.
+template <> struct dtype_traits<__nv_fp8_e4m3> : transport_only<__nv_fp8_e4m3> {
+    static constexpr std::string_view name = "fp8_e4m3";
+};
+template <> struct dtype_traits<__nv_fp8_e5m2> : transport_only<__nv_fp8_e5m2> {
+    static constexpr std::string_view name = "fp8_e5m2";
+};
+
 }  // namespace v0
 }  // namespace hvd

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../core/options.hpp"
+#include "../detail/clock.hpp"
+#include "../detail/cuda_api.hpp"
+#include "device_call.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// One rank's part of a communicator of device tensors, whatever moves them: its device, its stream, and why it was
+// given up, if it was. Held by the communicator and by all requests and plans.
+class device_session {
+public:
+    device_session(int rank, int size, int device, const communicator_options& options)
+        : options_(options), rank_(rank), size_(size), device_(device), stream_((current_device(device, rank), rank)) {}
+    device_session(const device_session&) = delete;
+    device_session& operator=(const device_session&) = delete;
+    virtual ~device_session() = default;
+
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+    int device() const { return device_; }
+    const communicator_options& options() const { return options_; }
+
+    // Enqueues the calls, in their order, behind the stream's earlier work. The device is current.
+    virtual void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream, time_point limit) = 0;
+
+    // Throws hvd::usage_error for a call that it can't make.
+    virtual void check(const device_call&, const char*) const {}
+
+    // Whether what is enqueued may become a part of a CUDA graph.
+    virtual bool can_be_captured() const { return false; }
+
+    // Throws what the records of all ranks make necessary, on all of them.
+    virtual void agree(const record& mine, time_point limit) = 0;
+
+    // Ends all calls under way; `why` is what further calls say.
+    virtual void give_up(std::string_view why) noexcept {
+        if (!broken()) broken_ = why;
+    }
+
+    // While the host waits: throws what has gone wrong meanwhile.
+    virtual void look_for_errors(const char* label) { refuse_if_broken(label); }
+
+    time_point limit_for(time_span deadline) const {
+        if (deadline.nanoseconds() == 0) deadline = options_.deadline;
+        return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
+    }
+
+    cudaStream_t stream_or_own(cudaStream_t stream) const {
+        if (stream == cudaStreamPerThread || stream == cudaStreamLegacy)
+            throw usage_error(rank_, text("hvd: the default streams can't be used on rank ", rank_,
+                                          ": NCCL's own thread would use another; make a stream"));
+        return stream == nullptr ? stream_.get() : stream;
+    }
+
+    // Where CUDA fails, peers may still read this rank's tensors: ends all calls before the caller frees them.
+    template <class F>
+    auto guarded(F&& call) {
+        try {
+            return call();
+        } catch (const cuda_error& e) {
+            give_up(e.what());
+            throw;
+        }
+    }
+
+    // What the stream is to come to before all that was enqueued is done.
+    cuda_event mark(cudaStream_t stream) {
+        return guarded([&] { return cuda_event(stream, rank_); });
+    }
+
+    // Until the stream has come to `done`.
+    void wait(const cuda_event& done, const char* label, time_point limit) {
+        const current_device here(device_, rank_);
+        backoff pauses(false);
+        while (!reached(done)) {
+            if (!pauses.pause()) continue;
+            look_for_errors(label);
+            if (now() > limit) expire(label);
+        }
+        refuse_if_broken(label);
+    }
+
+    bool test(const cuda_event& done, const char* label) {
+        const current_device here(device_, rank_);
+        if (!reached(done)) {
+            look_for_errors(label);
+            return false;
+        }
+        refuse_if_broken(label);
+        return true;
+    }
+
+    // Memory that the backend knows beforehand, which is better left where it is.
+    void add_arena(std::span<const std::byte> memory) { arenas_.push_back(memory); }
+    void remove_arena(const std::byte* begin) {
+        std::erase_if(arenas_, [&](const auto& arena) { return arena.data() == begin; });
+    }
+    bool in_arena(const std::byte* data, std::size_t bytes) const {
+        for (const auto& arena : arenas_)
+            if (data >= arena.data() && data + bytes <= arena.data() + arena.size()) return true;
+        return false;
+    }
+
+    bool broken() const { return !broken_.empty(); }
+
+    void refuse_if_broken(const char* label) const {
+        if (broken()) [[unlikely]]
+            throw peer_error(rank_, text("hvd: ", label, " on rank ", rank_, ": this communicator was given up after: ", broken_), {});
+    }
+
+protected:
+    [[gnu::cold, noreturn]] void expire(const char* label) {
+        const message what = text("hvd: ", label, " on rank ", rank_, ": other ranks did not come in time");
+        give_up(what);
+        throw peer_error(rank_, what, {});
+    }
+
+private:
+    bool reached(const cuda_event& done) {
+        return guarded([&] { return done.reached(rank_); });
+    }
+
+    communicator_options options_;
+    int rank_, size_, device_;
+    cuda_stream stream_;
+    std::vector<std::span<const std::byte>> arenas_;
+    message broken_;  // why it was given up
+};
+
+// The CUDA device that is current on this thread.
+inline int device_of_this_thread(int rank) {
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice", rank);
+    return device;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "nccl_communicator.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// Device memory that NCCL knows on all ranks beforehand (ncclMemAlloc, in a symmetric window): plans leave its
+/// tensors where they are, and make those that lie side by side one call.
+///
+/// **Collective**: made by all ranks with the same size, and all ask for the same tensors in the same order. The
+/// memory lives as long as the arena, which outlives the plans and calls that use it. Not movable.
+/// @snippet tests/device/snippets.cpp device_arena
+class device_arena {
+public:
+    /// @throws hvd::mismatch_error for different sizes, hvd::nccl_error where there is not so much memory.
+    device_arena(communicator<nccl>& comm, std::size_t bytes) : session_(detail::device_access::session_of(comm)) {
+        detail::record mine;
+        mine.kind = detail::collective::agree;
+        mine.count = mine.content = bytes;
+        detail::store(mine.name, "device_arena");
+        const detail::current_device here(session_->device(), session_->rank());
+        void* memory = nullptr;
+        const ncclResult_t allocated = bytes > 0 ? ncclMemAlloc(&memory, bytes) : ncclSuccess;
+        const memory_owner kept{memory};
+        if (allocated != ncclSuccess) {
+            mine.refused = true;
+            detail::store(mine.text, detail::text("hvd: device_arena: ncclMemAlloc of ", bytes, " bytes failed: ", ncclGetErrorString(allocated)));
+        }
+        session_->agree(mine, session_->limit_for({}));
+        memory_ = {static_cast<std::byte*>(memory), bytes};
+        if (bytes > 0) window_ = session_->open_window(memory_);
+        kept.memory = nullptr;
+    }
+    device_arena(const device_arena&) = delete;
+    device_arena& operator=(const device_arena&) = delete;
+    ~device_arena() {
+        session_->close_window(memory_, window_);
+        ncclMemFree(memory_.data());
+    }
+
+    /// A tensor of the given shape (`hvd::shape(rows, columns)`), uninitialised, aligned to 128 bytes.
+    /// @throws hvd::usage_error if there is not enough left.
+    template <class T, std::size_t Rank>
+    tensor_view<T, device, Rank> tensor(extents<Rank> shape) {
+        const tensor_view<T, device, Rank> fits(nullptr, shape);
+        const std::size_t bytes = fits.size() * sizeof(T), left = memory_.size() - used_;
+        if (bytes > left)
+            throw usage_error(session_->rank(), detail::text("hvd: device_arena on rank ", session_->rank(), ": ", bytes, " bytes wanted, ", left,
+                                                             " left of ", memory_.size()));
+        std::byte* const data = memory_.data() + used_;
+        used_ = (used_ + bytes + 127) / 128 * 128;
+        if (used_ > memory_.size()) used_ = memory_.size();
+        return {reinterpret_cast<T*>(data), shape};
+    }
+
+    /// Bytes in all, and those that tensors have taken.
+    std::size_t size() const noexcept { return memory_.size(); }
+    std::size_t used() const noexcept { return used_; }
+
+private:
+    struct memory_owner {
+        mutable void* memory;
+        ~memory_owner() {
+            if (memory != nullptr) ncclMemFree(memory);
+        }
+    };
+
+    std::shared_ptr<detail::nccl_session> session_;
+    std::span<std::byte> memory_;
+    ncclWindow_t window_ = nullptr;
+    std::size_t used_ = 0;
+};
+
+}  // namespace v0
+}  // namespace hvd

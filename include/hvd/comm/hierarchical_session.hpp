@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../backend/hierarchical.hpp"
+#include "device_communicator.hpp"
+#include "nccl_communicator.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Two halves inside the node around one step between the nodes.
+template <class Device, class Host>
+class hierarchical_session final : public staged_session<Host> {
+    using base = staged_session<Host>;
+
+public:
+    hierarchical_session(communicator<Host> host, communicator<Device> local, std::shared_ptr<base> cross, std::vector<int> places, int device,
+                         const communicator_options& options)
+        : base(std::move(host), device, options), local_(std::move(local)), cross_(std::move(cross)), places_(std::move(places)) {}
+
+    static std::shared_ptr<hierarchical_session> make(communicator<Host>& bootstrap, const communicator_options& options) {
+        const int place[2] = {bootstrap.local_rank(), bootstrap.cross_rank()};
+        auto places = bootstrap.allgather(place).values;
+        auto host = bootstrap.split(0, bootstrap.rank()), node = bootstrap.local(), same = bootstrap.cross();
+        communicator<Device> local(node, options);
+        auto cross = base::make(same, options);
+        if (!bootstrap.is_homogeneous()) places.clear();
+        return made_on_all(bootstrap, "a hierarchical communicator", [&] {
+            return std::make_shared<hierarchical_session>(std::move(host), std::move(local), std::move(cross), std::move(places),
+                                                          device_of_this_thread(bootstrap.rank()), options);
+        });
+    }
+
+    // A node that has lost a rank is no use to the others.
+    void give_up(std::string_view why) noexcept override {
+        base::give_up(why);
+        local_.abort();
+        if (cross_ != nullptr) cross_->give_up(why);
+    }
+
+    void look_for_errors(const char* label) override {
+        base::look_for_errors(label);
+        try {
+            own(local_).look_for_errors(label);
+        } catch (const error& e) {
+            give_up(e.what());
+            throw;
+        }
+    }
+
+private:
+    static device_session& own(const communicator<Device>& comm) { return *device_access::session_of(comm); }
+
+    void run(const device_call& call, cudaStream_t stream, time_point limit) override {
+        const bool regular = !places_.empty() && local_.size() > 1;
+        try {
+            if (regular && call.kind == collective::allreduce) return allreduce(call, stream, limit);
+            if (regular && call.kind == collective::broadcast) return broadcast(call, stream, limit);
+        } catch (const error& e) {
+            if (own(local_).broken() || cross_->broken()) give_up(e.what());
+            throw;
+        }
+        base::run(call, stream, limit);
+    }
+
+    // Factors of a sum are those of the step between the nodes, which the host does without rounding twice.
+    void allreduce(const device_call& call, cudaStream_t stream, time_point limit) {
+        const bool average = call.op == op::average::id;
+        if (!average && call.op != op::sum::id && (call.prescale != 1 || call.postscale != 1))
+            throw usage_error(this->rank(), text("hvd: allreduce on rank ", this->rank(), ": a hierarchical ", op_names[call.op], " can't be scaled by ",
+                                                 call.prescale, " and ", call.postscale, ": only sums and averages are"));
+        const int ranks = local_.size(), me = local_.rank();
+        const std::size_t n = std::size_t(ranks), each = call.count / n, more = call.count % n;
+        std::vector<std::size_t> counts;
+        for (std::size_t p = 0; p < n; ++p) counts.push_back(each + (p < more));
+        const std::size_t first = each * std::size_t(me) + (std::size_t(me) < more ? std::size_t(me) : more);
+
+        device_call step = call;
+        step.kind = collective::reduce_scatter;
+        step.prescale = step.postscale = 1;
+        if (average) step.op = op::sum::id;
+        step.out = call.out + first * call.element_bytes;
+        step.count = each;
+        if (more > 0) step.counts = counts;
+        own(local_).enqueue({&step, 1}, "allreduce", stream, limit);
+
+        device_call between = call;
+        between.in = between.out = step.out;
+        between.count = counts[std::size_t(me)];
+        if (average) between.postscale *= double(cross_->size()) / this->size();
+        cross_->enqueue({&between, 1}, "allreduce", stream, limit);
+
+        step.kind = collective::allgather;
+        step.in = step.out;
+        step.out = call.out;
+        own(local_).enqueue({&step, 1}, "allreduce", stream, limit);
+    }
+
+    // To the ranks that have the root's number on their node, and from them to their nodes.
+    void broadcast(const device_call& call, cudaStream_t stream, time_point limit) {
+        device_call step = call;
+        const int number = places_[2 * std::size_t(call.root)];
+        if (local_.rank() == number) {
+            step.root = places_[2 * std::size_t(call.root) + 1];
+            cross_->enqueue({&step, 1}, "broadcast", stream, limit);
+        }
+        step.root = number;
+        own(local_).enqueue({&step, 1}, "broadcast", stream, limit);
+    }
+
+    communicator<Device> local_;
+    std::shared_ptr<base> cross_;
+    std::vector<int> places_;  // each rank's number on its node, and its node's; empty where nodes differ
+};
+
+template <class Device, class Host>
+struct device_session_of<hierarchical<Device, Host>> { using type = hierarchical_session<Device, Host>; };
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

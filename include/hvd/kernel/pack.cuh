@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// The copy kernel: packs, unpacks, scales and casts any number of tensors in one launch. Its body is a function
+// of a tile and a thread that a host compiler takes as well; the launch needs nvcc. A program that wants kernels
+// compiles one .cu file that includes this.
+
+#include "tile.hpp"
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// What one load or store moves.
+struct [[gnu::may_alias]] alignas(16) chunk16 {
+    unsigned long long low, high;
+};
+
+struct float16_bits { std::uint16_t bits; };
+struct bfloat16_bits { std::uint16_t bits; };
+
+HVD_KERNEL_HOST_DEVICE inline float widened(float16_bits x) {
+#ifdef __CUDA_ARCH__
+    return __half2float(__ushort_as_half(x.bits));
+#else
+    return float(float16::from_bits(x.bits));
+#endif
+}
+HVD_KERNEL_HOST_DEVICE inline float widened(bfloat16_bits x) {
+#ifdef __CUDA_ARCH__
+    return __bfloat162float(__ushort_as_bfloat16(x.bits));
+#else
+    return float(bfloat16::from_bits(x.bits));
+#endif
+}
+HVD_KERNEL_HOST_DEVICE inline float widened(float x) { return x; }
+HVD_KERNEL_HOST_DEVICE inline double widened(double x) { return x; }
+
+HVD_KERNEL_HOST_DEVICE inline void narrow_to(float16_bits& to, float x) {
+#ifdef __CUDA_ARCH__
+    to.bits = __half_as_ushort(__float2half_rn(x));
+#else
+    to.bits = float16(x).bits();
+#endif
+}
+HVD_KERNEL_HOST_DEVICE inline void narrow_to(bfloat16_bits& to, float x) {
+#ifdef __CUDA_ARCH__
+    to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
+#else
+    to.bits = bfloat16(x).bits();
+#endif
+}
+HVD_KERNEL_HOST_DEVICE inline void narrow_to(float& to, float x) { to = x; }
+HVD_KERNEL_HOST_DEVICE inline void narrow_to(double& to, double x) { to = x; }
+
+// One element: computed in float, or in double, and rounded once.
+template <class From, class To>
+HVD_KERNEL_HOST_DEVICE void copy_element(const From& from, To& to, double scale) {
+    if constexpr (sizeof(From) == 1) {
+        to = from;
+    } else {
+        const auto x = widened(from);
+        narrow_to(to, x * static_cast<decltype(widened(from))>(scale));
+    }
+}
+
+// Read once and not again: leaves the cache to what is written, which the collective reads next.
+HVD_KERNEL_HOST_DEVICE inline chunk16 load_chunk(const std::byte* from) {
+#ifdef __CUDA_ARCH__
+    const ulonglong2 x = __ldcs(reinterpret_cast<const ulonglong2*>(from));
+    return {x.x, x.y};
+#else
+    return *reinterpret_cast<const chunk16*>(from);
+#endif
+}
+
+// 16 * N bytes from anywhere: the aligned chunks around them, shifted together. Reads up to 15 bytes before and
+// after them.
+template <int N, bool Aligned>
+HVD_KERNEL_HOST_DEVICE void load_chunks(const std::byte* from, chunk16 (&chunks)[N]) {
+    if constexpr (Aligned) {
+        for (int i = 0; i < N; ++i) chunks[i] = load_chunk(from + 16 * i);
+    } else {
+        const unsigned offset = unsigned(reinterpret_cast<std::uintptr_t>(from) % 16), shift = offset % 8 * 8;
+        const std::byte* const first = from - offset;
+        unsigned long long words[2 * N + 2];
+        for (int i = 0; i <= N; ++i) {
+            const chunk16 x = load_chunk(first + 16 * i);
+            words[2 * i] = x.low;
+            words[2 * i + 1] = x.high;
+        }
+        // A word's bytes from `shift` on, then the next one's. Whole words are skipped by choice, not by
+        // indexing, which would take the array out of registers.
+        const auto word = [&](int i) {
+            const unsigned long long a = offset < 8 ? words[i] : words[i + 1];
+            const unsigned long long b = offset < 8 ? words[i + 1] : words[i + 2 < 2 * N + 2 ? i + 2 : i + 1];
+            return (a >> shift) | ((b << 1) << (63 - shift));
+        };
+        for (int i = 0; i < N; ++i) chunks[i] = {word(2 * i), word(2 * i + 1)};
+    }
+}
+
+template <class From, class To, bool Aligned>
+HVD_KERNEL_HOST_DEVICE void copy_chunks(const std::byte* from, std::byte* to, unsigned chunks, double scale, unsigned thread) {
+    constexpr unsigned elements = 16 / (sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
+    constexpr int in = int(elements * sizeof(From) / 16), out = int(elements * sizeof(To) / 16);
+    chunk16 loaded[tile_loads][in];
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (unsigned i = 0; i < tile_loads; ++i)
+        if (const unsigned c = thread + i * tile_threads; c < chunks) load_chunks<in, Aligned>(from + std::size_t(c) * 16 * in, loaded[i]);
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (unsigned i = 0; i < tile_loads; ++i) {
+        const unsigned c = thread + i * tile_threads;
+        if (c >= chunks) continue;
+        chunk16* const target = reinterpret_cast<chunk16*>(to + std::size_t(c) * 16 * out);
+        if constexpr (sizeof(From) == 1) {
+            for (int k = 0; k < out; ++k) target[k] = loaded[i][k];
+        } else {
+            From x[elements];
+            To y[elements];
+            chunk16 stored[out];
+            __builtin_memcpy(x, loaded[i], sizeof x);
+            for (unsigned k = 0; k < elements; ++k) copy_element(x[k], y[k], scale);
+            __builtin_memcpy(stored, y, sizeof y);
+            for (int k = 0; k < out; ++k) target[k] = stored[k];
+        }
+    }
+}
+
+// One thread's share of a tile: whole chunks where the target is aligned, elements at both ends. Where the source
+// is not aligned, the ends have a chunk more, so that no byte outside of the tensor is read.
+template <class From, class To>
+HVD_KERNEL_HOST_DEVICE void copy_tile_as(const tile& t, unsigned thread) {
+    constexpr unsigned elements = 16 / (sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
+    unsigned head = unsigned((16 - reinterpret_cast<std::uintptr_t>(t.to) % 16) % 16 / sizeof(To));
+    const bool aligned = (reinterpret_cast<std::uintptr_t>(t.from) + head * sizeof(From)) % 16 == 0;
+    if (!aligned) head += elements;
+    if (head > t.count) head = t.count;
+    unsigned chunks = (t.count - head) / elements;
+    if (!aligned && chunks > 0) --chunks;
+    const std::byte* const from = t.from + head * sizeof(From);
+    std::byte* const to = t.to + head * sizeof(To);
+    if (aligned) copy_chunks<From, To, true>(from, to, chunks, t.scale, thread);
+    else copy_chunks<From, To, false>(from, to, chunks, t.scale, thread);
+    const From* const x = reinterpret_cast<const From*>(t.from);
+    To* const y = reinterpret_cast<To*>(t.to);
+    const unsigned tail = head + chunks * elements;
+    if (thread < head) copy_element(x[thread], y[thread], t.scale);
+    if (thread < t.count - tail) copy_element(x[tail + thread], y[tail + thread], t.scale);
+}
+
+// The kernel's body.
+HVD_KERNEL_HOST_DEVICE inline void copy_tile(const tile& t, unsigned thread) {
+    switch (t.kind) {
+        case copy_kind::bytes: return copy_tile_as<unsigned char, unsigned char>(t, thread);
+        case copy_kind::float16: return copy_tile_as<float16_bits, float16_bits>(t, thread);
+        case copy_kind::bfloat16: return copy_tile_as<bfloat16_bits, bfloat16_bits>(t, thread);
+        case copy_kind::float32: return copy_tile_as<float, float>(t, thread);
+        case copy_kind::float64: return copy_tile_as<double, double>(t, thread);
+        case copy_kind::float32_to_float16: return copy_tile_as<float, float16_bits>(t, thread);
+        case copy_kind::float16_to_float32: return copy_tile_as<float16_bits, float>(t, thread);
+        case copy_kind::float32_to_bfloat16: return copy_tile_as<float, bfloat16_bits>(t, thread);
+        case copy_kind::bfloat16_to_float32: return copy_tile_as<bfloat16_bits, float>(t, thread);
+        default: return;
+    }
+}
+
+#ifdef __CUDACC__
+
+template <int>
+__global__ void __launch_bounds__(tile_threads) copy_tiles(const __grid_constant__ tile_launch launch) {
+    copy_tile(launch.of_block(blockIdx.x), threadIdx.x);
+}
+
+[[gnu::weak]] cudaError_t launch_tiles(const tile_launch& launch, cudaStream_t stream) {
+    copy_tiles<0><<<launch.blocks, tile_threads, 0, stream>>>(launch);
+    return cudaGetLastError();
+}
+
+#endif
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// Plans in CUDA graphs, and memory that NCCL knows beforehand.
+
+#include "support.hpp"
+
+using namespace device_test;
+
+TEST_CASE("a plan captured into a graph runs at each launch of it") {
+    on_gpus([](auto& gpus) {
+        cudaStream_t stream{};
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        const int n = gpus.size();
+        const tensor<float> a{1}, b{2, 2}, large(std::vector<float>(200'000, 1));
+        auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), large.view(), b.view()), hvd::sum);
+        cudaGraph_t graph{};
+        cudaGraphExec_t launched{};
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+        CHECK(!plan.run_async(stream));
+        CHECK_THROWS_AS(gpus.allreduce(a.view(), hvd::sum, {.stream = stream}), hvd::usage_error);
+        cudaStreamEndCapture(stream, &graph);
+        cudaGraphInstantiate(&launched, graph, 0);
+        CHECK(a.values()[0] == 1);
+        for (int i = 0; i < 3; ++i) cudaGraphLaunch(launched, stream);
+        cudaStreamSynchronize(stream);
+        CHECK(a.values()[0] == float(n * n * n));
+        CHECK(b.values()[1] == float(2 * n * n * n));
+        CHECK(large.values()[199'999] == float(n * n * n));
+        gpus.barrier();
+        cudaGraphExecDestroy(launched);
+        cudaGraphDestroy(graph);
+        cudaStreamDestroy(stream);
+    });
+}
+
+TEST_CASE("a staged plan is not captured") {
+    hvd::run_threads(1, [](hvd::communicator<hvd::threads>& world) {
+        hvd::communicator<hvd::staged<hvd::threads>> gpus(world);
+        cudaStream_t stream{};
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        const tensor<float> a{1};
+        auto plan = gpus.plan_allreduce(a.view(), hvd::sum);
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+        CHECK_THROWS_AS(plan.run(stream), hvd::usage_error);
+        cudaGraph_t graph{};
+        cudaStreamEndCapture(stream, &graph);
+        cudaGraphDestroy(graph);
+        cudaStreamDestroy(stream);
+    });
+}
+
+TEST_CASE("tensors of an arena are not packed, and neighbours are one call") {
+    on_gpus([](auto& gpus) {
+        const std::size_t n = std::size_t(gpus.size());
+        {
+            hvd::device_arena arena(gpus, 4096);
+            const auto a = arena.tensor<float>(hvd::shape(3, 5)), b = arena.tensor<float>(hvd::shape(3, 7));
+            const auto c = arena.tensor<int>(hvd::shape(2));
+            CHECK(reinterpret_cast<std::uintptr_t>(b.data()) % 128 == 0);
+            CHECK(arena.used() == 3 * 128);
+            const std::vector<float> ones(24, 1);
+            cudaMemcpy(a.data(), ones.data(), 60, cudaMemcpyHostToDevice);
+            cudaMemcpy(b.data(), ones.data(), 84, cudaMemcpyHostToDevice);
+            const int two[] = {2, 2};
+            cudaMemcpy(c.data(), two, sizeof two, cudaMemcpyHostToDevice);
+            auto plan = gpus.plan_allreduce(hvd::fuse(a, b, c), hvd::sum);
+            CHECK(plan.packed_bytes() == 0);
+            plan.run();
+            CHECK(emulation::calls_of("launch_tiles") == 0);
+            float got[21];
+            cudaMemcpy(got, b.data(), sizeof got, cudaMemcpyDeviceToHost);
+            for (const float x : got) CHECK(x == float(n));
+            try {
+                (void)arena.tensor<double>(hvd::shape(1000));
+                FAIL("there was room");
+            } catch (const hvd::usage_error& e) {
+                CHECK(std::string(e.what()).find("8000 bytes wanted, 3712 left of 4096") != std::string::npos);
+            }
+            gpus.barrier();
+            if (n > 1) CHECK(emulation::calls_of("ncclAllReduce") == int(n) * 3);  // floats, integers, the barrier
+        }
+        if (n > 1) CHECK_THROWS_AS(hvd::device_arena(gpus, 128 + 128 * std::size_t(gpus.rank())), hvd::mismatch_error);
+    });
+}

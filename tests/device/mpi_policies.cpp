@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// Device tensors over a real MPI; the GPU is emulated, one in each process.
+
+#include <cstdlib>
+
+#include <emulation.hpp>
+
+#include "hvd_test.hpp"
+#include "tensor.hpp"
+#include <hvd/staged.hpp>
+
+using namespace device_test;
+
+namespace {
+
+template <class Gpus>
+void check_everything(Gpus& gpus) {
+    const int n = gpus.size(), r = gpus.rank(), last = n - 1;
+    const std::size_t ranks = std::size_t(n), count = (std::size_t(5) << 20) / 4 + 3;
+    const tensor<float> x(std::vector<float>(count, float(r + 1)), true), y(std::vector<float>(count, float(r)), true);
+    gpus.allreduce(x.view(), hvd::average);
+    CHECK(x.values() == std::vector<float>(count, float(n + 1) / 2));
+    gpus.broadcast(y.view(), hvd::root{last});
+    CHECK(y.values() == std::vector<float>(count, float(last)));
+
+    const tensor<short> mine({short(r), short(10 * r)}, true), all(std::vector<short>(2 * ranks, -1), true), back({-1, -1}, true);
+    gpus.allgather(mine.view(), hvd::into(all.view()));
+    for (int p = 0; p < n; ++p) CHECK(all.values()[std::size_t(2 * p + 1)] == 10 * p);
+    gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last});
+    CHECK(back.values() == mine.values());
+    gpus.gather(mine.view(), hvd::into(all.view()), hvd::root{last});
+    CHECK(all.values()[2 * ranks - 2] == last);
+
+    std::vector<std::size_t> counts, received(ranks, std::size_t(r));
+    std::vector<int> out, in;
+    for (int p = 0; p < n; ++p) {
+        counts.push_back(std::size_t(p));
+        out.insert(out.end(), std::size_t(p), 100 * r + p);
+        in.insert(in.end(), std::size_t(r), 100 * p + r);
+    }
+    const tensor<int> send(out, true), receive(std::vector<int>(in.size(), -1), true);
+    gpus.alltoall(send.view(), hvd::into(receive.view()), {.counts = counts, .receive_counts = received});
+    CHECK(receive.values() == in);
+    gpus.barrier();
+    gpus.plan_allreduce(hvd::fuse(y.view(), x.view()), hvd::sum).run();
+    CHECK(y.values()[7] == float(last * n));
+}
+
+}  // namespace
+
+TEST_CASE("staged tensors") {
+    hvd_test::on_ranks([](auto& world) {
+        hvd::communicator<hvd::staged<hvd::mpi>> gpus(world);
+        check_everything(gpus);
+    });
+    CHECK(emulation::live_objects() == 0);
+}
+
+TEST_CASE("an MPI that takes device memory is given it") {  // here memory that both sides see
+    setenv("HVD_MPI_CUDA_AWARE", "1", 1);
+    hvd_test::on_ranks([](auto& world) {
+        hvd::communicator<hvd::cuda_aware<hvd::mpi>> gpus(world);
+        check_everything(gpus);
+    });
+    unsetenv("HVD_MPI_CUDA_AWARE");
+    CHECK(emulation::live_objects() == 0);
+}
+
+TEST_CASE("an MPI that does not is refused") {
+    setenv("HVD_MPI_CUDA_AWARE", "0", 1);
+    hvd_test::on_ranks([](auto& world) {
+        try {
+            hvd::communicator<hvd::cuda_aware<hvd::mpi>> gpus(world);
+            FAIL("it was not");
+        } catch (const hvd::usage_error& e) {
+            CHECK(std::string(e.what()).find("does not take device memory; use hvd::staged<hvd::mpi>") != std::string::npos);
+        }
+    });
+    unsetenv("HVD_MPI_CUDA_AWARE");
+}

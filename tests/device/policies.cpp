@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// The ways to move device tensors: all of them give what a serial reference gives.
+
+#include "support.hpp"
+
+using namespace device_test;
+
+namespace {
+
+using hvd::nccl, hvd::threads;
+using host = threads;
+using mixed = hvd::per_operation<nccl, hvd::staged<host>, hvd::staged<host>>;
+
+// Every policy, on 1 to 4 ranks, as nodes of 1, 2 and all ranks.
+template <class Backend, class F>
+void on_policy(F f) {
+    for (int ranks = 1; ranks <= 4; ++ranks)
+        for (const int node : {1, 2, ranks}) {
+            INFO("on ", ranks, " ranks in nodes of ", node);
+            hvd::run_threads(ranks, [&](hvd::communicator<host>& world) {
+                hvd::communicator<Backend> gpus(world, {.deadline = 20s});
+                f(gpus);
+            }, {.node_size = node});
+            CHECK(emulation::live_objects() == 0);
+            CHECK(emulation::disagreements().empty());
+            emulation::reset();
+        }
+}
+
+// Small integers, so that every order of summing is exact.
+template <class T>
+std::vector<T> numbers(std::size_t count, int rank) {
+    std::vector<T> values;
+    for (std::size_t i = 0; i < count; ++i) values.push_back(T(float(int(i % 11) * (rank + 1))));
+    return values;
+}
+
+template <class T>
+void check_reductions(auto& gpus, std::size_t count) {
+    const int n = gpus.size(), r = gpus.rank(), ranks = n * (n + 1) / 2;
+    const auto one = numbers<T>(count, 0);
+    const tensor<T> x(numbers<T>(count, r)), y(one), z(numbers<T>(count, r));
+    gpus.allreduce(x.view(), y.view(), hvd::sum);
+    gpus.allreduce(x.view(), hvd::max);
+    const auto sums = y.values(), most = x.values();
+    bool right = true;
+    for (std::size_t i = 0; i < count; ++i)
+        right = right && float(sums[i]) == float(one[i]) * float(ranks) && float(most[i]) == float(one[i]) * float(n);
+    CHECK(right);
+    if constexpr (!std::is_integral_v<T>) {
+        gpus.allreduce(z.view(), hvd::average, {.prescale = 2});
+        const auto means = z.values();
+        for (std::size_t i = 0; i < count; ++i) right = right && float(means[i]) == doctest::Approx(float(one[i]) * float(n + 1)).epsilon(0.008);
+        CHECK(right);
+    }
+}
+
+template <class Backend>
+void check_policy() {
+    on_policy<Backend>([](auto& gpus) {
+        for (const std::size_t count : {std::size_t(0), std::size_t(1), std::size_t(1001)}) {
+            check_reductions<float>(gpus, count);
+            check_reductions<hvd::bfloat16>(gpus, count);
+            check_reductions<int>(gpus, count);
+        }
+        const int n = gpus.size(), r = gpus.rank(), last = n - 1;
+        const std::size_t ranks = std::size_t(n);
+        const tensor<double> b{double(r), 2.0 * r};
+        gpus.broadcast(b.view(), hvd::root{last});
+        CHECK(b.values() == std::vector<double>{double(last), 2.0 * last});
+
+        const tensor<short> mine{short(r), short(10 * r)}, all(std::vector<short>(2 * ranks, -1)), back{-1, -1};
+        gpus.allgather(mine.view(), hvd::into(all.view()));
+        for (int p = 0; p < n; ++p) CHECK(all.values()[std::size_t(2 * p + 1)] == 10 * p);
+        gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last});
+        CHECK(back.values() == mine.values());
+        gpus.gather(mine.view(), hvd::into(all.view()), hvd::root{0});
+        CHECK(all.values()[2 * ranks - 2] == last);
+
+        std::vector<int> parts;
+        for (int p = 0; p < n; ++p) parts.push_back(10 * r + p);
+        const tensor<int> out(parts), in(std::vector<int>(ranks, -1)), part{-1};
+        gpus.alltoall(out.view(), hvd::into(in.view()));
+        for (int p = 0; p < n; ++p) CHECK(in.values()[std::size_t(p)] == 10 * p + r);
+        gpus.reduce_scatter(out.view(), hvd::sum, hvd::into(part.view()));
+        CHECK(part.values()[0] == 10 * (n * (n - 1) / 2) + n * r);
+        gpus.reduce(part.view(), hvd::into(in.view().size() == 1 ? in.view() : part.view()), hvd::max, hvd::root{last});
+        gpus.barrier();
+    });
+}
+
+template <class Backend>
+void check_uneven() {
+    on_policy<Backend>([](auto& gpus) {
+        const int n = gpus.size(), r = gpus.rank(), last = n - 1;
+        std::vector<std::size_t> counts, received(static_cast<std::size_t>(n), std::size_t(r));
+        std::vector<int> expected, out, in;
+        for (int p = 0; p < n; ++p) {
+            counts.push_back(std::size_t(p));
+            expected.insert(expected.end(), std::size_t(p), 10 * p);
+            out.insert(out.end(), std::size_t(p), 100 * r + p);
+            in.insert(in.end(), std::size_t(r), 100 * p + r);
+        }
+        const std::size_t own = std::size_t(r);
+        const tensor<int> mine(std::vector<int>(own, 10 * r)), all(std::vector<int>(expected.size(), -1)), back(std::vector<int>(own, -1));
+        gpus.allgather(mine.view(), hvd::into(all.view()), {.counts = counts});
+        CHECK(all.values() == expected);
+        gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last}, {.counts = counts});
+        CHECK(back.values() == mine.values());
+        const tensor<int> rooted(std::vector<int>(expected.size(), -1));
+        gpus.gather(mine.view(), hvd::into(rooted.view()), hvd::root{0}, {.counts = counts});
+        if (r == 0) CHECK(rooted.values() == expected);
+        gpus.reduce_scatter(all.view(), hvd::sum, hvd::into(back.view()), {.counts = counts});
+        CHECK(back.values() == std::vector<int>(own, 10 * r * n));
+        const tensor<int> send(out), receive(std::vector<int>(in.size(), -1));
+        gpus.alltoall(send.view(), hvd::into(receive.view()), {.counts = counts, .receive_counts = received});
+        CHECK(receive.values() == in);
+    });
+}
+
+template <class Backend>
+void check_plan() {
+    on_policy<Backend>([](auto& gpus) {
+        const int n = gpus.size(), r = gpus.rank();
+        const tensor<float> a(numbers<float>(5, r)), b(numbers<float>(1000, r)), large(numbers<float>(200'000, r));
+        const tensor<hvd::float16> c(numbers<hvd::float16>(33, r));
+        auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), c.view(), b.view(), large.view()), hvd::average);
+        auto give = gpus.plan_broadcast(hvd::fuse(a.view(), b.view(), c.view()), hvd::root{n - 1});
+        plan.run();
+        give.run();
+        CHECK(a.values()[3] == doctest::Approx(1.5 * (n + 1)));
+        CHECK(b.values()[10] == doctest::Approx(5.0 * (n + 1)));
+        CHECK(large.values()[199'999] == doctest::Approx(199'999 % 11 * 0.5 * (n + 1)));
+        CHECK(float(c.values()[32]) == doctest::Approx(5.0 * (n + 1)).epsilon(0.002));
+        if (n > 1)
+            CHECK_THROWS_AS((void)gpus.plan_allreduce(a.view(), hvd::sum, {.prescale = r == 0 ? 1.0 : 2.0}), hvd::mismatch_error);
+    });
+}
+
+}  // namespace
+
+TEST_CASE("staged: every collective") { check_policy<hvd::staged<host>>(); }
+TEST_CASE("staged: parts of different sizes") { check_uneven<hvd::staged<host>>(); }
+TEST_CASE("staged: plans") { check_plan<hvd::staged<host>>(); }
+TEST_CASE("hierarchical: every collective") { check_policy<hvd::hierarchical<nccl, host>>(); }
+TEST_CASE("hierarchical: parts of different sizes") { check_uneven<hvd::hierarchical<nccl, host>>(); }
+TEST_CASE("hierarchical: plans") { check_plan<hvd::hierarchical<nccl, host>>(); }
+TEST_CASE("a backend per operation: every collective") { check_policy<mixed>(); }
+TEST_CASE("a backend per operation: parts of different sizes") { check_uneven<mixed>(); }
+TEST_CASE("a backend per operation: plans") { check_plan<mixed>(); }
+
+TEST_CASE("a tensor of many chunks is staged piece by piece, and comes out whole") {
+    on_policy<hvd::staged<host>>([](auto& gpus) {
+        const std::size_t count = (std::size_t(9) << 20) / 4 + 3;
+        check_reductions<float>(gpus, count);
+        const tensor<int> x(std::vector<int>(count, gpus.rank()));
+        gpus.broadcast(x.view(), hvd::root{gpus.size() - 1});
+        CHECK(x.values() == std::vector<int>(count, gpus.size() - 1));
+    });
+}
+
+TEST_CASE("staged tensors are reduced by whatever the host has: callables, rounded integers") {
+    on_policy<hvd::staged<host>>([](auto& gpus) {
+        const tensor<int> x{gpus.rank() + 1, -gpus.rank() - 1};
+        const int limit = 3;
+        gpus.allreduce(x.view(), [limit](int a, int b) { return std::min(std::max(a, b), limit); });
+        CHECK(x.values()[0] == std::min(gpus.size(), gpus.size() == 1 ? 1 : 3));
+        const tensor<int> y{gpus.rank()};
+        gpus.allreduce(y.view(), hvd::average(hvd::rounding::toward_zero));
+        CHECK(y.values()[0] == (gpus.size() - 1) / 2);
+    });
+}
+
+TEST_CASE("ranks that disagree on a staged call are told, and the communicator works on") {
+    on_policy<hvd::staged<host>>([](auto& gpus) {
+        if (gpus.size() == 1) return;
+        const tensor<float> two{1, 2}, three{1, 2, 3};
+        CHECK_THROWS_AS(gpus.allreduce(gpus.rank() == 0 ? two.view() : three.view(), hvd::sum), hvd::mismatch_error);
+        gpus.allreduce(two.view(), hvd::sum);
+        CHECK(two.values()[1] == float(2 * gpus.size()));
+    });
+}
+
+TEST_CASE("one call through the host") {
+    hvd::run_threads(3, [](hvd::communicator<host>& world) {
+        const tensor<float> x{1, float(world.rank())};
+        {
+            auto on_host = hvd::through_host(x.view());
+            world.allreduce(on_host, hvd::sum);
+        }
+        CHECK(x.values() == std::vector<float>{3, 3});
+        const auto all = world.allgather(hvd::through_host(hvd::tensor_view<const float, hvd::device>(x.view())));
+        CHECK(all.values == std::vector<float>(6, 3));
+        try {
+            auto on_host = hvd::through_host(x.view());
+            on_host.data()[0] = 7;
+            throw 1;
+        } catch (int) {
+        }
+        CHECK(x.values()[0] == 3);
+    });
+    CHECK(emulation::live_objects() == 0);
+}
+
+TEST_CASE("staged communicators are split, and ended for all") {
+    on_policy<hvd::staged<host>>([](auto& gpus) {
+        auto half = gpus.split(gpus.rank() % 2);
+        const tensor<int> x{1};
+        half.allreduce(x.view(), hvd::sum);
+        CHECK(x.values()[0] == half.size());
+        CHECK(!gpus.split(-1));
+        if (gpus.rank() == 0) gpus.abort();
+        if (gpus.size() > 1 || gpus.rank() == 0) CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
+    });
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// The examples of the device path's reference and of docs/device.md, on the emulation.
+
+#include "support.hpp"
+
+using namespace device_test;
+using world_type = hvd::communicator<hvd::threads>;
+
+namespace {
+
+void nccl(world_type& world) {
+    //! [nccl]
+    hvd::pin_device(world);                        // each local rank its GPU
+    hvd::communicator<hvd::nccl> gpus(world, {.deadline = 30s});
+    //! [nccl]
+    const tensor<float> memory(std::vector<float>(1000, 1));
+    float* const gradient = memory.data();
+    //! [device_allreduce]
+    auto x = hvd::device_view(gradient, 1000);
+    gpus.allreduce(x, hvd::average);
+    //! [device_allreduce]
+    cudaStream_t compute{};
+    cudaStreamCreateWithFlags(&compute, cudaStreamNonBlocking);
+    //! [device_request]
+    auto pending = gpus.allreduce_async(x, hvd::sum, {.stream = compute});  // after what `compute` has to do
+    pending.wait();                                                        // the host waits; pending.wait(stream): a stream does
+    //! [device_request]
+    CHECK(memory.values()[0] == float(gpus.size()));
+
+    const tensor<float> w1(std::vector<float>(10, 1)), b1(std::vector<float>(3, 1)), w2(std::vector<float>(300'000, 1));
+    //! [device_plan]
+    auto step = gpus.plan_allreduce(hvd::fuse(w1.view(), b1.view(), w2.view()), hvd::average);  // once: agreed, laid out
+    step.run(compute);                                                                          // every step
+    auto half = gpus.plan_allreduce(hvd::fuse(w1.view(), w2.view()), hvd::average, {}, hvd::cast<hvd::bfloat16>{});
+    //! [device_plan]
+    half.run();
+    CHECK(w2.values()[7] == 1);
+
+    const tensor<float> all(std::vector<float>(10 * std::size_t(gpus.size()), 0));
+    //! [device_movements]
+    gpus.broadcast(hvd::fuse(w1.view(), b1.view()), hvd::root{0});
+    gpus.allgather(w1.view(), hvd::into(all.view()));
+    //! [device_movements]
+    CHECK(all.values().back() == 1);
+
+    {
+        //! [device_arena]
+        hvd::device_arena arena(gpus, std::size_t(1) << 20);
+        auto g1 = arena.tensor<float>(hvd::shape(128, 64));
+        auto g2 = arena.tensor<float>(hvd::shape(64));
+        auto in_place = gpus.plan_allreduce(hvd::fuse(g1, g2), hvd::average);  // packs nothing: one call of NCCL's
+        //! [device_arena]
+        in_place.run();
+        CHECK(in_place.packed_bytes() == 0);
+        gpus.barrier();
+    }
+    cudaStreamDestroy(compute);
+}
+
+void policies(world_type& world) {
+    const tensor<float> memory(std::vector<float>(1000, float(world.rank())));
+    const auto x = memory.view();
+    //! [staged]
+    hvd::communicator<hvd::staged<hvd::threads>> gpus(world);  // with MPI: hvd::staged<hvd::mpi>
+    gpus.allreduce(x, hvd::average);
+    //! [staged]
+    //! [per_operation]
+    using moved_by_the_host = hvd::staged<hvd::threads>;
+    hvd::communicator<hvd::per_operation<hvd::nccl, moved_by_the_host, moved_by_the_host>> mixed(world);
+    mixed.allreduce(x, hvd::average);  // NCCL
+    mixed.broadcast(x, hvd::root{0});  // staged
+    //! [per_operation]
+    //! [through_host]
+    {
+        auto on_host = hvd::through_host(x);
+        world.allreduce(on_host, hvd::sum);
+    }  // goes back to the device
+    //! [through_host]
+    CHECK(memory.values()[0] == float(world.size() * (world.size() - 1)) / 2);
+}
+
+}  // namespace
+
+TEST_CASE("the examples of the device path") {
+    for (const int ranks : {1, 2, 3, 4}) {
+        hvd::run_threads(ranks, nccl);
+        hvd::run_threads(ranks, policies);
+    }
+    CHECK(emulation::live_objects() == 0);
+    CHECK(emulation::disagreements().empty());
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <emulation.hpp>
+#include "tensor.hpp"
+#include <hvd/nccl.hpp>
+#include <hvd/threads.hpp>
+
+namespace device_test {
+
+using namespace std::chrono_literals;
+
+// 1 to 4 ranks as threads, each with a GPU of the emulation's; what is left behind is an error.
+template <class F>
+void on_gpus(F f, int least = 1, const hvd::communicator_options& options = {.deadline = 10s}) {
+    for (int ranks = least; ranks <= 4; ++ranks) {
+        INFO("on ", ranks, " ranks");
+        hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {
+            hvd::communicator<hvd::nccl> gpus(world, options);
+            f(gpus);
+        });
+        CHECK(emulation::live_objects() == 0);
+        CHECK(emulation::disagreements().empty());
+        emulation::reset();
+    }
+}
+
+}  // namespace device_test
