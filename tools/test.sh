@@ -20,8 +20,9 @@ done
 clang() { compgen -c clang++- | grep -E '^clang\+\+-[0-9]+$' | sort -t- -k2 -n | awk -F- '$2 >= 16' | head -n 1; }
 
 # The programs that run, without what only looks at sources or is about the build.
-running='!big !headers !compile_fail !concepts !consumer !docs !overhead'
-programs="$running !queues !integers"
+programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queues !integers'
+# LibTorch is not built for sanitizers, hosts are for speed and order; the examples' networks take all day there.
+sanitized="$programs !examples !interop.torch* !network !gpu"
 
 stage_gcc() { CXX=g++ stage build/gcc '!big' "${openmpi[@]}" "${quick[@]}"; }
 # The real CUDA and NCCL, and no MPI; without a GPU its tests are skipped.
@@ -44,7 +45,7 @@ stage_asan() {
   # MPI's frames are recognised by a full unwind alone: libc between them and malloc keeps no frame pointers.
   ASAN_OPTIONS+=":fast_unwind_on_malloc=0:malloc_context_size=20"
   export LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0"
-  HVD_TEST_TIMEOUT=480 slower=4 CXX=g++ stage build/asan "$running" "${openmpi[@]}" \
+  HVD_TEST_TIMEOUT=480 slower=4 CXX=g++ stage build/asan "$sanitized" "${openmpi[@]}" \
     "${quick[@]}" -Db_sanitize=address,undefined
 }
 
@@ -53,7 +54,7 @@ stage_tsan() {
   # Where the kernel lets it: g++ 12's runtime does not find its way in a widely randomised address space.
   local launcher=()
   if setarch "$(uname -m)" -R true 2>/dev/null; then launcher=(setarch "$(uname -m)" -R); fi
-  HVD_TEST_TIMEOUT=480 slower=4 CXX=g++ stage build/tsan "$programs !examples" -Dmpi=disabled "${all_parts[@]}" \
+  HVD_TEST_TIMEOUT=480 slower=4 CXX=g++ stage build/tsan "$sanitized" -Dmpi=disabled "${all_parts[@]}" \
     -Dexamples=disabled -Db_sanitize=thread
 }
 
