@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <memory>
+
 #include "../backend/device_session.hpp"
 #include "../kernel/tile.hpp"
 
