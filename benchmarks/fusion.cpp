@@ -7,6 +7,8 @@
 #include <cstring>
 #include <deque>
 
+#include <hvd/train/joined_step.hpp>
+
 #include "support/bandwidth.hpp"
 #include "support/gradients.hpp"
 #include "support/memory.hpp"
@@ -78,7 +80,7 @@ public:
                 "{:>6}  {}\n",
                 set, counts_.size(), bytes, "time (us)", "algbw", "busbw", "p50 (us)", "p99 (us)",
                 "#wrong", "x calls", "x packed", "limit%", "path");
-            bench::with_memory(comm_, bytes + 4096 * counts_.size(),
+            bench::with_memory(comm_, (o_.step ? 2 : 1) * (bytes + 4096 * counts_.size()),
                                [&](const auto& kinds) { measure(set, bytes, kinds); });
         }
         out_.write();
@@ -135,7 +137,31 @@ private:
             to.push_back(
                 verified("hvd plan and adam " + kinds[k].name, g,
                          [plan, list, optimizer, &g] { plan->run(), optimizer->step(g); }));
+            add_joined(to, state, g, kinds[k]);
         }
+    }
+
+    // Parameters lie where the gradients do. The gradients are only read, so that nothing can be verified here: the
+    // tests do.
+    void add_joined(std::vector<bench::candidate>& to, std::vector<std::size_t>& state,
+                    bench::gradients& g, const bench::memory_kind& kind) {
+        struct joined {
+            bench::gradients parameters;
+            views list, parameter_list;
+            hvd::plan<typename Comm::backend_type> plan;
+            hvd::joined_step<hvd::optimizers::adam<float>> step;
+
+            joined(Comm& comm, bench::gradients& g, const std::vector<std::size_t>& counts,
+                   std::pmr::memory_resource* memory)
+                : parameters(counts, memory), list(g.views()), parameter_list(parameters.views()),
+                  plan(comm.plan_allreduce(hvd::fuse(list), hvd::average)),
+                  step(hvd::fuse(parameter_list), {}) {}
+        };
+        const auto both = std::make_shared<joined>(comm_, g, counts_, kind.memory);
+        both->plan.run_and_apply(both->step);
+        state.push_back(both->step.state_bytes());
+        to.push_back({"hvd run_and_apply " + kind.name, [both] { both->plan.run_and_apply(both->step); },
+                      [] {}, [] { return std::size_t(0); }});
     }
 
     void add_peers([[maybe_unused]] std::vector<bench::candidate>& to,
