@@ -15,16 +15,17 @@ class neighbour_link : public queue_link {
 public:
     neighbour_link(std::shared_ptr<post_office> office, int rank, std::vector<int> nodes)
         : queue_link(std::move(office), rank), nodes_(std::move(nodes)) {
+        using namespace hvd::detail;
         const int node = node_of(rank);
-        const auto neighbours = std::count(nodes_.begin(), nodes_.end(), node);
+        const int neighbours = int(std::count(nodes_.begin(), nodes_.end(), node));
+        const std::size_t window = node_area::window_for(neighbours, std::size_t(256) << 10);
         const std::lock_guard lock(office_->mutex);
         auto& memory = office_->memory[node];
-        if (memory == nullptr) {
-            using slots = std::vector<hvd::detail::node_slot>;
-            memory = std::make_shared<slots>(std::size_t(neighbours));
-        }
-        memory_ = std::static_pointer_cast<std::vector<hvd::detail::node_slot>>(memory);
-        area_ = hvd::detail::node_area(memory_->data(), int(neighbours), 0);
+        const bool first = memory == nullptr;
+        if (first) memory = std::make_shared<shared_memory>(shared_memory::of_this_process(node_area::bytes(neighbours, window)));
+        memory_ = std::static_pointer_cast<shared_memory>(memory);
+        area_ = node_area(memory_->data(), neighbours, window, segments::of_this_process());
+        if (first) area_.construct();
     }
 
     int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
@@ -39,7 +40,7 @@ public:
 
 private:
     std::vector<int> nodes_;
-    std::shared_ptr<std::vector<hvd::detail::node_slot>> memory_;
+    std::shared_ptr<hvd::detail::shared_memory> memory_;
     hvd::detail::node_area area_{nullptr, 0, 0};
 };
 

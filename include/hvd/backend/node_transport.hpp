@@ -28,9 +28,9 @@ public:
     }
 
     // With what the first step needs, so that it need not wait for the ranks a second time.
-    void enter_call(const operation& op) override {
+    void enter_call(const operation& op, const record& mine) override {
         step_ = step::enter;
-        show(op.entry);
+        show(mine);
         if (op.entry.kind == collective::allreduce && !op.only_agree && !op.entry.refused && reduces_to_all(op) && is_at_hand(op))
             offer(op);
         arrive();

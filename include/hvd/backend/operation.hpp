@@ -116,8 +116,6 @@ struct operation {
     bool updated = false;  // by the transport
 };
 
-inline void transport::enter_call(const operation& op) { enter(op.entry); }
-
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd

@@ -55,7 +55,7 @@ public:
     // Every rank shows its record; once done, `records` has them all.
     virtual void enter(const record& mine) = 0;
     // The same at the beginning of a call, of which it may do what it can do at once.
-    inline virtual void enter_call(const operation& op);
+    virtual void enter_call(const operation&, const record& mine) { enter(mine); }
     // send[p] goes to rank p and fills its receive[me]; sizes agree, own blocks are the caller's. The
     // arrays stay until the step is done.
     virtual void exchange(const block* send, const block* receive) = 0;

@@ -108,7 +108,7 @@ public:
         if (packs_ && op.in == nullptr) provide_buffer(op);
         step_ = 0;
         if (traits_.run_whole != nullptr) traits_.run_whole(traits_.link, op, work_);
-        else traits_.transport->enter_call(op);
+        else traits_.transport->enter_call(op, op.entry);
     }
 
     // As far as a call goes without waiting: true when it is over.
