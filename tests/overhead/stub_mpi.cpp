@@ -62,6 +62,7 @@ int MPI_Comm_free(void**) { return 0; }
 int MPI_Comm_rank(void*, int* rank) { return *rank = 0, 0; }
 int MPI_Comm_size(void*, int* size) { return *size = 2, 0; }
 int MPI_Comm_set_errhandler(void*, void*) { return 0; }
+int MPI_Comm_split(void* comm, int, int, void** part) { return *part = comm, 0; }
 int MPI_Comm_split_type(void* comm, int, int, void*, void** node) { return *node = comm, 0; }
 int MPI_Comm_group(void*, void**) { return 0; }
 int MPI_Group_incl(void*, int, const int*, void**) { return 0; }

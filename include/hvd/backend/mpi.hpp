@@ -279,7 +279,7 @@ private:
     [[gnu::cold]] void make_area(std::size_t window) {
         const node_map nodes(*this);
         if (nodes.count() > 1 && nodes.count() == size_) return;
-        if (nodes.count() > 1) node_ = comm_among(nodes.ranks(nodes.mine()), 0);
+        if (nodes.count() > 1) check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node_), "MPI_Comm_split");
         const int ranks = nodes.local_size(), mine = nodes.local_rank();
         window = node_area::window_for(ranks, window);
         const std::size_t bytes = node_area::bytes(ranks, window);
@@ -297,7 +297,7 @@ private:
         area.slot(mine).processors = processor_set::of_this_thread();
         check(MPI_Barrier(of_node()), "MPI_Barrier");
         area_ = area;
-        if (by_library_ && nodes.count() > 1) across_ = comm_among(nodes.with_local(mine), 0);
+        if (by_library_ && nodes.count() > 1) check(MPI_Comm_split(comm_, mine, rank_, &across_), "MPI_Comm_split");
     }
 
     MPI_Comm of_node() const { return node_ != MPI_COMM_NULL ? node_ : comm_; }

@@ -51,13 +51,6 @@ public:
     int node(int rank) const { return places_[std::size_t(rank)].node; }
     int local(int rank) const { return places_[std::size_t(rank)].local; }
     std::span<const int> ranks(int node) const { return nodes_[std::size_t(node)]; }
-    // The ranks that have this local rank, one of each node that has it.
-    std::vector<int> with_local(int local_rank) const {
-        std::vector<int> found;
-        for (const auto& ranks : nodes_)
-            if (std::size_t(local_rank) < ranks.size()) found.push_back(ranks[std::size_t(local_rank)]);
-        return found;
-    }
     // Whether the ranks of every node follow each other.
     bool consecutive() const { return consecutive_; }
 
