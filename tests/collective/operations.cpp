@@ -140,7 +140,10 @@ TEST_CASE(
             if (comm.rank() == thrower) throw std::domain_error("not my kind of number");
             return a + b;
         };
-        for (const std::size_t n : {std::size_t(7), std::size_t(100003)}) {
+        // Between nodes that have several ranks not all of them reduce a part of a small tensor.
+        const std::size_t nodes = nodes_of(comm).size();
+        const bool all_reduce = nodes == 1 || nodes == size_of(comm);
+        for (const std::size_t n : {std::size_t(all_reduce ? 7 : 90001), std::size_t(100003)}) {
             std::vector<int> x(n, 1);
             expect_failure([&] { comm.allreduce(x, add); });
             expect_failure([&] { comm.reduce(x, add, hvd::root{0}); });

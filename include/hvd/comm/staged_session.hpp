@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <memory>
+
 #include "made_on_all.hpp"
 #include "host_reduction.hpp"
 #include "staging.hpp"
