@@ -121,6 +121,14 @@ TEST_CASE("an asynchronous call keeps its callable") {
     });
 }
 
+// So many elements that every rank reduces some: between nodes that have several ranks not all of them
+// reduce a part of a small tensor.
+template <class Comm>
+std::size_t least_for_all(Comm& comm) {
+    const std::size_t nodes = nodes_of(comm).size();
+    return nodes == 1 || nodes == size_of(comm) ? 7 : 90001;
+}
+
 TEST_CASE(
     "a callable that throws on one rank: it gets its exception, the others peer_error, all go on") {
     on_every_transport_from(2, [](auto& comm) {
@@ -140,10 +148,7 @@ TEST_CASE(
             if (comm.rank() == thrower) throw std::domain_error("not my kind of number");
             return a + b;
         };
-        // Between nodes that have several ranks not all of them reduce a part of a small tensor.
-        const std::size_t nodes = nodes_of(comm).size();
-        const bool all_reduce = nodes == 1 || nodes == size_of(comm);
-        for (const std::size_t n : {std::size_t(all_reduce ? 7 : 90001), std::size_t(100003)}) {
+        for (const std::size_t n : {least_for_all(comm), std::size_t(100003)}) {
             std::vector<int> x(n, 1);
             expect_failure([&] { comm.allreduce(x, add); });
             expect_failure([&] { comm.reduce(x, add, hvd::root{0}); });
@@ -156,7 +161,7 @@ TEST_CASE(
 
 TEST_CASE("what is thrown need not be a std::exception") {
     on_every_transport_from(2, [](auto& comm) {
-        std::vector<int> x(10, 1);
+        std::vector<int> x(least_for_all(comm), 1);
         const auto call = [&] { comm.allreduce(x, [&](int, int) -> int { throw comm.rank(); }); };
         int seen = -1;
         try {
