@@ -35,7 +35,7 @@ std::set<std::size_t> thresholds(int ranks, std::size_t window_bytes) {
     // Of an allreduce: where it lies or not, by all or in parts, in one chunk or in several.
     const std::size_t n = std::size_t(ranks);
     for (const std::size_t whole : {std::size_t(4096), (std::size_t(16) << 10) / n, (std::size_t(64) << 10) / n})
-        around(sizes, std::max(whole / n / sizeof(T), std::size_t(1)));
+        sizes.insert({whole / n / sizeof(T), whole / n / sizeof(T) + 1});
     around(sizes, window_bytes / n / 64 * 64 / sizeof(T));
     if (window_bytes == window) around(sizes, message / sizeof(T));
     return sizes;
