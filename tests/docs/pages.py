@@ -29,7 +29,8 @@ BLOCK = re.compile(r"^(?:<!-- (?P<comment>.*?) -->\n)?```(?P<language>\w+)\n(?P<
 
 
 def pages(root):
-    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return [root / "README.md", root / "CHANGELOG.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md")),
+            *sorted(root.glob("examples/*/README.md"))]
 
 
 def blocks(page, language):
@@ -97,9 +98,9 @@ def check_links(root):
 
 def check_commands(root):
     known = subprocess.run([root / "run", "help"], capture_output=True, text=True, check=True).stdout
-    commands = set(re.findall(r"^\./run (\w+)", known, re.M))
+    commands = set(re.findall(r"^\./run ([\w-]+)", known, re.M))
     for page in pages(root):
-        for command in re.findall(r"\./run (\w+)", page.read_text()):
+        for command in re.findall(r"\./run ([\w-]+)", page.read_text()):
             if command not in commands:
                 yield f"{page.name}: ./run help does not know: {command}"
 
