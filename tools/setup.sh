@@ -19,7 +19,7 @@ packages() {
     test) echo python3 python3-venv cmake iproute2 doctest-dev libboost-mpi-dev libboost-serialization-dev libdlpack-dev perl-doc valgrind "$(where_known libtorch-dev)" "$(where_known libgloo-dev)" ;;
     clang) newest_package clang 16 ;;
     mpich) echo mpich libmpich-dev ;;
-    bench) echo nlohmann-json3-dev libboost-mpi-dev libboost-serialization-dev python3 python3-matplotlib "$(where_known libgloo-dev)" ;;
+    bench) echo iproute2 mpich libmpich-dev nlohmann-json3-dev libboost-mpi-dev libboost-serialization-dev python3 python3-matplotlib "$(where_known libgloo-dev)" ;;
     docs) echo doxygen graphviz ;;
     format) echo git clang-format ;;
   esac
@@ -48,15 +48,21 @@ missing() {
   done
 }
 
+# The packages of the jobs named that are not installed.
+absent_of() {
+  local job wanted=() more=()
+  for job in "$@"; do read -ra more <<<"$(packages "$job")" && wanted+=("${more[@]}"); done
+  missing "${wanted[@]}"
+}
+
 # Makes sure that the packages of the jobs named are there.
 need() {
-  local job wanted=() absent=()
+  local absent=()
   if ! command -v apt-get dpkg-query >/dev/null; then
     need_elsewhere "$@"
     return
   fi
-  for job in "$@"; do read -ra more <<<"$(packages "$job")" && wanted+=("${more[@]}"); done
-  mapfile -t absent < <(missing "${wanted[@]}")
+  mapfile -t absent < <(absent_of "$@")
   [[ ${#absent[@]} -eq 0 ]] && return
   echo "run: not installed yet: ${absent[*]}"
   local root=()
@@ -64,11 +70,14 @@ need() {
     command -v sudo >/dev/null || fail "to install them become root, or install sudo"
     root=(sudo)
   fi
+  # A fresh system knows no packages, an old one knows outdated ones; only then is it clear which ones there are.
+  if ! apt-cache show "${absent[@]}" >/dev/null 2>&1; then
+    "${root[@]}" apt-get update -qq
+    mapfile -t absent < <(absent_of "$@")
+  fi
   echo "run: installing them: apt-get install ${absent[*]}"
-  # A fresh system knows no packages, an old one knows outdated ones.
-  if ! apt-cache show "${absent[@]}" >/dev/null 2>&1; then "${root[@]}" apt-get update -qq; fi
   install() { "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${absent[@]}" >/dev/null; }
-  install || { "${root[@]}" apt-get update -qq && install; } || fail "apt-get could not install: ${absent[*]}"
+  install || { "${root[@]}" apt-get update -qq && mapfile -t absent < <(absent_of "$@") && install; } || fail "apt-get could not install: ${absent[*]}"
 }
 
 need_elsewhere() {
