@@ -3,7 +3,7 @@
 
 // What a training step costs when gradients travel while the backward pass goes on. The pass is a
 // timed wait, as long as communication alone takes: a device that computes while the host has
-// nothing to do. Between hosts: two_hosts.sh.
+// nothing to do. Between hosts: tests/network/lab.py.
 #include <hvd/train.hpp>
 
 #include "support/pattern.hpp"
@@ -95,12 +95,13 @@ void measure(Out& out, Comm& comm, const bench::options& o, training_step<Comm>&
     out.print("\n{:>10} {:>17} {:>7}  {}\n", "ms", "of the longer one", "#wrong", "what");
     for (std::size_t c = 0; c < candidates.size(); ++c) {
         const bench::timing& t = timings[c];
-        out.print("{:>10.1f} {:>17.2f} {:>7}  {}\n", t.time * 1e3, t.time / longer, t.wrong,
-                  candidates[c].name);
-        out.add({{"what", candidates[c].name},
-                 {"ms", t.time * 1e3},
-                 {"of_longer", t.time / longer},
-                 {"wrong", t.wrong}});
+        out.print("{:>10.1f} {:>17.2f} {:>7}  {}\n", t.time * 1e3, t.time / longer,
+                  candidates[c].wrong ? std::to_string(t.wrong) : "-", candidates[c].name);
+        bench::json row{{"what", candidates[c].name},
+                        {"ms", t.time * 1e3},
+                        {"of_longer", t.time / longer}};
+        if (candidates[c].wrong) row["wrong"] = t.wrong;
+        out.add(std::move(row));
     }
 }
 

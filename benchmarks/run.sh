@@ -56,7 +56,7 @@ between_hosts() {
   local file="$1" rate="$2" program="$build/benchmarks/$3" status=0
   shift 3
   echo "==== $file: between two hosts at $rate"
-  "$here/two_hosts.sh" "$rate" "$program" "$@" --json "$PWD/$results/$file.json" || status=$?
+  python3 "$here/../tests/network/lab.py" --hosts 2 --rate "$rate" -- "$program" "$@" --json "$PWD/$results/$file.json" || status=$?
   [[ "$status" -eq 0 || "$status" -eq 77 ]] || { echo "bench: $file ended with an error" >&2 && failed+=("$file"); }
 }
 

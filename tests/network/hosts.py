@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: The hvd authors
 """hosts.py MPIRUN PROGRAM: the tests of hosts.cpp on hosts with shaped cables between them.
 
-The superuser runs it; for others it is skipped. What it makes is gone when it ends (lab.py)."""
+The superuser runs it; for others, and where the kernel refuses even that one a network of its own, it is skipped. What it makes is gone when it ends (lab.py)."""
 
 import os
 import subprocess
@@ -60,13 +60,12 @@ def check_traffic():
 def main():
     lab.end_on_signals()
     try:
-        lab.require()
+        failed = [name for name, launch in LAUNCHES.items() if not check_launch(name, *launch)]
+        if not check_traffic():
+            failed.append("what crosses")
     except lab.Unusable as reason:
         print(f"skipped: {reason}")
         return 77
-    failed = [name for name, launch in LAUNCHES.items() if not check_launch(name, *launch)]
-    if not check_traffic():
-        failed.append("what crosses")
     print("failed:", ", ".join(failed) or "nothing")
     return 1 if failed else 0
 

@@ -4,7 +4,7 @@
 """Several hosts on one machine, for programs of Open MPI: each is a network namespace with a name, an address and a cable of
 its own, and all cables end in one switch.
 
-    lab.py --hosts 2 --slots 2 --rate 1gbit -- PROGRAM ARGUMENT...    (as root)
+    lab.py --hosts 2 --slots 2 --rate 1gbit -- PROGRAM ARGUMENT...    (as root; ends with 77 where no hosts can be made)
 
 Nothing has a name outside: a namespace lives as long as the process that holds it, which ends with this one, however that
 ends. No cable leads out of the machine."""
@@ -79,10 +79,15 @@ class Lab:
     def hold(self, name):
         """A namespace, by the process that holds it: it says its name, and then waits for the end."""
         holder = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--uts", "sh", "-c",
-                                   f"hostname {name} && echo ready && exec sleep infinity"], stdout=subprocess.PIPE, text=True)
+                                   f"hostname {name} && echo ready && exec sleep infinity"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, env=os.environ | {"LC_ALL": "C"})
         self.holders.append(holder)
         if holder.stdout.readline() != "ready\n":
-            raise RuntimeError("the superuser may not make namespaces here (unshare --net --uts)")
+            said = holder.communicate()[1].strip()
+            # The kernel's refusal (of a superuser in a container, say), and nothing else, is no failure.
+            if "unshare failed" in said:
+                raise Unusable(f"the kernel refuses the superuser a network of its own: {said}")
+            raise RuntimeError(f"no namespace called {name} (unshare --net --uts): {said}")
         return holder.pid
 
     def run(self, pid, *commands):
@@ -121,6 +126,8 @@ class Lab:
             "OMPI_MCA_plm_rsh_agent": str(agent),
             "OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_MCA_oob_tcp_if_include": "eth0",
             "OMPI_MCA_btl": "self,vader,tcp", "OMPI_MCA_pml": "ob1",
+            # All hosts have the same cores: each would bind its ranks to the first ones.
+            "OMPI_MCA_hwloc_base_binding_policy": "none",
             "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
         }
 
@@ -159,8 +166,12 @@ def main():
     given = parser.parse_args()
     end_on_signals()
     options = [part for pair in given.mca for part in ("--mca", *pair)]
-    with folder_for_agent() as folder, Lab(given.hosts, given.rate) as lab:
-        return lab.launch([given.slots] * given.hosts, given.command, folder, options=options).wait()
+    try:
+        with folder_for_agent() as folder, Lab(given.hosts, given.rate) as lab:
+            return lab.launch([given.slots] * given.hosts, given.command, folder, options=options).wait()
+    except Unusable as reason:
+        print(f"skipped: {reason}")
+        return 77
 
 
 if __name__ == "__main__":
