@@ -37,19 +37,21 @@ constexpr std::size_t sizes[] = {0, 1, 3, 511, 1023, 1024, 1025, 4096, 16385, 65
 
 std::pmr::memory_resource* plain() { return std::pmr::new_delete_resource(); }
 
-// Every rank in the arena, none, and all but one.
+// Every rank in the arena, and all but one.
 template <class F>
 void in_every_memory(communicator& comm, hvd::arena& arena, F f) {
     f(&arena);
-    for (int odd = 0; odd < comm.size(); ++odd) f(comm.rank() == odd ? plain() : &arena);
+    f(comm.rank() == 0 ? plain() : &arena);
+    if (comm.size() > 1) f(comm.rank() == comm.size() - 1 ? plain() : &arena);
 }
 
 }  // namespace
 
 TEST_CASE_TEMPLATE("an allreduce gives the same bytes wherever its tensors lie", T, float, double, hvd::bfloat16, hvd::float16) {
-    on_ranks([](communicator& comm) {
+    on_every_transport([](communicator& comm) {
         hvd::arena arena{comm, std::size_t(8) << 20};
         for (const std::size_t n : sizes) {
+            if (!std::is_same_v<T, float> && (n == 65536 || n == 200003)) continue;
             INFO(n, " elements");
             tensor_in<T> expected(n);
             fill(expected, comm.rank());
@@ -70,7 +72,7 @@ TEST_CASE_TEMPLATE("an allreduce gives the same bytes wherever its tensors lie",
 }
 
 TEST_CASE("ranks' tensors lie at different places of the arena, or one of them in it and one not") {
-    on_ranks([](communicator& comm) {
+    on_every_transport([](communicator& comm) {
         hvd::arena arena{comm, std::size_t(4) << 20};
         tensor_in<char> pushed_away(std::size_t(comm.rank()) * 1000 + 1, &arena);
         const std::size_t n = 30000;
@@ -78,12 +80,14 @@ TEST_CASE("ranks' tensors lie at different places of the arena, or one of them i
         std::iota(in.begin(), in.end(), comm.rank());
         comm.allreduce(std::as_const(in), out, hvd::sum);
         const int ranks = comm.size() * (comm.size() - 1) / 2;
-        for (std::size_t i = 0; i < n; ++i) REQUIRE(out[i] == int(i) * comm.size() + ranks);
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < n; ++i) wrong += out[i] != int(i) * comm.size() + ranks;
+        CHECK(wrong == 0);
     });
 }
 
 TEST_CASE("fused lists and plans take tensors from where they lie, of several element types and empty ones") {
-    on_ranks([](communicator& comm) {
+    on_every_transport([](communicator& comm) {
         hvd::arena arena{comm, std::size_t(8) << 20};
         in_every_memory(comm, arena, [&](std::pmr::memory_resource* memory) {
             for (const std::size_t scale : {1, 40, 3000}) {
@@ -108,7 +112,7 @@ TEST_CASE("fused lists and plans take tensors from where they lie, of several el
 }
 
 TEST_CASE("every collective takes tensors of an arena") {
-    on_ranks([](communicator& comm) {
+    on_every_transport([](communicator& comm) {
         hvd::arena arena{comm, std::size_t(8) << 20};
         in_every_memory(comm, arena, [&](std::pmr::memory_resource* memory) {
             for (const std::size_t n : {1, 1025, 70000}) {
@@ -132,7 +136,7 @@ TEST_CASE("every collective takes tensors of an arena") {
 }
 
 TEST_CASE("a communicator that was derived knows the arenas of the one it comes from") {
-    on_ranks_from(2, [](communicator& comm) {
+    on_every_transport_from(2, [](communicator& comm) {
         auto half = comm.split(comm.rank() % 2, -comm.rank());
         hvd::arena arena{comm, std::size_t(1) << 20};
         hvd::arena own{half, std::size_t(1) << 20};
@@ -169,7 +173,7 @@ TEST_CASE("memory that is given back is handed out again, whole") {
 }
 
 TEST_CASE("an arena that is full says what was asked for and what there is, and can grow") {
-    on_ranks([](communicator& comm) {
+    on_every_transport([](communicator& comm) {
         hvd::arena arena{comm, 1024};
         std::string what;
         try {
@@ -205,7 +209,7 @@ TEST_CASE("an arena outlives its communicator, and grows no more") {
 }
 
 TEST_CASE("an exception of a reducing function on tensors in an arena reaches every rank, and the next call works") {
-    on_ranks([](communicator& comm) {
+    on_every_transport([](communicator& comm) {
         hvd::arena arena{comm, std::size_t(1) << 20};
         tensor_in<float> x(50000, 1.0f, &arena);
         const int thrower = comm.size() - 1;

@@ -148,7 +148,9 @@ TEST_CASE(
             if (comm.rank() == thrower) throw std::domain_error("not my kind of number");
             return a + b;
         };
-        for (const std::size_t n : {least_for_all(comm), std::size_t(100003)}) {
+        const std::size_t least = least_for_all(comm);
+        for (const std::size_t n : {std::size_t(7), std::size_t(100003)}) {
+            if (n < least) continue;
             std::vector<int> x(n, 1);
             expect_failure([&] { comm.allreduce(x, add); });
             expect_failure([&] { comm.reduce(x, add, hvd::root{0}); });

@@ -3,7 +3,8 @@
 # SPDX-FileCopyrightText: The hvd authors
 """Kills rank 0 of a training that saves all the time, KILLS times, each later within a save: killed.py KILLS COMMAND...
 
-After each there is the old checkpoint or the new one: whole, and never older than the one before."""
+After each there is the old checkpoint or the new one: whole, and never older than the one that was said to be written.
+How long a save takes is measured anew each time: from the end of the first to the end of the second."""
 
 import json
 import os
@@ -14,8 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-
-SAVE = 0.012  # seconds that a save may take on a slow disk; the kills are spread over it
 
 
 def step_of(path):
@@ -31,23 +30,30 @@ def step_of(path):
     return step
 
 
-def killed_after(seconds, command, path):
+def killed_within(share, command, path):
+    """Kills it when so much of its third save is done: the step of the checkpoint, and whether it was in a save."""
+    unfinished = path.with_name("checkpoint.tmp")
+    unfinished.unlink(missing_ok=True)
     with subprocess.Popen([*command, path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
         rank_0 = int(job.stdout.readline())
-        time.sleep(seconds)
+        first = time.monotonic()
+        job.stdout.readline()
+        time.sleep(share * (time.monotonic() - first))
         os.kill(rank_0, signal.SIGKILL)
         assert job.wait(timeout=60) != 0
-    return step_of(path)
+    return step_of(path), unfinished.exists()
 
 
 def main(kills, *command):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "checkpoint"
-        steps = [killed_after(SAVE * k / kills, command, path) for k in range(kills)]
+        ends = [killed_within(k / kills, command, path) for k in range(kills)]
+        steps, in_a_save = zip(*ends)
         leftovers = {file.name for file in path.parent.iterdir()} - {"checkpoint", "checkpoint.tmp"}
         assert not leftovers, leftovers
-        print(f"{kills} kills, after steps {min(steps)} to {max(steps)}")
-        assert max(steps) > 1, "it was never killed later than in its second save"
+        print(f"{kills} kills, {sum(in_a_save)} of them in a save, after steps {min(steps)} to {max(steps)}")
+        assert min(steps) > 1, "a checkpoint that was written is gone"
+        assert any(in_a_save) or kills < 10, "it was never killed in a save"
 
 
 if __name__ == "__main__":

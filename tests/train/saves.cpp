@@ -22,7 +22,7 @@ void save_for_ever(Comm& comm, const char* path) {
         weight.assign(weight.size(), double(step));
         optimizer.optimizer().velocity[0].assign(weight.size(), double(step));
         hvd::save_checkpoint(path, optimizer, {.step = step});
-        if (step == 1 && comm.rank() == 0) std::printf("%d\n", int(getpid())), std::fflush(stdout);
+        if (comm.rank() == 0) std::printf("%d\n", int(getpid())), std::fflush(stdout);
     }
 }
 
