@@ -130,7 +130,11 @@ TEST_CASE("Horovod's training has its form here") {
         CHECK(dw.front() == doctest::Approx(1));
 
         hvd::uneven_scope scope(world);
-        while (scope.begin_step(0)) scope.mean(x);
+        int steps = 0;
+        x.assign(4, float(world.rank()));
+        for (; scope.begin_step(steps == 0 && world.rank() > 0 ? 1 : 0); ++steps) scope.mean(x);
+        CHECK(steps == (world.size() > 1 ? 1 : 0));
+        if (steps > 0) CHECK(x.front() == doctest::Approx(world.size() / 2.0));  // of the ranks from 1 on
     });
 }
 
