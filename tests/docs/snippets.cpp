@@ -184,7 +184,7 @@ void fuse(communicator& world) {
 
 void arena(communicator& world) {
     //! [arena]
-    hvd::arena arena{world, std::size_t(1) << 20};     // room for 1 MiB on each rank
+    hvd::arena arena{world, std::size_t(1) << 20};    // room for 1 MiB on each rank
     std::pmr::vector<float> gradient(10000, &arena);  // reduced where it lies
     auto weights = arena.tensor<float>(hvd::shape(100, 10));
     world.broadcast(weights, hvd::root{0});
