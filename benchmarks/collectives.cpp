@@ -13,11 +13,12 @@
 
 namespace {
 
-struct sweep_options : bench::options {
+struct collective_options : bench::sweep_options {
     std::vector<std::string> collectives = bench::collective_names;
     std::vector<std::string> types{"float"};
     std::string op = "average";
-    std::size_t min_bytes = 4, max_bytes = std::size_t(128) << 20, factor = 2;
+
+    collective_options() : sweep_options(4, std::size_t(128) << 20, 2) {}
 };
 
 // The jobs of one size, whose candidates are measured together.
@@ -68,7 +69,7 @@ struct tensors {
 template <class Comm>
 class sweep {
 public:
-    sweep(Comm& comm, const sweep_options& o, const std::vector<bench::memory_kind>& kinds)
+    sweep(Comm& comm, const collective_options& o, const std::vector<bench::memory_kind>& kinds)
         : comm_(comm), o_(o), kinds_(kinds), out_(comm, "collectives", o) {
         for (std::size_t i = 0; i < kinds.size() * o.types.size(); ++i)
             tensors_.emplace_back(kinds[i % kinds.size()].memory, bytes_of_type(i / kinds.size()));
@@ -150,7 +151,7 @@ private:
     }
 
     Comm& comm_;
-    const sweep_options& o_;
+    const collective_options& o_;
     const std::vector<bench::memory_kind>& kinds_;
     bench::report<Comm> out_;
     std::deque<tensors> tensors_;
@@ -160,26 +161,18 @@ private:
 }  // namespace
 
 int main(int argc, char** argv) {
-    sweep_options o;
+    collective_options o;
     CLI::App app("All collectives over sizes, with the columns of nccl-tests, beside raw MPI.",
                  "collectives");
     bench::add_options(app, o);
     app.add_option("--collectives", o.collectives, "which, in nccl-tests' spelling")
         ->delimiter(',')
         ->check(CLI::IsMember(bench::collective_names));
-    app.add_option("--type", o.types, "element types, which take turns at the same count")
+    app.add_option("--type", o.types, "element types, which take turns at the same count: sizes are the first one's")
         ->delimiter(',')
         ->check(CLI::IsMember(bench::type_names));
     app.add_option("--op", o.op)->check(CLI::IsMember(bench::op_names));
-    app.add_option("--min", o.min_bytes,
-                   "smallest size of the first type, in bytes (with a unit: 64KiB)")
-        ->transform(CLI::AsSizeValue(false))
-        ->check(CLI::Range(std::size_t(2), std::size_t(1) << 30));
-    app.add_option("--max", o.max_bytes, "largest")
-        ->transform(CLI::AsSizeValue(false))
-        ->check(CLI::Range(std::size_t(2), std::size_t(1) << 30));
-    app.add_option("--factor", o.factor, "from one size to the next")
-        ->check(CLI::Range(2, 1 << 20));
+    bench::add_sizes(app, o, 2);
 
     return bench::run_program(app, o, argc, argv, [&](auto& comm) {
         const std::size_t room =

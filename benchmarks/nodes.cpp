@@ -9,9 +9,9 @@
 
 namespace {
 
-struct node_options : bench::options {
-    std::size_t min_bytes = 1 << 10, max_bytes = std::size_t(16) << 20, factor = 16;
+struct node_options : bench::sweep_options {
     int node_size = 0;
+    node_options() : sweep_options(std::size_t(1) << 10, std::size_t(16) << 20, 16) {}
 };
 
 using communicator = hvd::communicator<hvd::mpi>;
@@ -41,42 +41,36 @@ private:
     void allreduce(std::size_t count) {
         const bench::mpi_peer<float, hvd::op::average> mpi{MPI_COMM_WORLD, comm_.size()};
         float* const x = tensor_.data();
-        add_average("hvd", count, [this, x, count] { own_.allreduce(hvd::view(x, count), hvd::average); });
-        add_average("hvd by_library", count, [this, x, count] { by_library_.allreduce(hvd::view(x, count), hvd::average); });
-        add_average("mpi", count, [mpi, x, count] { mpi.allreduce(MPI_IN_PLACE, x, count); });
-        print("all_reduce", count);
-    }
-
-    void add_average(std::string name, std::size_t count, std::function<void()> call) {
-        float* const x = tensor_.data();
-        candidates_.push_back({std::move(name), std::move(call),
-                               [=, this] { bench::fill(x, count, comm_.rank(), comm_.size()); },
-                               [=, this] {
-                                   return bench::count_unequal(x, count, [this](std::size_t i) {
-                                       return bench::expected_average(i, comm_.size());
-                                   });
-                               }});
+        const auto add = [&](std::string name, std::function<void()> call) {
+            candidates_.push_back(bench::average_in_place(comm_, std::move(name), x, count, std::move(call)));
+        };
+        add("hvd", [this, x, count] { own_.allreduce(hvd::view(x, count), hvd::average); });
+        add("hvd by_library", [this, x, count] { by_library_.allreduce(hvd::view(x, count), hvd::average); });
+        add("mpi", [mpi, x, count] { mpi.allreduce(MPI_IN_PLACE, x, count); });
+        print("all_reduce", "average", count);
     }
 
     void broadcast(std::size_t count) {
         float* const x = tensor_.data();
         // From one rank after another, so that no root runs ahead of what it has sent.
         const auto next = [this] { return root_ = (root_ + 1) % comm_.size(); };
-        candidates_.push_back({"hvd", [=, this] { own_.broadcast(hvd::view(x, count), hvd::root{next()}); }});
-        candidates_.push_back({"mpi", [=] {
-                                   bench::check(MPI_Bcast(x, int(count), MPI_FLOAT, next(), MPI_COMM_WORLD), "MPI_Bcast");
-                               }});
-        print("broadcast", count);
+        const auto add = [&](std::string name, std::function<void()> call) {
+            candidates_.push_back({std::move(name), std::move(call), [=, this] { std::fill(x, x + count, float(comm_.rank())); },
+                                   [=, this] { return bench::count_unequal(x, count, [this](std::size_t) { return root_; }); }});
+        };
+        add("hvd", [=, this] { own_.broadcast(hvd::view(x, count), hvd::root{next()}); });
+        add("mpi", [=] { bench::check(MPI_Bcast(x, int(count), MPI_FLOAT, next(), MPI_COMM_WORLD), "MPI_Bcast"); });
+        print("broadcast", "none", count);
     }
 
     // The ratio is each one's time over hvd's.
-    void print(const char* collective, std::size_t count) {
+    void print(const char* collective, const char* op, std::size_t count) {
         const auto timings = bench::interleave(comm_, candidates_, o_.work);
         for (std::size_t c = 0; c < candidates_.size(); ++c) {
             bench::line line{.collective = collective,
                              .path = std::string(collective) + " " + candidates_[c].name,
                              .type = "float",
-                             .op = "average",
+                             .op = op,
                              .size = count * sizeof(float),
                              .count = count};
             line.in_place = timings[c];
@@ -91,7 +85,7 @@ private:
     bench::report<communicator> out_;
     communicator own_, by_library_;
     std::vector<float> tensor_;
-    int root_ = 0;
+    int root_ = 0;  // of the last broadcast
     std::vector<bench::candidate> candidates_;
 };
 
@@ -102,10 +96,7 @@ int main(int argc, char** argv) {
     CLI::App app("Collectives over several nodes by hvd and by MPI; the column x peer is a time over hvd's.", "nodes");
     bench::add_options(app, o);
     app.remove_option(app.get_option("--threads"));
-    const auto size = CLI::Range(std::size_t(4), std::size_t(1) << 30);
-    app.add_option("--min", o.min_bytes, "smallest size in bytes (with a unit: 64KiB)")->transform(CLI::AsSizeValue(false))->check(size);
-    app.add_option("--max", o.max_bytes, "largest")->transform(CLI::AsSizeValue(false))->check(size);
-    app.add_option("--factor", o.factor, "from one size to the next")->check(CLI::Range(2, 1 << 20));
+    bench::add_sizes(app, o);
     app.add_option("--node-size", o.node_size, "ranks taken as one node (0: as they are)")->check(CLI::NonNegativeNumber);
     return bench::run_program(app, o, argc, argv, [&](auto& comm) {
         if constexpr (bench::on_mpi<std::remove_cvref_t<decltype(comm)>>) nodes(comm, o).run();

@@ -21,8 +21,8 @@
 
 namespace {
 
-struct peer_options : bench::options {
-    std::size_t min_bytes = 4, max_bytes = std::size_t(64) << 20, factor = 4;
+struct peer_options : bench::sweep_options {
+    peer_options() : sweep_options(4, std::size_t(64) << 20, 4) {}
 };
 
 using communicator = hvd::communicator<hvd::mpi>;
@@ -87,13 +87,8 @@ private:
     void add(std::string name, std::size_t count, std::function<void(float*, std::size_t)> average,
              std::size_t kind = 0) {
         float* const x = tensors_[kind].data();
-        candidates_.push_back({std::move(name), [=] { average(x, count); },
-                               [=, this] { bench::fill(x, count, comm_.rank(), comm_.size()); },
-                               [=, this] {
-                                   return bench::count_unequal(x, count, [this](std::size_t i) {
-                                       return bench::expected_average(i, comm_.size());
-                                   });
-                               }});
+        candidates_.push_back(bench::average_in_place(comm_, std::move(name), x, count,
+                                                      [=] { average(x, count); }));
     }
 
     // The ratio is each one's time over hvd's on plain memory.
@@ -143,14 +138,7 @@ int main(int argc, char** argv) {
         "peers");
     bench::add_options(app, o);
     app.remove_option(app.get_option("--threads"));
-    app.add_option("--min", o.min_bytes, "smallest size in bytes (with a unit: 64KiB)")
-        ->transform(CLI::AsSizeValue(false))
-        ->check(CLI::Range(std::size_t(4), std::size_t(1) << 30));
-    app.add_option("--max", o.max_bytes, "largest")
-        ->transform(CLI::AsSizeValue(false))
-        ->check(CLI::Range(std::size_t(4), std::size_t(1) << 30));
-    app.add_option("--factor", o.factor, "from one size to the next")
-        ->check(CLI::Range(2, 1 << 20));
+    bench::add_sizes(app, o);
     bench::allow_forced_algorithms();
 
     return bench::run_program(app, o, argc, argv, [&](auto& comm) {

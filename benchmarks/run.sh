@@ -51,13 +51,20 @@ measure() {
   launch "$@" --json "$results/$file.json" || { echo "bench: $file ended with an error" >&2 && failed+=("$file"); }
 }
 
-# between_hosts FILE RATE PROGRAM OPTION...: on two hosts, made of network namespaces; left out where they can't be made.
+# on_hosts NAME COMMAND...: on hosts that are network namespaces; left out where they can't be made.
+on_hosts() {
+  local name="$1" status=0
+  shift
+  echo "==== $name"
+  "$@" || status=$?
+  [[ "$status" -eq 0 || "$status" -eq 77 ]] || { echo "bench: $name ended with an error" >&2 && failed+=("$name"); }
+}
+
+# between_hosts FILE RATE PROGRAM OPTION...: on two hosts of one rank.
 between_hosts() {
-  local file="$1" rate="$2" program="$build/benchmarks/$3" status=0
+  local file="$1" rate="$2" program="$build/benchmarks/$3"
   shift 3
-  echo "==== $file: between two hosts at $rate"
-  python3 "$here/../tests/network/lab.py" --hosts 2 --rate "$rate" -- "$program" "$@" --json "$PWD/$results/$file.json" || status=$?
-  [[ "$status" -eq 0 || "$status" -eq 77 ]] || { echo "bench: $file ended with an error" >&2 && failed+=("$file"); }
+  on_hosts "$file" python3 "$here/../tests/network/lab.py" --hosts 2 --rate "$rate" -- "$program" "$@" --json "$PWD/$results/$file.json"
 }
 
 # The distribution's packages belong to the distribution's Python, which need not be the first one found.
@@ -88,12 +95,6 @@ figures() {
   compile_time 3
 }
 
-across_nodes() {
-  [[ $EUID -eq 0 ]] || { echo "bench: hosts on one machine are made by the superuser: no figures across nodes" && return; }
-  echo "==== nodes"
-  python3 "$here/nodes.py" "$build/benchmarks/nodes" --factor 16 --max 4MiB --seconds 0.5 || failed+=(nodes)
-}
-
 sweep() {
   if wanted memory; then measure memory 2 memory --seconds 0.3; fi
   if wanted collectives; then
@@ -106,7 +107,7 @@ sweep() {
   done
   if wanted overhead && built overhead; then measure overhead 2 overhead --seconds 0.5; fi
   if wanted scaling && built scaling; then measure scaling 2 scaling; fi
-  if wanted nodes && built nodes; then across_nodes; fi
+  if wanted nodes && built nodes; then on_hosts nodes python3 "$here/nodes.py" "$build/benchmarks/nodes" --factor 16 --max 4MiB --seconds 0.5; fi
   if wanted overlap && built overlap; then between_hosts overlap 1gbit overlap --seconds 20; fi
   if wanted compile_time; then compile_time 2; fi
 }

@@ -3,6 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <string>
+
+#include "measure.hpp"
 
 namespace bench {
 
@@ -37,6 +41,18 @@ inline float expected_sum(std::size_t i, int ranks) {
 
 inline float expected_average(std::size_t i, int ranks) {
     return expected_sum(i, ranks) / float(ranks);
+}
+
+/// A call that averages the `count` elements at `x` over the ranks, in place.
+template <class Comm, class T>
+candidate average_in_place(const Comm& comm, std::string name, T* x, std::size_t count,
+                           std::function<void()> call) {
+    const int rank = comm.rank(), ranks = comm.size();
+    return {std::move(name), std::move(call), [=] { fill(x, count, rank, ranks); },
+            [=] {
+                return count_unequal(x, count,
+                                     [=](std::size_t i) { return expected_average(i, ranks); });
+            }};
 }
 
 }  // namespace bench

@@ -50,6 +50,27 @@ inline void add_options(CLI::App& app, options& o) {
     app.add_option("--json", o.file, "also write the figures to this file");
 }
 
+/// What a benchmark is told that sweeps over sizes, in bytes.
+struct sweep_options : options {
+    std::size_t min_bytes, max_bytes, factor;
+
+    sweep_options(std::size_t least, std::size_t most, std::size_t times)
+        : min_bytes(least), max_bytes(most), factor(times) {}
+};
+
+/// `least` is the smallest size there may be: one element's.
+inline void add_sizes(CLI::App& app, sweep_options& o, std::size_t least = sizeof(float)) {
+    const auto size = CLI::Range(least, std::size_t(1) << 30);
+    app.add_option("--min", o.min_bytes, "smallest size in bytes (with a unit: 64KiB)")
+        ->transform(CLI::AsSizeValue(false))
+        ->check(size);
+    app.add_option("--max", o.max_bytes, "largest")
+        ->transform(CLI::AsSizeValue(false))
+        ->check(size);
+    app.add_option("--factor", o.factor, "from one size to the next")
+        ->check(CLI::Range(2, 1 << 20));
+}
+
 inline std::string cpu_name() {
     std::ifstream info("/proc/cpuinfo");
     for (std::string line; std::getline(info, line);)
