@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <hvd/threads.hpp>
@@ -161,6 +162,30 @@ TEST_CASE("a rank beyond the deadline is named, and afterwards calls are refused
     };
     late({.deadline = 300ms}, {.name = "epoch"});
     late({}, {.name = "epoch", .deadline = 300ms});
+}
+
+TEST_CASE("when a call has given up, no other rank writes to its tensor any more") {
+    for (const int ranks : rank_counts) {
+        CAPTURE(ranks);
+        std::atomic<bool> over{false};
+        hvd::run_threads(ranks, [&](communicator& comm) {
+            std::vector<float> x(100000, 1);
+            bool is_first = fails(comm);
+            const auto slow_sum = [&](float a, float b) {
+                if (std::exchange(is_first, false)) std::this_thread::sleep_for(300ms);
+                return a + b;
+            };
+            if (fails(comm)) {
+                CHECK_THROWS_AS(comm.allreduce(x, slow_sum), hvd::peer_error);
+                over = true;
+                return;
+            }
+            CHECK_THROWS_AS(comm.allreduce(x, slow_sum, {.deadline = 50ms}), hvd::peer_error);
+            x.assign(x.size(), -1);
+            while (!over) std::this_thread::yield();
+            CHECK(x == std::vector<float>(x.size(), -1));
+        });
+    }
 }
 
 TEST_CASE("asynchronous calls end with an error when a rank is gone") {

@@ -5,7 +5,7 @@
 #include "allgather.hpp"
 #include "allreduce.hpp"
 #include "broadcast.hpp"
-#include "../backend/operand.hpp"
+#include "../backend/stretch.hpp"
 #include "reduce_scatter.hpp"
 
 namespace hvd {
