@@ -20,7 +20,7 @@ done
 clang() { compgen -c clang++- | grep -E '^clang\+\+-[0-9]+$' | sort -t- -k2 -n | awk -F- '$2 >= 16' | head -n 1; }
 
 # The programs that run, without what only looks at sources or is about the build.
-programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queues !integers'
+programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queues !integers !device.compiles* !device.the_kernel*'
 # LibTorch is not built for sanitizers, hosts are for speed and order; the examples' networks take all day there.
 sanitized="$programs !examples !interop.torch* !network !gpu"
 
