@@ -20,7 +20,7 @@ done
 clang() { compgen -c clang++- | grep -E '^clang\+\+-[0-9]+$' | sort -t- -k2 -n | awk -F- '$2 >= 16' | head -n 1; }
 
 # The programs that run, without what only looks at sources or is about the build.
-programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queues !integers'
+programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queues !integers !device.compiles* !device.the_kernel*'
 # LibTorch is not built for sanitizers, hosts are for speed and order; the examples' networks take all day there.
 sanitized="$programs !examples !interop.torch* !network !gpu"
 
@@ -58,7 +58,8 @@ stage_tsan() {
     -Dexamples=disabled -Db_sanitize=thread
 }
 
-all_parts=(-Dtests=enabled -Dexamples=enabled -Dbenchmarks=disabled -Dbuildtype=debugoptimized -Doptimization=1)
+# Lines in backtraces and no more: full debug information takes a third of the time that compiling takes.
+all_parts=(-Dtests=enabled -Dexamples=enabled -Dbenchmarks=disabled -Doptimization=1 -Ddebug=false -Dcpp_args=-g1)
 # Compiling is what takes the time where everything is built; what needs speed asks for it in its meson.build.
 quick=(-Doptimization=0)
 openmpi=(-Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled "${all_parts[@]}")

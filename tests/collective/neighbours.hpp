@@ -13,12 +13,12 @@ using placement = int (*)(int rank);
 
 class neighbour_link : public queue_link {
 public:
-    neighbour_link(std::shared_ptr<post_office> office, int rank, std::vector<int> nodes)
+    neighbour_link(std::shared_ptr<post_office> office, int rank, std::vector<int> nodes, std::size_t window)
         : queue_link(std::move(office), rank), nodes_(std::move(nodes)) {
         using namespace hvd::detail;
         const int node = node_of(rank);
         const int neighbours = int(std::count(nodes_.begin(), nodes_.end(), node));
-        const std::size_t window = node_area::window_for(neighbours, std::size_t(256) << 10);
+        window = node_area::window_for(neighbours, window);
         const std::lock_guard lock(office_->mutex);
         auto& memory = office_->memory[node];
         const bool first = memory == nullptr;
@@ -35,13 +35,13 @@ public:
         std::vector<int> nodes;
         for (const int rank : ranks) nodes.push_back(node_of(rank));
         auto [office, me] = child(ranks, context);
-        return std::make_unique<neighbour_link>(std::move(office), me, std::move(nodes));
+        return std::make_unique<neighbour_link>(std::move(office), me, std::move(nodes), area_.window_bytes());
     }
 
 private:
     std::vector<int> nodes_;
     std::shared_ptr<hvd::detail::shared_memory> memory_;
-    hvd::detail::node_area area_{nullptr, 0, 0};
+    hvd::detail::node_area area_{nullptr, 0, 0, {}};
 };
 
 struct neighbours {
@@ -52,11 +52,11 @@ static_assert(hvd::splittable_link<neighbour_link>);
 
 // Runs f(comm) on `ranks` threads placed like this.
 template <class F>
-void run_neighbours(int ranks, placement place, F f) {
+void run_neighbours(int ranks, placement place, F f, const hvd::communicator_options& options = {}) {
     std::vector<int> nodes;
     for (int rank = 0; rank < ranks; ++rank) nodes.push_back(place(rank));
     run_in_office(ranks, [&](std::shared_ptr<post_office> office, int rank) {
-        hvd::communicator<neighbours> comm(std::make_unique<neighbour_link>(std::move(office), rank, nodes));
+        hvd::communicator<neighbours> comm(std::make_unique<neighbour_link>(std::move(office), rank, nodes, options.window_bytes));
         f(comm);
     });
 }

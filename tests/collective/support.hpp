@@ -28,9 +28,8 @@ void on_every_transport(F f, hvd::communicator_options options = {}) {
             run_neighbours(ranks, place, [&f](auto& comm) {
                 INFO("rank ", comm.rank(), " of ", comm.size());
                 f(comm);
-            });
+            }, options);
         }
-    static_cast<void>(options);
 #elif defined(HVD_TEST_QUEUES)
     for (const int ranks : thread_counts()) {
         INFO("on ", ranks, " queues");

@@ -207,6 +207,17 @@ void plan(communicator& world) {
     CHECK(weights.front() == doctest::Approx(steps - 1 + (world.size() - 1) / 2.0));
 }
 
+void plan_with_codec(communicator& world) {
+    std::vector<float> weights(12), bias(3);
+    //! [plan_with_codec]
+    using codec = hvd::error_feedback<hvd::cast<hvd::bfloat16>>;
+    auto average = world.plan_allreduce(hvd::fuse(weights, bias), hvd::average, {}, codec{});
+    std::fill(weights.begin(), weights.end(), float(world.rank()));
+    average.run();  // 2 bytes an element travel
+    //! [plan_with_codec]
+    CHECK(weights.front() == doctest::Approx((world.size() - 1) / 2.0).epsilon(0.01));
+}
+
 void asynchronous(communicator& world) {
     std::vector<float> first(1000, 1), second(10, 2);
     const auto backward_pass = [] {};
@@ -325,6 +336,7 @@ HVD_TEST_SNIPPET(allgather_object)
 HVD_TEST_SNIPPET(fuse)
 HVD_TEST_SNIPPET(arena)
 HVD_TEST_SNIPPET(plan)
+HVD_TEST_SNIPPET(plan_with_codec)
 HVD_TEST_SNIPPET(asynchronous)
 HVD_TEST_SNIPPET(coroutine)
 HVD_TEST_SNIPPET(communicators)

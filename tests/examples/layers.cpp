@@ -7,9 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "conv2d.hpp"
+#include "dense.hpp"
+#include "dropout.hpp"
 #include "fixtures.hpp"
 #include "loss.hpp"
+#include "max_pool.hpp"
 #include "models.hpp"
+#include "relu.hpp"
 
 namespace {
 

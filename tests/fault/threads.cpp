@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <hvd/threads.hpp>
@@ -161,6 +162,71 @@ TEST_CASE("a rank beyond the deadline is named, and afterwards calls are refused
     };
     late({.deadline = 300ms}, {.name = "epoch"});
     late({}, {.name = "epoch", .deadline = 300ms});
+}
+
+TEST_CASE("when a call has given up, no other rank writes to its tensor any more") {
+    for (const int ranks : rank_counts) {
+        CAPTURE(ranks);
+        std::atomic<bool> over{false};
+        hvd::run_threads(ranks, [&](communicator& comm) {
+            std::vector<float> x(100000, 1);
+            bool is_first = fails(comm);
+            const auto slow_sum = [&](float a, float b) {
+                if (std::exchange(is_first, false)) std::this_thread::sleep_for(300ms);
+                return a + b;
+            };
+            if (fails(comm)) {
+                CHECK_THROWS_AS(comm.allreduce(x, slow_sum), hvd::peer_error);
+                over = true;
+                return;
+            }
+            CHECK_THROWS_AS(comm.allreduce(x, slow_sum, {.deadline = 50ms}), hvd::peer_error);
+            x.assign(x.size(), -1);
+            while (!over) std::this_thread::yield();
+            CHECK(x == std::vector<float>(x.size(), -1));
+        });
+    }
+}
+
+// A step whose update finds no memory on the last rank.
+struct step_without_memory {
+    std::vector<float>& parameters;
+    bool fails;
+    std::vector<hvd::detail::tensor_ref> targets;
+    hvd::detail::joined_update update;
+
+    const hvd::detail::joined_update& begin() {
+        targets = {hvd::detail::erase(hvd::view(parameters.data(), parameters.size()))};
+        update = {targets, hvd::dtype::float32, &apply, this};
+        return update;
+    }
+    static void apply(void* self, std::size_t, std::size_t, std::byte*, const std::byte*) {
+        if (static_cast<step_without_memory*>(self)->fails) throw std::bad_alloc();
+    }
+};
+
+TEST_CASE("an update that throws on one rank ends the communicator on all") {
+    for (const int ranks : {1, 2, 3, 4}) {
+        CAPTURE(ranks);
+        hvd::run_threads(ranks, [&](communicator& comm) {
+            std::vector<float> gradients(5000, 1), parameters(5000, 2);
+            step_without_memory step{parameters, fails(comm), {}, {}};
+            auto plan = comm.plan_allreduce(hvd::fuse(gradients), hvd::average);
+            if (fails(comm)) {
+                CHECK_THROWS_AS(plan.run_and_apply(step), std::bad_alloc);
+                CHECK_THROWS_AS(comm.barrier(), hvd::peer_error);
+            } else {
+                plan.run_and_apply(step);
+                try {
+                    comm.barrier();
+                    FAIL("the barrier of a lost communicator came back");
+                } catch (const hvd::peer_error& e) {
+                    CHECK(e.peers() == std::vector<int>{comm.size() - 1});
+                    CHECK(contains(e.what(), "bad_alloc"));
+                }
+            }
+        });
+    }
 }
 
 TEST_CASE("asynchronous calls end with an error when a rank is gone") {

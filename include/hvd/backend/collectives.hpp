@@ -43,7 +43,14 @@ inline void check_settled(transport& t, workspace& w) {
 }
 
 inline bool settle_reduction(transport& t, workspace& w, const operation& op, std::size_t step) {
-    if (!op.fallible) return false;
+    if (!op.fallible) {
+        // Nobody agrees on what is not expected: memory that was not to be had, in an update.
+        if (const std::exception_ptr failure = t.take_failure()) {
+            t.lost = true;
+            std::rethrow_exception(failure);
+        }
+        return false;
+    }
     if (step == 1) {
         check_settled(t, w);
         return false;

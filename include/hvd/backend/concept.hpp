@@ -28,9 +28,9 @@ inline namespace v0 {
 ///   `context` is the same on all of them and new in each call
 ///   on this link: makes `split`, `subset`, `local` and `cross` work;
 /// - `node_of(rank)`: equal numbers for ranks that share a node (without it each is a node);
-/// - `area()`: the memory that the ranks of this rank's node have mapped, in their order, or a null
-///   pointer on all ranks: makes collectives go by memory inside nodes;
 /// - `threaded()`: whether a progress thread may drive the link (without it: no).
+///
+/// hvd's own links have more (memory in common, notices), whose types are internal.
 template <class L>
 concept link = requires(L& l, const L& c, int peer, const std::byte* out, std::byte* in, std::size_t n) {
     { c.rank() } -> std::convertible_to<int>;
@@ -46,8 +46,8 @@ concept link = requires(L& l, const L& c, int peer, const std::byte* out, std::b
 template <class Backend>
 struct direct;
 
-/// A link among ranks that share their memory: `area()` is what they have in common.
-/// (`hvd::threads` is one; links of other backends may have an area where all ranks share a node.)
+/// A link among ranks that share all their memory and need no messages, as those of `hvd::threads`: `area()`
+/// is what they have in common. Its type is internal.
 template <class L>
 concept shared_link = requires(L& l, const L& c) {
     { c.rank() } -> std::convertible_to<int>;

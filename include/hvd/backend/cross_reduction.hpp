@@ -108,16 +108,14 @@ private:
 
     void finish(std::size_t turn) {
         const std::size_t bytes = portion(me(), turn).bytes;
-        if (bytes == 0 || failure_) return;
+        if (bytes == 0) return;
         for (int node = 0; node < cross_.nodes.count(); ++node)
             inputs_[std::size_t(node)] = node == cross_.nodes.mine() ? place(partial_, cross_.rounds.size() - 1, turn)
                                                                      : place(arrived_, std::size_t(node), turn);
-        try {
+        keep_failure(failure_, [&] {
             job_.function({job_.op, inputs_.data(), cross_.nodes.count(), ranks_, job_.out + turn * portion_,
                            bytes / job_.element_bytes, 1, job_.postscale});
-        } catch (...) {
-            failure_ = std::current_exception();
-        }
+        });
     }
 
     crossing<Link>& cross_;

@@ -42,7 +42,6 @@ public:
     void exchange(const block* send, const block* receive) override {
         const block& for_all = send[rank_ == 0 ? 1 : 0];
         switch (moves_.kind) {
-            case collective::allreduce:
             case collective::allgather:
                 parts_.assign(receive, receive + size_);
                 parts_[std::size_t(rank_)] = for_all;
@@ -68,11 +67,11 @@ public:
     }
 
     bool ready() override {
-        return guarded([&] { return step_ == step::flat ? flat_.ready() : cross_.ready(); });
+        return this->guarded([&] { return step_ == step::flat ? flat_.ready() : cross_.ready(); });
     }
 
     bool next() override {
-        return guarded([&] {
+        return this->guarded([&] {
             if (go_on()) return true;
             if (std::exchange(spreads_then_, false)) {
                 begin(step::spread, [&] { spread_.begin(parts_.data(), size_); });
@@ -89,7 +88,7 @@ public:
     }
 
     bool hopeless() override {
-        return guarded([&] { return (cross_.in_node() && cross_.inner.hopeless()) || word_.heard(); });
+        return this->guarded([&] { return (cross_.in_node() && cross_.inner.hopeless()) || word_.heard(); });
     }
 
     bool may_spin() const override { return cross_.inner.may_spin(); }
@@ -98,12 +97,10 @@ public:
         lost = true;
         if (!word_.heard() && !(reason == verdict::expired && word_.heard_within(patience()))) {
             if (cross_.in_node()) ask_node(reason);
-            else ask_link();
+            else word_.keep_pending();
         }
         cross_.link.cancel();
-        const notice& why = word_.last();
-        throw peer_error(rank_, text("hvd: ", entered_.label(), " on rank ", rank_, ": ", std::string_view(why.text)),
-                         missing_of(why));
+        throw peer_error(rank_, text("hvd: ", entered_.label(), " on rank ", rank_, ": ", word_.why()), word_.missing());
     }
 
     void leave(std::string_view reason) noexcept override {
@@ -121,23 +118,13 @@ private:
         int root = 0;
     };
 
-    // An exception here is not the operation's: the ranks are no longer in step.
-    template <class F>
-    auto guarded(F f) {
-        try {
-            return f();
-        } catch (...) {
-            lost = true;
-            cross_.link.cancel();
-            throw;
-        }
-    }
+    void cancel() noexcept override { cross_.link.cancel(); }
 
     template <class F>
     void begin(step s, F f) {
         step_ = s;
         phase_ = 0;
-        guarded(f);
+        this->guarded(f);
     }
 
     void keep(std::exception_ptr failure) {
@@ -248,38 +235,13 @@ private:
         return step_ == step::enter ? 0 : 400 * milliseconds;
     }
 
-    // The node's memory says who is missing there, by local ranks.
+    // The node's memory says who is missing there.
     [[gnu::cold]] void ask_node(verdict reason) {
         std::vector<int> missing;
-        try {
-            cross_.inner.fail(reason);
-        } catch (const peer_error& e) {
-            missing = e.peers();
-        }
-        message who;
-        for (int& rank : missing) {
-            const node_slot& slot = area().slot(rank);
-            rank = cross_.nodes.ranks(cross_.nodes.mine())[std::size_t(rank)];
-            who += text(who.empty() ? "rank " : ", rank ", rank);
-            if (slot.left.load() != 0) who += text(" left (", std::string_view(slot.farewell), ")");
-            else if (reason == verdict::hopeless) who += text(" died (process ", slot.process.load_relaxed(), ")");
-            else who += " did not come in time";
-        }
-        word_.keep(who, missing);
+        const auto ranks = cross_.nodes.ranks(cross_.nodes.mine());
+        message who = cross_.memory.describe_missing(reason, missing, [&](int local) { return ranks[std::size_t(local)]; });
+        word_.keep(std::move(who), std::move(missing));
     }
-
-    [[gnu::cold]] void ask_link() {
-        std::vector<int> missing;
-        message who;
-        for (int p = 0; p < size_; ++p) {
-            if (p == rank_ || !cross_.link.pending(p)) continue;
-            who += text(missing.empty() ? "rank " : ", rank ", p);
-            missing.push_back(p);
-        }
-        word_.keep(text(who, " did not come in time"), missing);
-    }
-
-    const node_area& area() const { return *cross_.link.area(); }
 
     crossing<Link> cross_;
     link_transport<Link> by_messages_;

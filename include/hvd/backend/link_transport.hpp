@@ -3,6 +3,7 @@
 #pragma once
 
 #include "concept.hpp"
+#include "node_map.hpp"
 #include "notice.hpp"
 #include "portions.hpp"
 
@@ -10,14 +11,18 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Moves data by messages between every two ranks: all that a link has to offer, and what hvd does
-// between nodes. Reductions are direct exchanges: each rank gets its part of every other's tensor
+// Moves data by messages between every two ranks: all that a link has to offer, and what hvd does where no
+// two ranks have memory in common. Reductions are direct exchanges: each rank gets its part of every other's tensor
 // and reduces it in rank order, so that the bits are those of the other transports.
 template <link Link>
 class link_transport final : public transport {
 public:
     explicit link_transport(Link& link)
-        : transport(link.rank(), link.size()), link_(link), word_(link), entries_(std::size_t(link.size())) {}
+        : transport(link.rank(), link.size()), link_(link), word_(link), entries_(std::size_t(link.size())) {
+        int here = 0;
+        for (int p = 0; p < size_; ++p) here += node_of(link, p) == node_of(link, rank_);
+        spins_ = here <= processor_set::of_this_thread().count();
+    }
 
     // Every rank tells every other what it is about to do: a rank that failed poisons this message, so
     // that nobody moves data for a call that some rank refused.
@@ -53,8 +58,10 @@ public:
     }
 
     bool ready() override {
-        return guarded([&] { return bool(link_.poll()); });
+        return this->guarded([&] { return bool(link_.poll()); });
     }
+
+    bool may_spin() const override { return spins_; }
 
     bool next() override {
         if (step_ == step::exchange) return post_exchange();
@@ -66,24 +73,15 @@ public:
     }
 
     bool hopeless() override {
-        return guarded([&] { return word_.heard(); });
+        return this->guarded([&] { return word_.heard(); });
     }
 
     [[gnu::cold]] void fail(verdict) override {
         lost = true;
-        if (!word_.heard()) {
-            std::vector<int> missing;
-            message who;
-            for (int p = 0; p < size_; ++p) {
-                if (p == rank_ || !link_.pending(p)) continue;
-                who += text(missing.empty() ? "rank " : ", rank ", p);
-                missing.push_back(p);
-            }
-            word_.keep(text(who, " did not come in time"), missing);
-        }
+        if (!word_.heard()) word_.keep_pending();
         link_.cancel();
-        throw peer_error(rank_, text("hvd: ", entries_[std::size_t(rank_)].label(), " on rank ", rank_, ": ",
-                                     std::string_view(word_.last().text)), missing_of(word_.last()));
+        throw peer_error(rank_, text("hvd: ", entries_[std::size_t(rank_)].label(), " on rank ", rank_, ": ", word_.why()),
+                         word_.missing());
     }
 
     void leave(std::string_view reason) noexcept override {
@@ -97,23 +95,13 @@ private:
     static std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
     std::size_t own_bytes() const { return job_.count * job_.element_bytes; }
 
-    // A link that throws is lost: what was begun can't be ended in step with the others.
-    template <class F>
-    auto guarded(F call) {
-        try {
-            return call();
-        } catch (...) {
-            lost = true;
-            link_.cancel();
-            throw;
-        }
-    }
+    void cancel() noexcept override { link_.cancel(); }
 
     void send_to(int peer, const block& b) {
-        if (b.bytes > 0) guarded([&] { link_.send(peer, b.data, b.bytes); });
+        if (b.bytes > 0) this->guarded([&] { link_.send(peer, b.data, b.bytes); });
     }
     void receive_from(int peer, const block& b) {
-        if (b.bytes > 0) guarded([&] { link_.recv(peer, b.data, b.bytes); });
+        if (b.bytes > 0) this->guarded([&] { link_.recv(peer, b.data, b.bytes); });
     }
 
     // Every pair of ranks is by itself: some have more portions than others.
@@ -153,6 +141,7 @@ private:
 
     Link& link_;
     word_of_mouth<Link> word_;
+    bool spins_ = false;
     step step_ = step::enter;
     std::vector<record> entries_;
     std::vector<std::byte> arrived_;

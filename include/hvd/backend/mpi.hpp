@@ -275,10 +275,10 @@ private:
     }
 
     // Memory that the ranks of each node have mapped, where every node has some; otherwise messages do, and
-    // every rank knows. Ranks that are all alone have no use for it.
+    // every rank knows. Ranks that are all alone have no use for it, unless the library is between them.
     [[gnu::cold]] void make_area(std::size_t window) {
         const node_map nodes(*this);
-        if (nodes.count() > 1 && nodes.count() == size_) return;
+        if (nodes.count() > 1 && nodes.count() == size_ && !by_library_) return;
         if (nodes.count() > 1) check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node_), "MPI_Comm_split");
         const int ranks = nodes.local_size(), mine = nodes.local_rank();
         window = node_area::window_for(ranks, window);
@@ -330,7 +330,7 @@ private:
     shared_memory memory_;
     std::vector<shared_memory> own_;
     shared<segments> reachable_ = shared<segments>::make();
-    node_area area_{nullptr, 0, 0};
+    node_area area_{nullptr, 0, 0, {}};
     std::vector<MPI_Request> requests_;
     std::vector<int> peers_;
     bool given_up_ = false;
@@ -339,7 +339,8 @@ private:
 }  // namespace detail
 
 /// Ranks are MPI processes. hvd moves the data: through shared memory inside a node, by messages of
-/// its own between nodes; reductions are in rank order. Works at any thread level.
+/// its own between nodes; reductions are in rank order, on several nodes in the order of the nodes.
+/// Works at any thread level.
 struct mpi {
     using link_type = detail::mpi_link;
 };

@@ -35,6 +35,7 @@ struct window_fill {
 struct alignas(64) node_slot {
     atomic<std::uint64_t> step{0};  // how many synchronisations this rank has reached
     alignas(64) atomic<std::uint32_t> left{0};
+    atomic<std::uint32_t> reaches{0};  // it may be reading or writing tensors of others
     atomic<std::int64_t> process{0};
     processor_set processors;  // that this rank may run on
     char farewell[256] = {};
@@ -48,12 +49,12 @@ class node_area {
 public:
     // Whole pages, and a page for each rank at least.
     static std::size_t window_for(int ranks, std::size_t wished) {
-        const std::size_t least = std::size_t(ranks) * page;
-        return ((wished < least ? least : wished) + page - 1) / page * page;
+        const std::size_t least = std::size_t(ranks) * shared_memory::whole_pages(1);
+        return shared_memory::whole_pages(wished < least ? least : wished);
     }
     static std::size_t bytes(int ranks, std::size_t window) { return slots_bytes(ranks) + 2 * std::size_t(ranks) * window; }
 
-    node_area(void* memory, int ranks, std::size_t window, shared<segments> reachable = {})
+    node_area(void* memory, int ranks, std::size_t window, shared<segments> reachable)
         : memory_(static_cast<std::byte*>(memory)), ranks_(ranks), window_(window), reachable_(std::move(reachable)) {}
 
     // By one rank, before the others look.
@@ -74,7 +75,7 @@ public:
         node_slot& mine = slot(rank);
         if (mine.left.load_relaxed() != 0) return;
         store(mine.farewell, reason);
-        mine.left.store(1);
+        mine.left.exchange(1);
     }
 
     // Whether ranks outnumber the processors they run on; the same on all ranks, once all have said where they run.
@@ -89,8 +90,7 @@ public:
     segments& reachable() const { return *reachable_; }
 
 private:
-    static constexpr std::size_t page = 4096;
-    static std::size_t slots_bytes(int ranks) { return (std::size_t(ranks) * sizeof(node_slot) + page - 1) / page * page; }
+    static std::size_t slots_bytes(int ranks) { return shared_memory::whole_pages(std::size_t(ranks) * sizeof(node_slot)); }
 
     std::byte* memory_;
     int ranks_;

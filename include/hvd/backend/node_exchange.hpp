@@ -36,6 +36,10 @@ public:
     }
 
 protected:
+    // From here on tensors that all ranks can reach stay where they are; below, copying is cheaper than waiting
+    // once more for all to be done.
+    static constexpr std::size_t least_in_place = 4096;
+
     bool next_exchange() {
         switch (stage_) {
             case stage::first: return next_first();
@@ -47,9 +51,6 @@ protected:
 
 private:
     enum class stage { first, windows, last };
-
-    // Below this, copying is cheaper than waiting once more for all to be done.
-    static constexpr std::size_t least_in_place = 4096;
 
     void begin(const block* send, std::size_t unit, bool may_be_whole) {
         send_ = send;
@@ -69,8 +70,7 @@ private:
 
     bool next_first() {
         if (all_filled(content::places)) {
-            if (combines_) combine_in_place();
-            else take_in_place();
+            reach([&] { combines_ ? combine_in_place() : take_in_place(); });
             stage_ = stage::last;
             arrive();
             return true;
@@ -88,6 +88,7 @@ private:
         for (int p = 0; p < size_; ++p) {
             const block& b = send_[p];
             if (b.bytes > longest) longest = b.bytes;
+            if (!combines_ && receive_[p].bytes > longest) longest = receive_[p].bytes;
             const place where = place_of(b.data, b.bytes);
             if (b.bytes > 0 && !where) return false;
             put_place(std::size_t(p), where);

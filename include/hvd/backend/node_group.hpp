@@ -21,7 +21,7 @@ namespace detail {
 class node_group : public transport {
 public:
     node_group(const node_area& area, int rank)
-        : transport(rank, area.ranks()), area_(area), crowded_(area.is_crowded()), window_places_(area.window_bytes() / sizeof(place)) {}
+        : transport(rank, area.ranks()), area_(area), crowded_(area.is_crowded()) {}
 
     void enter(const record& mine) override {
         show(mine);
@@ -45,20 +45,37 @@ public:
     [[gnu::cold]] void fail(verdict reason) override {
         lost = true;
         std::vector<int> missing;
+        const message who = describe_missing(reason, missing, [](int p) { return p; });
+        throw peer_error(rank_, text("hvd: ", entry_of(rank_).label(), " on rank ", rank_, ": ", who), std::move(missing));
+    }
+
+    // Who is waited for, by the ranks' numbers that `number` gives, and what became of them.
+    template <class F>
+    [[gnu::cold]] message describe_missing(verdict reason, std::vector<int>& missing, F number) const {
         message who;
         for (int p = 0; p < size_; ++p) {
             if (arrived(p) || (reason == verdict::hopeless && !gone(p))) continue;
             const node_slot& slot = area_.slot(p);
-            who += text(missing.empty() ? "rank " : ", rank ", p);
+            who += text(missing.empty() ? "rank " : ", rank ", number(p));
             if (!gone(p)) who += " did not come in time";
             else if (slot.left.load() != 0) who += text(" left (", std::string_view(slot.farewell), ")");
             else who += text(" died (process ", slot.process.load_relaxed(), ")");
-            missing.push_back(p);
+            missing.push_back(number(p));
         }
-        throw peer_error(rank_, text("hvd: ", entry_of(rank_).label(), " on rank ", rank_, ": ", who), std::move(missing));
+        return who;
     }
 
-    void leave(std::string_view reason) noexcept override { area_.leave(rank_, reason); }
+    // Afterwards this rank's tensors are its caller's again, so that it waits until nobody reaches for them:
+    // threads as long as it takes, for they compute; a process may have been stopped, and has its own mapping.
+    void leave(std::string_view reason) noexcept override {
+        area_.leave(rank_, reason);
+        const time_point limit = now() + 1000 * milliseconds;
+        for (int p = 0; p < size_; ++p) {
+            const node_slot& slot = area_.slot(p);
+            while (p != rank_ && slot.reaches.load_in_order() != 0 && !gone(p) && (slot.process.load_relaxed() == 0 || now() < limit))
+                sleep_for(milliseconds / 20);
+        }
+    }
 
 protected:
     // Every rank takes a new half of its window when it enters, whether it has something for it or not.
@@ -73,6 +90,20 @@ protected:
     void arrive() {
         ++steps_;
         area_.slot(rank_).step.store(steps_);
+    }
+
+    // Does what reads or writes other ranks' tensors, unless a rank has left: then its may be no more, and
+    // the next wait tells.
+    template <class F>
+    void reach(F f) {
+        struct reaching {
+            atomic<std::uint32_t>& flag;
+            explicit reaching(atomic<std::uint32_t>& f) : flag(f) { flag.exchange(1); }
+            ~reaching() { flag.store(0); }
+        } const guard(area_.slot(rank_).reaches);
+        for (int p = 0; p < size_; ++p)
+            if (area_.slot(p).left.load_in_order() != 0) return;
+        f();
     }
 
     // The half that is filled next; nothing is in it.
@@ -98,7 +129,7 @@ protected:
         std::memcpy(&p, window(peer) + index * sizeof p, sizeof p);
         return area_.reachable().at(p);
     }
-    std::size_t room_for_places() const { return window_places_; }
+    std::size_t room_for_places() const { return area_.window_bytes() / sizeof(place); }
     place place_of(const std::byte* data, std::size_t bytes) const { return area_.reachable().find(data, bytes); }
 
     node_area area_;
@@ -114,7 +145,6 @@ private:
         return process != 0 && kill(process, 0) != 0 && errno == ESRCH;
     }
 
-    std::size_t window_places_;
     std::uint64_t steps_ = 0, entries_ = 0, fills_ = 0;
 };
 

@@ -4,7 +4,7 @@
 
 #include "../kernel/places.hpp"
 #include "node_exchange.hpp"
-#include "operand.hpp"
+#include "stretch.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -38,12 +38,12 @@ public:
 
     void exchange(const block* send, const block* receive) override {
         step_ = step::exchange;
-        node_exchange::exchange(send, receive);
+        guarded([&] { node_exchange::exchange(send, receive); });
     }
 
     void combine(const block* send, const reduction& job) override {
         step_ = step::exchange;
-        node_exchange::combine(send, job);
+        guarded([&] { node_exchange::combine(send, job); });
     }
 
     bool reduces_to_all(const operation& op) const override {
@@ -62,15 +62,7 @@ public:
     }
 
     bool next() override {
-        switch (step_) {
-            case step::enter: {
-                for (int p = 0; p < size_; ++p) records[std::size_t(p)] = &entry_of(p);
-                return false;
-            }
-            case step::exchange: return next_exchange();
-            case step::allreduce: return next_allreduce();
-        }
-        return false;
+        return guarded([&] { return go_on(); });
     }
 
 private:
@@ -81,6 +73,18 @@ private:
     struct chunk {
         std::size_t group = 0, first = 0, count = 0;
     };
+
+    bool go_on() {
+        switch (step_) {
+            case step::enter: {
+                for (int p = 0; p < size_; ++p) records[std::size_t(p)] = &entry_of(p);
+                return false;
+            }
+            case step::exchange: return next_exchange();
+            case step::allreduce: return next_allreduce();
+        }
+        return false;
+    }
 
     static std::size_t total_bytes(const operation& op) {
         const reduction_group& last = op.groups.back();
@@ -99,9 +103,6 @@ private:
     }
     bool fits_window(const operation& op) const { return total_bytes(op) <= area_.window_bytes(); }
     bool is_small(const operation& op) const { return is_reduced_by_all(op) && fits_window(op); }
-
-    // From here on tensors that all can reach stay where they are; below, that is one more wait for all.
-    static constexpr std::size_t least_in_place = 4096;
 
     void offer(const operation& op) {
         if ((total_bytes(op) < least_in_place && is_small(op)) || !show_places(op)) offer_data(op);
@@ -126,7 +127,7 @@ private:
         const operation& op = *op_;
         done_ = 0;
         if (all_filled(content::places)) {
-            reduce_in_place(op);
+            reach([&] { reduce_in_place(op); });
             stage_ = stage::last;
             arrive();
             return true;
@@ -214,6 +215,14 @@ private:
         }
     }
 
+    // The whole job, to several places; uses up the inputs.
+    void reduce_portion_to_places(const reduction& job, std::byte* const* places, bool streaming, const reduced_hook& hook) {
+        guard([&] {
+            reduce_to_places(job.function, {job.op, nullptr, size_, size_, nullptr, job.count, job.prescale, job.postscale},
+                             job.element_bytes, inputs_.data(), places, size_, streaming, hook);
+        });
+    }
+
     static void update_block(void* self, std::size_t at, std::size_t bytes, std::byte* values) {
         auto& t = *static_cast<node_transport*>(self);
         t.update(bytes, values, t.current_ + at);
@@ -247,8 +256,8 @@ private:
     };
     part part_of(const operation& op, const chunk& c, int p) const {
         const reduction_group& g = op.groups[c.group];
-        const std::size_t n = std::size_t(size_), r = std::size_t(p), each = c.count / n, more = c.count % n;
-        return {g.offset + (c.first + each * r + (r < more ? r : more)) * g.element_bytes, (each + (r < more ? 1 : 0)) * g.element_bytes};
+        const std::size_t begin = even_part(c.count, p, size_), end = even_part(c.count, p + 1, size_);
+        return {g.offset + (c.first + begin) * g.element_bytes, (end - begin) * g.element_bytes};
     }
     std::byte* part_in_window(int owner, int p, std::uint64_t ago = 0) const { return window(owner, ago) + std::size_t(p) * part_bytes(); }
 
@@ -286,7 +295,7 @@ private:
         if (by_all) return reduce_windows(op, g, g.offset + c.first * g.element_bytes, c.count * g.element_bytes, 0);
         const part own = part_of(op, c, rank_);
         const bool direct = op.tensors.empty() && op.update == nullptr;  // from and to where it lies
-        scratch_.resize(2 * part_bytes());
+        if (!direct) scratch_.resize((op.update != nullptr ? 2 : 1) * part_bytes());
         std::byte* const result = direct ? op.out + own.begin : scratch_.data();
         if (!op.tensors.empty()) gather_bytes(op, own.begin, own.bytes, result);
         const std::byte* const mine = op.tensors.empty() ? op.in + own.begin : result;
@@ -295,7 +304,7 @@ private:
         if (op.update != nullptr) {
             std::byte* const current = scratch_.data() + part_bytes();
             gather_targets(op, own.begin, own.bytes, current);
-            update(own.bytes, result, current);
+            guard([&] { update(own.bytes, result, current); });
         }
         // Not by the kernel at once: its stores would wait for lines that the peers have read, one by one.
         std::memcpy(part_in_window(rank_, rank_), result, own.bytes);

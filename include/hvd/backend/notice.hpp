@@ -56,8 +56,9 @@ public:
         if constexpr (tells<Link>) {
             if (!heard_ && link_.heard(last_)) {
                 heard_ = true;
-                if (misses_this_rank())
-                    keep(text("rank ", last_.teller, " gave up: ", std::string_view(last_.text)), {last_.teller});
+                why_ = last_.text;
+                missing_ = missing_of(last_);
+                if (misses_this_rank()) keep(text("rank ", last_.teller, " gave up: ", why_), {last_.teller});
             }
         }
         return heard_;
@@ -71,9 +72,26 @@ public:
         return heard_;
     }
 
-    const notice& last() const { return last_; }
-    void keep(const message& text, const std::vector<int>& missing) {
-        last_ = notice_of(link_.rank(), std::string_view(text), missing);
+    // Why the communicator is given up, and for want of whom.
+    const message& why() const { return why_; }
+    const std::vector<int>& missing() const { return missing_; }
+
+    void keep(message why, std::vector<int> missing) {
+        why_ = std::move(why);
+        missing_ = std::move(missing);
+        last_ = notice_of(link_.rank(), why_, missing_);
+    }
+
+    // The ranks that messages are under way with.
+    void keep_pending() {
+        std::vector<int> missing;
+        message who;
+        for (int p = 0; p < link_.size(); ++p) {
+            if (p == link_.rank() || !link_.pending(p)) continue;
+            who += text(missing.empty() ? "rank " : ", rank ", p);
+            missing.push_back(p);
+        }
+        keep(text(who, " did not come in time"), std::move(missing));
     }
 
     // To all, if it is news to them. `reason` where nothing was kept.
@@ -88,13 +106,15 @@ public:
 
 private:
     bool misses_this_rank() const {
-        for (const int rank : last_.missing)
+        for (const int rank : missing_)
             if (rank == link_.rank()) return true;
         return false;
     }
 
     Link& link_;
-    notice last_ = notice_of(-1, "", {});
+    notice last_ = notice_of(-1, "", {});  // what the others hear: it has room for so much
+    message why_;
+    std::vector<int> missing_;
     bool heard_ = false;
 };
 

@@ -14,9 +14,14 @@ namespace detail {
 // Parts of different element types lie apart, so that each is aligned.
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// Where rank's part of `count` elements begins, if they are split evenly, the first ranks having one more.
+constexpr std::size_t even_part(std::size_t count, int rank, int size) {
+    const std::size_t r = std::size_t(rank), n = std::size_t(size);
+    return count / n * r + (r < count % n ? r : count % n);
+}
+
 // One element type's share of a buffer that is reduced. Rank p's part of it are the elements from
-// bounds[p] to bounds[p + 1]; without bounds the elements are split evenly, the first ranks having
-// one more.
+// bounds[p] to bounds[p + 1]; without bounds the elements are split evenly.
 struct reduction_group {
     reduce_function function;
     const void* op;
@@ -27,9 +32,7 @@ struct reduction_group {
     dtype id = dtype::user;
 
     std::size_t begin_of(int rank, int size) const {
-        const std::size_t r = std::size_t(rank), n = std::size_t(size);
-        if (bounds != nullptr) return bounds[r];
-        return count / n * r + (r < count % n ? r : count % n);
+        return bounds != nullptr ? bounds[rank] : even_part(count, rank, size);
     }
     std::size_t count_of(int rank, int size) const { return begin_of(rank + 1, size) - begin_of(rank, size); }
     block part(const std::byte* buffer, int rank, int size) const {

@@ -20,10 +20,13 @@ namespace detail {
 class threads_hub : public counted {
 public:
     // `nodes` has a number for each rank, equal for ranks that are taken as sharing a node.
-    threads_hub(std::vector<int> nodes, std::size_t window)
+    // `where` they may all run: of one of them that is not pinned yet. @throws std::bad_alloc
+    threads_hub(std::vector<int> nodes, std::size_t window, const processor_set& where)
         : nodes_(std::move(nodes)), memory_(shared_memory::of_this_process(node_area::bytes(ranks(), window))),
           area_(memory_.data(), ranks(), window, segments::of_this_process()) {
+        if (!memory_) throw std::bad_alloc();
         area_.construct();
+        area_.slot(0).processors = where;
     }
 
     const node_area& area() const { return area_; }
@@ -37,7 +40,7 @@ public:
         if (i == children_.size()) {
             std::vector<int> nodes;
             for (const int rank : members) nodes.push_back(node_of(rank));
-            children_.push_back({context, members.front(), int(members.size()), shared<threads_hub>::make(std::move(nodes), area_.window_bytes())});
+            children_.push_back({context, members.front(), int(members.size()), shared<threads_hub>::make(std::move(nodes), area_.window_bytes(), area_.slot(0).processors)});
         }
         const shared<threads_hub> hub = children_[i].hub;
         if (--children_[i].missing == 0) children_.erase(children_.begin() + std::ptrdiff_t(i));
@@ -63,13 +66,12 @@ private:
 
 class threads_link {
 public:
-    static constexpr bool always_shares_node = true;
-
     threads_link(shared<threads_hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
     // Alone: a communicator that needs nobody.
     static owner<threads_link> world(const communicator_options& options) {
-        return owner<threads_link>::make(shared<threads_hub>::make(std::vector<int>(1), node_area::window_for(1, options.window_bytes)), 0);
+        return owner<threads_link>::make(shared<threads_hub>::make(std::vector<int>(1), node_area::window_for(1, options.window_bytes),
+                                                                          processor_set::of_this_thread()), 0);
     }
 
     int rank() const { return rank_; }
@@ -78,7 +80,7 @@ public:
     int node_of(int rank) const { return hub_->node_of(rank); }
     bool threaded() const { return true; }
 
-    // Memory for this rank; the others reach it as they reach all there is.
+    // Memory for this rank, null if the system refuses it; the others reach it as they reach all there is.
     std::byte* share(std::span<const std::size_t> bytes) {
         own_.push_back(shared_memory::of_this_process(bytes[std::size_t(rank_)]));
         return static_cast<std::byte*>(own_.back().data());
@@ -100,7 +102,8 @@ private:
 
 /// Ranks are threads of one process: needs no MPI, no launcher and no network.
 ///
-/// `run_threads` starts them. Tensors are read where they lie; reductions are in rank order.
+/// `run_threads` starts them. Tensors of 4 KiB and more are read where they lie; reductions are in rank
+/// order, on several (declared) nodes in the order of the nodes.
 struct threads {
     using link_type = detail::threads_link;
 };

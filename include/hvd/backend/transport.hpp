@@ -6,8 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "../detail/clock.hpp"
-#include "../kernel/places.hpp"
 #include "../kernel/reduce.hpp"
 #include "record.hpp"
 
@@ -32,12 +30,23 @@ struct reduction {
     double postscale;
 };
 
-enum class verdict { ready, expired, hopeless };
+enum class verdict { expired, hopeless };
 
 struct operation;
 
-// What every collective is made of. A step is begun by one of the first three functions and goes
-// on in rounds: once ready(), next() takes what has come and begins the next round, until it says that
+// What a reduction throws is kept, and nothing is reduced after it.
+template <class F>
+void keep_failure(std::exception_ptr& failure, F reduce) {
+    if (failure) return;
+    try {
+        reduce();
+    } catch (...) {
+        failure = std::current_exception();
+    }
+}
+
+// What every collective is made of. A step is begun by enter, enter_call, exchange, combine or
+// reduce_to_all, and goes on in rounds: once ready(), next() takes what has come and begins the next round, until it says that
 // there is none. Who drives it decides how to wait in between.
 //
 // Virtual, so that each collective is compiled once, whatever moves the bytes: a call costs far less
@@ -74,7 +83,7 @@ public:
     // Whether waiting is in vain: some rank that is waited for is gone.
     virtual bool hopeless() { return false; }
     // Whether a waiting rank may keep its processor: not where the others need it.
-    virtual bool may_spin() const { return size_ <= processor_set::of_this_thread().count(); }
+    virtual bool may_spin() const = 0;
     // Gives up, naming the ranks that are waited for; the transport is not used afterwards.
     [[noreturn]] virtual void fail(verdict reason) = 0;
     // Tells the peers that this rank is gone, with the reason.
@@ -87,30 +96,28 @@ public:
     bool lost = false;                   // a peer or the link is: nothing more can be agreed on
 
 protected:
-    // What a reduction throws is kept.
     template <class F>
-    void guard(F reduce) {
-        if (failure_) return;
+    void guard(F reduce) { keep_failure(failure_, reduce); }
+
+    // An exception of anything else is not the operation's: the ranks are no longer in step.
+    template <class F>
+    auto guarded(F f) {
         try {
-            reduce();
+            return f();
         } catch (...) {
-            failure_ = std::current_exception();
+            lost = true;
+            cancel();
+            throw;
         }
     }
+    // Gives up what is under way.
+    virtual void cancel() noexcept {}
 
     void reduce_portion(const reduction& job, std::size_t first, std::size_t n) {
         if (n == 0) return;
         guard([&] {
             job.function({job.op, inputs_.data(), size_, size_, job.out + first * job.element_bytes, n, job.prescale,
                           job.postscale});
-        });
-    }
-
-    // The whole job, to several places; uses up the inputs.
-    void reduce_portion_to_places(const reduction& job, std::byte* const* places, bool streaming, const reduced_hook& hook) {
-        guard([&] {
-            reduce_to_places(job.function, {job.op, nullptr, size_, size_, nullptr, job.count, job.prescale, job.postscale},
-                             job.element_bytes, inputs_.data(), places, size_, streaming, hook);
         });
     }
 

@@ -83,7 +83,7 @@ private:
 /// communicator it was made on and on those derived from that one. Other ranks' tensors may lie elsewhere in
 /// theirs; where some rank's tensor is not in an arena, data moves as if none were.
 ///
-/// Where the backend shares no memory (several nodes apart, `direct<>`) it is ordinary memory. On
+/// Where the backend shares no memory (several nodes apart, `direct<>`, one of yours) it is ordinary memory. On
 /// `threads` all memory can be reached, and an arena is a memory resource with a limit.
 ///
 /// **Lifetime**: memory handed out is valid as long as the arena; its mapping stays until the communicator
@@ -96,10 +96,10 @@ public:
     /// @throws hvd::usage_error on all ranks if the system refuses the memory, naming the sizes.
     template <class Backend>
     arena(communicator<Backend>& comm, std::size_t bytes) : session_(&detail::access::session_of(comm)) {
-        share_ = [](detail::session& own, std::span<const std::size_t> sizes) -> std::byte* {
-            auto& link = static_cast<detail::backend_session<Backend>&>(own).link();
+        share_ = [](arena& self, std::span<const std::size_t> sizes) {
+            auto& link = static_cast<detail::backend_session<Backend>&>(*self.session_).link();
             if constexpr (requires { link.share(sizes); }) return link.share(sizes);
-            else return nullptr;
+            else return self.own_memory(sizes[std::size_t(link.rank())]);
         };
         grow(bytes);
     }
@@ -115,7 +115,7 @@ public:
         const std::uint64_t mine = (bytes + detail::free_list::alignment - 1) / detail::free_list::alignment * detail::free_list::alignment;
         tell(mine);
         const std::vector<std::size_t> wished = told_;
-        std::byte* const memory = share_(*session_, wished);
+        std::byte* const memory = share_(*this, wished);
         tell(memory != nullptr ? 1 : 0);
         for (const std::size_t given : told_)
             if (given == 0) throw_refused(wished);
@@ -157,6 +157,11 @@ private:
     }
     bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }
 
+    std::byte* own_memory(std::size_t bytes) {
+        own_.push_back(detail::shared_memory::of_this_process(bytes));
+        return static_cast<std::byte*>(own_.back().data());
+    }
+
     // In the order of the communicator's calls: every rank's number comes to `told_`.
     void tell(const std::uint64_t& mine) {
         detail::call told;
@@ -176,7 +181,8 @@ private:
     }
 
     detail::shared<detail::session> session_;
-    std::byte* (*share_)(detail::session&, std::span<const std::size_t>) = nullptr;
+    std::byte* (*share_)(arena&, std::span<const std::size_t>) = nullptr;
+    std::vector<detail::shared_memory> own_;  // of a backend that shares none
     std::vector<std::size_t> told_;  // by rank
     detail::free_list memory_;
 };

@@ -5,7 +5,8 @@
 #include "allgather.hpp"
 #include "allreduce.hpp"
 #include "broadcast.hpp"
-#include "../backend/operand.hpp"
+#include "../backend/stretch.hpp"
+#include "coded_allreduce.hpp"
 #include "reduce_scatter.hpp"
 
 namespace hvd {
@@ -184,6 +185,26 @@ public:
         const auto list = as_list(tensors);
         if constexpr (check_listable<X>() && check_fused_reducible<B, O, decltype(list)>())
             return make<kept_fused_allreduce<std::remove_cvref_t<decltype(list)>, O>>(o, list, as_operation(op), o);
+        return {};
+    }
+
+    /// The same with a codec, which says how floats travel: `hvd::cast<hvd::bfloat16>{}` halves the bytes,
+    /// `hvd::error_feedback<hvd::cast<hvd::bfloat16>>{}` also adds in the next run what it rounded away, for
+    /// which the plan keeps a float per element. Each rank's elements are multiplied by `.prescale` before they are
+    /// rounded, the results by `.postscale` after they have been widened. Elements of other types travel as they are.
+    /// On one rank nothing travels, and nothing is rounded. Features D2, F6.
+    /// @throws as above; hvd::usage_error for a float tensor with gaps, hvd::mismatch_error if codecs differ.
+    /// @snippet tests/docs/snippets.cpp plan_with_codec
+    template <class X, class Op, class Codec>
+        requires operation_like<Op>
+    plan<B> plan_allreduce(X&& tensors, const Op& op, const reduce_options& o, Codec) {
+        using O = operation_of<Op>;
+        static_assert(!is_custom<O>, "hvd: a codec goes with hvd's own operations: a callable would get other elements than it was made for");
+        static_assert(reducible<typename Codec::template type_of<float>, O, B>, "hvd: this backend does not reduce what the codec makes of floats");
+        const auto list = as_list(tensors);
+        if (own().size() == 1 || std::is_same_v<Codec, none>) return plan_allreduce(list, op, o);
+        if constexpr (check_listable<X>() && check_fused_reducible<B, O, decltype(list)>())
+            return make<coded_allreduce_call<std::remove_cvref_t<decltype(list)>, O, Codec>>(o, list, as_operation(op), o);
         return {};
     }
 

@@ -71,7 +71,8 @@ void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
     using detail::text;
     if (ranks < 1) throw usage_error(-1, text("hvd: run_threads needs at least one rank, got ", ranks));
     const auto hub = detail::shared<detail::threads_hub>::make(
-        detail::nodes_of_one_host(ranks, options), detail::node_area::window_for(ranks, options.window_bytes));
+        detail::nodes_of_one_host(ranks, options), detail::node_area::window_for(ranks, options.window_bytes),
+        detail::processor_set::of_this_thread());
     detail::first_failure failure;
     const auto body = [&](int rank) {
         communicator<Backend> comm;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "alltoall.hpp"
+#include "split_rows.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -22,10 +23,9 @@ struct scatter_call : distribute_call<In, Result> {
 private:
     // As reduce_scatter: the first (rows % size) ranks get one row more.
     void split_rows_into(const In& in, int size) {
-        const std::size_t rows = In::rank() == 0 ? 1 : in.extent(0);
-        const std::size_t row = rows == 0 ? 0 : in.size() / rows, n = std::size_t(size);
-        this->counts.resize(n);
-        for (std::size_t r = 0; r < n; ++r) this->counts[r] = (rows / n + (r < rows % n ? 1 : 0)) * row;
+        split_rows(in, size, this->counts);
+        for (std::size_t r = 0; r < std::size_t(size); ++r) this->counts[r] = this->counts[r + 1] - this->counts[r];
+        this->counts.pop_back();
         this->op.send_counts = this->counts;
     }
 };

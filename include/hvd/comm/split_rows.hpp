@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "../backend/operation.hpp"
+
 namespace hvd {
 inline namespace v0 {
 namespace detail {
@@ -14,9 +16,8 @@ template <class View>
 void split_rows(const View& view, int size, std::vector<std::size_t>& bounds) {
     const std::size_t rows = View::rank() == 0 ? 1 : view.extent(0);
     const std::size_t row = rows == 0 ? 0 : view.size() / rows;
-    const std::size_t n = std::size_t(size);
-    bounds.resize(n + 1);
-    for (std::size_t r = 0; r <= n; ++r) bounds[r] = (rows / n * r + (r < rows % n ? r : rows % n)) * row;
+    bounds.resize(std::size_t(size) + 1);
+    for (int r = 0; r <= size; ++r) bounds[std::size_t(r)] = even_part(rows, r, size) * row;
 }
 
 }  // namespace detail

@@ -33,26 +33,16 @@ void sort_ranks(std::vector<int>& ranks, Before before) {
 
 template <class Link>
 topology topology_of(const Link& link) {
-    const int size = link.size();
-    std::vector<int> nodes(std::size_t(size), 0), local_ranks(std::size_t(size), 0), sizes(std::size_t(size), 0);
-    for (int r = 0; r < size; ++r) nodes[std::size_t(r)] = node_of(link, r);
-    const auto same_node = [&](int a, int b) { return nodes[std::size_t(a)] == nodes[std::size_t(b)]; };
-    // Quadratic in the ranks: a thousand of them take a millisecond, once.
-    for (int r = 0; r < size; ++r)
-        for (int other = 0; other < size; ++other) {
-            if (!same_node(r, other)) continue;
-            ++sizes[std::size_t(r)];
-            if (other < r) ++local_ranks[std::size_t(r)];
-        }
+    const node_map nodes(link);
+    const auto mine = nodes.ranks(nodes.mine());
     topology result;
-    const int me = link.rank();
-    result.local_rank = local_ranks[std::size_t(me)];
-    for (int r = 0; r < size; ++r) {
-        if (same_node(r, me)) result.local.push_back(r);
-        if (local_ranks[std::size_t(r)] == result.local_rank) result.cross.push_back(r);
-        if (sizes[std::size_t(r)] != sizes[0]) result.homogeneous = false;
+    result.local_rank = nodes.local_rank();
+    result.local.assign(mine.begin(), mine.end());
+    for (int r = 0; r < link.size(); ++r) {
+        if (nodes.local(r) == nodes.local_rank()) result.cross.push_back(r);
+        if (nodes.ranks(nodes.node(r)).size() != mine.size()) result.homogeneous = false;
     }
-    result.cross_rank = position_of(me, result.cross);
+    result.cross_rank = position_of(link.rank(), result.cross);
     return result;
 }
 

@@ -19,6 +19,10 @@ public:
     T load() const noexcept { return __atomic_load_n(&value_, __ATOMIC_ACQUIRE); }
     void store(T value) noexcept { __atomic_store_n(&value_, value, __ATOMIC_RELEASE); }
 
+    // In one order on all ranks: for two of which each sets one of these and then looks at the other's.
+    T exchange(T value) noexcept { return __atomic_exchange_n(&value_, value, __ATOMIC_SEQ_CST); }
+    T load_in_order() const noexcept { return __atomic_load_n(&value_, __ATOMIC_SEQ_CST); }
+
     // Where something else orders what goes with it.
     T load_relaxed() const noexcept { return __atomic_load_n(&value_, __ATOMIC_RELAXED); }
     void store_relaxed(T value) noexcept { __atomic_store_n(&value_, value, __ATOMIC_RELAXED); }

@@ -69,12 +69,12 @@ public:
         return result;
     }
 
-    // For the threads of this process. @throws std::bad_alloc
+    // For the threads of this process.
     static shared_memory of_this_process(std::size_t bytes) {
         shared_memory result;
         if (bytes == 0) bytes = 1;
         void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) throw std::bad_alloc();
+        if (memory == MAP_FAILED) return result;
         madvise(memory, bytes, MADV_HUGEPAGE);
         result.data_ = memory;
         result.bytes_ = bytes;
@@ -83,7 +83,7 @@ public:
 
     // Once all have it open: nothing is left behind, however the processes end.
     void remove_name() {
-        if (!name_.empty() && named_) shm_unlink(name_.c_str());
+        if (named_) shm_unlink(name_.c_str());
         named_ = false;
     }
 
@@ -101,7 +101,7 @@ private:
         if (begin < end && !reserve(file, begin, end)) *this = {};
     }
 
-    // By the rank that will use it, so that it is near its processor.
+    // Near the processor of the rank that reserves it.
     bool reserve(int file, std::size_t begin, std::size_t end) {
 #ifdef MADV_POPULATE_WRITE
         if (madvise(static_cast<std::byte*>(data_) + begin, end - begin, MADV_POPULATE_WRITE) == 0) return true;
