@@ -97,7 +97,7 @@ void sum(communicator& world) {
 //! [late]
 void late_rank(communicator& world) {
     if (world.rank() == 1) usleep(600'000);
-    float x = 1;
+    std::vector<float> x(100000, 1);
     world.allreduce(x, hvd::sum, {.deadline = 100ms});
 }
 //! [late]
