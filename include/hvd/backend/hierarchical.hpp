@@ -12,7 +12,6 @@ inline namespace v0 {
 /// Allreduce and broadcast work so where all nodes have as many ranks; everything else is staged.
 template <class Device, class Host>
 struct hierarchical : staged<Host> {
-    using device_backend = Device;
     template <class T, class Op>
     static constexpr bool reduces = reducible<T, Op, Device> && reducible<T, Op, Host>;
 };

@@ -112,7 +112,7 @@ public:
         device_session::give_up(why);
         if (comm_ == nullptr) return;
         const ncclResult_t revoked = ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
-        if (revoked == ncclSuccess || revoked == ncclInProgress) return;
+        if (revoked == ncclSuccess || revoked == ncclInProgress || !owned_) return;
         ncclCommAbort(std::exchange(comm_, nullptr));
     }
 
@@ -225,7 +225,11 @@ private:
     }
 
     void end() noexcept {
-        if (comm_ == nullptr || !owned_) return;
+        if (comm_ == nullptr) return;
+        if (!owned_) {  // it goes on without what was made in it
+            for (const premultiplied& p : premultiplied_) ncclRedOpDestroy(p.op, comm_);
+            return;
+        }
         try {
             const current_device here(device(), rank());
             if (!broken()) {
