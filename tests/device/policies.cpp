@@ -226,6 +226,7 @@ TEST_CASE("what a hierarchical communicator can't scale is refused before anythi
     on_ranks<in_nodes>(4, 2, [](auto& gpus) {
         const tensor<float> x{1, 2};
         CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::max, {.prescale = 2}), hvd::usage_error);
+        CHECK_THROWS_AS((void)gpus.plan_allreduce(x.view(), hvd::max, {.prescale = 2}), hvd::usage_error);
         gpus.allreduce(x.view(), hvd::sum);
         CHECK(x.values()[1] == float(2 * gpus.size()));
     });

@@ -181,7 +181,7 @@ private:
     void exchange(const record& mine, std::vector<record>& all, time_point limit) {
         const current_device here(device(), rank());
         const std::size_t each = sizeof mine;
-        const cuda_memory memory(cuda_memory::kind::device, each * all.size(), rank());
+        const cuda_memory memory = guarded([&] { return cuda_memory(cuda_memory::kind::device, each * all.size(), rank()); });
         std::byte* const own = memory.data() + std::size_t(rank()) * each;
         const cudaStream_t stream = stream_or_own(nullptr);
         const finish_before_leaving finish{stream};

@@ -25,8 +25,8 @@ concept host_assisted = requires { typename device_session_of<B>::type; };
 /// `cuda_aware<mpi>` and `hierarchical<nccl, mpi>`.
 ///
 /// All collectives of `communicator<nccl>`, with the same results. Ranks compare every call, as the host's
-/// communicator does, but for what NCCL moves, and what `cuda_aware` does: MPI's own calls are not compared, and know
-/// no deadline once they have begun. An asynchronous call has been through the host when it returns; its request is for the
+/// communicator does; not compared is what NCCL moves inside a node, and what `cuda_aware` moves, which also knows no
+/// deadline once MPI has it. An asynchronous call has been through the host when it returns; its request is for the
 /// last copies to the GPU. **Threads**: one calling thread at a time.
 /// @snippet tests/device/snippets.cpp staged
 template <class B>

@@ -43,7 +43,9 @@ public:
     /// The same, begun.
     template <class In, class View>
     device_request allgather_async(const In& in, const into_view<View>& to, const device_options& o = {}) {
-        return begin(collective::allgather, in, to, o, [&](device_arguments& a, std::size_t given, std::size_t taken) { a.counts(o.counts, given, taken); });
+        return begin(collective::allgather, in, to, o, [&](device_arguments& a, std::size_t given, std::size_t taken) {
+            a.counts(o.counts, given, taken);
+        });
     }
 
     /// Gives the root all tensors: equal ones, or `.counts` elements; on other ranks `out` is not used.
@@ -84,7 +86,9 @@ public:
     /// The same, begun.
     template <class In, class View>
     device_request alltoall_async(const In& in, const into_view<View>& to, const device_options& o = {}) {
-        return begin(collective::alltoall, in, to, o, [&](device_arguments& a, std::size_t given, std::size_t taken) { a.exchange(o.counts, o.receive_counts, given, taken); });
+        return begin(collective::alltoall, in, to, o, [&](device_arguments& a, std::size_t given, std::size_t taken) {
+            a.exchange(o.counts, o.receive_counts, given, taken);
+        });
     }
 
     /// Returns when every rank has called it, and what `.stream` had to do before is done on all of them.
@@ -102,7 +106,7 @@ private:
         return a;
     }
 
-    // `describe(arguments, …)` says what is special, of as many elements of the input and of the output.
+    // `describe(arguments, given, taken)` adds what is special; the numbers are the elements of both tensors.
     template <class In, class View, class F>
     device_request begin(collective kind, const In& in, const into_view<View>& to, const device_options& o, F&& describe) const {
         if constexpr (check_device_pair<B, In, View>()) {

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <memory>
+
 #include "../backend/nccl.hpp"
 #include "../backend/nccl_session.hpp"
 #include "device_collectives.hpp"
@@ -54,7 +56,7 @@ public:
         session_->join(first.id);
     }
 
-    /// Takes over an NCCL communicator and ends it at last; it need not be one that does not block.
+    /// Takes over an NCCL communicator and ends it at last, also where this throws; it need not be one that does not block.
     communicator(ncclComm_t comm, adopt_t, const communicator_options& options = {}) { take(comm, true, options); }
     /// Works with an NCCL communicator that its owner keeps alive, and uses for nothing else meanwhile.
     communicator(ncclComm_t comm, borrow_t, const communicator_options& options = {}) { take(comm, false, options); }
