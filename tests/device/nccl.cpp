@@ -179,22 +179,29 @@ TEST_CASE("split by colour") {
 }
 
 TEST_CASE("a rank that dies: the others are told, and shrink") {
-    on_gpus([](auto& gpus) {
-        const int last = gpus.size() - 1;
-        const tensor<int> x{1}, y{1};
-        gpus.allreduce(tensor<int>{0}.view(), hvd::sum);  // all are there
-        if (gpus.rank() == last) {
-            emulation::kill(gpus.native_handle());
-            gpus.abort();
-            return;
-        }
-        CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
-        CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
-        auto rest = gpus.shrink(std::vector<int>{last});
-        CHECK(rest.size() == last);
-        rest.allreduce(y.view(), hvd::sum);
-        CHECK(y.values()[0] == last);
-    }, 2);
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+        hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
+            hvd::communicator<hvd::nccl> gpus(world, {.deadline = 10s});
+            const int last = gpus.size() - 1;
+            const tensor<int> x{1}, y{1};
+            gpus.allreduce(tensor<int>{0}.view(), hvd::sum);
+            world.barrier();  // nobody dies while others are still in the call
+            if (gpus.rank() == last) {
+                emulation::kill(gpus.native_handle());
+                gpus.abort();
+                return;
+            }
+            CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
+            CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
+            auto rest = gpus.shrink(std::vector<int>{last});
+            CHECK(rest.size() == last);
+            rest.allreduce(y.view(), hvd::sum);
+            CHECK(y.values()[0] == last);
+        });
+        CHECK(emulation::live_objects() == 0);
+        CHECK(emulation::disagreements().empty());
+        emulation::reset();
+    }
 }
 
 TEST_CASE("a rank that never comes: the others' deadline") {
