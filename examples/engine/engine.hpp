@@ -23,7 +23,7 @@ public:
 private:
     void* do_allocate(std::size_t bytes, std::size_t alignment) override {
         const std::size_t first = (used_ + alignment - 1) / alignment * alignment;
-        if (bytes > slab_.size() - first) throw std::bad_alloc();
+        if (first > slab_.size() || bytes > slab_.size() - first) throw std::bad_alloc();
         used_ = first + bytes;
         return slab_.data() + first;
     }

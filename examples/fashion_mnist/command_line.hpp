@@ -40,11 +40,7 @@ inline std::optional<int> parse(int argc, char** argv, options& result) {
     app.add_flag("--scaling", result.scaling,
                  "measure instead: epochs on rank 0 alone and on all ranks in turn");
 
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError& stop) {
-        return app.exit(stop);
-    }
+    CLI11_PARSE(app, argc, argv);
     return std::nullopt;
 }
 

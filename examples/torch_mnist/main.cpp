@@ -146,11 +146,7 @@ std::optional<int> parse(int argc, char** argv, options& result) {
     app.add_option("--limit", result.limit, "use the first N training images (0: all)");
     app.add_option("--lr", result.rate)->check(CLI::PositiveNumber);
     app.add_option("--data", result.data, "directory of the four IDX files");
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError& stop) {
-        return app.exit(stop);
-    }
+    CLI11_PARSE(app, argc, argv);
     return std::nullopt;
 }
 

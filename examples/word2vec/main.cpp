@@ -108,11 +108,7 @@ std::optional<int> parse(int argc, char** argv, options& result) {
     app.add_option("--threads", result.threads,
                    "ranks as threads of this process (0: MPI's world)");
     app.add_option("--words", result.words, "whose nearest neighbours are printed")->delimiter(',');
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::ParseError& stop) {
-        return app.exit(stop);
-    }
+    CLI11_PARSE(app, argc, argv);
     return std::nullopt;
 }
 

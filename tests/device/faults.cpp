@@ -2,7 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 // What goes wrong on a GPU, in NCCL or on another rank: nobody hangs, everybody is told, nothing leaks.
 
+#include <atomic>
+#include <set>
 #include <string>
+#include <thread>
 
 #include "support.hpp"
 
@@ -42,11 +45,20 @@ outcome with_failures(const std::string& function, F f) {
     return seen;
 }
 
-constexpr hvd::communicator_options impatient{.deadline = std::chrono::milliseconds(400), .destructor_deadline = std::chrono::milliseconds(200)};
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int slowness = 5;
+#else
+constexpr int slowness = 1;
+#endif
 
-void work_with_nccl(world_type& world) {
+// Where nothing fails, a busy machine is waited for.
+constexpr hvd::communicator_options patient{.deadline = std::chrono::seconds(10)};
+constexpr hvd::communicator_options impatient{.deadline = std::chrono::milliseconds(400 * slowness),
+                                              .destructor_deadline = std::chrono::milliseconds(200 * slowness)};
+
+void work_with_nccl(world_type& world, const hvd::communicator_options& options) {
     const tensor<float> x(std::vector<float>(100, 1)), y(std::vector<float>(10, 1)), all(std::vector<float>(30));
-    hvd::communicator<nccl> gpus(world, impatient);
+    hvd::communicator<nccl> gpus(world, options);
     auto plan = gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::average);
     plan.run();
     gpus.allreduce(x.view(), hvd::average);
@@ -54,19 +66,19 @@ void work_with_nccl(world_type& world) {
     gpus.barrier();
 }
 
-void work_staged(world_type& world) {
+void work_staged(world_type& world, const hvd::communicator_options& options) {
     const tensor<float> x(std::vector<float>(100, 1)), all(std::vector<float>(300));
-    hvd::communicator<hvd::staged<hvd::threads>> gpus(world, impatient);
+    hvd::communicator<hvd::staged<hvd::threads>> gpus(world, options);
     gpus.allreduce(x.view(), hvd::average);
     gpus.allgather(x.view(), hvd::into(all.view()));
     gpus.barrier();
 }
 
-// The first call of each function, and the last one that the work makes.
+// The first call of each function, one between, and the last one that the work makes.
 template <class F>
 void fail_each(std::initializer_list<const char*> functions, F work) {
     emulation::reset();
-    hvd::run_threads(3, work);
+    hvd::run_threads(3, [&](world_type& world) { work(world, patient); });
     std::vector<int> calls;
     for (const char* function : functions) calls.push_back(emulation::calls_of(function));
     CHECK(emulation::live_objects() == 0);
@@ -75,11 +87,11 @@ void fail_each(std::initializer_list<const char*> functions, F work) {
         const int n = *last++;
         INFO(function, ", called ", n, " times");
         REQUIRE(n > 0);
-        for (const int k : {1, (n + 1) / 2, n}) {
+        for (const int k : std::set<int>{1, (n + 1) / 2, n}) {
             INFO("call ", k);
             emulation::reset();
             emulation::fail(function, k, 3);  // an internal error of NCCL; not initialised, of CUDA
-            const outcome seen = with_failures(function, work);
+            const outcome seen = with_failures(function, [&](world_type& world) { work(world, impatient); });
             CHECK(seen.failed <= 1);
             CHECK(seen.failed + seen.told + seen.done == 3);
             // How often it is polled for is up to chance: the last look may not be made.
@@ -143,6 +155,24 @@ TEST_CASE("a rank that is late for a staged call") {
         gpus.allreduce(x.view(), hvd::sum, {.deadline = 100ms});
     });
     CHECK(seen.told == 2);
+    CHECK(emulation::live_objects() == 0);
+}
+
+TEST_CASE("a staged call that its own stream holds up") {
+    const outcome seen = with_failures("", [](world_type& world) {
+        const tensor<float> x{1};
+        hvd::communicator<hvd::staged<hvd::threads>> gpus(world);
+        cudaStream_t stream{};
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        std::atomic<bool> held = true;
+        emulation::enqueue(stream, [&held] {
+            while (held) std::this_thread::yield();
+        });
+        CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.deadline = 50ms, .stream = stream}), hvd::peer_error);
+        held = false;
+        cudaStreamDestroy(stream);
+    });
+    CHECK(seen.done == 3);
     CHECK(emulation::live_objects() == 0);
 }
 

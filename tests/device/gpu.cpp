@@ -21,7 +21,7 @@
 
 namespace {
 
-using device_test::tensor;
+using device_test::numbers, device_test::tensor;
 using gpu_communicator = hvd::communicator<hvd::nccl>;
 
 int failures = 0;
@@ -30,14 +30,6 @@ void check(bool right, const char* what, const gpu_communicator& gpus) {
     if (right) return;
     std::fprintf(stderr, "wrong on rank %d of %d: %s\n", gpus.rank(), gpus.size(), what);
     ++failures;
-}
-
-// Small integers: every order of summing is exact.
-template <class T>
-std::vector<T> numbers(std::size_t count, int rank) {
-    std::vector<T> values;
-    for (std::size_t i = 0; i < count; ++i) values.push_back(T(float(int(i % 11) * (rank + 1))));
-    return values;
 }
 
 template <class T>

@@ -49,6 +49,18 @@ TEST_CASE("a staged plan is not captured") {
     });
 }
 
+TEST_CASE("what lies between two parts of an arena's tensor is left alone") {
+    on_gpus([](auto& gpus) {
+        hvd::device_arena arena(gpus, 4096);
+        const auto x = arena.tensor<float>(hvd::shape(30));
+        std::vector<float> values(30, 1);
+        cudaMemcpy(x.data(), values.data(), 120, cudaMemcpyHostToDevice);
+        gpus.plan_allreduce(hvd::fuse(hvd::device_view(x.data(), 10), hvd::device_view(x.data() + 20, 10)), hvd::sum).run();
+        cudaMemcpy(values.data(), x.data(), 120, cudaMemcpyDeviceToHost);
+        for (std::size_t i = 0; i < 30; ++i) CHECK(values[i] == float(i < 10 || i >= 20 ? gpus.size() : 1));
+    });
+}
+
 TEST_CASE("tensors of an arena are not packed, and neighbours are one call") {
     on_gpus([](auto& gpus) {
         const std::size_t n = std::size_t(gpus.size());

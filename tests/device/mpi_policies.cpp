@@ -32,19 +32,34 @@ void check_everything(Gpus& gpus) {
     gpus.gather(mine.view(), hvd::into(all.view()), hvd::root{last});
     CHECK(all.values()[2 * ranks - 2] == last);
 
-    std::vector<std::size_t> counts, received(ranks, std::size_t(r));
-    std::vector<int> out, in;
-    for (int p = 0; p < n; ++p) {
-        counts.push_back(std::size_t(p));
-        out.insert(out.end(), std::size_t(p), 100 * r + p);
-        in.insert(in.end(), std::size_t(r), 100 * p + r);
-    }
-    const tensor<int> send(out, true), receive(std::vector<int>(in.size(), -1), true);
-    gpus.alltoall(send.view(), hvd::into(receive.view()), {.counts = counts, .receive_counts = received});
-    CHECK(receive.values() == in);
     gpus.barrier();
     gpus.plan_allreduce(hvd::fuse(y.view(), x.view()), hvd::sum).run();
     CHECK(y.values()[7] == float(last * n));
+}
+
+template <class Gpus>
+void check_uneven(Gpus& gpus) {
+    const int n = gpus.size(), r = gpus.rank(), last = n - 1;
+    std::vector<std::size_t> counts, received(static_cast<std::size_t>(n), std::size_t(r));
+    std::vector<int> expected, out, in;
+    for (int p = 0; p < n; ++p) {
+        counts.push_back(std::size_t(p));
+        expected.insert(expected.end(), std::size_t(p), 10 * p);
+        out.insert(out.end(), std::size_t(p), 100 * r + p);
+        in.insert(in.end(), std::size_t(r), 100 * p + r);
+    }
+    const std::vector<int> own(std::size_t(r), 10 * r);
+    const tensor<int> mine(own, true), all(std::vector<int>(expected.size(), -1), true), back(std::vector<int>(own.size(), -1), true);
+    gpus.allgather(mine.view(), hvd::into(all.view()), {.counts = counts});
+    CHECK(all.values() == expected);
+    gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last}, {.counts = counts});
+    CHECK(back.values() == own);
+    const tensor<int> rooted(std::vector<int>(expected.size(), -1), true);
+    gpus.gather(mine.view(), hvd::into(rooted.view()), hvd::root{last}, {.counts = counts});
+    if (r == last) CHECK(rooted.values() == expected);
+    const tensor<int> send(out, true), receive(std::vector<int>(in.size(), -1), true);
+    gpus.alltoall(send.view(), hvd::into(receive.view()), {.counts = counts, .receive_counts = received});
+    CHECK(receive.values() == in);
 }
 
 }  // namespace
@@ -53,6 +68,7 @@ TEST_CASE("staged tensors") {
     hvd_test::on_ranks([](auto& world) {
         hvd::communicator<hvd::staged<hvd::mpi>> gpus(world);
         check_everything(gpus);
+        check_uneven(gpus);
     });
     CHECK(emulation::live_objects() == 0);
 }
@@ -62,6 +78,7 @@ TEST_CASE("an MPI that takes device memory is given it") {  // here memory that 
     hvd_test::on_ranks([](auto& world) {
         hvd::communicator<hvd::cuda_aware<hvd::mpi>> gpus(world);
         check_everything(gpus);
+        check_uneven(gpus);
     });
     unsetenv("HVD_MPI_CUDA_AWARE");
     CHECK(emulation::live_objects() == 0);

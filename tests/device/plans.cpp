@@ -89,12 +89,15 @@ TEST_CASE("averages and scales of a plan, packed or not") {
 TEST_CASE("floats that travel as 16-bit ones") {
     on_gpus([](auto& gpus) {
         const int n = gpus.size(), r = gpus.rank();
+        const auto check_mean = [n](const tensor<float>& x, int t) {
+            const auto got = x.values(), one = numbers<float>(got.size(), t, 0);
+            for (std::size_t i = 0; i < got.size(); ++i) REQUIRE(got[i] == doctest::Approx(one[i] * float(n + 1) / 2).epsilon(0.008));
+        };
         const tensor<float> a(numbers<float>(50, 1, r)), large(numbers<float>(200'001, 2, r));
         auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), large.view()), hvd::average, {}, hvd::cast<hvd::bfloat16>{});
         plan.run();
-        for (const float x : a.values()) CHECK(float(hvd::bfloat16(x)) == doctest::Approx(x).epsilon(0.008));
-        const auto one = numbers<float>(200'001, 2, 0), got = large.values();
-        for (std::size_t i = 0; i < got.size(); ++i) REQUIRE(got[i] == doctest::Approx(one[i] * float(n + 1) / 2).epsilon(0.008));
+        check_mean(a, 1);
+        check_mean(large, 2);
         if (n > 1) CHECK(plan.packed_bytes() >= 2 * 200'051);
     });
 }
@@ -112,7 +115,41 @@ TEST_CASE("a broadcast of many tensors") {
         CHECK(large.values() == numbers<float>(300'000, 1, root));
         gpus.broadcast(hvd::fuse(a.view(), b.view()), hvd::root{0});
         CHECK(b.values() == numbers<double>(3, 2, root));
+        CHECK(gpus.plan_broadcast(hvd::fuse(a.view(), large.view())).packed_bytes() == 0);  // one alone is not worth it
     });
+}
+
+TEST_CASE("a run of a plan that has gone ends well") {
+    on_gpus([](auto& gpus) {
+        const tensor<float> a{1}, b{2};
+        auto pending = gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum).run_async();
+        pending.wait();
+        CHECK(b.values()[0] == float(2 * gpus.size()));
+    });
+}
+
+TEST_CASE("where one rank has no room for a plan, all are told, and the communicator works on") {
+    on_gpus([](auto& gpus) {
+        const tensor<float> a{1}, b{2};
+        const tensor<int> refused{0};
+        gpus.barrier();
+        if (gpus.rank() == 0) emulation::fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
+        gpus.barrier();
+        int failed = 0;
+        try {
+            (void)gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum);
+            FAIL("there was room");
+        } catch (const hvd::cuda_error&) {
+            failed = 1;
+        } catch (const hvd::peer_error& e) {
+            CHECK(std::string(e.what()).find("refused it: hvd: cudaMalloc") != std::string::npos);
+        }
+        cudaMemcpy(refused.data(), &failed, sizeof failed, cudaMemcpyHostToDevice);
+        gpus.allreduce(refused.view(), hvd::sum);
+        CHECK(refused.values()[0] == 1);
+        gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum).run();
+        CHECK(b.values()[0] == float(2 * gpus.size()));
+    }, 2);
 }
 
 TEST_CASE("plans of one tensor, and of those that move") {

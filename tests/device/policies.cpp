@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 // The ways to move device tensors: all of them give what a serial reference gives.
 
+#include <set>
+
 #include "support.hpp"
 
 using namespace device_test;
@@ -12,28 +14,25 @@ using hvd::nccl, hvd::threads;
 using host = threads;
 using mixed = hvd::per_operation<nccl, hvd::staged<host>, hvd::staged<host>>;
 
-// Every policy, on 1 to 4 ranks, as nodes of 1, 2 and all ranks.
+using in_nodes = hvd::hierarchical<nccl, host>;
+
+template <class Backend, class F>
+void on_ranks(int ranks, int node, F f) {
+    INFO("on ", ranks, " ranks in nodes of ", node);
+    hvd::run_threads(ranks, [&](hvd::communicator<host>& world) {
+        hvd::communicator<Backend> gpus(world, {.deadline = 20s});
+        f(gpus);
+    }, {.node_size = node});
+    CHECK(emulation::live_objects() == 0);
+    CHECK(emulation::disagreements().empty());
+    emulation::reset();
+}
+
+// Every policy, on 1 to 4 ranks; where it knows nodes, they are of 1, 2 and all ranks.
 template <class Backend, class F>
 void on_policy(F f) {
     for (int ranks = 1; ranks <= 4; ++ranks)
-        for (const int node : {1, 2, ranks}) {
-            INFO("on ", ranks, " ranks in nodes of ", node);
-            hvd::run_threads(ranks, [&](hvd::communicator<host>& world) {
-                hvd::communicator<Backend> gpus(world, {.deadline = 20s});
-                f(gpus);
-            }, {.node_size = node});
-            CHECK(emulation::live_objects() == 0);
-            CHECK(emulation::disagreements().empty());
-            emulation::reset();
-        }
-}
-
-// Small integers, so that every order of summing is exact.
-template <class T>
-std::vector<T> numbers(std::size_t count, int rank) {
-    std::vector<T> values;
-    for (std::size_t i = 0; i < count; ++i) values.push_back(T(float(int(i % 11) * (rank + 1))));
-    return values;
+        for (const int node : std::is_same_v<Backend, in_nodes> ? std::set{1, 2, ranks} : std::set{ranks}) on_ranks<Backend>(ranks, node, f);
 }
 
 template <class T>
@@ -85,7 +84,9 @@ void check_policy() {
         for (int p = 0; p < n; ++p) CHECK(in.values()[std::size_t(p)] == 10 * p + r);
         gpus.reduce_scatter(out.view(), hvd::sum, hvd::into(part.view()));
         CHECK(part.values()[0] == 10 * (n * (n - 1) / 2) + n * r);
-        gpus.reduce(part.view(), hvd::into(in.view().size() == 1 ? in.view() : part.view()), hvd::max, hvd::root{last});
+        const tensor<int> low{r + 5}, least{-1};
+        gpus.reduce(low.view(), hvd::into(least.view()), hvd::min, hvd::root{last});
+        if (r == last) CHECK(least.values()[0] == 5);
         gpus.barrier();
     });
 }
@@ -143,15 +144,15 @@ void check_plan() {
 TEST_CASE("staged: every collective") { check_policy<hvd::staged<host>>(); }
 TEST_CASE("staged: parts of different sizes") { check_uneven<hvd::staged<host>>(); }
 TEST_CASE("staged: plans") { check_plan<hvd::staged<host>>(); }
-TEST_CASE("hierarchical: every collective") { check_policy<hvd::hierarchical<nccl, host>>(); }
-TEST_CASE("hierarchical: parts of different sizes") { check_uneven<hvd::hierarchical<nccl, host>>(); }
-TEST_CASE("hierarchical: plans") { check_plan<hvd::hierarchical<nccl, host>>(); }
+TEST_CASE("hierarchical: every collective") { check_policy<in_nodes>(); }
+TEST_CASE("hierarchical: parts of different sizes") { check_uneven<in_nodes>(); }
+TEST_CASE("hierarchical: plans") { check_plan<in_nodes>(); }
 TEST_CASE("a backend per operation: every collective") { check_policy<mixed>(); }
 TEST_CASE("a backend per operation: parts of different sizes") { check_uneven<mixed>(); }
 TEST_CASE("a backend per operation: plans") { check_plan<mixed>(); }
 
 TEST_CASE("a tensor of many chunks is staged piece by piece, and comes out whole") {
-    on_policy<hvd::staged<host>>([](auto& gpus) {
+    on_ranks<hvd::staged<host>>(2, 2, [](auto& gpus) {
         const std::size_t count = (std::size_t(9) << 20) / 4 + 3;
         check_reductions<float>(gpus, count);
         const tensor<int> x(std::vector<int>(count, gpus.rank()));
@@ -182,6 +183,64 @@ TEST_CASE("ranks that disagree on a staged call are told, and the communicator w
     });
 }
 
+TEST_CASE("ranks with other numbers of chunks are told so, all of them, in the same call") {
+    on_ranks<hvd::staged<host>>(2, 2, [](auto& gpus) {
+        const std::size_t chunk = hvd::detail::staged_session<host>::chunk_bytes, n = std::size_t(gpus.size());
+        const std::size_t bytes = (2 + std::size_t(gpus.rank())) * chunk;
+        const tensor<std::byte> x{std::vector<std::byte>(bytes)}, all{std::vector<std::byte>(n * bytes)};
+        CHECK_THROWS_AS(gpus.broadcast(x.view()), hvd::mismatch_error);
+        CHECK_THROWS_AS(gpus.allreduce(hvd::device_view(reinterpret_cast<int*>(x.data()), bytes / sizeof(int)), hvd::sum), hvd::mismatch_error);
+        CHECK_THROWS_AS(gpus.allgather(x.view(), hvd::into(all.view())), hvd::mismatch_error);
+        const tensor<int> one{1};
+        gpus.allreduce(one.view(), hvd::sum);
+        CHECK(one.values()[0] == gpus.size());
+    });
+}
+
+TEST_CASE("a staged plan gives the bits of the host") {
+    hvd::run_threads(3, [](hvd::communicator<host>& world) {
+        hvd::communicator<hvd::staged<host>> gpus(world);
+        std::vector<float> values;
+        for (int i = 0; i < 100; ++i) values.push_back(0.1f * float(i) + 0.37f * float(world.rank()));
+        const tensor<float> x(values), y(values);
+        gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::average, {.prescale = 0.3, .postscale = 0.7}).run();
+        world.allreduce(values, hvd::average, {.prescale = 0.3, .postscale = 0.7});
+        CHECK(x.values() == values);
+        CHECK(y.values() == values);
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
+TEST_CASE("a hierarchical communicator that is one node leaves it all to NCCL") {
+    on_ranks<in_nodes>(3, 3, [](auto& gpus) {
+        const tensor<hvd::bfloat16> x{hvd::bfloat16(float(gpus.rank()))};
+        gpus.allreduce(x.view(), hvd::average);
+        CHECK(float(x.values()[0]) == 1);
+        CHECK(emulation::calls_of("ncclReduceScatter") == 0);
+        CHECK(emulation::calls_of("cudaHostAlloc") == 0);
+    });
+}
+
+TEST_CASE("what a hierarchical communicator can't scale is refused before anything moves") {
+    on_ranks<in_nodes>(4, 2, [](auto& gpus) {
+        const tensor<float> x{1, 2};
+        CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::max, {.prescale = 2}), hvd::usage_error);
+        CHECK_THROWS_AS((void)gpus.plan_allreduce(x.view(), hvd::max, {.prescale = 2}), hvd::usage_error);
+        gpus.allreduce(x.view(), hvd::sum);
+        CHECK(x.values()[1] == float(2 * gpus.size()));
+    });
+}
+
+TEST_CASE("nodes that disagree are told, and have no step of which only a half was made") {
+    for (const int node : {1, 2})
+        on_ranks<in_nodes>(2 * node, node, [node](auto& gpus) {
+            const tensor<float> x(std::vector<float>(gpus.rank() < node ? 8 : 16));
+            CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::mismatch_error);
+            if (node == 2) CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
+        });
+}
+
 TEST_CASE("one call through the host") {
     hvd::run_threads(3, [](hvd::communicator<host>& world) {
         const tensor<float> x{1, float(world.rank())};
@@ -192,6 +251,9 @@ TEST_CASE("one call through the host") {
         CHECK(x.values() == std::vector<float>{3, 3});
         const auto all = world.allgather(hvd::through_host(hvd::tensor_view<const float, hvd::device>(x.view())));
         CHECK(all.values == std::vector<float>(6, 3));
+        const auto shaped = [&x](std::size_t rows) { return hvd::tensor_view<float, hvd::device, 2>(x.data(), hvd::shape(rows, 2 / rows)); };
+        auto matrix = hvd::through_host(shaped(world.rank() == 0 ? 1 : 2));
+        CHECK_THROWS_AS(world.allreduce(matrix, hvd::sum), hvd::mismatch_error);
         try {
             auto on_host = hvd::through_host(x.view());
             on_host.data()[0] = 7;

@@ -37,4 +37,12 @@ private:
     std::size_t count_;
 };
 
+// Small integers: every order of summing is exact.
+template <class T>
+std::vector<T> numbers(std::size_t count, int rank) {
+    std::vector<T> values;
+    for (std::size_t i = 0; i < count; ++i) values.push_back(T(float(int(i % 11) * (rank + 1))));
+    return values;
+}
+
 }  // namespace device_test

@@ -168,7 +168,9 @@ TEST_CASE("parameters that do not require gradients are frozen, until they do") 
         torch::nn::Linear model(2, 1);
         hvd::broadcast_module(comm, *model);
         model->weight.set_requires_grad(false);
-        hvd::distributed_optimizer optimizer(comm, torch::optim::SGD(model->parameters(), 1.0));
+        hvd::distributed_optimizer optimizer(
+            comm, torch::optim::SGD(model->parameters(),
+                                    torch::optim::SGDOptions(1.0).weight_decay(0.25)));
         hvd::torch_gradients gradients(optimizer, *model);
         const auto before = model->weight.clone();
         const auto step = [&] {
@@ -177,11 +179,16 @@ TEST_CASE("parameters that do not require gradients are frozen, until they do") 
             optimizer.step();
         };
         step();
-        CHECK(torch::equal(model->weight, before));
+        CHECK(torch::equal(model->weight, before));  // no decay either
         model->weight.set_requires_grad(true);
+        model->zero_grad();  // which drops gradients: they are kept for this
         gradients.follow_requires_grad();
         step();
-        CHECK(torch::allclose(model->weight, before - 1));
+        CHECK(torch::allclose(model->weight, before * 0.75 - 1));
+        model->weight.set_requires_grad(false);
+        gradients.follow_requires_grad();
+        step();
+        CHECK(torch::allclose(model->weight, before * 0.75 - 1));
     });
 }
 

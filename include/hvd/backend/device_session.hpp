@@ -99,11 +99,21 @@ public:
     // Memory that the backend knows beforehand, which is better left where it is.
     void add_arena(std::span<const std::byte> memory) { arenas_.push_back(memory); }
     void remove_arena(const std::byte* begin) {
+        for (const auto& arena : arenas_)
+            if (arena.data() == begin) std::erase_if(padding_, [&](const auto& p) { return lies_in(arena, p); });
         std::erase_if(arenas_, [&](const auto& arena) { return arena.data() == begin; });
     }
     bool in_arena(const std::byte* data, std::size_t bytes) const {
         for (const auto& arena : arenas_)
-            if (data >= arena.data() && data + bytes <= arena.data() + arena.size()) return true;
+            if (lies_in(arena, {data, bytes})) return true;
+        return false;
+    }
+
+    // What no tensor of an arena has: a call may go over it.
+    void add_padding(std::span<const std::byte> gap) { padding_.push_back(gap); }
+    bool is_padding(std::span<const std::byte> gap) const {
+        for (const auto& p : padding_)
+            if (p.data() == gap.data() && p.size() == gap.size()) return true;
         return false;
     }
 
@@ -122,6 +132,10 @@ protected:
     }
 
 private:
+    static bool lies_in(std::span<const std::byte> whole, std::span<const std::byte> part) {
+        return part.data() >= whole.data() && part.data() + part.size() <= whole.data() + whole.size();
+    }
+
     bool reached(const cuda_event& done) {
         return guarded([&] { return done.reached(rank_); });
     }
@@ -129,7 +143,7 @@ private:
     communicator_options options_;
     int rank_, size_, device_;
     cuda_stream stream_;
-    std::vector<std::span<const std::byte>> arenas_;
+    std::vector<std::span<const std::byte>> arenas_, padding_;
     message broken_;  // why it was given up
 };
 

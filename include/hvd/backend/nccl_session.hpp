@@ -112,7 +112,7 @@ public:
         device_session::give_up(why);
         if (comm_ == nullptr) return;
         const ncclResult_t revoked = ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
-        if (revoked == ncclSuccess || revoked == ncclInProgress) return;
+        if (revoked == ncclSuccess || revoked == ncclInProgress || !owned_) return;
         ncclCommAbort(std::exchange(comm_, nullptr));
     }
 
@@ -181,7 +181,7 @@ private:
     void exchange(const record& mine, std::vector<record>& all, time_point limit) {
         const current_device here(device(), rank());
         const std::size_t each = sizeof mine;
-        const cuda_memory memory(cuda_memory::kind::device, each * all.size(), rank());
+        const cuda_memory memory = guarded([&] { return cuda_memory(cuda_memory::kind::device, each * all.size(), rank()); });
         std::byte* const own = memory.data() + std::size_t(rank()) * each;
         const cudaStream_t stream = stream_or_own(nullptr);
         const finish_before_leaving finish{stream};
@@ -225,7 +225,11 @@ private:
     }
 
     void end() noexcept {
-        if (comm_ == nullptr || !owned_) return;
+        if (comm_ == nullptr) return;
+        if (!owned_) {  // it goes on without what was made in it
+            for (const premultiplied& p : premultiplied_) ncclRedOpDestroy(p.op, comm_);
+            return;
+        }
         try {
             const current_device here(device(), rank());
             if (!broken()) {

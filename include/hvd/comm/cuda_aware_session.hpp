@@ -30,7 +30,9 @@ public:
 
 private:
     void run(const device_call& call, cudaStream_t stream, time_point limit) override {
-        if (size() == 1 || call.reduces() || call.kind == collective::barrier) return staged_session<mpi>::run(call, stream, limit);
+        // direct<mpi> gathers equal parts only.
+        const bool uneven = call.kind == collective::allgather && !call.counts.empty();
+        if (size() == 1 || call.reduces() || call.kind == collective::barrier || uneven) return staged_session<mpi>::run(call, stream, limit);
         wait(mark(stream), collective_names[std::size_t(call.kind)], limit);  // MPI knows no streams
         const bool is_root = call.root == rank();
         const std::size_t own = call.bytes_of(rank());

@@ -15,7 +15,8 @@ inline namespace v0 {
 /// @snippet tests/device/snippets.cpp device_arena
 class device_arena {
 public:
-    /// @throws hvd::mismatch_error for different sizes, hvd::nccl_error where there is not so much memory.
+    /// @throws hvd::mismatch_error for different sizes, hvd::usage_error where there is not so much memory, and
+    /// hvd::peer_error on the other ranks then.
     device_arena(communicator<nccl>& comm, std::size_t bytes) : session_(detail::device_access::session_of(comm)) {
         detail::record mine;
         mine.kind = detail::collective::agree;
@@ -53,6 +54,7 @@ public:
         std::byte* const data = memory_.data() + used_;
         used_ = (used_ + bytes + 127) / 128 * 128;
         if (used_ > memory_.size()) used_ = memory_.size();
+        session_->add_padding({data + bytes, memory_.data() + used_});
         return {reinterpret_cast<T*>(data), shape};
     }
 

@@ -25,7 +25,8 @@ concept host_assisted = requires { typename device_session_of<B>::type; };
 /// `cuda_aware<mpi>` and `hierarchical<nccl, mpi>`.
 ///
 /// All collectives of `communicator<nccl>`, with the same results. Ranks compare every call, as the host's
-/// communicator does. An asynchronous call has been through the host when it returns; its request is for the
+/// communicator does; not compared is what NCCL moves inside a node, and what `cuda_aware` moves, which also knows no
+/// deadline once MPI has it. An asynchronous call has been through the host when it returns; its request is for the
 /// last copies to the GPU. **Threads**: one calling thread at a time.
 /// @snippet tests/device/snippets.cpp staged
 template <class B>
@@ -45,8 +46,11 @@ public:
     explicit communicator(host_type& bootstrap, const communicator_options& options = {})
         : session_(session_type::make(bootstrap, options)) {}
 
+    /// Whether this rank is a member.
     explicit operator bool() const noexcept { return session_ != nullptr; }
+    /// This rank's number; -1 when empty.
     int rank() const noexcept { return session_ == nullptr ? -1 : session_->rank(); }
+    /// The number of ranks; 0 when empty.
     int size() const noexcept { return session_ == nullptr ? 0 : session_->size(); }
     /// The number of this rank's GPU.
     int device() const noexcept { return session_ == nullptr ? -1 : session_->device(); }

@@ -43,13 +43,9 @@ public:
     /// The same, begun.
     template <class In, class View>
     device_request allgather_async(const In& in, const into_view<View>& to, const device_options& o = {}) {
-        if constexpr (check_device_pair<B, In, View>()) {
-            auto a = arguments(collective::allgather, in, to.view);
-            a.counts(o.counts, to_view(in).size(), to.view.size());
-            return begin(a, o);
-        } else {
-            return {};
-        }
+        return begin(collective::allgather, in, to, o, [&](device_arguments& a, std::size_t given, std::size_t taken) {
+            a.counts(o.counts, given, taken);
+        });
     }
 
     /// Gives the root all tensors: equal ones, or `.counts` elements; on other ranks `out` is not used.
@@ -60,14 +56,10 @@ public:
     /// The same, begun.
     template <class In, class View>
     device_request gather_async(const In& in, const into_view<View>& to, root r = root{0}, const device_options& o = {}) {
-        if constexpr (check_device_pair<B, In, View>()) {
-            auto a = arguments(collective::gather, in, to.view);
+        return begin(collective::gather, in, to, o, [&](device_arguments& a, std::size_t given, std::size_t taken) {
             a.root(r.rank);
-            a.counts(o.counts, to_view(in).size(), to.view.size(), a.is_root());
-            return begin(a, o);
-        } else {
-            return {};
-        }
+            a.counts(o.counts, given, taken, a.is_root());
+        });
     }
 
     /// Gives each rank its part of the root's tensor: equal ones, or `.counts` elements; on other ranks `in` is
@@ -79,14 +71,10 @@ public:
     /// The same, begun.
     template <class In, class View>
     device_request scatter_async(const In& in, const into_view<View>& to, root r = root{0}, const device_options& o = {}) {
-        if constexpr (check_device_pair<B, In, View>()) {
-            auto a = arguments(collective::scatter, in, to.view);
+        return begin(collective::scatter, in, to, o, [&](device_arguments& a, std::size_t given, std::size_t taken) {
             a.root(r.rank);
-            a.counts(o.counts, to.view.size(), to_view(in).size(), a.is_root());
-            return begin(a, o);
-        } else {
-            return {};
-        }
+            a.counts(o.counts, taken, given, a.is_root());
+        });
     }
 
     /// Sends the p-th part of `in` to rank p: equal parts, or `.counts` elements to each rank, of which each knows
@@ -98,13 +86,9 @@ public:
     /// The same, begun.
     template <class In, class View>
     device_request alltoall_async(const In& in, const into_view<View>& to, const device_options& o = {}) {
-        if constexpr (check_device_pair<B, In, View>()) {
-            auto a = arguments(collective::alltoall, in, to.view);
-            a.exchange(o.counts, o.receive_counts, to_view(in).size(), to.view.size());
-            return begin(a, o);
-        } else {
-            return {};
-        }
+        return begin(collective::alltoall, in, to, o, [&](device_arguments& a, std::size_t given, std::size_t taken) {
+            a.exchange(o.counts, o.receive_counts, given, taken);
+        });
     }
 
     /// Returns when every rank has called it, and what `.stream` had to do before is done on all of them.
@@ -120,6 +104,18 @@ private:
         device_arguments a(*session(), kind);
         a.tensors(in, out);
         return a;
+    }
+
+    // `describe(arguments, given, taken)` adds what is special; the numbers are the elements of both tensors.
+    template <class In, class View, class F>
+    device_request begin(collective kind, const In& in, const into_view<View>& to, const device_options& o, F&& describe) const {
+        if constexpr (check_device_pair<B, In, View>()) {
+            auto a = arguments(kind, in, to.view);
+            describe(a, to_view(in).size(), to.view.size());
+            return begin(a, o);
+        } else {
+            return {};
+        }
     }
 
     template <class X>

@@ -12,7 +12,6 @@ inline namespace v0 {
 
 /// What a call on device tensors may be told beyond its arguments.
 struct device_options {
-    std::string_view name = {};    ///< for people
     time_span deadline = {};       ///< for this call; 0: the communicator's
     cudaStream_t stream = nullptr; ///< where it runs; null: the communicator's own stream
     /// Elements of each rank, alike on all ranks; of alltoall: what this rank sends to each. Empty: equal ones.
@@ -22,7 +21,6 @@ struct device_options {
 
 /// What a reduction of device tensors may be told beyond its arguments.
 struct device_reduce_options {
-    std::string_view name = {};    ///< for people
     double prescale = 1;           ///< each rank's tensor is multiplied by it before the reduction
     double postscale = 1;          ///< the result is multiplied by it
     time_span deadline = {};       ///< for this call; 0: the communicator's

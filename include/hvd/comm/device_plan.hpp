@@ -18,9 +18,10 @@ class device_plans;
 /// the small tensors, calls for them and for the large ones in one group, a launch that unpacks.
 ///
 /// Running it allocates and agrees on nothing. **Buffers**: the tensors outlive it, at the same places, ready on the
-/// stream of the run. Movable, empty when moved from; it keeps what it needs of its communicator alive.
+/// stream of the run. Movable, empty when moved from; it keeps what it needs of its communicator alive, and a request
+/// what the run needs of the plan. It outlives work that only a stream waits for (`wait(stream)`).
 /// On `communicator<nccl>` a run on a stream that is being captured becomes a part of the CUDA graph; all ranks
-/// capture it, and launch the graph as often. **Threads**: the communicator's rule.
+/// capture it, and launch the graph as often. The plan outlives the graphs that captured it. **Threads**: the communicator's rule.
 /// @snippet tests/device/snippets.cpp device_plan
 class [[nodiscard("hvd: a plan does nothing until it is run")]] device_plan {
 public:
@@ -52,18 +53,18 @@ public:
         s.enqueue(calls_->calls, calls_->label, where, limit);
         s.guarded([&] { detail::launch_tiles_of(calls_->first_tile() + calls_->before, calls_->after, where, s.rank()); });
         if (captured) return {};
-        return {session_, s.mark(where), calls_->label, limit};
+        return {session_, s.mark(where), calls_->label, limit, calls_};
     }
 
 private:
     template <class, class>
     friend class detail::device_plans;
 
-    device_plan(std::shared_ptr<detail::device_session> session, std::unique_ptr<detail::planned_calls> calls)
+    device_plan(std::shared_ptr<detail::device_session> session, std::shared_ptr<detail::planned_calls> calls)
         : session_(std::move(session)), calls_(std::move(calls)) {}
 
     std::shared_ptr<detail::device_session> session_;
-    std::unique_ptr<detail::planned_calls> calls_;
+    std::shared_ptr<detail::planned_calls> calls_;
 };
 
 }  // namespace v0

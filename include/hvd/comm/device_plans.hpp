@@ -73,26 +73,45 @@ public:
     }
 
     // All ranks agree on it, or all throw.
-    std::unique_ptr<planned_calls> finish(bool packs, bool unpacks) {
+    std::shared_ptr<planned_calls> finish(bool packs, bool unpacks) {
         for (const device_call& c : calls->calls) {
             content_.add(c.count);
             check(c);
         }
         entry_.content = content_.value();
-        session_.agree(entry_, session_.limit_for(options_.deadline));
-        session_.guarded([&] { place(*calls, layout, packs, unpacks, session_); });
+        const std::exception_ptr failure = try_to_place(packs, unpacks);
+        try {
+            session_.agree(entry_, session_.limit_for(options_.deadline));
+        } catch (const error&) {
+            if (failure) std::rethrow_exception(failure);
+            throw;
+        }
         for (const auto& [call, offset] : in_buffer_)
             calls->calls[call].out = calls->buffer.data() + offset, calls->calls[call].in = calls->calls[call].out;
         return std::move(calls);
     }
 
     device_layout layout;
-    std::unique_ptr<planned_calls> calls = std::make_unique<planned_calls>();
+    std::shared_ptr<planned_calls> calls = std::make_shared<planned_calls>();
 
 private:
-    static bool continues(const device_call& last, const device_call& next) {
+    // Between them lies nothing, or what the arena left empty.
+    bool continues(const device_call& last, const device_call& next) const {
         const std::byte* const end = last.in + last.count * last.element_bytes;
-        return last.id == next.id && end <= next.in && next.in - end < 128;
+        if (last.id != next.id || last.element_bytes != next.element_bytes || end > next.in) return false;
+        const bool whole = std::size_t(next.in - last.in) % last.element_bytes == 0;
+        return whole && (end == next.in || session_.is_padding({end, next.in}));
+    }
+
+    // Before the ranks agree: where there is no room for the plan on one rank, all are told.
+    std::exception_ptr try_to_place(bool packs, bool unpacks) {
+        try {
+            place(*calls, layout, packs, unpacks, session_);
+            return {};
+        } catch (const cuda_error& e) {
+            refuse(e.what());
+            return std::current_exception();
+        }
     }
 
     device_session& session_;
@@ -107,8 +126,9 @@ private:
 template <class B, class T, class Codec, class List, class Op>
 void plan_type(device_plan_maker& maker, const List& list, const Op& op, const device_plan_options& o) {
     using W = typename Codec::template type_of<T>;
-    // The mean of floats is a factor of the unpacking.
-    constexpr bool scales = is_float_element<T>;
+    // The mean of floats is a factor of the unpacking; a host that gets them as they are has its own, with its own bits.
+    constexpr bool on_host = requires { typename B::host_backend; };
+    constexpr bool scales = is_float_element<T> && !(on_host && std::is_same_v<T, W>);
     constexpr bool divides = scales && std::is_same_v<Op, op::average>;
     static const op::sum plain{};
     const double before = scales ? o.prescale : 1, after = scales ? o.postscale / (divides ? maker.size() : 1) : 1;
@@ -186,9 +206,11 @@ public:
             maker.entry().root = r.rank;
             if (r.rank < 0 || r.rank >= s.size())
                 maker.refuse(text("hvd: broadcast: root ", r.rank, " is not a rank of this communicator of size ", s.size()));
+            std::size_t small = 0;
+            list.for_each([&](const auto& x) { small += maker.is_small(erase(x)); });
             list.for_each([&](const auto& x) {
                 const tensor_ref t = erase(x);
-                const bool packed = maker.is_small(t);
+                const bool packed = small > 1 && maker.is_small(t);
                 maker.note(t, packed, t.id);
                 if (packed) maker.layout.add(t, copy_kind::bytes, copy_kind::bytes, 1, 1);
                 else if (t.count > 0)
@@ -245,12 +267,6 @@ private:
         maker.calls->function = std::move(function);
         maker.calls->calls.push_back(a.call);
         return {session(), maker.finish(false, false)};
-    }
-
-    template <class X>
-    static auto as_list(X& x) {
-        if constexpr (is_fused<std::remove_cvref_t<X>>) return x;
-        else return fuse(x);
     }
 };
 

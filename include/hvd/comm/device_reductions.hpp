@@ -62,6 +62,7 @@ public:
             return {};
         }
     }
+    /// From `in` to `out`, begun.
     template <class In, class Out, class Op>
         requires operation_like<Op> && (!operation_like<Out>)
     device_request allreduce_async(const In& in, Out&& out, const Op& op, const device_reduce_options& o = {}) {

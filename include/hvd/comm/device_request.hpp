@@ -19,8 +19,9 @@ inline namespace v0 {
 class [[nodiscard("hvd: an asynchronous call is not complete until its request is waited for")]] device_request {
 public:
     device_request() = default;
-    device_request(std::shared_ptr<detail::device_session> session, detail::cuda_event done, const char* label, detail::time_point limit)
-        : session_(std::move(session)), done_(std::move(done)), label_(label), limit_(limit) {}
+    device_request(std::shared_ptr<detail::device_session> session, detail::cuda_event done, const char* label, detail::time_point limit,
+                   std::shared_ptr<const void> used = {})
+        : session_(std::move(session)), done_(std::move(done)), label_(label), limit_(limit), used_(std::move(used)) {}
     device_request(device_request&&) noexcept = default;
     device_request& operator=(device_request&& other) noexcept {
         if (this != &other) {
@@ -29,6 +30,7 @@ public:
             done_ = std::move(other.done_);
             label_ = other.label_;
             limit_ = other.limit_;
+            used_ = std::move(other.used_);
         }
         return *this;
     }
@@ -67,6 +69,7 @@ private:
     detail::cuda_event done_;
     const char* label_ = "";
     detail::time_point limit_ = detail::never;
+    std::shared_ptr<const void> used_;  // memory of the call
 };
 
 namespace detail {

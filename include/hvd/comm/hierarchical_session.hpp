@@ -33,6 +33,17 @@ public:
         });
     }
 
+    // Factors of a sum are those of the step between the nodes, which the host does without rounding twice.
+    void check(const device_call& call, const char* label) const override {
+        if (!by_halves(call) || (call.prescale == 1 && call.postscale == 1)) return;
+        const bool adds = call.op == op::average::id || call.op == op::sum::id;
+        const bool is_float = call.id >= dtype::float16 && call.id <= dtype::float64;
+        if (!adds || !is_float)
+            throw usage_error(this->rank(), text("hvd: ", label, " on rank ", this->rank(), ": a hierarchical ", op_names[call.op], " of ",
+                                                 dtype_name(call.id), " can't be scaled by ", call.prescale, " and ", call.postscale,
+                                                 ": only sums and averages of floats are"));
+    }
+
     // A node that has lost a rank is no use to the others.
     void give_up(std::string_view why) noexcept override {
         base::give_up(why);
@@ -53,24 +64,36 @@ public:
 private:
     static device_session& own(const communicator<Device>& comm) { return *device_access::session_of(comm); }
 
-    void run(const device_call& call, cudaStream_t stream, time_point limit) override {
-        const bool regular = !places_.empty() && local_.size() > 1;
-        try {
-            if (regular && call.kind == collective::allreduce) return allreduce(call, stream, limit);
-            if (regular && call.kind == collective::broadcast) return broadcast(call, stream, limit);
-        } catch (const error& e) {
-            if (own(local_).broken() || cross_->broken()) give_up(e.what());
-            throw;
-        }
-        base::run(call, stream, limit);
+    bool is_one_node() const { return cross_->size() == 1; }
+
+    // NCCL scales 16-bit floats with hvd's kernels, the host without.
+    bool is_for_nccl(const device_call& call) const { return is_one_node() && (has_kernels() || call.element_bytes > 2); }
+
+    bool by_halves(const device_call& call) const {
+        return !places_.empty() && local_.size() > 1 && (call.kind == collective::allreduce || call.kind == collective::broadcast);
     }
 
-    // Factors of a sum are those of the step between the nodes, which the host does without rounding twice.
+    void run(const device_call& call, cudaStream_t stream, time_point limit) override {
+        if (!by_halves(call)) return base::run(call, stream, limit);
+        check(call, collective_names[std::size_t(call.kind)]);
+        try {
+            if (call.kind == collective::broadcast) broadcast(call, stream, limit);
+            else if (is_for_nccl(call)) own(local_).enqueue({&call, 1}, "allreduce", stream, limit);
+            else allreduce(call, stream, limit);
+        } catch (const error& e) {  // this node is a step behind the others, or its ranks are
+            give_up(e.what());
+            throw;
+        }
+    }
+
+    // NCCL may fail, or be late, before the host can go on.
+    void between_nodes(const device_call& step, const char* label, cudaStream_t stream, time_point limit) {
+        this->wait(this->mark(stream), label, limit);
+        cross_->enqueue({&step, 1}, label, stream, limit);
+    }
+
     void allreduce(const device_call& call, cudaStream_t stream, time_point limit) {
         const bool average = call.op == op::average::id;
-        if (!average && call.op != op::sum::id && (call.prescale != 1 || call.postscale != 1))
-            throw usage_error(this->rank(), text("hvd: allreduce on rank ", this->rank(), ": a hierarchical ", op_names[call.op], " can't be scaled by ",
-                                                 call.prescale, " and ", call.postscale, ": only sums and averages are"));
         const int ranks = local_.size(), me = local_.rank();
         const std::size_t n = std::size_t(ranks), each = call.count / n, more = call.count % n;
         std::vector<std::size_t> counts;
@@ -90,7 +113,7 @@ private:
         between.in = between.out = step.out;
         between.count = counts[std::size_t(me)];
         if (average) between.postscale *= double(cross_->size()) / this->size();
-        cross_->enqueue({&between, 1}, "allreduce", stream, limit);
+        between_nodes(between, "allreduce", stream, limit);
 
         step.kind = collective::allgather;
         step.in = step.out;
@@ -102,9 +125,9 @@ private:
     void broadcast(const device_call& call, cudaStream_t stream, time_point limit) {
         device_call step = call;
         const int number = places_[2 * std::size_t(call.root)];
-        if (local_.rank() == number) {
+        if (local_.rank() == number && !is_one_node()) {
             step.root = places_[2 * std::size_t(call.root) + 1];
-            cross_->enqueue({&step, 1}, "broadcast", stream, limit);
+            between_nodes(step, "broadcast", stream, limit);
         }
         step.root = number;
         own(local_).enqueue({&step, 1}, "broadcast", stream, limit);

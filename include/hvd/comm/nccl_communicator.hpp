@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <memory>
+
 #include "../backend/nccl.hpp"
 #include "../backend/nccl_session.hpp"
 #include "device_collectives.hpp"
@@ -54,13 +56,16 @@ public:
         session_->join(first.id);
     }
 
-    /// Takes over an NCCL communicator and ends it at last; it need not be one that does not block.
+    /// Takes over an NCCL communicator and ends it at last, also where this throws; it need not be one that does not block.
     communicator(ncclComm_t comm, adopt_t, const communicator_options& options = {}) { take(comm, true, options); }
     /// Works with an NCCL communicator that its owner keeps alive, and uses for nothing else meanwhile.
     communicator(ncclComm_t comm, borrow_t, const communicator_options& options = {}) { take(comm, false, options); }
 
+    /// Whether this rank is a member.
     explicit operator bool() const noexcept { return session_ != nullptr; }
+    /// This rank's number; -1 when empty.
     int rank() const noexcept { return session_ == nullptr ? -1 : session_->rank(); }
+    /// The number of ranks; 0 when empty.
     int size() const noexcept { return session_ == nullptr ? 0 : session_->size(); }
     /// The number of this rank's GPU.
     int device() const noexcept { return session_ == nullptr ? -1 : session_->device(); }
@@ -100,13 +105,21 @@ private:
 
     session_type& session() const { return *detail::device_access::session_of(*this); }
 
+    // A communicator of NCCL's that no session has yet.
+    struct aborted {
+        void operator()(ncclComm_t comm) const { ncclCommAbort(comm); }
+    };
+    using unclaimed = std::unique_ptr<std::remove_pointer_t<ncclComm_t>, aborted>;
+
     void take(ncclComm_t comm, bool owned, const communicator_options& options) {
         if (comm == nullptr) throw usage_error(-1, "hvd: a communicator can't be made from a null ncclComm_t");
+        unclaimed kept(owned ? comm : nullptr);
         int rank = -1, size = 0, device = 0;
         detail::check_nccl(ncclCommUserRank(comm, &rank), "ncclCommUserRank", -1);
         detail::check_nccl(ncclCommCount(comm, &size), "ncclCommCount", rank);
         detail::check_nccl(ncclCommCuDevice(comm, &device), "ncclCommCuDevice", rank);
         session_ = std::make_shared<session_type>(rank, size, device, options);
+        kept.release();
         session_->take(comm, owned);
     }
 
@@ -115,19 +128,18 @@ private:
     }
 
     // Out of this one; polls first, for rank and size are known only then.
-    communicator derived(ncclComm_t comm) const {
-        if (comm == nullptr) return {};
+    communicator derived(ncclComm_t made) const {
+        if (made == nullptr) return {};
+        unclaimed comm(made);
         ncclResult_t state = ncclInProgress;
         detail::backoff pauses(false);
         const detail::time_point limit = session().limit_for({});
         while (state == ncclInProgress) {
-            detail::check_nccl(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError", rank());
-            if (state == ncclInProgress && pauses.pause() && detail::now() > limit) {
-                ncclCommAbort(comm);
+            detail::check_nccl(ncclCommGetAsyncError(made, &state), "ncclCommGetAsyncError", rank());
+            if (state == ncclInProgress && pauses.pause() && detail::now() > limit)
                 throw peer_error(rank(), detail::text("hvd: other ranks did not come in time to make a communicator with rank ", rank()), {});
-            }
         }
-        return communicator(comm, adopt, session().options());
+        return communicator(comm.release(), adopt, session().options());
     }
 
     std::shared_ptr<session_type> session_;

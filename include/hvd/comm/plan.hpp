@@ -244,12 +244,6 @@ private:
     auto session() { return shared<detail::session>(&own()); }
 
     template <class X>
-    static auto as_list(X& x) {
-        if constexpr (is_fused<std::remove_cvref_t<X>>) return x;
-        else return fuse(x);
-    }
-
-    template <class X>
     static constexpr bool check_listable() {
         if constexpr (is_fused<std::remove_cvref_t<X>>) return true;
         else return check_written<B, X>();

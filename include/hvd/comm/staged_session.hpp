@@ -129,8 +129,10 @@ protected:
     // Moves one collective through the host.
     virtual void run(const device_call& call, cudaStream_t stream, time_point limit) {
         if (size() == 1 && !call.reduces()) return copy_alone(call, stream, rank());
+        wait(mark(stream), collective_names[std::size_t(call.kind)], limit);  // what is before it on the stream may be late
+        if (call.kind == collective::barrier) return host_.barrier(options_until(limit));
+        agree_on_size(call, limit);
         switch (call.kind) {
-            case collective::barrier: return run_barrier(stream, limit);
             case collective::allreduce:
             case collective::reduce: return reduce_all(call, stream, limit);
             case collective::reduce_scatter: return reduce_parts(call, stream, limit);
@@ -143,9 +145,13 @@ protected:
     }
 
 private:
-    void run_barrier(cudaStream_t stream, time_point limit) {
-        wait(mark(stream), "barrier", limit);
-        host_.barrier(options_until(limit));
+    // The host compares chunk by chunk: a rank that has more of them than the others would be told by their next call.
+    void agree_on_size(const device_call& call, time_point limit) {
+        if (!call.counts.empty() || call.count * call.element_bytes < most_of(call)) return;
+        record mine;
+        mine.kind = call.kind;
+        mine.count = mine.content = call.count;
+        agree(mine, limit);
     }
 
     void reduce_on_host(const device_call& call, collective kind, std::byte* data, std::size_t bytes, int root, time_point limit) {
@@ -153,14 +159,15 @@ private:
         call.reduce_on_host({&host_, kind, data, bytes / call.element_bytes, root, call.function, o});
     }
 
-    // Whole elements of which a chunk has one part for each of `parts`.
-    static std::size_t most_of(const device_call& call, std::size_t parts) {
-        const std::size_t elements = chunk_bytes / parts / call.element_bytes;
+    // Bytes of whole elements that a chunk has of each part: of every rank's, or of the one there is.
+    std::size_t most_of(const device_call& call) const {
+        const bool one = call.kind == collective::allreduce || call.kind == collective::reduce || call.kind == collective::broadcast;
+        const std::size_t elements = chunk_bytes / (one ? 1 : std::size_t(size())) / call.element_bytes;
         return (elements > 0 ? elements : 1) * call.element_bytes;
     }
 
     void reduce_all(const device_call& call, cudaStream_t stream, time_point limit) {
-        const std::size_t most = most_of(call, 1), bytes = call.count * call.element_bytes;
+        const std::size_t most = most_of(call), bytes = call.count * call.element_bytes;
         staged_parts in, out;
         in.add(call.in, bytes);
         out.add(call.out, call.kind == collective::reduce && call.root != rank() ? 0 : bytes);
@@ -172,7 +179,7 @@ private:
 
     // Each rank's part is reduced to it.
     void reduce_parts(const device_call& call, cudaStream_t stream, time_point limit) {
-        const std::size_t n = std::size_t(size()), most = most_of(call, n);
+        const std::size_t most = most_of(call);
         staged_parts in;
         const std::byte* part = call.in;
         for (int p = 0; p < size(); part += call.bytes_of(p++)) in.add(part, call.bytes_of(p));
@@ -201,7 +208,7 @@ private:
     };
 
     void move(const device_call& call, cudaStream_t stream, time_point limit) {
-        const std::size_t parts = call.kind == collective::broadcast ? 1 : std::size_t(size()), most = most_of(call, parts);
+        const std::size_t most = most_of(call);
         const exchange x = parts_of(call);
         const std::size_t room = x.send.most_bytes(most) / 64 * 64 + 64;  // what comes is apart from what goes
         staging_.run(rounds_of(call, x, most, limit), room + x.receive.most_bytes(most), stream,

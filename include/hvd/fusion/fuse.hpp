@@ -123,5 +123,15 @@ constexpr auto fuse(X&&... tensors) {
         return fused<decltype(detail::fused_part(tensors))...>(detail::fused_part(tensors)...);
 }
 
+namespace detail {
+
+// What a plan takes: a fused list, or a single tensor as one.
+template <class X>
+constexpr auto as_list(X& x) {
+    if constexpr (is_fused<std::remove_cvref_t<X>>) return x;
+    else return fuse(x);
+}
+
+}  // namespace detail
 }  // namespace v0
 }  // namespace hvd

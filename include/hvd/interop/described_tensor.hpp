@@ -118,6 +118,13 @@ decltype(auto) with_element_of(const described_tensor& t, F&& f) {
     }
 }
 
+// f(view) with a flat view of the element type of the tensor.
+template <class Space, class F>
+decltype(auto) with_flat_view(const described_tensor& t, F&& f) {
+    return with_element_of(
+        t, [&]<class T>(T) -> decltype(auto) { return f(flat_view_of<T, Space>(t)); });
+}
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd

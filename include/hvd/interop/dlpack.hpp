@@ -89,10 +89,7 @@ tensor_view<T, Space, Rank, strided> dlpack_view(const DLTensor& tensor) {
 /// Calls `f(view)` with a flat view of the element type that the tensor has.
 template <class Space = host, class F>
 decltype(auto) with_dlpack_view(const DLTensor& tensor, F&& f) {
-    const auto described = detail::describe(tensor);
-    return detail::with_element_of(described, [&]<class T>(T) -> decltype(auto) {
-        return f(detail::flat_view_of<T, Space>(described));
-    });
+    return detail::with_flat_view<Space>(detail::describe(tensor), f);
 }
 
 /// A tensor that another library has handed over: its deleter runs when this goes.
@@ -113,7 +110,9 @@ public:
         if (tensor_ != nullptr && tensor_->deleter != nullptr) tensor_->deleter(tensor_);
     }
 
+    /// Whether it holds a tensor.
     explicit operator bool() const noexcept { return tensor_ != nullptr; }
+    /// The tensor; not of an empty one.
     const DLTensor& operator*() const noexcept { return tensor_->dl_tensor; }
 
 private:
@@ -143,6 +142,7 @@ public:
         }
     }
 
+    /// The tensor, as long as this object stays where it is.
     const DLTensor& operator*() noexcept {
         tensor_.shape = shape_.data();
         tensor_.strides = steps_.data();

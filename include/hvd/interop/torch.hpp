@@ -93,10 +93,7 @@ tensor_view<T, Space, Rank, strided> torch_view(const torch::Tensor& tensor) {
 /// Calls `f(view)` with a flat view of the element type that the tensor has.
 template <class Space = host, class F>
 decltype(auto) with_torch_view(const torch::Tensor& tensor, F&& f) {
-    const auto described = detail::describe(tensor);
-    return detail::with_element_of(described, [&]<class T>(T) -> decltype(auto) {
-        return f(detail::flat_view_of<T, Space>(described));
-    });
+    return detail::with_flat_view<Space>(detail::describe(tensor), f);
 }
 
 /// Makes a module's parameters and buffers (running means, counters) those of the root.
@@ -144,7 +141,8 @@ void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
 ///
 /// Any optimizer of LibTorch goes into `distributed_optimizer` as it is: `step()` averages, then
 /// steps it. Gradients get memory here and keep it: zero them by the distributed optimizer's
-/// `zero_gradients()`. Parameters without `requires_grad` are frozen.
+/// `zero_gradients()`. Parameters without `requires_grad` are frozen, and have no gradient
+/// meanwhile: LibTorch's optimizers then leave them alone.
 /// **Collective** as the reports are: the same module on all ranks. **Threads**: `backward()`
 /// reports from the thread that calls it. The optimizer, the module and this outlive the passes;
 /// when this has gone, nothing is reported. Features G1, G2.
@@ -169,10 +167,9 @@ public:
         for (const auto& item : module.named_parameters()) {
             const torch::Tensor& p = item.value();
             if (!p.grad().defined()) p.mutable_grad() = torch::zeros_like(p.detach());
-            const auto gradient = torch_view<T>(p.grad());
             const std::size_t i =
-                optimizer.register_parameter(item.key(), torch_view<T>(p), gradient);
-            state_->parameters.push_back({i, item.key(), p, gradient.data(), nullptr});
+                optimizer.register_parameter(item.key(), torch_view<T>(p), torch_view<T>(p.grad()));
+            state_->parameters.push_back({i, item.key(), p, p.grad(), nullptr});
         }
         follow_requires_grad();
     }
@@ -180,12 +177,16 @@ public:
     /// Freezes and unfreezes parameters as `requires_grad()` now says; between steps, on all ranks
     /// alike.
     void follow_requires_grad() {
-        for (auto& p : state_->parameters) {
+        for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
+            parameter& p = state_->parameters[i];
             if (!p.tensor.requires_grad()) {
                 state_->optimizer.freeze(p.index);
+                // Of zeros, weight decay and momentum would still make a step.
+                p.tensor.mutable_grad() = torch::Tensor();
             } else {
                 state_->optimizer.unfreeze(p.index);
-                if (!p.accumulator) hook(p);
+                if (!p.tensor.grad().defined()) p.tensor.mutable_grad() = p.gradient;
+                if (!p.accumulator) hook(i);
             }
         }
     }
@@ -195,7 +196,7 @@ private:
         std::size_t index;
         std::string name;
         torch::Tensor tensor;
-        const T* gradient;
+        torch::Tensor gradient;  // whose memory the optimizer knows, also where it is not in use
         // A leaf holds it weakly: without a pass under way it would be made anew, without the hook.
         std::shared_ptr<torch::autograd::Node> accumulator;
     };
@@ -205,26 +206,25 @@ private:
         distributed_optimizer<Comm, Optimizer, T>& optimizer;
         std::vector<parameter> parameters;
 
-        void report(std::size_t index) {
-            for (const parameter& p : parameters) {
-                if (p.index != index) continue;
-                if (!p.tensor.grad().defined() || p.tensor.grad().data_ptr() != p.gradient)
-                    detail::refuse(
-                        optimizer.comm().rank(), "the gradient of \"", p.name,
-                        "\" is not where it was: use zero_gradients(), not set_to_none, and no "
-                        "create_graph");
-                optimizer.gradient_ready(index);
-            }
+        void report(const parameter& p) {
+            const torch::Tensor& now = p.tensor.grad();
+            if (!now.defined() || now.data_ptr() != p.gradient.data_ptr())
+                detail::refuse(
+                    optimizer.comm().rank(), "the gradient of \"", p.name,
+                    "\" is not where it was: use zero_gradients(), not set_to_none, and no "
+                    "create_graph");
+            optimizer.gradient_ready(p.index);
         }
     };
 
-    void hook(parameter& p) {
+    void hook(std::size_t i) {
+        parameter& p = state_->parameters[i];
         using torch::autograd::variable_list;
         p.accumulator = torch::autograd::impl::grad_accumulator(p.tensor);
         p.accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-            [known = std::weak_ptr<state>(state_), i = p.index](const variable_list& outputs,
-                                                                const variable_list&) {
-                if (const auto alive = known.lock()) alive->report(i);
+            [known = std::weak_ptr<state>(state_), i](const variable_list& outputs,
+                                                      const variable_list&) {
+                if (const auto alive = known.lock()) alive->report(alive->parameters[i]);
                 return outputs;
             }));
     }

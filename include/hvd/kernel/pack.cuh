@@ -22,6 +22,10 @@ struct [[gnu::may_alias]] alignas(16) chunk16 {
     unsigned long long low, high;
 };
 
+// Elements that fill one of the narrower type's.
+template <class From, class To>
+constexpr unsigned elements_per_chunk_of = 16 / (sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
+
 struct float16_bits { std::uint16_t bits; };
 struct bfloat16_bits { std::uint16_t bits; };
 
@@ -108,7 +112,7 @@ HVD_KERNEL_HOST_DEVICE void load_chunks(const std::byte* from, chunk16 (&chunks)
 
 template <class From, class To, bool Aligned>
 HVD_KERNEL_HOST_DEVICE void copy_chunks(const std::byte* from, std::byte* to, unsigned chunks, double scale, unsigned thread) {
-    constexpr unsigned elements = 16 / (sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
+    constexpr unsigned elements = elements_per_chunk_of<From, To>;
     constexpr int in = int(elements * sizeof(From) / 16), out = int(elements * sizeof(To) / 16);
     chunk16 loaded[tile_loads][in];
 #ifdef __CUDA_ARCH__
@@ -141,7 +145,7 @@ HVD_KERNEL_HOST_DEVICE void copy_chunks(const std::byte* from, std::byte* to, un
 // is not aligned, the ends have a chunk more, so that no byte outside of the tensor is read.
 template <class From, class To>
 HVD_KERNEL_HOST_DEVICE void copy_tile_as(const tile& t, unsigned thread) {
-    constexpr unsigned elements = 16 / (sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
+    constexpr unsigned elements = elements_per_chunk_of<From, To>;
     unsigned head = unsigned((16 - reinterpret_cast<std::uintptr_t>(t.to) % 16) % 16 / sizeof(To));
     const bool aligned = (reinterpret_cast<std::uintptr_t>(t.from) + head * sizeof(From)) % 16 == 0;
     if (!aligned) head += elements;

@@ -26,7 +26,7 @@ enum class copy_kind : std::uint32_t {
 };
 
 // How many bytes an element has before and after.
-constexpr std::size_t bytes_from(copy_kind kind) {
+HVD_KERNEL_HOST_DEVICE constexpr std::size_t bytes_from(copy_kind kind) {
     switch (kind) {
         case copy_kind::bytes: return 1;
         case copy_kind::float64: return 8;
@@ -74,9 +74,9 @@ struct tile_launch {
         tile part = whole;
         const std::uint64_t first = std::uint64_t(block) * whole.count;
         if (elements - first < part.count) part.count = std::uint32_t(elements - first);
-        const std::uint64_t width = whole.kind == copy_kind::float64 ? 8 : whole.kind == copy_kind::float32 ? 4 : whole.kind == copy_kind::bytes ? 1 : 2;
-        part.from += first * width;
-        part.to += first * width;
+        const std::uint64_t bytes = first * bytes_from(whole.kind);  // it is not cast
+        part.from += bytes;
+        part.to += bytes;
         return part;
     }
 };

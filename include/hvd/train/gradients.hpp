@@ -19,6 +19,7 @@ public:
     requires viewable<P>
     void register_local(P&& parameter) { memory_.push_back(detail::flat_view(parameter).data()); }
 
+    /// Whether it was registered.
     template <class P>
     requires viewable<P>
     bool contains(P&& parameter) const {

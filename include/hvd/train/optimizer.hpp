@@ -105,6 +105,7 @@ public:
     }
 
     /// From now on parameter i neither travels nor is stepped; between steps, on all ranks alike.
+    /// An optimizer that steps by itself (`self_contained_optimizer`) is to leave it out too.
     void freeze(std::size_t i) { set_frozen(i, true); }
     /// Takes it up again, with the slots it had.
     void unfreeze(std::size_t i) { set_frozen(i, false); }
@@ -177,6 +178,7 @@ public:
 
     /// The optimizer inside.
     Optimizer& optimizer() noexcept { return optimizer_; }
+    /// The communicator of the gradients.
     Comm& comm() noexcept { return comm_; }
 
     /// The parameters, in the order of registration; empty for frozen ones.
@@ -206,6 +208,7 @@ public:
         for (const auto& p : parameters_) f(p.name, p.value);
     }
 
+    /// Whether there is a parameter i, and it is this rank's own.
     bool is_local(std::size_t i) const {
         return i < parameters_.size() && parameters_[i].kind == detail::parameter_kind::local;
     }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../backend/record.hpp"
 #include "../comm/communicator.hpp"
 #include "refuse.hpp"
 #include "tensors.hpp"
@@ -44,21 +45,16 @@ void check_registration(int rank, const parameter_list<T>& known,
                p.gradient.size());
 }
 
-// FNV-1a over everything that the ranks must say alike.
+// Of everything that the ranks must say alike.
 template <class T>
 std::uint64_t digest(const parameter_list<T>& parameters) {
-    std::uint64_t hash = 14695981039346656037u;
-    const auto add = [&hash](char c) { hash = (hash ^ std::uint8_t(c)) * 1099511628211u; };
+    hash all;
     for (const auto& p : parameters) {
-        for (const char c : p.name) add(c);
-        add(0);
-        for (const std::size_t extent : p.shape)
-            for (std::size_t byte = 0; byte < sizeof extent; ++byte)
-                add(char(extent >> (8 * byte)));
-        add(char(p.kind));
-        add(char(p.frozen));
+        all.add(p.name).add(p.shape.size());
+        for (const std::size_t extent : p.shape) all.add(extent);
+        all.add(std::uint64_t(p.kind)).add(std::uint64_t(p.frozen));
     }
-    return hash;
+    return all.value();
 }
 
 inline std::string shown(const std::vector<std::size_t>& shape) {
