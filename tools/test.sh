@@ -27,11 +27,11 @@ sanitized="$programs !examples !interop.torch* !network !gpu"
 stage_gcc() { CXX=g++ stage build/gcc '!big' "${openmpi[@]}" "${quick[@]}"; }
 # The real CUDA and NCCL, and no MPI; without a GPU its tests are skipped.
 stage_gpu() { CXX=g++ stage build/gpu gpu -Dmpi=disabled "${all_parts[@]}" -Dexamples=disabled; }
-stage_bench() { CXX=g++ stage build/bench benchmarks -Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled -Dtests=disabled -Dexamples=disabled -Dbenchmarks=enabled; }
+stage_bench() { CXX=g++ stage build/smoke benchmarks -Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled -Dtests=disabled -Dexamples=disabled -Dbenchmarks=enabled -Ddebug=false "${quick[@]}"; }
 stage_big() { CXX=g++ stage build/gcc 'big' "${openmpi[@]}" "${quick[@]}"; }
 stage_clang() { only "${core[@]}" concepts && CXX=$(clang) stage build/clang '!big !consumer !queues !integers !mpi !examples' "${openmpi[@]}"; }
 stage_mpich() { only consumer 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
-stage_nompi() { only 'unit.*' headers consumer fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
+stage_nompi() { only unit.handles headers consumer fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
 
 # What the stages of other compilers and MPIs run of the collective suites unless names were given: the whole
 # matrix is gcc's and the sanitizers'; these are the parts with the most state, queues and threads.
@@ -110,7 +110,8 @@ for current in "${stages[@]}"; do
   declare -F "stage_$current" >/dev/null || fail "test: no such stage: $current"
   echo "==== $current"
   begun=$SECONDS
-  logs+=("build/${current/big/gcc}/meson-logs/testlog-$current.json")
+  folder="${current/big/gcc}"
+  logs+=("build/${folder/bench/smoke}/meson-logs/testlog-$current.json")
   set +e
   (set -e && launcher=() && "stage_$current")
   status=$?
