@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <memory_resource>
 #include <vector>
 
 #include "hvd_test.hpp"
@@ -25,14 +26,15 @@ struct regression {
     static constexpr std::size_t width = 6;
     static constexpr std::size_t batch = 24;
 
-    std::vector<double> w, v, b, dw, dv, db;
+    std::pmr::vector<double> w, v, b, dw, dv, db;
 
-    regression() : dw(width), dv(width), db(1) {
+    explicit regression(std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+        : w(width, memory), v(width, memory), b(1, 0.5, memory), dw(width, memory),
+          dv(width, memory), db(1, memory) {
         for (std::size_t k = 0; k < width; ++k) {
-            w.push_back(noise(k));
-            v.push_back(noise(100 + k));
+            w[k] = noise(k);
+            v[k] = noise(100 + k);
         }
-        b = {0.5};
     }
 
     void zero() {
@@ -69,7 +71,7 @@ struct regression {
     }
 
     std::vector<double> all() const {
-        std::vector<double> values = w;
+        std::vector<double> values(w.begin(), w.end());
         values.insert(values.end(), v.begin(), v.end());
         values.insert(values.end(), b.begin(), b.end());
         return values;

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include <hvd/comm/arena.hpp>
 #include <hvd/train.hpp>
 
 #include "model.hpp"
@@ -17,9 +18,10 @@ constexpr int steps = 5;
 
 // Trains with all ranks; `overlap` reports each gradient as it is there.
 template <class Optimizer>
-std::vector<double> trained(communicator& comm, Optimizer optimizer,
-                            const hvd::optimizer_options& options, bool overlap) {
-    regression model;
+std::vector<double> trained(
+    communicator& comm, Optimizer optimizer, const hvd::optimizer_options& options, bool overlap,
+    std::pmr::memory_resource* memory = std::pmr::get_default_resource()) {
+    regression model(memory);
     hvd::distributed_optimizer distributed(comm, std::move(optimizer), options);
     model.register_with(distributed);
     const auto passes = std::size_t(options.backward_passes_per_step);
@@ -40,7 +42,10 @@ template <class Optimizer>
 void check_equals_one_rank(communicator& comm, const Optimizer& optimizer,
                            double tolerance = 1e-9) {
     const auto expected = hvd_test::trained_alone(optimizer, steps);
+    hvd::arena arena{comm, 4096};
     for (const bool overlap : {false, true}) {
+        CHECK(hvd_test::distance(trained(comm, optimizer, {}, overlap, &arena), expected) <
+              tolerance);
         for (const hvd::optimizer_options& options :
              std::vector<hvd::optimizer_options>{{},
                                                  {.bucket_bytes = 1},
