@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <new>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -121,18 +121,16 @@ public:
         return mine;
     }
 
-    // Small enough that MPI takes it over at once; where it does not, the copy is left to it for good.
+    // Small enough that MPI takes it over at once; where it does not, the copy, which is in MPI's memory, is left
+    // to it for good.
     [[gnu::cold]] void tell(int peer, const notice& news) noexcept {
-        if (!mpi_is_running()) return;
-        notice* const copy = new (std::nothrow) notice(news);
+        void* copy = nullptr;
+        if (!mpi_is_running() || MPI_Alloc_mem(sizeof news, MPI_INFO_NULL, &copy) != MPI_SUCCESS) return;
+        std::memcpy(copy, &news, sizeof news);
         MPI_Request request = MPI_REQUEST_NULL;
-        if (copy == nullptr || MPI_Isend(copy, sizeof *copy, MPI_BYTE, peer, notice_tag, comm_, &request) != MPI_SUCCESS) {
-            delete copy;
-            return;
-        }
-        int done = 0;
-        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        if (done != 0) delete copy;
+        int done = MPI_Isend(copy, sizeof news, MPI_BYTE, peer, notice_tag, comm_, &request) != MPI_SUCCESS;
+        if (done == 0) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (done != 0) MPI_Free_mem(copy);
         else MPI_Request_free(&request);
     }
 
