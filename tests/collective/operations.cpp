@@ -151,12 +151,12 @@ TEST_CASE(
         const std::size_t least = least_for_all(comm);
         for (const std::size_t n : {std::size_t(7), std::size_t(100003)}) {
             if (n < least) continue;
-            std::vector<int> x(n, 1);
+            std::vector<int> x(n, 1), y(1, 1);
             expect_failure([&] { comm.allreduce(x, add); });
             expect_failure([&] { comm.reduce(x, add, hvd::root{0}); });
             expect_failure([&] { comm.reduce_scatter(x, add); });
             expect_failure([&] { comm.allreduce_async(x, add).wait(); });
-            expect_failure([&] { comm.allreduce(hvd::fuse(x, x.front()), add); });
+            expect_failure([&] { comm.allreduce(hvd::fuse(x, y), add); });
         }
     });
 }

@@ -115,7 +115,7 @@ using fused_types_t = typename fused_types<std::remove_cvref_t<Fused>>::type;
 }  // namespace detail
 
 /// Several tensors as one: `hvd::fuse(w1, b1, w2)`, or a runtime list, `hvd::fuse(std::span(views))`;
-/// the two mix, and so do element types.
+/// the two mix, and so do element types. Tensors that a call writes have no memory in common.
 template <class... X>
 constexpr auto fuse(X&&... tensors) {
     static_assert(sizeof...(X) > 0, "hvd: fuse needs at least one tensor");
