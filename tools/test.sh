@@ -26,7 +26,7 @@ programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queue
 sanitized="$programs !examples !interop.torch* !network !gpu !train.safetensors* !train.killed*"
 # Collectives go by MPI under ASan and by threads under TSan, all else by threads. Two ranks and three are the special
 # case and the irregular one. Threads race alike whatever the elements are.
-asan="$sanitized !unit.kernel_levels !train.*.mpi* !collective.*.threads !neighbours !np1 !np4"
+asan="$sanitized !train.*.mpi* !collective.*.threads !neighbours !np1 !np4"
 tsan="$sanitized !unit !collective.*.others.threads !collective.thresholds.neighbours !collective.determinism.neighbours !collective.operations.neighbours"
 
 # What takes too long for each change, unless it is asked for by name: counts beyond 2^31, the other half of the element
@@ -44,7 +44,7 @@ stage_gpu() { CXX=g++ stage build/gpu gpu -Dmpi=disabled "${all_parts[@]}" -Dexa
 stage_bench() { CXX=g++ stage build/smoke benchmarks -Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled -Dtests=disabled -Dexamples=disabled -Dbenchmarks=enabled -Ddebug=false "${quick[@]}"; }
 stage_clang() { only "${core[@]}" concepts && CXX=$(clang) stage build/clang '!big !consumer !queues !integers !mpi !examples' "${openmpi[@]}"; }
 stage_mpich() { only consumer 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
-stage_nompi() { only unit.handles consumer fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
+stage_nompi() { only unit.handles headers consumer fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
 
 # What clang's stage runs unless names were given: the parts with the most state, queues and threads. The whole matrix
 # is gcc's and the sanitizers'.

@@ -3,25 +3,19 @@
 #pragma once
 
 #include "crossing.hpp"
+#include "operation.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A reduction without its end: the sum of some ranks is neither scaled nor divided. Its address is the
-// `op` of a reduction by reduce_partially().
-struct unfinished {
-    reduce_function function = nullptr;
-    const void* op = nullptr;
-};
-
+// A reduction without its end: the sum of some ranks is neither scaled nor divided. Its `op` is an
+// inner_reduction.
 inline void reduce_partially(const reduce_args& args) {
-    const unfinished& whole = *static_cast<const unfinished*>(args.op);
     reduce_args part = args;
-    part.op = whole.op;
     part.divisor = 1;
     part.postscale = 1;
-    whole.function(part);
+    inner_reduction::run(part);
 }
 
 // Each rank gets its part of a reduction: every node reduces what its ranks have of it, in rank order,
@@ -122,7 +116,7 @@ private:
     std::exception_ptr& failure_;
     const block* send_ = nullptr;
     reduction job_{};
-    unfinished whole_;
+    inner_reduction whole_;
     int ranks_ = 0;
     std::size_t portion_ = 1, portions_ = 0, room_ = 0, turn_ = 0, round_ = 0;
     bool awaited_ = false;

@@ -125,7 +125,7 @@ private:
     bool by_library_ = false;
     const operation* op_ = nullptr;
     reduction_group group_{};
-    unfinished whole_;
+    inner_reduction whole_;
     std::size_t bytes_ = 0;
     std::vector<std::byte> partial_;  // by node
     std::vector<const std::byte*> inputs_;

@@ -41,6 +41,18 @@ struct reduction_group {
     }
 };
 
+// A reduction within another, which changes its arguments: its address is the `op` of that one.
+struct inner_reduction {
+    reduce_function function = nullptr;
+    const void* op = nullptr;
+
+    static void run(reduce_args args) {
+        const inner_reduction& inner = *static_cast<const inner_reduction*>(args.op);
+        args.op = inner.op;
+        inner.function(args);
+    }
+};
+
 // What the operations of one communicator share, so that repeated calls allocate nothing.
 struct workspace {
     std::vector<block> send, receive;

@@ -12,18 +12,11 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A reduction of what a codec has scaled already. Its address is the `op` of reduce_unscaled().
-struct unscaled {
-    reduce_function function = nullptr;
-    const void* op = nullptr;
-};
-
+// A reduction of what a codec has scaled already. Its `op` is an inner_reduction.
 inline void reduce_unscaled(const reduce_args& args) {
-    const unscaled& plain = *static_cast<const unscaled*>(args.op);
     reduce_args coded = args;
-    coded.op = plain.op;
     coded.prescale = coded.postscale = 1;
-    plain.function(coded);
+    inner_reduction::run(coded);
 }
 
 // A fused list in place, whose elements travel as a codec says: packed and scaled in one pass, and back. Other
@@ -111,7 +104,7 @@ private:
     std::vector<float> residuals_;  // of the coded elements, in their order
     std::size_t coded_elements_ = 0;
     std::array<reduction_group, fused_types_t<Fused>::size> groups_;
-    unscaled unscaled_;  // of the one type that is coded
+    inner_reduction unscaled_;  // of the one type that is coded
 };
 
 }  // namespace detail
