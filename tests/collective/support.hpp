@@ -45,13 +45,13 @@ void on_every_transport(F f, hvd::communicator_options options = {}) {
         if (node_size >= launched_ranks() && node_size > 1) continue;
         INFO("with nodes of ", node_size, " ranks (0: as they are)");
         options.node_size = node_size;
-        auto world = communicator::world(options);
-        f(world);
+        auto all = world(options);
+        f(all);
     }
 #else
     for (const int ranks : thread_counts()) {
         INFO("on ", ranks, " threads");
-        hvd::run_threads(
+        run_threads(
             ranks,
             [&f](communicator& comm) {
                 INFO("rank ", comm.rank(), " of ", comm.size());

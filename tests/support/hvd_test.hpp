@@ -16,6 +16,7 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <initializer_list>
 
 #include <hvd/hvd.hpp>
@@ -33,12 +34,15 @@ using communicator = hvd::communicator<backend>;
 
 #if defined(HVD_TEST_BACKEND_MPI)
 
+// The ranks of this launch.
+communicator world(const hvd::communicator_options& options = {});
+
 // Runs f on this launch's ranks, with a communicator of its own.
 template <class F>
 void on_ranks(F f) {
     const failing_rank_does_not_hang guard;
-    auto world = communicator::world();
-    f(world);
+    auto all = world();
+    f(all);
 }
 
 // The same for a test that needs at least `least` ranks.
@@ -49,12 +53,15 @@ void on_ranks_from(int least, F f) {
 
 #else
 
+// hvd::run_threads, compiled once.
+void run_threads(int ranks, const std::function<void(communicator&)>& f, const hvd::communicator_options& options = {});
+
 template <class F>
 void on_ranks_from(int least, F f) {
     for (const int ranks : thread_counts()) {
         if (ranks < least) continue;
         INFO("on ", ranks, " threads");
-        hvd::run_threads(ranks, [&f](communicator& comm) {
+        run_threads(ranks, [&f](communicator& comm) {
             INFO("rank ", comm.rank(), " of ", comm.size());
             f(comm);
         });
@@ -69,3 +76,7 @@ void on_ranks(F f) {
 #endif
 
 }  // namespace hvd_test
+
+// What is behind a communicator is compiled once, in backend.cpp, and not in each test.
+extern template hvd::detail::shared<hvd::detail::session> hvd::detail::make_session<hvd_test::backend>(
+    hvd::detail::owner<hvd_test::backend::link_type>, const hvd::communicator_options&);

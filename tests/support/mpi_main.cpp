@@ -165,7 +165,7 @@ int main(int argc, char** argv) {
     doctest::Context context(argc, argv);
     context.setOption("no-colors", true);
     context.setCout(&launch.output.stream());
-    const int status = context.run();
+    const int status = hvd_test::run(context, launch.dog);
     launch.print_by_rank(status != 0 || launch.rank == 0);
     return launch.agree_on(status);
 }

@@ -41,5 +41,6 @@ const std::vector<int>& hvd_test::thread_counts() {
 int main(int argc, char** argv) {
     hvd_test::watchdog watchdog(bark);
     dog = &watchdog;
-    return doctest::Context(argc, argv).run();
+    doctest::Context context(argc, argv);
+    return hvd_test::run(context, watchdog);
 }

@@ -40,6 +40,12 @@ public:
         deadline_ = clock::now() + patience_;
     }
 
+    // Whether any test case has.
+    bool began() {
+        const std::lock_guard lock(mutex_);
+        return !what_.empty();
+    }
+
     static long patience() { return number_from_environment("HVD_TEST_TIMEOUT", 120); }
 
 private:
@@ -49,7 +55,7 @@ private:
         std::unique_lock lock(mutex_);
         while (!ended_) {
             if (clock::now() >= deadline_) {
-                bark_(what_);
+                bark_(what_.empty() ? "the time before the first test case" : what_);
                 return;
             }
             const auto deadline = deadline_;
@@ -61,11 +67,17 @@ private:
     const std::chrono::seconds patience_{patience()};
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::string what_ = "before the first test case";
+    std::string what_;
     clock::time_point deadline_ = clock::now() + patience_;
     bool ended_ = false;
     std::thread thread_;
 };
+
+// A program that has lost its tests has not passed.
+inline int run(doctest::Context& context, watchdog& dog) {
+    const int status = context.run();
+    return dog.began() || context.shouldExit() ? status : EXIT_FAILURE;
+}
 
 // Listens to doctest and does nothing; mains override what they need.
 struct listener : doctest::IReporter {

@@ -56,7 +56,7 @@ public:
     template <class Pointer>
         requires requires(Pointer p) { { p.release() } -> std::convertible_to<link_type*>; }
     explicit communicator(Pointer link, const communicator_options& options = {})
-        : session_(detail::shared<session_type>::make(detail::owner<link_type>(link.release()), options)),
+        : session_(detail::make_session<Backend>(detail::owner<link_type>(link.release()), options)),
           topology_(detail::topology_of(detail::access::link_of(*this))) {}
 
     /// Takes over a raw handle (`MPI_Comm`) and frees it in the end.
