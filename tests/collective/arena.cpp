@@ -195,6 +195,22 @@ TEST_CASE("an arena that is full says what was asked for and what there is, and 
     });
 }
 
+TEST_CASE("more memory than there is is refused on every rank, before any is taken") {
+    on_every_transport([](communicator& comm) {
+        hvd::arena arena{comm, 4096};
+        for (const std::size_t bytes : {std::size_t(1) << 46, SIZE_MAX / 2, SIZE_MAX - 63, SIZE_MAX}) {
+            const auto e = thrown<hvd::usage_error>([&] { arena.grow(comm.rank() == comm.size() - 1 ? bytes : 64); });
+            if (e) CHECK(e->rank() == comm.rank());
+        }
+        CHECK(arena.capacity() == 4096);
+        thrown<hvd::usage_error>([&] { arena.tensor<double>(hvd::shape((std::size_t(1) << 61) + 1)); });
+        thrown<hvd::usage_error>([&] { arena.tensor<float>(hvd::shape(std::size_t(1) << 32, std::size_t(1) << 32)); });
+        tensor_in<char> all(4096, &arena);
+        CHECK(arena.tensor<float>(hvd::shape(0)).size() == 0);  // needs no room
+        check_that_it_works(comm);
+    });
+}
+
 TEST_CASE("an arena outlives its communicator, and grows no more") {
     on_ranks([](communicator& comm) {
         std::optional<hvd::communicator<backend>> other(comm.split(0, comm.rank()));

@@ -116,7 +116,7 @@ public:
         shared_memory memory = map_together(all, begin, begin + bytes[std::size_t(rank_)]);
         if (!memory) return nullptr;
         std::byte* const mine = static_cast<std::byte*>(memory.data()) + begin;
-        const std::uint64_t id = hash().add(memory.name()).value() | 1;  // nobody else has the name
+        const std::uint64_t id = memory.how_to_open().id;
         reachable_->add(id, std::move(memory), all);
         return mine;
     }
@@ -303,20 +303,29 @@ private:
     // A segment that all ranks of a node map, of which each reserves [begin, end); empty on all of them if the
     // system refuses it to one.
     [[gnu::cold]] shared_memory map_together(std::size_t bytes, std::size_t begin, std::size_t end) {
+        shared_memory memory = opened_together(bytes, false);
+        if (!memory) memory = opened_together(bytes, true);
+        if (memory && !all_of_node(memory.reserve(begin, end))) memory = {};
+        memory.all_have_it();
+        return memory;
+    }
+
+    shared_memory opened_together(std::size_t bytes, bool named) {
         shared_memory memory;
-        char name[64] = "";
         int rank = 0;
         check(MPI_Comm_rank(of_node(), &rank), "MPI_Comm_rank");
-        if (rank == 0) {
-            memory = shared_memory::create(bytes, begin, end);
-            store(name, memory.name());
-        }
-        check(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, of_node()), "MPI_Bcast");
-        if (rank != 0 && name[0] != 0) memory = shared_memory::open(name, bytes, begin, end);
-        int mine = memory ? 1 : 0, all = 0;
-        check(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, of_node()), "MPI_Allreduce");
-        memory.remove_name();
-        return all != 0 ? std::move(memory) : shared_memory();
+        if (rank == 0) memory = shared_memory::create(bytes, named);
+        shared_memory::ticket ticket = memory.how_to_open();
+        check(MPI_Bcast(&ticket, sizeof ticket, MPI_BYTE, 0, of_node()), "MPI_Bcast");
+        if (rank != 0) memory = shared_memory::open(ticket, bytes);
+        if (!all_of_node(bool(memory))) memory = {};
+        return memory;
+    }
+
+    bool all_of_node(bool mine) const {
+        int all = mine ? 1 : 0;
+        check(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, of_node()), "MPI_Allreduce");
+        return all != 0;
     }
 
     MPI_Comm native_;

@@ -54,13 +54,6 @@ struct record {
 static_assert(std::is_trivially_copyable_v<record>);
 
 template <std::size_t N>
-void store(char (&field)[N], std::string_view value) {
-    const std::size_t n = value.size() < N ? value.size() : N - 1;
-    if (n > 0) std::memcpy(field, value.data(), n);
-    field[n] = 0;
-}
-
-template <std::size_t N>
 void copy_text(char (&to)[N], const char (&from)[N]) {
     if (from[0] != 0) std::memcpy(to, from, N);
     else to[0] = 0;

@@ -112,10 +112,11 @@ public:
     /// @throws hvd::usage_error on all ranks if the system refuses the memory, naming the sizes.
     void grow(std::size_t bytes) {
         told_.resize(std::size_t(session_->size()));
-        const std::uint64_t mine = (bytes + detail::free_list::alignment - 1) / detail::free_list::alignment * detail::free_list::alignment;
+        constexpr std::size_t a = detail::free_list::alignment;
+        const std::uint64_t mine = bytes > SIZE_MAX - a ? SIZE_MAX / a * a : (bytes + a - 1) / a * a;
         tell(mine);
         const std::vector<std::size_t> wished = told_;
-        std::byte* const memory = share_(*this, wished);
+        std::byte* const memory = total(wished) < most ? share_(*this, wished) : nullptr;
         tell(memory != nullptr ? 1 : 0);
         for (const std::size_t given : told_)
             if (given == 0) throw_refused(wished);
@@ -126,9 +127,9 @@ public:
     /// the arena: for what is allocated once. @throws hvd::usage_error if there is no room.
     template <element T, std::size_t Rank>
     tensor_view<T, host, Rank> tensor(const extents<Rank>& shape) {
-        std::size_t count = 1;
-        for (const std::size_t n : shape) count *= n;
-        return {static_cast<T*>(allocate(count * sizeof(T), detail::free_list::alignment)), shape};
+        const std::size_t sizes[] = {detail::product(shape.data(), Rank), sizeof(T)};
+        if (sizes[0] == 0) return {nullptr, shape};
+        return {static_cast<T*>(allocate(detail::product(sizes, 2), detail::free_list::alignment)), shape};
     }
 
     /// Bytes that this rank may hand out in all.
@@ -173,11 +174,19 @@ private:
     }
 
     [[gnu::cold, noreturn]] void throw_refused(const std::vector<std::size_t>& wished) const {
-        std::size_t all = 0;
-        for (const std::size_t n : wished) all += n;
         throw usage_error(session_->rank(), detail::text("hvd: arena on rank ", session_->rank(), ": the system gave no ",
                                                          wished[std::size_t(session_->rank())], " bytes of memory for this rank, of ",
-                                                         all, " for all ranks: is /dev/shm large enough?"));
+                                                         total(wished), " for all ranks: is there as much memory?"));
+    }
+
+    // More than any machine has: its pages' addresses would wrap round.
+    static constexpr std::size_t most = std::size_t(1) << 56;
+
+    static std::size_t total(const std::vector<std::size_t>& bytes) {
+        std::size_t sum = 0;
+        for (const std::size_t n : bytes)
+            if (__builtin_add_overflow(sum, n, &sum)) return SIZE_MAX;
+        return sum;
     }
 
     detail::shared<detail::session> session_;

@@ -43,6 +43,7 @@ struct call {
         op.entry.count = view.size();
         for (std::size_t d = 0; d < R; ++d) op.entry.extents[d] = view.extent(d);
         if (view.data() == nullptr && view.size() > 0) refuse_null();
+        if (view.size() > PTRDIFF_MAX / sizeof(V)) refuse_extents();
     }
 
     void check_root(int root, int size) {
@@ -64,6 +65,11 @@ struct call {
 private:
     [[gnu::cold, gnu::noinline]] void refuse_null() {
         refuse(text("hvd: ", op.entry.label(), ": null pointer with ", op.entry.count, " elements"));
+    }
+    [[gnu::cold, gnu::noinline]] void refuse_extents() {
+        message extents;
+        for (std::size_t d = 0; d < op.entry.dimensions; ++d) extents += text(d > 0 ? " x " : "", op.entry.extents[d]);
+        refuse(text("hvd: ", op.entry.label(), ": no memory has ", extents, " elements of ", op.element_bytes, " bytes"));
     }
     [[gnu::cold, gnu::noinline]] void refuse_root(int size) {
         refuse(text("hvd: ", op.entry.label(), ": root ", op.entry.root, " is not a rank of this communicator of size ", size));

@@ -10,7 +10,7 @@ namespace hvd {
 inline namespace v0 {
 
 /// A span of time in options: any `std::chrono` duration converts (`.deadline = 5s`). Including the
-/// standard's chrono header is the user's business; hvd does without.
+/// standard's chrono header is the user's business; hvd does without. 146 years is the longest there is.
 class time_span {
 public:
     constexpr time_span() = default;
@@ -22,8 +22,7 @@ public:
             Duration::period::den;
         }
     constexpr time_span(const Duration& d)
-        : nanoseconds_(static_cast<std::int64_t>(static_cast<long double>(d.count()) * 1e9L * Duration::period::num /
-                                                 Duration::period::den)) {}
+        : nanoseconds_(nearest(static_cast<long double>(d.count()) * 1e9L * Duration::period::num / Duration::period::den)) {}
 
     static constexpr time_span of_nanoseconds(std::int64_t n) {
         time_span span;
@@ -34,6 +33,15 @@ public:
     constexpr std::int64_t nanoseconds() const { return nanoseconds_; }
 
 private:
+    // Longer than anybody waits, and still to be added to the time of day.
+    static constexpr std::int64_t longest = INT64_MAX / 2;
+
+    static constexpr std::int64_t nearest(long double n) {
+        if (n > static_cast<long double>(longest)) return longest;
+        if (n < -static_cast<long double>(longest)) return -longest;
+        return n == n ? static_cast<std::int64_t>(n) : 0;
+    }
+
     std::int64_t nanoseconds_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include "memory.hpp"
@@ -29,6 +30,14 @@ constexpr std::array<std::ptrdiff_t, sizeof...(N)> strides(N... step) {
 }
 
 namespace detail {
+
+// Of extents, and of what an element takes; SIZE_MAX instead of a result that wraps round.
+constexpr std::size_t product(const std::size_t* factors, std::size_t n) {
+    std::size_t result = 1;
+    for (std::size_t i = 0; i < n; ++i)
+        if (__builtin_mul_overflow(result, factors[i], &result)) result = SIZE_MAX;
+    return result;
+}
 
 template <std::size_t Rank, class Layout>
 struct view_strides {};
@@ -81,12 +90,8 @@ public:
     constexpr const extents<Rank>& shape() const noexcept { return extents_; }
     constexpr std::size_t extent(std::size_t dimension) const noexcept { return extents_[dimension]; }
 
-    /// Number of elements.
-    constexpr std::size_t size() const noexcept {
-        std::size_t count = 1;
-        for (const std::size_t n : extents_) count *= n;
-        return count;
-    }
+    /// Number of elements; `SIZE_MAX` where no `std::size_t` is large enough, which every call refuses.
+    constexpr std::size_t size() const noexcept { return detail::product(extents_.data(), Rank); }
 
     /// Step between neighbours in one dimension, in elements.
     constexpr std::ptrdiff_t stride(std::size_t dimension) const noexcept {

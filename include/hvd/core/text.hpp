@@ -99,6 +99,14 @@ template <class... Parts>
     return joined({text_part(parts)...});
 }
 
+// As much of it as there is room for.
+template <std::size_t N>
+void store(char (&field)[N], std::string_view value) {
+    const std::size_t n = value.size() < N ? value.size() : N - 1;
+    if (n > 0) std::memcpy(field, value.data(), n);
+    field[n] = 0;
+}
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd

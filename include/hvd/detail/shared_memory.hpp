@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "../core/text.hpp"
+#include "available_memory.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -22,50 +23,69 @@ namespace detail {
 // Memory that processes of one user on one host map together; empty where the system refused.
 class shared_memory {
 public:
+    // What another process needs to open it.
+    struct ticket {
+        char path[48] = "";      // empty: there is nothing to open
+        std::uint64_t id = 0;    // nobody else's
+        std::uint64_t device = 0, file = 0;
+    };
+
     shared_memory() = default;
     shared_memory(shared_memory&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_), name_(std::move(other.name_)),
+        : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_), file_(std::exchange(other.file_, -1)), ticket_(other.ticket_),
           named_(std::exchange(other.named_, false)) {}
     shared_memory& operator=(shared_memory&& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(bytes_, other.bytes_);
-        std::swap(name_, other.name_);
+        std::swap(file_, other.file_);
+        std::swap(ticket_, other.ticket_);
         std::swap(named_, other.named_);
         return *this;
     }
     ~shared_memory() {
-        remove_name();
+        all_have_it();
         if (data_ != nullptr) munmap(data_, bytes_);
     }
 
     static constexpr std::size_t whole_pages(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
-    // Under a name that nobody can guess, readable by this user alone. [begin, end) is reserved here, so
-    // that a full /dev/shm is a refusal now and not a SIGBUS later.
-    static shared_memory create(std::size_t bytes, std::size_t begin, std::size_t end) {
-        std::uint64_t random[2] = {};
-        if (getrandom(random, sizeof random, 0) != ssize_t(sizeof random)) return {};
-        message name = text("/hvd-", random[0], "-", random[1]);
-        const int file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
-        if (file < 0) return {};
+    // A file without a name, which other processes find among this one's: nothing is left behind, however and
+    // whenever the processes end. `named`: under a name that nobody can guess, for those that can't look there
+    // (another process namespace, a process that may not be looked at).
+    static shared_memory create(std::size_t bytes, bool named) {
         shared_memory result;
-        result.name_ = std::move(name);
-        result.named_ = true;
-        if (ftruncate(file, off_t(bytes)) == 0) result.map(file, bytes, begin, end);
-        close(file);
-        if (!result) result.remove_name();
+        std::uint64_t random[2] = {};
+        if (getrandom(random, sizeof random, 0) != ssize_t(sizeof random)) return result;
+        ticket& t = result.ticket_;
+        if (named) {
+            store(t.path, text("/hvd-", random[0], "-", random[1]));
+            result.file_ = shm_open(t.path, O_CREAT | O_EXCL | O_RDWR, 0600);
+            result.named_ = result.file_ >= 0;
+        } else {
+            result.file_ = memfd_create("hvd", MFD_CLOEXEC);
+            store(t.path, text("/proc/", getpid(), "/fd/", result.file_));
+        }
+        struct stat status {};
+        if (result.file_ < 0 || fchmod(result.file_, 0600) != 0 || ftruncate(result.file_, off_t(bytes)) != 0 ||
+            fstat(result.file_, &status) != 0 || !result.map(bytes))
+            return {};
+        t.id = random[0] | 1;
+        t.device = status.st_dev;
+        t.file = status.st_ino;
         return result;
     }
 
-    static shared_memory open(std::string_view name, std::size_t bytes, std::size_t begin, std::size_t end) {
+    static shared_memory open(const ticket& t, std::size_t bytes) {
         shared_memory result;
-        message known = name;
-        const int file = shm_open(known.c_str(), O_RDWR, 0);
-        if (file < 0) return result;
+        if (t.path[0] == 0) return result;
+        const bool named = std::string_view(t.path).starts_with("/hvd-");
+        result.file_ = named ? shm_open(t.path, O_RDWR | O_CLOEXEC, 0) : ::open(t.path, O_RDWR | O_CLOEXEC);
+        result.ticket_ = t;
+        // Another process may have that number here.
         struct stat status {};
-        if (fstat(file, &status) == 0 && std::size_t(status.st_size) == bytes) result.map(file, bytes, begin, end);
-        close(file);
-        if (result) result.name_ = std::move(known);
+        if (result.file_ < 0 || fstat(result.file_, &status) != 0 || status.st_dev != t.device || status.st_ino != t.file ||
+            std::size_t(status.st_size) != bytes || !result.map(bytes))
+            return {};
         return result;
     }
 
@@ -81,38 +101,44 @@ public:
         return result;
     }
 
-    // Once all have it open: nothing is left behind, however the processes end.
-    void remove_name() {
-        if (named_) shm_unlink(name_.c_str());
+    // Once all have it open, the file is the mappings' alone.
+    void all_have_it() {
+        if (named_) shm_unlink(ticket_.path);
         named_ = false;
+        if (file_ >= 0) close(file_);
+        file_ = -1;
     }
 
-    explicit operator bool() const { return data_ != nullptr; }
-    void* data() const { return data_; }
-    const message& name() const { return name_; }
-
-private:
-    void map(int file, std::size_t bytes, std::size_t begin, std::size_t end) {
-        void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-        if (memory == MAP_FAILED) return;
-        madvise(memory, bytes, MADV_HUGEPAGE);  // where the system gives them
-        data_ = memory;
-        bytes_ = bytes;
-        if (begin < end && !reserve(file, begin, end)) *this = {};
-    }
-
-    // Near the processor of the rank that reserves it.
-    bool reserve(int file, std::size_t begin, std::size_t end) {
+    // Near the processor of the rank that reserves it; so that a lack of memory is a refusal now and not a SIGBUS
+    // later. Before all_have_it().
+    bool reserve(std::size_t begin, std::size_t end) {
+        if (begin >= end) return true;
+        if (end - begin > available_memory()) return false;  // the kernel would kill a process instead
 #ifdef MADV_POPULATE_WRITE
         if (madvise(static_cast<std::byte*>(data_) + begin, end - begin, MADV_POPULATE_WRITE) == 0) return true;
         if (errno != EINVAL) return false;  // since Linux 5.14
 #endif
-        return posix_fallocate(file, off_t(begin), off_t(end - begin)) == 0;
+        return posix_fallocate(file_, off_t(begin), off_t(end - begin)) == 0;
+    }
+
+    explicit operator bool() const { return data_ != nullptr; }
+    void* data() const { return data_; }
+    const ticket& how_to_open() const { return ticket_; }
+
+private:
+    bool map(std::size_t bytes) {
+        void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+        if (memory == MAP_FAILED) return false;
+        madvise(memory, bytes, MADV_HUGEPAGE);  // where the system gives them
+        data_ = memory;
+        bytes_ = bytes;
+        return true;
     }
 
     void* data_ = nullptr;
     std::size_t bytes_ = 0;
-    message name_;
+    int file_ = -1;  // until all have it
+    ticket ticket_;
     bool named_ = false;  // by this process, and there still
 };
 

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The first number after `key` in a small file of the system's; `otherwise` where there is none.
+inline std::uint64_t number_in(const char* path, std::string_view key, std::uint64_t otherwise) {
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return otherwise;
+    char content[2048];
+    const ssize_t read_bytes = read(file, content, sizeof content);
+    close(file);
+    const std::string_view all(content, read_bytes > 0 ? std::size_t(read_bytes) : 0);
+    const std::size_t at = all.find(key);
+    if (at == all.npos) return otherwise;
+    const std::size_t digit = all.find_first_not_of(" \t", at + key.size());
+    if (digit == all.npos) return otherwise;
+    std::uint64_t number = otherwise;
+    std::from_chars(all.data() + digit, all.data() + all.size(), number);
+    return number;
+}
+
+// Bytes that this process may still use: of the machine, and of its control group where it has a limit.
+inline std::uint64_t available_memory() {
+    const std::uint64_t kibibytes = number_in("/proc/meminfo", "MemAvailable:", UINT64_MAX / 1024);
+    const std::uint64_t limit = number_in("/sys/fs/cgroup/memory.max", "", UINT64_MAX);  // "max": none
+    const std::uint64_t used = number_in("/sys/fs/cgroup/memory.current", "", 0);
+    const std::uint64_t machine = kibibytes * 1024, group = limit > used ? limit - used : 0;
+    return machine < group ? machine : group;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
