@@ -211,6 +211,21 @@ TEST_CASE("more memory than there is is refused on every rank, before any is tak
     });
 }
 
+TEST_CASE("what hvd tells itself is taken for no call of the user's") {
+    on_every_transport_from(2, [](communicator& comm) {
+        const std::int64_t mine[2] = {1, 2};
+        thrown<hvd::mismatch_error>([&] {
+            if (comm.rank() == 0) hvd::arena arena{comm, 4096};
+            else comm.allgather(mine[0]);
+        });
+        thrown<hvd::mismatch_error>([&] {
+            if (comm.rank() == 0) comm.split(0);
+            else comm.allgather(mine);
+        });
+        check_that_it_works(comm);
+    });
+}
+
 TEST_CASE("an arena outlives its communicator, and grows no more") {
     on_ranks([](communicator& comm) {
         std::optional<hvd::communicator<backend>> other(comm.split(0, comm.rank()));

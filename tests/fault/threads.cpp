@@ -164,6 +164,20 @@ TEST_CASE("a rank beyond the deadline is named, and afterwards calls are refused
     late({}, {.name = "epoch", .deadline = 300ms});
 }
 
+TEST_CASE("ranks that come just when the others give up have come") {
+    using namespace hvd::detail;
+    const auto memory = shared_memory::of_this_process(node_area::bytes(2, 4096));
+    const node_area area(memory.data(), 2, 4096, segments::of_this_process());
+    area.construct();
+    node_transport first(area, 0), second(area, 1);
+    first.enter(record{});
+    CHECK(!first.ready());
+    second.enter(record{});
+    first.fail(verdict::expired);  // a moment too late to name anybody
+    CHECK(!first.lost);
+    CHECK(first.ready());
+}
+
 TEST_CASE("when a call has given up, no other rank writes to its tensor any more") {
     for (const int ranks : rank_counts) {
         CAPTURE(ranks);
@@ -200,6 +214,7 @@ struct step_without_memory {
         update = {targets, hvd::dtype::float32, &apply, this};
         return update;
     }
+    void end() {}
     static void apply(void* self, std::size_t, std::size_t, std::byte*, const std::byte*) {
         if (static_cast<step_without_memory*>(self)->fails) throw std::bad_alloc();
     }

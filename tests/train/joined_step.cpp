@@ -141,6 +141,32 @@ TEST_CASE("gradients and parameters that do not match are refused on every rank,
     });
 }
 
+TEST_CASE("a step that the ranks could not agree on has not been one") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> gradient(3, 1.0f), parameter(3, 1.0f);
+        auto plan = comm.plan_allreduce(gradient, hvd::average);
+        hvd::joined_step step{hvd::fuse(parameter), hvd::optimizers::adam<float>{.rate = 0.1f}};
+        const bool disagree = comm.size() > 1;
+        if (disagree) {
+            const auto step_or = [&] {
+                if (comm.rank() == 0) plan.run_and_apply(step);
+                else comm.barrier();
+            };
+            CHECK_THROWS_AS(step_or(), hvd::mismatch_error);
+            step.optimizer().rate = comm.rank() == 0 ? 0.1f : 0.2f;
+            CHECK_THROWS_AS(plan.run_and_apply(step), hvd::mismatch_error);
+            hvd::joined_step other{hvd::fuse(parameter), hvd::optimizers::momentum<float>{.rate = 0.1f}};
+            const auto other_rule = [&] { comm.rank() == 0 ? plan.run_and_apply(step) : plan.run_and_apply(other); };
+            CHECK_THROWS_AS(other_rule(), hvd::mismatch_error);
+            step.optimizer().rate = 0.1f;
+        }
+        CHECK(step.optimizer().steps == 0);
+        plan.run_and_apply(step);
+        CHECK(step.optimizer().steps == 1);
+        for (const float p : parameter) CHECK(p == doctest::Approx(0.9f));  // Adam's first step is the rate
+    });
+}
+
 TEST_CASE("ranks disagree if some run the plan and some apply a step") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         std::vector<float> gradient(10, 1.0f), parameter(10);

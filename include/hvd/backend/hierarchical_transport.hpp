@@ -94,11 +94,9 @@ public:
     bool may_spin() const override { return cross_.inner.may_spin(); }
 
     [[gnu::cold]] void fail(verdict reason) override {
+        if (!word_.heard() && !(reason == verdict::expired && word_.heard_within(patience())))
+            if (!(cross_.in_node() ? ask_node(reason) : word_.keep_pending())) return;
         lost = true;
-        if (!word_.heard() && !(reason == verdict::expired && word_.heard_within(patience()))) {
-            if (cross_.in_node()) ask_node(reason);
-            else word_.keep_pending();
-        }
         cross_.link.cancel();
         throw peer_error(rank_, text("hvd: ", entered_.label(), " on rank ", rank_, ": ", word_.why()), word_.missing());
     }
@@ -236,11 +234,13 @@ private:
     }
 
     // The node's memory says who is missing there.
-    [[gnu::cold]] void ask_node(verdict reason) {
+    [[gnu::cold]] bool ask_node(verdict reason) {
         std::vector<int> missing;
         const auto ranks = cross_.nodes.ranks(cross_.nodes.mine());
         message who = cross_.memory.describe_missing(reason, missing, [&](int local) { return ranks[std::size_t(local)]; });
+        if (missing.empty()) return false;
         word_.keep(std::move(who), std::move(missing));
+        return true;
     }
 
     crossing<Link> cross_;

@@ -77,8 +77,8 @@ public:
     }
 
     [[gnu::cold]] void fail(verdict) override {
+        if (!word_.heard() && !word_.keep_pending()) return;
         lost = true;
-        if (!word_.heard()) word_.keep_pending();
         link_.cancel();
         throw peer_error(rank_, text("hvd: ", entries_[std::size_t(rank_)].label(), " on rank ", rank_, ": ", word_.why()),
                          word_.missing());

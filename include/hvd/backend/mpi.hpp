@@ -170,8 +170,8 @@ protected:
     mpi_link(MPI_Comm comm, MPI_Comm handle, const communicator_options& options, bool share_memory)
         : comm_(comm), native_(handle) {
         set_up();
-        nodes_ = declared_node_size(options) > 0 ? nodes_of_one_host(size_, options) : find_nodes();
         by_library_ = options.cross_by_library;
+        nodes_ = agreed_node_size(options) > 0 ? nodes_of_one_host(size_, options) : find_nodes();
         if (share_memory) make_area(window_ = options.window_bytes);
     }
 
@@ -257,6 +257,27 @@ private:
         check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
         requests_.reserve(4 * std::size_t(size_));
         peers_.reserve(4 * std::size_t(size_));
+    }
+
+    // Ranks that differ in what follows from the options would wait for each other here without end.
+    [[gnu::cold]] int agreed_node_size(const communicator_options& options) const {
+        long long node_size = -1;
+        std::exception_ptr refused;
+        try {
+            node_size = declared_node_size(options);
+        } catch (...) {
+            refused = std::current_exception();
+        }
+        const long long mine[] = {node_size, options.cross_by_library, static_cast<long long>(options.window_bytes)};
+        long long most[] = {mine[0], mine[1], mine[2], -mine[0], -mine[1], -mine[2]};
+        check(MPI_Allreduce(MPI_IN_PLACE, most, 6, MPI_LONG_LONG, MPI_MAX, comm_), "MPI_Allreduce");
+        if (refused) std::rethrow_exception(refused);
+        constexpr const char* names[] = {"node_size", "cross_by_library", "window_bytes"};
+        for (int i = 0; i < 3; ++i)
+            if (most[i] != -most[3 + i])
+                throw usage_error(rank_, text("hvd: communicator on rank ", rank_, ": .", names[i], " is ", mine[i], " here, and from ",
+                                              -most[3 + i], " to ", most[i], " on the ranks: all must say the same"));
+        return int(node_size);
     }
 
     // Ranks share a node if MPI says that they can share memory; the node is known by its first rank.

@@ -43,9 +43,10 @@ public:
     bool may_spin() const override { return !crowded_; }
 
     [[gnu::cold]] void fail(verdict reason) override {
-        lost = true;
         std::vector<int> missing;
         const message who = describe_missing(reason, missing, [](int p) { return p; });
+        if (missing.empty()) return;
+        lost = true;
         throw peer_error(rank_, text("hvd: ", entry_of(rank_).label(), " on rank ", rank_, ": ", who), std::move(missing));
     }
 

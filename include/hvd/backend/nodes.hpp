@@ -16,6 +16,7 @@ namespace detail {
 
 // How many consecutive ranks are taken as one node: to try several nodes on one machine. 0: as it is.
 inline int declared_node_size(const communicator_options& options) {
+    if (options.node_size < 0) throw usage_error(-1, text("hvd: .node_size is ", options.node_size, "; it takes a number of ranks, or 0 for as it is"));
     if (options.node_size > 0) return options.node_size;
     const char* const variable = std::getenv("HVD_NODE_SIZE");
     if (variable == nullptr || *variable == 0) return 0;

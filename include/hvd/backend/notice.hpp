@@ -82,8 +82,8 @@ public:
         last_ = notice_of(link_.rank(), why_, missing_);
     }
 
-    // The ranks that messages are under way with.
-    void keep_pending() {
+    // The ranks that messages are under way with; false if there are none.
+    bool keep_pending() {
         std::vector<int> missing;
         message who;
         for (int p = 0; p < link_.size(); ++p) {
@@ -91,7 +91,9 @@ public:
             who += text(missing.empty() ? "rank " : ", rank ", p);
             missing.push_back(p);
         }
+        if (missing.empty()) return false;
         keep(text(who, " did not come in time"), std::move(missing));
+        return true;
     }
 
     // To all, if it is news to them. `reason` where nothing was kept.

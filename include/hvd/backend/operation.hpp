@@ -99,6 +99,7 @@ struct joined_update {
     // bytes of this rank's slices, whose order is the same in each run, came before.
     void (*apply)(void* self, std::size_t done, std::size_t bytes, std::byte* values, const std::byte* current) = nullptr;
     void* self = nullptr;
+    std::uint64_t content = 0;  // of what it does: each rank does its part for all of them
 };
 
 // A collective without its types. Everything it points to outlives its run.

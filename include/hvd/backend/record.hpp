@@ -74,6 +74,11 @@ public:
         for (int byte = 0; byte < 8; ++byte) mix(static_cast<unsigned char>(number >> (8 * byte)));
         return *this;
     }
+    template <class F>
+        requires std::is_floating_point_v<F>
+    hash& add(F number) {
+        return add(__builtin_bit_cast(std::uint64_t, double(number)));
+    }
     hash& add(std::string_view text) {
         for (const char c : text) mix(static_cast<unsigned char>(c));
         return add(text.size());

@@ -84,8 +84,9 @@ public:
     virtual bool hopeless() { return false; }
     // Whether a waiting rank may keep its processor: not where the others need it.
     virtual bool may_spin() const = 0;
-    // Gives up, naming the ranks that are waited for; the transport is not used afterwards.
-    [[noreturn]] virtual void fail(verdict reason) = 0;
+    // Gives up by throwing, with the ranks that are waited for; the transport is not used afterwards. Goes on if they
+    // have come meanwhile.
+    virtual void fail(verdict reason) = 0;
     // Tells the peers that this rank is gone, with the reason.
     virtual void leave(std::string_view) noexcept {}
 

@@ -111,15 +111,17 @@ public:
     /// communicator that the arena was made on. What has been handed out stays where it is.
     /// @throws hvd::usage_error on all ranks if the system refuses the memory, naming the sizes.
     void grow(std::size_t bytes) {
-        told_.resize(std::size_t(session_->size()));
         constexpr std::size_t a = detail::free_list::alignment;
         const std::uint64_t mine = bytes > SIZE_MAX - a ? SIZE_MAX / a * a : (bytes + a - 1) / a * a;
-        tell(mine);
-        const std::vector<std::size_t> wished = told_;
+        const std::int64_t mine_told[] = {std::int64_t(mine)};
+        std::vector<std::int64_t> told;
+        detail::tell_all(*session_, "arena", mine_told, told);
+        const std::vector<std::size_t> wished(told.begin(), told.end());
         std::byte* const memory = total(wished) < most ? share_(*this, wished) : nullptr;
-        tell(memory != nullptr ? 1 : 0);
-        for (const std::size_t given : told_)
-            if (given == 0) throw_refused(wished);
+        const std::int64_t given[] = {memory != nullptr};
+        detail::tell_all(*session_, "arena", given, told);
+        for (const std::int64_t g : told)
+            if (g == 0) throw_refused(wished);
         memory_.add(memory, mine);
     }
 
@@ -163,16 +165,6 @@ private:
         return static_cast<std::byte*>(own_.back().data());
     }
 
-    // In the order of the communicator's calls: every rank's number comes to `told_`.
-    void tell(const std::uint64_t& mine) {
-        detail::call told;
-        told.describe(detail::collective::allgather, "arena");
-        told.describe(view(&mine, 1));
-        told.op.in = reinterpret_cast<const std::byte*>(&mine);
-        told.op.out = reinterpret_cast<std::byte*>(told_.data());
-        session_->run(told.op, {});
-    }
-
     [[gnu::cold, noreturn]] void throw_refused(const std::vector<std::size_t>& wished) const {
         throw usage_error(session_->rank(), detail::text("hvd: arena on rank ", session_->rank(), ": the system gave no ",
                                                          wished[std::size_t(session_->rank())], " bytes of memory for this rank, of ",
@@ -192,7 +184,6 @@ private:
     detail::shared<detail::session> session_;
     std::byte* (*share_)(arena&, std::span<const std::size_t>) = nullptr;
     std::vector<detail::shared_memory> own_;  // of a backend that shares none
-    std::vector<std::size_t> told_;  // by rank
     detail::free_list memory_;
 };
 

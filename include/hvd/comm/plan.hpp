@@ -22,7 +22,7 @@ public:
     update_of_plan(operation& op, const joined_update& update) : op_(op), entry_(op.entry) {
         op.update = &update;
         op.updated = false;
-        op.entry.content = hash().add(op.entry.content).add("run_and_apply").value();
+        op.entry.content = hash().add(op.entry.content).add("run_and_apply").add(update.content).value();
         if (!matches()) refuse();
     }
     update_of_plan(const update_of_plan&) = delete;
@@ -124,12 +124,13 @@ public:
     /// @throws as `run`; hvd::usage_error if parameters and gradients do not match or are strided.
     /// @snippet tests/train/snippets.cpp run_and_apply
     template <class Step>
-        requires requires(Step& step) { { step.begin() } -> std::same_as<const detail::joined_update&>; }
+        requires requires(Step& step) { { step.begin() } -> std::same_as<const detail::joined_update&>; step.end(); }
     void run_and_apply(Step& step) {
         require();
         const detail::update_of_plan run(*call_->op, step.begin());
         session_->run(*call_->op, deadline_);
         run.finish();
+        step.end();
     }
 
     /// Begins to run it; complete when the request is. Not begun again before that.

@@ -14,14 +14,27 @@ inline namespace v0 {
 namespace detail {
 
 template <class T>
-sgd_rule<T> next_rule(optimizers::momentum<T>& o) {
+sgd_rule<T> next_rule(const optimizers::momentum<T>& o) {
     return {o.rate, o.factor, T(0), T(0), false, false};
+}
+template <class T>
+void end_step(optimizers::momentum<T>&) {}
+template <class T>
+std::uint64_t content_of(const optimizers::momentum<T>& o) {
+    return hash().add("momentum").add(double(o.rate)).add(double(o.factor)).value();
 }
 
 template <class T>
-adam_rule<T> next_rule(optimizers::adam<T>& o) {
+adam_rule<T> next_rule(const optimizers::adam<T>& o) {
+    return {double(o.rate), double(o.beta1), double(o.beta2), double(o.epsilon), double(o.decay), true, static_cast<long long>(o.steps) + 1};
+}
+template <class T>
+void end_step(optimizers::adam<T>& o) {
     o.steps += 1;
-    return {double(o.rate), double(o.beta1), double(o.beta2), double(o.epsilon), double(o.decay), true, static_cast<long long>(o.steps)};
+}
+template <class T>
+std::uint64_t content_of(const optimizers::adam<T>& o) {
+    return hash().add("adam").add(double(o.rate)).add(double(o.beta1)).add(double(o.beta2)).add(double(o.epsilon)).add(double(o.decay)).add(o.steps).value();
 }
 
 }  // namespace detail
@@ -30,7 +43,7 @@ adam_rule<T> next_rule(optimizers::adam<T>& o) {
 ///
 /// `Optimizer` is `optimizers::momentum`, `adam` or `adamw`; what it is told to remember (its slots) stays
 /// empty: the state is here, on each rank that of its slices only, and made by the first run. Rates and
-/// other numbers may be changed between runs through `optimizer()`.
+/// other numbers may be changed between runs through `optimizer()`, on all ranks alike: they are compared.
 /// **Lifetime**: the parameters outlive it, at the same places. It goes with one plan: its state is in
 /// the order of that plan's slices.
 /// @snippet tests/train/snippets.cpp run_and_apply
@@ -65,13 +78,17 @@ public:
     /// Bytes of optimizer state on this rank.
     std::size_t state_bytes() const noexcept { return (first_.size() + second_.size()) * sizeof(value_type); }
 
-    /// For plans: the next step begins.
+    /// For plans: the next step begins. It counts once it has come to its end; one that the ranks could not
+    /// agree on has not been.
     const detail::joined_update& begin() {
         rule_.emplace(detail::next_rule(optimizer_));
+        update_.content = detail::content_of(optimizer_);
         first_.shrink_to_fit();  // they grew with the first run
         second_.shrink_to_fit();
         return update_;
     }
+    /// For plans: it has.
+    void end() { detail::end_step(optimizer_); }
 
 private:
     using rule = decltype(detail::next_rule(std::declval<Optimizer&>()));
