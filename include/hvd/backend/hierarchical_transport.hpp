@@ -101,9 +101,9 @@ public:
         throw peer_error(rank_, text("hvd: ", entered_.label(), " on rank ", rank_, ": ", word_.why()), word_.missing());
     }
 
-    void leave(std::string_view reason) noexcept override {
-        cross_.inner.leave(reason);
-        if (lost) word_.pass_on(reason);
+    void leave(std::string_view reason, std::int64_t patience) noexcept override {
+        cross_.inner.leave(reason, patience);
+        part_or_pass_on(word_, cross_.link, reason, patience, lost);
     }
 
 private:

@@ -84,9 +84,7 @@ public:
                          word_.missing());
     }
 
-    void leave(std::string_view reason) noexcept override {
-        if (lost) word_.pass_on(reason);
-    }
+    void leave(std::string_view reason, std::int64_t patience) noexcept override { part_or_pass_on(word_, link_, reason, patience, lost); }
 
 private:
     enum class step { enter, exchange, combine };

@@ -123,15 +123,16 @@ public:
 
     // Small enough that MPI takes it over at once; where it does not, the copy, which is in MPI's memory, is left
     // to it for good.
-    [[gnu::cold]] void tell(int peer, const notice& news) noexcept {
+    [[gnu::cold]] bool tell(int peer, const notice& news) noexcept {
         void* copy = nullptr;
-        if (!mpi_is_running() || MPI_Alloc_mem(sizeof news, MPI_INFO_NULL, &copy) != MPI_SUCCESS) return;
+        if (!mpi_is_running() || MPI_Alloc_mem(sizeof news, MPI_INFO_NULL, &copy) != MPI_SUCCESS) return false;
         std::memcpy(copy, &news, sizeof news);
         MPI_Request request = MPI_REQUEST_NULL;
         int done = MPI_Isend(copy, sizeof news, MPI_BYTE, peer, notice_tag, comm_, &request) != MPI_SUCCESS;
         if (done == 0) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         if (done != 0) MPI_Free_mem(copy);
         else MPI_Request_free(&request);
+        return true;
     }
 
     bool heard(notice& news) {

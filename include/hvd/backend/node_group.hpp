@@ -68,7 +68,7 @@ public:
 
     // Afterwards this rank's tensors are its caller's again, so that it waits until nobody reaches for them:
     // threads as long as it takes, for they compute; a process may have been stopped, and has its own mapping.
-    void leave(std::string_view reason) noexcept override {
+    void leave(std::string_view reason, std::int64_t) noexcept override {
         area_.leave(rank_, reason);
         const time_point limit = now() + 1000 * milliseconds;
         for (int p = 0; p < size_; ++p) {

@@ -87,8 +87,8 @@ public:
     // Gives up by throwing, with the ranks that are waited for; the transport is not used afterwards. Goes on if they
     // have come meanwhile.
     virtual void fail(verdict reason) = 0;
-    // Tells the peers that this rank is gone, with the reason.
-    virtual void leave(std::string_view) noexcept {}
+    // Tells the peers that this rank is gone, with the reason; those that do the same are waited for.
+    virtual void leave(std::string_view, [[maybe_unused]] std::int64_t patience) noexcept {}
 
     // What user code threw while others waited: kept until the protocol has run to its end.
     std::exception_ptr take_failure() { return std::exchange(failure_, nullptr); }

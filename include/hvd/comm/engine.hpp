@@ -151,7 +151,7 @@ private:
     }
 
     void leave(std::string_view reason) noexcept {
-        if (traits_.transport) traits_.transport->leave(reason);
+        if (traits_.transport && !fork_.in_child()) traits_.transport->leave(reason, options_.destructor_deadline.nanoseconds());
     }
 
     void admit(operation& op) {
