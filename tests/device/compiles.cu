@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 // The doors and the kernels, as nvcc takes them.
-#include <hvd/kernel/pack.cuh>
+#include <hvd/kernel/kernels.cuh>
 #include <hvd/nccl.hpp>
 #include <hvd/threads.hpp>
 

@@ -7,12 +7,7 @@
 
 #include "../core/dtype.hpp"
 #include "../detail/cuda_api.hpp"
-
-#ifdef __CUDACC__
-#define HVD_KERNEL_HOST_DEVICE __host__ __device__
-#else
-#define HVD_KERNEL_HOST_DEVICE
-#endif
+#include "host_device.hpp"
 
 namespace hvd {
 inline namespace v0 {
