@@ -43,6 +43,7 @@ constexpr bool check_device_reduction() {
 template <class B, class T, class Op>
 void describe_reduction(device_call& call, const Op& op, const device_reduce_options& o) {
     call.op = Op::id;
+    if constexpr (is_rounded<Op>) call.mode = std::uint8_t(1 + std::uint8_t(op.mode));
     call.prescale = o.prescale;
     call.postscale = o.postscale;
     call.function = &op;

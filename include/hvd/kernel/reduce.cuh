@@ -39,8 +39,32 @@ struct number_reduction<T, Op> {
     HVD_KERNEL_HOST_DEVICE static T end(T x, const reduction_launch&) { return x; }
 };
 
-// The mean of integers, exactly: each is divided as it comes, so that no sum leaves the type.
+// quotient + rest / n, rounded.
+template <class T>
+HVD_KERNEL_HOST_DEVICE T rounded_mean(T quotient, int rest, int n, rounding mode) {
+    const int whole = rest >= 0 ? rest / n : -((n - 1 - rest) / n), more = rest - whole * n;
+    const T down = T(quotient + T(whole));
+    bool negative = false;
+    if constexpr (std::is_signed_v<T>) negative = down < 0;
+    const bool up = mode == rounding::nearest      ? 2 * more > n || (2 * more == n && !negative)
+                    : mode == rounding::toward_zero ? negative && more > 0
+                                                    : false;
+    return T(down + T(up));
+}
+
+// The mean of integers, exactly.
 template <std::integral T>
+    requires(sizeof(T) <= 2)
+struct number_reduction<T, op::average> {
+    using running = int;
+    HVD_KERNEL_HOST_DEVICE static int begin(T x, const reduction_launch&) { return x; }
+    HVD_KERNEL_HOST_DEVICE static int add(int a, int b) { return a + b; }
+    HVD_KERNEL_HOST_DEVICE static T end(int x, const reduction_launch& l) { return rounded_mean<T>(0, x, l.divisor, l.mode); }
+};
+
+// Each is divided as it comes, so that no sum leaves the type.
+template <std::integral T>
+    requires(sizeof(T) > 2)
 struct number_reduction<T, op::average> {
     struct running {
         T quotient;
@@ -50,16 +74,7 @@ struct number_reduction<T, op::average> {
         return {T(x / T(l.divisor)), int(x % T(l.divisor))};
     }
     HVD_KERNEL_HOST_DEVICE static running add(running a, running b) { return {T(a.quotient + b.quotient), a.rest + b.rest}; }
-    HVD_KERNEL_HOST_DEVICE static T end(running x, const reduction_launch& l) {
-        const int n = l.divisor, whole = x.rest >= 0 ? x.rest / n : -((n - 1 - x.rest) / n), rest = x.rest - whole * n;
-        const T down = T(x.quotient + T(whole));
-        bool negative = false;
-        if constexpr (std::is_signed_v<T>) negative = down < 0;
-        const bool up = l.mode == rounding::nearest      ? 2 * rest > n || (2 * rest == n && !negative)
-                        : l.mode == rounding::toward_zero ? negative && rest > 0
-                                                          : false;
-        return T(down + T(up));
-    }
+    HVD_KERNEL_HOST_DEVICE static T end(running x, const reduction_launch& l) { return rounded_mean(x.quotient, x.rest, l.divisor, l.mode); }
 };
 
 // A thread has up to four loads of 16 bytes under way, and as many running results as registers hold.
