@@ -69,8 +69,13 @@ public:
         for (const device_call& call : calls) parts_.push_back({call, size()});
         guarded([&] {
             if (last_) last_.make_wait(stream, rank());
-            const use_of_window used{*this, stream};
-            move_all(label, stream, limit);
+            try {
+                move_all(label, stream, limit);
+            } catch (...) {
+                mark_last(stream);
+                throw;
+            }
+            last_.record(stream, rank());
         });
     }
 
@@ -143,18 +148,14 @@ public:
 private:
     static constexpr const char* name = "communicator<cuda_ipc>";
 
-    // Until the stream has come to the end of a call, the next one on another stream does not touch the window.
-    struct use_of_window {
-        cuda_ipc_session& session;
-        cudaStream_t stream;
-        ~use_of_window() {
-            try {
-                session.last_.record(stream, session.rank());
-            } catch (const cuda_error& e) {
-                session.give_up(e.what());
-            }
+    // Of a call that failed: it may have begun to use the window.
+    void mark_last(cudaStream_t stream) noexcept {
+        try {
+            last_.record(stream, rank());
+        } catch (const cuda_error& e) {
+            give_up(e.what());
         }
-    };
+    }
 
     // The host's communicator fails for good.
     template <class F>
@@ -440,7 +441,7 @@ private:
     ipc_events events_;
     ipc_memory window_;
     std::vector<std::unique_ptr<ipc_memory>> arenas_;  // by number; null when closed
-    cuda_event last_;                                  // the end of the latest call
+    cuda_event last_;  // the end of the latest call: the next one, on any stream, does not touch the window before
     // Of the calls being enqueued.
     std::vector<ipc_parts> parts_;
     std::vector<ipc_places> places_;  // of rank 0's calls, of rank 1's, …
