@@ -23,6 +23,21 @@ void refuse_several_nodes(communicator<Bootstrap>& bootstrap) {
                                              "; make it of world.local(), or use hvd::nccl or hvd::staged"));
 }
 
+// With the other ranks that the links lead to; alone without links. The device is the current one.
+inline std::shared_ptr<cuda_ipc_session> make_cuda_ipc_session(std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell,
+                                                               const communicator_options& options) {
+    const int rank = calls == nullptr ? 0 : calls->rank(), size = calls == nullptr ? 1 : calls->size();
+    std::shared_ptr<cuda_ipc_session> session;
+    const auto make = [&] { session = std::make_shared<cuda_ipc_session>(rank, size, device_of_this_thread(rank), options); };
+    if (size == 1) {
+        make();
+        return session;
+    }
+    calls->on_all("communicator<cuda_ipc>", limit_of(options.deadline), make);
+    session->connect(std::move(calls), std::move(farewell));
+    return session;
+}
+
 }  // namespace detail
 
 /// Ranks of one node whose device tensors are moved and reduced by CUDA IPC: `communicator<cuda_ipc> gpus(world)`, on
@@ -51,7 +66,8 @@ public:
     template <class Bootstrap>
     explicit communicator(communicator<Bootstrap>& bootstrap, const communicator_options& options = {}) {
         detail::refuse_several_nodes(bootstrap);
-        session_ = made(link_to(bootstrap), link_to(bootstrap), bootstrap.rank(), bootstrap.size(), options);
+        auto calls = link_to(bootstrap), farewell = link_to(bootstrap);
+        session_ = detail::make_cuda_ipc_session(std::move(calls), std::move(farewell), options);
     }
 
     /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a negative colour.
@@ -59,15 +75,15 @@ public:
     communicator split(int color, int key = 0) {
         session_type& s = session();
         s.refuse_if_broken("split");
+        if (color < 0 && size() == 1) return {};
         const detail::current_device here(device(), rank());
-        communicator part;
-        if (size() == 1 && color >= 0) part.session_ = made({}, {}, 0, 1, s.options());
-        if (size() == 1) return part;
-        link calls = s.split_link(false, color, key), farewell = s.split_link(true, color, key);
-        if (calls == nullptr) return part;
-        const int r = calls->rank(), n = calls->size();
-        part.session_ = made(std::move(calls), std::move(farewell), r, n, s.options());
-        return part;
+        link calls, farewell;
+        if (size() > 1) {
+            calls = s.split_link(false, color, key);
+            farewell = s.split_link(true, color, key);
+            if (calls == nullptr) return {};
+        }
+        return detail::device_access::made_of<communicator>(detail::make_cuda_ipc_session(std::move(calls), std::move(farewell), s.options()));
     }
 
 private:
@@ -75,21 +91,6 @@ private:
     static link link_to(communicator<Bootstrap>& bootstrap) {
         if (bootstrap.size() == 1) return {};
         return std::make_unique<detail::host_ranks_of<Bootstrap>>(bootstrap.split(0, bootstrap.rank()));
-    }
-
-    static std::shared_ptr<session_type> made(link calls, link farewell, int rank, int size, const communicator_options& options) {
-        std::shared_ptr<session_type> session;
-        const auto make = [&] {
-            const int device = detail::device_of_this_thread(rank);
-            session = std::make_shared<session_type>(rank, size, device, options);
-        };
-        if (size == 1) {
-            make();
-            return session;
-        }
-        calls->on_all("communicator<cuda_ipc>", detail::limit_of(options.deadline), make);
-        session->connect(std::move(calls), std::move(farewell));
-        return session;
     }
 };
 

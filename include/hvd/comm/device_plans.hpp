@@ -141,7 +141,7 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op, const d
         }
     });
     const bool cast = !std::is_same_v<T, W> && !maker.alone();
-    if (cast && !has_kernels()) maker.refuse("hvd: a plan with a cast needs hvd's kernels: compile a .cu file with hvd/kernel/pack.cuh into the program");
+    if (cast && !has_kernels()) maker.refuse("hvd: a plan with a cast needs hvd's kernels: compile a .cu file with hvd/kernel/kernels.cuh into the program");
     device_reduce_options kept{.prescale = o.prescale, .postscale = o.postscale};
     device_call asked{.kind = collective::allreduce, .id = dtype_traits<T>::id, .element_bytes = sizeof(T)};
     describe_reduction<B, T>(asked, op, kept);

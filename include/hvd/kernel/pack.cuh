@@ -4,7 +4,7 @@
 
 // The copy kernel: packs, unpacks, scales and casts any number of tensors in one launch. Its body is a function
 // of a tile and a thread that a host compiler takes as well; the launch needs nvcc. A program that wants kernels
-// compiles one .cu file that includes this.
+// compiles one .cu file that includes kernels.cuh, or this alone.
 
 #include "elements.cuh"
 #include "tile.hpp"
