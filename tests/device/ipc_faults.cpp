@@ -139,7 +139,7 @@ TEST_CASE("GPUs that can't access each other are refused") {
 TEST_CASE("a rank that does not come is waited for until the deadline, and then not again") {
     const outcome seen = with_failures("", [](world_type& world) {
         const tensor<float> x{1};
-        gpu_communicator gpus(world, impatient);
+        gpu_communicator gpus(world, {.deadline = impatient.deadline, .destructor_deadline = 20s});
         if (world.rank() == 0) {
             while (true) {
                 std::this_thread::sleep_for(10ms);
@@ -151,6 +151,7 @@ TEST_CASE("a rank that does not come is waited for until the deadline, and then 
         gpus.allreduce(x.view(), hvd::sum);
     });
     CHECK(seen.told == 3);
+    CHECK(emulation::live_objects() == 0);
 }
 
 TEST_CASE("a rank that leaves before, between and after calls") {
