@@ -155,6 +155,41 @@ TEST_CASE("calls on one stream after another, begun before the one before is com
     });
 }
 
+TEST_CASE("a plan leaves an arena's tensors where they are, packs small others, and runs again") {
+    on_ranks([](auto& gpus) {
+        const int n = gpus.size(), r = gpus.rank();
+        hvd::device_arena arena(gpus, 8192);
+        const auto a = arena.tensor<float>(hvd::shape(30)), b = arena.tensor<float>(hvd::shape(1000));
+        cudaMemcpy(a.data(), numbers<float>(30, r).data(), 120, cudaMemcpyHostToDevice);
+        cudaMemcpy(b.data(), numbers<float>(1000, r).data(), 4000, cudaMemcpyHostToDevice);
+        auto alone = gpus.plan_allreduce(hvd::fuse(a, b), hvd::sum);
+        CHECK(alone.packed_bytes() == 0);
+        gpus.barrier();
+        const int copies = emulation::calls_of("cudaMemcpyAsync"), launches = emulation::calls_of("launch_reduction");
+        gpus.barrier();
+        alone.run();
+        gpus.barrier();
+        CHECK(emulation::calls_of("cudaMemcpyAsync") == copies);
+        if (n > 1) CHECK(emulation::calls_of("launch_reduction") - launches == n);  // side by side: one call
+        gpus.barrier();
+        const tensor<float> c(numbers<float>(40, r)), d(numbers<float>(50, r));
+        const tensor<hvd::bfloat16> e(numbers<hvd::bfloat16>(60, r)), f(numbers<hvd::bfloat16>(70, r));
+        auto mixed = gpus.plan_allreduce(hvd::fuse(a, c.view(), e.view(), d.view(), f.view()), hvd::average);
+        if (n > 1) CHECK(mixed.packed_bytes() > 0);
+        mixed.run();
+        mixed.run();
+        const float mean = 0.5f * float(n + 1);
+        CHECK(d.values()[7] == 7 * mean);
+        CHECK(float(f.values()[2]) == 2 * mean);
+        float got[3];
+        cudaMemcpy(got, a.data(), sizeof got, cudaMemcpyDeviceToHost);
+        CHECK(got[2] == float(n * (n + 1)));
+        auto half = gpus.plan_allreduce(hvd::fuse(c.view(), d.view()), hvd::sum, {}, hvd::cast<hvd::bfloat16>{});
+        half.run();
+        CHECK(c.values()[2] == 2 * mean * float(n));
+    });
+}
+
 TEST_CASE("a rank that is alone has no window and asks nobody") {
     hvd::run_threads(1, [](world_type& world) {
         emulation::reset();
