@@ -15,6 +15,9 @@ struct ipc_piece {
     std::size_t call;
     std::size_t first, most;
     std::size_t base, stride;
+
+    // Of a part that has `all`.
+    std::size_t bytes_of(std::size_t all) const { return all <= first ? 0 : all - first < most ? all - first : most; }
 };
 
 using ipc_step = std::vector<ipc_piece>;
