@@ -4,7 +4,6 @@
 
 // The door to device tensors: hvd::nccl, and what combines it with the host. Needs the headers of CUDA and NCCL, and
 // both libraries to link with.
-#include "comm/device_arena.hpp"
 #include "comm/hierarchical_session.hpp"
 #include "comm/nccl_communicator.hpp"
 #include "staged.hpp"

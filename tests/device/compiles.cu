@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 // The doors and the kernels, as nvcc takes them.
-#include <hvd/kernel/pack.cuh>
+#include <hvd/kernel/kernels.cuh>
 #include <hvd/nccl.hpp>
 #include <hvd/threads.hpp>
 
@@ -9,4 +9,8 @@ void call(hvd::communicator<hvd::threads>& world, hvd::tensor_view<float, hvd::d
     hvd::communicator<hvd::nccl> gpus(world);
     gpus.allreduce(x, hvd::average);
     gpus.plan_allreduce(hvd::fuse(x, y), hvd::average, {}, hvd::cast<hvd::bfloat16>{}).run();
+    hvd::communicator<hvd::cuda_ipc> node(world);
+    hvd::device_arena arena(node, 1 << 20);
+    node.allreduce(arena.tensor<float>(hvd::shape(100)), hvd::max);
+    node.plan_allreduce(hvd::fuse(x, y), hvd::average).run();
 }

@@ -3,58 +3,16 @@
 // What goes wrong on a GPU, in NCCL or on another rank: nobody hangs, everybody is told, nothing leaks.
 
 #include <atomic>
-#include <set>
 #include <string>
 #include <thread>
 
-#include "support.hpp"
+#include "failures.hpp"
 
 using namespace device_test;
 
 namespace {
 
-using world_type = hvd::communicator<hvd::threads>;
 using hvd::nccl;
-
-struct outcome {
-    int failed = 0, told = 0, done = 0;
-};
-
-void count(int& what) { __atomic_fetch_add(&what, 1, __ATOMIC_RELAXED); }
-
-// Runs `f` on three ranks, each of which may fail in the call that is named, be told by peer_error, or end well.
-template <class F>
-outcome with_failures(const std::string& function, F f) {
-    outcome seen;
-    const auto begun = std::chrono::steady_clock::now();
-    hvd::run_threads(3, [&](world_type& world) {
-        try {
-            f(world);
-            count(seen.done);
-        } catch (const hvd::device_error& e) {
-            CHECK_MESSAGE(std::string(e.what()).find(function == "launch_tiles" ? "hvd's pack kernel" : function) != std::string::npos, e.what());
-            CHECK(e.rank() == world.rank());
-            count(seen.failed);
-        } catch (const hvd::peer_error& e) {
-            CHECK_MESSAGE(std::string(e.what()).find("rank") != std::string::npos, e.what());
-            count(seen.told);
-        }
-    });
-    // A machine that is busy may take long, but not as long as a hang.
-    CHECK(std::chrono::steady_clock::now() - begun < 60s);
-    return seen;
-}
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int slowness = 5;
-#else
-constexpr int slowness = 1;
-#endif
-
-// Where nothing fails, a busy machine is waited for.
-constexpr hvd::communicator_options patient{.deadline = std::chrono::seconds(10)};
-constexpr hvd::communicator_options impatient{.deadline = std::chrono::milliseconds(400 * slowness),
-                                              .destructor_deadline = std::chrono::milliseconds(200 * slowness)};
 
 void work_with_nccl(world_type& world, const hvd::communicator_options& options) {
     const tensor<float> x(std::vector<float>(100, 1)), y(std::vector<float>(10, 1)), all(std::vector<float>(30));
@@ -72,35 +30,6 @@ void work_staged(world_type& world, const hvd::communicator_options& options) {
     gpus.allreduce(x.view(), hvd::average);
     gpus.allgather(x.view(), hvd::into(all.view()));
     gpus.barrier();
-}
-
-// The first call of each function, one between, and the last one that the work makes.
-template <class F>
-void fail_each(std::initializer_list<const char*> functions, F work) {
-    emulation::reset();
-    hvd::run_threads(3, [&](world_type& world) { work(world, patient); });
-    std::vector<int> calls;
-    for (const char* function : functions) calls.push_back(emulation::calls_of(function));
-    CHECK(emulation::live_objects() == 0);
-    const int* last = calls.data();
-    for (const char* function : functions) {
-        const int n = *last++;
-        INFO(function, ", called ", n, " times");
-        REQUIRE(n > 0);
-        for (const int k : std::set<int>{1, (n + 1) / 2, n}) {
-            INFO("call ", k);
-            emulation::reset();
-            emulation::fail(function, k, 3);  // an internal error of NCCL; not initialised, of CUDA
-            const outcome seen = with_failures(function, [&](world_type& world) { work(world, impatient); });
-            CHECK(seen.failed <= 1);
-            CHECK(seen.failed + seen.told + seen.done == 3);
-            // How often it is polled for is up to chance: the last look may not be made.
-            const bool polled = std::string(function) == "cudaEventQuery" || std::string(function) == "ncclCommGetAsyncError";
-            if (k == 1 || !polled) CHECK(seen.failed == 1);
-            CHECK(emulation::live_objects() == 0);
-        }
-    }
-    emulation::reset();
 }
 
 }  // namespace

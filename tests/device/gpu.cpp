@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// The device path on the real libraries: 1 to 4 processes on one GPU, made by fork, each a host of its own to NCCL.
+// The device path on the real libraries: 1 to 4 processes on one GPU, made by fork, each a host of its own to NCCL, or
+// reaching each other's memory by CUDA IPC; and threads that do.
 // Without a GPU: says what hvd says then, and exits 77.
 
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +19,8 @@
 #include <hvd/nccl.hpp>
 #include <hvd/threads.hpp>
 
+#include "fork_ranks.hpp"
+#include "ipc_checks.hpp"
 #include "tensor.hpp"
 
 namespace {
@@ -24,9 +28,9 @@ namespace {
 using device_test::numbers, device_test::tensor;
 using gpu_communicator = hvd::communicator<hvd::nccl>;
 
-int failures = 0;
+std::atomic<int> failures = 0;
 
-void check(bool right, const char* what, const gpu_communicator& gpus) {
+void check(bool right, const char* what, const auto& gpus) {
     if (right) return;
     std::fprintf(stderr, "wrong on rank %d of %d: %s\n", gpus.rank(), gpus.size(), what);
     ++failures;
@@ -110,10 +114,49 @@ void arena(gpu_communicator& gpus) {
     check(got == float(gpus.size()) && plan.packed_bytes() == 0, "an arena", gpus);
 }
 
-// What the processes share before they have NCCL.
+// Windows of 1 MiB, so that the larger tensors go in chunks.
+constexpr hvd::communicator_options ipc_options{.deadline = std::chrono::seconds(60), .device_window_bytes = std::size_t(1) << 20};
+
+void cuda_ipc(ipc_test::gpu_communicator& gpus) {
+    using ipc_test::place;
+    const auto report = [&](bool right, const char* what) { check(right, what, gpus); };
+    for (const place where : {place::plain, place::arena, place::mixed}) {
+        for (const std::size_t count : {std::size_t(0), std::size_t(1), std::size_t(1001), std::size_t(1'000'003)}) {
+            ipc_test::check_reduction<float>(gpus, where, count, hvd::average, report, 0.3, 1.7);
+            ipc_test::check_movements<std::int32_t>(gpus, where, count, true, report);
+            ipc_test::check_movements<std::int16_t>(gpus, where, count, false, report);
+            ipc_test::check_uneven_alltoall<double>(gpus, where, count, report);
+        }
+        ipc_test::check_operations<float>(gpus, where, 10'007, report);
+        ipc_test::check_operations<double>(gpus, where, 10'007, report);
+        ipc_test::check_operations<hvd::float16>(gpus, where, 10'007, report);
+        ipc_test::check_operations<hvd::bfloat16>(gpus, where, 10'007, report);
+        ipc_test::check_operations<std::int8_t>(gpus, where, 10'007, report);
+        ipc_test::check_operations<std::int32_t>(gpus, where, 10'007, report);
+        ipc_test::check_operations<std::uint64_t>(gpus, where, 10'007, report);
+    }
+    const int n = gpus.size(), r = gpus.rank();
+    const tensor<float> a(numbers<float>(1003, r)), large(numbers<float>(1'000'003, r));
+    auto plan = gpus.plan_allreduce(hvd::fuse(hvd::device_view(a.data() + 1, 1001), large.view()), hvd::sum);
+    for (int run = 0; run < 3; ++run) plan.run();
+    check(a.values()[1] == float(n * n * n * (n + 1) / 2) && large.values()[7] == 7 * float(n * n * n * (n + 1) / 2), "a plan of cuda_ipc", gpus);
+    gpus.barrier();
+}
+
+// One of several threads of one process, which have one GPU.
+void cuda_ipc_of_threads() {
+    for (int ranks = 1; ranks <= 3; ++ranks)
+        hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
+            ipc_test::gpu_communicator gpus(world, ipc_options);
+            cuda_ipc(gpus);
+        });
+}
+
+// What the processes share before they have NCCL, and in place of it.
 struct meeting {
     ncclUniqueId id;
     int ready;
+    device_test::fork_area calls, farewell;
 };
 
 int run_rank(int rank, int size, meeting& place) {
@@ -140,6 +183,9 @@ int run_rank(int rank, int size, meeting& place) {
         graph(gpus);
         arena(gpus);
         gpus.barrier();
+        auto ipc = hvd::detail::device_access::made_of<ipc_test::gpu_communicator>(hvd::detail::make_cuda_ipc_session(
+            std::make_unique<device_test::fork_ranks>(place.calls, rank, size), std::make_unique<device_test::fork_ranks>(place.farewell, rank, size), ipc_options));
+        cuda_ipc(ipc);
     } catch (const std::exception& e) {
         std::fprintf(stderr, "rank %d of %d: %s\n", rank, size, e.what());
         ++failures;
@@ -185,7 +231,11 @@ int look_for_a_gpu() {
 
 int main() {
     if (const int found = status_of(in_a_process(look_for_a_gpu)); found != 0) return found;
-    int failed = 0;
+    int failed = status_of(in_a_process([] {
+        cuda_ipc_of_threads();
+        return failures == 0 ? 0 : 1;
+    }));
+    std::printf("threads on one GPU: %s\n", failed == 0 ? "right" : "wrong");
     for (int size = 1; size <= 4; ++size) {
         auto* const place = static_cast<meeting*>(mmap(nullptr, sizeof(meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
         std::vector<pid_t> ranks;

@@ -144,6 +144,9 @@ void check_plan() {
 TEST_CASE("staged: every collective") { check_policy<hvd::staged<host>>(); }
 TEST_CASE("staged: parts of different sizes") { check_uneven<hvd::staged<host>>(); }
 TEST_CASE("staged: plans") { check_plan<hvd::staged<host>>(); }
+TEST_CASE("CUDA IPC: every collective") { check_policy<hvd::cuda_ipc>(); }
+TEST_CASE("CUDA IPC: parts of different sizes") { check_uneven<hvd::cuda_ipc>(); }
+TEST_CASE("CUDA IPC: plans") { check_plan<hvd::cuda_ipc>(); }
 TEST_CASE("hierarchical: every collective") { check_policy<in_nodes>(); }
 TEST_CASE("hierarchical: parts of different sizes") { check_uneven<in_nodes>(); }
 TEST_CASE("hierarchical: plans") { check_plan<in_nodes>(); }
@@ -197,9 +200,9 @@ TEST_CASE("ranks with other numbers of chunks are told so, all of them, in the s
     });
 }
 
-TEST_CASE("a staged plan gives the bits of the host") {
+TEST_CASE_TEMPLATE("a plan of what reduces as the host does gives the bits of the host", Backend, hvd::staged<host>, hvd::cuda_ipc) {
     hvd::run_threads(3, [](hvd::communicator<host>& world) {
-        hvd::communicator<hvd::staged<host>> gpus(world);
+        hvd::communicator<Backend> gpus(world);
         std::vector<float> values;
         for (int i = 0; i < 100; ++i) values.push_back(0.1f * float(i) + 0.37f * float(world.rank()));
         const tensor<float> x(values), y(values);
@@ -265,8 +268,8 @@ TEST_CASE("one call through the host") {
     CHECK(emulation::live_objects() == 0);
 }
 
-TEST_CASE("staged communicators are split, and ended for all") {
-    on_policy<hvd::staged<host>>([](auto& gpus) {
+TEST_CASE_TEMPLATE("communicators are split, and ended for all", Backend, hvd::staged<host>, hvd::cuda_ipc) {
+    on_policy<Backend>([](auto& gpus) {
         auto half = gpus.split(gpus.rank() % 2);
         const tensor<int> x{1};
         half.allreduce(x.view(), hvd::sum);

@@ -58,6 +58,19 @@ void nccl(world_type& world) {
     cudaStreamDestroy(compute);
 }
 
+void cuda_ipc(world_type& world) {
+    const tensor<float> memory(std::vector<float>(1000, 1));
+    const auto x = memory.view();
+    //! [cuda_ipc]
+    hvd::communicator<hvd::cuda_ipc> gpus(world, {.deadline = 30s});  // world: the ranks of one node
+    gpus.allreduce(x, hvd::average);                                  // through a window
+    hvd::device_arena arena(gpus, std::size_t(1) << 20);
+    auto gradient = arena.tensor<float>(hvd::shape(128, 64));
+    gpus.allreduce(gradient, hvd::sum);                               // where it lies
+    //! [cuda_ipc]
+    CHECK(memory.values()[0] == 1);
+}
+
 void policies(world_type& world) {
     const tensor<float> memory(std::vector<float>(1000, float(world.rank())));
     const auto x = memory.view();
@@ -85,6 +98,7 @@ void policies(world_type& world) {
 TEST_CASE("the examples of the device path") {
     for (const int ranks : {1, 2, 3, 4}) {
         hvd::run_threads(ranks, nccl);
+        hvd::run_threads(ranks, cuda_ipc);
         hvd::run_threads(ranks, policies);
     }
     CHECK(emulation::live_objects() == 0);

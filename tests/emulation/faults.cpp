@@ -14,6 +14,7 @@ namespace {
 std::mutex mutex;
 std::map<std::string, int> counts;
 std::map<std::string, std::map<int, int>> faults;  // of the call with this number
+std::map<std::string, int> answers;
 std::atomic<std::size_t> objects{0};
 
 }  // namespace
@@ -32,6 +33,17 @@ int emulation::faulted(const char* function) {
     return fault == of_function->second.end() ? 0 : fault->second;
 }
 
+void emulation::answer(const std::string& question, int value) {
+    const std::lock_guard lock(mutex);
+    answers[question] = value;
+}
+
+int emulation::answer_of(const std::string& question) {
+    const std::lock_guard lock(mutex);
+    const auto told = answers.find(question);
+    return told == answers.end() ? 1 : told->second;
+}
+
 int emulation::calls_of(const std::string& function) {
     const std::lock_guard lock(mutex);
     return counts[function];
@@ -45,6 +57,7 @@ void reset() {
     const std::lock_guard lock(mutex);
     counts.clear();
     faults.clear();
+    answers.clear();
     forget_disagreements();
 }
 

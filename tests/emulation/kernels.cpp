@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// Launches of hvd's kernel: its body, which the GPU runs too, on the memory that the device sees.
+// Launches of hvd's kernels: their bodies, which the GPU runs too, on the memory that the device sees.
 
-#include <hvd/kernel/pack.cuh>
+#include <memory>
+#include <optional>
+
+#include <hvd/kernel/kernels.cuh>
 
 #include "emulation.hpp"
 
@@ -14,6 +17,13 @@ tile seen_by_device(tile t) {
     t.from = emulation::seen_by_device(t.from, t.count * hvd::detail::bytes_from(t.kind));
     t.to = emulation::seen_by_device(t.to, t.count * hvd::detail::bytes_to(t.kind));
     return t;
+}
+
+hvd::detail::reduction_launch seen_by_device(hvd::detail::reduction_launch l) {
+    const std::size_t bytes = l.count * hvd::detail::bytes_of_number(l.id);
+    for (int r = 0; r < l.ranks; ++r) l.in[r] = emulation::seen_by_device(l.in[r], bytes);
+    for (int p = 0; p < l.places; ++p) l.out[p] = emulation::seen_by_device(l.out[p], bytes);
+    return l;
 }
 
 }  // namespace
@@ -32,6 +42,19 @@ cudaError_t launch_tiles(const tile_launch& launch, cudaStream_t stream) {
         copy_tile(seen_by_device(seen.of_block(unsigned(block))), unsigned(thread));
     });
     return cudaSuccess;
+}
+
+cudaError_t launch_reduction(const reduction_launch& launch, cudaStream_t stream) {
+    if (const int code = emulation::faulted("launch_reduction")) return cudaError_t(code);
+    if (launch.count == 0 || launch.ranks < 1 || launch.places < 1) return cudaErrorInvalidValue;
+    return with_reduction(launch, [&]<class T, class Rule>() {
+        const auto seen = std::make_shared<std::optional<reduction_launch>>();  // looked up once, when its turn comes
+        emulation::launch(stream, int(reduction_blocks<T, Rule>(launch)), int(reduction_threads), [launch, seen](int block, int thread) {
+            if (!*seen) *seen = seen_by_device(launch);
+            reduce_block<T, Rule>(**seen, std::uint64_t(block), unsigned(thread));
+        });
+        return cudaSuccess;
+    });
 }
 
 }  // namespace detail

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,10 +15,21 @@
 
 namespace {
 
+// The last page of each file is no memory of the device: it counts the processes that have the rest mapped.
 struct allocation {
     std::byte* device_view;
     std::size_t bytes, mapped;
+    int file;  // -1: of another process
+    std::atomic<int>* importers;
 };
+
+// What another process is told: where its file is.
+struct exported_memory {
+    pid_t process;
+    int file;
+    std::size_t bytes;
+};
+static_assert(sizeof(exported_memory) <= sizeof(cudaIpcMemHandle_t));
 
 std::mutex mutex;
 std::map<const std::byte*, allocation>& allocations() {
@@ -24,22 +37,29 @@ std::map<const std::byte*, allocation>& allocations() {
     return all;
 }
 
-cudaError_t allocate(void** pointer, std::size_t bytes, bool seen_by_host = false) {
-    *pointer = nullptr;
-    if (bytes == 0) return cudaSuccess;
-    const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE)), mapped = (bytes + page - 1) / page * page;
-    const int file = memfd_create("hvd-emulation", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, off_t(mapped)) != 0) return cudaErrorMemoryAllocation;
+const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
+
+cudaError_t map_file(void** pointer, int file, std::size_t bytes, bool seen_by_host, bool own) {
+    const std::size_t mapped = (bytes + page - 1) / page * page;
     void* const host_view = mmap(nullptr, mapped, seen_by_host ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED, file, 0);
-    void* const device_view = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
+    void* const device_view = mmap(nullptr, mapped + page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (host_view == MAP_FAILED || device_view == MAP_FAILED) return cudaErrorMemoryAllocation;
-    std::memset(device_view, 0xff, mapped);
+    auto* const importers = reinterpret_cast<std::atomic<int>*>(static_cast<std::byte*>(device_view) + mapped);
+    if (own) std::memset(device_view, 0xff, mapped);
+    else ++*importers;
     const std::lock_guard lock(mutex);
-    allocations()[static_cast<std::byte*>(host_view)] = {static_cast<std::byte*>(device_view), bytes, mapped};
+    allocations()[static_cast<std::byte*>(host_view)] = {static_cast<std::byte*>(device_view), bytes, mapped, own ? file : -1, importers};
     emulation::count_object(1);
     *pointer = host_view;
     return cudaSuccess;
+}
+
+cudaError_t allocate(void** pointer, std::size_t bytes, bool seen_by_host = false) {
+    *pointer = nullptr;
+    if (bytes == 0) return cudaSuccess;
+    const int file = memfd_create("hvd-emulation", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, off_t((bytes + page - 1) / page * page + page)) != 0) return cudaErrorMemoryAllocation;
+    return map_file(pointer, file, bytes, seen_by_host, true);
 }
 
 bool release(void* pointer) {
@@ -48,8 +68,12 @@ bool release(void* pointer) {
     const std::lock_guard lock(mutex);
     const auto found = allocations().find(static_cast<std::byte*>(pointer));
     if (found == allocations().end()) return false;
-    munmap(found->second.device_view, found->second.mapped);
-    munmap(pointer, found->second.mapped);
+    const allocation& memory = found->second;
+    if (memory.file >= 0 && *memory.importers > 0) emulation::die("memory is freed that another process has mapped");
+    if (memory.file < 0) --*memory.importers;
+    else close(memory.file);
+    munmap(memory.device_view, memory.mapped + page);
+    munmap(pointer, memory.mapped);
     allocations().erase(found);
     emulation::count_object(-1);
     return true;
@@ -69,6 +93,11 @@ std::byte* emulation::seen_by_device(const void* address, std::size_t bytes) {
         die("an access of " + std::to_string(bytes) + " bytes at offset " + std::to_string(offset) + " of device memory of " +
             std::to_string(found->second.bytes) + " bytes");
     return found->second.device_view + offset;
+}
+
+int emulation::open_of_another_process(pid_t process, int file) {
+    if (process == getpid()) return -1;
+    return open(("/proc/" + std::to_string(process) + "/fd/" + std::to_string(file)).c_str(), O_RDWR | O_CLOEXEC);
 }
 
 extern "C" {
@@ -97,6 +126,33 @@ cudaError_t cudaFreeHost(void* pointer) {
 cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     return allocate(pointer, bytes, true);
+}
+
+// Of whole allocations, as hvd has them.
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    const std::lock_guard lock(mutex);
+    const auto found = allocations().find(static_cast<std::byte*>(pointer));
+    if (found == allocations().end() || found->second.file < 0) return cudaErrorInvalidValue;
+    const exported_memory memory{getpid(), found->second.file, found->second.bytes};
+    std::memcpy(handle, &memory, sizeof memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t handle, unsigned) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    exported_memory memory;
+    std::memcpy(&memory, &handle, sizeof memory);
+    const int file = emulation::open_of_another_process(memory.process, memory.file);
+    if (file < 0) return cudaErrorInvalidResourceHandle;
+    const cudaError_t mapped = map_file(pointer, file, memory.bytes, false, false);
+    close(file);
+    return mapped;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void* pointer) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {

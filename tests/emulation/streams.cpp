@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -25,8 +31,6 @@ void dawdle() {
 // Of all events: few, and looked at rarely.
 std::mutex events_mutex;
 std::condition_variable events_changed;
-
-thread_local int current_device = 0;
 
 // A rank is a thread, so these are all that its process would have.
 thread_local std::set<cudaStream_t> streams_of_this_thread;
@@ -71,8 +75,53 @@ struct CUstream_st {
     bool idle() const { return tasks.empty() && !busy; }
 };
 
+namespace {
+
+// What processes share of an event: the number of its latest record, and of the latest that a stream has come to.
+struct shared_event {
+    std::atomic<std::uint64_t> recorded, reached;
+};
+
+// What another process is told.
+struct exported_event {
+    pid_t process;
+    int file;
+};
+static_assert(sizeof(exported_event) <= sizeof(cudaIpcEventHandle_t));
+
+// Mapped as long as the event, or work that waits for it, is there.
+class shared_event_page {
+public:
+    explicit shared_event_page(int file)
+        : file_(file), page_(static_cast<shared_event*>(mmap(nullptr, sizeof(shared_event), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0))) {
+        if (page_ == MAP_FAILED) emulation::die("an event can't be mapped");
+    }
+    shared_event_page(const shared_event_page&) = delete;
+    ~shared_event_page() {
+        munmap(page_, sizeof(shared_event));
+        close(file_);
+    }
+
+    static std::shared_ptr<shared_event_page> create() {
+        const int file = memfd_create("hvd-emulation-event", MFD_CLOEXEC);
+        if (file < 0 || ftruncate(file, sizeof(shared_event)) != 0) emulation::die("an event can't be made");
+        return std::make_shared<shared_event_page>(file);
+    }
+
+    int file() const { return file_; }
+    shared_event* operator->() const { return page_; }
+
+private:
+    int file_;
+    shared_event* page_;
+};
+
+}  // namespace
+
 struct CUevent_st {
     std::shared_ptr<bool> recorded = std::make_shared<bool>(true);  // of the latest record: whether it has come
+    std::shared_ptr<shared_event_page> shared{};                    // in place of it, of an interprocess event
+    bool foreign = false;
 };
 
 void emulation::enqueue(cudaStream_t stream, std::function<void()> task) {
@@ -132,6 +181,12 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (event->shared != nullptr) {
+        emulation::enqueue(stream, [page = event->shared, number = (*event->shared)->recorded.load()] {
+            while ((*page)->reached < number) std::this_thread::sleep_for(std::chrono::microseconds(20));
+        });
+        return cudaSuccess;
+    }
     const std::unique_lock events_lock(events_mutex);
     emulation::enqueue(stream, [recorded = event->recorded] {
         std::unique_lock lock(events_mutex);
@@ -140,9 +195,32 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if ((flags & cudaEventInterprocess) != 0 && (flags & cudaEventDisableTiming) == 0) return cudaErrorInvalidValue;
     *event = new CUevent_st;
+    if ((flags & cudaEventInterprocess) != 0) (*event)->shared = shared_event_page::create();
+    emulation::count_object(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (event->shared == nullptr) return cudaErrorInvalidResourceHandle;
+    const exported_event exported{getpid(), event->shared->file()};
+    std::memcpy(handle, &exported, sizeof exported);
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    exported_event exported;
+    std::memcpy(&exported, &handle, sizeof exported);
+    const int file = emulation::open_of_another_process(exported.process, exported.file);
+    if (file < 0) return cudaErrorInvalidResourceHandle;
+    *event = new CUevent_st;
+    (*event)->shared = std::make_shared<shared_event_page>(file);
+    (*event)->foreign = true;
     emulation::count_object(1);
     return cudaSuccess;
 }
@@ -156,6 +234,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (event->foreign) emulation::die("an event of another process is recorded");
+    if (event->shared != nullptr) {
+        emulation::enqueue(stream, [page = event->shared, number = ++(*event->shared)->recorded] { (*page)->reached = number; });
+        return cudaSuccess;
+    }
     const std::lock_guard lock(events_mutex);
     event->recorded = std::make_shared<bool>(false);
     emulation::enqueue(stream, [recorded = event->recorded] {
@@ -170,6 +253,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (event->shared != nullptr)
+        return (*event->shared)->reached >= (*event->shared)->recorded ? cudaSuccess : cudaErrorNotReady;
     const std::lock_guard lock(events_mutex);
     return *event->recorded ? cudaSuccess : cudaErrorNotReady;
 }
@@ -220,44 +305,6 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
     delete reinterpret_cast<std::vector<std::function<void()>>*>(graph);
     emulation::count_object(-1);
     return cudaSuccess;
-}
-
-cudaError_t cudaGetDevice(int* device) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    *device = current_device;
-    return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int device) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    if (device < 0 || device >= 4) return cudaErrorInvalidDevice;
-    current_device = device;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    std::snprintf(text, std::size_t(bytes), "0000:%02X:00.0", device);
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceCount(int* count) {
-    *count = 0;
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    *count = 4;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetLastError() { return cudaSuccess; }
-
-const char* cudaGetErrorString(cudaError_t code) {
-    switch (code) {
-        case cudaSuccess: return "no error";
-        case cudaErrorMemoryAllocation: return "out of memory";
-        case cudaErrorNoDevice: return "no CUDA-capable device is detected";
-        case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
-        default: return "an error of the emulation";
-    }
 }
 
 }  // extern "C"

@@ -17,6 +17,7 @@ struct device_call {
     collective kind = collective::barrier;
     dtype id = dtype::byte;
     int op = 0;
+    std::uint8_t mode = 0;  // rounding, as records have it
     int root = 0;
     std::size_t element_bytes = 1;
     const std::byte* in = nullptr;

@@ -11,6 +11,11 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// From now on; 0: never.
+inline time_point limit_of(time_span deadline) {
+    return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
+}
+
 // One rank's part of a communicator of device tensors, whatever moves them: its device, its stream, and why it was
 // given up, if it was. Held by the communicator and by all requests and plans.
 class device_session {
@@ -46,10 +51,7 @@ public:
     // While the host waits: throws what has gone wrong meanwhile.
     virtual void look_for_errors(const char* label) { refuse_if_broken(label); }
 
-    time_point limit_for(time_span deadline) const {
-        if (deadline.nanoseconds() == 0) deadline = options_.deadline;
-        return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
-    }
+    time_point limit_for(time_span deadline) const { return limit_of(deadline.nanoseconds() == 0 ? options_.deadline : deadline); }
 
     cudaStream_t stream_or_own(cudaStream_t stream) const {
         if (stream == cudaStreamPerThread || stream == cudaStreamLegacy)
@@ -96,7 +98,12 @@ public:
         return true;
     }
 
-    // Memory that the backend knows beforehand, which is better left where it is.
+    // Memory that the backend knows beforehand on all ranks; collective, as is giving it back. Only of backends that
+    // have such memory.
+    virtual std::span<std::byte> open_arena(std::size_t) { return {}; }
+    virtual void close_arena(std::span<std::byte>) noexcept {}
+
+    // Such memory is better left where it is.
     void add_arena(std::span<const std::byte> memory) { arenas_.push_back(memory); }
     void remove_arena(const std::byte* begin) {
         for (const auto& arena : arenas_)
@@ -146,6 +153,15 @@ private:
     std::vector<std::span<const std::byte>> arenas_, padding_;
     message broken_;  // why it was given up
 };
+
+// What ranks compare before they make an arena.
+inline record arena_record(std::size_t bytes) {
+    record r;
+    r.kind = collective::agree;
+    r.count = r.content = bytes;
+    store(r.name, "device_arena");
+    return r;
+}
 
 // The CUDA device that is current on this thread.
 inline int device_of_this_thread(int rank) {

@@ -15,6 +15,7 @@ inline namespace v0 {
 /// of floats of 16, 32 and 64 bits. Moves every element.
 struct nccl {
     using space_type = device;
+    static constexpr bool has_arenas = true;
     template <class T, class Op>
     static constexpr bool reduces = detail::has_nccl_type(dtype_traits<T>::id) && detail::has_nccl_op<Op>;
 };

@@ -42,7 +42,7 @@ inline nccl_scale scale_of(const device_call& call, int size, int rank, const ch
     if (call.element_bytes > 2 || is_plain_power(factor)) return {factor, 1};
     if (!has_kernels())
         throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ", dtype_name(call.id), " scaled by ", factor,
-                                     " would be rounded by NCCL, and this program has no kernels: compile a .cu file with hvd/kernel/pack.cuh into it"));
+                                     " would be rounded by NCCL, and this program has no kernels: compile a .cu file with hvd/kernel/kernels.cuh into it"));
     const double power = power_below(call.prescale);
     const double before = is_plain_power(power) ? power : 1;
     return {before, factor / before};

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "../detail/nccl_api.hpp"
@@ -64,9 +65,7 @@ public:
         refuse_if_broken("agreement");
         std::vector<record> all(static_cast<std::size_t>(size()), mine);
         if (size() > 1) exchange(mine, all, limit);
-        std::vector<const record*> pointers;
-        for (const record& r : all) pointers.push_back(&r);
-        check_records(rank(), pointers.data(), size());
+        check_records(rank(), all);
     }
 
     // NCCL's own way from this communicator to another: `make(comm, &result, &config)`.
@@ -79,23 +78,33 @@ public:
         return result;
     }
 
-    // Makes memory of ncclMemAlloc known to all ranks, at the same place of it: NCCL then moves it without copies.
-    ncclWindow_t open_window(std::span<std::byte> memory) {
+    // Memory of ncclMemAlloc, at the same place of a window on all ranks: NCCL moves it without copies.
+    std::span<std::byte> open_arena(std::size_t bytes) override {
+        record mine = arena_record(bytes);
         const current_device here(device(), rank());
+        void* memory = nullptr;
+        const ncclResult_t allocated = bytes > 0 ? ncclMemAlloc(&memory, bytes) : ncclSuccess;
+        std::unique_ptr<void, nccl_memory> kept(memory);
+        if (allocated != ncclSuccess) {
+            mine.refused = true;
+            store(mine.text, text("hvd: device_arena: ncclMemAlloc of ", bytes, " bytes failed: ", ncclGetErrorString(allocated)));
+        }
+        agree(mine, limit_for({}));
         ncclWindow_t window = nullptr;
-        if (size() > 1)
-            settle(ncclCommWindowRegister(comm_, memory.data(), memory.size(), &window, NCCL_WIN_COLL_SYMMETRIC), "ncclCommWindowRegister", limit_for({}));
-        add_arena(memory);
-        return window;
+        if (size() > 1 && bytes > 0)
+            settle(ncclCommWindowRegister(comm_, memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC), "ncclCommWindowRegister", limit_for({}));
+        const std::span<std::byte> arena(static_cast<std::byte*>(kept.release()), bytes);
+        if (window != nullptr) windows_.push_back({arena.data(), window});
+        add_arena(arena);
+        return arena;
     }
 
-    void close_window(std::span<std::byte> memory, ncclWindow_t window) noexcept {
+    void close_arena(std::span<std::byte> memory) noexcept override {
         remove_arena(memory.data());
-        if (window == nullptr || comm_ == nullptr) return;
-        try {
-            settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister", now() + options().destructor_deadline.nanoseconds());
-        } catch (...) {  // the communicator is given up, and says so at its next call
-        }
+        for (const auto& [data, window] : windows_)
+            if (data == memory.data()) close_window(window);
+        std::erase_if(windows_, [&](const auto& w) { return w.data == memory.data(); });
+        ncclMemFree(memory.data());
     }
 
     void look_for_errors(const char* label) override {
@@ -122,6 +131,13 @@ private:
         double after = 1;  // what the result is multiplied by once NCCL is done
         bool scales = false;
     };
+    struct nccl_memory {
+        void operator()(void* memory) const { ncclMemFree(memory); }
+    };
+    struct open_window {
+        const std::byte* data;
+        ncclWindow_t window;
+    };
     struct premultiplied {
         dtype id;
         double factor;
@@ -135,6 +151,14 @@ private:
         const nccl_scale scale = scale_of(call, size(), rank(), label);
         if (scale.before == 1) return {nccl_op(call.op), scale.after, false};
         return {premultiplied_sum(call.id, scale.before, limit), scale.after, true};
+    }
+
+    void close_window(ncclWindow_t window) noexcept {
+        if (comm_ == nullptr) return;
+        try {
+            settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister", now() + options().destructor_deadline.nanoseconds());
+        } catch (...) {  // the communicator is given up, and says so at its next call
+        }
     }
 
     // A sum of elements that are multiplied by `factor` on this rank; made once for each type and factor.
@@ -244,6 +268,7 @@ private:
 
     ncclComm_t comm_ = nullptr;
     bool owned_ = true;
+    std::vector<open_window> windows_;  // of arenas
     std::vector<premultiplied> premultiplied_;
     std::vector<scaled_operation> operations_;  // of the calls being enqueued
     cuda_memory scratch_;                       // what a barrier reduces

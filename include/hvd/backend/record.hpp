@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
@@ -187,6 +188,12 @@ inline void check_records(int me, const record* const* records, int size) {
     for (int r = 1; r < size; ++r)
         if (const field f = first_difference(*records[r], *records[0]); f < first) first = f;
     if (first != field::none) [[unlikely]] throw_mismatch(me, records, size, first);
+}
+
+inline void check_records(int me, const std::vector<record>& records) {
+    std::vector<const record*> pointers;
+    for (const record& r : records) pointers.push_back(&r);
+    check_records(me, pointers.data(), int(records.size()));
 }
 
 }  // namespace detail

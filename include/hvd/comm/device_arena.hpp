@@ -2,45 +2,30 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "nccl_communicator.hpp"
+#include "device_arguments.hpp"
 
 namespace hvd {
 inline namespace v0 {
 
-/// Device memory that NCCL knows on all ranks beforehand (ncclMemAlloc, in a symmetric window): plans leave its
-/// tensors where they are, and make those that lie side by side one call.
+/// Device memory that all ranks know beforehand: of `nccl` in a symmetric window (ncclMemAlloc), of `cuda_ipc` mapped by
+/// every rank. Plans leave its tensors where they are, and make those that lie side by side one call; `cuda_ipc` reads
+/// and writes them without a copy in single calls, too.
 ///
-/// **Collective**: made by all ranks with the same size, and all ask for the same tensors in the same order. The
+/// **Collective**: made by all ranks with the same size, and all ask for the same tensors in the same order. It ends
+/// on all ranks at about the same time: they wait for each other, at most until the destructor's deadline. The
 /// memory lives as long as the arena, which outlives the plans and calls that use it. Not movable.
 /// @snippet tests/device/snippets.cpp device_arena
 class device_arena {
 public:
     /// @throws hvd::mismatch_error for different sizes, hvd::usage_error where there is not so much memory, and
     /// hvd::peer_error on the other ranks then.
-    device_arena(communicator<nccl>& comm, std::size_t bytes) : session_(detail::device_access::session_of(comm)) {
-        detail::record mine;
-        mine.kind = detail::collective::agree;
-        mine.count = mine.content = bytes;
-        detail::store(mine.name, "device_arena");
-        const detail::current_device here(session_->device(), session_->rank());
-        void* memory = nullptr;
-        const ncclResult_t allocated = bytes > 0 ? ncclMemAlloc(&memory, bytes) : ncclSuccess;
-        const memory_owner kept{memory};
-        if (allocated != ncclSuccess) {
-            mine.refused = true;
-            detail::store(mine.text, detail::text("hvd: device_arena: ncclMemAlloc of ", bytes, " bytes failed: ", ncclGetErrorString(allocated)));
-        }
-        session_->agree(mine, session_->limit_for({}));
-        memory_ = {static_cast<std::byte*>(memory), bytes};
-        if (bytes > 0) window_ = session_->open_window(memory_);
-        kept.memory = nullptr;
-    }
+    template <class B>
+        requires(B::has_arenas)
+    device_arena(communicator<B>& comm, std::size_t bytes)
+        : session_(detail::device_access::session_of(comm)), memory_(session_->open_arena(bytes)) {}
     device_arena(const device_arena&) = delete;
     device_arena& operator=(const device_arena&) = delete;
-    ~device_arena() {
-        session_->close_window(memory_, window_);
-        ncclMemFree(memory_.data());
-    }
+    ~device_arena() { session_->close_arena(memory_); }
 
     /// A tensor of the given shape (`hvd::shape(rows, columns)`), uninitialised, aligned to 128 bytes.
     /// @throws hvd::usage_error if there is not enough left.
@@ -63,16 +48,8 @@ public:
     std::size_t used() const noexcept { return used_; }
 
 private:
-    struct memory_owner {
-        mutable void* memory;
-        ~memory_owner() {
-            if (memory != nullptr) ncclMemFree(memory);
-        }
-    };
-
-    std::shared_ptr<detail::nccl_session> session_;
+    std::shared_ptr<detail::device_session> session_;
     std::span<std::byte> memory_;
-    ncclWindow_t window_ = nullptr;
     std::size_t used_ = 0;
 };
 

@@ -20,6 +20,12 @@ struct device_access {
         if (comm.session_ == nullptr) [[unlikely]] access::throw_empty();
         return comm.session_;
     }
+    template <class Comm, class Session>
+    static Comm made_of(std::shared_ptr<Session> session) {
+        Comm comm;
+        comm.session_ = std::move(session);
+        return comm;
+    }
 };
 
 template <class B, class In, class Out>
@@ -43,6 +49,7 @@ constexpr bool check_device_reduction() {
 template <class B, class T, class Op>
 void describe_reduction(device_call& call, const Op& op, const device_reduce_options& o) {
     call.op = Op::id;
+    if constexpr (is_rounded<Op>) call.mode = std::uint8_t(1 + std::uint8_t(op.mode));
     call.prescale = o.prescale;
     call.postscale = o.postscale;
     call.function = &op;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../backend/staged.hpp"
-#include "device_collectives.hpp"
+#include "device_ranks.hpp"
 #include "staged_session.hpp"
 
 namespace hvd {
@@ -31,48 +31,28 @@ concept host_assisted = requires { typename device_session_of<B>::type; };
 /// @snippet tests/device/snippets.cpp staged
 template <class B>
     requires detail::host_assisted<B>
-class communicator<B> : public detail::device_collectives<communicator<B>, B> {
+class communicator<B> : public detail::device_ranks<communicator<B>, B, typename detail::device_session_of<B>::type> {
     using session_type = typename detail::device_session_of<B>::type;
+    using base = detail::device_ranks<communicator<B>, B, session_type>;
     using host_type = communicator<typename B::host_backend>;
 
 public:
-    using backend_type = B;
-
     /// Empty: a communicator that this rank is not a member of.
     communicator() = default;
 
     /// The ranks of `bootstrap`, with the device that is current on each. **Collective**.
     /// @throws hvd::cuda_error, hvd::usage_error where the host's backend can't do it, hvd::peer_error on the others.
     explicit communicator(host_type& bootstrap, const communicator_options& options = {})
-        : session_(session_type::make(bootstrap, options)) {}
-
-    /// Whether this rank is a member.
-    explicit operator bool() const noexcept { return session_ != nullptr; }
-    /// This rank's number; -1 when empty.
-    int rank() const noexcept { return session_ == nullptr ? -1 : session_->rank(); }
-    /// The number of ranks; 0 when empty.
-    int size() const noexcept { return session_ == nullptr ? 0 : session_->size(); }
-    /// The number of this rank's GPU.
-    int device() const noexcept { return session_ == nullptr ? -1 : session_->device(); }
+        : base(session_type::make(bootstrap, options)) {}
 
     /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a negative colour.
     /// **Collective**.
     communicator split(int color, int key = 0) {
-        session_type& s = *detail::device_access::session_of(*this);
+        session_type& s = this->session();
         s.refuse_if_broken("split");
         auto part = s.host().split(color, key);
         return part ? communicator(part, s.options()) : communicator();
     }
-
-    /// Ends the communicator: every further call throws `hvd::peer_error`, the peers' too.
-    void abort() noexcept {
-        if (session_ != nullptr) session_->give_up("abort()");
-    }
-
-private:
-    friend struct detail::device_access;
-
-    std::shared_ptr<session_type> session_;
 };
 
 }  // namespace v0

@@ -47,7 +47,7 @@ public:
         const bool captured = stream != nullptr && detail::is_capturing(stream, s.rank());
         if (captured && !s.can_be_captured())
             throw usage_error(s.rank(), detail::text("hvd: ", calls_->label, " on rank ", s.rank(),
-                                                     ": this backend works in host memory and can't be captured into a CUDA graph"));
+                                                     ": this backend needs the host at each run and can't be captured into a CUDA graph"));
         const detail::time_point limit = s.limit_for(calls_->deadline);
         s.guarded([&] { detail::launch_tiles_of(calls_->first_tile(), calls_->before, where, s.rank()); });
         s.enqueue(calls_->calls, calls_->label, where, limit);

@@ -126,8 +126,8 @@ private:
 template <class B, class T, class Codec, class List, class Op>
 void plan_type(device_plan_maker& maker, const List& list, const Op& op, const device_plan_options& o) {
     using W = typename Codec::template type_of<T>;
-    // The mean of floats is a factor of the unpacking; a host that gets them as they are has its own, with its own bits.
-    constexpr bool on_host = requires { typename B::host_backend; };
+    // The mean of floats is a factor of the unpacking; what reduces as the host does has its own, with its own bits.
+    constexpr bool on_host = requires { typename B::host_backend; } || requires { requires B::reduces_as_the_host; };
     constexpr bool scales = is_float_element<T> && !(on_host && std::is_same_v<T, W>);
     constexpr bool divides = scales && std::is_same_v<Op, op::average>;
     static const op::sum plain{};
@@ -141,7 +141,7 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op, const d
         }
     });
     const bool cast = !std::is_same_v<T, W> && !maker.alone();
-    if (cast && !has_kernels()) maker.refuse("hvd: a plan with a cast needs hvd's kernels: compile a .cu file with hvd/kernel/pack.cuh into the program");
+    if (cast && !has_kernels()) maker.refuse("hvd: a plan with a cast needs hvd's kernels: compile a .cu file with hvd/kernel/kernels.cuh into the program");
     device_reduce_options kept{.prescale = o.prescale, .postscale = o.postscale};
     device_call asked{.kind = collective::allreduce, .id = dtype_traits<T>::id, .element_bytes = sizeof(T)};
     describe_reduction<B, T>(asked, op, kept);

@@ -6,7 +6,7 @@
 
 #include "../backend/nccl.hpp"
 #include "../backend/nccl_session.hpp"
-#include "device_collectives.hpp"
+#include "device_ranks.hpp"
 #include "made_on_all.hpp"
 
 namespace hvd {
@@ -22,12 +22,10 @@ inline namespace v0 {
 /// **Threads**: one calling thread at a time. A rank that is alone calls NCCL only to scale.
 /// @snippet tests/device/snippets.cpp nccl
 template <>
-class communicator<nccl> : public detail::device_collectives<communicator<nccl>, nccl> {
+class communicator<nccl> : public detail::device_ranks<communicator<nccl>, nccl, detail::nccl_session> {
     using session_type = detail::nccl_session;
 
 public:
-    using backend_type = nccl;
-
     /// Empty: a communicator that this rank is not a member of.
     communicator() = default;
 
@@ -61,14 +59,6 @@ public:
     /// Works with an NCCL communicator that its owner keeps alive, and uses for nothing else meanwhile.
     communicator(ncclComm_t comm, borrow_t, const communicator_options& options = {}) { take(comm, false, options); }
 
-    /// Whether this rank is a member.
-    explicit operator bool() const noexcept { return session_ != nullptr; }
-    /// This rank's number; -1 when empty.
-    int rank() const noexcept { return session_ == nullptr ? -1 : session_->rank(); }
-    /// The number of ranks; 0 when empty.
-    int size() const noexcept { return session_ == nullptr ? 0 : session_->size(); }
-    /// The number of this rank's GPU.
-    int device() const noexcept { return session_ == nullptr ? -1 : session_->device(); }
     /// NCCL's own handle; null on a rank that is alone and has not scaled.
     ncclComm_t native_handle() const { return session().handle(); }
 
@@ -93,17 +83,8 @@ public:
         }));
     }
 
-    /// Ends all calls under way; every further call throws `hvd::peer_error`.
-    void abort() noexcept {
-        if (session_ != nullptr) session_->give_up("abort()");
-    }
-
 private:
-    friend struct detail::device_access;
-
-    explicit communicator(std::shared_ptr<session_type> session) : session_(std::move(session)) {}
-
-    session_type& session() const { return *detail::device_access::session_of(*this); }
+    using device_ranks::device_ranks;
 
     // A communicator of NCCL's that no session has yet.
     struct aborted {
@@ -141,8 +122,6 @@ private:
         }
         return communicator(comm.release(), adopt, session().options());
     }
-
-    std::shared_ptr<session_type> session_;
 };
 
 }  // namespace v0

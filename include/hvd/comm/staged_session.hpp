@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "made_on_all.hpp"
+#include "host_ranks_of.hpp"
 #include "host_reduction.hpp"
 #include "staging.hpp"
 
@@ -112,9 +113,7 @@ public:
         const auto bytes = [](record* r, std::size_t n) { return tensor_view<std::byte>(reinterpret_cast<std::byte*>(r), {n * sizeof(record)}); };
         record own = mine;
         host_.allgather(bytes(&own, 1), into(bytes(all.data(), all.size())), options_until(limit));
-        std::vector<const record*> pointers;
-        for (const record& r : all) pointers.push_back(&r);
-        check_records(rank(), pointers.data(), size());
+        check_records(rank(), all);
     }
 
     // The peers wait for the host's communicator, which tells them when it ends.
@@ -138,10 +137,6 @@ protected:
             case collective::reduce_scatter: return reduce_parts(call, stream, limit);
             default: return move(call, stream, limit);
         }
-    }
-
-    static hvd::options options_until(time_point limit) {
-        return {.deadline = limit == never ? time_span() : time_span::of_nanoseconds(limit - now() > 1 ? limit - now() : 1)};
     }
 
 private:

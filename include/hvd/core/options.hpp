@@ -83,6 +83,7 @@ struct communicator_options {
                                     ///< waits without a deadline and gives the bits that MPI gives;
                                     ///< elements and operations that MPI lacks go as without it
     std::size_t window_bytes = std::size_t(256) << 10;  ///< shared memory per rank and half
+    std::size_t device_window_bytes = std::size_t(16) << 20;  ///< `cuda_ipc`: device memory per rank and half
 };
 
 }  // namespace v0

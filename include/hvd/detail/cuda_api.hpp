@@ -94,6 +94,12 @@ public:
         return true;
     }
 
+    // Again, of any stream; made where it was empty.
+    void record(cudaStream_t stream, int rank) {
+        if (event_ == nullptr) *this = cuda_event(stream, rank);
+        else check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord", rank);
+    }
+
     void make_wait(cudaStream_t stream, int rank) const { check_cuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent", rank); }
 
 private:
@@ -130,6 +136,12 @@ public:
 
     std::byte* data() const noexcept { return data_; }
     std::size_t size() const noexcept { return bytes_; }
+
+    // Is empty then, and the memory never freed.
+    void leak() noexcept {
+        data_ = nullptr;
+        bytes_ = 0;
+    }
 
 private:
     std::byte* data_ = nullptr;

@@ -4,64 +4,18 @@
 
 // The copy kernel: packs, unpacks, scales and casts any number of tensors in one launch. Its body is a function
 // of a tile and a thread that a host compiler takes as well; the launch needs nvcc. A program that wants kernels
-// compiles one .cu file that includes this.
+// compiles one .cu file that includes kernels.cuh, or this alone.
 
+#include "elements.cuh"
 #include "tile.hpp"
-
-#ifdef __CUDACC__
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#endif
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What one load or store moves.
-struct [[gnu::may_alias]] alignas(16) chunk16 {
-    unsigned long long low, high;
-};
-
 // Elements that fill one of the narrower type's.
 template <class From, class To>
 constexpr unsigned elements_per_chunk_of = 16 / (sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
-
-struct float16_bits { std::uint16_t bits; };
-struct bfloat16_bits { std::uint16_t bits; };
-
-HVD_KERNEL_HOST_DEVICE inline float widened(float16_bits x) {
-#ifdef __CUDA_ARCH__
-    return __half2float(__ushort_as_half(x.bits));
-#else
-    return float(float16::from_bits(x.bits));
-#endif
-}
-HVD_KERNEL_HOST_DEVICE inline float widened(bfloat16_bits x) {
-#ifdef __CUDA_ARCH__
-    return __bfloat162float(__ushort_as_bfloat16(x.bits));
-#else
-    return float(bfloat16::from_bits(x.bits));
-#endif
-}
-HVD_KERNEL_HOST_DEVICE inline float widened(float x) { return x; }
-HVD_KERNEL_HOST_DEVICE inline double widened(double x) { return x; }
-
-HVD_KERNEL_HOST_DEVICE inline void narrow_to(float16_bits& to, float x) {
-#ifdef __CUDA_ARCH__
-    to.bits = __half_as_ushort(__float2half_rn(x));
-#else
-    to.bits = float16(x).bits();
-#endif
-}
-HVD_KERNEL_HOST_DEVICE inline void narrow_to(bfloat16_bits& to, float x) {
-#ifdef __CUDA_ARCH__
-    to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
-#else
-    to.bits = bfloat16(x).bits();
-#endif
-}
-HVD_KERNEL_HOST_DEVICE inline void narrow_to(float& to, float x) { to = x; }
-HVD_KERNEL_HOST_DEVICE inline void narrow_to(double& to, double x) { to = x; }
 
 // One element: computed in float, or in double, and rounded once.
 template <class From, class To>
@@ -72,16 +26,6 @@ HVD_KERNEL_HOST_DEVICE void copy_element(const From& from, To& to, double scale)
         const auto x = widened(from);
         narrow_to(to, x * static_cast<decltype(widened(from))>(scale));
     }
-}
-
-// Read once and not again: leaves the cache to what is written, which the collective reads next.
-HVD_KERNEL_HOST_DEVICE inline chunk16 load_chunk(const std::byte* from) {
-#ifdef __CUDA_ARCH__
-    const ulonglong2 x = __ldcs(reinterpret_cast<const ulonglong2*>(from));
-    return {x.x, x.y};
-#else
-    return *reinterpret_cast<const chunk16*>(from);
-#endif
 }
 
 // 16 * N bytes from anywhere: the aligned chunks around them, shifted together. Reads up to 15 bytes before and

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "../core/concepts.hpp"
+#include "host_device.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -46,7 +47,7 @@ struct accumulator<T, op::custom<F, C>> { using type = T; };
 
 // Wraps around as two's complement does, without the undefined behaviour of signed overflow.
 template <class A, class F>
-constexpr A wrapping(A a, A b, F f) {
+HVD_KERNEL_HOST_DEVICE constexpr A wrapping(A a, A b, F f) {
     if constexpr (std::is_integral_v<A> && !std::is_same_v<A, bool>) {
         using U = std::make_unsigned_t<A>;
         using Wide = std::conditional_t<(sizeof(U) < sizeof(unsigned)), unsigned, U>;
@@ -56,8 +57,12 @@ constexpr A wrapping(A a, A b, F f) {
     }
 }
 
+// Callables are the host's; nvcc need not warn of them.
+#ifdef __CUDACC__
+#pragma nv_exec_check_disable
+#endif
 template <class Op, class A>
-constexpr A combine(const Op& operation, const A& a, const A& b) {
+HVD_KERNEL_HOST_DEVICE constexpr A combine(const Op& operation, const A& a, const A& b) {
     using plain = plain_op_t<Op>;
     if constexpr (is_custom<plain>) return static_cast<A>(operation.combine(a, b));
     else if constexpr (std::is_same_v<plain, op::sum> || std::is_same_v<plain, op::average>)
@@ -73,11 +78,14 @@ constexpr A combine(const Op& operation, const A& a, const A& b) {
     else return static_cast<A>(a || b);
 }
 
-// A factor is its own rounding: g++ would contract it with an addition where it may (lanes::scale).
+// A factor is its own rounding: compilers would contract it with an addition where they may (lanes::scale).
 template <class A>
-constexpr A scaled(const A& value, double factor) {
+HVD_KERNEL_HOST_DEVICE constexpr A scaled(const A& value, double factor) {
     if constexpr (std::is_floating_point_v<A>) {
-#if defined(__GNUC__) && !defined(__clang__)
+#if defined(__CUDA_ARCH__)
+        if constexpr (sizeof(A) == 4) return __fmul_rn(value, static_cast<A>(factor));
+        else return __dmul_rn(value, factor);
+#elif defined(__GNUC__) && !defined(__clang__)
         return __builtin_assoc_barrier(value * static_cast<A>(factor));
 #else
         return value * static_cast<A>(factor);
@@ -90,8 +98,11 @@ constexpr A scaled(const A& value, double factor) {
 }
 
 template <class A>
-constexpr A divided(const A& value, int by) {
+HVD_KERNEL_HOST_DEVICE constexpr A divided(const A& value, int by) {
     if constexpr (is_complex_element<A>) return value / static_cast<typename A::value_type>(by);
+#ifdef __CUDA_ARCH__
+    else if constexpr (std::is_same_v<A, float>) return __fdiv_rn(value, float(by));  // also with --use_fast_math
+#endif
     else return static_cast<A>(value / static_cast<A>(by));
 }
 
@@ -118,11 +129,14 @@ T rounded_quotient(Wide sum, int divisor, rounding mode) {
     return static_cast<T>(quotient);
 }
 
+template <class A>
+constexpr A canonical_nan = std::numeric_limits<A>::quiet_NaN();
+
 // Which of several NaNs a sum takes over depends on how its operands were ordered; with one for all
 // the bits do not.
 template <class A>
-constexpr A canonical(A value) {
-    return value == value ? value : std::numeric_limits<A>::quiet_NaN();
+HVD_KERNEL_HOST_DEVICE constexpr A canonical(A value) {
+    return value == value ? value : canonical_nan<A>;
 }
 
 template <class T, class Op, class A>

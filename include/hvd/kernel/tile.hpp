@@ -7,12 +7,7 @@
 
 #include "../core/dtype.hpp"
 #include "../detail/cuda_api.hpp"
-
-#ifdef __CUDACC__
-#define HVD_KERNEL_HOST_DEVICE __host__ __device__
-#else
-#define HVD_KERNEL_HOST_DEVICE
-#endif
+#include "host_device.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -81,8 +76,8 @@ struct tile_launch {
     }
 };
 
-// Enqueues the launch; kernel/pack.cuh, which nvcc compiles, defines it. Weak: programs without that file have
-// no kernels and do without packing, and a stand-in may be linked instead.
+// Enqueues the launch; kernel/pack.cuh, which nvcc compiles, defines it. Weak: programs without that file have no
+// kernels and do without packing, and a stand-in may be linked instead.
 [[gnu::weak]] cudaError_t launch_tiles(const tile_launch& launch, cudaStream_t stream);
 
 inline bool has_kernels() { return &launch_tiles != nullptr; }

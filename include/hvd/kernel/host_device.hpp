@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// Functions that nvcc compiles for the device as well: the bodies of kernels, and what they share with the host's.
+#ifdef __CUDACC__
+#define HVD_KERNEL_HOST_DEVICE __host__ __device__
+#else
+#define HVD_KERNEL_HOST_DEVICE
+#endif

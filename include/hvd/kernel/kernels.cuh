@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// All kernels of hvd: a program that wants them compiles one .cu file that includes this.
+#include "pack.cuh"
+#include "reduce.cuh"

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "emulation.hpp"
+
+namespace {
+
+constexpr int devices = 4;
+thread_local int current_device = 0;
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaGetDevice(int* device) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    *device = current_device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (device < 0 || device >= devices) return cudaErrorInvalidDevice;
+    current_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    std::snprintf(text, std::size_t(bytes), "0000:%02X:00.0", device);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    unsigned number = 0;
+    if (std::sscanf(text, "0000:%02X:00.0", &number) != 1 || number >= unsigned(devices)) return cudaErrorInvalidDevice;
+    *device = int(number);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (attribute != cudaDevAttrIpcEventSupport) return cudaErrorInvalidValue;
+    *value = emulation::answer_of("cudaDevAttrIpcEventSupport");
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (device == peer) return cudaErrorInvalidDevice;
+    *can = emulation::answer_of("cudaDeviceCanAccessPeer");
+    return cudaSuccess;
+}
+
+// For the whole process, which ranks that are threads share.
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (peer == current_device || flags != 0) return cudaErrorInvalidDevice;
+    static std::mutex mutex;
+    static std::set<std::pair<int, int>> enabled;
+    const std::lock_guard lock(mutex);
+    return enabled.emplace(current_device, peer).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    *count = 0;
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    *count = devices;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+const char* cudaGetErrorString(cudaError_t code) {
+    switch (code) {
+        case cudaSuccess: return "no error";
+        case cudaErrorMemoryAllocation: return "out of memory";
+        case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+        case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
+        default: return "an error of the emulation";
+    }
+}
+
+}  // extern "C"
