@@ -96,7 +96,7 @@ TEST_CASE("a tensor has the shape of its matrix, slowest dimension first, and ga
     CHECK(hvd::detail::to_view(row).shape() == hvd::shape(5));
     CHECK(hvd::detail::to_view(row).stride(0) == 2);
 
-    const auto without_gaps = []<class X>(X& x) {
+    const auto without_gaps = []<class X>(X&) {
         return std::is_same_v<typename hvd::detail::view_of<X&>::layout, hvd::contiguous>;
     };
     Eigen::Matrix3f fixed;

@@ -10,13 +10,18 @@
 namespace hvd {
 inline namespace v0 {
 
-template <> struct dtype_traits<Eigen::half> : detail::builtin_element<dtype::float16, float> {};
-template <> struct dtype_traits<Eigen::bfloat16> : detail::builtin_element<dtype::bfloat16, float> {};
+template <>
+struct dtype_traits<Eigen::half> : detail::builtin_element<dtype::float16, float> {};
+template <>
+struct dtype_traits<Eigen::bfloat16> : detail::builtin_element<dtype::bfloat16, float> {};
 
 namespace detail {
 
 template <class X>
-concept eigen_plain = std::is_base_of_v<Eigen::DenseBase<X>, X> && requires(X& x) { x.data(); x.outerStride(); };
+concept eigen_plain = std::is_base_of_v<Eigen::DenseBase<X>, X> && requires(X& x) {
+    x.data();
+    x.outerStride();
+};
 
 template <class X>
 concept eigen_owner = std::is_base_of_v<Eigen::PlainObjectBase<X>, X>;
@@ -29,10 +34,11 @@ constexpr bool eigen_may_own<Eigen::Ref<const T, Options, Stride>> = true;
 
 // Whether the type says that there are no gaps: of a dynamic stride it does not.
 template <class X>
-constexpr bool eigen_without_gaps =
-    eigen_owner<X> || (X::InnerStrideAtCompileTime == 1 &&
-                       (X::IsVectorAtCompileTime || (X::OuterStrideAtCompileTime != Eigen::Dynamic &&
-                                                     X::OuterStrideAtCompileTime == X::InnerSizeAtCompileTime)));
+constexpr bool eigen_without_gaps = eigen_owner<X> ||
+                                    (X::InnerStrideAtCompileTime == 1 &&
+                                     (X::IsVectorAtCompileTime ||
+                                      (X::OuterStrideAtCompileTime != Eigen::Dynamic &&
+                                       X::OuterStrideAtCompileTime == X::InnerSizeAtCompileTime)));
 template <class P, int Options>
 constexpr bool eigen_without_gaps<Eigen::Map<P, Options, Eigen::Stride<0, 0>>> = true;
 
@@ -40,9 +46,9 @@ constexpr bool eigen_without_gaps<Eigen::Map<P, Options, Eigen::Stride<0, 0>>> =
 
 /// Eigen's matrices, vectors, maps, references and blocks with direct access are tensors.
 ///
-/// Vectors have one dimension. Matrices have two, slowest first: the columns of a matrix by columns (Eigen's
-/// default) are the rows of the tensor. What owns its memory, and a map or vector whose type says that
-/// it has no gaps, is contiguous; the others are strided.
+/// Vectors have one dimension. Matrices have two, slowest first: the columns of a matrix by columns
+/// (Eigen's default) are the rows of the tensor. What owns its memory, and a map or vector whose
+/// type says that it has no gaps, is contiguous; the others are strided.
 template <detail::eigen_plain X>
 struct view_traits<X> {
     static constexpr bool borrowed = !detail::eigen_may_own<X>;
@@ -53,13 +59,17 @@ struct view_traits<X> {
         if constexpr (X::IsVectorAtCompileTime) {
             const extents<1> shape = {std::size_t(m.size())};
             if constexpr (detail::eigen_without_gaps<X>) return tensor_view<T>(m.data(), shape);
-            else return tensor_view<T, host, 1, strided>(m.data(), shape, {std::ptrdiff_t(m.innerStride())});
+            else
+                return tensor_view<T, host, 1, strided>(m.data(), shape,
+                                                        {std::ptrdiff_t(m.innerStride())});
         } else {
             const extents<2> shape = {std::size_t(m.outerSize()), std::size_t(m.innerSize())};
-            if constexpr (detail::eigen_without_gaps<X>) return tensor_view<T, host, 2>(m.data(), shape);
+            if constexpr (detail::eigen_without_gaps<X>)
+                return tensor_view<T, host, 2>(m.data(), shape);
             else
                 return tensor_view<T, host, 2, strided>(
-                    m.data(), shape, {std::ptrdiff_t(m.outerStride()), std::ptrdiff_t(m.innerStride())});
+                    m.data(), shape,
+                    {std::ptrdiff_t(m.outerStride()), std::ptrdiff_t(m.innerStride())});
         }
     }
 };
