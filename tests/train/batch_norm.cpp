@@ -151,7 +151,7 @@ TEST_CASE("sizes that one rank has wrong are told to the others in that call") {
                                  hvd::usage_error);
         else
             CHECK_THROWS_WITH_AS(norm.forward(comm, x, y),
-                                 doctest::Contains("rank 1 refused it: hvd: rank 1: batch norm"),
+                                 doctest::Contains("rank 1 refused it: hvd: batch norm of 3"),
                                  hvd::peer_error);
         int one = 1;
         comm.allreduce(one, hvd::sum);

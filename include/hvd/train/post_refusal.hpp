@@ -14,7 +14,7 @@ template <class Comm, class... Parts>
 [[gnu::cold, noreturn]] void post_refusal(Comm& comm, const Parts&... parts) {
     call refused;
     refused.describe(collective::agree, "a refusal");
-    refused.refuse(text("hvd: rank ", comm.rank(), ": ", parts...));
+    refused.refuse(text("hvd: ", parts...));  // whoever throws adds the rank
     access::session_of(comm).run(refused.op, {});
     throw usage_error(comm.rank(), refused.op.entry.text);  // where nobody compares
 }
