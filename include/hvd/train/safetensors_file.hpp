@@ -9,6 +9,7 @@
 #include <set>
 
 #include "atomic_file.hpp"
+#include "registry.hpp"
 
 namespace hvd {
 inline namespace v0 {
