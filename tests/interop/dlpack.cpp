@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
+#include <complex>
 #include <hvd/interop/dlpack.hpp>
 #include <string>
 
@@ -120,8 +121,8 @@ TEST_CASE("a DLPack tensor that is not what the caller says is refused with both
     t.device = {kDLCPU, 0};
     t.dtype = {kDLFloat, 32, 4};
     says(refusal<float>(t), "4 lanes, which are none of hvd's");
-    t.dtype = {kDLComplex, 64, 1};
-    says(refusal<float>(t), "has elements of code 5, 64 bits");
+    t.dtype = {kDLComplex, 32, 1};
+    says(refusal<float>(t), "has elements of code 5, 32 bits");
     t.dtype = {kDLFloat, 32, 1};
     CHECK_THROWS_WITH_AS((hvd::dlpack_view<float, hvd::host, 3>(t)),
                          doctest::Contains("has 2 dimensions, expected were 3"), hvd::usage_error);
@@ -166,4 +167,37 @@ TEST_CASE("a view of hvd becomes a DLPack tensor, and comes back as it was") {
     hvd::dlpack_export<1> device(hvd::device_view(&on_device, 1), 3);
     CHECK((*device).device.device_type == kDLCUDA);
     CHECK((*device).device.device_id == 3);
+}
+
+TEST_CASE("a DLPack tensor whose shape or memory cannot be is refused") {
+    foreign f;
+    const auto says = [&](const std::string& text, const char* words) {
+        CAPTURE(text);
+        CHECK(text.find(words) != std::string::npos);
+    };
+    f.shape = {-3, 2};
+    says(refusal<float>(f.tensor()), "has a dimension of -3 elements");
+    f.shape = {std::int64_t(1) << 40, std::int64_t(1) << 40};
+    says(refusal<float>(f.tensor()), "more elements than there is memory");
+    f.shape = {2, 3};
+    f.tensor().data = nullptr;
+    says(refusal<float>(f.tensor()), "has 6 elements at a null pointer");
+    CHECK_THROWS_AS((hvd::dlpack_view<float, hvd::host, 2>(f.tensor())), hvd::usage_error);
+    f.shape = {0, 3};
+    CHECK(refusal<float>(f.tensor()) == "accepted");
+    f.tensor().shape = nullptr;
+    says(refusal<float>(f.tensor()), "has 2 dimensions without a shape");
+}
+
+TEST_CASE("complex numbers come by DLPack and go by it") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<std::complex<float>> values(3, {1, 2});
+        hvd::dlpack_export<1> exported(hvd::view(values.data(), 3));
+        CHECK((*exported).dtype.code == kDLComplex);
+        CHECK((*exported).dtype.bits == 64);
+        comm.allreduce(hvd::dlpack_view<std::complex<float>>(*exported), hvd::sum);
+        CHECK(values[2] == std::complex<float>(float(comm.size()), 2 * float(comm.size())));
+        CHECK_THROWS_WITH_AS(hvd::dlpack_view<std::complex<double>>(*exported),
+                             doctest::Contains("has elements of complex64"), hvd::usage_error);
+    });
 }

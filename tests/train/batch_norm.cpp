@@ -115,3 +115,46 @@ TEST_CASE("batch norm of what is no whole samples is refused") {
                              hvd::usage_error);
     });
 }
+
+TEST_CASE("ranks with other numbers of channels all get them told, and the communicator works on") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        const std::size_t own = comm.rank() == 1 ? 30000 : 2;
+        hvd::sync_batch_norm<float> norm(own);
+        std::vector<float> x(2 * own, 1);
+        CHECK_THROWS_WITH_AS(norm.forward(comm, x, x), doctest::Contains("rank 1: 30000"),
+                             hvd::mismatch_error);
+        CHECK(norm.count() == 0);
+        hvd::sync_batch_norm<float> again(2);
+        again.forward(comm, std::vector<float>(4, 1), std::vector<float>(4));
+        CHECK(again.count() == 2 * comm.size());
+    });
+}
+
+TEST_CASE("a batch norm without channels is refused, and one whose vectors were resized") {
+    CHECK_THROWS_WITH_AS(hvd::sync_batch_norm<float>(0), doctest::Contains("0 channels"),
+                         hvd::usage_error);
+    hvd_test::on_ranks([](communicator& comm) {
+        hvd::sync_batch_norm<float> norm(3);
+        norm.scale.resize(6);
+        std::vector<float> x(6);
+        CHECK_THROWS_WITH_AS(norm.forward(comm, x, x), doctest::Contains("gradients have 6"),
+                             hvd::usage_error);
+    });
+}
+
+TEST_CASE("sizes that one rank has wrong are told to the others in that call") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        hvd::sync_batch_norm<float> norm(2);
+        std::vector<float> x(comm.rank() == 1 ? 3 : 4), y(x.size());
+        if (comm.rank() == 1)
+            CHECK_THROWS_WITH_AS(norm.forward(comm, x, y), doctest::Contains("no samples of 2"),
+                                 hvd::usage_error);
+        else
+            CHECK_THROWS_WITH_AS(norm.forward(comm, x, y),
+                                 doctest::Contains("rank 1 refused it: hvd: batch norm of 3"),
+                                 hvd::peer_error);
+        int one = 1;
+        comm.allreduce(one, hvd::sum);
+        CHECK(one == comm.size());
+    });
+}

@@ -23,6 +23,8 @@ TEST_CASE("warm-up goes from the rate of one rank to that of all, in a straight 
     CHECK(hvd::warmup_factor(17, 4) == 1);
     CHECK(hvd::warmup_factor(0, 4, 0) == 1);
     CHECK(hvd::warmup_factor(0, 1) == 1);
+    CHECK_THROWS_WITH_AS(hvd::warmup_factor(1, 0), doctest::Contains("for 0 ranks"),
+                         hvd::usage_error);
 }
 
 TEST_CASE(
@@ -62,10 +64,13 @@ TEST_CASE("metrics are averaged by the number of samples; ranks without any say 
     });
 }
 
-TEST_CASE("metrics of other names are told on every rank") {
+TEST_CASE("metrics of other names are told on every rank, with those of each") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         std::vector<hvd::metric> metrics = {{comm.rank() == 0 ? "loss" : "error", 1}};
-        CHECK_THROWS_AS(hvd::average_metrics(comm, metrics, 1), hvd::mismatch_error);
+        metrics.push_back({"rate", 1});
+        CHECK_THROWS_WITH_AS(hvd::average_metrics(comm, metrics, 1),
+                             doctest::Contains("\n  rank 0: loss, rate\n  rank 1: error, rate"),
+                             hvd::mismatch_error);
     });
 }
 

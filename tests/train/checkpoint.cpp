@@ -11,33 +11,14 @@
 #include <hvd/train/checkpoint.hpp>
 
 #include "model.hpp"
+#include "shared_folder.hpp"
 
 using communicator = hvd_test::communicator;
 using hvd_test::regression;
+using hvd_test::shared_folder;
 namespace optimizers = hvd::optimizers;
 
 namespace {
-
-// One of the group's, gone with its maker.
-class shared_folder {
-public:
-    explicit shared_folder(communicator& comm) : comm_(comm) {
-        if (comm.rank() == 0) {
-            std::string name = (std::filesystem::temp_directory_path() / "hvd-XXXXXX").string();
-            if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
-            path_ = name;
-        }
-        comm.broadcast_object(path_);
-    }
-    ~shared_folder() {
-        if (comm_.rank() == 0) std::filesystem::remove_all(path_);
-    }
-    std::string operator/(const char* name) const { return path_ + "/" + name; }
-
-private:
-    communicator& comm_;
-    std::string path_;
-};
 
 std::string content(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -173,6 +154,11 @@ TEST_CASE("a torn, foreign or ill-sized file is refused with its reason and chan
         refused(file_of(R"({"model.w":{"dtype":"F64","shape":[3],"data_offsets":[0,24]}})", 24),
                 "has shape [3], expected was [6]");
         refused(file_of("{}", 0), "has no tensor \"model.w\"");
+        refused(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                        R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+                        4),
+                "has \"a\" twice");
+        refused(file_of(R"({"__metadata__":{"k":"1","k":"2"}})", 0), "has \"k\" twice");
     });
 }
 

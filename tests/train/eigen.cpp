@@ -69,3 +69,38 @@ TEST_CASE("an optimizer and parameters of Eigen train on N ranks as on one") {
         CHECK(hvd_test::distance(model.all(), expected) < 1e-9);
     });
 }
+
+TEST_CASE(
+    "matrices of other shapes are no parameter of all ranks, however many numbers they have") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        const bool first = comm.rank() == 0;
+        Eigen::MatrixXf w(first ? 4 : 3, first ? 3 : 4), dw = w;
+        hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<float>());
+        optimizer.register_parameter("w", w, dw);
+        CHECK_THROWS_WITH_AS(optimizer.step(), doctest::Contains("rank 0: w [3, 4]"),
+                             hvd::mismatch_error);
+    });
+}
+
+TEST_CASE("maps and vectors without gaps are parameters where they lie") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> memory(12, 1), gradient(12, 1);
+        Eigen::Map<Eigen::MatrixXf> w(memory.data(), 2, 3), dw(gradient.data(), 2, 3);
+        Eigen::Map<Eigen::VectorXf> v(memory.data() + 6, 3), dv(gradient.data() + 6, 3);
+        Eigen::MatrixXf whole = Eigen::MatrixXf::Ones(3, 2), of_whole = whole;
+        hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<float>{.rate = 1});
+        optimizer.register_parameter("w", w, dw);
+        optimizer.register_parameter("v", v, dv);
+        optimizer.register_parameter("column", whole.col(1), of_whole.col(1));
+        std::vector<std::vector<std::size_t>> shapes;
+        optimizer.for_each_shared(
+            [&](const auto&, const auto&, const auto& shape) { shapes.push_back(shape); });
+        CHECK(shapes == std::vector<std::vector<std::size_t>>{{3, 2}, {3}, {3}});
+        optimizer.step();
+        CHECK(w == Eigen::MatrixXf::Zero(2, 3));
+        CHECK(v == Eigen::VectorXf::Zero(3));
+        CHECK(memory[9] == 1);
+        CHECK(whole.col(1) == Eigen::VectorXf::Zero(3));
+        CHECK(whole.col(0) == Eigen::VectorXf::Ones(3));
+    });
+}

@@ -25,7 +25,7 @@ def step_of(path):
     step = int(header["__metadata__"]["progress.step"])
     count = (len(data) - 8 - length) // 8
     assert set(struct.unpack(f"<{count}d", data[8 + length:])) == {float(step)}, f"step {step} is mixed with another"
-    for name in ("model.weight", "optimizer.velocity.0"):
+    for name in ("model.weight", "optimizer.velocity.weight"):
         assert header[name]["shape"] == [1 << 15], name
     return step
 

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 
 #include <hvd/train.hpp>
+#include <limits>
 
 #include "model.hpp"
 
@@ -126,5 +127,39 @@ TEST_CASE("a tape's gradients are averaged, summed, or combined by adasum; local
         const std::vector<hvd::tensor_view<double>> fewer = {hvd::view(dw.data(), 3)};
         CHECK_THROWS_WITH_AS(hvd::partial_distributed_gradients(comm, parameters, fewer, local),
                              doctest::Contains("2 parameters and 1 gradients"), hvd::usage_error);
+    });
+}
+
+namespace {
+
+struct counting {
+    using value_type = float;
+    std::uint64_t steps = 0;
+    std::int64_t far = 0;
+    bool warm = false;
+    void step(optimizers::tensors<float>, optimizers::tensors<float>) {}
+    template <class F>
+    void for_each_slot(F) {}
+    template <class F>
+    void for_each_number(F f) {
+        f("steps", steps);
+        f("warm", warm);
+        f("far", far);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("numbers of an optimizer arrive to their last bit, whatever their type") {
+    hvd_test::on_ranks([](communicator& comm) {
+        constexpr auto last = std::numeric_limits<std::int64_t>::max();
+        counting optimizer;
+        optimizer.steps = (std::uint64_t(1) << 53) + 1 + std::uint64_t(comm.rank());
+        optimizer.far = last - comm.rank();
+        optimizer.warm = comm.rank() == 0;
+        hvd::broadcast_optimizer_state(comm, optimizer);
+        CHECK(optimizer.steps == (std::uint64_t(1) << 53) + 1);
+        CHECK(optimizer.far == last);
+        CHECK(optimizer.warm);
     });
 }

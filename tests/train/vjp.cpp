@@ -92,6 +92,30 @@ TEST_CASE("vector-Jacobian products are the derivatives of the sum of all losses
                               [&](const values& y) { return comm.allgather(y).values; })) < 1e-6);
 
         const hvd::root last{comm.size() - 1};
+        const auto to_root = [&](auto op) {
+            values g = upstream(comm.rank(), n);
+            vjp.reduce(g, op, last, scales);
+            CHECK(hvd_test::distance(g, differences(comm, x, [&](const values& y) {
+                                         values out(comm.rank() == last.rank ? n : 0);
+                                         comm.reduce(y, hvd::into(out), op, last, scales);
+                                         return out;
+                                     })) < 1e-6);
+        };
+        to_root(hvd::sum);
+        to_root(hvd::average);
+
+        const auto at_root = comm.gather(ragged, last);
+        CHECK(hvd_test::distance(
+                  vjp.gather(upstream(comm.rank(), at_root.values.size()), at_root.counts, last),
+                  differences(comm, ragged, [&](const values& y) {
+                      return comm.gather(y, last).values;
+                  })) < 1e-6);
+
+        const values shared = input_of(comm.rank(), comm.rank() == last.rank ? 7 : 0);
+        const auto part = [&](const values& y) { return comm.scatter(y, last); };
+        CHECK(hvd_test::distance(vjp.scatter(upstream(comm.rank(), part(shared).size()), last),
+                                 differences(comm, shared, part)) < 1e-6);
+
         values g = upstream(comm.rank(), n);
         vjp.broadcast(g, last);
         CHECK(hvd_test::distance(g, differences(comm, x, [&](values y) {
@@ -150,5 +174,62 @@ TEST_CASE("counts that are not the gradient's are refused") {
         CHECK_THROWS_WITH_AS(vjp.allgather(values(3), {1}),
                              doctest::Contains("gradient of 3 elements with 1 counts"),
                              hvd::usage_error);
+    });
+}
+
+TEST_CASE("the gradient of a product is exact, also where factors are zero") {
+    hvd_test::on_ranks([](communicator& comm) {
+        hvd::vjp<communicator> vjp(comm);
+        values x = input_of(comm.rank(), 4);
+        if (comm.rank() == 0) x[1] = 0;
+        if (comm.rank() == 0 || comm.rank() == 1) x[2] = 0;
+        values g = upstream(comm.rank(), 4);
+        vjp.allreduce_product(g, x);
+        const values expected = differences(comm, x, [&](values y) {
+            comm.allreduce(y, hvd::product);
+            return y;
+        });
+        for (std::size_t i = 0; i < 4; ++i)
+            CHECK(g[i] == doctest::Approx(expected[i]).epsilon(1e-4));
+        hvd::vjp<communicator> horovods(comm, hvd::gradient_convention::horovod);
+        values twos(1, 2);
+        horovods.allreduce_product(twos, values(1, 5));
+        CHECK(twos[0] == std::pow(2, comm.size()));
+    });
+}
+
+TEST_CASE("a root that is no rank, or another on each, is told as the collective's own") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        hvd::vjp<communicator> vjp(comm);
+        values g(3, 1);
+        CHECK_THROWS_WITH_AS(vjp.broadcast(g, hvd::root{comm.size()}),
+                             doctest::Contains("is not a rank"), hvd::usage_error);
+        CHECK_THROWS_WITH_AS(vjp.broadcast(g, hvd::root{comm.rank()}),
+                             doctest::Contains("disagree on root"), hvd::mismatch_error);
+        CHECK(g == values(3, 1));
+        vjp.broadcast(g, hvd::root{1});
+        CHECK(g == values(3, comm.rank() == 1 ? comm.size() : 0));
+    });
+}
+
+TEST_CASE("what one rank has wrong is told to the others in that call") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        hvd::vjp<communicator> vjp(comm);
+        const auto last = std::size_t(comm.size()) - 1;
+        std::vector<std::size_t> counts(last + 1, 2);
+        if (comm.rank() == int(last)) counts[0] = 99;
+        const values g(2 * counts.size());
+        const auto refused = [&](auto f) {
+            if (comm.rank() == int(last)) CHECK_THROWS_AS(f(), hvd::usage_error);
+            else CHECK_THROWS_WITH_AS(f(), doctest::Contains("vjp of"), hvd::peer_error);
+        };
+        refused([&] { vjp.allgather(g, counts); });
+        refused([&] { vjp.alltoall(g, counts); });
+        values gradient(3), input(comm.rank() == int(last) ? 4 : 3);
+        refused([&] { vjp.allreduce_product(gradient, input); });
+        refused([&] { vjp.allreduce_extreme(gradient, input, input, hvd::min); });
+        int one = 1;
+        comm.allreduce(one, hvd::sum);
+        CHECK(one == comm.size());
     });
 }

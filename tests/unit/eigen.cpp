@@ -84,3 +84,39 @@ TEST_CASE("constant matrices are gathered, and an owning temporary is not borrow
 TEST_CASE("an Eigen::Ref of const that had to copy is not borrowed") {
     CHECK(!hvd::detail::is_borrowed<Eigen::Ref<const Eigen::VectorXf>>);
 }
+
+TEST_CASE("a tensor has the shape of its matrix, slowest dimension first, and gaps where it may") {
+    Eigen::MatrixXf columns(2, 5);
+    row_major rows(2, 5);
+    Eigen::VectorXf vector(4);
+    CHECK(hvd::detail::to_view(columns).shape() == hvd::shape(5, 2));
+    CHECK(hvd::detail::to_view(rows).shape() == hvd::shape(2, 5));
+    CHECK(hvd::detail::to_view(vector).shape() == hvd::shape(4));
+    auto row = columns.row(1);
+    CHECK(hvd::detail::to_view(row).shape() == hvd::shape(5));
+    CHECK(hvd::detail::to_view(row).stride(0) == 2);
+
+    const auto without_gaps = []<class X>(X&) {
+        return std::is_same_v<typename hvd::detail::view_of<X&>::layout, hvd::contiguous>;
+    };
+    Eigen::Matrix3f fixed;
+    Eigen::Map<Eigen::MatrixXf> map(columns.data(), 5, 2);
+    Eigen::Map<const Eigen::VectorXf> constant(columns.data(), 10);
+    Eigen::Map<Eigen::Matrix3f, 0, Eigen::OuterStride<3>> outer(fixed.data());
+    Eigen::Map<Eigen::Matrix3f, 0, Eigen::OuterStride<4>> apart(columns.data());
+    Eigen::Map<Eigen::MatrixXf, 0, Eigen::OuterStride<>> unknown(columns.data(), 2, 2,
+                                                                 Eigen::OuterStride<>(4));
+    Eigen::Map<Eigen::VectorXf, 0, Eigen::InnerStride<2>> second(columns.data(), 5);
+    Eigen::Ref<Eigen::VectorXf> reference(vector);
+    auto column = columns.col(1);
+    CHECK(without_gaps(columns));
+    CHECK(without_gaps(map));
+    CHECK(without_gaps(constant));
+    CHECK(without_gaps(outer));
+    CHECK(without_gaps(reference));
+    CHECK(without_gaps(column));
+    CHECK_FALSE(without_gaps(row));
+    CHECK_FALSE(without_gaps(apart));
+    CHECK_FALSE(without_gaps(unknown));
+    CHECK_FALSE(without_gaps(second));
+}

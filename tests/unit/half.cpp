@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -182,4 +183,32 @@ TEST_CASE("conversion from float is explicit, to float implicit") {
     static_assert(std::is_convertible_v<float16, float> && std::is_convertible_v<bfloat16, float>);
     static_assert(std::is_trivially_copyable_v<float16> && std::is_trivially_copyable_v<bfloat16>);
     CHECK(float16(2.0f) + float16(0.5f) == 2.5f);
+}
+
+TEST_CASE_TEMPLATE("std::numeric_limits are those of the format", H, float16, bfloat16) {
+    using limits = std::numeric_limits<H>;
+    static_assert(limits::is_specialized && limits::has_infinity && !limits::is_integer);
+    CHECK(std::numeric_limits<const H>::digits == format_of<H>.mantissa_bits + 1);
+    CHECK(double(limits::infinity()) == infinity);
+    CHECK(std::isnan(float(limits::quiet_NaN())));
+    CHECK(std::isnan(float(limits::signaling_NaN())));
+    double greatest = 0, least = 1, least_normal = 1;
+    for (std::uint32_t bits = 1; bits < 0x8000; ++bits) {
+        const double value = decoded<H>(std::uint16_t(bits));
+        if (!std::isfinite(value)) continue;
+        greatest = std::max(greatest, value);
+        least = std::min(least, value);
+        if (bits >> format_of<H>.mantissa_bits != 0) least_normal = std::min(least_normal, value);
+    }
+    CHECK(double(limits::max()) == greatest);
+    CHECK(double(limits::lowest()) == -greatest);
+    CHECK(double(limits::min()) == least_normal);
+    CHECK(double(limits::denorm_min()) == least);
+    CHECK(double(limits::epsilon()) == std::ldexp(1.0, -format_of<H>.mantissa_bits));
+    CHECK(std::ldexp(1.0, limits::min_exponent - 1) == least_normal);
+    CHECK(limits::max_exponent == std::ilogb(greatest) + 1);
+    CHECK(limits::max_exponent10 == int(std::log10(greatest)));
+    CHECK(limits::min_exponent10 == -int(-std::log10(least_normal)));
+    CHECK(limits::digits10 == int((limits::digits - 1) * std::log10(2.0)));
+    CHECK(limits::max_digits10 == int(std::ceil(1 + limits::digits * std::log10(2.0))));
 }

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 namespace hvd {
 inline namespace v0 {
@@ -93,3 +94,42 @@ private:
 
 }  // namespace v0
 }  // namespace hvd
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// What std::numeric_limits says of a binary floating-point type of 16 bits with so many digits.
+template <class T, int Digits, int MaxExponent>
+struct half_limits : std::numeric_limits<float> {
+    static constexpr int digits = Digits;
+    static constexpr int digits10 = (Digits - 1) * 30103 / 100000;
+    static constexpr int max_digits10 = Digits * 30103 / 100000 + 2;
+    static constexpr int max_exponent = MaxExponent;
+    static constexpr int min_exponent = 3 - MaxExponent;
+    static constexpr int max_exponent10 = MaxExponent * 30103 / 100000;
+    static constexpr int min_exponent10 = -((MaxExponent - 2) * 30103 / 100000);
+
+    static constexpr T infinity() noexcept { return T::from_bits(exponent_bits); }
+    static constexpr T quiet_NaN() noexcept { return T::from_bits(exponent_bits | quiet_bit); }
+    static constexpr T signaling_NaN() noexcept { return T::from_bits(exponent_bits | 1); }
+    static constexpr T max() noexcept { return T::from_bits(exponent_bits - 1); }
+    static constexpr T lowest() noexcept { return T::from_bits(0x8000 | (exponent_bits - 1)); }
+    static constexpr T min() noexcept { return T::from_bits(2 * quiet_bit); }
+    static constexpr T denorm_min() noexcept { return T::from_bits(1); }
+    static constexpr T epsilon() noexcept { return T(1.0f / float(1 << (Digits - 1))); }
+    static constexpr T round_error() noexcept { return T(0.5f); }
+
+private:
+    static constexpr std::uint16_t quiet_bit = 1 << (Digits - 2);
+    static constexpr std::uint16_t exponent_bits = 0x8000 - 2 * quiet_bit;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
+
+template <>
+struct std::numeric_limits<hvd::float16> : hvd::detail::half_limits<hvd::float16, 11, 16> {};
+template <>
+struct std::numeric_limits<hvd::bfloat16> : hvd::detail::half_limits<hvd::bfloat16, 8, 128> {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -32,6 +33,19 @@ template <class... Parts>
     throw usage_error(-1, text("hvd: this tensor of ", t.library, " ", parts...));
 }
 
+// The number of elements. What another library says of a tensor is not taken on trust.
+inline std::size_t count_of(const described_tensor& t) {
+    std::size_t count = 1;
+    for (const std::int64_t n : t.shape)
+        if (n < 0) refuse_tensor(t, "has a dimension of ", n, " elements");
+    for (const std::int64_t n : t.shape)
+        if (__builtin_mul_overflow(count, std::size_t(n), &count) || count > SIZE_MAX / 16)
+            refuse_tensor(t, "has more elements than there is memory");
+    if (count > 0 && t.data == nullptr)
+        refuse_tensor(t, "has ", count, " elements at a null pointer");
+    return count;
+}
+
 inline bool without_gaps(const described_tensor& t) {
     if (t.steps.empty()) return true;
     for (const std::int64_t n : t.shape)
@@ -59,10 +73,9 @@ void require_type(const described_tensor& t) {
 template <class T, class Space>
 tensor_view<T, Space> flat_view_of(const described_tensor& t) {
     require_type<T, Space>(t);
+    const std::size_t count = count_of(t);
     if (!without_gaps(t))
         refuse_tensor(t, "has gaps or another order; name its number of dimensions");
-    std::size_t count = 1;
-    for (const std::int64_t n : t.shape) count *= std::size_t(n);
     return {static_cast<T*>(t.data), {count}};
 }
 
@@ -71,6 +84,7 @@ tensor_view<T, Space, Rank, strided> strided_view_of(const described_tensor& t) 
     require_type<T, Space>(t);
     if (t.shape.size() != Rank)
         refuse_tensor(t, "has ", t.shape.size(), " dimensions, expected were ", Rank);
+    count_of(t);
     extents<Rank> shape{};
     std::array<std::ptrdiff_t, Rank> steps{};
     std::ptrdiff_t step = 1;
@@ -82,7 +96,7 @@ tensor_view<T, Space, Rank, strided> strided_view_of(const described_tensor& t) 
     return {static_cast<T*>(t.data), shape, steps};
 }
 
-// f(T()) with the element type of the tensor.
+// f(T()) with the element type of the tensor, of those that every operation takes: not complex.
 template <class F>
 decltype(auto) with_element_of(const described_tensor& t, F&& f) {
     switch (t.type) {

@@ -33,6 +33,9 @@ inline dtype dtype_of(const DLDataType& type) {
             return sized(none, dtype::float16, dtype::float32, dtype::float64);
         case kDLBfloat:
             return sized(none, dtype::bfloat16, none, none);
+        case kDLComplex:
+            if (type.bits == 128) return dtype::complex128;
+            return sized(none, none, none, dtype::complex64);
         case dlpack_bool:
             return sized(dtype::boolean, none, none, none);
         default:
@@ -42,9 +45,9 @@ inline dtype dtype_of(const DLDataType& type) {
 
 inline described_tensor describe(const DLTensor& t) {
     const auto where = t.device.device_type;
-    const auto rank = std::size_t(t.ndim);
+    const auto rank = std::size_t(t.ndim > 0 && t.shape != nullptr ? t.ndim : 0);
     described_tensor d{"DLPack",
-                       static_cast<char*>(t.data) + t.byte_offset,
+                       t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byte_offset,
                        dtype_of(t.dtype),
                        false,
                        false,
@@ -53,6 +56,8 @@ inline described_tensor describe(const DLTensor& t) {
     if (t.strides != nullptr) d.steps = {t.strides, rank};
     d.device_reads = where == kDLCUDA || where == kDLCUDAManaged;
     d.host_reads = where == kDLCPU || where == kDLCUDAHost || where == kDLCUDAManaged;
+    if (rank != std::size_t(t.ndim))
+        refuse_tensor(d, "has ", t.ndim, " dimensions without a shape");
     if (d.type == dtype::user)
         refuse_tensor(d, "has elements of code ", int(t.dtype.code), ", ", int(t.dtype.bits),
                       " bits and ", int(t.dtype.lanes), " lanes, which are none of hvd's");
@@ -86,7 +91,8 @@ tensor_view<T, Space, Rank, strided> dlpack_view(const DLTensor& tensor) {
     return detail::strided_view_of<T, Space, Rank>(detail::describe(tensor));
 }
 
-/// Calls `f(view)` with a flat view of the element type that the tensor has.
+/// Calls `f(view)` with a flat view of the element type that the tensor has. Complex numbers, which
+/// have no minimum, are not among them: `dlpack_view<std::complex<float>>` names them.
 template <class Space = host, class F>
 decltype(auto) with_dlpack_view(const DLTensor& tensor, F&& f) {
     return detail::with_flat_view<Space>(detail::describe(tensor), f);
@@ -130,7 +136,7 @@ public:
         const tensor_view<T, Space, Rank, Layout>& view, int device = 0)
         : tensor_{} {
         using id = dtype_traits<T>;
-        static_assert(id::id <= dtype::float64, "hvd: DLPack has no name for this element type");
+        static_assert(id::id <= dtype::complex128, "hvd: DLPack has no name for this element type");
         constexpr bool on_host = std::is_same_v<Space, host>;
         tensor_.data = view.data();
         tensor_.device = {on_host ? kDLCPU : kDLCUDA, on_host ? 0 : device};
@@ -154,6 +160,7 @@ private:
         if (type <= dtype::int64) return kDLInt;
         if (type <= dtype::uint64) return kDLUInt;
         if (type == dtype::boolean) return detail::dlpack_bool;
+        if (type >= dtype::complex64) return kDLComplex;
         return type == dtype::bfloat16 ? kDLBfloat : kDLFloat;
     }
 

@@ -10,13 +10,18 @@
 namespace hvd {
 inline namespace v0 {
 
-template <> struct dtype_traits<Eigen::half> : detail::builtin_element<dtype::float16, float> {};
-template <> struct dtype_traits<Eigen::bfloat16> : detail::builtin_element<dtype::bfloat16, float> {};
+template <>
+struct dtype_traits<Eigen::half> : detail::builtin_element<dtype::float16, float> {};
+template <>
+struct dtype_traits<Eigen::bfloat16> : detail::builtin_element<dtype::bfloat16, float> {};
 
 namespace detail {
 
 template <class X>
-concept eigen_plain = std::is_base_of_v<Eigen::DenseBase<X>, X> && requires(X& x) { x.data(); x.outerStride(); };
+concept eigen_plain = std::is_base_of_v<Eigen::DenseBase<X>, X> && requires(X& x) {
+    x.data();
+    x.outerStride();
+};
 
 template <class X>
 concept eigen_owner = std::is_base_of_v<Eigen::PlainObjectBase<X>, X>;
@@ -27,12 +32,23 @@ constexpr bool eigen_may_own = eigen_owner<X>;
 template <class T, int Options, class Stride>
 constexpr bool eigen_may_own<Eigen::Ref<const T, Options, Stride>> = true;
 
+// Whether the type says that there are no gaps: of a dynamic stride it does not.
+template <class X>
+constexpr bool eigen_without_gaps = eigen_owner<X> ||
+                                    (X::InnerStrideAtCompileTime == 1 &&
+                                     (X::IsVectorAtCompileTime ||
+                                      (X::OuterStrideAtCompileTime != Eigen::Dynamic &&
+                                       X::OuterStrideAtCompileTime == X::InnerSizeAtCompileTime)));
+template <class P, int Options>
+constexpr bool eigen_without_gaps<Eigen::Map<P, Options, Eigen::Stride<0, 0>>> = true;
+
 }  // namespace detail
 
 /// Eigen's matrices, vectors, maps, references and blocks with direct access are tensors.
 ///
-/// Matrices and arrays that own their memory are taken as one dimension, in storage order: ranks
-/// with the same type have the same order. Maps and blocks with gaps are strided, slowest first.
+/// Vectors have one dimension. Matrices have two, slowest first: the columns of a matrix by columns
+/// (Eigen's default) are the rows of the tensor. What owns its memory, and a map or vector whose
+/// type says that it has no gaps, is contiguous; the others are strided.
 template <detail::eigen_plain X>
 struct view_traits<X> {
     static constexpr bool borrowed = !detail::eigen_may_own<X>;
@@ -40,14 +56,20 @@ struct view_traits<X> {
     template <class M>
     static auto view(M& m) {
         using T = std::remove_pointer_t<decltype(m.data())>;
-        if constexpr (detail::eigen_owner<X>) {
-            return hvd::view(m.data(), std::size_t(m.size()));
+        if constexpr (X::IsVectorAtCompileTime) {
+            const extents<1> shape = {std::size_t(m.size())};
+            if constexpr (detail::eigen_without_gaps<X>) return tensor_view<T>(m.data(), shape);
+            else
+                return tensor_view<T, host, 1, strided>(m.data(), shape,
+                                                        {std::ptrdiff_t(m.innerStride())});
         } else {
-            constexpr bool inner_is_column = X::IsRowMajor;
-            const auto outer = std::size_t(inner_is_column ? m.rows() : m.cols());
-            const auto inner = std::size_t(inner_is_column ? m.cols() : m.rows());
-            return tensor_view<T, host, 2, strided>(m.data(), {outer, inner},
-                                                    {std::ptrdiff_t(m.outerStride()), std::ptrdiff_t(m.innerStride())});
+            const extents<2> shape = {std::size_t(m.outerSize()), std::size_t(m.innerSize())};
+            if constexpr (detail::eigen_without_gaps<X>)
+                return tensor_view<T, host, 2>(m.data(), shape);
+            else
+                return tensor_view<T, host, 2, strided>(
+                    m.data(), shape,
+                    {std::ptrdiff_t(m.outerStride()), std::ptrdiff_t(m.innerStride())});
         }
     }
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -40,7 +41,7 @@ public:
     explicit atomic_file(std::string path)
         : path_(std::move(path)),
           temporary_(path_ + ".tmp"),
-          file_(temporary_, O_WRONLY | O_CREAT | O_TRUNC) {
+          file_((require_replaceable(), temporary_), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK) {
         if (file_.get() < 0) fail("cannot be written");
     }
     atomic_file(const atomic_file&) = delete;
@@ -70,6 +71,15 @@ public:
     }
 
 private:
+    // A rename would put a file in the place of a device, and opening a FIFO waits for its reader.
+    void require_replaceable() const {
+        for (const std::string& path : {path_, temporary_}) {
+            struct stat status;
+            if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+                refuse_file(path_, "cannot be written: ", path, " is there and is no regular file");
+        }
+    }
+
     [[gnu::cold, noreturn]] void fail(const char* what) const {
         refuse_file(path_, what, ": ", std::strerror(errno));
     }

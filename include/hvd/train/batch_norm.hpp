@@ -2,12 +2,14 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "../comm/communicator.hpp"
-#include "refuse.hpp"
+#include "post_refusal.hpp"
 #include "tensors.hpp"
+#include "unequal.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -17,30 +19,34 @@ inline namespace v0 {
 ///
 /// Counts, means and squared deviations are merged by Chan's formula around each rank's own mean,
 /// not as E[x²] - E[x]²: values far from zero lose nothing. Tensors are samples × channels, row by
-/// row. **Collective**: `forward` and `backward`, in turn. Feature H4; Ioffe and Szegedy,
-/// arXiv:1502.03167.
+/// row. **Collective**: `forward` and `backward`, in turn, with equal channels. Feature H4; Ioffe
+/// and Szegedy, arXiv:1502.03167.
 template <class T = float>
 class sync_batch_norm {
 public:
+    /// @throws hvd::usage_error for no channels.
     explicit sync_batch_norm(std::size_t channels, double epsilon = 1e-5)
         : scale(channels, T(1)),
           shift(channels),
           scale_gradient(channels),
           shift_gradient(channels),
-          epsilon_(epsilon) {}
+          channels_(channels),
+          epsilon_(epsilon) {
+        if (channels == 0) throw usage_error(-1, "hvd: a batch norm of 0 channels: at least 1");
+    }
 
     std::vector<T> scale, shift;  ///< one for each channel, to be trained
     std::vector<T> scale_gradient,
         shift_gradient;  ///< `backward` writes this rank's part: average or sum them as others
 
     /// Normalises `x` into `y`, which may be `x`. @throws hvd::usage_error for sizes that are no
-    /// whole samples.
+    /// whole samples (the other ranks get peer_error), hvd::mismatch_error for other channels.
     template <class Comm, class X, class Y>
     void forward(Comm& comm, const X& x, Y&& y) {
         const auto in = samples(comm, x);
         const auto out = detail::elements(detail::flat_view(y));
         if (out.size() != in.size())
-            detail::refuse(comm.rank(), "batch norm of ", in.size(), " elements into ", out.size());
+            detail::post_refusal(comm, "batch norm of ", in.size(), " elements into ", out.size());
         measure(comm, in);
         normalised_.resize(in.size());
         for (std::size_t i = 0; i < in.size(); ++i) {
@@ -58,8 +64,8 @@ public:
         const auto out = samples(comm, dy);
         const auto in = detail::elements(detail::flat_view(dx));
         if (out.size() != normalised_.size() || in.size() != out.size())
-            detail::refuse(comm.rank(), "batch norm backward of ", out.size(),
-                           " elements after a forward of ", normalised_.size());
+            detail::post_refusal(comm, "batch norm backward of ", out.size(),
+                                 " elements after a forward of ", normalised_.size());
         std::vector<double> sums(2 * channels());  // Σ dy, Σ dy · normalised
         for (std::size_t i = 0; i < out.size(); ++i) {
             sums[i % channels()] += detail::as_double(out[i]);
@@ -85,14 +91,19 @@ public:
     double count() const { return count_; }
 
 private:
-    std::size_t channels() const { return scale.size(); }
+    std::size_t channels() const { return channels_; }
 
     template <class Comm, class X>
     auto samples(Comm& comm, const X& x) const {
         const auto flat = detail::elements(detail::flat_view(x));
+        for (const auto* of_channels : {&scale, &shift, &scale_gradient, &shift_gradient})
+            if (of_channels->size() != channels())
+                detail::post_refusal(comm, "batch norm of ", channels(),
+                                     " channels whose scale, shift or gradients have ",
+                                     of_channels->size());
         if (flat.size() % channels() != 0)
-            detail::refuse(comm.rank(), "batch norm of ", flat.size(),
-                           " elements, which are no samples of ", channels(), " channels");
+            detail::post_refusal(comm, "batch norm of ", flat.size(),
+                                 " elements, which are no samples of ", channels(), " channels");
         return flat;
     }
 
@@ -111,7 +122,17 @@ private:
                 squares += delta * (detail::as_double(in[s * channels() + c]) - mean);
             }
         }
-        merge(comm.allgather(mine, {.name = "batch norm"}).values, mine.size());
+        const auto all = comm.allgather(mine, {.name = "batch norm"});
+        check_channels(comm.rank(), all.counts);
+        merge(all.values, mine.size());
+    }
+
+    // Each rank gave a count, and two numbers for each channel.
+    static void check_channels(int rank, const std::vector<std::size_t>& given) {
+        if (std::ranges::count(given, given[0]) == std::ptrdiff_t(given.size())) return;
+        std::vector<std::string> said;
+        for (const std::size_t n : given) said.emplace_back(detail::text(n / 2));
+        detail::require_equal(rank, "the ranks have other numbers of channels", "channels", said);
     }
 
     // In rank order on every rank: the same bits.
@@ -137,6 +158,7 @@ private:
         }
     }
 
+    std::size_t channels_;
     double epsilon_;
     double count_ = 0;
     std::vector<double> mean_, variance_, inverse_deviation_;

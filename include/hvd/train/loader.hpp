@@ -70,18 +70,26 @@ private:
 
     void work() {
         try {
-            while (auto batch = make_()) {
-                std::unique_lock lock(mutex_);
-                changed_.wait(lock, [this] { return ready_.size() < ahead_ || stopping_; });
-                if (stopping_) return;
-                ready_.push_back(std::move(*batch));
-                lock.unlock();
+            while (wait_for_room()) {
+                auto batch = make_();
+                if (!batch) break;
+                {
+                    const std::lock_guard lock(mutex_);
+                    ready_.push_back(std::move(*batch));
+                }
                 changed_.notify_all();
             }
             end(nullptr);
         } catch (...) {
             end(std::current_exception());
         }
+    }
+
+    // Before a batch is made: the one in the making is ahead, too.
+    bool wait_for_room() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return ready_.size() < ahead_ || stopping_; });
+        return !stopping_;
     }
 
     void end(std::exception_ptr failure) {

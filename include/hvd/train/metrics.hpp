@@ -11,6 +11,7 @@
 
 #include "../comm/communicator.hpp"
 #include "refuse.hpp"
+#include "unequal.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -28,20 +29,9 @@ struct metric {
 template <class Comm>
 void average_metrics(Comm& comm, std::vector<metric>& metrics, double count) {
     std::string names;
-    for (const metric& m : metrics) names += m.name + '\n';
-    const auto all = comm.allgather_object(names);
-    std::vector<mismatch_error::entry> table;
-    bool same = true;
-    for (std::size_t r = 0; r < all.size(); ++r) {
-        same = same && all[r] == all[0];
-        table.emplace_back(int(r), all[r]);
-    }
-    if (!same)
-        throw mismatch_error(
-            comm.rank(),
-            detail::text("hvd: rank ", comm.rank(),
-                         ": the ranks have other metrics; this one's are:\n", names),
-            "metrics", table);
+    for (const metric& m : metrics) names += (names.empty() ? "" : ", ") + m.name;
+    detail::require_equal(comm.rank(), "the ranks have other metrics", "metrics",
+                          comm.allgather_object(names));
     std::vector<double> sums = {count};
     for (const metric& m : metrics) sums.push_back(count == 0 ? 0 : count * m.mean);
     comm.allreduce(sums, sum, {.name = "metrics"});

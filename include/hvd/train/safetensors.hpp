@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,9 @@ class checkpoint_error : public error {
 public:
     using error::error;
 };
+
+/// Text beside the tensors of a file.
+using checkpoint_metadata = std::map<std::string, std::string>;
 
 /// A tensor with the name that it has in a file. Owns nothing.
 struct named_tensor {

@@ -35,9 +35,11 @@ public:
         begin_epoch(0);
     }
 
-    /// Goes to an epoch, of which `done` samples are done by all ranks together.
-    /// @throws hvd::usage_error if there are not as many.
+    /// Goes to an epoch, of which `done` samples are done by all ranks together. With `pad` those
+    /// that were repeated count, too, on however many ranks: more than all is all.
+    /// @throws hvd::usage_error if there are not as many, without `pad`.
     void begin_epoch(std::uint64_t epoch, std::size_t done = 0) {
+        if (options_.pad && done > samples_) done = samples_;
         if (done > samples_)
             detail::refuse(rank_, "a sampler of ", samples_, " samples resumes after ", done);
         epoch_ = epoch;

@@ -36,7 +36,10 @@ inline double scale_rate(double rate, int size, rate_rule rule = rate_rule::line
 
 /// What the scaled rate is multiplied by during warm-up: from 1/size at the beginning to 1 after
 /// `warmup_epochs`, in a straight line. `epoch` counts parts of epochs too. Feature H3.
+/// @throws hvd::usage_error for fewer than one rank.
 inline double warmup_factor(double epoch, int size, double warmup_epochs = 5) {
+    if (size < 1)
+        throw usage_error(-1, detail::text("hvd: warmup_factor for ", size, " ranks: at least 1"));
     if (epoch >= warmup_epochs || warmup_epochs <= 0) return 1;
     return (epoch * (size - 1) / warmup_epochs + 1) / size;
 }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <vector>
 
 #include "optimizer.hpp"
@@ -35,31 +37,46 @@ void broadcast_parameters(distributed_optimizer<Comm, O, T>& optimizer, root fro
     broadcast_parameters(optimizer.comm(), optimizer.shared_parameters(), from);
 }
 
+namespace detail {
+
+// As bytes, since the numbers are of several types and none holds all values of the others.
+template <class Comm, class O>
+void broadcast_numbers(Comm& comm, O& optimizer, root from) {
+    std::vector<std::byte> bytes;
+    optimizer.for_each_number([&](const char*, auto& number) {
+        static_assert(std::is_trivially_copyable_v<std::remove_cvref_t<decltype(number)>>,
+                      "hvd: the numbers of an optimizer are trivially copyable");
+        const auto of_one = std::as_bytes(std::span(&number, 1));
+        bytes.insert(bytes.end(), of_one.begin(), of_one.end());
+    });
+    comm.broadcast(bytes, from, {.name = "optimizer numbers"});
+    const std::byte* next = bytes.data();
+    optimizer.for_each_number([&](const char*, auto& number) {
+        std::memcpy(&number, next, sizeof number);
+        next += sizeof number;
+    });
+}
+
+}  // namespace detail
+
 /// Makes the slots and numbers of an optimizer those of the root. Feature H2.
 ///
 /// Slots that a rank does not have yet come into being, and those that the root does not have go:
-/// no step with made-up gradients is needed. Numbers keep their types. `keeps(i)` says whether the
-/// slots of parameter i are left as they are; all ranks say the same. **Collective**. @throws as
-/// `broadcast`.
+/// no step with made-up gradients is needed. Numbers keep their types and their last bits.
+/// `keeps(i)` says whether the slots of parameter i are left as they are; all ranks say the same.
+/// **Collective**. @throws as `broadcast`.
 template <class Comm, optimizer_with_state O, class Keeps>
 void broadcast_optimizer_state(Comm& comm, O& optimizer, Keeps keeps, root from = root{0}) {
-    std::vector<double> numbers;
+    detail::broadcast_numbers(comm, optimizer, from);
     std::vector<std::uint64_t> sizes;
-    optimizer.for_each_number(
-        [&](const char*, auto& number) { numbers.push_back(double(number)); });
     optimizer.for_each_slot([&](const char*, auto& slots) {
         sizes.push_back(slots.size());
         for (std::size_t i = 0; i < slots.size(); ++i)
             sizes.push_back(keeps(i) ? 0 : slots[i].size());
     });
-    comm.broadcast(numbers, from, {.name = "optimizer numbers"});
     comm.broadcast_object(sizes, from);
 
     std::size_t next = 0;
-    optimizer.for_each_number([&](const char*, auto& number) {
-        number = static_cast<std::remove_cvref_t<decltype(number)>>(numbers[next++]);
-    });
-    next = 0;
     optimizer.for_each_slot([&](const char*, auto& slots) {
         using T = typename std::remove_cvref_t<decltype(slots)>::value_type::value_type;
         const std::size_t count = std::size_t(sizes[next++]);

@@ -66,10 +66,14 @@ public:
     }
 
     /// `x` is a mean over this rank's samples, and becomes the mean over all ranks' (see
-    /// `join_mode`). A rank without samples gives anything of that size.
+    /// `join_mode`). A rank without samples gives anything of that size. Not of integers: the
+    /// ranks' shares, which are added up, would each be truncated.
     template <class X>
     requires writable<X>
     void mean(X&& x) {
+        static_assert(!std::is_integral_v<detail::element_of<X>>,
+                      "hvd: uneven_scope::mean is of floating-point elements: the ranks' shares of "
+                      "integers are none");
         const double share = weight() / comm_.size();
         const auto flat = detail::flat_view(x);
         if (mine() == 0) fill(flat, 0);
@@ -84,6 +88,10 @@ public:
     void reduce(X&& x, const Op& with) {
         using T = detail::element_of<X>;
         using limits = std::numeric_limits<T>;
+        static_assert(
+            limits::is_specialized || !(std::is_same_v<Op, op::min> || std::is_same_v<Op, op::max>),
+            "hvd: min and max over ranks that have run out need std::numeric_limits of the element "
+            "type");
         require_step();
         const auto flat = detail::flat_view(x);
         if (mine() == 0) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "../comm/communicator.hpp"
-#include "refuse.hpp"
+#include "post_refusal.hpp"
 #include "tensors.hpp"
 
 namespace hvd {
@@ -28,10 +28,18 @@ enum class gradient_convention : std::uint8_t {
 /// |------------------------|--------------------------|------------------------------------|
 /// | allreduce sum, average | allreduce sum, average   | the same                           |
 /// | allgather              | own rows of the sum      | own rows of the average            |
+/// | allreduce min, max     | to where the extreme was | allreduce min, max                 |
+/// | allreduce product      | times the others' product | allreduce product                 |
 /// | broadcast              | the sum on the root      | the average on the root            |
 /// | alltoall               | alltoall back            | the same                           |
 /// | reduce_scatter sum     | allgather                | allgather times size               |
 /// | reduce_scatter average | allgather divided by size | allgather                         |
+/// | reduce sum, average    | broadcast, scaled        | the same: Horovod has none of these |
+/// | gather                 | scatter                  | the same                           |
+/// | scatter                | gather                   | the same                           |
+///
+/// What one rank sees to be wrong it refuses, and the others get peer_error; roots and sizes are
+/// compared as the collective's own.
 /// @tparam Comm a communicator
 /// @snippet tests/train/snippets.cpp vjp
 template <class Comm>
@@ -60,9 +68,7 @@ public:
         const auto g = detail::elements(detail::flat_view(gradient));
         const auto in = detail::elements(detail::flat_view(input));
         const auto out = detail::elements(detail::flat_view(output));
-        if (in.size() != g.size() || out.size() != g.size())
-            detail::refuse(comm_.rank(), "vjp of ", g.size(), " elements with an input of ",
-                           in.size(), " and an output of ", out.size());
+        check_sizes(g.size(), in.size(), out.size());
         std::vector<double> holders(g.size());
         for (std::size_t i = 0; i < g.size(); ++i) holders[i] = in[i] == out[i] ? 1 : 0;
         comm_.allreduce(gradient, sum);
@@ -73,6 +79,59 @@ public:
                                    : T(0);
     }
 
+    /// Of `allreduce(x, product)`: `input` is x. What is zero is left out of the products of the
+    /// others, which are worked out in double.
+    template <class G, class X>
+    requires writable<G>
+    void allreduce_product(G&& gradient, const X& input) {
+        if (horovod_) return comm_.allreduce(gradient, product);
+        const auto g = detail::elements(detail::flat_view(gradient));
+        const auto in = detail::elements(detail::flat_view(input));
+        check_sizes(g.size(), in.size(), g.size());
+        std::vector<double> factors(g.size()), zeros(g.size());
+        for (std::size_t i = 0; i < g.size(); ++i) {
+            zeros[i] = in[i] == 0 ? 1 : 0;
+            factors[i] = in[i] == 0 ? 1 : detail::as_double(in[i]);
+        }
+        comm_.allreduce(gradient, sum);
+        comm_.allreduce(factors, product);
+        comm_.allreduce(zeros, sum);
+        using T = detail::element_of<G>;
+        for (std::size_t i = 0; i < g.size(); ++i) {
+            const bool zero = in[i] == 0, zero_elsewhere = zeros[i] > (zero ? 1 : 0);
+            const double others = zero_elsewhere ? 0
+                                  : zero         ? factors[i]
+                                                 : factors[i] / detail::as_double(in[i]);
+            g[i] = detail::from_double<T>(detail::as_double(g[i]) * others);
+        }
+    }
+
+    /// Of `reduce(x, into(y), op, root, scales)` with sum or average: the root gives the gradient
+    /// of y, and all ranks get that of x in its place.
+    template <class G, class Op>
+    requires writable<G>
+    void reduce(G&& gradient, const Op&, root to = root{0}, const reduce_options& scales = {}) {
+        check_linear<Op>();
+        comm_.broadcast(gradient, to);
+        double factor = scales.prescale * scales.postscale;
+        if (std::is_same_v<Op, op::average>) factor /= comm_.size();
+        detail::scale(detail::flat_view(gradient), factor);
+    }
+
+    /// Of `gather(x, root)`, where each rank gave `counts[rank]` elements: the gradient of x. The
+    /// others' gradient and counts are not looked at.
+    template <class G>
+    auto gather(const G& gradient, const std::vector<std::size_t>& counts, root to = root{0}) {
+        const auto all = detail::flat_view(gradient);
+        return comm_.scatter(all, counts, to);
+    }
+
+    /// Of `scatter(x, …, root)`: the gradient of x on the root, nothing elsewhere.
+    template <class G>
+    auto scatter(const G& gradient, root from = root{0}) {
+        return comm_.gather(detail::flat_view(gradient), from).values;
+    }
+
     /// Of `allgather(x)`, where each rank gave `counts[rank]` elements: the gradient of x.
     template <class G>
     auto allgather(const G& gradient, const std::vector<std::size_t>& counts) {
@@ -80,7 +139,8 @@ public:
         const auto g = detail::elements(detail::flat_view(gradient));
         check_counts(g.size(), counts);
         std::vector<T> all(g.begin(), g.end());
-        reduce_ranks(all);
+        if (horovod_) comm_.allreduce(all, average);
+        else comm_.allreduce(all, sum);
         std::size_t first = 0;
         for (int r = 0; r < comm_.rank(); ++r) first += counts[std::size_t(r)];
         const std::size_t mine = counts[std::size_t(comm_.rank())];
@@ -92,7 +152,8 @@ public:
     requires writable<G>
     void broadcast(G&& gradient, root from = root{0}) {
         using T = detail::element_of<G>;
-        reduce_ranks(gradient);
+        if (horovod_) comm_.reduce(gradient, average, from);
+        else comm_.reduce(gradient, sum, from);
         if (comm_.rank() == from.rank) return;
         for (T& x : detail::elements(detail::flat_view(gradient))) x = T(0);
     }
@@ -120,21 +181,22 @@ private:
     template <class Op>
     static constexpr void check_linear() {
         static_assert(std::is_same_v<Op, op::sum> || std::is_same_v<Op, op::average>,
-                      "hvd: this vjp is for sum and average");
+                      "hvd: this vjp is for sum and average; of an allreduce, allreduce_extreme is "
+                      "for min and max, and allreduce_product for product");
     }
 
-    template <class G>
-    void reduce_ranks(G& gradient) {
-        if (horovod_) comm_.allreduce(gradient, average);
-        else comm_.allreduce(gradient, sum);
+    void check_sizes(std::size_t gradient, std::size_t input, std::size_t output) const {
+        if (input != gradient || output != gradient)
+            detail::post_refusal(comm_, "vjp of ", gradient, " elements with an input of ", input,
+                                 " and an output of ", output);
     }
 
     void check_counts(std::size_t elements, const std::vector<std::size_t>& counts) const {
         std::size_t total = 0;
         for (const std::size_t n : counts) total += n;
         if (counts.size() != std::size_t(comm_.size()) || total != elements)
-            detail::refuse(comm_.rank(), "vjp of a gradient of ", elements, " elements with ",
-                           counts.size(), " counts that add up to ", total);
+            detail::post_refusal(comm_, "vjp of a gradient of ", elements, " elements with ",
+                                 counts.size(), " counts that add up to ", total);
     }
 
     Comm& comm_;

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+// Whose a checkpoint is: what it has to have, and what it must not.
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <hvd/train.hpp>
+#include <hvd/train/checkpoint.hpp>
+
+#include "model.hpp"
+#include "shared_folder.hpp"
+
+using communicator = hvd_test::communicator;
+using hvd_test::shared_folder;
+namespace optimizers = hvd::optimizers;
+
+namespace {
+
+// Two parameters, registered in either order, whose gradients tell them apart.
+template <class Optimizer = optimizers::momentum<float>>
+struct two {
+    std::vector<float> a = {1, 1}, b = {2, 2}, da = {1, 1}, db = {100, 100};
+    hvd::distributed_optimizer<communicator, Optimizer> optimizer;
+
+    two(communicator& comm, std::initializer_list<char> names, Optimizer inside = {})
+        : optimizer(comm, std::move(inside)) {
+        for (const char name : names)
+            if (name == 'a') optimizer.register_parameter("a", a, da);
+            else optimizer.register_parameter("b", b, db);
+    }
+};
+
+// Remembers numbers of every kind.
+struct counting : optimizers::sgd<float> {
+    bool warm = true;
+    hvd::bfloat16 half{1.5f};
+    float tiny = 1e-41f;
+    std::int64_t far = std::numeric_limits<std::int64_t>::min();
+    template <class F>
+    void for_each_number(F f) {
+        f("warm", warm);
+        f("half", half);
+        f("tiny", tiny);
+        f("far", far);
+    }
+};
+
+template <class Optimizer>
+void check_refused(const std::string& path, Optimizer& optimizer, const char* reason) {
+    CHECK_THROWS_WITH_AS(hvd::load_checkpoint(path, optimizer), doctest::Contains(reason),
+                         hvd::checkpoint_error);
+}
+
+const hvd::checkpoint_metadata of_sgd = {{"optimizer.rate", "1"},
+                                         {"progress.step", "7"},
+                                         {"progress.epoch", "0"},
+                                         {"progress.seed", "0"},
+                                         {"progress.samples_done", "0"}};
+
+}  // namespace
+
+TEST_CASE("slots go to the parameters of their names, whatever the order of registration") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const shared_folder folder(comm);
+        two saved(comm, {'a', 'b'}), loaded(comm, {'b', 'a'});
+        saved.optimizer.step();
+        hvd::save_checkpoint(folder / "c", saved.optimizer, {});
+        hvd::load_checkpoint(folder / "c", loaded.optimizer);
+        CHECK(loaded.a == saved.a);
+        CHECK(loaded.optimizer.optimizer().velocity ==
+              optimizers::slots<float>{{100, 100}, {1, 1}});
+        comm.barrier();
+    });
+}
+
+TEST_CASE("a checkpoint of another model or optimizer is refused and changes nothing") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const shared_folder folder(comm);
+        two saved(comm, {'a', 'b'}), other(comm, {'b'});
+        saved.optimizer.step();
+        hvd::save_checkpoint(folder / "c", saved.optimizer, {});
+        check_refused(folder / "c", other.optimizer, "has the tensor \"model.a\", which");
+        CHECK(other.b == std::vector<float>{2, 2});
+        CHECK(other.optimizer.optimizer().velocity.empty());
+        two<optimizers::sgd<float>> plain(comm, {'a', 'b'});
+        check_refused(folder / "c", plain.optimizer, "has the tensor \"optimizer.velocity.a\"");
+        two unstepped(comm, {'a', 'b'});
+        hvd::save_checkpoint(folder / "c", unstepped.optimizer, {});
+        check_refused(folder / "c", plain.optimizer, "has \"optimizer.factor\", which");
+        two<optimizers::adam<float>> adam(comm, {'a', 'b'});
+        check_refused(folder / "c", adam.optimizer, "has \"optimizer.factor\", which");
+        comm.barrier();
+    });
+}
+
+TEST_CASE("tensors that nobody asked for are refused, and slots that were numbered") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const shared_folder folder(comm);
+        two<optimizers::sgd<float>> model(comm, {'a'});
+        two<> with_slots(comm, {'a'});
+        std::vector<float> more = {1, 2};
+        const auto write = [&](const char* name, hvd::checkpoint_metadata metadata) {
+            comm.barrier();
+            if (comm.rank() == 0)
+                hvd::write_safetensors(
+                    folder / "c",
+                    std::vector{hvd::named("model.a", model.a), hvd::named(name, more)}, metadata);
+            comm.barrier();
+        };
+        for (const char* name : {"model.zz", "zz", "optimizer"}) {
+            write(name, of_sgd);
+            check_refused(folder / "c", model.optimizer, "has the tensor");
+        }
+        auto of_momentum = of_sgd;
+        of_momentum["optimizer.factor"] = "0.5";
+        write("optimizer.velocity.0", of_momentum);
+        check_refused(folder / "c", with_slots.optimizer, "an older hvd numbered them");
+        of_momentum["hvd.slots"] = "by name";
+        write("optimizer.velocity.a", of_momentum);
+        hvd::load_checkpoint(folder / "c", with_slots.optimizer);
+        CHECK(with_slots.optimizer.optimizer().velocity[0] == more);
+        CHECK(with_slots.optimizer.optimizer().factor == 0.5f);
+        comm.barrier();
+    });
+}
+
+TEST_CASE("numbers that do not fit are refused, others come back to their last bit") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const shared_folder folder(comm);
+        two<optimizers::sgd<float>> model(comm, {'a'});
+        const auto load = [&](const std::string& key, const std::string& value) {
+            auto metadata = of_sgd;
+            metadata[key] = value;
+            comm.barrier();
+            if (comm.rank() == 0)
+                hvd::write_safetensors(folder / "c", std::vector{hvd::named("model.a", model.a)},
+                                       metadata);
+            comm.barrier();
+            return hvd::load_checkpoint(folder / "c", model.optimizer).step;
+        };
+        CHECK(load("progress.step", "7") == 7);
+        for (const char* bad : {"99999999999999999999999", "-1", "", "1.5", "0x10", " 7"})
+            CHECK_THROWS_WITH_AS(load("progress.step", bad), doctest::Contains("is no number"),
+                                 hvd::checkpoint_error);
+        CHECK_THROWS_AS(load("optimizer.rate", "1e99"), hvd::checkpoint_error);
+        CHECK(model.optimizer.optimizer().rate == 1);
+
+        two<counting> saved(comm, {'a'}), loaded(comm, {'a'}, {{}, false, hvd::bfloat16(0), 0, 0});
+        hvd::save_checkpoint(folder / "c", saved.optimizer, {});
+        hvd::load_checkpoint(folder / "c", loaded.optimizer);
+        const counting& numbers = loaded.optimizer.optimizer();
+        CHECK(numbers.warm);
+        CHECK(float(numbers.half) == 1.5f);
+        CHECK(numbers.tiny == 1e-41f);
+        CHECK(numbers.far == std::numeric_limits<std::int64_t>::min());
+        comm.barrier();
+    });
+}
+
+TEST_CASE("names that are hvd's own and text that is no UTF-8 are not written") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const shared_folder folder(comm);
+        two model(comm, {'a'});
+        const auto refused = [&](const hvd::checkpoint_metadata& metadata, const char* reason) {
+            CHECK_THROWS_WITH_AS(hvd::save_checkpoint(folder / "c", model.optimizer, {}, metadata),
+                                 doctest::Contains(reason), hvd::checkpoint_error);
+        };
+        refused({{"progress.step", "1"}}, "\"progress.step\" in the metadata is hvd's own");
+        refused({{"optimizer.rate", "1"}}, "hvd's own");
+        refused({{"hvd.slots", "1"}}, "hvd's own");
+        refused({{"k", "\xff\xfe"}}, "k is no UTF-8");
+        refused({{"\xff", "v"}}, "a key of the metadata is no UTF-8");
+        if (comm.rank() == 0)
+            CHECK_THROWS_WITH_AS(
+                hvd::write_safetensors(folder / "c", std::vector{hvd::named("\xff", model.a)}),
+                doctest::Contains("the name of a tensor is no UTF-8"), hvd::checkpoint_error);
+        CHECK_FALSE(std::filesystem::exists(folder / "c"));
+        model.optimizer.optimizer().velocity = {{1, 2, 3}};
+        refused({}, "\"optimizer.velocity.a\" has 3 elements, its parameter 2");
+        model.optimizer.optimizer().velocity = {{1, 2}, {}, {1}};
+        refused({}, "has 3 of \"velocity\" for 1 parameters");
+        comm.barrier();
+    });
+}
+
+TEST_CASE("what is no regular file is neither read, waited for, nor replaced") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const shared_folder folder(comm);
+        two model(comm, {'a'});
+        const std::string pipe = folder / "pipe", beside = folder / "c.tmp";
+        if (comm.rank() == 0) {
+            REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+            REQUIRE(mkfifo(beside.c_str(), 0600) == 0);
+        }
+        comm.barrier();
+        check_refused(pipe, model.optimizer, "not a regular file");
+        for (const std::string& path : {pipe, folder / "c", std::string("/dev/null")})
+            CHECK_THROWS_WITH_AS(hvd::save_checkpoint(path, model.optimizer, {}),
+                                 doctest::Contains("is no regular file"), hvd::checkpoint_error);
+        CHECK(std::filesystem::is_fifo(pipe));
+        CHECK(std::filesystem::is_character_file("/dev/null"));
+        comm.barrier();
+    });
+}
