@@ -157,8 +157,7 @@ private:
     void admit(operation& op) {
         if (fork_.in_child()) [[unlikely]] throw_forked(op);
         refuse_if_broken(op);
-        if (traits_.agrees_on_names)
-            op.entry.content = hash().add(op.entry.content).add(std::string_view(op.entry.name)).value();
+        op.entry.compares_names = traits_.agrees_on_names;
     }
 
     [[gnu::cold, noreturn]] void throw_forked(const operation& op) const {
