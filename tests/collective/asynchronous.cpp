@@ -41,6 +41,15 @@ detached gather_ranks(Comm& comm, const int& mine, hvd::gathered<int>& all, trac
 }
 
 template <class Comm>
+detached call_until_refused(Comm& comm, std::vector<int>& x, int& calls, trace& end) {
+    try {
+        for (;; ++calls) co_await comm.allreduce_async(x, hvd::max);
+    } catch (const hvd::peer_error&) {
+        end = {true, std::this_thread::get_id()};
+    }
+}
+
+template <class Comm>
 detached disagree(Comm& comm, std::vector<int>& x, std::string& error, trace& end) {
     try {
         co_await comm.allreduce_async(x, hvd::sum);
@@ -258,6 +267,23 @@ TEST_CASE("a wait on the communicator resumes coroutines whose calls are complet
         CHECK(end.thread == std::this_thread::get_id());
         CHECK(all.values.size() == size_of(comm));
         CHECK(all.values.back() == comm.size() - 1);
+    });
+}
+
+TEST_CASE("coroutines that wait on a communicator that dies go on, and their next calls are refused") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> x(100, comm.rank());
+        int calls = 0;
+        trace end;
+        {
+            auto other = comm.split(0);
+            call_until_refused(other, x, calls, end);
+        }
+        CHECK(end.done);
+        CHECK(end.thread == std::this_thread::get_id());
+        CHECK(calls >= 1);
+        CHECK(x == std::vector<int>(100, comm.size() - 1));
+        check_that_it_works(comm);
     });
 }
 

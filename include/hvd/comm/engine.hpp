@@ -67,6 +67,7 @@ public:
         if (!is_broken_.load()) broken_ = reason;  // a plan may still be there
         is_broken_.store(true);
         leave(reason);
+        resume_waiting();
     }
 
     void refuse_if_broken(const operation& op) const {
@@ -141,6 +142,15 @@ private:
         if (queue_) queue_->drain(*queue_);
         throw_unseen();
         execute(op, limit_for(deadline));
+    }
+
+    // In the end: coroutines learn what became of their calls, which are complete; further ones are refused.
+    void resume_waiting() noexcept {
+        for (bool all = queue_.get() == nullptr; !all;) try {
+                queue_->run_ready(*queue_);
+                all = true;
+            } catch (...) {  // by a coroutine that lets its exceptions out; nobody is there to get it
+            }
     }
 
     void provide_buffer(operation& op) {
