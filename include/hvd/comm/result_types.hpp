@@ -93,7 +93,10 @@ struct into_view {
 template <class X>
 constexpr auto into(X&& x) {
     if constexpr (detail::is_fused<std::remove_cvref_t<X>>) {
+        static_assert(detail::is_written<std::remove_cvref_t<X>>, "hvd: into() takes tensors whose elements can be written");
         return into_view<std::remove_cvref_t<X>>{x};
+    } else if constexpr (!detail::check_no_bits<X>()) {
+        return;
     } else if constexpr (!writable<X>) {
         static_assert(writable<X>, "hvd: into() takes a tensor whose elements can be written");
     } else if constexpr (!detail::is_borrowed<X>) {
