@@ -145,7 +145,8 @@ TEST_CASE("every collective has an asynchronous form, out of place and in place"
                                      at_last(comm.rank() == last ? 5 * size_of(comm) : 0);
         const part share(5, comm.rank(), n);
         std::vector<int> scattered_into(share.count);
-        std::vector<int> counts(size_of(comm), 0);
+        std::vector<int> counts(size_of(comm), 0), twos(size_of(comm), 2), equal(2 * size_of(comm), comm.rank()),
+            equal_into(equal.size()), by_counts_into(equal.size()), first_into(comm.rank() == 0 ? 5 : 0), share_into(share.count);
         counts.front() = 5;
 
         std::vector<hvd::request> pending;
@@ -158,16 +159,23 @@ TEST_CASE("every collective has an asynchronous form, out of place and in place"
         pending.push_back(comm.allgather_async(mine, hvd::into(all)));
         pending.push_back(comm.gather_async(mine, hvd::into(at_last), hvd::root{last}));
         pending.push_back(comm.reduce_scatter_async(mine, hvd::sum, hvd::into(scattered_into)));
+        pending.push_back(comm.alltoall_async(equal, hvd::into(equal_into)));
+        pending.push_back(comm.alltoall_async(equal, twos, hvd::into(by_counts_into)));
+        pending.push_back(comm.scatter_async(mine, hvd::into(share_into), hvd::root{last}));
+        pending.push_back(comm.scatter_async(mine, counts, hvd::into(first_into), hvd::root{last}));
         pending.push_back(comm.barrier_async());
         auto gathered = comm.allgather_async(mine);
         auto gathered_at_last = comm.gather_async(mine, hvd::root{last});
         auto part_of_sum = comm.reduce_scatter_async(mine, hvd::sum);
         auto part_of_last = comm.scatter_async(mine, hvd::root{last});
+        auto first_of_last = comm.scatter_async(mine, counts, hvd::root{last});
         auto to_first = comm.alltoall_async(mine, counts);
+        counts.assign(counts.size(), 0);  // they were copied
         auto empty = comm.alltoall_async(hvd::view(mine.data(), std::size_t(0)));
 
         CHECK(empty.wait().values.empty());
         CHECK(to_first.wait().values.size() == (comm.rank() == 0 ? 5 * size_of(comm) : 0));
+        CHECK(first_of_last.wait() == std::vector<int>(comm.rank() == 0 ? 5 : 0, n));
         CHECK(part_of_last.wait() == std::vector<int>(share.count, n));
         CHECK(part_of_sum.wait() == std::vector<int>(share.count, sum));
         CHECK(gathered_at_last.wait().values.size() == at_last.size());
@@ -184,6 +192,10 @@ TEST_CASE("every collective has an asynchronous form, out of place and in place"
         CHECK(all.front() == 1);
         if (comm.rank() == last) CHECK(at_last == all);
         CHECK(scattered_into == std::vector<int>(share.count, sum));
+        for (std::size_t i = 0; i < equal.size(); ++i) CHECK(equal_into[i] == int(i / 2));
+        CHECK(by_counts_into == equal_into);
+        CHECK(share_into == std::vector<int>(share.count, n));
+        CHECK(first_into == std::vector<int>(first_into.size(), n));
     });
 }
 

@@ -179,11 +179,10 @@ public:
     /// @throws as `allreduce`. Features D2, D4.
     /// @snippet tests/docs/snippets.cpp plan
     template <class X, class Op>
-        requires operation_like<Op>
     plan<B> plan_allreduce(X&& tensors, const Op& op, const reduce_options& o = {}) {
         using O = operation_of<Op>;
         const auto list = as_list(tensors);
-        if constexpr (check_listable<X>() && check_fused_reducible<B, O, decltype(list)>())
+        if constexpr (check_operation<Op>() && check_listable<X>() && check_fused_reducible<B, O, decltype(list)>())
             return make<kept_fused_allreduce<std::remove_cvref_t<decltype(list)>, O>>(o, list, as_operation(op), o);
         return {};
     }
@@ -196,7 +195,6 @@ public:
     /// @throws as above; hvd::usage_error for a float tensor with gaps, hvd::mismatch_error if codecs differ.
     /// @snippet tests/docs/snippets.cpp plan_with_codec
     template <class X, class Op, class Codec>
-        requires operation_like<Op>
     plan<B> plan_allreduce(X&& tensors, const Op& op, const reduce_options& o, Codec) {
         if constexpr (changes_floats<Codec>) return plan_coded<X, Op, Codec>(std::forward<X>(tensors), op, o);
         else return plan_allreduce(std::forward<X>(tensors), op, o);
@@ -214,21 +212,20 @@ public:
     /// Plans `allgather(tensors, into(out))`; the first extents stay as they are.
     template <class X, class View>
     plan<B> plan_allgather(X&& tensors, const into_view<View>& out, const options& o = {}) {
-        return make<fused_gather_into_call>(o, refs_of(as_list(tensors)), refs_of(as_list(out.view)), own().rank(), o);
+        const auto list = as_list(tensors);
+        if constexpr (check_fused_moved<B, decltype(list)>())
+            return make<with_memory<fused_gather_into_call>>(o, memory_for(list, as_list(out.view)), own().rank(), o);
+        return {};
     }
 
     /// Plans `reduce_scatter(tensors, op, into(out))`.
     template <class X, class Op, class View>
-        requires operation_like<Op>
     plan<B> plan_reduce_scatter(X&& tensors, const Op& op, const into_view<View>& out, const reduce_options& o = {}) {
         using O = operation_of<Op>;
         const auto list = as_list(tensors);
-        using Call = fused_reduce_scatter_call<std::remove_cvref_t<decltype(list)>, O>;
-        if constexpr (check_fused_reducible<B, O, decltype(list)>()) {
-            auto call = shared<kept<Call>>::make(list, as_operation(op), own().rank(), own().size(), o);
-            call->call.set_outputs(refs_of(as_list(out.view)));
-            return plan<B>(session(), std::move(call), o.deadline);
-        }
+        if constexpr (check_operation<Op>() && check_fused_reducible<B, O, decltype(list)>())
+            return make<kept_fused_reduce_scatter<std::remove_cvref_t<decltype(list)>, O>>(o, list, as_operation(op), as_list(out.view),
+                                                                                           own().rank(), own().size(), o);
         return {};
     }
 
@@ -239,7 +236,7 @@ private:
 
     template <class X>
     static constexpr bool check_listable() {
-        if constexpr (is_fused<std::remove_cvref_t<X>>) return true;
+        if constexpr (is_fused<std::remove_cvref_t<X>>) return check_fused_written<B, X>();
         else return check_written<B, X>();
     }
 
@@ -250,7 +247,7 @@ private:
         static_assert(reducible<typename Codec::template type_of<float>, O, B>, "hvd: this backend does not reduce what the codec makes of floats");
         const auto list = as_list(tensors);
         if (own().size() == 1) return plan_allreduce(list, op, o);
-        if constexpr (check_listable<X>() && check_fused_reducible<B, O, decltype(list)>())
+        if constexpr (check_operation<Op>() && check_listable<X>() && check_fused_reducible<B, O, decltype(list)>())
             return make<coded_allreduce_call<std::remove_cvref_t<decltype(list)>, O, Codec>>(o, list, as_operation(op), o);
         return {};
     }
