@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <chrono>
 #include <coroutine>
 #include <thread>
 
@@ -37,6 +38,18 @@ detached sum_twice(Comm& comm, std::vector<int>& x, trace& end) {
 template <class Comm>
 detached gather_ranks(Comm& comm, const int& mine, hvd::gathered<int>& all, trace& end) {
     all = co_await comm.allgather_async(mine);
+    end = {true, std::this_thread::get_id()};
+}
+
+// What goes on in the communicator's destructor calls once more.
+template <class Comm>
+detached call_again(Comm& comm, std::vector<int>& x, const bool& dying, bool& refused, trace& end) {
+    co_await comm.allreduce_async(x, hvd::max);
+    try {
+        if (dying) co_await comm.allreduce_async(x, hvd::max);
+    } catch (const hvd::peer_error&) {
+        refused = true;
+    }
     end = {true, std::this_thread::get_id()};
 }
 
@@ -136,7 +149,8 @@ TEST_CASE("every collective has an asynchronous form, out of place and in place"
                                      at_last(comm.rank() == last ? 5 * size_of(comm) : 0);
         const part share(5, comm.rank(), n);
         std::vector<int> scattered_into(share.count);
-        std::vector<int> counts(size_of(comm), 0);
+        std::vector<int> counts(size_of(comm), 0), twos(size_of(comm), 2), equal(2 * size_of(comm), comm.rank()),
+            equal_into(equal.size()), by_counts_into(equal.size()), first_into(comm.rank() == 0 ? 5 : 0), share_into(share.count);
         counts.front() = 5;
 
         std::vector<hvd::request> pending;
@@ -149,16 +163,23 @@ TEST_CASE("every collective has an asynchronous form, out of place and in place"
         pending.push_back(comm.allgather_async(mine, hvd::into(all)));
         pending.push_back(comm.gather_async(mine, hvd::into(at_last), hvd::root{last}));
         pending.push_back(comm.reduce_scatter_async(mine, hvd::sum, hvd::into(scattered_into)));
+        pending.push_back(comm.alltoall_async(equal, hvd::into(equal_into)));
+        pending.push_back(comm.alltoall_async(equal, twos, hvd::into(by_counts_into)));
+        pending.push_back(comm.scatter_async(mine, hvd::into(share_into), hvd::root{last}));
+        pending.push_back(comm.scatter_async(mine, counts, hvd::into(first_into), hvd::root{last}));
         pending.push_back(comm.barrier_async());
         auto gathered = comm.allgather_async(mine);
         auto gathered_at_last = comm.gather_async(mine, hvd::root{last});
         auto part_of_sum = comm.reduce_scatter_async(mine, hvd::sum);
         auto part_of_last = comm.scatter_async(mine, hvd::root{last});
+        auto first_of_last = comm.scatter_async(mine, counts, hvd::root{last});
         auto to_first = comm.alltoall_async(mine, counts);
+        counts.assign(counts.size(), 0);  // they were copied
         auto empty = comm.alltoall_async(hvd::view(mine.data(), std::size_t(0)));
 
         CHECK(empty.wait().values.empty());
         CHECK(to_first.wait().values.size() == (comm.rank() == 0 ? 5 * size_of(comm) : 0));
+        CHECK(first_of_last.wait() == std::vector<int>(comm.rank() == 0 ? 5 : 0, n));
         CHECK(part_of_last.wait() == std::vector<int>(share.count, n));
         CHECK(part_of_sum.wait() == std::vector<int>(share.count, sum));
         CHECK(gathered_at_last.wait().values.size() == at_last.size());
@@ -175,6 +196,10 @@ TEST_CASE("every collective has an asynchronous form, out of place and in place"
         CHECK(all.front() == 1);
         if (comm.rank() == last) CHECK(at_last == all);
         CHECK(scattered_into == std::vector<int>(share.count, sum));
+        for (std::size_t i = 0; i < equal.size(); ++i) CHECK(equal_into[i] == int(i / 2));
+        CHECK(by_counts_into == equal_into);
+        CHECK(share_into == std::vector<int>(share.count, n));
+        CHECK(first_into == std::vector<int>(first_into.size(), n));
     });
 }
 
@@ -258,6 +283,26 @@ TEST_CASE("a wait on the communicator resumes coroutines whose calls are complet
         CHECK(end.thread == std::this_thread::get_id());
         CHECK(all.values.size() == size_of(comm));
         CHECK(all.values.back() == comm.size() - 1);
+    });
+}
+
+TEST_CASE("a coroutine that waits on a communicator that dies goes on, and its next call is refused") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> x(100, comm.rank());
+        bool dying = false, refused = false, waited = false;
+        trace end;
+        {
+            auto other = comm.split(0);
+            if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others wait for it
+            call_again(other, x, dying, refused, end);
+            waited = !end.done;
+            dying = true;
+        }
+        CHECK(end.done);
+        CHECK(end.thread == std::this_thread::get_id());
+        CHECK(refused == waited);
+        CHECK(x == std::vector<int>(100, comm.size() - 1));
+        check_that_it_works(comm);
     });
 }
 

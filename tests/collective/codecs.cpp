@@ -52,6 +52,27 @@ TEST_CASE_TEMPLATE("a plan with a codec reduces what the codec makes of floats, 
     });
 }
 
+TEST_CASE_TEMPLATE("a plan whose codec changes nothing is the plan without one", Codec, hvd::none, hvd::error_feedback<hvd::none>) {
+    on_every_transport([](auto& comm) {
+        tensor<float> a(1000), column(30);
+        tensor<double> b(5);
+        fill(a, comm.rank());
+        fill(b, comm.rank());
+        fill(column, comm.rank());
+        auto plan = comm.plan_allreduce(hvd::fuse(a, b), hvd::sum, {.prescale = 0.5}, Codec{});
+        plan.run();
+        const auto half = [](const auto& whole) { return [&whole](std::size_t i) { return whole[i % period] / 2; }; };
+        const auto floats = reference<float>(hvd::sum, comm.size());
+        const auto doubles = reference<double>(hvd::sum, comm.size());
+        CHECK(wrong(a, 1000, half(floats)) == 0);
+        CHECK(wrong(b, 5, half(doubles)) == 0);
+        auto larger = comm.plan_allreduce(
+            hvd::view(column.data(), hvd::shape(10), hvd::strides(3)), [](float x, float y) { return x < y ? y : x; }, {}, Codec{});
+        larger.run();
+        CHECK(column[27] == reference<float>(hvd::max, comm.size())[27 % period]);
+    });
+}
+
 TEST_CASE_TEMPLATE("what a codec rounds is lost, and late with error feedback", Half, hvd::float16, hvd::bfloat16) {
     on_every_transport([](auto& comm) {
         const float fine = 1 + 1.0f / (1 << 12);  // no number of 16 bits

@@ -169,6 +169,51 @@ TEST_CASE("fused allgather of a runtime list, and into the caller's tensors") {
     });
 }
 
+TEST_CASE("fused allgather and reduce_scatter are begun, and complete when they are waited for") {
+    on_every_transport([](auto& comm) {
+        const std::size_t n = size_of(comm);
+        const auto total = comm.size() * (comm.size() + 1) / 2;
+        std::vector<float> a(rank_of(comm) + 1, float(comm.rank())), all_a(n * (n + 1) / 2);
+        const bool one = true;
+        std::vector<double> all_b(2 * n);
+        double b[2] = {double(comm.rank()), 1};
+        std::vector<int> c(10, comm.rank() + 1), d(3 * n, comm.rank() + 1);
+        const part mine(10, comm.rank(), comm.size());
+        std::vector<int> part_c(mine.count), part_d(3);
+        std::vector<hvd::tensor_view<int>> views{hvd::view(c.data(), c.size()), hvd::view(d.data(), d.size())};
+
+        auto gathered = comm.allgather_async(hvd::fuse(a, one, b));
+        auto listed = comm.allgather_async(hvd::fuse(views));
+        auto gathered_into = comm.allgather_async(hvd::fuse(a, b), hvd::into(hvd::fuse(all_a, all_b)));
+        auto reduced = comm.reduce_scatter_async(hvd::fuse(c, b, d), hvd::max);
+        auto reduced_into = comm.reduce_scatter_async(hvd::fuse(views), hvd::sum, hvd::into(hvd::fuse(part_c, part_d)));
+        views.clear();
+        comm.allgather(hvd::fuse(c));  // in the communicator's memory, which is not theirs
+
+        reduced_into.wait();
+        CHECK(part_c == std::vector<int>(mine.count, total));
+        CHECK(part_d == std::vector<int>(3, total));
+        const auto [max_c, max_b, max_d] = reduced.wait();
+        CHECK(max_c == std::vector<int>(mine.count, comm.size()));
+        CHECK(max_b.size() == part(2, comm.rank(), comm.size()).count);
+        CHECK(max_d == std::vector<int>(3, comm.size()));
+        gathered_into.wait();
+        const auto [got_a, got_one, got_b] = gathered.wait();
+        CHECK(got_a.values == all_a);
+        CHECK(got_one.values == std::vector<std::uint8_t>(n, 1));
+        CHECK(got_b.values == all_b);
+        for (std::size_t r = 0; r < n; ++r) {
+            CHECK(got_a.counts[r] == r + 1);
+            CHECK(all_a[got_a.displacements[r]] == float(r));
+            CHECK(all_b[2 * r] == double(r));
+        }
+        const auto [lists] = listed.wait();
+        REQUIRE(lists.size() == 2);
+        CHECK(lists[1].values.size() == 3 * n * n);
+        CHECK(lists[0].values.back() == comm.size());
+    });
+}
+
 TEST_CASE("fused reduce_scatter gives each rank its rows of each tensor") {
     on_every_transport([](auto& comm) {
         const model m(comm.rank(), 1003);
@@ -250,6 +295,14 @@ TEST_CASE("a fused refusal by one rank reaches the others") {
             std::vector<float> part_a(part(4, comm.rank(), comm.size()).count),
                 part_b(part(2, comm.rank(), comm.size()).count + (mine ? 1 : 0));
             comm.reduce_scatter(hvd::fuse(a, b), hvd::sum, hvd::into(hvd::fuse(part_a, part_b)));
+        });
+        expect_refusal(comm, 0, "into()", [&] {
+            std::vector<float> all_a(4 * size_of(comm) + (mine ? 1 : 0));
+            comm.allgather_async(hvd::fuse(a), hvd::into(hvd::fuse(all_a))).wait();
+        });
+        expect_refusal(comm, 0, "into()", [&] {
+            std::vector<float> part_a(part(4, comm.rank(), comm.size()).count + (mine ? 1 : 0));
+            comm.reduce_scatter_async(hvd::fuse(a), hvd::sum, hvd::into(hvd::fuse(part_a))).wait();
         });
     });
 }

@@ -91,6 +91,35 @@ TEST_CASE("numbers, strings, empty ones, and vectors of vectors are objects") {
     });
 }
 
+TEST_CASE("objects of different types are a mismatch that names the types") {
+    on_every_transport_from(2, [](auto& comm) {
+        const bool first = comm.rank() == 0;
+        const auto types = [](const char* of_first, const char* of_others) {
+            return [=](int rank) { return rank == 0 ? of_first : of_others; };
+        };
+        expect_mismatch(comm, "element type", types("int64", "float64"), [&] {
+            std::int64_t whole = 77;
+            double number = 0;
+            if (first) comm.broadcast_object(whole);
+            else comm.broadcast_object(number);
+        });
+        expect_mismatch(comm, "element type", types("string", "vector of uint8"), [&] {
+            if (first) comm.broadcast_object(std::string("abc"));
+            else comm.broadcast_object(std::vector<std::uint8_t>());
+        });
+        expect_mismatch(comm, "element type", types("uint32", "float32"), [&] {
+            if (first) comm.allgather_object(1u);
+            else comm.allgather_object(1.0f);
+        });
+        const auto e = thrown<hvd::mismatch_error>([&] {
+            if (first) comm.allgather_object(std::vector<std::vector<std::vector<int>>>());
+            else comm.allgather_object(std::vector<std::vector<std::vector<float>>>());
+        });
+        if (e) CHECK(contains(e->what(), "vector of vect#"));
+        check_that_it_works(comm);
+    });
+}
+
 TEST_CASE("an object of many megabytes arrives whole") {
     on_every_transport([](auto& comm) {
         std::string large;

@@ -268,6 +268,18 @@ TEST_CASE("integers without a rounding are not scaled: every rank is told so, an
     });
 }
 
+TEST_CASE_TEMPLATE("logical operations give 0 or 1, on any number of ranks", T, std::int8_t, std::uint16_t, std::int32_t, std::uint64_t) {
+    on_every_transport([](auto& comm) {
+        std::vector<T> any(1003, T(5)), all(1003, T(6)), none(3, T(0));
+        comm.allreduce(any, hvd::logical_or);
+        comm.allreduce(all, hvd::logical_and);
+        comm.allreduce(none, hvd::logical_or);
+        CHECK(any == std::vector<T>(1003, T(1)));
+        CHECK(all == std::vector<T>(1003, T(1)));
+        CHECK(none == std::vector<T>(3, T(0)));
+    });
+}
+
 TEST_CASE("one NaN anywhere is the result of min and max") {
     on_every_transport([](auto& comm) {
         for (int at = 0; at < comm.size(); ++at) {

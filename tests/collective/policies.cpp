@@ -110,8 +110,30 @@ TEST_CASE("checked<>: names count, and a rank that strays is named") {
         const auto e = thrown<hvd::mismatch_error>(
             [&] { comm.allreduce(x, hvd::sum, {.name = comm.rank() == 0 ? "conv1" : "conv2"}); });
         if (e) CHECK((contains(e->what(), "conv1") && contains(e->what(), "conv2")));
+        if (e) CHECK(e->field() == "name");
         if (e) CHECK(e->table().size() == size_of(comm));
         check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("checked<>: plans work on after ranks ran different ones, however often") {
+    on_policy<hvd::checked<backend>>([](auto& comm) {
+        if (comm.size() == 1) return;
+        const bool first = comm.rank() == 0;
+        std::vector<float> a(10, 1), b(10, 1);
+        auto plan_a = comm.plan_allreduce(a, hvd::max, {.name = "a"}), plan_b = comm.plan_allreduce(b, hvd::max, {.name = "b"});
+        for (int i = 0; i < 3; ++i) {
+            const auto e = thrown<hvd::mismatch_error>([&] { (first ? plan_a : plan_b).run(); });
+            if (e) CHECK(e->table().size() == size_of(comm));
+            thrown<hvd::mismatch_error>([&] {
+                if (first) plan_a.run();
+                else comm.barrier();
+            });
+            plan_a.run();
+            plan_b.run();
+            plan_a.run_async().wait();
+        }
+        CHECK(a == b);
     });
 }
 

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <numeric>
 
+#include "disagreement.hpp"
 #include "reference.hpp"
 #include "support.hpp"
 
@@ -136,6 +137,37 @@ TEST_CASE("alltoall whose counts do not add up, or do not divide, is refused on 
     });
 }
 
+TEST_CASE("a count that is negative, or makes the sum wrap around, is refused by value and rank") {
+    on_every_transport([](auto& comm) {
+        const int culprit = comm.size() - 1;
+        const std::vector<float> two(2);
+        std::vector<float> out(2);
+        const auto refused = [&](const std::string& what, const auto& wrong, const auto& send) {
+            using count = std::remove_cvref_t<decltype(wrong[0])>;
+            std::vector<count> counts(size_of(comm), 0);
+            if (comm.rank() == culprit) std::copy(wrong.begin(), wrong.end(), counts.begin());
+            else counts[0] = 2;
+            expect_refusal(comm, culprit, what, [&] { send(counts); });
+        };
+        const auto refused_by_all = [&](const std::string& what, const auto& wrong) {
+            refused(what, wrong, [&](const auto& counts) { comm.alltoall(two, counts); });
+            refused(what, wrong, [&](const auto& counts) { comm.alltoall(two, counts, hvd::into(out)); });
+            refused(what, wrong, [&](const auto& counts) { comm.alltoall_async(two, counts).wait(); });
+            refused(what, wrong, [&](const auto& counts) { comm.scatter(two, counts, hvd::root{culprit}); });
+            refused(what, wrong, [&](const auto& counts) { comm.scatter_async(two, counts, hvd::root{culprit}).wait(); });
+        };
+        refused_by_all("a count of -2 for rank 0", std::vector<std::int8_t>{-2});
+        if (comm.size() == 1) return;
+        constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+        refused_by_all("a count of -1 for rank 1", std::vector<int>{3, -1});
+        refused_by_all("a count of -1 for rank 0", std::vector<long>{-1, 3});
+        refused_by_all("for rank 0", std::vector<std::size_t>{most, 3});
+        refused_by_all("for rank 1", std::vector<std::size_t>{0, most});
+        refused_by_all("a count of 4611686018427387904 for rank 0",
+                       std::vector<std::size_t>{std::size_t(1) << 62, 2 - (std::size_t(1) << 62)});
+    });
+}
+
 TEST_CASE("scatter with counts gives each rank what the root says") {
     on_every_transport([](auto& comm) {
         for (int root = 0; root < comm.size(); ++root) {
@@ -150,6 +182,9 @@ TEST_CASE("scatter with counts gives each rank what the root says") {
             const auto mine = comm.scatter(
                 in, comm.rank() == root ? counts : std::vector<std::size_t>(), hvd::root{root});
             CHECK(mine == std::vector<int>(rank_of(comm), 100 * root + comm.rank()));
+            std::vector<int> into(rank_of(comm));
+            comm.scatter(in, counts, hvd::into(into), hvd::root{root});
+            CHECK(into == mine);
         }
     });
 }

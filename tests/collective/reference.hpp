@@ -155,6 +155,7 @@ T reduced(const Op& op, int ranks, std::size_t i) {
     };
     W result = wide(0);
     for (int rank = 1; rank < ranks; ++rank) result = serially(op, result, wide(rank));
+    if constexpr (hvd::detail::is_logical<Op>) result = W(result != W(0));
     if constexpr (is_average<Op>) return averaged<T>(op, result, ranks);
     else if constexpr (is_complex<T> || std::is_integral_v<T> || std::is_same_v<T, modular> ||
                        std::is_same_v<T, double>)

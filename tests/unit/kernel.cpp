@@ -194,6 +194,10 @@ TEST_CASE("bits and logic") {
     CHECK(one<int>(hvd::logical_and, {2, 4}) == 1);
     CHECK(one<int>(hvd::logical_and, {2, 0}) == 0);
     CHECK(one<int>(hvd::logical_or, {0, -5}) == 1);
+    CHECK(one<int>(hvd::logical_or, {-5, 0}) == 1);
+    CHECK(one<int>(hvd::logical_or, {5}) == 1);
+    CHECK(one<std::uint8_t>(hvd::logical_and, {4}) == 1);
+    CHECK(one<std::int64_t>(hvd::logical_and, {0}) == 0);
     CHECK(one<bool>(hvd::logical_or, {false, true}));
     CHECK(!one<bool>(hvd::bit_and, {false, true}));
     CHECK(!one<bool>(hvd::min, {false, true}));

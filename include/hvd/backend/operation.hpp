@@ -53,6 +53,14 @@ struct inner_reduction {
     }
 };
 
+// The memory of a fused call that gathers or scatters: the communicator's for a call that waits.
+struct fused_memory {
+    std::vector<tensor_ref> tensors, outputs;
+    std::vector<std::size_t> sizes;
+    std::vector<std::byte> input, output;
+    std::vector<std::byte> dense;  // one tensor, packed
+};
+
 // What the operations of one communicator share, so that repeated calls allocate nothing.
 struct workspace {
     std::vector<block> send, receive;
@@ -62,6 +70,7 @@ struct workspace {
     std::vector<tensor_ref> tensors;       // of fused calls
     std::vector<std::size_t> offsets;
     std::vector<std::size_t> split;        // counts that a call was given or made
+    fused_memory fused;
     record outcome;
     std::exception_ptr failure;            // of this rank alone, until all know
 

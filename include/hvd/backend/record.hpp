@@ -35,11 +35,12 @@ struct record {
     dtype id = dtype::byte;
     std::uint8_t op = 0;
     std::uint8_t mode = 0;       // rounding
+    bool compares_names = false;
     std::int32_t root = -1;
     std::uint64_t count = 0;     // what this rank gives, in elements
     double prescale = 1, postscale = 1;
     std::uint64_t plan = 0;      // number of the plan that runs; 0: none
-    std::uint64_t content = 0;   // hash over what does not fit here: lists of tensors, checked names
+    std::uint64_t content = 0;   // hash over what does not fit here: lists of tensors
     std::uint64_t extents[max_dimensions] = {};
     char name[48] = {};
     char type[24] = {};
@@ -118,10 +119,10 @@ inline bool shapes_agree(const record& a, const record& b) {
 }
 
 // The ways in which records may differ, in the order in which they are told. Feature I4.
-enum class field { collective, element_type, operation, rounding, shape, count, root, prescale, postscale, content, none };
+enum class field { collective, element_type, operation, rounding, shape, count, root, prescale, postscale, name, content, none };
 
 constexpr const char* field_names[] = {"collective", "element type", "operation", "rounding",  "shape",
-                                       "count",      "root",         "prescale",  "postscale", "content"};
+                                       "count",      "root",         "prescale",  "postscale", "name",     "content"};
 
 inline field first_difference(const record& a, const record& b) {
     if (a.kind != b.kind || a.plan != b.plan || a.making_plan != b.making_plan || a.fused != b.fused) return field::collective;
@@ -133,6 +134,7 @@ inline field first_difference(const record& a, const record& b) {
     if (a.root != b.root) return field::root;
     if (a.prescale != b.prescale) return field::prescale;
     if (a.postscale != b.postscale) return field::postscale;
+    if (a.compares_names && std::strcmp(a.name, b.name) != 0) return field::name;
     if (a.content != b.content) return field::content;
     return field::none;
 }
@@ -151,6 +153,7 @@ inline field first_difference(const record& a, const record& b) {
         case field::root: return text(r.root);
         case field::prescale: return text(r.prescale);
         case field::postscale: return text(r.postscale);
+        case field::name: return text("'", r.name, "'");
         case field::content: return text(r.name[0] != 0 ? text("'", r.name, "' ") : message(), r.count, r.fused ? " bytes, hash " : " elements, hash ", r.content);
         case field::none: break;
     }

@@ -58,19 +58,27 @@ public:
     /// a runtime list. **Collective** and errors as `allgather`. Feature B7.
     template <class... Parts>
     auto allgather(const fused<Parts...>& list, const options& o = {}) {
-        fused_gather_call call(refs_of(list), o);
-        run_call(self(), call, o);
         auto results = empty_results<gathered>(list);
-        std::size_t t = 0;
-        for_each_result(results, [&](auto& result) { fill(result, call, t++); });
+        if constexpr (check_fused_moved<B, fused<Parts...>>()) {
+            fused_memory& memory = own().work().fused;
+            list_tensors(list, memory.tensors);
+            fused_gather_call call(memory, o);
+            run_call(self(), call, o);
+            fill_all(results, call);
+        }
         return results;
     }
 
     /// The same into the caller's tensors: `allgather(fuse(a, b), into(fuse(all_a, all_b)))`.
     template <class... Parts, class... Outs>
     void allgather(const fused<Parts...>& list, const into_view<fused<Outs...>>& out, const options& o = {}) {
-        fused_gather_into_call call(refs_of(list), refs_of(out.view), own().rank(), o);
-        run_call(self(), call, o);
+        if constexpr (check_fused_moved<B, fused<Parts...>>()) {
+            fused_memory& memory = own().work().fused;
+            list_tensors(list, memory.tensors);
+            list_tensors(out.view, memory.outputs);
+            fused_gather_into_call call(memory, own().rank(), o);
+            run_call(self(), call, o);
+        }
     }
 
     /// With new memory, begun: the result is complete when `wait()` gives it.
@@ -88,6 +96,7 @@ public:
 
     /// Into the caller's memory, begun.
     template <class In, class View>
+        requires(!is_fused<std::remove_cvref_t<In>>)
     request allgather_async(In&& in, const into_view<View>& out, const options& o = {}) {
         if constexpr (check_kept<B, In>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
@@ -95,6 +104,24 @@ public:
             return start_call<gather_call<view_of<In>, given_memory>>(
                 self(), o, collective::allgather, to_view(in), memory_of(out, own().rank(), collective::allgather), root{}, true, own().size(), o);
         }
+        return {};
+    }
+
+    /// Several tensors at once with new memory, begun: `wait()` gives a tuple.
+    template <class... Parts>
+    auto allgather_async(const fused<Parts...>& list, const options& o = {}) {
+        if constexpr (check_fused_moved<B, fused<Parts...>>()) {
+            using Results = results_of<gathered, fused<Parts...>>;
+            auto value = shared<counted_value<Results>>::make(empty_results<gathered>(list));
+            return result<Results>(start_call<kept_fused_gather<Results>>(self(), o, memory_for(list), value, o), value);
+        }
+    }
+
+    /// Several tensors at once into the caller's, begun.
+    template <class... Parts, class... Outs>
+    request allgather_async(const fused<Parts...>& list, const into_view<fused<Outs...>>& out, const options& o = {}) {
+        if constexpr (check_fused_moved<B, fused<Parts...>>())
+            return start_call<with_memory<fused_gather_into_call>>(self(), o, memory_for(list, out.view), own().rank(), o);
         return {};
     }
 

@@ -104,17 +104,17 @@ public:
     /// is combined by itself.
     /// @snippet tests/docs/snippets.cpp allreduce
     template <class X, class Op>
-        requires operation_like<Op>
     void allreduce(X&& x, const Op& op, const reduce_options& o = {}) {
-        const auto operation = as_operation(op);
-        if constexpr (std::is_same_v<Op, op::adasum>) {
+        if constexpr (!check_operation<Op>()) {
+            return;
+        } else if constexpr (std::is_same_v<Op, op::adasum>) {
             run_adasum(self(), x, o);
         } else if constexpr (is_fused<std::remove_cvref_t<X>>) {
-            if constexpr (check_fused_reducible<B, operation_of<Op>, X>()) run_fused(x, operation, o);
+            if constexpr (check_fused_written<B, X>() && check_fused_reducible<B, operation_of<Op>, X>()) run_fused(x, as_operation(op), o);
         } else if constexpr (check_written<B, X>()) {
             if constexpr (check_reducible<B, element_of<X>, operation_of<Op>>()) {
                 const auto view = to_view(x);
-                reduce_views(view, view, operation, o);
+                reduce_views(view, view, as_operation(op), o);
             }
         }
     }
@@ -124,9 +124,9 @@ public:
     /// As in place; `out` may be exactly `in`. @throws hvd::usage_error also if they overlap in part or
     /// differ in size.
     template <class In, class Out, class Op>
-        requires operation_like<Op> && (!operation_like<Out>)
+        requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     void allreduce(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
-        if constexpr (check_tensor<B, const In&>() && check_written<B, Out>()) {
+        if constexpr (check_operation<Op>() && check_tensor<B, const In&>() && check_written<B, Out>()) {
             using T = element_of<const In&>;
             static_assert(std::is_same_v<T, element_of<Out>>, "hvd: input and output have different element types");
             if constexpr (check_reducible<B, T, operation_of<Op>>())
@@ -136,11 +136,12 @@ public:
 
     /// The same, begun: complete when the request is. `x` stays untouched until then.
     template <class X, class Op>
-        requires operation_like<Op>
     request allreduce_async(X&& x, const Op& op, const reduce_options& o = {}) {
         using O = operation_of<Op>;
-        if constexpr (is_fused<std::remove_cvref_t<X>>) {
-            if constexpr (check_fused_reducible<B, O, X>())
+        if constexpr (!check_operation<Op>()) {
+            return {};
+        } else if constexpr (is_fused<std::remove_cvref_t<X>>) {
+            if constexpr (check_fused_written<B, X>() && check_fused_reducible<B, O, X>())
                 return start_call<kept_fused_allreduce<std::remove_cvref_t<X>, O>>(self(), o, x, as_operation(op), o);
         } else if constexpr (check_written<B, X>()) {
             if constexpr (check_reducible<B, element_of<X>, O>())
@@ -152,9 +153,9 @@ public:
 
     /// The same from `in` to `out`, begun: both stay as they are until the request is complete.
     template <class In, class Out, class Op>
-        requires operation_like<Op> && (!operation_like<Out>)
+        requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     request allreduce_async(In&& in, Out&& out, const Op& op, const reduce_options& o = {}) {
-        if constexpr (check_kept<B, In>() && check_written<B, Out>()) {
+        if constexpr (check_operation<Op>() && check_kept<B, In>() && check_written<B, Out>()) {
             using T = element_of<In>;
             static_assert(std::is_same_v<T, element_of<Out>>, "hvd: input and output have different element types");
             if constexpr (check_reducible<B, T, operation_of<Op>>())

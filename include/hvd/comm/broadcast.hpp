@@ -92,7 +92,7 @@ public:
     template <class X>
     void broadcast(X&& x, root r = root{0}, const options& o = {}) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
-            if constexpr (check_fused_moved<B, std::remove_cvref_t<X>>()) {
+            if constexpr (check_fused_written<B, X>()) {
                 workspace& work = own().work();
                 fused_broadcast_call<std::remove_cvref_t<X>> call(x, r, own().rank(), own().size(), o, work.tensors, work.offsets);
                 run_call(self(), call, o);
@@ -115,11 +115,13 @@ public:
     /// In place, begun: complete when the request is. `x` stays untouched until then.
     template <class X>
     request broadcast_async(X&& x, root r = root{0}, const options& o = {}) {
-        if constexpr (is_fused<std::remove_cvref_t<X>>)
-            return start_call<kept_fused_broadcast<std::remove_cvref_t<X>>>(self(), o, x, r, own().rank(), own().size(), o);
-        else if constexpr (check_written<B, X>())
+        if constexpr (is_fused<std::remove_cvref_t<X>>) {
+            if constexpr (check_fused_written<B, X>())
+                return start_call<kept_fused_broadcast<std::remove_cvref_t<X>>>(self(), o, x, r, own().rank(), own().size(), o);
+        } else if constexpr (check_written<B, X>()) {
             return start_call<broadcast_call<view_of<X>, view_of<X>>>(self(), o, to_view(x), to_view(x), r, own().rank(),
                                                                       own().size(), o);
+        }
         return {};
     }
 

@@ -13,16 +13,6 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// std::vector<bool>, by its nature: a container of bool whose references are not bool&.
-template <class X>
-concept packed_bools = requires(X& x) {
-    typename X::value_type;
-    requires std::same_as<typename X::value_type, bool>;
-    requires !std::same_as<typename X::reference, bool&>;
-    typename X::const_reference;
-    requires std::same_as<typename X::const_reference, bool>;
-};
-
 template <class Backend, class X>
 constexpr bool moves_memory_of = [] {
     if constexpr (requires { typename Backend::space_type; })
@@ -34,10 +24,7 @@ constexpr bool moves_memory_of = [] {
 // what the compiler prints is one message.
 template <class Backend, class X>
 constexpr bool check_tensor() {
-    using U = std::remove_cvref_t<X>;
-    if constexpr (packed_bools<U>) {
-        static_assert(!packed_bools<U>,
-                      "hvd: std::vector<bool> keeps bits, not elements; use std::vector<std::uint8_t>");
+    if constexpr (!check_no_bits<X>()) {
         return false;
     } else if constexpr (!viewable<X>) {
         static_assert(viewable<X>,
@@ -108,6 +95,14 @@ constexpr bool check_fused_moved() {
     }(static_cast<const std::remove_cvref_t<decltype(std::declval<const Fused&>().parts())>*>(nullptr));
 }
 
+// Of a list that the call writes.
+template <class Backend, class Fused>
+constexpr bool check_fused_written() {
+    constexpr bool written = is_written<std::remove_cvref_t<Fused>>;
+    static_assert(written, "hvd: the call writes these tensors, but the elements of one are const");
+    return written && check_fused_moved<Backend, std::remove_cvref_t<Fused>>();
+}
+
 template <class Backend, class Op, class Fused>
 constexpr bool check_fused_reducible() {
     if constexpr (!check_fused_moved<Backend, std::remove_cvref_t<Fused>>()) return false;
@@ -119,6 +114,13 @@ constexpr bool check_fused_reducible() {
 
 template <class Op>
 concept operation_like = !std::convertible_to<Op, reduce_options> && !viewable<Op> && !is_fused<Op>;
+
+template <class Op>
+constexpr bool check_operation() {
+    constexpr bool known = operation_like<Op>;
+    static_assert(known, "hvd: this is no operation: it takes hvd::sum and its like, or a callable of two elements");
+    return known;
+}
 
 // A plain callable is an operation that need not commute.
 template <class Op>

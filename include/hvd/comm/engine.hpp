@@ -67,6 +67,7 @@ public:
         if (!is_broken_.load()) broken_ = reason;  // a plan may still be there
         is_broken_.store(true);
         leave(reason);
+        resume_waiting();
     }
 
     void refuse_if_broken(const operation& op) const {
@@ -143,6 +144,15 @@ private:
         execute(op, limit_for(deadline));
     }
 
+    // In the end: coroutines learn what became of their calls, which are complete; further ones are refused.
+    void resume_waiting() noexcept {
+        for (bool all = queue_.get() == nullptr; !all;) try {
+                queue_->run_ready(*queue_);
+                all = true;
+            } catch (...) {  // by a coroutine that lets its exceptions out; nobody is there to get it
+            }
+    }
+
     void provide_buffer(operation& op) {
         std::vector<std::byte>& buffer = op.buffer != nullptr ? *op.buffer : work_.buffer;
         if (buffer.size() < op.buffer_bytes) buffer.resize(op.buffer_bytes);
@@ -157,8 +167,7 @@ private:
     void admit(operation& op) {
         if (fork_.in_child()) [[unlikely]] throw_forked(op);
         refuse_if_broken(op);
-        if (traits_.agrees_on_names)
-            op.entry.content = hash().add(op.entry.content).add(std::string_view(op.entry.name)).value();
+        op.entry.compares_names = traits_.agrees_on_names;
     }
 
     [[gnu::cold, noreturn]] void throw_forked(const operation& op) const {

@@ -19,61 +19,61 @@ inline std::uint64_t row_content(const std::vector<tensor_ref>& tensors) {
     return h.value();
 }
 
-// Many tensors gathered as one message a rank: their counts, then their elements.
+// Many tensors gathered as one message a rank: their counts, then their elements. The memory has its tensors.
 struct fused_gather_call : call {
-    std::vector<tensor_ref> tensors;
-    std::vector<std::byte> mine, all;
-    std::vector<std::size_t> bytes_of_rank;
+    fused_memory& memory;
 
-    fused_gather_call(std::vector<tensor_ref> list, const options& o) : tensors(std::move(list)) {
+    fused_gather_call(fused_memory& m, const options& o) : memory(m) {
         describe(collective::allgather, o.name);
         std::size_t bytes = head();
-        for (const tensor_ref& t : tensors) bytes += t.bytes();
-        mine.resize(bytes);
+        for (const tensor_ref& t : memory.tensors) bytes += t.bytes();
+        memory.input.resize(bytes);
         op.entry.fused = true;
         op.entry.count = bytes;
-        op.entry.content = row_content(tensors);
-        op.in = mine.data();
+        op.entry.content = row_content(memory.tensors);
+        op.in = memory.input.data();
         op.self = this;
         op.pack = [](void* self, operation&) { static_cast<fused_gather_call*>(self)->pack_mine(); };
         op.provide = [](void* self, std::span<const std::size_t> counts) {
             auto& call = *static_cast<fused_gather_call*>(self);
-            call.bytes_of_rank.assign(counts.begin(), counts.end());
-            std::size_t total = 0;
-            for (const std::size_t n : counts) total += n;
-            call.all.resize(total);
-            return call.all.data();
+            call.ranks_ = counts.size();
+            call.memory.output.resize(total_of(counts));
+            return call.memory.output.data();
         };
     }
 
     // Calls f(rank, tensor, count, bytes) for all that has come, rank after rank.
     template <class F>
     void for_each_piece(F&& f) const {
-        const std::byte* at = all.data();
-        for (std::size_t r = 0; r < bytes_of_rank.size(); ++r) {
+        const std::byte* at = memory.output.data();
+        for (std::size_t r = 0; r < ranks_; ++r) {
             const std::byte* const counts = at;
             at += head();
-            for (std::size_t t = 0; t < tensors.size(); ++t) {
+            for (std::size_t t = 0; t < memory.tensors.size(); ++t) {
                 std::uint64_t count;
                 std::memcpy(&count, counts + t * sizeof count, sizeof count);
                 f(r, t, std::size_t(count), at);
-                at += std::size_t(count) * tensors[t].element_bytes;
+                at += std::size_t(count) * memory.tensors[t].element_bytes;
             }
         }
     }
 
 private:
-    std::size_t head() const { return tensors.size() * sizeof(std::uint64_t); }
+    std::size_t head() const { return memory.tensors.size() * sizeof(std::uint64_t); }
 
     void pack_mine() {
-        std::byte* at = mine.data() + head();
-        for (std::size_t t = 0; t < tensors.size(); ++t) {
-            const std::uint64_t count = tensors[t].count;
-            std::memcpy(mine.data() + t * sizeof count, &count, sizeof count);
-            hvd::detail::pack(tensors[t], at);
-            at += tensors[t].bytes();
+        std::byte* const begin = memory.input.data();
+        std::byte* at = begin + head();
+        for (std::size_t t = 0; t < memory.tensors.size(); ++t) {
+            const tensor_ref& tensor = memory.tensors[t];
+            const std::uint64_t count = tensor.count;
+            std::memcpy(begin + t * sizeof count, &count, sizeof count);
+            hvd::detail::pack(tensor, at);
+            at += tensor.bytes();
         }
     }
+
+    std::size_t ranks_ = 0;  // whose pieces have come
 };
 
 // One tensor's share of what has come.
@@ -92,12 +92,31 @@ void fill(gathered<T>& result, const fused_gather_call& call, std::size_t tensor
     });
 }
 
-// Into the caller's tensors, whose sizes have to fit; also as a plan, in which nothing is new.
-struct fused_gather_into_call : fused_gather_call {
-    std::vector<tensor_ref> outputs;
+template <class... R>
+void fill_all(std::tuple<R...>& results, const fused_gather_call& call) {
+    std::size_t t = 0;
+    for_each_result(results, [&](auto& result) { fill(result, call, t++); });
+}
 
-    fused_gather_into_call(std::vector<tensor_ref> list, std::vector<tensor_ref> to, int rank, const options& o)
-        : fused_gather_call(std::move(list), o), outputs(std::move(to)), rank_(rank) {
+// Into new memory, begun.
+template <class Results>
+struct kept_fused_gather : with_memory<fused_gather_call> {
+    shared<counted_value<Results>> value;
+
+    kept_fused_gather(fused_memory memory, shared<counted_value<Results>> to, const options& o)
+        : with_memory<fused_gather_call>(std::move(memory), o), value(std::move(to)) {
+        op.unpack = [](void* self, operation&) {
+            auto& call = static_cast<kept_fused_gather&>(*static_cast<fused_gather_call*>(self));
+            fill_all(call.value->value, call);
+        };
+    }
+};
+
+// Into the caller's tensors, which the memory has too and whose sizes have to fit; also as a plan, in which
+// nothing is new.
+struct fused_gather_into_call : fused_gather_call {
+    fused_gather_into_call(fused_memory& m, int rank, const options& o) : fused_gather_call(m, o), rank_(rank) {
+        const auto &tensors = memory.tensors, &outputs = memory.outputs;
         if (outputs.size() != tensors.size())
             refuse(text("hvd: ", op.entry.label(), ": ", outputs.size(), " tensors in into(), ", tensors.size(), " to gather"));
         for (std::size_t t = 0; !op.entry.refused && t < tensors.size(); ++t)
@@ -105,29 +124,27 @@ struct fused_gather_into_call : fused_gather_call {
                 refuse(text("hvd: ", op.entry.label(), ": tensor ", t, " of into() is ", outputs[t].type, ", the input ",
                             tensors[t].type, ", and it must be without gaps"));
         op.self = static_cast<fused_gather_call*>(this);
-        op.take = [](void* self) {
-            static_cast<fused_gather_into_call*>(static_cast<fused_gather_call*>(self))->unpack_all();
-        };
+        op.take = [](void* self) { static_cast<fused_gather_into_call*>(static_cast<fused_gather_call*>(self))->unpack_all(); };
     }
 
 private:
     void unpack_all() {
-        std::vector<std::size_t>& filled = filled_;
-        filled.assign(tensors.size(), 0);
+        const auto& outputs = memory.outputs;
+        std::vector<std::size_t>& filled = memory.sizes;
+        filled.assign(outputs.size(), 0);
         for_each_piece([&](std::size_t, std::size_t t, std::size_t count, const std::byte*) { filled[t] += count; });
-        for (std::size_t t = 0; t < tensors.size(); ++t)
+        for (std::size_t t = 0; t < outputs.size(); ++t)
             if (filled[t] != outputs[t].count)
                 throw usage_error(rank_, text("hvd: ", op.entry.label(), " on rank ", rank_, ": tensor ", t, " of into() has room for ", outputs[t].count,
                                            " elements, the result has ", filled[t]));
-        filled.assign(tensors.size(), 0);
+        filled.assign(outputs.size(), 0);
         for_each_piece([&](std::size_t, std::size_t t, std::size_t count, const std::byte* at) {
-            const std::size_t bytes = count * tensors[t].element_bytes;
+            const std::size_t bytes = count * outputs[t].element_bytes;
             if (bytes > 0) std::memcpy(outputs[t].data + filled[t], at, bytes);
             filled[t] += bytes;
         });
     }
 
-    std::vector<std::size_t> filled_;
     int rank_;
 };
 

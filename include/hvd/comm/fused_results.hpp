@@ -41,11 +41,38 @@ void for_each_result(std::tuple<Results...>& results, F&& f) {
 template <class T>
 using stored_vector = std::vector<stored<T>>;
 
-inline std::vector<tensor_ref> refs_of(const auto& list) {
-    std::vector<tensor_ref> refs;
-    list.for_each([&](const auto& view) { refs.push_back(erase(view)); });
-    return refs;
+template <template <class> class Result, class Fused>
+using results_of = decltype(empty_results<Result>(std::declval<const Fused&>()));
+
+void list_tensors(const auto& list, std::vector<tensor_ref>& tensors) {
+    tensors.clear();
+    list.for_each([&](const auto& view) { tensors.push_back(erase(view)); });
 }
+
+// The memory that a fused call works in, with its tensors and where they go.
+template <class List>
+fused_memory memory_for(const List& list) {
+    fused_memory memory;
+    list_tensors(list, memory.tensors);
+    return memory;
+}
+template <class List, class Out>
+fused_memory memory_for(const List& list, const Out& out) {
+    fused_memory memory = memory_for(list);
+    list_tensors(out, memory.outputs);
+    return memory;
+}
+
+// A fused call that outlives its making, and its memory.
+struct own_memory {
+    fused_memory kept;
+};
+template <class Call>
+struct with_memory : own_memory, Call {
+    template <class... A>
+    explicit with_memory(fused_memory memory, A&&... arguments)
+        : own_memory{std::move(memory)}, Call(this->kept, std::forward<A>(arguments)...) {}
+};
 
 }  // namespace detail
 }  // namespace v0

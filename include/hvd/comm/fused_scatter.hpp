@@ -15,107 +15,129 @@ template <class Fused, class Op>
 struct fused_reduce_scatter_call : reduction_call<Op> {
     static constexpr std::size_t types = fused_types_t<Fused>::size;
 
-    struct piece {
-        tensor_ref tensor;
-        std::vector<std::size_t> bounds;  // of its rows, in elements, by rank
-        std::vector<std::size_t> places;  // in the buffer, in bytes, by rank
-        std::size_t result_place = 0;     // in the result, in bytes
-    };
-
-    std::vector<piece> pieces;
-    std::vector<tensor_ref> outputs;
-    std::array<std::vector<std::size_t>, types> bounds;
+    fused_memory& memory;
     std::array<reduction_group, types> groups;
-    std::vector<std::byte> input, output, dense;
 
-    fused_reduce_scatter_call(const Fused& list, const Op& f, int rank, int size, const reduce_options& o)
-        : reduction_call<Op>(f), rank_(rank), size_(size) {
+    fused_reduce_scatter_call(fused_memory& m, const Fused& list, const Op& f, int rank, int size, const reduce_options& o)
+        : reduction_call<Op>(f), memory(m), rank_(rank), size_(size) {
         operation& op = this->op;
         this->describe(collective::reduce_scatter, o.name);
         this->describe_reduction(o);
-        list.for_each([&](const auto& view) {
-            pieces.push_back({erase(view), {}, std::vector<std::size_t>(std::size_t(size)), 0});
-            split_rows(view, size, pieces.back().bounds);
-        });
+        list_tensors(list, memory.tensors);
+        memory.sizes.resize(memory.tensors.size() * sizes_of_one() + types * (ranks() + 1));
+        std::size_t t = 0;
+        list.for_each([&](const auto& view) { split_rows(view, size, bounds(t++)); });
         std::size_t bytes = 0, result_bytes = 0, index = 0;
-        [&]<class... T>(type_list<T...>) {
-            (lay_out_group<T>(index++, bytes, result_bytes), ...);
-        }(fused_types_t<Fused>{});
-        input.resize(bytes);
-        output.resize(result_bytes);
+        [&]<class... T>(type_list<T...>) { (lay_out_group<T>(index++, bytes, result_bytes), ...); }(fused_types_t<Fused>{});
+        memory.input.resize(bytes);
+        memory.output.resize(result_bytes);
         hash content;
-        for (const piece& p : pieces) content.add(p.tensor);
+        for (const tensor_ref& tensor : memory.tensors) content.add(tensor);
         op.entry.fused = true;
         op.entry.count = bytes;
         op.entry.content = content.value();
-        op.in = input.data();
-        op.out = output.data();
+        op.in = memory.input.data();
+        op.out = memory.output.data();
         op.groups = groups;
         op.self = this;
         op.pack = [](void* self, operation&) { static_cast<fused_reduce_scatter_call*>(self)->pack_all(); };
         op.unpack = [](void* self, operation&) { static_cast<fused_reduce_scatter_call*>(self)->unpack_all(); };
     }
 
-    std::size_t count_of(std::size_t tensor) const { return slice(pieces[tensor], rank_); }
-
-    // Where each tensor's part goes.
-    void set_outputs(std::vector<tensor_ref> to) {
-        outputs = std::move(to);
-        if (outputs.size() != pieces.size())
-            this->refuse(text("hvd: ", this->op.entry.label(), ": ", outputs.size(), " tensors in into(), ", pieces.size(), " to reduce"));
-        for (std::size_t t = 0; !this->op.entry.refused && t < pieces.size(); ++t)
-            if (outputs[t].id != pieces[t].tensor.id || outputs[t].count != count_of(t) || !outputs[t].dense)
+    // Each tensor's part goes to the caller's.
+    void set_outputs(const auto& list) {
+        const auto &tensors = memory.tensors, &outputs = memory.outputs;
+        list_tensors(list, memory.outputs);
+        if (outputs.size() != tensors.size())
+            this->refuse(text("hvd: ", this->op.entry.label(), ": ", outputs.size(), " tensors in into(), ", tensors.size(), " to reduce"));
+        for (std::size_t t = 0; !this->op.entry.refused && t < tensors.size(); ++t)
+            if (outputs[t].id != tensors[t].id || outputs[t].count != slice(t, rank_) || !outputs[t].dense)
                 this->refuse(text("hvd: ", this->op.entry.label(), " on rank ", rank_, ": tensor ", t, " of into() has ", outputs[t].count,
-                                  " elements of ", outputs[t].type, ", this rank's part ", count_of(t), " of ", pieces[t].tensor.type));
+                                  " elements of ", outputs[t].type, ", this rank's part ", slice(t, rank_), " of ", tensors[t].type));
+    }
+
+    // Or to new memory.
+    template <class... R>
+    void make_results(std::tuple<R...>& results) {
+        memory.outputs.clear();
+        for_each_result(results, [&](auto& result) {
+            result.resize(slice(memory.outputs.size(), rank_));
+            memory.outputs.push_back(erase(view(result.data(), result.size())));
+        });
     }
 
 private:
-    static std::size_t slice(const piece& p, int rank) {
-        return p.bounds[std::size_t(rank) + 1] - p.bounds[std::size_t(rank)];
-    }
+    // In memory.sizes, for each tensor: of its rows, the bounds in elements by rank, the places in the buffer in
+    // bytes by rank, and the place in the result. Then each group's bounds.
+    std::size_t ranks() const { return std::size_t(size_); }
+    std::size_t sizes_of_one() const { return 2 * ranks() + 2; }
+    std::size_t* bounds(std::size_t tensor) const { return memory.sizes.data() + tensor * sizes_of_one(); }
+    std::size_t* places(std::size_t tensor) const { return bounds(tensor) + ranks() + 1; }
+    std::size_t& result_place(std::size_t tensor) const { return places(tensor)[ranks()]; }
+    std::size_t* group_bounds(std::size_t index) const { return bounds(memory.tensors.size()) + index * (ranks() + 1); }
+
+    std::size_t slice(std::size_t tensor, int rank) const { return bounds(tensor)[rank + 1] - bounds(tensor)[rank]; }
 
     template <class T>
     void lay_out_group(std::size_t index, std::size_t& bytes, std::size_t& result_bytes) {
         bytes = aligned(bytes);
         result_bytes = aligned(result_bytes);
         const std::size_t begin = bytes;
-        std::vector<std::size_t>& split = bounds[index];
+        std::size_t* const split = group_bounds(index);
         for (int r = 0; r < size_; ++r) {
-            split.push_back((bytes - begin) / sizeof(T));
-            for (piece& p : pieces) {
-                if (p.tensor.id != dtype_traits<T>::id || p.tensor.type != dtype_name<T>()) continue;
-                p.places[std::size_t(r)] = bytes;
-                bytes += slice(p, r) * sizeof(T);
+            split[r] = (bytes - begin) / sizeof(T);
+            for (std::size_t t = 0; t < memory.tensors.size(); ++t) {
+                if (memory.tensors[t].id != dtype_traits<T>::id || memory.tensors[t].type != dtype_name<T>()) continue;
+                places(t)[r] = bytes;
+                bytes += slice(t, r) * sizeof(T);
                 if (r != rank_) continue;
-                p.result_place = result_bytes;
-                result_bytes += slice(p, r) * sizeof(T);
+                result_place(t) = result_bytes;
+                result_bytes += slice(t, r) * sizeof(T);
             }
         }
-        split.push_back((bytes - begin) / sizeof(T));
-        groups[index] = this->template group_of<T>(begin, split.back());
-        groups[index].bounds = split.data();
+        split[size_] = (bytes - begin) / sizeof(T);
+        groups[index] = this->template group_of<T>(begin, split[size_]);
+        groups[index].bounds = split;
     }
 
     void pack_all() {
-        for (piece& p : pieces) {
-            const std::byte* from = p.tensor.data;
-            if (!p.tensor.dense) {
-                dense.resize(p.tensor.bytes());
-                hvd::detail::pack(p.tensor, dense.data());
-                from = dense.data();
+        for (std::size_t t = 0; t < memory.tensors.size(); ++t) {
+            const tensor_ref& tensor = memory.tensors[t];
+            const std::byte* from = tensor.data;
+            if (!tensor.dense) {
+                memory.dense.resize(tensor.bytes());
+                hvd::detail::pack(tensor, memory.dense.data());
+                from = memory.dense.data();
             }
-            for (std::size_t r = 0; r < std::size_t(size_); ++r)
-                copy_block(input.data() + p.places[r], from + p.bounds[r] * p.tensor.element_bytes,
-                           slice(p, int(r)) * p.tensor.element_bytes);
+            for (int r = 0; r < size_; ++r)
+                copy_block(memory.input.data() + places(t)[r], from + bounds(t)[r] * tensor.element_bytes, slice(t, r) * tensor.element_bytes);
         }
     }
 
     void unpack_all() {
-        for (std::size_t t = 0; t < pieces.size(); ++t)
-            copy_block(outputs[t].data, output.data() + pieces[t].result_place, outputs[t].bytes());
+        for (std::size_t t = 0; t < memory.outputs.size(); ++t)
+            copy_block(memory.outputs[t].data, memory.output.data() + result_place(t), memory.outputs[t].bytes());
     }
 
     int rank_, size_;
+};
+
+// Begun, or of a plan: into the caller's tensors or new memory.
+template <class Fused, class Op>
+struct kept_fused_reduce_scatter : with_memory<fused_reduce_scatter_call<Fused, Op>> {
+    using results = results_of<stored_vector, Fused>;
+    shared<counted_value<results>> value;
+
+    template <class Out>
+    kept_fused_reduce_scatter(const Fused& list, const Op& f, const Out& out, int rank, int size, const reduce_options& o)
+        : with_memory<fused_reduce_scatter_call<Fused, Op>>(fused_memory(), list, f, rank, size, o) {
+        if constexpr (std::is_same_v<Out, shared<counted_value<results>>>) {
+            value = out;
+            this->make_results(value->value);
+        } else {
+            this->set_outputs(out);
+        }
+    }
 };
 
 }  // namespace detail

@@ -4,6 +4,7 @@
 
 #include "allgather.hpp"
 #include "broadcast.hpp"
+#include "object_name.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -34,13 +35,6 @@ inline void put(std::vector<std::byte>& buffer, const void* data, std::size_t n)
     const auto* const begin = static_cast<const std::byte*>(data);
     if (n > 0) buffer.insert(buffer.end(), begin, begin + n);
 }
-
-// std::string, without its header.
-template <class T>
-concept string_like = !std::is_trivially_copyable_v<T> && requires {
-    typename T::traits_type;
-    requires std::same_as<typename T::value_type, char>;
-} && std::constructible_from<T, const char*, std::size_t>;
 
 }  // namespace detail
 
@@ -108,7 +102,8 @@ public:
     /// Makes `object` the root's on every rank, and gives it. Any size.
     ///
     /// **Collective**: all ranks, in the same order of calls, with one type and root. @throws as
-    /// `broadcast`, and whatever the serializer throws. Feature B19.
+    /// `broadcast`, hvd::mismatch_error also if the types of objects differ, and whatever the serializer throws.
+    /// Feature B19.
     /// @snippet tests/docs/snippets.cpp broadcast_object
     template <class T>
     T& broadcast_object(T& object, root r = root{0}, const options& o = {})
@@ -136,7 +131,8 @@ public:
 
     /// Every rank's object, in rank order.
     ///
-    /// **Collective**: all ranks, in the same order of calls, with one type. Feature B19.
+    /// **Collective**: all ranks, in the same order of calls, with one type. @throws as `broadcast_object`.
+    /// Feature B19.
     /// @snippet tests/docs/snippets.cpp allgather_object
     template <class T>
     std::vector<T> allgather_object(const T& object, const options& o = {}) {
@@ -169,6 +165,7 @@ private:
         std::uint64_t size = 0;
         const auto view = hvd::view(&size, 1);
         broadcast_call<tensor_view<std::uint64_t>, tensor_view<std::uint64_t>> call(view, view, r, self().rank(), self().size(), o);
+        store_object_name(call.op.entry, object_name<T>());
         if (self().rank() == r.rank) failure = write_or_refuse(object, bytes, call);
         size = bytes.size();
         try {
@@ -190,6 +187,7 @@ private:
         const std::exception_ptr failure = write_or_refuse(object, mine, announcement);
         gather_call<tensor_view<std::byte>, gathered<std::byte>*> gather(
             collective::allgather, hvd::view(mine.data(), mine.size()), &all, root{}, true, self().size(), o);
+        store_object_name(gather.op.entry, object_name<T>());
         if (failure) gather.refuse(announcement.op.entry.text);
         try {
             run_call(self(), gather, o);

@@ -180,11 +180,10 @@ public:
     /// @throws as `allreduce`. Features D2, D4.
     /// @snippet tests/docs/snippets.cpp plan
     template <class X, class Op>
-        requires operation_like<Op>
     plan<B> plan_allreduce(X&& tensors, const Op& op, const reduce_options& o = {}) {
         using O = operation_of<Op>;
         const auto list = as_list(tensors);
-        if constexpr (check_listable<X>() && check_fused_reducible<B, O, decltype(list)>())
+        if constexpr (check_operation<Op>() && check_listable<X>() && check_fused_reducible<B, O, decltype(list)>())
             return make<kept_fused_allreduce<std::remove_cvref_t<decltype(list)>, O>>(o, list, as_operation(op), o);
         return {};
     }
@@ -193,20 +192,13 @@ public:
     /// `hvd::error_feedback<hvd::cast<hvd::bfloat16>>{}` also adds in the next run what it rounded away, for
     /// which the plan keeps a float per element. Each rank's elements are multiplied by `.prescale` before they are
     /// rounded, the results by `.postscale` after they have been widened. Elements of other types travel as they are.
-    /// On one rank nothing travels, and nothing is rounded. Features D2, F6.
+    /// On one rank nothing travels, and nothing is rounded; `hvd::none{}` is the plan without a codec. Features D2, F6.
     /// @throws as above; hvd::usage_error for a float tensor with gaps, hvd::mismatch_error if codecs differ.
     /// @snippet tests/docs/snippets.cpp plan_with_codec
     template <class X, class Op, class Codec>
-        requires operation_like<Op>
     plan<B> plan_allreduce(X&& tensors, const Op& op, const reduce_options& o, Codec) {
-        using O = operation_of<Op>;
-        static_assert(!is_custom<O>, "hvd: a codec goes with hvd's own operations: a callable would get other elements than it was made for");
-        static_assert(reducible<typename Codec::template type_of<float>, O, B>, "hvd: this backend does not reduce what the codec makes of floats");
-        const auto list = as_list(tensors);
-        if (own().size() == 1 || std::is_same_v<Codec, none>) return plan_allreduce(list, op, o);
-        if constexpr (check_listable<X>() && check_fused_reducible<B, O, decltype(list)>())
-            return make<coded_allreduce_call<std::remove_cvref_t<decltype(list)>, O, Codec>>(o, list, as_operation(op), o);
-        return {};
+        if constexpr (changes_floats<Codec>) return plan_coded<X, Op, Codec>(std::forward<X>(tensors), op, o);
+        else return plan_allreduce(std::forward<X>(tensors), op, o);
     }
 
     /// Plans `broadcast(tensors, root)`.
@@ -221,21 +213,20 @@ public:
     /// Plans `allgather(tensors, into(out))`; the first extents stay as they are.
     template <class X, class View>
     plan<B> plan_allgather(X&& tensors, const into_view<View>& out, const options& o = {}) {
-        return make<fused_gather_into_call>(o, refs_of(as_list(tensors)), refs_of(as_list(out.view)), own().rank(), o);
+        const auto list = as_list(tensors);
+        if constexpr (check_fused_moved<B, decltype(list)>())
+            return make<with_memory<fused_gather_into_call>>(o, memory_for(list, as_list(out.view)), own().rank(), o);
+        return {};
     }
 
     /// Plans `reduce_scatter(tensors, op, into(out))`.
     template <class X, class Op, class View>
-        requires operation_like<Op>
     plan<B> plan_reduce_scatter(X&& tensors, const Op& op, const into_view<View>& out, const reduce_options& o = {}) {
         using O = operation_of<Op>;
         const auto list = as_list(tensors);
-        using Call = fused_reduce_scatter_call<std::remove_cvref_t<decltype(list)>, O>;
-        if constexpr (check_fused_reducible<B, O, decltype(list)>()) {
-            auto call = shared<kept<Call>>::make(list, as_operation(op), own().rank(), own().size(), o);
-            call->call.set_outputs(refs_of(as_list(out.view)));
-            return plan<B>(session(), std::move(call), o.deadline);
-        }
+        if constexpr (check_operation<Op>() && check_fused_reducible<B, O, decltype(list)>())
+            return make<kept_fused_reduce_scatter<std::remove_cvref_t<decltype(list)>, O>>(o, list, as_operation(op), as_list(out.view),
+                                                                                           own().rank(), own().size(), o);
         return {};
     }
 
@@ -246,8 +237,20 @@ private:
 
     template <class X>
     static constexpr bool check_listable() {
-        if constexpr (is_fused<std::remove_cvref_t<X>>) return true;
+        if constexpr (is_fused<std::remove_cvref_t<X>>) return check_fused_written<B, X>();
         else return check_written<B, X>();
+    }
+
+    template <class X, class Op, class Codec>
+    plan<B> plan_coded(X&& tensors, const Op& op, const reduce_options& o) {
+        using O = operation_of<Op>;
+        static_assert(!is_custom<O>, "hvd: a codec goes with hvd's own operations: a callable would get other elements than it was made for");
+        static_assert(reducible<typename Codec::template type_of<float>, O, B>, "hvd: this backend does not reduce what the codec makes of floats");
+        const auto list = as_list(tensors);
+        if (own().size() == 1) return plan_allreduce(list, op, o);
+        if constexpr (check_operation<Op>() && check_listable<X>() && check_fused_reducible<B, O, decltype(list)>())
+            return make<coded_allreduce_call<std::remove_cvref_t<decltype(list)>, O, Codec>>(o, list, as_operation(op), o);
+        return {};
     }
 
     template <class Call, class Options, class... A>

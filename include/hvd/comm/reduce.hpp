@@ -56,9 +56,8 @@ public:
     /// alike. **Completion**: done on return.
     /// @snippet tests/docs/snippets.cpp reduce
     template <class X, class Op>
-        requires operation_like<Op>
     void reduce(X&& x, const Op& op, root r = root{0}, const reduce_options& o = {}) {
-        if constexpr (check_written<B, X>()) {
+        if constexpr (check_operation<Op>() && check_written<B, X>()) {
             if constexpr (check_reducible<B, element_of<X>, operation_of<Op>>())
                 run_views(to_view(x), to_view(x), as_operation(op), r, o);
         }
@@ -66,9 +65,8 @@ public:
 
     /// Reduces `in` over all ranks into the root's `out`; the others' `out` is not looked at.
     template <class In, class View, class Op>
-        requires operation_like<Op>
     void reduce(const In& in, const into_view<View>& out, const Op& op, root r = root{0}, const reduce_options& o = {}) {
-        if constexpr (check_tensor<B, const In&>()) {
+        if constexpr (check_operation<Op>() && check_tensor<B, const In&>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
             if constexpr (check_reducible<B, element_of<const In&>, operation_of<Op>>())
@@ -78,9 +76,8 @@ public:
 
     /// In place, begun: complete when the request is.
     template <class X, class Op>
-        requires operation_like<Op>
     request reduce_async(X&& x, const Op& op, root r = root{0}, const reduce_options& o = {}) {
-        if constexpr (check_written<B, X>()) {
+        if constexpr (check_operation<Op>() && check_written<B, X>()) {
             if constexpr (check_reducible<B, element_of<X>, operation_of<Op>>())
                 return start_call<reduce_call<view_of<X>, view_of<X>, operation_of<Op>>>(
                     self(), o, to_view(x), to_view(x), as_operation(op), r, own().rank(), own().size(), o);
@@ -90,9 +87,8 @@ public:
 
     /// Into the root's `out`, begun: both tensors stay as they are until the request is complete.
     template <class In, class View, class Op>
-        requires operation_like<Op>
     request reduce_async(In&& in, const into_view<View>& out, const Op& op, root r = root{0}, const reduce_options& o = {}) {
-        if constexpr (check_kept<B, In>()) {
+        if constexpr (check_operation<Op>() && check_kept<B, In>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
             if constexpr (check_reducible<B, element_of<In>, operation_of<Op>>())

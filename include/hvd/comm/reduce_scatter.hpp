@@ -25,7 +25,8 @@ struct reduce_scatter_call : reduction_call<Op> {
         this->describe_reduction(o);
         group = this->template group_of<T>(0, in.size());
         if constexpr (In::rank() > 1) {
-            split_rows(in, size, bounds);
+            bounds.resize(std::size_t(size) + 1);
+            split_rows(in, size, bounds.data());
             group.bounds = bounds.data();
         }
         op.groups = {&group, 1};
@@ -80,9 +81,9 @@ public:
     /// and errors as `allreduce`. Feature B10.
     /// @snippet tests/docs/snippets.cpp reduce_scatter
     template <class In, class Op>
-        requires(operation_like<Op> && !is_fused<In>)
+        requires(!is_fused<In>)
     auto reduce_scatter(const In& in, const Op& op, const reduce_options& o = {}) {
-        if constexpr (check_tensor<B, const In&>()) {
+        if constexpr (check_operation<Op>() && check_tensor<B, const In&>()) {
             using T = element_of<const In&>;
             if constexpr (check_reducible<B, T, operation_of<Op>>()) {
                 reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(to_view(in), as_operation(op), own().size(), &own().work(), o);
@@ -97,9 +98,9 @@ public:
     /// The same into the caller's memory, which has exactly the size of this rank's part; it may be
     /// this rank's part of `in`.
     template <class In, class Op, class View>
-        requires(operation_like<Op> && !is_fused<In>)
+        requires(!is_fused<In>)
     void reduce_scatter(const In& in, const Op& op, const into_view<View>& out, const reduce_options& o = {}) {
-        if constexpr (check_tensor<B, const In&>()) {
+        if constexpr (check_operation<Op>() && check_tensor<B, const In&>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
             if constexpr (check_reducible<B, element_of<const In&>, operation_of<Op>>()) {
@@ -113,19 +114,12 @@ public:
     /// Reduces and scatters several tensors at once: a tuple of what `reduce_scatter` gives for each.
     /// **Collective** and errors as `reduce_scatter`. Feature B11.
     template <class... Parts, class Op>
-        requires operation_like<Op>
     auto reduce_scatter(const fused<Parts...>& list, const Op& op, const reduce_options& o = {}) {
         auto results = empty_results<stored_vector>(list);
-        if constexpr (check_fused_reducible<B, operation_of<Op>, fused<Parts...>>()) {
-            fused_reduce_scatter_call<fused<Parts...>, operation_of<Op>> call(list, as_operation(op), own().rank(), own().size(), o);
-            std::vector<tensor_ref> outputs;
-            for_each_result(results, [&](auto& result) {
-                const std::size_t t = outputs.size();
-                result.resize(call.count_of(t));
-                outputs.push_back(erase(view(result.data(), result.size())));
-                outputs.back().id = call.pieces[t].tensor.id;  // bool is stored in bytes
-            });
-            call.set_outputs(std::move(outputs));
+        if constexpr (check_operation<Op>() && check_fused_reducible<B, operation_of<Op>, fused<Parts...>>()) {
+            fused_reduce_scatter_call<fused<Parts...>, operation_of<Op>> call(own().work().fused, list, as_operation(op), own().rank(),
+                                                                              own().size(), o);
+            call.make_results(results);
             run_call(self(), call, o);
         }
         return results;
@@ -133,20 +127,20 @@ public:
 
     /// The same into the caller's tensors.
     template <class... Parts, class Op, class... Outs>
-        requires operation_like<Op>
     void reduce_scatter(const fused<Parts...>& list, const Op& op, const into_view<fused<Outs...>>& out, const reduce_options& o = {}) {
-        if constexpr (check_fused_reducible<B, operation_of<Op>, fused<Parts...>>()) {
-            fused_reduce_scatter_call<fused<Parts...>, operation_of<Op>> call(list, as_operation(op), own().rank(), own().size(), o);
-            call.set_outputs(refs_of(out.view));
+        if constexpr (check_operation<Op>() && check_fused_reducible<B, operation_of<Op>, fused<Parts...>>()) {
+            fused_reduce_scatter_call<fused<Parts...>, operation_of<Op>> call(own().work().fused, list, as_operation(op), own().rank(),
+                                                                              own().size(), o);
+            call.set_outputs(out.view);
             run_call(self(), call, o);
         }
     }
 
     /// With new memory, begun: the result is complete when `wait()` gives it.
     template <class In, class Op>
-        requires operation_like<Op>
+        requires(!is_fused<std::remove_cvref_t<In>>)
     auto reduce_scatter_async(In&& in, const Op& op, const reduce_options& o = {}) {
-        if constexpr (check_kept<B, In>()) {
+        if constexpr (check_operation<Op>() && check_kept<B, In>()) {
             using T = element_of<In>;
             if constexpr (check_reducible<B, T, operation_of<Op>>()) {
                 auto value = shared<counted_value<std::vector<stored<T>>>>::make();
@@ -160,13 +154,33 @@ public:
 
     /// Into the caller's memory, begun.
     template <class In, class Op, class View>
-        requires operation_like<Op>
+        requires(!is_fused<std::remove_cvref_t<In>>)
     request reduce_scatter_async(In&& in, const Op& op, const into_view<View>& out, const reduce_options& o = {}) {
-        if constexpr (check_kept<B, In>()) {
+        if constexpr (check_operation<Op>() && check_kept<B, In>()) {
             if constexpr (check_reducible<B, element_of<In>, operation_of<Op>>())
                 return start_call<kept_reduce_scatter<view_of<In>, operation_of<Op>>>(
                     self(), o, to_view(in), as_operation(op), bytes_of(out.view), out.view.size(), own().rank(), own().size(), o);
         }
+        return {};
+    }
+
+    /// Several tensors at once with new memory, begun: `wait()` gives a tuple.
+    template <class... Parts, class Op>
+    auto reduce_scatter_async(const fused<Parts...>& list, const Op& op, const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() && check_fused_reducible<B, operation_of<Op>, fused<Parts...>>()) {
+            using Call = kept_fused_reduce_scatter<fused<Parts...>, operation_of<Op>>;
+            auto value = shared<counted_value<typename Call::results>>::make(empty_results<stored_vector>(list));
+            return result<typename Call::results>(start_call<Call>(self(), o, list, as_operation(op), value, own().rank(), own().size(), o),
+                                                  value);
+        }
+    }
+
+    /// Several tensors at once into the caller's, begun.
+    template <class... Parts, class Op, class... Outs>
+    request reduce_scatter_async(const fused<Parts...>& list, const Op& op, const into_view<fused<Outs...>>& out, const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() && check_fused_reducible<B, operation_of<Op>, fused<Parts...>>())
+            return start_call<kept_fused_reduce_scatter<fused<Parts...>, operation_of<Op>>>(self(), o, list, as_operation(op), out.view,
+                                                                                            own().rank(), own().size(), o);
         return {};
     }
 

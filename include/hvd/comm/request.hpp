@@ -47,7 +47,8 @@ public:
         collect();
     }
 
-    /// Resumes on the thread that next waits on the communicator or calls its `run_ready()`.
+    /// Resumes on the thread that next waits on the communicator, calls its `run_ready()` or destroys it; then
+    /// the call is complete as well, and further ones on it throw `hvd::peer_error`.
     auto operator co_await() {
         struct awaiter {
             request& self;

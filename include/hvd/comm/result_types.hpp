@@ -32,6 +32,13 @@ struct gathered {
 
 namespace detail {
 
+// What all ranks give; as much as there can be where that is more.
+inline std::size_t total_of(std::span<const std::size_t> counts) {
+    std::size_t total = 0;
+    for (const std::size_t count : counts) total = count > ~std::size_t(0) - total ? ~std::size_t(0) : total + count;
+    return total;
+}
+
 // Memory for a result that the call makes.
 template <class T>
 std::byte* provide(gathered<T>& result, std::span<const std::size_t> counts) {
@@ -42,16 +49,14 @@ std::byte* provide(gathered<T>& result, std::span<const std::size_t> counts) {
         result.displacements[r] = total;
         total += counts[r];
     }
-    result.values.resize(total);
+    result.values.resize(total_of(counts));
     return reinterpret_cast<std::byte*>(result.values.data());
 }
 
 // The same for a plain vector.
 template <class T>
 std::byte* provide(std::vector<T>& values, std::span<const std::size_t> counts) {
-    std::size_t total = 0;
-    for (const std::size_t count : counts) total += count;
-    values.resize(total);
+    values.resize(total_of(counts));
     return reinterpret_cast<std::byte*>(values.data());
 }
 
@@ -71,8 +76,7 @@ struct given_memory {
 };
 
 inline std::byte* provide(const given_memory& memory, std::span<const std::size_t> counts) {
-    std::size_t total = 0;
-    for (const std::size_t count : counts) total += count;
+    const std::size_t total = total_of(counts);
     if (total != memory.count)
         throw usage_error(memory.rank, text("hvd: ", collective_names[std::size_t(memory.kind)], " on rank ", memory.rank,
                                             ": into() has room for ", memory.count, " elements, the result has ", total));
@@ -93,7 +97,10 @@ struct into_view {
 template <class X>
 constexpr auto into(X&& x) {
     if constexpr (detail::is_fused<std::remove_cvref_t<X>>) {
+        static_assert(detail::is_written<std::remove_cvref_t<X>>, "hvd: into() takes tensors whose elements can be written");
         return into_view<std::remove_cvref_t<X>>{x};
+    } else if constexpr (!detail::check_no_bits<X>()) {
+        return;
     } else if constexpr (!writable<X>) {
         static_assert(writable<X>, "hvd: into() takes a tensor whose elements can be written");
     } else if constexpr (!detail::is_borrowed<X>) {
@@ -105,6 +112,13 @@ constexpr auto into(X&& x) {
 }
 
 namespace detail {
+
+template <class In, class View>
+constexpr bool check_same_elements() {
+    constexpr bool same = std::is_same_v<element_of<In>, typename View::value_type>;
+    static_assert(same, "hvd: input and output have different element types");
+    return same;
+}
 
 template <class View>
 given_memory memory_of(const into_view<View>& out, int rank, collective kind) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
 
 #include "../backend/operation.hpp"
 
@@ -12,12 +11,12 @@ inline namespace v0 {
 namespace detail {
 
 // Splits the first extent as evenly as whole rows allow: the first (rows % size) ranks get one more.
+// `bounds` are size + 1.
 template <class View>
-void split_rows(const View& view, int size, std::vector<std::size_t>& bounds) {
+void split_rows(const View& view, int size, std::size_t* bounds) {
     const std::size_t rows = View::rank() == 0 ? 1 : view.extent(0);
     const std::size_t row = rows == 0 ? 0 : view.size() / rows;
-    bounds.resize(std::size_t(size) + 1);
-    for (int r = 0; r <= size; ++r) bounds[std::size_t(r)] = even_part(rows, r, size) * row;
+    for (int r = 0; r <= size; ++r) bounds[r] = even_part(rows, r, size) * row;
 }
 
 }  // namespace detail

@@ -66,6 +66,23 @@ constexpr bool op_fits_element() {
         return integer || boolean || std::same_as<T, std::byte>;
 }
 
+// std::vector<bool>, by its nature: a container of bool whose references are not bool&.
+template <class X>
+concept packed_bools = requires(X& x) {
+    typename X::value_type;
+    requires std::same_as<typename X::value_type, bool>;
+    requires !std::same_as<typename X::reference, bool&>;
+    typename X::const_reference;
+    requires std::same_as<typename X::const_reference, bool>;
+};
+
+template <class X>
+constexpr bool check_no_bits() {
+    constexpr bool bits = packed_bools<std::remove_cvref_t<X>>;
+    static_assert(!bits, "hvd: std::vector<bool> keeps bits, not elements; use std::vector<std::uint8_t>");
+    return !bits;
+}
+
 }  // namespace detail
 
 /// Tensors of T can be reduced with Op over the backend. Feature C5.

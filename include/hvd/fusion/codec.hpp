@@ -18,6 +18,13 @@ struct none {
     static constexpr bool keeps_residual = false;
 };
 
+namespace detail {
+
+template <class Codec>
+constexpr bool changes_floats = !std::is_same_v<typename Codec::template type_of<float>, float>;
+
+}  // namespace detail
+
 /// Float tensors travel, and are reduced, as 16-bit floats `To` (`hvd::bfloat16` or `hvd::float16`): half
 /// the bytes. Others travel as they are. Horovod's fp16 compression, feature F6.
 ///

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "../core/viewable.hpp"
+#include "../core/concepts.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -72,16 +72,25 @@ constexpr auto fused_part(X& x) {
 
 template <class X>
 constexpr bool fusible_argument() {
-    constexpr bool list = view_list<std::remove_reference_t<X>>;
-    static_assert(list || viewable<X>, "hvd: fuse takes tensors and runtime lists of views; this is neither");
-    static_assert(is_borrowed<X>, "hvd: fuse keeps views only; this temporary's memory would be gone");
-    return (list || viewable<X>) && is_borrowed<X>;
+    constexpr bool known = view_list<std::remove_reference_t<X>> || viewable<X>;
+    if constexpr (!check_no_bits<X>()) return false;
+    else {
+        static_assert(known, "hvd: fuse takes tensors and runtime lists of views; this is neither");
+        static_assert(is_borrowed<X>, "hvd: fuse keeps views only; this temporary's memory would be gone");
+        return known && is_borrowed<X>;
+    }
 }
 
 template <class Part>
 struct part_view { using type = Part; };
 template <class V>
 struct part_view<std::span<const V>> { using type = V; };
+
+// Whether a call may write the tensors of a fused list.
+template <class Fused>
+constexpr bool is_written = false;
+template <class... Parts>
+constexpr bool is_written<fused<Parts...>> = (writable<typename part_view<Parts>::type> && ...);
 
 template <class... T>
 struct type_list {

@@ -158,9 +158,15 @@ T finished(const A& value, const reduce_args& args, const Op& operation) {
     }
 }
 
+// Whether an operation asks of its elements only whether they are zero: they are 0 or 1 once they are loaded, so
+// that the result is, of one rank's too.
+template <class Op>
+constexpr bool is_logical = std::is_same_v<plain_op_t<Op>, op::logical_and> || std::is_same_v<plain_op_t<Op>, op::logical_or>;
+
 template <class T, class Op, class A>
 A loaded(const T& value, double prescale) {
-    if constexpr (in_wide_integers<T, Op>) return static_cast<A>(value);  // scaled in the end
+    if constexpr (is_logical<Op>) return static_cast<A>(value != 0);
+    else if constexpr (in_wide_integers<T, Op>) return static_cast<A>(value);  // scaled in the end
     else return scaled(static_cast<A>(value), prescale);
 }
 

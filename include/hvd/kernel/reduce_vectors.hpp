@@ -32,8 +32,14 @@ HVD_KERNEL_BODY void combine_vectors(V& a, const V& b) {
     else if constexpr (std::is_same_v<Op, op::bit_and>) a &= b;
     else if constexpr (std::is_same_v<Op, op::bit_or>) a |= b;
     else if constexpr (std::is_same_v<Op, op::bit_xor>) a ^= b;
-    else if constexpr (std::is_same_v<Op, op::logical_and>) a = reinterpret_cast<V>((a != 0) & (b != 0)) & 1;
-    else a = reinterpret_cast<V>((a | b) != 0) & 1;
+    else if constexpr (std::is_same_v<Op, op::logical_and>) a &= reinterpret_cast<V>(b != 0);
+    else a |= reinterpret_cast<V>(b != 0) & 1;
+}
+
+// As loaded() has it.
+template <class Op, class V>
+HVD_KERNEL_BODY void make_logical(V& a) {
+    if constexpr (is_logical<Op>) a = reinterpret_cast<V>(a != 0) & 1;
 }
 
 template <class Op, class L>
@@ -57,6 +63,8 @@ HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, 
         L x;
         x.load(reinterpret_cast<const T*>(inputs[0]) + first);
         x.scale(before);
+        make_logical<Op>(x.a);
+        make_logical<Op>(x.b);
         for (int r = 1; r < ranks; ++r) {
             L y;
             y.load(reinterpret_cast<const T*>(inputs[r]) + first);

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "call.hpp"
+#include "result_types.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Counts as they were given, integers of any type, until they have been checked; or none.
+class given_counts {
+public:
+    struct one {
+        std::uint64_t value;  // of a negative one, as std::int64_t
+        bool negative;
+    };
+
+    given_counts() = default;
+    template <class Counts>
+    explicit given_counts(const Counts& counts) : first_(std::data(counts)), size_(std::size(counts)) {
+        using T = std::remove_cvref_t<decltype(*std::data(counts))>;
+        static_assert(std::is_integral_v<T>, "hvd: counts are integers");
+        at_ = [](const void* first, std::size_t i) -> one {
+            const T count = static_cast<const T*>(first)[i];
+            if constexpr (std::is_signed_v<T>) return {static_cast<std::uint64_t>(count), count < 0};
+            else return {count, false};
+        };
+    }
+
+    explicit operator bool() const { return at_ != nullptr; }
+    std::size_t size() const { return size_; }
+    one operator[](std::size_t i) const { return at_(first_, i); }
+
+private:
+    const void* first_ = nullptr;
+    std::size_t size_ = 0;
+    one (*at_)(const void*, std::size_t) = nullptr;
+};
+
+// How a tensor is split among the ranks.
+struct distribution : call {
+    lent_sizes counts;
+
+    // `lender` has the memory for counts; a queued call has none.
+    explicit distribution(workspace* lender) : counts(lender) {}
+
+    // As many rows for each rank; what does not divide is refused, as Horovod does (feature B9).
+    void split_equally(std::size_t rows, std::size_t total, int size) {
+        if (rows % std::size_t(size) != 0) return refuse_rows(rows, size);
+        counts.assign(std::size_t(size), total / std::size_t(size));
+        op.send_counts = counts;
+    }
+
+    // Counts are elements; their sum is the whole tensor.
+    void split_by(const given_counts& given, std::size_t total, int size) {
+        if (given.size() != std::size_t(size)) return refuse_number(given.size(), size);
+        for (std::size_t r = 0; r < given.size(); ++r)
+            if (given[r].negative) return refuse_count(given[r], r, total);
+        counts.resize(std::size_t(size));
+        std::size_t sum = 0;
+        for (std::size_t r = 0; r < counts.size(); ++r) {
+            const given_counts::one count = given[r];
+            if (count.value > total || count.value > ~std::size_t(0) - sum) return refuse_count(count, r, total);
+            counts[r] = std::size_t(count.value);
+            sum += counts[r];
+        }
+        if (sum != total) return refuse_sum(sum, total);
+        op.send_counts = counts;
+    }
+
+private:
+    [[gnu::cold, gnu::noinline]] void refuse_rows(std::size_t rows, int size) {
+        refuse(text("hvd: ", op.entry.label(), ": ", rows, " rows can't be split equally among ", size, " ranks; give counts"));
+    }
+    [[gnu::cold, gnu::noinline]] void refuse_number(std::size_t given, int size) {
+        refuse(text("hvd: ", op.entry.label(), ": ", given, " counts for ", size, " ranks"));
+    }
+    [[gnu::cold, gnu::noinline]] void refuse_count(const given_counts::one& count, std::size_t rank, std::size_t total) {
+        const message value = count.negative ? text(static_cast<std::int64_t>(count.value)) : text(count.value);
+        refuse(text("hvd: ", op.entry.label(), ": a count of ", value, " for rank ", rank, ", and the tensor has ", total, " elements"));
+    }
+    [[gnu::cold, gnu::noinline]] void refuse_sum(std::size_t sum, std::size_t total) {
+        refuse(text("hvd: ", op.entry.label(), ": counts add up to ", sum, ", the tensor has ", total, " elements"));
+    }
+};
+
+// alltoall and scatter: a tensor is split among the ranks, by counts or evenly.
+template <class In, class Result>
+struct distribute_call : distribution {
+    using T = typename In::value_type;
+    packed_tensor input;
+    Result result;
+
+    distribute_call(collective kind, const In& in, Result to, workspace* lender, const options& o) : distribution(lender), result(to) {
+        describe(kind, o.name);
+        describe(in);
+        op.self = this;
+        op.in = bytes_of(in);
+        op.provide = [](void* self, std::span<const std::size_t> counts) {
+            return detail::provide(*static_cast<distribute_call*>(self)->result, counts);
+        };
+        if constexpr (is_strided<In>) {
+            input.tensor = erase(in);
+            op.buffer_bytes = in.size() * sizeof(T);
+            op.in = nullptr;
+            op.pack = [](void* self, operation& op) {
+                packed_tensor::pack_into_buffer(&static_cast<distribute_call*>(self)->input, op);
+            };
+        }
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../backend/record.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A type as the compiler spells it.
+template <class T>
+constexpr auto spelled() {
+    const std::string_view whole = __PRETTY_FUNCTION__;  // … spelled() [with T = X]
+    const std::size_t begin = whole.find("T = ") + 4;
+    return whole.substr(begin, whole.size() - begin - 1);
+}
+
+template <class T>
+constexpr bool is_vector = false;
+template <class T>
+constexpr bool is_vector<std::vector<T>> = true;
+
+// std::string, without its header.
+template <class T>
+concept string_like = !std::is_trivially_copyable_v<T> && requires {
+    typename T::traits_type;
+    requires std::same_as<typename T::value_type, char>;
+} && std::constructible_from<T, const char*, std::size_t>;
+
+// What ranks that exchange objects compare of them: the same for a type on all compilers as far as hvd knows it.
+template <class T>
+message object_name() {
+    if constexpr (element<T>) return dtype_name<T>();
+    else if constexpr (string_like<T>) return "string";
+    else if constexpr (is_vector<T>) return text("vector of ", object_name<typename T::value_type>());
+    else return spelled<T>();
+}
+
+// Long names go by their beginning and a hash.
+[[gnu::cold]] inline void store_object_name(record& entry, std::string_view name) {
+    constexpr std::size_t digits = 8;
+    constexpr std::size_t front = sizeof entry.type - digits - 2;
+    if (name.size() < sizeof entry.type) store(entry.type, name);
+    else store(entry.type, text(name.substr(0, front), "#", hash().add(name).value() % 100'000'000));
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// EXPECT: hvd: this is no operation: it takes hvd::sum and its like, or a callable of two elements
+
+#include <vector>
+
+#include <hvd/threads.hpp>
+
+void call(hvd::communicator<hvd::threads>& comm, const std::vector<float>& values, std::vector<float>& sums) {
+    comm.allreduce(values, sums, 5);  // BAD
+    comm.allreduce(values, sums, hvd::sum);  // GOOD
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// EXPECT: hvd: std::vector<bool> keeps bits, not elements; use std::vector<std::uint8_t>
+
+#include <cstdint>
+#include <vector>
+
+#include <hvd/threads.hpp>
+
+void call(hvd::communicator<hvd::threads>& comm, std::uint8_t mine) {
+    std::vector<bool> all;  // BAD
+    std::vector<std::uint8_t> all;  // GOOD
+    comm.allgather(mine, hvd::into(all));
+}
