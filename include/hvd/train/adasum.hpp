@@ -146,7 +146,13 @@ void adasum_allreduce(Comm& comm, X&& x, const reduce_options& o = {}) {
     mine.reserve(length);
     for (const double value : tree.combined())
         mine.push_back(detail::from_double<T>(value * o.postscale));
-    comm.allgather(mine, into(whole), {.name = "adasum"});
+    if constexpr (detail::is_direct<typename Comm::backend_type>) {  // its into() is for equal
+                                                                     // parts
+        const auto all = comm.allgather(mine, {.name = "adasum"});
+        for (std::size_t i = 0; i < n; ++i) whole.data()[i] = all.values[i];
+    } else {
+        comm.allgather(mine, into(whole), {.name = "adasum"});
+    }
 }
 
 /// The same for each tensor of a `fuse(…)` by itself.
