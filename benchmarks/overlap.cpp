@@ -22,10 +22,10 @@ public:
     training_step(Comm& comm, std::size_t layers, std::size_t bytes, std::size_t bucket_bytes)
         : comm_(comm),
           gradients_(layers, std::vector<float>(bytes / layers / sizeof(float))),
-          parameter_(gradients_[0].size()),
+          parameters_(gradients_),
           optimizer_(comm, no_optimizer(), {.bucket_bytes = bucket_bytes}) {
         for (std::size_t i = 0; i < layers; ++i)
-            optimizer_.register_parameter(std::to_string(i), parameter_, gradients_[i]);
+            optimizer_.register_parameter(std::to_string(i), parameters_[i], gradients_[i]);
     }
 
     bench::candidate communication() {
@@ -78,7 +78,7 @@ private:
 
     Comm& comm_;
     std::vector<std::vector<float>> gradients_;
-    std::vector<float> parameter_;
+    std::vector<std::vector<float>> parameters_;
     hvd::distributed_optimizer<Comm, no_optimizer> optimizer_;
 };
 

@@ -149,14 +149,36 @@ TEST_CASE("adasum works on a subset of the ranks") {
     });
 }
 
-TEST_CASE("adasum of different lengths is refused on every rank") {
+TEST_CASE("adasum of different shapes, types or scales is told on every rank, and what it was") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
-        std::vector<float> x(comm.rank() == 0 ? 5 : 6);
-        CHECK_THROWS_WITH_AS(hvd::adasum_allreduce(comm, x),
-                             doctest::Contains("between 5 and 6 elements"), hvd::usage_error);
-        int one = 1;
-        comm.allreduce(one, hvd::sum);
-        CHECK(one == comm.size());
+        const auto differ = [&](const char* field, auto call) {
+            try {
+                call(comm.rank() == 0);
+                FAIL("no error");
+            } catch (const hvd::mismatch_error& e) {
+                CHECK(e.field() == field);
+            }
+            int one = 1;
+            comm.allreduce(one, hvd::sum);
+            CHECK(one == comm.size());
+        };
+        std::vector<float> x(6, 1), shorter(5, 1);
+        std::vector<double> wider(6, 1);
+        differ("shape", [&](bool first) { hvd::adasum_allreduce(comm, first ? shorter : x); });
+        differ("shape", [&](bool first) {
+            hvd::adasum_allreduce(comm,
+                                  hvd::view(x.data(), first ? hvd::shape(2, 3) : hvd::shape(3, 2)));
+        });
+        differ("element type", [&](bool first) {
+            first ? hvd::adasum_allreduce(comm, wider) : hvd::adasum_allreduce(comm, x);
+        });
+        differ("prescale", [&](bool first) {
+            comm.allreduce(x, hvd::adasum, {.prescale = first ? 2.0 : 1.0});
+        });
+        differ("postscale", [&](bool first) {
+            comm.allreduce(x, hvd::adasum, {.postscale = first ? 2.0 : 1.0});
+        });
+        CHECK(x == std::vector<float>(6, 1));
     });
 }
 

@@ -90,6 +90,29 @@ TEST_CASE("sparse gradients that travel in 16 bits train within their rounding")
     });
 }
 
+TEST_CASE("error feedback gives a row later what rounding has taken from it") {
+    hvd_test::on_ranks([](communicator& comm) {
+        // 1 + 2^-10 in bfloat16 is 1: without feedback the 2^-10 never comes.
+        const float small = 1.0f / 1024;
+        for (const auto policy : {hvd::sparse_policy::gather, hvd::sparse_policy::dense}) {
+            std::vector<float> table(4), gradient(4);
+            hvd::distributed_optimizer distributed(
+                comm, optimizers::sgd<float>{1},
+                {.codec = hvd::gradient_codec::bfloat16, .error_feedback = true});
+            const std::size_t i = distributed.register_sparse("table", table, gradient, 2, policy);
+            for (int step = 0; step < 128; ++step) {
+                const std::int64_t row = step % 2;
+                const hvd::sparse_rows<float> rows = {{row}, {1 + small, -1}};
+                distributed.gradient_ready(i, rows);
+                distributed.step();
+            }
+            CHECK(std::abs(table[0] + 64 * (1 + small)) < 0.01);
+            CHECK(std::abs(table[2] + 64 * (1 + small)) < 0.01);
+            CHECK(table[3] == 64);
+        }
+    });
+}
+
 TEST_CASE(
     "rows that no rank reports, or none on some ranks, are zeros; passes are averaged on request") {
     hvd_test::on_ranks([](communicator& comm) {
@@ -163,3 +186,36 @@ TEST_CASE("wrong sparse registrations and reports are refused with the name and 
         refused([&] { adasum.register_sparse("a", a, da, 2); }, "this optimizer's op is Adasum");
     });
 }
+
+#if defined(HVD_TEST_BACKEND_MPI)
+
+TEST_CASE("on direct<mpi>, which reduces no 16-bit floats, everything else is there") {
+    const hvd_test::failing_rank_does_not_hang guard;
+    using direct = hvd::communicator<hvd::direct<hvd::mpi>>;
+    auto comm = direct::world();
+    std::vector<float> a(3), da(3, float(comm.rank())), table(4), d_table(4);
+    hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1});
+    distributed.register_parameter("a", a, da);
+    const std::size_t i = distributed.register_sparse("table", table, d_table, 2);
+    const hvd::sparse_rows<float> rows = {{1}, {1, 2}};
+    distributed.gradient_ready(0);
+    distributed.gradient_ready(i, rows);
+    distributed.step();
+    const float mean = float(comm.size() - 1) / 2;
+    CHECK(a[2] == doctest::Approx(-mean));
+    CHECK(table[3] == doctest::Approx(-2));
+    const hvd::tensor_view<float> gradients[] = {hvd::view(da.data(), 3)};
+    da.assign(3, float(comm.rank()));
+    hvd::distributed_gradients(comm, gradients);
+    CHECK(da[0] == doctest::Approx(mean));
+    comm.allreduce(da, hvd::adasum);
+    CHECK(da[0] == doctest::Approx(mean));
+    const auto halved = [&] {
+        hvd::distributed_optimizer other(comm, optimizers::sgd<float>{1},
+                                         {.codec = hvd::gradient_codec::float16});
+    };
+    CHECK_THROWS_WITH_AS(halved(), doctest::Contains("does not reduce 16-bit floats"),
+                         hvd::usage_error);
+}
+
+#endif

@@ -18,9 +18,9 @@ constexpr int steps = 5;
 
 // Trains with all ranks; `overlap` reports each gradient as it is there.
 template <class Optimizer>
-std::vector<double> trained(
-    communicator& comm, Optimizer optimizer, const hvd::optimizer_options& options, bool overlap,
-    std::pmr::memory_resource* memory = std::pmr::get_default_resource()) {
+std::vector<double> trained(communicator& comm, Optimizer optimizer,
+                            const hvd::optimizer_options& options, bool overlap,
+                            std::pmr::memory_resource* memory = std::pmr::get_default_resource()) {
     regression model(memory);
     hvd::distributed_optimizer distributed(comm, std::move(optimizer), options);
     model.register_with(distributed);
@@ -118,6 +118,38 @@ TEST_CASE("error feedback gives later what rounding has taken") {
     });
 }
 
+TEST_CASE("what rounding has taken stays with its parameter while others are frozen and unfrozen") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> w(4), dw(4), other(4), d_other(4);
+        hvd::distributed_optimizer distributed(
+            comm, optimizers::sgd<float>{1},
+            {.codec = hvd::gradient_codec::bfloat16, .error_feedback = true});
+        distributed.register_parameter("w", w, dw);
+        distributed.register_parameter("other", other, d_other);
+        for (int step = 0; step < 64; ++step) {
+            if (step % 2 != 0) distributed.freeze(1);
+            else distributed.unfreeze(1);
+            dw.assign(4, 1.001f);
+            d_other.assign(4, 1);
+            distributed.step();
+        }
+        CHECK(std::abs(w[0] + 64 * 1.001f) < 0.02);
+    });
+}
+
+TEST_CASE("16-bit parameters are trained, by averages and by Adasum") {
+    hvd_test::on_ranks([](communicator& comm) {
+        for (const auto op : {hvd::gradient_op::average, hvd::gradient_op::adasum}) {
+            std::vector<hvd::bfloat16> x(3), gradient(3, hvd::bfloat16(2.0f));
+            hvd::distributed_optimizer distributed(
+                comm, optimizers::momentum<hvd::bfloat16>{.rate = hvd::bfloat16(0.5f)}, {.op = op});
+            distributed.register_parameter("x", x, gradient);
+            distributed.step();
+            CHECK(float(x[2]) == -1);
+        }
+    });
+}
+
 TEST_CASE(
     "buckets are filled in reverse order of registration and start with their last gradient") {
     hvd_test::on_ranks([](communicator& comm) {
@@ -210,6 +242,42 @@ TEST_CASE("frozen parameters stay and keep their slots; unfrozen ones go on") {
     });
 }
 
+TEST_CASE("zero_gradients() is for frozen parameters, too") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> a(2, 1), da(2);
+        hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1});
+        distributed.register_parameter("a", a, da);
+        distributed.freeze(0);
+        da.assign(2, 5);
+        distributed.zero_gradients();
+        distributed.unfreeze(0);
+        distributed.step();
+        CHECK(a[0] == 1);
+    });
+}
+
+TEST_CASE("local gradients are no part of the norm that clips, and stay as they are") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> a(2), da(2, 3), own(2), d_own(2, float(comm.rank() * 100 + 1));
+        hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1},
+                                               {.scale_local = false});
+        distributed.register_parameter("a", a, da);
+        distributed.register_local("own", own, d_own);
+        auto gradients = distributed.synchronize();
+        CHECK(gradients.tensors()[1].size() == 2);
+        CHECK(gradients.shared()[1].size() == 0);
+        CHECK(hvd::clip_by_norm(gradients, 1) == doctest::Approx(std::sqrt(18.0)));
+        CHECK(hvd::global_norm(gradients) == doctest::Approx(1));
+        CHECK_THROWS_WITH_AS(hvd::clip_by_norm(gradients, -1), doctest::Contains("a norm of -1"),
+                             hvd::usage_error);
+        CHECK_THROWS_AS(hvd::clip_by_norm(gradients, std::numeric_limits<double>::quiet_NaN()),
+                        hvd::usage_error);
+        distributed.apply(std::move(gradients));
+        CHECK(a[0] == doctest::Approx(-std::sqrt(0.5)));
+        CHECK(own[0] == float(-comm.rank() * 100 - 1));
+    });
+}
+
 TEST_CASE("gradients are clipped between synchronize and apply, alike on all ranks") {
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> a(4), da(4, float(2 * comm.rank()));
@@ -295,6 +363,19 @@ TEST_CASE(
     });
 }
 
+TEST_CASE("a local gradient is used, reported or not") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> own(2), shared(2), d_own(2, float(comm.size())), d_shared(2, 1);
+        hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1});
+        const std::size_t i = distributed.register_parameter("shared", shared, d_shared);
+        distributed.register_local("own", own, d_own);
+        distributed.gradient_ready(i);
+        distributed.step();
+        CHECK(own[0] == -1);
+        CHECK(shared[0] == -1);
+    });
+}
+
 TEST_CASE("an optimizer whose step takes nothing is stepped after the average") {
     struct own_engine {
         std::vector<float>*value, *gradient;
@@ -321,6 +402,16 @@ TEST_CASE("wrong registrations, reports and orders are refused with the name") {
                 "named \"a\" is registered already");
         refused([&] { distributed.register_parameter("b", a, wrong); },
                 "\"b\" has 2 elements, its gradient 3");
+        std::vector<float> b(2), db(2);
+        refused([&] { distributed.register_parameter("b", b, da); },
+                "the gradient of parameter \"b\" and the gradient of \"a\" have memory in common");
+        refused(
+            [&] { distributed.register_parameter("b", hvd::view(&a[1], 1), hvd::view(&b[0], 1)); },
+            "the values of parameter \"b\" and the values of \"a\" have memory in common");
+        refused([&] { distributed.register_parameter("b", b, a); },
+                "the gradient of parameter \"b\" and the values of \"a\" have memory in common");
+        refused([&] { distributed.register_parameter("b", b, b); },
+                "the values of parameter \"b\" and the gradient of \"b\" have memory in common");
         refused([&] { distributed.gradient_ready(1); }, "there are 1 parameters");
         distributed.gradient_ready(0);
         refused([&] { distributed.gradient_ready(0); }, "\"a\" was ready 1 times already");
@@ -361,5 +452,9 @@ TEST_CASE("parameters that differ between ranks are told on every rank, with the
         hvd::distributed_optimizer sizes(comm, optimizers::sgd<float>{1});
         sizes.register_parameter("b", b, db);
         CHECK_THROWS_AS(sizes.step(), hvd::mismatch_error);
+        std::vector<float> table(12), d_table(12);
+        hvd::distributed_optimizer tables(comm, optimizers::sgd<float>{1});
+        tables.register_sparse("table", table, d_table, comm.rank() == 1 ? 3 : 2);
+        CHECK_THROWS_WITH_AS(tables.step(), doctest::Contains("rows of 3"), hvd::mismatch_error);
     });
 }

@@ -111,25 +111,77 @@ TEST_CASE("a sparse gradient trains as the dense one does") {
     });
 }
 
-TEST_CASE("an index that is no row, or values that do not fit, are refused on every rank") {
+TEST_CASE(
+    "an index that is no row, or values or a table that do not fit, are refused on every rank") {
     hvd_test::on_ranks([](communicator& comm) {
-        const auto check = [&](hvd::sparse_rows<float> bad, const char* words) {
-            const bool mine = comm.rank() == comm.size() - 1;
-            const hvd::sparse_rows<float> good = {{0}, {1, 2, 3}};
-            const auto call = [&] {
+        const auto check = [&](auto call, const char* words) {
+            if (comm.rank() == comm.size() - 1) {
+                CHECK_THROWS_WITH_AS(call(true), doctest::Contains(words), hvd::usage_error);
+            } else {
+                CHECK_THROWS_WITH_AS(call(false), doctest::Contains(words), hvd::peer_error);
+            }
+            int one = 1;
+            comm.allreduce(one, hvd::sum);
+            CHECK(one == comm.size());
+        };
+        const hvd::sparse_rows<float> good = {{0}, {1, 2, 3}};
+        const auto with = [&](const hvd::sparse_rows<float>& bad) {
+            return [&](bool mine) {
                 static_cast<void>(hvd::sparse_allreduce<communicator, float>(
                     comm, mine ? bad : good, rows, columns));
             };
-            CHECK_THROWS_WITH_AS(
-                call(), doctest::Contains(mine ? words : "gave a sparse tensor that is wrong"),
-                hvd::usage_error);
         };
-        check({{40}, {1, 2, 3}}, "of 40 rows has the index 40");
-        check({{-1}, {1, 2, 3}}, "has the index -1");
-        check({{1}, {1, 2}}, "1 indices and rows of 3 elements has 2 values");
-        std::vector<float> odd(7);
-        CHECK_THROWS_WITH_AS(
-            hvd::sparse_allreduce(comm, hvd::sparse_view<float>{}, hvd::into(odd), 3),
-            doctest::Contains("7 elements has no rows of 3"), hvd::usage_error);
+        check(with({{40}, {1, 2, 3}}), "of 40 rows has the index 40");
+        check(with({{-1}, {1, 2, 3}}), "has the index -1");
+        check(with({{1}, {1, 2}}), "1 indices and rows of 3 elements has 2 values");
+        std::vector<float> table(6), odd(7);
+        const auto into = [&](bool mine) {
+            hvd::sparse_allreduce<communicator, float>(comm, good, hvd::into(mine ? odd : table),
+                                                       3);
+        };
+        check(into, "7 elements has no rows of 3");
+    });
+}
+
+TEST_CASE("ranks that disagree on the table or the options of a sparse allreduce are told so") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        const auto differ = [&](const char* field, std::size_t its_rows, std::size_t its_columns,
+                                hvd::sparse_options its_options) {
+            const bool last = comm.rank() == comm.size() - 1;
+            const std::size_t r = last ? its_rows : 4, c = last ? its_columns : 2;
+            const hvd::sparse_rows<float> mine = {{std::int64_t(r) - 1}, std::vector<float>(c)};
+            try {
+                static_cast<void>(hvd::sparse_allreduce<communicator, float>(
+                    comm, mine, r, c,
+                    last ? its_options : hvd::sparse_options{hvd::sparse_policy::gather}));
+                FAIL("no error");
+            } catch (const hvd::mismatch_error& e) {
+                CHECK(e.field() == field);
+                CHECK(e.table().size() == std::size_t(comm.size()));
+            }
+        };
+        const hvd::sparse_options same{hvd::sparse_policy::gather};
+        differ("rows", 6000000, 2, same);
+        differ("columns", 4, 100000, same);
+        differ("policy", 4, 2, {hvd::sparse_policy::dense});
+        differ("operation", 4, 2, {same.policy, hvd::gradient_op::sum});
+        differ("codec", 4, 2, {same.policy, same.op, hvd::gradient_codec::float16});
+        int one = 1;
+        comm.allreduce(one, hvd::sum);
+        CHECK(one == comm.size());
+    });
+}
+
+TEST_CASE(
+    "a sparse mean or sum in 16 bits is in the range of its elements, whichever way it takes") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const hvd::sparse_rows<float> mine = {{1}, {60000}};
+        for (const auto policy : {hvd::sparse_policy::gather, hvd::sparse_policy::dense})
+            for (const auto op : {hvd::gradient_op::average, hvd::gradient_op::sum}) {
+                const auto result = hvd::sparse_allreduce<communicator, float>(
+                    comm, mine, 4, 1, {policy, op, hvd::gradient_codec::float16});
+                const int times = op == hvd::gradient_op::sum ? comm.size() : 1;
+                CHECK(result.values[0] == doctest::Approx(60000 * times).epsilon(1e-3));
+            }
     });
 }

@@ -100,8 +100,8 @@ public:
     /// also empty. **Completion**: done on return. **Threads**: one at a time per communicator.
     /// @throws hvd::usage_error for a call that is wrong by itself, hvd::mismatch_error if the ranks
     /// disagree, hvd::peer_error if another rank refused, left or is late. Features B1, B2, B4, B5.
-    /// `hvd::adasum` is for this form alone, with hvd/train/adasum.hpp included; each tensor of a `fuse(…)`
-    /// is combined by itself.
+    /// `hvd::adasum` is for this form alone (others do not compile), with hvd/train/adasum.hpp included; each
+    /// tensor of a `fuse(…)` is combined by itself.
     /// @snippet tests/docs/snippets.cpp allreduce
     template <class X, class Op>
     void allreduce(X&& x, const Op& op, const reduce_options& o = {}) {

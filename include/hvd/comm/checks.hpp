@@ -73,7 +73,12 @@ template <class Backend, class T, class Op>
 constexpr bool check_reducible() {
     using plain = plain_op_t<Op>;
     constexpr bool integer_average = is_integer_element<T> && std::same_as<plain, op::average> && !is_rounded<Op>;
-    if constexpr (integer_average) {
+    constexpr bool whole_vectors = std::same_as<plain, op::adasum>;
+    if constexpr (whole_vectors) {
+        static_assert(!whole_vectors, "hvd: hvd::adasum combines whole vectors, for which there is allreduce(x, hvd::adasum) alone: "
+                                      "in place, blocking, no plan");
+        return false;
+    } else if constexpr (integer_average) {
         static_assert(!integer_average,
                       "hvd: the average of integers needs a rounding: hvd::average(hvd::rounding::toward_zero)");
         return false;

@@ -2,10 +2,11 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <bit>
 #include <vector>
 
 #include "../comm/communicator.hpp"
-#include "refuse.hpp"
+#include "agreement.hpp"
 #include "tensors.hpp"
 
 namespace hvd {
@@ -93,6 +94,21 @@ private:
     std::vector<std::size_t> alive_;
 };
 
+template <class Comm, class Shape>
+void agree_on_adasum(Comm& comm, dtype id, const Shape& shape, const reduce_options& o) {
+    hash said;
+    said.add(std::uint64_t(id)).add(shape.size());
+    for (const std::size_t extent : shape) said.add(extent);
+    said.add(std::bit_cast<std::uint64_t>(o.prescale));
+    said.add(std::bit_cast<std::uint64_t>(o.postscale));
+    const agreement<Comm> all(comm, "adasum", said);
+    if (!all.reached())
+        all.fail({{"element type", words(dtype_name(id))},
+                  {"shape", shown(std::vector<std::size_t>(shape.begin(), shape.end()))},
+                  {"prescale", words(o.prescale)},
+                  {"postscale", words(o.postscale)}});
+}
+
 }  // namespace detail
 
 /// Combines one tensor of every rank by Adasum; every rank gets the result in `x`.
@@ -103,10 +119,10 @@ private:
 /// double and rounded once. The tensor travels twice, as in an ordinary allreduce: each rank
 /// combines a slice of it, and the inner products of the slices are summed over the ranks, level by
 /// level.
-/// **Collective**: all ranks, with equal element type and count. **Buffers**: `x` is read and
-/// written, without gaps. **Completion**: done on return.
-/// `comm.allreduce(x, hvd::adasum, options)` is the same.
-/// @throws hvd::usage_error if the ranks' counts differ, hvd::peer_error as collectives do. Feature
+/// **Collective**: all ranks, with equal element type, shape and scales. **Buffers**: `x` is read
+/// and written, without gaps. **Completion**: done on return. `comm.allreduce(x, hvd::adasum,
+/// options)` is the same.
+/// @throws hvd::mismatch_error if the ranks disagree, hvd::peer_error as collectives do. Feature
 /// C3, arXiv:2006.02924. @snippet tests/train/snippets.cpp adasum
 template <class Comm, class X>
 requires writable<X>
@@ -114,12 +130,7 @@ void adasum_allreduce(Comm& comm, X&& x, const reduce_options& o = {}) {
     const auto whole = detail::flat_view(x);
     using T = typename decltype(whole)::value_type;
     static_assert(detail::is_float_element<T>, "hvd: adasum is for floating-point tensors");
-    std::size_t size_of_all[] = {whole.size(), ~whole.size()};
-    comm.allreduce(size_of_all, min, {.name = "adasum count"});
-    if (size_of_all[0] != ~size_of_all[1])
-        detail::refuse(comm.rank(), "adasum_allreduce: the ranks' tensors have between ",
-                       size_of_all[0], " and ", ~size_of_all[1], " elements, this rank's has ",
-                       whole.size());
+    detail::agree_on_adasum(comm, dtype_traits<T>::id, detail::to_view(x).shape(), o);
 
     const std::size_t ranks = std::size_t(comm.size()), n = whole.size();
     std::vector<std::size_t> counts(ranks);
@@ -135,7 +146,13 @@ void adasum_allreduce(Comm& comm, X&& x, const reduce_options& o = {}) {
     mine.reserve(length);
     for (const double value : tree.combined())
         mine.push_back(detail::from_double<T>(value * o.postscale));
-    comm.allgather(mine, into(whole), {.name = "adasum"});
+    if constexpr (detail::is_direct<typename Comm::backend_type>) {  // its into() is for equal
+                                                                     // parts
+        const auto all = comm.allgather(mine, {.name = "adasum"});
+        for (std::size_t i = 0; i < n; ++i) whole.data()[i] = all.values[i];
+    } else {
+        comm.allgather(mine, into(whole), {.name = "adasum"});
+    }
 }
 
 /// The same for each tensor of a `fuse(…)` by itself.

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "agreement.hpp"
 #include "optimizer_options.hpp"
 #include "registry.hpp"
 
@@ -15,17 +16,18 @@ namespace detail {
 using member_lists = std::vector<std::vector<std::size_t>>;
 
 // The groups that the options name, without what does not travel; `grouped` says who is in one.
-template <class T>
-member_lists group_members(int rank, const parameter_list<T>& parameters,
+template <class Comm, class T>
+member_lists group_members(Comm& comm, const parameter_list<T>& parameters,
                            const optimizer_options& options, std::vector<char>& grouped) {
     member_lists all;
     for (const auto& group : options.groups) {
         all.emplace_back();
         for (const std::size_t i : group) {
             if (i >= parameters.size())
-                refuse(rank, "a group names parameter ", i, "; there are ", parameters.size());
+                post_refusal(comm, "a group names parameter ", i, "; there are ",
+                             parameters.size());
             if (std::exchange(grouped[i], char(1)))
-                refuse(rank, "parameter ", i, " stands in groups more than once");
+                post_refusal(comm, "parameter ", i, " stands in groups more than once");
             if (parameters[i].travels()) all.back().push_back(i);
         }
         if (all.back().empty()) all.pop_back();
@@ -47,11 +49,13 @@ inline void order_by_last_report(member_lists& all) {
 
 // Which gradients travel together, in the order in which the buckets start. Reports go from the
 // last parameter to the first, so that groups come where the last of their gradients would.
-template <class T>
-member_lists bucket_members(int rank, const parameter_list<T>& parameters,
+//
+// **Collective** where it refuses: it comes before the other messages of the step.
+template <class Comm, class T>
+member_lists bucket_members(Comm& comm, const parameter_list<T>& parameters,
                             const optimizer_options& options) {
     std::vector<char> grouped(parameters.size());
-    member_lists all = group_members(rank, parameters, options, grouped);
+    member_lists all = group_members(comm, parameters, options, grouped);
     std::size_t room = 0;
     for (std::size_t i = parameters.size(); i-- > 0;) {
         if (grouped[i] || !parameters[i].travels()) continue;

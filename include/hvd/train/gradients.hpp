@@ -51,7 +51,7 @@ void reduce_gradients_as(Comm& comm, const Views& gradients, const Op& op,
     const std::vector<view> list(std::data(gradients), std::data(gradients) + std::size(gradients));
     std::size_t count = 0;
     for (const view& g : list) count += g.size();
-    gradient_wire<Half> wire(count, false);
+    gradient_wire<Half> wire(count);
     wire.encode(list, scales.prescale);
     comm.allreduce(wire.elements(), op, {.name = scales.name});
     wire.decode(list, scales.postscale);
@@ -60,10 +60,12 @@ void reduce_gradients_as(Comm& comm, const Views& gradients, const Op& op,
 template <class Comm, class Views, class Op>
 void reduce_gradients(Comm& comm, const Views& gradients, const Op& op, gradient_codec codec,
                       const reduce_options& scales) {
-    if (codec == gradient_codec::float16) reduce_gradients_as<float16>(comm, gradients, op, scales);
-    else if (codec == gradient_codec::bfloat16)
-        reduce_gradients_as<bfloat16>(comm, gradients, op, scales);
-    else comm.allreduce(fuse(gradients), op, scales);
+    if (codec == gradient_codec::none) return comm.allreduce(fuse(gradients), op, scales);
+    using backend = typename Comm::backend_type;
+    if (!reduces_wire_of<backend>(codec)) post_refusal(comm, no_wire_text);
+    with_wire_type<backend>(codec, [&](auto half) {
+        reduce_gradients_as<decltype(half)>(comm, gradients, op, scales);
+    });
 }
 
 }  // namespace detail
@@ -79,9 +81,8 @@ void distributed_gradients(Comm& comm, const Views& gradients, const gradient_op
         .name = "gradients", .prescale = o.prescale, .postscale = o.postscale};
     if (o.op == gradient_op::adasum) {
         if (o.codec != gradient_codec::none)
-            detail::refuse(
-                comm.rank(),
-                "gradients combined by Adasum travel in their own type; there is a codec");
+            detail::post_refusal(
+                comm, "gradients combined by Adasum travel in their own type; there is a codec");
         comm.allreduce(fuse(gradients), adasum, scales);
     } else if (o.op == gradient_op::average) {
         detail::reduce_gradients(comm, gradients, average, o.codec, scales);
@@ -92,21 +93,23 @@ void distributed_gradients(Comm& comm, const Views& gradients, const gradient_op
 
 /// The same for all but the local parameters, whose gradients stay and are divided by the number of
 /// ranks unless `scale_local` is false. The same parameters are local on all ranks. Feature G4.
-/// @throws hvd::usage_error if there are not as many gradients as parameters.
+/// @throws hvd::usage_error if there are not as many gradients as parameters, hvd::peer_error on
+/// the other ranks then.
 template <class Comm, class Values, class Views>
 void partial_distributed_gradients(Comm& comm, const Values& parameters, const Views& gradients,
                                    const local_parameters& local, const gradient_options& o = {}) {
     const std::size_t count = std::size(parameters);
     if (count != std::size(gradients))
-        detail::refuse(comm.rank(), "there are ", count, " parameters and ", std::size(gradients),
-                       " gradients");
+        detail::post_refusal(comm, "there are ", count, " parameters and ", std::size(gradients),
+                             " gradients");
     std::vector<std::remove_cvref_t<decltype(*std::data(gradients))>> shared;
-    for (std::size_t i = 0; i < count; ++i) {
-        const auto& gradient = std::data(gradients)[i];
-        if (!local.contains(std::data(parameters)[i])) shared.push_back(gradient);
-        else if (o.scale_local) detail::scale(gradient, 1.0 / comm.size());
-    }
+    const auto is_local = [&](std::size_t i) { return local.contains(std::data(parameters)[i]); };
+    for (std::size_t i = 0; i < count; ++i)
+        if (!is_local(i)) shared.push_back(std::data(gradients)[i]);
     distributed_gradients(comm, shared, o);
+    if (!o.scale_local) return;
+    for (std::size_t i = 0; i < count; ++i)  // last: a call that fails changes nothing
+        if (is_local(i)) detail::scale(std::data(gradients)[i], 1.0 / comm.size());
 }
 
 }  // namespace v0

@@ -2,15 +2,16 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "adasum.hpp"
-#include "bucket.hpp"
-#include "bucket_members.hpp"
-#include "optimizer_options.hpp"
+#include "adasum_step.hpp"
+#include "bucket_queue.hpp"
 #include "optimizers.hpp"
+#include "options_agreement.hpp"
 #include "registry.hpp"
 #include "sparse_gradient.hpp"
 #include "synchronized.hpp"
@@ -42,9 +43,12 @@ struct optimizer_element<Optimizer> {
 /// reported some, or said `nothing_ready()`, contributes zeros for the others: no rank waits for
 /// it.
 /// **Collective**: the first report or `synchronize()` after a registration, `freeze` or `unfreeze`
-/// (the ranks compare names), each `synchronize()`, and `apply` with Adasum or `skip_nonfinite`.
-/// Between the first report and `synchronize()` the communicator's other calls must come in the
-/// same order on all ranks with respect to the reports: use another communicator there.
+/// (the ranks compare options and parameters), each `synchronize()`, and `apply` with Adasum or
+/// `skip_nonfinite`. Between the first report and `synchronize()` the communicator's other calls
+/// must come in the same order on all ranks with respect to the reports: use another communicator
+/// there.
+/// **Errors**: a step whose collectives fail is over on every rank; gradients hold what had been
+/// reduced by then, and the next step begins with `zero_gradients()`.
 /// **Buffers**: parameters and gradients (on the host, without gaps) and the communicator outlive
 /// it.
 /// **Threads**: the communicator's rule. Features G1, G2, G4 to G8.
@@ -61,17 +65,21 @@ public:
     /// @throws hvd::usage_error for options that contradict each other or an empty communicator.
     distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
         : comm_(comm), optimizer_(std::move(optimizer)), options_(std::move(options)) {
-        check_options();
+        if (!comm_)
+            refuse(
+                "this communicator is empty: its rank is not a member, and has no optimizer on it");
+        detail::check_options<typename Comm::backend_type>(comm_.rank(), options_);
     }
     distributed_optimizer(const distributed_optimizer&) = delete;
     distributed_optimizer& operator=(const distributed_optimizer&) = delete;
 
     /// A parameter that all ranks have; gives its index. Names are unique.
-    /// @throws hvd::usage_error for a name that is there already, and sizes that differ.
+    /// @throws hvd::usage_error for a name that is there already, sizes that differ, and memory in
+    /// common with that of another parameter or gradient.
     template <class P, class G>
     requires writable<P> && writable<G> std::size_t register_parameter(std::string_view name,
                                                                        P&& value, G&& gradient) {
-        return add(name, value, gradient, detail::parameter_kind::shared);
+        return add({.kind = detail::parameter_kind::shared}, name, value, gradient);
     }
 
     /// A parameter that is this rank's own: its gradient never travels, and is divided by the
@@ -79,7 +87,7 @@ public:
     template <class P, class G>
     requires writable<P> && writable<G> std::size_t register_local(std::string_view name, P&& value,
                                                                    G&& gradient) {
-        return add(name, value, gradient, detail::parameter_kind::local);
+        return add({.kind = detail::parameter_kind::local}, name, value, gradient);
     }
 
     /// A table (rows × `columns`, row by row) that all ranks have, whose gradient comes in rows by
@@ -99,7 +107,9 @@ public:
             refuse("sparse parameter \"", name,
                    "\": gradients in rows are averaged or summed, and ",
                    "this optimizer's op is Adasum");
-        const std::size_t i = add(name, value, gradient, detail::parameter_kind::sparse);
+        const std::size_t i =
+            add({.kind = detail::parameter_kind::sparse, .columns = columns, .policy = policy},
+                name, value, gradient);
         sparse_.emplace_back(i, table, columns, policy);
         return i;
     }
@@ -110,9 +120,10 @@ public:
     /// Takes it up again, with the slots it had.
     void unfreeze(std::size_t i) { set_frozen(i, false); }
 
-    /// Sets all gradients to zero. @throws hvd::usage_error while gradients are under way.
+    /// Sets all gradients to zero, those of frozen parameters too. @throws hvd::usage_error while
+    /// gradients are under way.
     void zero_gradients() {
-        if (started_ > 0)
+        if (buckets_.started() > 0)
             refuse("zero_gradients() while gradients are under way: synchronize() or step() first");
         for (auto& p : parameters_) zero(p);
         for (auto& s : sparse_) s.clear();
@@ -147,30 +158,36 @@ public:
     }
 
     /// Completes the reduction of all gradients. **Collective**.
-    /// @throws hvd::mismatch_error if the ranks have other parameters, hvd::peer_error.
+    /// @throws hvd::mismatch_error if the ranks have other options or parameters, hvd::peer_error.
     synchronized_gradients<T> synchronize() {
         require_closed();
-        seal();
-        if (some_reported_)
-            for (auto& p : parameters_)
-                if (p.reports == 0) zero(p);
-        while (started_ < buckets_.size()) buckets_[started_++].start();
-        for (auto& bucket : buckets_) bucket.finish();
-        reduce_sparse();
+        over_if_it_fails([&] {
+            seal();
+            if (some_reported_) zero_unreported();
+            buckets_.start_while([](const auto&) { return true; });
+            buckets_.finish();
+            reduce_sparse();
+        });
         scale_what_stayed();
         begin_next_step();
-        return {gradients_, open_};
+        return {comm_.rank(), gradients_, shared_gradients_, open_};
     }
 
     /// Steps with what `synchronize()` gave; false where `skip_nonfinite` left the step out.
+    /// @throws with Adasum as a collective does: parameters are as before then, though the
+    /// optimizer has seen the step.
     bool apply(synchronized_gradients<T>&& synchronized) {
         const auto gradients = std::move(synchronized);
         if (gradients.open_ != &open_)
             refuse("apply() of gradients that are not this optimizer's, or applied already");
-        if (options_.skip_nonfinite && !finite_everywhere()) return false;
-        if (options_.op == gradient_op::adasum) step_by_adasum();
-        else step_alone();
-        return true;
+        bool steps = true;
+        over_if_it_fails([&] {
+            steps = !options_.skip_nonfinite || finite_everywhere();
+            if (!steps) return;
+            if (options_.op == gradient_op::adasum) step_by_adasum();
+            else step_alone();
+        });
+        return steps;
     }
 
     /// `apply(synchronize())`.
@@ -215,7 +232,7 @@ public:
 
     /// The number of buckets of the last step, and of those that are under way.
     std::size_t buckets() const noexcept { return buckets_.size(); }
-    std::size_t buckets_started() const noexcept { return started_; }
+    std::size_t buckets_started() const noexcept { return buckets_.started(); }
 
 private:
     template <class... Parts>
@@ -223,35 +240,15 @@ private:
         detail::refuse(comm_.rank(), parts...);
     }
 
-    void check_options() const {
-        if (!comm_)
-            refuse(
-                "this communicator is empty: its rank is not a member, and has no optimizer on it");
-        if (options_.backward_passes_per_step < 1)
-            refuse("backward_passes_per_step is ", options_.backward_passes_per_step,
-                   ", and at least 1");
-        const double f = options_.gradient_predivide_factor;
-        if (!(f > 0) || !std::isfinite(f))
-            refuse("gradient_predivide_factor is ", f, ", and above 0");
-        if (f != 1 && options_.op != gradient_op::average)
-            refuse("gradient_predivide_factor is part of an average; the op is another");
-        if (options_.codec != gradient_codec::none && options_.op == gradient_op::adasum)
-            refuse(
-                "a codec is for averages and sums; the op is Adasum, whose changes travel as they "
-                "are");
-        if (options_.error_feedback && options_.codec == gradient_codec::none)
-            refuse("error_feedback is part of a codec; there is none, and nothing is rounded");
-    }
-
     template <class P, class G>
-    std::size_t add(std::string_view name, P& value, G& gradient, detail::parameter_kind kind) {
+    std::size_t add(detail::registered_parameter<T> p, std::string_view name, P& value,
+                    G& gradient) {
         const auto shape = detail::to_view(value).shape();
-        detail::registered_parameter<T> p{std::string(name),
-                                          detail::flat_view(value),
-                                          detail::flat_view(gradient),
-                                          {shape.begin(), shape.end()},
-                                          kind};
-        if (started_ > 0)
+        p.name = name;
+        p.value = detail::flat_view(value);
+        p.gradient = detail::flat_view(gradient);
+        p.shape.assign(shape.begin(), shape.end());
+        if (buckets_.started() > 0)
             refuse("parameter \"", name, "\" is registered while gradients are under way");
         require_closed();
         detail::check_registration(comm_.rank(), parameters_, p);
@@ -263,7 +260,7 @@ private:
     void set_frozen(std::size_t i, bool frozen) {
         if (i >= parameters_.size())
             refuse("parameter ", i, " is to be frozen or not; there are ", parameters_.size());
-        if (some_reported_ || started_ > 0)
+        if (some_reported_ || buckets_.started() > 0)
             refuse("freeze and unfreeze are for between steps; gradients are under way");
         require_closed();
         if (parameters_[i].frozen != frozen) sealed_ = false;
@@ -274,14 +271,14 @@ private:
         require_closed();
         if (i >= parameters_.size())
             refuse("gradient_ready(", i, "): there are ", parameters_.size(), " parameters");
-        seal();
+        over_if_it_fails([&] { seal(); });
         auto& p = parameters_[i];
         if (p.reports == options_.backward_passes_per_step)
             refuse("gradient \"", p.name, "\" was ready ", p.reports,
                    " times already: step() comes after backward_passes_per_step passes");
         ++p.reports;
         some_reported_ = true;
-        start_complete_buckets();
+        over_if_it_fails([&] { start_complete_buckets(); });
     }
 
     detail::sparse_gradient<T>* sparse_of(std::size_t parameter) {
@@ -290,11 +287,39 @@ private:
         return nullptr;
     }
 
+    // A step is over on every rank when it is on one: a call that fails does so on all.
+    template <class F>
+    void over_if_it_fails(F f) {
+        try {
+            f();
+        } catch (...) {
+            give_up();
+            throw;
+        }
+    }
+
+    [[gnu::cold]] void give_up() {
+        try {
+            buckets_.finish();
+        } catch (...) {  // not the first
+        }
+        for (auto& s : sparse_) s.clear();
+        begin_next_step();
+        if (!buckets_.together()) forget_agreement();
+    }
+
+    // The next step begins with a new one, a single call, and so on until all ranks are in it.
+    void forget_agreement() {
+        buckets_.clear();
+        agreed_.reset();
+        sealed_ = false;
+    }
+
     void reduce_sparse() {
         const double f = options_.gradient_predivide_factor;
         for (auto& s : sparse_) {
-            if (!parameters_[s.parameter()].frozen)
-                s.reduce(comm_, options_, 1 / f, f * pass_scale());
+            auto& p = parameters_[s.parameter()];
+            if (!p.frozen) s.reduce(comm_, options_, 1 / f, f * pass_scale(), p.residual);
             s.clear();
         }
     }
@@ -305,37 +330,62 @@ private:
     }
 
     static void zero(detail::registered_parameter<T>& p) {
-        if (!p.frozen)
-            for (T& x : detail::elements(p.gradient)) x = T(0);
+        for (T& x : detail::elements(p.gradient)) x = T(0);
+    }
+
+    // What this rank contributes of them; local ones are contributed to nothing.
+    void zero_unreported() {
+        for (auto& p : parameters_)
+            if (p.reports == 0 && p.kind != detail::parameter_kind::local && !p.frozen) zero(p);
     }
 
     // Collective where something has changed since the last step.
     void seal() {
         if (sealed_) return;
-        detail::agree_on(comm_, parameters_);
         refresh_lists();
-        buckets_.clear();
-        if (options_.op != gradient_op::adasum)
-            for (auto& members : detail::bucket_members(comm_.rank(), parameters_, options_))
-                add_bucket(std::move(members));
+        std::string described = detail::described(parameters_);
+        if (described != agreed_) {
+            detail::member_lists members;
+            if (options_.op != gradient_op::adasum)
+                members = detail::bucket_members(comm_, parameters_, options_);
+            agree_on(described);
+            forget_agreement();
+            for (auto& bucket : members) add_bucket(std::move(bucket));
+            agreed_ = std::move(described);
+        }
         sealed_ = true;
+    }
+
+    void agree_on(const std::string& described) {
+        std::vector<detail::statement> mine = detail::statements_of(options_);
+        mine.push_back({"parameters", described});
+        try {
+            detail::agree(comm_, "distributed_optimizer", mine);
+        } catch (const mismatch_error& e) {
+            if (detail::runs_a_plan(e)) buckets_.stand_in(comm_);
+            throw;
+        }
     }
 
     void refresh_lists() {
         values_.clear();
         gradients_.clear();
+        shared_gradients_.clear();
         for (const auto& p : parameters_) {
+            const bool local = p.kind == detail::parameter_kind::local;
             values_.push_back(p.frozen ? tensor_view<T>() : p.value);
             gradients_.push_back(p.frozen ? tensor_view<T>() : p.gradient);
+            shared_gradients_.push_back(p.frozen || local ? tensor_view<T>() : p.gradient);
         }
     }
 
     void add_bucket(std::vector<std::size_t> members) {
-        std::vector<tensor_view<T>> gradients;
-        for (const std::size_t i : members) gradients.push_back(parameters_[i].gradient);
+        if (options_.error_feedback)
+            for (const std::size_t i : members)
+                parameters_[i].residual.resize(parameters_[i].gradient.size());
         const double f = options_.gradient_predivide_factor;
-        buckets_.emplace_back(
-            comm_, std::move(members), std::move(gradients), options_,
+        buckets_.add(
+            comm_, std::move(members), parameters_, options_,
             reduce_options{.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()});
     }
 
@@ -343,16 +393,12 @@ private:
         return options_.average_passes ? 1.0 / options_.backward_passes_per_step : 1;
     }
 
-    bool complete(const detail::gradient_bucket<Comm, T>& bucket) const {
-        for (const std::size_t i : bucket.members())
-            if (parameters_[i].reports < options_.backward_passes_per_step) return false;
-        return true;
-    }
-
-    // In order: calls are matched by it.
     void start_complete_buckets() {
-        while (started_ < buckets_.size() && complete(buckets_[started_]))
-            buckets_[started_++].start();
+        buckets_.start_while([&](const std::vector<std::size_t>& members) {
+            for (const std::size_t i : members)
+                if (parameters_[i].reports < options_.backward_passes_per_step) return false;
+            return true;
+        });
     }
 
     void scale_what_stayed() {
@@ -367,7 +413,6 @@ private:
     void begin_next_step() {
         for (auto& p : parameters_) p.reports = 0;
         some_reported_ = false;
-        started_ = 0;
     }
 
     bool finite_everywhere() {
@@ -384,19 +429,12 @@ private:
 
     // The optimizer steps with this rank's gradients; what that changes is combined.
     void step_by_adasum() {
-        std::vector<std::vector<T>> before;
-        for (const auto& p : parameters_)
-            before.emplace_back(p.value.data(),
-                                p.value.data() + (p.travels() ? p.value.size() : 0));
-        step_alone();
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            const auto values = detail::elements(parameters_[i].value);
-            std::vector<T>& change = before[i];
-            if (!parameters_[i].travels()) continue;
-            std::vector<T> old = change;
-            for (std::size_t k = 0; k < values.size(); ++k) change[k] = values[k] - old[k];
-            adasum_allreduce(comm_, change);
-            for (std::size_t k = 0; k < values.size(); ++k) values[k] = old[k] + change[k];
+        if constexpr (detail::is_float_element<T>) {
+            detail::withheld_step<T> own(parameters_);
+            step_alone();
+            own.take_back();
+            own.combine(comm_);
+            own.take();
         }
     }
 
@@ -406,9 +444,10 @@ private:
     detail::parameter_list<T> parameters_;
     std::vector<tensor_view<T>> values_;
     std::vector<tensor_view<T>> gradients_;
-    std::vector<detail::gradient_bucket<Comm, T>> buckets_;
+    std::vector<tensor_view<T>> shared_gradients_;  // the same without local ones
+    detail::bucket_queue<Comm, T> buckets_;
     std::vector<detail::sparse_gradient<T>> sparse_;
-    std::size_t started_ = 0;  // buckets that are under way: the first ones
+    std::optional<std::string> agreed_;  // the parameters of the buckets, as all ranks said them
     bool sealed_ = false;
     bool some_reported_ = false;
     bool open_ = false;  // a synchronized_gradients is out

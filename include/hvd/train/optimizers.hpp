@@ -52,7 +52,7 @@ struct sgd {
 
     void step(tensors<T> parameters, tensors<T> gradients) {
         detail::for_each(parameters, gradients, [&](std::size_t, std::span<T> p, std::span<T> g) {
-            for (std::size_t k = 0; k < p.size(); ++k) p[k] -= rate * g[k];
+            for (std::size_t k = 0; k < p.size(); ++k) p[k] = T(p[k] - rate * g[k]);
         });
     }
 
@@ -76,8 +76,8 @@ struct momentum {
         detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
             const auto v = detail::slot_of(velocity, i, p.size());
             for (std::size_t k = 0; k < p.size(); ++k) {
-                v[k] = factor * v[k] + g[k];
-                p[k] -= rate * v[k];
+                v[k] = T(factor * v[k] + g[k]);
+                p[k] = T(p[k] - rate * v[k]);
             }
         });
     }

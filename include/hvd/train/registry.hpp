@@ -3,13 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "../backend/record.hpp"
-#include "../comm/communicator.hpp"
-#include "refuse.hpp"
+#include "agreement.hpp"
+#include "optimizer_options.hpp"
 #include "tensors.hpp"
 
 namespace hvd {
@@ -20,19 +20,47 @@ enum class parameter_kind : std::uint8_t { shared, local, sparse };
 
 template <class T>
 struct registered_parameter {
-    std::string name;
-    tensor_view<T> value;
-    tensor_view<T> gradient;
-    std::vector<std::size_t> shape;  // of both, slowest dimension first
-    parameter_kind kind;
+    std::string name = {};
+    tensor_view<T> value = {};
+    tensor_view<T> gradient = {};
+    std::vector<std::size_t> shape = {};  // of both, slowest dimension first
+    parameter_kind kind = parameter_kind::shared;
+    std::size_t columns = 0;  // of a sparse one
+    sparse_policy policy = sparse_policy::automatic;
     bool frozen = false;
     int reports = 0;  // of its gradient, since the last step
+    // What rounding has taken from its gradients so far; empty without error feedback. It is here
+    // and not where gradients are rounded, which is made anew when other parameters are frozen.
+    std::vector<float> residual = {};
 
     bool travels() const { return kind == parameter_kind::shared && !frozen; }
 };
 
 template <class T>
 using parameter_list = std::vector<registered_parameter<T>>;
+
+template <class T>
+bool overlap(const tensor_view<T>& a, const tensor_view<T>& b) {
+    const std::less<const T*> before;
+    return a.size() > 0 && b.size() > 0 && before(a.data(), b.data() + b.size()) &&
+           before(b.data(), a.data() + a.size());
+}
+
+// Memory that two parameters share would be reduced or stepped twice.
+template <class T>
+void check_memory(int rank, const registered_parameter<T>& p,
+                  const registered_parameter<T>& other) {
+    const auto check = [&](const char* mine, const tensor_view<T>& a, const char* its,
+                           const tensor_view<T>& b) {
+        if (overlap(a, b))
+            refuse(rank, "the ", mine, " of parameter \"", p.name, "\" and the ", its, " of \"",
+                   other.name, "\" have memory in common");
+    };
+    if (&p != &other) check("values", p.value, "values", other.value);
+    if (&p != &other) check("gradient", p.gradient, "gradient", other.gradient);
+    check("values", p.value, "gradient", other.gradient);
+    check("gradient", p.gradient, "values", other.value);
+}
 
 template <class T>
 void check_registration(int rank, const parameter_list<T>& known,
@@ -43,26 +71,11 @@ void check_registration(int rank, const parameter_list<T>& known,
     if (p.value.size() != p.gradient.size())
         refuse(rank, "parameter \"", p.name, "\" has ", p.value.size(), " elements, its gradient ",
                p.gradient.size());
+    check_memory(rank, p, p);
+    for (const auto& other : known) check_memory(rank, p, other);
 }
 
-// Of everything that the ranks must say alike.
-template <class T>
-std::uint64_t digest(const parameter_list<T>& parameters) {
-    hash all;
-    for (const auto& p : parameters) {
-        all.add(p.name).add(p.shape.size());
-        for (const std::size_t extent : p.shape) all.add(extent);
-        all.add(std::uint64_t(p.kind)).add(std::uint64_t(p.frozen));
-    }
-    return all.value();
-}
-
-inline std::string shown(const std::vector<std::size_t>& shape) {
-    std::string all = "[";
-    for (std::size_t d = 0; d < shape.size(); ++d) all += text(d ? ", " : "", shape[d]);
-    return all + "]";
-}
-
+// Everything that the ranks must say alike.
 template <class T>
 std::string described(const parameter_list<T>& parameters) {
     std::string all;
@@ -70,28 +83,11 @@ std::string described(const parameter_list<T>& parameters) {
         if (!all.empty()) all += ", ";
         all += p.name + " " + shown(p.shape);
         if (p.kind == parameter_kind::local) all += " (local)";
-        if (p.kind == parameter_kind::sparse) all += " (sparse)";
+        if (p.kind == parameter_kind::sparse)
+            all += text(" (sparse, rows of ", p.columns, ", ", name_of(p.policy), ")");
         if (p.frozen) all += " (frozen)";
     }
     return all;
-}
-
-// **Collective**. Sends 8 bytes where all agree, and the names where they don't.
-template <class Comm, class T>
-void agree_on(Comm& comm, const parameter_list<T>& parameters) {
-    const auto digests = comm.allgather(digest(parameters), {.name = "parameters"});
-    bool same = true;
-    for (const std::uint64_t d : digests.values) same = same && d == digests.values[0];
-    if (same) return;
-    const auto lists = comm.allgather_object(described(parameters));
-    std::vector<mismatch_error::entry> table;
-    std::string rows;
-    for (std::size_t r = 0; r < lists.size(); ++r) {
-        table.emplace_back(int(r), lists[r]);
-        rows += text("\n  rank ", int(r), ": ", lists[r]);
-    }
-    throw mismatch_error(comm.rank(), text("hvd: the ranks registered different parameters:", rows),
-                         "parameters", table);
 }
 
 }  // namespace detail

@@ -9,9 +9,8 @@
 
 #include "../comm/communicator.hpp"
 #include "../core/half.hpp"
-#include "optimizer_options.hpp"
-#include "refuse.hpp"
-#include "tensors.hpp"
+#include "agreement.hpp"
+#include "gradient_wire.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -34,13 +33,6 @@ struct sparse_rows {
     operator sparse_view<T>() const { return {indices, values}; }
 };
 
-/// How sparse gradients travel. Features B14, F7.
-enum class sparse_policy : std::uint8_t {
-    gather,     ///< each rank's rows, by allgather
-    dense,      ///< the whole table, by allreduce (Horovod's `sparse_as_dense`)
-    automatic,  ///< per call the one that moves fewer bytes, by the rows that all ranks have
-};
-
 /// How a sparse allreduce works; all ranks say the same.
 struct sparse_options {
     sparse_policy policy = sparse_policy::automatic;
@@ -50,14 +42,16 @@ struct sparse_options {
 
 namespace detail {
 
+// What is wrong with the rows that a rank gives; empty if nothing is.
 template <class T>
-void check_sparse(int rank, const sparse_view<T>& x, std::size_t rows, std::size_t columns) {
+std::string wrong_rows(const sparse_view<T>& x, std::size_t rows, std::size_t columns) {
     if (x.values.size() != x.indices.size() * columns)
-        refuse(rank, "a sparse tensor of ", x.indices.size(), " indices and rows of ", columns,
-               " elements has ", x.values.size(), " values");
+        return words("a sparse tensor of ", x.indices.size(), " indices and rows of ", columns,
+                     " elements has ", x.values.size(), " values");
     for (const std::int64_t i : x.indices)
         if (i < 0 || std::size_t(i) >= rows)
-            refuse(rank, "a sparse tensor of ", rows, " rows has the index ", i);
+            return words("a sparse tensor of ", rows, " rows has the index ", i);
+    return {};
 }
 
 // Adds rows of one index in the order in which they stand, in double: the same bits on every rank.
@@ -93,15 +87,30 @@ std::vector<Wire> encoded(const std::vector<T>& values) {
 
 template <class Wire, class Comm, class T>
 sparse_rows<T> gather_rows(Comm& comm, const sparse_rows<T>& mine, std::size_t rows,
-                           std::size_t columns, double factor) {
+                           std::size_t columns, gradient_op op) {
+    const double factor = op == gradient_op::average ? 1.0 / comm.size() : 1;
     const auto indices = comm.allgather(mine.indices, {.name = "sparse indices"});
     const auto values = comm.allgather(encoded<Wire>(mine.values), {.name = "sparse values"});
     return merged<T, Wire>(indices.values, values.values, rows, columns, factor);
 }
 
+// Sums or averages the table; what is returned is still to be multiplied with. Where the wire is
+// narrower than T, and for averages, the mean travels: it is in the range of what it is made of.
+template <class Wire, class T, class Comm>
+double reduce_in_range(Comm& comm, std::vector<Wire>& table, gradient_op op) {
+    const reduce_options o{.name = "sparse as dense"};
+    if constexpr (is_float_element<Wire>)
+        if (op == gradient_op::average || !std::is_same_v<Wire, T>) {
+            comm.allreduce(table, average, o);
+            return op == gradient_op::average ? 1 : comm.size();
+        }
+    comm.allreduce(table, sum, o);
+    return op == gradient_op::average ? 1.0 / comm.size() : 1;
+}
+
 template <class Wire, class Comm, class T>
 sparse_rows<T> reduce_table(Comm& comm, const sparse_rows<T>& mine, std::size_t rows,
-                            std::size_t columns, double factor) {
+                            std::size_t columns, gradient_op op) {
     std::vector<Wire> table(rows * columns, from_double<Wire>(0));
     std::vector<std::uint8_t> present(rows);
     const std::vector<Wire> wire = encoded<Wire>(mine.values);
@@ -110,7 +119,7 @@ sparse_rows<T> reduce_table(Comm& comm, const sparse_rows<T>& mine, std::size_t 
         present[row] = 1;
         for (std::size_t c = 0; c < columns; ++c) table[row * columns + c] = wire[i * columns + c];
     }
-    comm.allreduce(table, sum, {.name = "sparse as dense"});
+    const double factor = reduce_in_range<Wire, T>(comm, table, op);
     comm.allreduce(present, max, {.name = "sparse rows"});
     sparse_rows<T> result;
     for (std::size_t row = 0; row < rows; ++row) {
@@ -129,16 +138,43 @@ inline bool gathers(sparse_policy policy, std::uint64_t all_rows, std::size_t ro
     return all_rows * (row_bytes + sizeof(std::int64_t)) < 2 * std::uint64_t(rows) * row_bytes;
 }
 
+// **Collective**. How many rows all ranks have.
+template <class Comm>
+std::uint64_t agree_on_table(Comm& comm, dtype id, std::size_t mine, std::size_t rows,
+                             std::size_t columns, const sparse_options& o) {
+    hash said;
+    said.add(std::uint64_t(id)).add(rows).add(columns);
+    said.add(std::uint64_t(o.policy)).add(std::uint64_t(o.op)).add(std::uint64_t(o.codec));
+    const agreement<Comm> all(comm, "sparse_allreduce", said, mine);
+    if (!all.reached())
+        all.fail({{"element type", words(dtype_name(id))},
+                  {"rows", words(rows)},
+                  {"columns", words(columns)},
+                  {"policy", name_of(o.policy)},
+                  {"operation", name_of(o.op)},
+                  {"codec", name_of(o.codec)}});
+    return all.total();
+}
+
 template <class Wire, class Comm, class T>
 sparse_rows<T> sparse_allreduce_as(Comm& comm, const sparse_rows<T>& mine, std::size_t rows,
                                    std::size_t columns, const sparse_options& o) {
-    std::uint64_t all_rows = mine.indices.size();
-    if (o.policy == sparse_policy::automatic)
-        comm.allreduce(all_rows, sum, {.name = "sparse density"});
-    const double factor = o.op == gradient_op::average ? 1.0 / comm.size() : 1;
+    const std::uint64_t all_rows =
+        agree_on_table(comm, dtype_traits<T>::id, mine.indices.size(), rows, columns, o);
     return gathers(o.policy, all_rows, rows, columns * sizeof(Wire))
-               ? gather_rows<Wire>(comm, mine, rows, columns, factor)
-               : reduce_table<Wire>(comm, mine, rows, columns, factor);
+               ? gather_rows<Wire>(comm, mine, rows, columns, o.op)
+               : reduce_table<Wire>(comm, mine, rows, columns, o.op);
+}
+
+// In the place of the agreement.
+template <class Comm, class T>
+void check_call(Comm& comm, const sparse_view<T>& mine, std::size_t rows, std::size_t columns,
+                const sparse_options& o) {
+    if (o.op == gradient_op::adasum)
+        post_refusal(comm, "sparse gradients are averaged or summed; Adasum needs dense ones");
+    if (!reduces_wire_of<typename Comm::backend_type>(o.codec)) post_refusal(comm, no_wire_text);
+    if (const std::string wrong = wrong_rows(mine, rows, columns); !wrong.empty())
+        post_refusal(comm, std::string_view(wrong));
 }
 
 }  // namespace detail
@@ -149,33 +185,22 @@ sparse_rows<T> sparse_allreduce_as(Comm& comm, const sparse_rows<T>& mine, std::
 /// Rows of one index are merged on their rank before they travel. The result is what a dense
 /// allreduce of the `rows` × `columns` table gives, to rounding, whichever way it took. Needs
 /// memory for an index per row of the table.
-/// **Collective**: with equal table and options. **Completion**: done on return.
-/// @throws hvd::usage_error on every rank if one has sizes that do not fit or an index that is no
-/// row; for Adasum. Features B14, F7. @snippet tests/train/snippets.cpp sparse
+/// **Collective**: with equal rows, columns, element type and options. **Completion**: done on
+/// return. @throws hvd::mismatch_error if the ranks disagree on these; hvd::usage_error where sizes
+/// do not fit or an index is no row, and for Adasum; hvd::peer_error on the others then. Features
+/// B14, F7. @snippet tests/train/snippets.cpp sparse
 template <class Comm, class T>
 sparse_rows<T> sparse_allreduce(Comm& comm, const sparse_view<T>& mine, std::size_t rows,
                                 std::size_t columns, const sparse_options& o = {}) {
-    if (o.op == gradient_op::adasum)
-        detail::refuse(comm.rank(),
-                       "sparse gradients are averaged or summed; Adasum needs dense ones");
-    std::string wrong;
-    try {
-        detail::check_sparse(comm.rank(), mine, rows, columns);
-    } catch (const usage_error& e) {
-        wrong = e.what();
-    }
-    std::int32_t first_wrong = wrong.empty() ? comm.size() : comm.rank();
-    comm.allreduce(first_wrong, min, {.name = "sparse indices are right"});
-    if (!wrong.empty()) throw usage_error(comm.rank(), wrong);
-    if (first_wrong != comm.size())
-        detail::refuse(comm.rank(), "rank ", first_wrong, " gave a sparse tensor that is wrong");
-
+    detail::check_call(comm, mine, rows, columns, o);
     const auto local = detail::merged<T, T>(mine.indices, mine.values, rows, columns, 1);
-    if (o.codec == gradient_codec::float16)
-        return detail::sparse_allreduce_as<float16>(comm, local, rows, columns, o);
-    if (o.codec == gradient_codec::bfloat16)
-        return detail::sparse_allreduce_as<bfloat16>(comm, local, rows, columns, o);
-    return detail::sparse_allreduce_as<T>(comm, local, rows, columns, o);
+    if (o.codec == gradient_codec::none)
+        return detail::sparse_allreduce_as<T>(comm, local, rows, columns, o);
+    sparse_rows<T> reduced;
+    detail::with_wire_type<typename Comm::backend_type>(o.codec, [&](auto half) {
+        reduced = detail::sparse_allreduce_as<decltype(half)>(comm, local, rows, columns, o);
+    });
+    return reduced;
 }
 
 /// The same as a dense gradient, `into(table)`: it (`rows` × `columns`, row by row) gets zeros and
@@ -186,8 +211,8 @@ void sparse_allreduce(Comm& comm, const sparse_view<T>& mine, const into_view<Vi
                       std::size_t columns, const sparse_options& o = {}) {
     const auto dense = detail::elements(detail::flat_view(table.view));
     if (columns == 0 || dense.size() % columns != 0)
-        detail::refuse(comm.rank(), "a table of ", dense.size(), " elements has no rows of ",
-                       columns);
+        detail::post_refusal(comm, "a table of ", dense.size(), " elements has no rows of ",
+                             columns);
     const auto reduced = sparse_allreduce(comm, mine, dense.size() / columns, columns, o);
     for (T& x : dense) x = detail::from_double<T>(0);
     for (std::size_t i = 0; i < reduced.indices.size(); ++i)

@@ -19,7 +19,8 @@ public:
     std::size_t parameter() const { return parameter_; }
 
     void check(int rank, const sparse_view<T>& rows) const {
-        check_sparse(rank, rows, table_.size() / columns_, columns_);
+        const std::string wrong = wrong_rows(rows, row_count(), columns_);
+        if (!wrong.empty()) refuse(rank, std::string_view(wrong));
     }
 
     void add(const sparse_view<T>& rows) {
@@ -31,14 +32,34 @@ public:
 
     // **Collective**. The table becomes the gradient, as a dense one would have.
     template <class Comm>
-    void reduce(Comm& comm, const optimizer_options& o, double prescale, double postscale) {
+    void reduce(Comm& comm, const optimizer_options& o, double prescale, double postscale,
+                std::vector<float>& residual) {
         scale(view(rows_.values.data(), rows_.values.size()), prescale);
+        if (o.error_feedback)
+            with_wire_type<typename Comm::backend_type>(
+                o.codec, [&](auto half) { round_rows<decltype(half)>(residual); });
         sparse_allreduce<Comm, T>(comm, rows_, into(table_), columns_,
                                   {.policy = policy_, .op = o.op, .codec = o.codec});
         scale(table_, postscale);
     }
 
 private:
+    std::size_t row_count() const { return table_.size() / columns_; }
+
+    // To what travels as it is; what that takes from a row is added when the row comes again.
+    template <class Half>
+    void round_rows(std::vector<float>& residual) {
+        residual.resize(table_.size());
+        rows_ = merged<T, T>(rows_.indices, rows_.values, row_count(), columns_, 1);
+        std::vector<Half> rounded(columns_);
+        for (std::size_t i = 0; i < rows_.indices.size(); ++i) {
+            T* const row = rows_.values.data() + i * columns_;
+            float* const lost = residual.data() + std::size_t(rows_.indices[i]) * columns_;
+            encode(row, columns_, rounded.data(), 1, lost);
+            for (std::size_t c = 0; c < columns_; ++c) row[c] = from_double<T>(float(rounded[c]));
+        }
+    }
+
     std::size_t parameter_;
     tensor_view<T> table_;
     std::size_t columns_;

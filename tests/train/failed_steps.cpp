@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+// What is left of a step that failed, and that the next one is an ordinary one.
+
+#include <algorithm>
+
+#include <hvd/train.hpp>
+
+#include "model.hpp"
+
+using communicator = hvd_test::communicator;
+namespace optimizers = hvd::optimizers;
+
+namespace {
+
+using floats = std::vector<float>;
+
+// Two parameters, in a bucket of each where `bucket_bytes` is 1.
+struct trainer {
+    floats a = floats(4, 1), b = floats(4, 1), da = floats(4), db = floats(4);
+    hvd::distributed_optimizer<communicator, optimizers::sgd<float>> optimizer;
+
+    explicit trainer(communicator& comm, const hvd::optimizer_options& o)
+        : optimizer(comm, {.rate = 1}, o) {
+        optimizer.register_parameter("a", a, da);
+        optimizer.register_parameter("b", b, db);
+    }
+
+    void step(bool overlap = false) {
+        optimizer.zero_gradients();
+        da.assign(4, 1);
+        db.assign(4, 1);
+        if (overlap) {
+            optimizer.gradient_ready(1);
+            optimizer.gradient_ready(0);
+        }
+        optimizer.step();
+    }
+};
+
+void check_in_step(communicator& comm) {
+    int one = 1;
+    comm.allreduce(one, hvd::sum);
+    CHECK(one == comm.size());
+}
+
+}  // namespace
+
+TEST_CASE("after a call that did not match a step, the optimizer steps on") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        for (const std::size_t bucket_bytes : {std::size_t(4096), std::size_t(1)}) {
+            trainer t(comm, {.bucket_bytes = bucket_bytes});
+            t.step();
+            floats other(3);
+            if (comm.rank() == 1) {
+                CHECK_THROWS_AS(comm.allreduce(other, hvd::sum), hvd::mismatch_error);
+            } else {
+                CHECK_THROWS_AS(t.step(true), hvd::mismatch_error);
+            }
+            // Rank 1 is a call behind where there are two buckets, and finds out in its next step.
+            if (bucket_bytes == 1) CHECK_THROWS_AS(t.step(), hvd::mismatch_error);
+            t.a.assign(4, 1);
+            t.step();
+            CHECK(t.a[3] == 0);
+            check_in_step(comm);
+        }
+    });
+}
+
+TEST_CASE("parameters that one rank froze are told on all, and the optimizer steps on") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        for (const std::size_t bucket_bytes : {std::size_t(4096), std::size_t(1)}) {
+            const bool overlap = bucket_bytes == 1;
+            trainer t(comm, {.bucket_bytes = bucket_bytes});
+            t.step(overlap);
+            if (comm.rank() == 0) t.optimizer.freeze(1);
+            CHECK_THROWS_AS(t.step(overlap), hvd::error);
+            check_in_step(comm);
+            if (comm.rank() == 0) t.optimizer.unfreeze(1);
+            t.a.assign(4, 1);
+            t.step(overlap);
+            CHECK(t.a[0] == 0);
+            if (comm.rank() == 0) {  // between two steps nothing has changed
+                t.optimizer.freeze(0);
+                t.optimizer.unfreeze(0);
+            }
+            t.step(overlap);
+            CHECK(t.a[0] == -1);
+            check_in_step(comm);
+        }
+    });
+}
+
+TEST_CASE("an adasum step that fails leaves the parameters as they were") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        trainer t(comm, {.op = hvd::gradient_op::adasum});
+        floats own(2, 1), d_own(2, 1), other(3);
+        t.optimizer.register_local("own", own, d_own);
+        t.step();
+        const floats before = t.a, own_before = own;
+        auto gradients = t.optimizer.synchronize();
+        if (comm.rank() == 1) {
+            CHECK_THROWS_AS(comm.allreduce(other, hvd::sum), hvd::mismatch_error);
+        } else {
+            CHECK_THROWS_AS(t.optimizer.apply(std::move(gradients)), hvd::mismatch_error);
+        }
+        CHECK(t.a == before);
+        CHECK(own == own_before);
+    });
+}
+
+TEST_CASE(
+    "a group that only one rank names wrongly is told to the others, and the calls stay in step") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        hvd::optimizer_options o;
+        if (comm.rank() == 1) o.groups = {{0, 5}};
+        trainer t(comm, o);
+        const char* const words = "a group names parameter 5; there are 2";
+        if (comm.rank() == 1) {
+            CHECK_THROWS_WITH_AS(t.step(), doctest::Contains(words), hvd::usage_error);
+        } else {
+            CHECK_THROWS_WITH_AS(t.step(), doctest::Contains(words), hvd::peer_error);
+        }
+        check_in_step(comm);
+    });
+}
+
+TEST_CASE("options that differ are told by name on every rank before anything is stepped") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        const auto differ = [&](const char* field, const hvd::optimizer_options& o) {
+            trainer t(comm, comm.rank() == 1 ? o : hvd::optimizer_options{});
+            try {
+                t.step();
+                FAIL("no error");
+            } catch (const hvd::mismatch_error& e) {
+                CHECK(e.field() == field);
+                CHECK(e.table().size() == std::size_t(comm.size()));
+            }
+            CHECK(t.a == floats(4, 1));
+            check_in_step(comm);
+        };
+        differ("op", {.op = hvd::gradient_op::sum});
+        differ("op", {.op = hvd::gradient_op::adasum});
+        differ("bucket_bytes", {.bucket_bytes = 7});
+        differ("groups", {.groups = {{1, 0}}});
+        differ("backward_passes_per_step", {.backward_passes_per_step = 2});
+        differ("average_passes", {.average_passes = true});
+        differ("gradient_predivide_factor", {.gradient_predivide_factor = 2});
+        differ("codec", {.codec = hvd::gradient_codec::float16});
+        differ("scale_local", {.scale_local = false});
+        differ("skip_nonfinite", {.skip_nonfinite = true});
+    });
+}
+
+TEST_CASE("lists of a tape that only one rank can see to be wrong are told to the others") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        floats w(4), own(2), dw(4, 1), d_own(2, 8);
+        const std::vector<hvd::tensor_view<float>> parameters = {hvd::view(w.data(), 4),
+                                                                 hvd::view(own.data(), 2)};
+        const std::vector<hvd::tensor_view<float>> gradients = {hvd::view(dw.data(), 4),
+                                                                hvd::view(d_own.data(), 2)};
+        hvd::local_parameters local;
+        local.register_local(own);
+        const auto refused = [&](const auto& call, const char* words) {
+            if (comm.rank() == 1) {
+                CHECK_THROWS_WITH_AS(call(), doctest::Contains(words), hvd::usage_error);
+            } else {
+                CHECK_THROWS_WITH_AS(call(), doctest::Contains(words), hvd::peer_error);
+            }
+            check_in_step(comm);
+        };
+        const auto given = std::span(gradients).first(comm.rank() == 1 ? 1 : 2);
+        refused([&] { hvd::partial_distributed_gradients(comm, parameters, given, local); },
+                "2 parameters and 1 gradients");
+        CHECK(d_own[0] == 8);  // not divided by a call that failed
+        hvd::gradient_options o{.op = hvd::gradient_op::adasum};
+        if (comm.rank() == 1) o.codec = hvd::gradient_codec::float16;
+        refused([&] { hvd::distributed_gradients(comm, gradients, o); }, "there is a codec");
+    });
+}
