@@ -162,8 +162,8 @@ TEST_CASE("a count that is negative, or makes the sum wrap around, is refused by
         refused_by_all("a count of -1 for rank 1", std::vector<int>{3, -1});
         refused_by_all("a count of -1 for rank 0", std::vector<long>{-1, 3});
         refused_by_all("for rank 0", std::vector<std::size_t>{most, 3});
-        refused_by_all("for rank 1", std::vector<std::size_t>{0, most});
-        refused_by_all("a count of 4611686018427387904 for rank 0",
+        refused_by_all("for rank 1", std::vector<std::size_t>{3, most});
+        refused_by_all("a count of 13835058055282163714 for rank 1",
                        std::vector<std::size_t>{std::size_t(1) << 62, 2 - (std::size_t(1) << 62)});
     });
 }

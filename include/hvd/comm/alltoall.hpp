@@ -33,8 +33,8 @@ public:
     ///
     /// **Collective**: all ranks, in the same order of calls; every rank has its own counts, integers of
     /// any type, zeros included. **Buffers**: `in` is read; the result is new memory. Counts are elements and
-    /// add up to the whole of `in`. @throws as `allreduce`; hvd::usage_error for a count that is negative or
-    /// more than there is. Feature B9.
+    /// add up to the whole of `in`. @throws as `allreduce`; hvd::usage_error for counts that are negative or
+    /// do not add up. Feature B9.
     /// @snippet tests/docs/snippets.cpp alltoall
     template <class In, class Counts>
         requires is_range<const Counts>

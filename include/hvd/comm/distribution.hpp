@@ -61,9 +61,8 @@ struct distribution : call {
         counts.resize(std::size_t(size));
         std::size_t sum = 0;
         for (std::size_t r = 0; r < counts.size(); ++r) {
-            const given_counts::one count = given[r];
-            if (count.value > total || count.value > ~std::size_t(0) - sum) return refuse_count(count, r, total);
-            counts[r] = std::size_t(count.value);
+            counts[r] = std::size_t(given[r].value);
+            if (counts[r] > ~std::size_t(0) - sum) return refuse_largest(given, total);
             sum += counts[r];
         }
         if (sum != total) return refuse_sum(sum, total);
@@ -80,6 +79,13 @@ private:
     [[gnu::cold, gnu::noinline]] void refuse_count(const given_counts::one& count, std::size_t rank, std::size_t total) {
         const message value = count.negative ? text(static_cast<std::int64_t>(count.value)) : text(count.value);
         refuse(text("hvd: ", op.entry.label(), ": a count of ", value, " for rank ", rank, ", and the tensor has ", total, " elements"));
+    }
+    // Where the sum would wrap around.
+    [[gnu::cold, gnu::noinline]] void refuse_largest(const given_counts& given, std::size_t total) {
+        std::size_t largest = 0;
+        for (std::size_t r = 1; r < given.size(); ++r)
+            if (given[r].value > given[largest].value) largest = r;
+        refuse_count(given[largest], largest, total);
     }
     [[gnu::cold, gnu::noinline]] void refuse_sum(std::size_t sum, std::size_t total) {
         refuse(text("hvd: ", op.entry.label(), ": counts add up to ", sum, ", the tensor has ", total, " elements"));
