@@ -262,23 +262,23 @@ private:
 
     // Ranks that differ in what follows from the options would wait for each other here without end.
     [[gnu::cold]] int agreed_node_size(const communicator_options& options) const {
-        long long node_size = -1;
+        int node_size = -1;
         std::exception_ptr refused;
         try {
             node_size = declared_node_size(options);
         } catch (...) {
             refused = std::current_exception();
         }
-        const long long mine[] = {node_size, options.cross_by_library, static_cast<long long>(options.window_bytes)};
-        long long most[] = {mine[0], mine[1], mine[2], -mine[0], -mine[1], -mine[2]};
-        check(MPI_Allreduce(MPI_IN_PLACE, most, 6, MPI_LONG_LONG, MPI_MAX, comm_), "MPI_Allreduce");
+        const int mine[] = {node_size, options.cross_by_library, int(shared_memory::whole_pages(options.window_bytes) / 4096)};
+        int least[] = {mine[0], mine[1], mine[2], -mine[0], -mine[1], -mine[2]};  // and the most, with the sign changed
+        check(MPI_Allreduce(MPI_IN_PLACE, least, 6, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
         if (refused) std::rethrow_exception(refused);
-        constexpr const char* names[] = {"node_size", "cross_by_library", "window_bytes"};
+        constexpr const char* names[] = {"node_size is ", "cross_by_library is ", "window_bytes in pages is "};
         for (int i = 0; i < 3; ++i)
-            if (most[i] != -most[3 + i])
-                throw usage_error(rank_, text("hvd: communicator on rank ", rank_, ": .", names[i], " is ", mine[i], " here, and from ",
-                                              -most[3 + i], " to ", most[i], " on the ranks: all must say the same"));
-        return int(node_size);
+            if (least[i] != -least[3 + i])
+                throw usage_error(rank_, text("hvd: communicator on rank ", rank_, ": .", names[i], mine[i], " here, and from ", least[i],
+                                              " to ", -least[3 + i], " on the ranks: all must say the same"));
+        return node_size;
     }
 
     // Ranks share a node if MPI says that they can share memory; the node is known by its first rank.
