@@ -30,8 +30,10 @@ asan="$sanitized !train.*.mpi* !collective.*.threads !neighbours !np1 !np4"
 tsan="$sanitized !unit !collective.*.others.threads !collective.thresholds.neighbours !collective.determinism.neighbours !collective.operations.neighbours"
 
 # What takes too long for each change, unless it is asked for by name: counts beyond 2^31, the other half of the element
-# types, a stranger's backend, LibTorch, each header alone.
-left_to_all=(big integers queues 'interop.torch*' 'examples.torch_mnist*' headers.compile_alone)
+# types, 1 and 4 ranks on MPI (threads have all numbers), a stranger's backend and more placements of nodes, LibTorch,
+# nvcc, each header alone, what the pages say of the trainer.
+left_to_all=(big integers np1 np4 queues neighbours 'interop.torch*' 'examples.torch_mnist*' 'device.compiles*' 'device.the_kernel*'
+  headers.compile_alone examples.fashion_mnist.says)
 
 stage_gcc() {
   local but=("${left_to_all[@]/#/!}")

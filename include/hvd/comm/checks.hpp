@@ -86,9 +86,9 @@ constexpr bool check_reducible() {
         static_assert(transportable<T, Backend>, "hvd: this backend does not move this element type");
         return false;
     } else {
-        static_assert(reducible<T, Op, Backend>,
-                      "hvd: this backend can't reduce this element type with this operation (hvd::reducible)");
-        return reducible<T, Op, Backend>;
+        constexpr bool reduces = reducible<T, Op, Backend>;  // compilers explain a concept at length
+        static_assert(reduces, "hvd: this backend can't reduce this element type with this operation (hvd::reducible)");
+        return reduces;
     }
 }
 
