@@ -16,26 +16,11 @@
 #include "dataset.hpp"
 #include "matrix.hpp"
 #include "random.hpp"
+#include "temporary_directory.hpp"
 
 namespace fixtures {
 
-/// A directory of its own, gone with the object.
-class temporary_directory {
-public:
-    temporary_directory() {
-        std::string name = (std::filesystem::temp_directory_path() / "hvd-XXXXXX").string();
-        if (!mkdtemp(name.data())) throw std::runtime_error("no temporary directory");
-        path_ = name;
-    }
-    temporary_directory(const temporary_directory&) = delete;
-    temporary_directory& operator=(const temporary_directory&) = delete;
-    ~temporary_directory() { std::filesystem::remove_all(path_); }
-
-    std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
-
-private:
-    std::filesystem::path path_;
-};
+using hvd_test::temporary_directory;
 
 inline std::string read_file(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);

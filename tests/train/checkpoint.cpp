@@ -12,6 +12,7 @@
 
 #include "model.hpp"
 #include "shared_folder.hpp"
+#include "temporary_directory.hpp"
 
 using communicator = hvd_test::communicator;
 using hvd_test::regression;
@@ -167,9 +168,8 @@ TEST_CASE("killing the writer at any moment leaves the old checkpoint or the new
     return;  // the writer is one process whatever the backend is, and MPI's processes are not
              // forked
 #else
-    std::string folder = (std::filesystem::temp_directory_path() / "hvd-XXXXXX").string();
-    REQUIRE(mkdtemp(folder.data()) != nullptr);
-    const std::string path = folder + "/c";
+    const hvd_test::temporary_directory folder;
+    const std::string path = folder / "c";
     std::vector<std::uint64_t> values(1 << 16);
     const auto save = [&](std::uint64_t round) {
         values.assign(values.size(), round);
@@ -195,7 +195,6 @@ TEST_CASE("killing the writer at any moment leaves the old checkpoint or the new
         CHECK(values == std::vector<std::uint64_t>(values.size(), round));
     }
     CHECK(rounds > 0);
-    std::filesystem::remove_all(folder);
 #endif
 }
 
