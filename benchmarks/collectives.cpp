@@ -168,7 +168,8 @@ int main(int argc, char** argv) {
     app.add_option("--collectives", o.collectives, "which, in nccl-tests' spelling")
         ->delimiter(',')
         ->check(CLI::IsMember(bench::collective_names));
-    app.add_option("--type", o.types, "element types, which take turns at the same count: sizes are the first one's")
+    app.add_option("--type", o.types,
+                   "element types, which take turns at the same count: sizes are the first one's")
         ->delimiter(',')
         ->check(CLI::IsMember(bench::type_names));
     app.add_option("--op", o.op)->check(CLI::IsMember(bench::op_names));

@@ -141,8 +141,8 @@ private:
         }
     }
 
-    // Parameters lie where the gradients do. The gradients are only read, so that nothing can be verified here: the
-    // tests do.
+    // Parameters lie where the gradients do. The gradients are only read, so that nothing can be
+    // verified here: the tests do.
     void add_joined(std::vector<bench::candidate>& to, std::vector<std::size_t>& state,
                     bench::gradients& g, const bench::memory_kind& kind) {
         struct joined {
@@ -153,14 +153,17 @@ private:
 
             joined(Comm& comm, bench::gradients& g, const std::vector<std::size_t>& counts,
                    std::pmr::memory_resource* memory)
-                : parameters(counts, memory), list(g.views()), parameter_list(parameters.views()),
+                : parameters(counts, memory),
+                  list(g.views()),
+                  parameter_list(parameters.views()),
                   plan(comm.plan_allreduce(hvd::fuse(list), hvd::average)),
                   step(hvd::fuse(parameter_list), {}) {}
         };
         const auto both = std::make_shared<joined>(comm_, g, counts_, kind.memory);
         both->plan.run_and_apply(both->step);
         state.push_back(both->step.state_bytes());
-        to.push_back({"hvd run_and_apply " + kind.name, [both] { both->plan.run_and_apply(both->step); }});
+        to.push_back(
+            {"hvd run_and_apply " + kind.name, [both] { both->plan.run_and_apply(both->step); }});
     }
 
     void add_peers([[maybe_unused]] std::vector<bench::candidate>& to,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// What one GPU can show: packing against a copy per tensor, Horovod's scheme and the copy limit, what a call of
-// hvd's costs above NCCL's own, and an allreduce of several ranks by CUDA IPC against the copy limit. Without a GPU it says so and exits with 77.
+// What one GPU can show: packing against a copy per tensor, Horovod's scheme and the copy limit,
+// what a call of hvd's costs above NCCL's own, and an allreduce of several ranks by CUDA IPC
+// against the copy limit. Without a GPU it says so and exits with 77.
 
 #include <fmt/format.h>
 
@@ -38,7 +39,8 @@ double microseconds(cudaStream_t stream, F&& call, int calls = 20) {
         check_cuda(cudaEventSynchronize(t.end), "cudaEventSynchronize", 0);
         float milliseconds = 0;
         cudaEventElapsedTime(&milliseconds, t.begin, t.end);
-        if (round >= 2) times.push_back(double(milliseconds) * 1000 / calls);  // the first two warm up
+        if (round >= 2)
+            times.push_back(double(milliseconds) * 1000 / calls);  // the first two warm up
     }
     std::sort(times.begin(), times.end());
     return times[times.size() / 2];
@@ -47,20 +49,24 @@ double microseconds(cudaStream_t stream, F&& call, int calls = 20) {
 template <class T>
 cuda_memory on_device(const std::vector<T>& values) {
     cuda_memory memory(kind::device, values.size() * sizeof(T), 0);
-    check_cuda(cudaMemcpy(memory.data(), values.data(), memory.size(), cudaMemcpyHostToDevice), "cudaMemcpy", 0);
+    check_cuda(cudaMemcpy(memory.data(), values.data(), memory.size(), cudaMemcpyHostToDevice),
+               "cudaMemcpy", 0);
     return memory;
 }
 
 // Packs the tensors of one set in each of the ways.
-void pack_set(const std::string& name, const std::vector<std::size_t>& counts, cudaStream_t stream, double limit, nlohmann::json& figures) {
+void pack_set(const std::string& name, const std::vector<std::size_t>& counts, cudaStream_t stream,
+              double limit, nlohmann::json& figures) {
     std::vector<cuda_memory> tensors;
     std::vector<tile> tiles;
     std::vector<bench::whole_tensor> wholes;
-    const cuda_memory buffer(kind::device, bench::total(counts) * sizeof(float) + 16 * counts.size(), 0);
+    const cuda_memory buffer(kind::device,
+                             bench::total(counts) * sizeof(float) + 16 * counts.size(), 0);
     std::size_t at = 0, bytes = 0;
     for (const std::size_t n : counts) {
         const cuda_memory& t = tensors.emplace_back(kind::device, n * sizeof(float), 0);
-        hvd::detail::cut_into_tiles(tiles, t.data(), buffer.data() + at, t.size(), hvd::detail::copy_kind::bytes, 1);
+        hvd::detail::cut_into_tiles(tiles, t.data(), buffer.data() + at, t.size(),
+                                    hvd::detail::copy_kind::bytes, 1);
         wholes.push_back({t.data(), buffer.data() + at, t.size()});
         at += (t.size() + 15) / 16 * 16;
         bytes += t.size();
@@ -68,14 +74,27 @@ void pack_set(const std::string& name, const std::vector<std::size_t>& counts, c
     const cuda_memory tiles_there = on_device(tiles), wholes_there = on_device(wholes);
     const auto line = [&](const char* scheme, double time, double peer) {
         const double rate = 2 * double(bytes) / time / 1000;
-        fmt::print("{:>14} {:>8} {:>12} {:>18} {:>10.1f} {:>9.0f} {:>7.0f}% {:>8.2f}x\n", name, counts.size(), bytes, scheme, time, rate,
-                   100 * rate / limit, peer / time);
-        figures.push_back({{"set", name}, {"scheme", scheme}, {"bytes", bytes}, {"us", time}, {"local_gbs", rate}, {"of_limit", rate / limit}});
+        fmt::print("{:>14} {:>8} {:>12} {:>18} {:>10.1f} {:>9.0f} {:>7.0f}% {:>8.2f}x\n", name,
+                   counts.size(), bytes, scheme, time, rate, 100 * rate / limit, peer / time);
+        figures.push_back({{"set", name},
+                           {"scheme", scheme},
+                           {"bytes", bytes},
+                           {"us", time},
+                           {"local_gbs", rate},
+                           {"of_limit", rate / limit}});
     };
-    const double eight = microseconds(stream, [&] { bench::copy_by_eight_blocks(reinterpret_cast<const bench::whole_tensor*>(wholes_there.data()), unsigned(wholes.size()), stream); });
-    const double own = microseconds(stream, [&] { hvd::detail::launch_tiles_of(reinterpret_cast<const tile*>(tiles_there.data()), tiles.size(), stream, 0); });
+    const double eight = microseconds(stream, [&] {
+        bench::copy_by_eight_blocks(
+            reinterpret_cast<const bench::whole_tensor*>(wholes_there.data()),
+            unsigned(wholes.size()), stream);
+    });
+    const double own = microseconds(stream, [&] {
+        hvd::detail::launch_tiles_of(reinterpret_cast<const tile*>(tiles_there.data()),
+                                     tiles.size(), stream, 0);
+    });
     const double copies = microseconds(stream, [&] {
-        for (const auto& w : wholes) cudaMemcpyAsync(w.to, w.from, w.bytes, cudaMemcpyDeviceToDevice, stream);
+        for (const auto& w : wholes)
+            cudaMemcpyAsync(w.to, w.from, w.bytes, cudaMemcpyDeviceToDevice, stream);
     });
     line("hvd", own, eight);
     line("8 blocks a tensor", eight, eight);
@@ -86,7 +105,13 @@ void pack_set(const std::string& name, const std::vector<std::size_t>& counts, c
 double copy_limit(cudaStream_t stream) {
     const std::size_t bytes = std::size_t(256) << 20;
     const cuda_memory a(kind::device, bytes, 0), b(kind::device, bytes, 0);
-    return 2 * double(bytes) / microseconds(stream, [&] { cudaMemcpyAsync(a.data(), b.data(), bytes, cudaMemcpyDeviceToDevice, stream); }) / 1000;
+    return 2 * double(bytes) /
+           microseconds(stream,
+                        [&] {
+                            cudaMemcpyAsync(a.data(), b.data(), bytes, cudaMemcpyDeviceToDevice,
+                                            stream);
+                        }) /
+           1000;
 }
 
 // Host time of a call on a communicator of one rank, which moves nothing.
@@ -106,18 +131,24 @@ void overhead(cudaStream_t stream, nlohmann::json& figures) {
     ncclComm_t handle = nullptr;
     hvd::detail::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", 0);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    hvd::detail::check_nccl(ncclCommInitRankConfig(&handle, 1, id, 0, &config), "ncclCommInitRankConfig", 0);
+    hvd::detail::check_nccl(ncclCommInitRankConfig(&handle, 1, id, 0, &config),
+                            "ncclCommInitRankConfig", 0);
     hvd::communicator<hvd::nccl> gpus(handle, hvd::borrow);
     const cuda_memory memory(kind::device, 4096, 0);
     const auto x = hvd::device_view(reinterpret_cast<float*>(memory.data()), 1024);
     // A scale, for a single rank calls NCCL for nothing else.
-    const double own = host_microseconds(stream, [&] { gpus.allreduce_async(x, hvd::sum, {.prescale = 2, .stream = stream}).wait(stream); });
+    const double own = host_microseconds(stream, [&] {
+        gpus.allreduce_async(x, hvd::sum, {.prescale = 2, .stream = stream}).wait(stream);
+    });
     ncclRedOp_t doubled;
     float two = 2;
     ncclRedOpCreatePreMulSum(&doubled, &two, ncclFloat32, ncclScalarHostImmediate, handle);
-    const double raw = host_microseconds(stream, [&] { ncclAllReduce(x.data(), x.data(), 1024, ncclFloat32, doubled, handle, stream); });
+    const double raw = host_microseconds(stream, [&] {
+        ncclAllReduce(x.data(), x.data(), 1024, ncclFloat32, doubled, handle, stream);
+    });
     ncclRedOpDestroy(doubled, handle);
-    fmt::print("a call of 4 KiB, host time: hvd {:.2f} us, NCCL {:.2f} us, above it {:.2f} us\n", own, raw, own - raw);
+    fmt::print("a call of 4 KiB, host time: hvd {:.2f} us, NCCL {:.2f} us, above it {:.2f} us\n",
+               own, raw, own - raw);
     figures = {{"hvd_us", own}, {"nccl_us", raw}};
 }
 
@@ -128,10 +159,12 @@ double allreduce_microseconds(int ranks, std::size_t count, bool in_arena) {
         hvd::communicator<hvd::cuda_ipc> gpus(world);
         hvd::device_arena arena(gpus, in_arena ? count * sizeof(float) : 0);
         const cuda_memory plain(kind::device, in_arena ? 0 : count * sizeof(float), world.rank());
-        const auto x = in_arena ? arena.tensor<float>(hvd::shape(count)) : hvd::device_view(reinterpret_cast<float*>(plain.data()), count);
+        const auto x = in_arena ? arena.tensor<float>(hvd::shape(count))
+                                : hvd::device_view(reinterpret_cast<float*>(plain.data()), count);
         const hvd::detail::cuda_stream stream(world.rank());
         const auto calls = [&](int n) {
-            for (int i = 0; i < n; ++i) gpus.allreduce_async(x, hvd::max, {.stream = stream.get()}).wait(stream.get());
+            for (int i = 0; i < n; ++i)
+                gpus.allreduce_async(x, hvd::max, {.stream = stream.get()}).wait(stream.get());
             cudaStreamSynchronize(stream.get());
         };
         calls(5);
@@ -139,21 +172,31 @@ double allreduce_microseconds(int ranks, std::size_t count, bool in_arena) {
         const auto begin = std::chrono::steady_clock::now();
         calls(20);
         const auto end = std::chrono::steady_clock::now();
-        if (world.rank() == 0) time = std::chrono::duration<double, std::micro>(end - begin).count() / 20;
+        if (world.rank() == 0)
+            time = std::chrono::duration<double, std::micro>(end - begin).count() / 20;
     });
     return time;
 }
 
 // Every rank's tensor is read once and written once: what a copy of all of them would move.
 void in_node(double limit, nlohmann::json& figures) {
-    fmt::print("{:>14} {:>8} {:>12} {:>18} {:>10} {:>9} {:>8}\n", "allreduce", "ranks", "bytes", "scheme", "us", "GB/s r+w", "of limit");
+    fmt::print("{:>14} {:>8} {:>12} {:>18} {:>10} {:>9} {:>8}\n", "allreduce", "ranks", "bytes",
+               "scheme", "us", "GB/s r+w", "of limit");
     for (const int ranks : {2, 4})
-        for (const std::size_t bytes : {std::size_t(4) << 10, std::size_t(1) << 20, std::size_t(64) << 20})
+        for (const std::size_t bytes :
+             {std::size_t(4) << 10, std::size_t(1) << 20, std::size_t(64) << 20})
             for (const bool in_arena : {true, false}) {
                 const char* const scheme = in_arena ? "cuda_ipc, arena" : "cuda_ipc, window";
-                const double time = allreduce_microseconds(ranks, bytes / sizeof(float), in_arena), rate = 2 * double(bytes) * ranks / time / 1000;
-                fmt::print("{:>14} {:>8} {:>12} {:>18} {:>10.1f} {:>9.0f} {:>7.0f}%\n", "", ranks, bytes, scheme, time, rate, 100 * rate / limit);
-                figures.push_back({{"ranks", ranks}, {"bytes", bytes}, {"scheme", scheme}, {"us", time}, {"local_gbs", rate}, {"of_limit", rate / limit}});
+                const double time = allreduce_microseconds(ranks, bytes / sizeof(float), in_arena),
+                             rate = 2 * double(bytes) * ranks / time / 1000;
+                fmt::print("{:>14} {:>8} {:>12} {:>18} {:>10.1f} {:>9.0f} {:>7.0f}%\n", "", ranks,
+                           bytes, scheme, time, rate, 100 * rate / limit);
+                figures.push_back({{"ranks", ranks},
+                                   {"bytes", bytes},
+                                   {"scheme", scheme},
+                                   {"us", time},
+                                   {"local_gbs", rate},
+                                   {"of_limit", rate / limit}});
             }
 }
 
@@ -165,11 +208,14 @@ int run(const std::string& file) {
     check_cuda(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties", 0);
     const double limit = copy_limit(stream.get());
     fmt::print("{}; a copy on the device reads and writes {:.0f} GB/s\n", device.name, limit);
-    fmt::print("{:>14} {:>8} {:>12} {:>18} {:>10} {:>9} {:>8} {:>9}\n", "set", "tensors", "bytes", "scheme", "us", "GB/s r+w", "of limit", "8 blocks");
-    nlohmann::json figures{{"device", device.name}, {"copy_limit_gbs", limit}, {"pack", nlohmann::json::array()}};
+    fmt::print("{:>14} {:>8} {:>12} {:>18} {:>10} {:>9} {:>8} {:>9}\n", "set", "tensors", "bytes",
+               "scheme", "us", "GB/s r+w", "of limit", "8 blocks");
+    nlohmann::json figures{
+        {"device", device.name}, {"copy_limit_gbs", limit}, {"pack", nlohmann::json::array()}};
     pack_set("1x64MiB", {std::size_t(16) << 20}, stream.get(), limit, figures["pack"]);
     pack_set("resnet50", bench::gradient_counts("resnet50"), stream.get(), limit, figures["pack"]);
-    pack_set("1000x64KiB", std::vector<std::size_t>(1000, 16384), stream.get(), limit, figures["pack"]);
+    pack_set("1000x64KiB", std::vector<std::size_t>(1000, 16384), stream.get(), limit,
+             figures["pack"]);
     overhead(stream.get(), figures["overhead"]);
     in_node(limit, figures["in_node"]);
     if (!file.empty()) std::ofstream(file) << figures.dump(1) << "\n";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Collectives over several nodes: hvd's exchange between them beside raw MPI. nodes.py launches it on
-// hosts with shaped cables; --node-size declares nodes of one host instead.
+// Collectives over several nodes: hvd's exchange between them beside raw MPI. nodes.py launches it
+// on hosts with shaped cables; --node-size declares nodes of one host instead.
 #include "support/mpi_peer.hpp"
 #include "support/pattern.hpp"
 #include "support/table.hpp"
@@ -42,10 +42,12 @@ private:
         const bench::mpi_peer<float, hvd::op::average> mpi{MPI_COMM_WORLD, comm_.size()};
         float* const x = tensor_.data();
         const auto add = [&](std::string name, std::function<void()> call) {
-            candidates_.push_back(bench::average_in_place(comm_, std::move(name), x, count, std::move(call)));
+            candidates_.push_back(
+                bench::average_in_place(comm_, std::move(name), x, count, std::move(call)));
         };
         add("hvd", [this, x, count] { own_.allreduce(hvd::view(x, count), hvd::average); });
-        add("hvd by_library", [this, x, count] { by_library_.allreduce(hvd::view(x, count), hvd::average); });
+        add("hvd by_library",
+            [this, x, count] { by_library_.allreduce(hvd::view(x, count), hvd::average); });
         add("mpi", [mpi, x, count] { mpi.allreduce(MPI_IN_PLACE, x, count); });
         print("all_reduce", "average", count);
     }
@@ -55,11 +57,17 @@ private:
         // From one rank after another, so that no root runs ahead of what it has sent.
         const auto next = [this] { return root_ = (root_ + 1) % comm_.size(); };
         const auto add = [&](std::string name, std::function<void()> call) {
-            candidates_.push_back({std::move(name), std::move(call), [=, this] { std::fill(x, x + count, float(comm_.rank())); },
-                                   [=, this] { return bench::count_unequal(x, count, [this](std::size_t) { return root_; }); }});
+            candidates_.push_back({std::move(name), std::move(call),
+                                   [=, this] { std::fill(x, x + count, float(comm_.rank())); },
+                                   [=, this] {
+                                       return bench::count_unequal(
+                                           x, count, [this](std::size_t) { return root_; });
+                                   }});
         };
         add("hvd", [=, this] { own_.broadcast(hvd::view(x, count), hvd::root{next()}); });
-        add("mpi", [=] { bench::check(MPI_Bcast(x, int(count), MPI_FLOAT, next(), MPI_COMM_WORLD), "MPI_Bcast"); });
+        add("mpi", [=] {
+            bench::check(MPI_Bcast(x, int(count), MPI_FLOAT, next(), MPI_COMM_WORLD), "MPI_Bcast");
+        });
         print("broadcast", "none", count);
     }
 
@@ -93,11 +101,14 @@ private:
 
 int main(int argc, char** argv) {
     node_options o;
-    CLI::App app("Collectives over several nodes by hvd and by MPI; the column x peer is a time over hvd's.", "nodes");
+    CLI::App app(
+        "Collectives over several nodes by hvd and by MPI; the column x peer is a time over hvd's.",
+        "nodes");
     bench::add_options(app, o);
     app.remove_option(app.get_option("--threads"));
     bench::add_sizes(app, o);
-    app.add_option("--node-size", o.node_size, "ranks taken as one node (0: as they are)")->check(CLI::NonNegativeNumber);
+    app.add_option("--node-size", o.node_size, "ranks taken as one node (0: as they are)")
+        ->check(CLI::NonNegativeNumber);
     return bench::run_program(app, o, argc, argv, [&](auto& comm) {
         if constexpr (bench::on_mpi<std::remove_cvref_t<decltype(comm)>>) nodes(comm, o).run();
     });

@@ -97,9 +97,8 @@ void measure(Out& out, Comm& comm, const bench::options& o, training_step<Comm>&
         const bench::timing& t = timings[c];
         out.print("{:>10.1f} {:>17.2f} {:>7}  {}\n", t.time * 1e3, t.time / longer,
                   candidates[c].wrong ? std::to_string(t.wrong) : "-", candidates[c].name);
-        bench::json row{{"what", candidates[c].name},
-                        {"ms", t.time * 1e3},
-                        {"of_longer", t.time / longer}};
+        bench::json row{
+            {"what", candidates[c].name}, {"ms", t.time * 1e3}, {"of_longer", t.time / longer}};
         if (candidates[c].wrong) row["wrong"] = t.wrong;
         out.add(std::move(row));
     }

@@ -87,8 +87,8 @@ private:
     void add(std::string name, std::size_t count, std::function<void(float*, std::size_t)> average,
              std::size_t kind = 0) {
         float* const x = tensors_[kind].data();
-        candidates_.push_back(bench::average_in_place(comm_, std::move(name), x, count,
-                                                      [=] { average(x, count); }));
+        candidates_.push_back(
+            bench::average_in_place(comm_, std::move(name), x, count, [=] { average(x, count); }));
     }
 
     // The ratio is each one's time over hvd's on plain memory.

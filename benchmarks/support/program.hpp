@@ -103,9 +103,7 @@ inline std::string now_utc() {
 }
 
 template <class Comm>
-constexpr bool on_mpi = requires(const Comm& comm) {
-    comm.native_handle();
-};
+constexpr bool on_mpi = requires(const Comm& comm) { comm.native_handle(); };
 
 /// Where a benchmark's rows go: rank 0 keeps them, prints them by itself and writes them in the
 /// end.

@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The door to hvd::mpi and hvd::direct<mpi>: communicators with all collectives, and mpi_environment.
+// The door to hvd::mpi and hvd::direct<mpi>: communicators with all collectives, and
+// mpi_environment.
 #include "core/concepts.hpp"  // first: what does not compile is then told in fewer lines
 
 #include "backend/direct.hpp"

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The door to device tensors: hvd::nccl, and what combines it with the host. Needs the headers of CUDA and NCCL, and
-// both libraries to link with.
+// The door to device tensors: hvd::nccl, and what combines it with the host. Needs the headers of
+// CUDA and NCCL, and both libraries to link with.
 #include "comm/hierarchical_session.hpp"
 #include "comm/nccl_communicator.hpp"
 #include "staged.hpp"

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The door to device tensors without NCCL: hvd::cuda_ipc, hvd::staged<…>, hvd::cuda_aware<mpi>, through_host. Needs
-// the headers of CUDA and its runtime to link with.
+// The door to device tensors without NCCL: hvd::cuda_ipc, hvd::staged<…>, hvd::cuda_aware<mpi>,
+// through_host. Needs the headers of CUDA and its runtime to link with.
 #include "detail/has_mpi.hpp"
 #if HVD_HAS_MPI
 #include "comm/cuda_aware_session.hpp"

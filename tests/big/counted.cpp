@@ -21,8 +21,8 @@ const std::byte* nowhere_end = nullptr;
 
 bool is_nowhere(const std::byte* data) { return nowhere_begin <= data && data < nowhere_end; }
 
-// Rank 0 of two. What is no part of a tensor (an entry, a count) comes back as if the other rank had
-// said the same.
+// Rank 0 of two. What is no part of a tensor (an entry, a count) comes back as if the other rank
+// had said the same.
 class counting_link {
 public:
     int rank() const { return 0; }

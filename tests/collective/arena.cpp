@@ -14,8 +14,8 @@
 
 using namespace hvd_test;
 
-// Tensors in memory that all ranks of a node have mapped. What must not depend on where a tensor lies is
-// compared with the same call on ordinary memory, byte by byte.
+// Tensors in memory that all ranks of a node have mapped. What must not depend on where a tensor
+// lies is compared with the same call on ordinary memory, byte by byte.
 
 namespace {
 
@@ -24,12 +24,14 @@ using tensor_in = std::pmr::vector<T>;
 
 template <class T>
 void fill(tensor_in<T>& x, int rank) {
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = T(float((i * 7 + std::size_t(rank) * 13) % 101) / 8);
+    for (std::size_t i = 0; i < x.size(); ++i)
+        x[i] = T(float((i * 7 + std::size_t(rank) * 13) % 101) / 8);
 }
 
 template <class A, class B>
 bool same_bytes(const A& a, const B& b) {
-    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
+    return a.size() == b.size() &&
+           (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
 }
 
 // Around what changes the way: one window, a place for each tensor, chunks.
@@ -47,7 +49,8 @@ void in_every_memory(communicator& comm, hvd::arena& arena, F f) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("an allreduce gives the same bytes wherever its tensors lie", T, float, double, hvd::bfloat16, hvd::float16) {
+TEST_CASE_TEMPLATE("an allreduce gives the same bytes wherever its tensors lie", T, float, double,
+                   hvd::bfloat16, hvd::float16) {
     on_every_transport([](communicator& comm) {
         hvd::arena arena{comm, std::size_t(8) << 20};
         for (const std::size_t n : sizes) {
@@ -64,7 +67,8 @@ TEST_CASE_TEMPLATE("an allreduce gives the same bytes wherever its tensors lie",
                 CHECK(same_bytes(out, expected));
                 // Any part of it, through a plain span.
                 std::memmove(static_cast<void*>(x.data() + 3), x.data(), n * sizeof(T));
-                comm.allreduce(std::span<T>(x.data() + 3, n), hvd::average, {.prescale = 0.75, .postscale = 3.0});
+                comm.allreduce(std::span<T>(x.data() + 3, n), hvd::average,
+                               {.prescale = 0.75, .postscale = 3.0});
                 CHECK(same_bytes(std::span<T>(x.data() + 3, n), expected));
             });
         }
@@ -86,7 +90,9 @@ TEST_CASE("ranks' tensors lie at different places of the arena, or one of them i
     });
 }
 
-TEST_CASE("fused lists and plans take tensors from where they lie, of several element types and empty ones") {
+TEST_CASE(
+    "fused lists and plans take tensors from where they lie, of several element types and empty "
+    "ones") {
     on_every_transport([](communicator& comm) {
         hvd::arena arena{comm, std::size_t(8) << 20};
         in_every_memory(comm, arena, [&](std::pmr::memory_resource* memory) {
@@ -98,13 +104,18 @@ TEST_CASE("fused lists and plans take tensors from where they lie, of several el
                 for (auto& part : parts) views.push_back(hvd::view(part.data(), part.size()));
                 auto plan = comm.plan_allreduce(hvd::fuse(other, views), hvd::sum);
                 for (int run = 1; run <= 3; ++run) {
-                    for (auto& part : parts) std::fill(part.begin(), part.end(), float(comm.rank() + run));
+                    for (auto& part : parts)
+                        std::fill(part.begin(), part.end(), float(comm.rank() + run));
                     std::fill(other.begin(), other.end(), double(run));
                     if (run < 3) plan.run();
                     else comm.allreduce(hvd::fuse(other, views), hvd::sum);
-                    const float sum = float(comm.size() * (comm.size() - 1) / 2 + run * comm.size());
-                    for (auto& part : parts) CHECK(std::count(part.begin(), part.end(), sum) == std::ptrdiff_t(part.size()));
-                    CHECK(std::count(other.begin(), other.end(), double(run * comm.size())) == std::ptrdiff_t(other.size()));
+                    const float sum =
+                        float(comm.size() * (comm.size() - 1) / 2 + run * comm.size());
+                    for (auto& part : parts)
+                        CHECK(std::count(part.begin(), part.end(), sum) ==
+                              std::ptrdiff_t(part.size()));
+                    CHECK(std::count(other.begin(), other.end(), double(run * comm.size())) ==
+                          std::ptrdiff_t(other.size()));
                 }
             }
         });
@@ -140,7 +151,8 @@ TEST_CASE("a communicator that was derived knows the arenas of the one it comes 
         auto half = comm.split(comm.rank() % 2, -comm.rank());
         hvd::arena arena{comm, std::size_t(1) << 20};
         hvd::arena own{half, std::size_t(1) << 20};
-        for (std::pmr::memory_resource* memory : {static_cast<std::pmr::memory_resource*>(&arena), static_cast<std::pmr::memory_resource*>(&own)}) {
+        for (std::pmr::memory_resource* memory : {static_cast<std::pmr::memory_resource*>(&arena),
+                                                  static_cast<std::pmr::memory_resource*>(&own)}) {
             tensor_in<float> x(20000, float(comm.rank()), memory);
             half.allreduce(x, hvd::sum);
             float sum = 0;
@@ -198,13 +210,17 @@ TEST_CASE("an arena that is full says what was asked for and what there is, and 
 TEST_CASE("more memory than there is is refused on every rank, before any is taken") {
     on_every_transport([](communicator& comm) {
         hvd::arena arena{comm, 4096};
-        for (const std::size_t bytes : {std::size_t(1) << 46, SIZE_MAX / 2, SIZE_MAX - 63, SIZE_MAX}) {
-            const auto e = thrown<hvd::usage_error>([&] { arena.grow(comm.rank() == comm.size() - 1 ? bytes : 64); });
+        for (const std::size_t bytes :
+             {std::size_t(1) << 46, SIZE_MAX / 2, SIZE_MAX - 63, SIZE_MAX}) {
+            const auto e = thrown<hvd::usage_error>(
+                [&] { arena.grow(comm.rank() == comm.size() - 1 ? bytes : 64); });
             if (e) CHECK(e->rank() == comm.rank());
         }
         CHECK(arena.capacity() == 4096);
-        thrown<hvd::usage_error>([&] { arena.tensor<double>(hvd::shape((std::size_t(1) << 61) + 1)); });
-        thrown<hvd::usage_error>([&] { arena.tensor<float>(hvd::shape(std::size_t(1) << 32, std::size_t(1) << 32)); });
+        thrown<hvd::usage_error>(
+            [&] { arena.tensor<double>(hvd::shape((std::size_t(1) << 61) + 1)); });
+        thrown<hvd::usage_error>(
+            [&] { arena.tensor<float>(hvd::shape(std::size_t(1) << 32, std::size_t(1) << 32)); });
         tensor_in<char> all(4096, &arena);
         CHECK(arena.tensor<float>(hvd::shape(0)).size() == 0);  // needs no room
         check_that_it_works(comm);
@@ -239,7 +255,9 @@ TEST_CASE("an arena outlives its communicator, and grows no more") {
     });
 }
 
-TEST_CASE("an exception of a reducing function on tensors in an arena reaches every rank, and the next call works") {
+TEST_CASE(
+    "an exception of a reducing function on tensors in an arena reaches every rank, and the next "
+    "call works") {
     on_every_transport([](communicator& comm) {
         hvd::arena arena{comm, std::size_t(1) << 20};
         tensor_in<float> x(50000, 1.0f, &arena);

@@ -190,7 +190,8 @@ TEST_CASE("a shape whose bytes nothing can count is refused") {
     on_every_transport([](auto& comm) {
         int x = 1;
         const std::size_t much = std::size_t(1) << 32;
-        const auto e = thrown<hvd::usage_error>([&] { comm.allreduce(hvd::view(&x, hvd::shape(much, much)), hvd::sum); });
+        const auto e = thrown<hvd::usage_error>(
+            [&] { comm.allreduce(hvd::view(&x, hvd::shape(much, much)), hvd::sum); });
         if (e) CHECK(contains(e->what(), "4294967296 x 4294967296 elements of 4 bytes"));
         thrown<hvd::usage_error>([&] { comm.broadcast(hvd::view(&x, SIZE_MAX / sizeof x)); });
         comm.allreduce(hvd::view(&x, hvd::shape(much, much, 0)), hvd::sum);  // an empty one
@@ -203,8 +204,9 @@ TEST_CASE("deadlines as long as their types can say are never over") {
     using namespace std::chrono;
     on_every_transport([](auto& comm) {
         int x = 1;
-        for (const hvd::time_span span : {hvd::time_span(hours::max()), hvd::time_span(nanoseconds::max()),
-                                          hvd::time_span(duration<double>(std::numeric_limits<double>::infinity()))})
+        for (const hvd::time_span span :
+             {hvd::time_span(hours::max()), hvd::time_span(nanoseconds::max()),
+              hvd::time_span(duration<double>(std::numeric_limits<double>::infinity()))})
             comm.allreduce(x, hvd::sum, {.deadline = span});
         CHECK(x == comm.size() * comm.size() * comm.size());
     });

@@ -87,7 +87,9 @@ TEST_CASE("calls in flight are waited for in any order") {
 TEST_CASE("a request that nobody waits for is complete after its destructor") {
     on_every_transport([](auto& comm) {
         std::vector<float> x(50000, 1);
-        { const auto pending = comm.allreduce_async(x, hvd::sum); }
+        {
+            const auto pending = comm.allreduce_async(x, hvd::sum);
+        }
         CHECK(x == std::vector<float>(50000, float(comm.size())));
     });
 }
@@ -149,8 +151,10 @@ TEST_CASE("every collective has an asynchronous form, out of place and in place"
                                      at_last(comm.rank() == last ? 5 * size_of(comm) : 0);
         const part share(5, comm.rank(), n);
         std::vector<int> scattered_into(share.count);
-        std::vector<int> counts(size_of(comm), 0), twos(size_of(comm), 2), equal(2 * size_of(comm), comm.rank()),
-            equal_into(equal.size()), by_counts_into(equal.size()), first_into(comm.rank() == 0 ? 5 : 0), share_into(share.count);
+        std::vector<int> counts(size_of(comm), 0), twos(size_of(comm), 2),
+            equal(2 * size_of(comm), comm.rank()), equal_into(equal.size()),
+            by_counts_into(equal.size()), first_into(comm.rank() == 0 ? 5 : 0),
+            share_into(share.count);
         counts.front() = 5;
 
         std::vector<hvd::request> pending;
@@ -286,14 +290,17 @@ TEST_CASE("a wait on the communicator resumes coroutines whose calls are complet
     });
 }
 
-TEST_CASE("a coroutine that waits on a communicator that dies goes on, and its next call is refused") {
+TEST_CASE(
+    "a coroutine that waits on a communicator that dies goes on, and its next call is refused") {
     on_every_transport([](auto& comm) {
         std::vector<int> x(100, comm.rank());
         bool dying = false, refused = false, waited = false;
         trace end;
         {
             auto other = comm.split(0);
-            if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others wait for it
+            if (comm.rank() == 0)
+                std::this_thread::sleep_for(
+                    std::chrono::milliseconds(20));  // the others wait for it
             call_again(other, x, dying, refused, end);
             waited = !end.done;
             dying = true;

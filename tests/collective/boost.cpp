@@ -24,7 +24,7 @@ struct state {
 
     template <class Archive>
     void serialize(Archive& archive, unsigned) {
-        archive& epoch& metrics;
+        archive & epoch & metrics;
     }
 };
 

@@ -24,14 +24,16 @@ void fill(tensor<T>& x, int rank) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a plan with a codec reduces what the codec makes of floats, and other elements as they are", Half,
-                   hvd::float16, hvd::bfloat16) {
+TEST_CASE_TEMPLATE(
+    "a plan with a codec reduces what the codec makes of floats, and other elements as they are",
+    Half, hvd::float16, hvd::bfloat16) {
     on_every_transport([](auto& comm) {
         const int n = comm.size();
         for (const std::size_t length : lengths) {
             tensor<float> a(length), b(3);
             tensor<double> c(5);
-            auto plan = comm.plan_allreduce(hvd::fuse(a, c, b), hvd::sum, {.prescale = 0.5, .postscale = 4}, hvd::cast<Half>{});
+            auto plan = comm.plan_allreduce(hvd::fuse(a, c, b), hvd::sum,
+                                            {.prescale = 0.5, .postscale = 4}, hvd::cast<Half>{});
             for (int step = 0; step < 3; ++step) {
                 fill(a, comm.rank());
                 fill(b, comm.rank() + step);
@@ -52,7 +54,8 @@ TEST_CASE_TEMPLATE("a plan with a codec reduces what the codec makes of floats, 
     });
 }
 
-TEST_CASE_TEMPLATE("a plan whose codec changes nothing is the plan without one", Codec, hvd::none, hvd::error_feedback<hvd::none>) {
+TEST_CASE_TEMPLATE("a plan whose codec changes nothing is the plan without one", Codec, hvd::none,
+                   hvd::error_feedback<hvd::none>) {
     on_every_transport([](auto& comm) {
         tensor<float> a(1000), column(30);
         tensor<double> b(5);
@@ -61,24 +64,29 @@ TEST_CASE_TEMPLATE("a plan whose codec changes nothing is the plan without one",
         fill(column, comm.rank());
         auto plan = comm.plan_allreduce(hvd::fuse(a, b), hvd::sum, {.prescale = 0.5}, Codec{});
         plan.run();
-        const auto half = [](const auto& whole) { return [&whole](std::size_t i) { return whole[i % period] / 2; }; };
+        const auto half = [](const auto& whole) {
+            return [&whole](std::size_t i) { return whole[i % period] / 2; };
+        };
         const auto floats = reference<float>(hvd::sum, comm.size());
         const auto doubles = reference<double>(hvd::sum, comm.size());
         CHECK(wrong(a, 1000, half(floats)) == 0);
         CHECK(wrong(b, 5, half(doubles)) == 0);
         auto larger = comm.plan_allreduce(
-            hvd::view(column.data(), hvd::shape(10), hvd::strides(3)), [](float x, float y) { return x < y ? y : x; }, {}, Codec{});
+            hvd::view(column.data(), hvd::shape(10), hvd::strides(3)),
+            [](float x, float y) { return x < y ? y : x; }, {}, Codec{});
         larger.run();
         CHECK(column[27] == reference<float>(hvd::max, comm.size())[27 % period]);
     });
 }
 
-TEST_CASE_TEMPLATE("what a codec rounds is lost, and late with error feedback", Half, hvd::float16, hvd::bfloat16) {
+TEST_CASE_TEMPLATE("what a codec rounds is lost, and late with error feedback", Half, hvd::float16,
+                   hvd::bfloat16) {
     on_every_transport([](auto& comm) {
         const float fine = 1 + 1.0f / (1 << 12);  // no number of 16 bits
         tensor<float> x(1000), y(1000);
         auto lossy = comm.plan_allreduce(x, hvd::average, {}, hvd::cast<Half>{});
-        auto late = comm.plan_allreduce(y, hvd::average, {}, hvd::error_feedback<hvd::cast<Half>>{});
+        auto late =
+            comm.plan_allreduce(y, hvd::average, {}, hvd::error_feedback<hvd::cast<Half>>{});
         const int steps = 1024;
         double sum = 0;
         for (int step = 0; step < steps; ++step) {
@@ -108,8 +116,14 @@ TEST_CASE("an average by a codec is rounded once more, and the same on all ranks
 TEST_CASE("ranks with different codecs disagree, and none is kept waiting") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<float> x(10, 1);
-        if (comm.rank() == 0) CHECK_THROWS_AS(static_cast<void>(comm.plan_allreduce(x, hvd::sum, {}, hvd::cast<hvd::bfloat16>{})), hvd::mismatch_error);
-        else CHECK_THROWS_AS(static_cast<void>(comm.plan_allreduce(x, hvd::sum, {}, hvd::cast<hvd::float16>{})), hvd::mismatch_error);
+        if (comm.rank() == 0)
+            CHECK_THROWS_AS(
+                static_cast<void>(comm.plan_allreduce(x, hvd::sum, {}, hvd::cast<hvd::bfloat16>{})),
+                hvd::mismatch_error);
+        else
+            CHECK_THROWS_AS(
+                static_cast<void>(comm.plan_allreduce(x, hvd::sum, {}, hvd::cast<hvd::float16>{})),
+                hvd::mismatch_error);
         check_that_it_works(comm);
     });
 }
@@ -119,7 +133,8 @@ TEST_CASE("a tensor with gaps is refused by a codec, with its number") {
         std::vector<float> x(10, 1), y(4);
         const auto column = hvd::view(x.data(), hvd::shape(5), hvd::strides(2));
         try {
-            static_cast<void>(comm.plan_allreduce(hvd::fuse(y, column), hvd::sum, {}, hvd::cast<hvd::bfloat16>{}));
+            static_cast<void>(comm.plan_allreduce(hvd::fuse(y, column), hvd::sum, {},
+                                                  hvd::cast<hvd::bfloat16>{}));
             FAIL("a plan was made");
         } catch (const hvd::usage_error& e) {
             CHECK(std::string(e.what()).find("tensor 1 has gaps") != std::string::npos);

@@ -7,8 +7,8 @@
 
 using namespace hvd_test;
 
-// Which bits a reduction gives: those of the sum from rank 0 to the last, inside each node first where
-// there are several; on every rank, on every transport, every time.
+// Which bits a reduction gives: those of the sum from rank 0 to the last, inside each node first
+// where there are several; on every rank, on every transport, every time.
 
 namespace {
 
@@ -30,8 +30,8 @@ T random_element(int rank, std::size_t i) {
     else return number<T>(rank, i);
 }
 
-// n elements that repeat after so many, a prime, so that a piece in a wrong place shows: what is computed for
-// each of many elements takes the time.
+// n elements that repeat after so many, a prime, so that a piece in a wrong place shows: what is
+// computed for each of many elements takes the time.
 constexpr std::size_t cycle = 4099;
 
 template <class T, class F>
@@ -56,8 +56,8 @@ std::vector<std::vector<int>> nodes_in_rank_order(const std::vector<std::vector<
     return {ranks};
 }
 
-// From the first rank to the last inside each node, then from the first node to the last, in the type in
-// which hvd promises to accumulate, rounded once in each.
+// From the first rank to the last inside each node, then from the first node to the last, in the
+// type in which hvd promises to accumulate, rounded once in each.
 template <class T, class F>
 T in_order(const std::vector<std::vector<int>>& nodes, std::size_t i, F combine) {
     using A = typename hvd::dtype_traits<T>::accumulator;
@@ -97,7 +97,8 @@ TEST_CASE_TEMPLATE("every reduction has the bits of the serial sum in order", T,
     on_every_transport([](auto& comm) {
         const auto add = [](const auto& a, const auto& b) { return a + b; };
         const auto nodes = nodes_of(comm);
-        const auto expected = repeating<T>(many, [&](std::size_t i) { return in_order<T>(nodes, i, add); });
+        const auto expected =
+            repeating<T>(many, [&](std::size_t i) { return in_order<T>(nodes, i, add); });
         const auto at = [&](std::size_t i) { return expected[i]; };
         const tensor<T> in = random_input<T>(comm.rank(), many);
 
@@ -156,7 +157,8 @@ TEST_CASE("callables that are neither commutative nor exact are applied from ran
     on_every_transport([](auto& comm) {
         const auto skewed = [](const float& a, const float& b) { return a * 0.5f + b; };
         const auto nodes = nodes_in_rank_order(nodes_of(comm));
-        const auto expected = repeating<float>(many, [&](std::size_t i) { return in_order<float>(nodes, i, skewed); });
+        const auto expected = repeating<float>(
+            many, [&](std::size_t i) { return in_order<float>(nodes, i, skewed); });
         tensor<float> x = random_input<float>(comm.rank(), many);
         comm.allreduce(x, skewed);
         CHECK(wrong_bits<float>(x, many, [&](std::size_t i) { return expected[i]; }) == 0);

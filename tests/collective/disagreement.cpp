@@ -216,7 +216,9 @@ TEST_CASE("an error nobody looked at is thrown by the next call") {
         int y = 0;
         const auto value = [](int rank) { return "[" + std::to_string(10 + rank) + "]"; };
         expect_mismatch(comm, "shape", value, [&] {
-            { const auto never_waited_for = comm.allreduce_async(x, hvd::sum); }
+            {
+                const auto never_waited_for = comm.allreduce_async(x, hvd::sum);
+            }
             comm.allreduce(y, hvd::sum);
         });
     });

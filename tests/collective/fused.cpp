@@ -180,13 +180,16 @@ TEST_CASE("fused allgather and reduce_scatter are begun, and complete when they 
         std::vector<int> c(10, comm.rank() + 1), d(3 * n, comm.rank() + 1);
         const part mine(10, comm.rank(), comm.size());
         std::vector<int> part_c(mine.count), part_d(3);
-        std::vector<hvd::tensor_view<int>> views{hvd::view(c.data(), c.size()), hvd::view(d.data(), d.size())};
+        std::vector<hvd::tensor_view<int>> views{hvd::view(c.data(), c.size()),
+                                                 hvd::view(d.data(), d.size())};
 
         auto gathered = comm.allgather_async(hvd::fuse(a, one, b));
         auto listed = comm.allgather_async(hvd::fuse(views));
-        auto gathered_into = comm.allgather_async(hvd::fuse(a, b), hvd::into(hvd::fuse(all_a, all_b)));
+        auto gathered_into =
+            comm.allgather_async(hvd::fuse(a, b), hvd::into(hvd::fuse(all_a, all_b)));
         auto reduced = comm.reduce_scatter_async(hvd::fuse(c, b, d), hvd::max);
-        auto reduced_into = comm.reduce_scatter_async(hvd::fuse(views), hvd::sum, hvd::into(hvd::fuse(part_c, part_d)));
+        auto reduced_into = comm.reduce_scatter_async(hvd::fuse(views), hvd::sum,
+                                                      hvd::into(hvd::fuse(part_c, part_d)));
         views.clear();
         comm.allgather(hvd::fuse(c));  // in the communicator's memory, which is not theirs
 

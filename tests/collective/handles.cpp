@@ -159,13 +159,15 @@ TEST_CASE("options that differ between ranks are refused on all of them") {
     if (launched_ranks() < 2) return;
     const bool first = hvd::detail::mpi_link::world({})->rank() == 0;
     const auto refused = [](const hvd::communicator_options& options, const std::string& name) {
-        const auto e = thrown<hvd::usage_error>([&] { hvd::communicator<hvd::mpi>::world(options); });
+        const auto e =
+            thrown<hvd::usage_error>([&] { hvd::communicator<hvd::mpi>::world(options); });
         if (e) CHECK(contains(e->what(), name));
     };
     refused({.node_size = first ? 1 : 2}, ".node_size is ");
     refused({.cross_by_library = first}, ".cross_by_library is ");
     refused({.window_bytes = first ? 4096u : 8192u}, ".window_bytes ");
-    const auto e = thrown<hvd::usage_error>([&] { hvd::communicator<hvd::mpi>::world({.node_size = first ? -3 : 0}); });
+    const auto e = thrown<hvd::usage_error>(
+        [&] { hvd::communicator<hvd::mpi>::world({.node_size = first ? -3 : 0}); });
     if (e && first) CHECK(contains(e->what(), "-3"));
     on_ranks([](auto& comm) { check_that_it_works(comm); });
 }

@@ -32,7 +32,8 @@ TEST_CASE_TEMPLATE("broadcast gives every rank each root's elements", T, HVD_TES
     on_every_transport([](auto& comm) {
         for (int root = 0; root < comm.size(); ++root)
             for (const std::size_t n : sizes) {
-                if (n > 7 && root > 0 && root < comm.size() - 1) continue;  // short ones have every root
+                if (n > 7 && root > 0 && root < comm.size() - 1)
+                    continue;  // short ones have every root
                 const tensor<T> in = input<T>(comm.rank(), n);
                 tensor<T> in_place = in, out(n);
                 comm.broadcast(in_place, hvd::root{root});

@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The backend of queues.hpp with nodes: ranks of one node share memory, and send letters to the others.
+// The backend of queues.hpp with nodes: ranks of one node share memory, and send letters to the
+// others.
 
 #include "queues.hpp"
 
@@ -13,7 +14,8 @@ using placement = int (*)(int rank);
 
 class neighbour_link : public queue_link {
 public:
-    neighbour_link(std::shared_ptr<post_office> office, int rank, std::vector<int> nodes, std::size_t window)
+    neighbour_link(std::shared_ptr<post_office> office, int rank, std::vector<int> nodes,
+                   std::size_t window)
         : queue_link(std::move(office), rank), nodes_(std::move(nodes)) {
         using namespace hvd::detail;
         const int node = node_of(rank);
@@ -22,7 +24,9 @@ public:
         const std::lock_guard lock(office_->mutex);
         auto& memory = office_->memory[node];
         const bool first = memory == nullptr;
-        if (first) memory = std::make_shared<shared_memory>(shared_memory::of_this_process(node_area::bytes(neighbours, window)));
+        if (first)
+            memory = std::make_shared<shared_memory>(
+                shared_memory::of_this_process(node_area::bytes(neighbours, window)));
         memory_ = std::static_pointer_cast<shared_memory>(memory);
         area_ = node_area(memory_->data(), neighbours, window, segments::of_this_process());
         if (first) area_.construct();
@@ -35,7 +39,8 @@ public:
         std::vector<int> nodes;
         for (const int rank : ranks) nodes.push_back(node_of(rank));
         auto [office, me] = child(ranks, context);
-        return std::make_unique<neighbour_link>(std::move(office), me, std::move(nodes), area_.window_bytes());
+        return std::make_unique<neighbour_link>(std::move(office), me, std::move(nodes),
+                                                area_.window_bytes());
     }
 
 private:
@@ -52,17 +57,20 @@ static_assert(hvd::splittable_link<neighbour_link>);
 
 // Runs f(comm) on `ranks` threads placed like this.
 template <class F>
-void run_neighbours(int ranks, placement place, F f, const hvd::communicator_options& options = {}) {
+void run_neighbours(int ranks, placement place, F f,
+                    const hvd::communicator_options& options = {}) {
     std::vector<int> nodes;
     for (int rank = 0; rank < ranks; ++rank) nodes.push_back(place(rank));
     run_in_office(ranks, [&](std::shared_ptr<post_office> office, int rank) {
-        hvd::communicator<neighbours> comm(std::make_unique<neighbour_link>(std::move(office), rank, nodes, options.window_bytes));
+        hvd::communicator<neighbours> comm(
+            std::make_unique<neighbour_link>(std::move(office), rank, nodes, options.window_bytes));
         f(comm);
     });
 }
 
 // Nodes of two and of three, the last of which may be smaller; and ranks dealt out to two nodes.
-inline constexpr placement placements[] = {[](int rank) { return rank / 2; }, [](int rank) { return rank / 3; },
+inline constexpr placement placements[] = {[](int rank) { return rank / 2; },
+                                           [](int rank) { return rank / 3; },
                                            [](int rank) { return rank % 2; }};
 
 }  // namespace hvd_test

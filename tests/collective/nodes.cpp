@@ -11,13 +11,14 @@ namespace {
 std::atomic<int> library_calls = 0;
 }
 
-extern "C" int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+extern "C" int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op,
+                             MPI_Comm comm) {
     ++library_calls;
     return PMPI_Allreduce(in, out, count, type, op, comm);
 }
 
-// What communicators of several nodes have beyond what all have: nodes of other sizes than two, and the
-// library between them.
+// What communicators of several nodes have beyond what all have: nodes of other sizes than two, and
+// the library between them.
 
 namespace {
 
@@ -58,56 +59,70 @@ bool by_the_library(communicator& comm, F f) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("allreduce on nodes of unequal size", T, float, double, hvd::bfloat16, std::int8_t, std::complex<float>) {
+TEST_CASE_TEMPLATE("allreduce on nodes of unequal size", T, float, double, hvd::bfloat16,
+                   std::int8_t, std::complex<float>) {
     on_nodes([](auto& comm) {
         check_sums<T>(comm, hvd::sum);
-        if constexpr (std::is_integral_v<T>) check_sums<T>(comm, hvd::average(hvd::rounding::nearest));
+        if constexpr (std::is_integral_v<T>)
+            check_sums<T>(comm, hvd::average(hvd::rounding::nearest));
         else check_sums<T>(comm, hvd::average);
     });
 }
 
-TEST_CASE_TEMPLATE("the library between nodes gives the same sums", T, float, double, std::int32_t, std::complex<float>) {
-    on_nodes([](auto& comm) {
-        CHECK(by_the_library(comm, [&] { check_sums<T>(comm, hvd::sum); }));
-        CHECK(by_the_library(comm, [&] { check_sums<T>(comm, hvd::product); }));
-        if constexpr (!is_complex<T>) CHECK(by_the_library(comm, [&] { check_sums<T>(comm, hvd::min); }));
-        if constexpr (!std::is_integral_v<T>) CHECK(by_the_library(comm, [&] { check_sums<T>(comm, hvd::average); }));
-        auto pair = comm.split(comm.rank() / 3);
-        check_sums<T>(pair, hvd::sum);
-    }, {.cross_by_library = true});
+TEST_CASE_TEMPLATE("the library between nodes gives the same sums", T, float, double, std::int32_t,
+                   std::complex<float>) {
+    on_nodes(
+        [](auto& comm) {
+            CHECK(by_the_library(comm, [&] { check_sums<T>(comm, hvd::sum); }));
+            CHECK(by_the_library(comm, [&] { check_sums<T>(comm, hvd::product); }));
+            if constexpr (!is_complex<T>)
+                CHECK(by_the_library(comm, [&] { check_sums<T>(comm, hvd::min); }));
+            if constexpr (!std::is_integral_v<T>)
+                CHECK(by_the_library(comm, [&] { check_sums<T>(comm, hvd::average); }));
+            auto pair = comm.split(comm.rank() / 3);
+            check_sums<T>(pair, hvd::sum);
+        },
+        {.cross_by_library = true});
 }
 
-TEST_CASE_TEMPLATE("what the library lacks goes without it", T, hvd::float16, hvd::bfloat16, bool, modular) {
-    on_nodes([](auto& comm) {
-        std::vector<int> x(100003, comm.rank());
-        CHECK(!by_the_library(comm, [&] {
-            if constexpr (std::is_same_v<T, bool>) check_sums<T>(comm, hvd::max);
-            else check_sums<T>(comm, hvd::sum);
-            comm.allreduce(x, [](const int&, const int& b) { return b; });
-        }));
-        CHECK(x.front() == comm.size() - 1);
-        CHECK(x.back() == comm.size() - 1);
-    }, {.cross_by_library = true});
+TEST_CASE_TEMPLATE("what the library lacks goes without it", T, hvd::float16, hvd::bfloat16, bool,
+                   modular) {
+    on_nodes(
+        [](auto& comm) {
+            std::vector<int> x(100003, comm.rank());
+            CHECK(!by_the_library(comm, [&] {
+                if constexpr (std::is_same_v<T, bool>) check_sums<T>(comm, hvd::max);
+                else check_sums<T>(comm, hvd::sum);
+                comm.allreduce(x, [](const int&, const int& b) { return b; });
+            }));
+            CHECK(x.front() == comm.size() - 1);
+            CHECK(x.back() == comm.size() - 1);
+        },
+        {.cross_by_library = true});
 }
 
 TEST_CASE("scales with the library between nodes are applied once") {
-    on_nodes([](auto& comm) {
-        std::vector<double> x(5003, comm.rank() + 1);
-        comm.allreduce(x, hvd::average, {.prescale = 0.5, .postscale = 4});
-        CHECK(x.back() == double(comm.size() + 1));
-    }, {.cross_by_library = true});
+    on_nodes(
+        [](auto& comm) {
+            std::vector<double> x(5003, comm.rank() + 1);
+            comm.allreduce(x, hvd::average, {.prescale = 0.5, .postscale = 4});
+            CHECK(x.back() == double(comm.size() + 1));
+        },
+        {.cross_by_library = true});
 }
 
 TEST_CASE("a large part of one rank crosses in many portions") {
     on_nodes([](auto& comm) {
-        // Long elements, an odd number of them, and a part for each rank that is no whole number of portions.
+        // Long elements, an odd number of them, and a part for each rank that is no whole number of
+        // portions.
         const std::size_t n = 1300003;
         tensor<std::complex<double>> x(n);
         for (std::size_t i = 0; i < n; ++i) x[i] = {double(i % 1009), double(comm.rank())};
         comm.allreduce(x, hvd::sum);
         std::size_t wrong = 0;
         const double size = comm.size();
-        for (std::size_t i = 0; i < n; ++i) wrong += x[i] != std::complex<double>(double(i % 1009) * size, size * (size - 1) / 2);
+        for (std::size_t i = 0; i < n; ++i)
+            wrong += x[i] != std::complex<double>(double(i % 1009) * size, size * (size - 1) / 2);
         CHECK(wrong == 0);
     });
 }

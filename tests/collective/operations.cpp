@@ -121,8 +121,8 @@ TEST_CASE("an asynchronous call keeps its callable") {
     });
 }
 
-// So many elements that every rank reduces some: between nodes that have several ranks not all of them
-// reduce a part of a small tensor.
+// So many elements that every rank reduces some: between nodes that have several ranks not all of
+// them reduce a part of a small tensor.
 template <class Comm>
 std::size_t least_for_all(Comm& comm) {
     const std::size_t nodes = nodes_of(comm).size();
@@ -268,7 +268,8 @@ TEST_CASE("integers without a rounding are not scaled: every rank is told so, an
     });
 }
 
-TEST_CASE_TEMPLATE("logical operations give 0 or 1, on any number of ranks", T, std::int8_t, std::uint16_t, std::int32_t, std::uint64_t) {
+TEST_CASE_TEMPLATE("logical operations give 0 or 1, on any number of ranks", T, std::int8_t,
+                   std::uint16_t, std::int32_t, std::uint64_t) {
     on_every_transport([](auto& comm) {
         std::vector<T> any(1003, T(5)), all(1003, T(6)), none(3, T(0));
         comm.allreduce(any, hvd::logical_or);
@@ -297,7 +298,9 @@ TEST_CASE("one NaN anywhere is the result of min and max") {
     });
 }
 
-TEST_CASE("16-bit sums are accumulated in float and rounded once: in each of several nodes, and in the end") {
+TEST_CASE(
+    "16-bit sums are accumulated in float and rounded once: in each of several nodes, and in the "
+    "end") {
     on_every_transport([](auto& comm) {
         // 2048 + 1 is 2048 in float16; 2048 + 1 + 1 is 2050.
         const auto value = [](int rank) { return rank == 0 ? 2048.0f : 1.0f; };

@@ -121,7 +121,8 @@ TEST_CASE("checked<>: plans work on after ranks ran different ones, however ofte
         if (comm.size() == 1) return;
         const bool first = comm.rank() == 0;
         std::vector<float> a(10, 1), b(10, 1);
-        auto plan_a = comm.plan_allreduce(a, hvd::max, {.name = "a"}), plan_b = comm.plan_allreduce(b, hvd::max, {.name = "b"});
+        auto plan_a = comm.plan_allreduce(a, hvd::max, {.name = "a"}),
+             plan_b = comm.plan_allreduce(b, hvd::max, {.name = "b"});
         for (int i = 0; i < 3; ++i) {
             const auto e = thrown<hvd::mismatch_error>([&] { (first ? plan_a : plan_b).run(); });
             if (e) CHECK(e->table().size() == size_of(comm));

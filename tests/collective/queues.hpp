@@ -33,7 +33,7 @@ struct post_office {
     std::vector<std::deque<std::vector<std::byte>>> letters;
     std::map<std::pair<int, int>, std::shared_ptr<post_office>> children;
     std::map<int, std::shared_ptr<void>> memory;  // of each node: neighbours.hpp
-    bool closed = false;  // a rank is gone: nobody waits for it
+    bool closed = false;                          // a rank is gone: nobody waits for it
 };
 
 class queue_link {

@@ -151,10 +151,15 @@ TEST_CASE("a count that is negative, or makes the sum wrap around, is refused by
         };
         const auto refused_by_all = [&](const std::string& what, const auto& wrong) {
             refused(what, wrong, [&](const auto& counts) { comm.alltoall(two, counts); });
-            refused(what, wrong, [&](const auto& counts) { comm.alltoall(two, counts, hvd::into(out)); });
-            refused(what, wrong, [&](const auto& counts) { comm.alltoall_async(two, counts).wait(); });
-            refused(what, wrong, [&](const auto& counts) { comm.scatter(two, counts, hvd::root{culprit}); });
-            refused(what, wrong, [&](const auto& counts) { comm.scatter_async(two, counts, hvd::root{culprit}).wait(); });
+            refused(what, wrong,
+                    [&](const auto& counts) { comm.alltoall(two, counts, hvd::into(out)); });
+            refused(what, wrong,
+                    [&](const auto& counts) { comm.alltoall_async(two, counts).wait(); });
+            refused(what, wrong,
+                    [&](const auto& counts) { comm.scatter(two, counts, hvd::root{culprit}); });
+            refused(what, wrong, [&](const auto& counts) {
+                comm.scatter_async(two, counts, hvd::root{culprit}).wait();
+            });
         };
         refused_by_all("a count of -2 for rank 0", std::vector<std::int8_t>{-2});
         if (comm.size() == 1) return;

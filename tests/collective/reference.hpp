@@ -183,8 +183,8 @@ std::size_t wrong(const Values& values, std::size_t n, Expected expected) {
     return count;
 }
 
-// The same against one period of a reference, beginning with its element `first`. By the bytes of whole
-// periods before element by element: these tests are built without optimisation.
+// The same against one period of a reference, beginning with its element `first`. By the bytes of
+// whole periods before element by element: these tests are built without optimisation.
 template <class Values, class T>
 std::size_t wrong(const Values& values, std::size_t n, const tensor<T>& one_period,
                   std::size_t first = 0) {

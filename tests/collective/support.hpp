@@ -25,10 +25,13 @@ void on_every_transport(F f, hvd::communicator_options options = {}) {
     for (const int ranks : thread_counts())
         for (const placement& place : placements) {
             INFO("on ", ranks, " queues in placement ", &place - placements);
-            run_neighbours(ranks, place, [&f](auto& comm) {
-                INFO("rank ", comm.rank(), " of ", comm.size());
-                f(comm);
-            }, options);
+            run_neighbours(
+                ranks, place,
+                [&f](auto& comm) {
+                    INFO("rank ", comm.rank(), " of ", comm.size());
+                    f(comm);
+                },
+                options);
         }
 #elif defined(HVD_TEST_QUEUES)
     for (const int ranks : thread_counts()) {
@@ -82,7 +85,8 @@ std::size_t rank_of(const Comm& comm) {
     return std::size_t(comm.rank());
 }
 
-// The ranks of each node, in the order of their first ranks. A local communicator tells who they are.
+// The ranks of each node, in the order of their first ranks. A local communicator tells who they
+// are.
 template <class Comm>
 std::vector<std::vector<int>> nodes_of(Comm& comm) {
     auto local = comm.local();

@@ -8,8 +8,8 @@
 using namespace hvd_test;
 
 // Sizes around every size inside hvd at which something changes: the kernel's block, a window of
-// shared memory (which is also what a message between nodes carries at once) and a peer's share of it, and the
-// ways of an allreduce.
+// shared memory (which is also what a message between nodes carries at once) and a peer's share of
+// it, and the ways of an allreduce.
 
 namespace {
 
@@ -33,7 +33,8 @@ std::set<std::size_t> thresholds(int ranks, std::size_t window_bytes) {
     around(sizes, window_bytes / sizeof(T));
     // Of an allreduce: where it lies or not, by all or in parts, in one chunk or in several.
     const std::size_t n = std::size_t(ranks);
-    for (const std::size_t whole : {std::size_t(4096), (std::size_t(16) << 10) / n, (std::size_t(64) << 10) / n})
+    for (const std::size_t whole :
+         {std::size_t(4096), (std::size_t(16) << 10) / n, (std::size_t(64) << 10) / n})
         sizes.insert({whole / n / sizeof(T), whole / n / sizeof(T) + 1});
     around(sizes, window_bytes / n / 64 * 64 / sizeof(T));
     // Between nodes: in slices or in parts.
@@ -101,7 +102,8 @@ TEST_CASE_TEMPLATE("results are right around every internal threshold", T, float
 #if !defined(HVD_TEST_QUEUES)
 // The smallest window there is for up to seven ranks: many rounds, and portions that are no power
 // of two.
-TEST_CASE_TEMPLATE("results are right around every threshold of a small window", T, float, hvd::bfloat16) {
+TEST_CASE_TEMPLATE("results are right around every threshold of a small window", T, float,
+                   hvd::bfloat16) {
     check_thresholds<T>(std::size_t(28) << 10);
 }
 #endif

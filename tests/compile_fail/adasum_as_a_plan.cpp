@@ -8,6 +8,6 @@
 #include <hvd/train/adasum.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
-    comm.plan_allreduce(values, hvd::adasum).run();  // BAD
+    comm.plan_allreduce(values, hvd::adasum).run();   // BAD
     comm.plan_allreduce(values, hvd::average).run();  // GOOD
 }

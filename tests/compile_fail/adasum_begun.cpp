@@ -8,6 +8,6 @@
 #include <hvd/train/adasum.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
-    comm.allreduce_async(values, hvd::adasum).wait();  // BAD
+    comm.allreduce_async(values, hvd::adasum).wait();   // BAD
     comm.allreduce_async(values, hvd::average).wait();  // GOOD
 }

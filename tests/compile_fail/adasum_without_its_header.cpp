@@ -7,6 +7,6 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
-    comm.allreduce(values, hvd::adasum);  // BAD
+    comm.allreduce(values, hvd::adasum);   // BAD
     comm.allreduce(values, hvd::average);  // GOOD
 }

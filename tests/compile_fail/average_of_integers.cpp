@@ -7,6 +7,6 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<int>& values) {
-    comm.allreduce(values, hvd::average);  // BAD
+    comm.allreduce(values, hvd::average);                              // BAD
     comm.allreduce(values, hvd::average(hvd::rounding::toward_zero));  // GOOD
 }

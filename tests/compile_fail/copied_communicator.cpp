@@ -7,6 +7,6 @@
 #include <hvd/threads.hpp>
 
 hvd::communicator<hvd::threads> call(hvd::communicator<hvd::threads>& comm) {
-    return comm;  // BAD
+    return comm;             // BAD
     return std::move(comm);  // GOOD
 }

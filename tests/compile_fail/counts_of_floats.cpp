@@ -8,6 +8,6 @@
 
 void call(hvd::communicator<hvd::threads>& comm, const std::vector<float>& values) {
     std::vector<float> counts;  // BAD
-    std::vector<int> counts;  // GOOD
+    std::vector<int> counts;    // GOOD
     comm.alltoall(values, counts);
 }

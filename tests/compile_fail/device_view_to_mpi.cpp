@@ -6,5 +6,5 @@
 
 void call(hvd::communicator<hvd::mpi>& comm, float* memory) {
     comm.allreduce(hvd::device_view(memory, 4), hvd::sum);  // BAD
-    comm.allreduce(hvd::view(memory, 4), hvd::sum);  // GOOD
+    comm.allreduce(hvd::view(memory, 4), hvd::sum);         // GOOD
 }

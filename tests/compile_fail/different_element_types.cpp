@@ -8,6 +8,6 @@
 
 void call(hvd::communicator<hvd::threads>& comm, const std::vector<float>& in) {
     std::vector<double> out;  // BAD
-    std::vector<float> out;  // GOOD
+    std::vector<float> out;   // GOOD
     comm.allreduce(in, out, hvd::sum);
 }

@@ -8,6 +8,6 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
-    comm.plan_allreduce(values, hvd::sum);  // BAD
+    comm.plan_allreduce(values, hvd::sum);        // BAD
     comm.plan_allreduce(values, hvd::sum).run();  // GOOD
 }

@@ -8,6 +8,6 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
-    comm.allreduce_async(values, hvd::sum);  // BAD
+    comm.allreduce_async(values, hvd::sum);         // BAD
     comm.allreduce_async(values, hvd::sum).wait();  // GOOD
 }

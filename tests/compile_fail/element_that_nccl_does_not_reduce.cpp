@@ -4,8 +4,9 @@
 
 #include <hvd/nccl.hpp>
 
-void call(hvd::communicator<hvd::nccl>& comm, hvd::tensor_view<short, hvd::device> shorts, hvd::tensor_view<int, hvd::device> ints) {
+void call(hvd::communicator<hvd::nccl>& comm, hvd::tensor_view<short, hvd::device> shorts,
+          hvd::tensor_view<int, hvd::device> ints) {
     comm.allreduce(shorts, hvd::sum);  // BAD
-    comm.allreduce(ints, hvd::sum);  // GOOD
+    comm.allreduce(ints, hvd::sum);    // GOOD
     (void)shorts;
 }

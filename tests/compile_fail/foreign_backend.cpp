@@ -6,7 +6,7 @@
 
 struct pigeons {};
 
-using post = hvd::communicator<pigeons>;  // BAD
+using post = hvd::communicator<pigeons>;       // BAD
 using post = hvd::communicator<hvd::threads>;  // GOOD
 
 int rank_of(post& comm) { return comm.rank(); }

@@ -9,5 +9,5 @@
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& a, std::vector<float>& b) {
     comm.allreduce(hvd::fuse(a, std::vector(b)), hvd::sum);  // BAD
-    comm.allreduce(hvd::fuse(a, std::span(b)), hvd::sum);  // GOOD
+    comm.allreduce(hvd::fuse(a, std::span(b)), hvd::sum);    // GOOD
 }

@@ -10,7 +10,8 @@
 template <class Optimizer>
 void step(Optimizer& optimizer) {
     auto gradients = optimizer.synchronize();
-    optimizer.apply(gradients);  // BAD
+    optimizer.apply(gradients);             // BAD
     optimizer.apply(std::move(gradients));  // GOOD
 }
-template void step(hvd::distributed_optimizer<hvd::communicator<hvd::threads>, hvd::optimizers::sgd<float>>&);
+template void step(
+    hvd::distributed_optimizer<hvd::communicator<hvd::threads>, hvd::optimizers::sgd<float>>&);

@@ -5,6 +5,6 @@
 #include <hvd/nccl.hpp>
 
 void call(hvd::communicator<hvd::nccl>& comm, float* memory) {
-    comm.allreduce(hvd::view(memory, 4), hvd::sum);  // BAD
+    comm.allreduce(hvd::view(memory, 4), hvd::sum);         // BAD
     comm.allreduce(hvd::device_view(memory, 4), hvd::sum);  // GOOD
 }

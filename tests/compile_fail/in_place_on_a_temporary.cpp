@@ -9,5 +9,5 @@
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
     comm.allreduce(std::vector(values), hvd::sum);  // BAD
-    comm.allreduce(std::span(values), hvd::sum);  // GOOD
+    comm.allreduce(std::span(values), hvd::sum);    // GOOD
 }

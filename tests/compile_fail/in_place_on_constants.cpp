@@ -9,5 +9,5 @@
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
     comm.allreduce(std::as_const(values), hvd::sum);  // BAD
-    comm.allreduce(values, hvd::sum);  // GOOD
+    comm.allreduce(values, hvd::sum);                 // GOOD
 }

@@ -8,6 +8,6 @@
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& others) {
     const std::vector<float> values(10);  // BAD
-    std::vector<float> values(10);  // GOOD
+    std::vector<float> values(10);        // GOOD
     comm.broadcast(hvd::fuse(others, values));
 }

@@ -8,6 +8,6 @@
 
 void call(hvd::communicator<hvd::threads>& comm, const std::vector<float>& mine) {
     const std::vector<float> all(10);  // BAD
-    std::vector<float> all(10);  // GOOD
+    std::vector<float> all(10);        // GOOD
     comm.allgather(hvd::fuse(mine), hvd::into(hvd::fuse(all)));
 }

@@ -7,6 +7,6 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
-    comm.allreduce(values, 5);  // BAD
+    comm.allreduce(values, 5);         // BAD
     comm.allreduce(values, hvd::sum);  // GOOD
 }

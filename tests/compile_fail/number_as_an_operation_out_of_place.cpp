@@ -6,7 +6,8 @@
 
 #include <hvd/threads.hpp>
 
-void call(hvd::communicator<hvd::threads>& comm, const std::vector<float>& values, std::vector<float>& sums) {
-    comm.allreduce(values, sums, 5);  // BAD
+void call(hvd::communicator<hvd::threads>& comm, const std::vector<float>& values,
+          std::vector<float>& sums) {
+    comm.allreduce(values, sums, 5);         // BAD
     comm.allreduce(values, sums, hvd::sum);  // GOOD
 }

@@ -8,7 +8,7 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm) {
-    std::list<int> values;  // BAD
+    std::list<int> values;    // BAD
     std::vector<int> values;  // GOOD
     comm.broadcast_object(values, hvd::root{0});
 }

@@ -8,6 +8,6 @@
 struct no_step {};
 
 void make(hvd::communicator<hvd::threads>& comm) {
-    hvd::distributed_optimizer optimizer(comm, no_step{});  // BAD
+    hvd::distributed_optimizer optimizer(comm, no_step{});                      // BAD
     hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<float>{});  // GOOD
 }

@@ -12,6 +12,6 @@ struct particle {
 
 void call(hvd::communicator<hvd::threads>& comm) {
     std::vector<particle> values;  // BAD
-    std::vector<float> values;  // GOOD
+    std::vector<float> values;     // GOOD
     comm.broadcast(values, hvd::root{0});
 }

@@ -19,6 +19,6 @@ particle heaviest(const particle& a, const particle& b) { return a.mass < b.mass
 
 void call(hvd::communicator<hvd::threads>& comm) {
     std::vector<particle> values;
-    comm.allreduce(values, hvd::sum);  // BAD
+    comm.allreduce(values, hvd::sum);               // BAD
     comm.allreduce(values, hvd::custom(heaviest));  // GOOD
 }

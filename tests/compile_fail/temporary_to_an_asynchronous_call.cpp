@@ -7,7 +7,8 @@
 
 #include <hvd/threads.hpp>
 
-hvd::request call(hvd::communicator<hvd::threads>& comm, std::vector<float>& in, std::vector<float>& out) {
-    return comm.allreduce_async(std::move(in), out, hvd::sum);  // BAD
+hvd::request call(hvd::communicator<hvd::threads>& comm, std::vector<float>& in,
+                  std::vector<float>& out) {
+    return comm.allreduce_async(std::move(in), out, hvd::sum);      // BAD
     return comm.allreduce_async(std::as_const(in), out, hvd::sum);  // GOOD
 }

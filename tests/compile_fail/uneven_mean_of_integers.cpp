@@ -7,5 +7,5 @@
 
 void call(hvd::uneven_scope<hvd::communicator<hvd::threads>>& scope, int whole, double part) {
     scope.mean(whole);  // BAD
-    scope.mean(part);  // GOOD
+    scope.mean(part);   // GOOD
 }

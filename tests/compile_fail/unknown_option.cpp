@@ -7,6 +7,6 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
-    comm.allreduce(values, hvd::sum, {.scale = 0.5});  // BAD
+    comm.allreduce(values, hvd::sum, {.scale = 0.5});     // BAD
     comm.allreduce(values, hvd::sum, {.prescale = 0.5});  // GOOD
 }

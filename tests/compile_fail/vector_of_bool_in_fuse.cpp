@@ -8,7 +8,7 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& others) {
-    std::vector<bool> values;  // BAD
+    std::vector<bool> values;          // BAD
     std::vector<std::uint8_t> values;  // GOOD
     comm.allreduce(hvd::fuse(others, values), hvd::max);
 }

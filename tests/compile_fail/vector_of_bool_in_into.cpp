@@ -8,7 +8,7 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::uint8_t mine) {
-    std::vector<bool> all;  // BAD
+    std::vector<bool> all;          // BAD
     std::vector<std::uint8_t> all;  // GOOD
     comm.allgather(mine, hvd::into(all));
 }

@@ -8,6 +8,6 @@
 
 void call(hvd::communicator<hvd::threads>& comm) {
     std::vector<int*> values;  // BAD
-    std::vector<int> values;  // GOOD
+    std::vector<int> values;   // GOOD
     comm.allreduce(values, hvd::sum);
 }

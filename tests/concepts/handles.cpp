@@ -10,14 +10,15 @@ namespace {
 struct stranger {};
 
 template <class T>
-constexpr bool moves_only =
-    std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T> && !std::copyable<T>;
+constexpr bool moves_only = std::is_nothrow_move_constructible_v<T> &&
+                            std::is_nothrow_move_assignable_v<T> && !std::copyable<T>;
 
 }  // namespace
 
 static_assert(moves_only<hvd::communicator<hvd::threads>>);
 static_assert(moves_only<hvd::request>);
-static_assert(!std::is_convertible_v<hvd::communicator<hvd::threads>, bool>, "only where it is asked for");
+static_assert(!std::is_convertible_v<hvd::communicator<hvd::threads>, bool>,
+              "only where it is asked for");
 static_assert(std::is_constructible_v<bool, hvd::communicator<hvd::threads>>);
 
 static_assert(hvd::backend<hvd::threads>);
@@ -25,11 +26,13 @@ static_assert(!hvd::backend<stranger> && !hvd::backend<int>);
 static_assert(std::is_empty_v<hvd::threads>);
 #if HVD_HAS_MPI
 static_assert(moves_only<hvd::communicator<hvd::mpi>>);
-static_assert(hvd::backend<hvd::mpi> && hvd::backend<hvd::direct<hvd::mpi>> && hvd::backend<hvd::checked<hvd::mpi>>);
+static_assert(hvd::backend<hvd::mpi> && hvd::backend<hvd::direct<hvd::mpi>> &&
+              hvd::backend<hvd::checked<hvd::mpi>>);
 static_assert(std::is_empty_v<hvd::mpi>);
 static_assert(!std::movable<hvd::mpi_environment>);
 #endif
 
 // Errors derive from hvd::error, and it from nothing of ours.
-static_assert(std::derived_from<hvd::usage_error, hvd::error> && std::derived_from<hvd::mismatch_error, hvd::error>);
+static_assert(std::derived_from<hvd::usage_error, hvd::error> &&
+              std::derived_from<hvd::mismatch_error, hvd::error>);
 static_assert(std::derived_from<hvd::peer_error, hvd::error>);

@@ -23,7 +23,8 @@ struct backend_without_products {
 
 }  // namespace
 
-static_assert(reduces_all<op::sum, int32_t, std::uint8_t, float, double, hvd::float16, hvd::bfloat16, std::complex<float>>);
+static_assert(reduces_all<op::sum, int32_t, std::uint8_t, float, double, hvd::float16,
+                          hvd::bfloat16, std::complex<float>>);
 static_assert(reduces_all<op::product, int32_t, float, std::complex<double>>);
 static_assert(reduces_none<op::sum, bool, int*, std::complex<int>>);
 

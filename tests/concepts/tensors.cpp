@@ -20,10 +20,13 @@ using floats = std::vector<float>;
 
 }  // namespace
 
-static_assert(all_viewable<floats&, const floats&, std::array<int, 3>&, std::span<double>, std::span<const double>>);
+static_assert(all_viewable<floats&, const floats&, std::array<int, 3>&, std::span<double>,
+                           std::span<const double>>);
 static_assert(all_viewable<float&, float (&)[4], float (&)[2][3], const int (&)[2]>);
-static_assert(all_viewable<hvd::tensor_view<float, hvd::host, 2>, hvd::tensor_view<float, hvd::device, 1>>);
-static_assert(none_viewable<std::vector<bool>&, std::list<float>&, std::vector<std::string>&, std::vector<floats>&>);
+static_assert(
+    all_viewable<hvd::tensor_view<float, hvd::host, 2>, hvd::tensor_view<float, hvd::device, 1>>);
+static_assert(none_viewable<std::vector<bool>&, std::list<float>&, std::vector<std::string>&,
+                            std::vector<floats>&>);
 static_assert(none_viewable<float*, int**, std::nullptr_t, std::vector<int*>&>);
 
 static_assert(hvd::writable<floats&> && hvd::writable<std::span<float>>);

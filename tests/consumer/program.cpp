@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Somebody else's program: `program` averages on three threads, `program mpi N` sums on N processes.
+// Somebody else's program: `program` averages on three threads, `program mpi N` sums on N
+// processes.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -19,7 +20,8 @@ bool right(Communicator& comm) {
 
 int on_threads() {
     std::vector<int> results(3);
-    hvd::run_threads(3, [&results](auto& comm) { results[std::size_t(comm.rank())] = right(comm); });
+    hvd::run_threads(3,
+                     [&results](auto& comm) { results[std::size_t(comm.rank())] = right(comm); });
     return results == std::vector<int>{1, 1, 1} ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

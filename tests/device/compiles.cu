@@ -5,7 +5,8 @@
 #include <hvd/nccl.hpp>
 #include <hvd/threads.hpp>
 
-void call(hvd::communicator<hvd::threads>& world, hvd::tensor_view<float, hvd::device> x, hvd::tensor_view<__nv_bfloat16, hvd::device> y) {
+void call(hvd::communicator<hvd::threads>& world, hvd::tensor_view<float, hvd::device> x,
+          hvd::tensor_view<__nv_bfloat16, hvd::device> y) {
     hvd::communicator<hvd::nccl> gpus(world);
     gpus.allreduce(x, hvd::average);
     gpus.plan_allreduce(hvd::fuse(x, y), hvd::average, {}, hvd::cast<hvd::bfloat16>{}).run();

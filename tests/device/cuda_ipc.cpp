@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// CUDA IPC between ranks that are threads: what it moves and reduces, and what it says when that is not possible.
+// CUDA IPC between ranks that are threads: what it moves and reduces, and what it says when that is
+// not possible.
 
 #include <complex>
 #include <memory>
@@ -20,7 +21,9 @@ constexpr place everywhere[] = {place::plain, place::arena, place::mixed};
 
 // Windows of 4 KiB, so that little makes many chunks.
 template <class F>
-void on_ranks(F f, int least = 1, const hvd::communicator_options& options = {.deadline = 20s, .device_window_bytes = 4096}) {
+void on_ranks(F f, int least = 1,
+              const hvd::communicator_options& options = {.deadline = 20s,
+                                                          .device_window_bytes = 4096}) {
     for (int ranks = least; ranks <= 4; ++ranks) {
         INFO("on ", ranks, " ranks");
         hvd::run_threads(ranks, [&](world_type& world) {
@@ -39,7 +42,8 @@ void everywhere_on_ranks(std::initializer_list<std::size_t> counts, F f) {
         for (const place where : everywhere)
             for (const std::size_t count : counts)
                 f(gpus, where, count, [&](bool right, const char* what) {
-                    CHECK_MESSAGE(right, what, " of ", count, " on rank ", gpus.rank(), " of ", gpus.size(), ", place ", int(where));
+                    CHECK_MESSAGE(right, what, " of ", count, " on rank ", gpus.rank(), " of ",
+                                  gpus.size(), ", place ", int(where));
                 });
     });
 }
@@ -47,9 +51,10 @@ void everywhere_on_ranks(std::initializer_list<std::size_t> counts, F f) {
 }  // namespace
 
 TEST_CASE("reductions around the borders of chunks and slices") {
-    everywhere_on_ranks({0, 1, 33, 1023, 1024, 1025, 5000}, [](auto& gpus, place where, std::size_t count, auto&& report) {
-        check_reduction<float>(gpus, where, count, hvd::sum, report);
-    });
+    everywhere_on_ranks({0, 1, 33, 1023, 1024, 1025, 5000},
+                        [](auto& gpus, place where, std::size_t count, auto&& report) {
+                            check_reduction<float>(gpus, where, count, hvd::sum, report);
+                        });
 }
 
 TEST_CASE("every operation of every element type") {
@@ -74,7 +79,9 @@ TEST_CASE("elements that are reduced as others are: complex numbers, bool, bytes
         gpus.allreduce(z.view(), hvd::average);
         CHECK(z.values()[0] == std::complex<float>(float(n - 1) / 2, 1));
         const tensor<std::uint8_t> any{r == 0, 0, 1}, all{r == 0, 0, 1};
-        const auto as_bools = [](const auto& x) { return hvd::device_view(reinterpret_cast<bool*>(x.data()), 3); };
+        const auto as_bools = [](const auto& x) {
+            return hvd::device_view(reinterpret_cast<bool*>(x.data()), 3);
+        };
         gpus.allreduce(as_bools(any), hvd::logical_or);
         gpus.allreduce(as_bools(all), hvd::min);
         CHECK(any.values() == std::vector<std::uint8_t>{1, 0, 1});
@@ -86,11 +93,12 @@ TEST_CASE("elements that are reduced as others are: complex numbers, bool, bytes
 }
 
 TEST_CASE("movements around the borders of chunks") {
-    everywhere_on_ranks({0, 1, 33, 1023, 1025, 3000}, [](auto& gpus, place where, std::size_t count, auto&& report) {
-        check_movements<std::int32_t>(gpus, where, count, true, report);
-        check_movements<std::int16_t>(gpus, where, count, false, report);
-        check_uneven_alltoall<double>(gpus, where, count, report);
-    });
+    everywhere_on_ranks({0, 1, 33, 1023, 1025, 3000},
+                        [](auto& gpus, place where, std::size_t count, auto&& report) {
+                            check_movements<std::int32_t>(gpus, where, count, true, report);
+                            check_movements<std::int16_t>(gpus, where, count, false, report);
+                            check_uneven_alltoall<double>(gpus, where, count, report);
+                        });
 }
 
 TEST_CASE("tensors of an arena that are not aligned alike") {
@@ -110,12 +118,16 @@ TEST_CASE("an input in an arena that its own rank writes over") {
         const std::size_t count = 500, ranks = std::size_t(n);
         memory m(gpus, place::arena, 3 * (ranks * count * 4 + 128));
         const auto x = m.tensor(values_of<int>(r, ranks * count));
-        gpus.reduce_scatter(x, hvd::sum, hvd::into(hvd::device_view(x.data(), count)));  // not its own part
-        CHECK(same_bytes(hvd::device_view(x.data(), count), part(reduced<int>(hvd::sum, n, ranks * count), std::size_t(r) * count, count)));
+        gpus.reduce_scatter(x, hvd::sum,
+                            hvd::into(hvd::device_view(x.data(), count)));  // not its own part
+        CHECK(same_bytes(
+            hvd::device_view(x.data(), count),
+            part(reduced<int>(hvd::sum, n, ranks * count), std::size_t(r) * count, count)));
         const auto y = m.tensor(values_of<int>(r, ranks * count));
         gpus.allgather(hvd::device_view(y.data(), count), hvd::into(y));
         for (int p = 0; p < n; ++p)
-            CHECK(same_bytes(hvd::device_view(y.data() + std::size_t(p) * count, count), part(values_of<int>(p, ranks * count), 0, count)));
+            CHECK(same_bytes(hvd::device_view(y.data() + std::size_t(p) * count, count),
+                             part(values_of<int>(p, ranks * count), 0, count)));
     });
 }
 
@@ -125,15 +137,21 @@ TEST_CASE("several tensors in one call meet once") {
         const int r = gpus.rank();
         std::vector<std::unique_ptr<tensor<float>>> tensors;
         std::vector<hvd::tensor_view<float, hvd::device>> views;
-        for (int t = 0; t < 20; ++t) views.push_back(tensors.emplace_back(std::make_unique<tensor<float>>(numbers<float>(3 + std::size_t(t), r)))->view());
+        for (int t = 0; t < 20; ++t)
+            views.push_back(tensors
+                                .emplace_back(std::make_unique<tensor<float>>(
+                                    numbers<float>(3 + std::size_t(t), r)))
+                                ->view());
         gpus.barrier();
         const int before = emulation::calls_of("cudaStreamWaitEvent");
         gpus.barrier();
         gpus.allreduce(hvd::fuse(views), hvd::sum);
         gpus.barrier();
         const int n = gpus.size(), waits = emulation::calls_of("cudaStreamWaitEvent") - before;
-        CHECK(waits <= n * (5 * (n - 1) + 4));  // barriers, ready, done; and the end of the call before
-        for (std::size_t t = 0; t < tensors.size(); ++t) CHECK(tensors[t]->values()[2] == float(n * (n + 1)));
+        CHECK(waits <=
+              n * (5 * (n - 1) + 4));  // barriers, ready, done; and the end of the call before
+        for (std::size_t t = 0; t < tensors.size(); ++t)
+            CHECK(tensors[t]->values()[2] == float(n * (n + 1)));
     });
 }
 
@@ -145,11 +163,15 @@ TEST_CASE("calls on one stream after another, begun before the one before is com
             std::vector<std::unique_ptr<tensor<float>>> tensors;
             std::vector<hvd::device_request> pending;
             for (int i = 0; i < 9; ++i) {
-                const auto& x = tensors.emplace_back(std::make_unique<tensor<float>>(std::vector<float>(3000, float(i + gpus.rank()))));
-                pending.push_back(gpus.allreduce_async(x->view(), hvd::max, {.stream = streams[i % 3]}));
+                const auto& x = tensors.emplace_back(std::make_unique<tensor<float>>(
+                    std::vector<float>(3000, float(i + gpus.rank()))));
+                pending.push_back(
+                    gpus.allreduce_async(x->view(), hvd::max, {.stream = streams[i % 3]}));
             }
             for (auto& p : pending) p.wait();
-            for (int i = 0; i < 9; ++i) CHECK(tensors[std::size_t(i)]->values() == std::vector<float>(3000, float(i + gpus.size() - 1)));
+            for (int i = 0; i < 9; ++i)
+                CHECK(tensors[std::size_t(i)]->values() ==
+                      std::vector<float>(3000, float(i + gpus.size() - 1)));
         }
         for (const cudaStream_t s : streams) cudaStreamDestroy(s);
     });
@@ -159,22 +181,28 @@ TEST_CASE("a plan leaves an arena's tensors where they are, packs small others, 
     on_ranks([](auto& gpus) {
         const int n = gpus.size(), r = gpus.rank();
         hvd::device_arena arena(gpus, 8192);
-        const auto a = arena.tensor<float>(hvd::shape(30)), b = arena.tensor<float>(hvd::shape(1000));
+        const auto a = arena.tensor<float>(hvd::shape(30)),
+                   b = arena.tensor<float>(hvd::shape(1000));
         cudaMemcpy(a.data(), numbers<float>(30, r).data(), 120, cudaMemcpyHostToDevice);
         cudaMemcpy(b.data(), numbers<float>(1000, r).data(), 4000, cudaMemcpyHostToDevice);
         auto alone = gpus.plan_allreduce(hvd::fuse(a, b), hvd::sum);
         CHECK(alone.packed_bytes() == 0);
         gpus.barrier();
-        const int copies = emulation::calls_of("cudaMemcpyAsync"), launches = emulation::calls_of("launch_reduction");
+        const int copies = emulation::calls_of("cudaMemcpyAsync"),
+                  launches = emulation::calls_of("launch_reduction");
         gpus.barrier();
         alone.run();
         gpus.barrier();
         CHECK(emulation::calls_of("cudaMemcpyAsync") == copies);
-        if (n > 1) CHECK(emulation::calls_of("launch_reduction") - launches == n);  // side by side: one call
+        if (n > 1)
+            CHECK(emulation::calls_of("launch_reduction") - launches ==
+                  n);  // side by side: one call
         gpus.barrier();
         const tensor<float> c(numbers<float>(40, r)), d(numbers<float>(50, r));
-        const tensor<hvd::bfloat16> e(numbers<hvd::bfloat16>(60, r)), f(numbers<hvd::bfloat16>(70, r));
-        auto mixed = gpus.plan_allreduce(hvd::fuse(a, c.view(), e.view(), d.view(), f.view()), hvd::average);
+        const tensor<hvd::bfloat16> e(numbers<hvd::bfloat16>(60, r)),
+            f(numbers<hvd::bfloat16>(70, r));
+        auto mixed =
+            gpus.plan_allreduce(hvd::fuse(a, c.view(), e.view(), d.view(), f.view()), hvd::average);
         if (n > 1) CHECK(mixed.packed_bytes() > 0);
         mixed.run();
         mixed.run();
@@ -184,7 +212,8 @@ TEST_CASE("a plan leaves an arena's tensors where they are, packs small others, 
         float got[3];
         cudaMemcpy(got, a.data(), sizeof got, cudaMemcpyDeviceToHost);
         CHECK(got[2] == float(n * (n + 1)));
-        auto half = gpus.plan_allreduce(hvd::fuse(c.view(), d.view()), hvd::sum, {}, hvd::cast<hvd::bfloat16>{});
+        auto half = gpus.plan_allreduce(hvd::fuse(c.view(), d.view()), hvd::sum, {},
+                                        hvd::cast<hvd::bfloat16>{});
         half.run();
         CHECK(c.values()[2] == 2 * mean * float(n));
     });
@@ -244,7 +273,8 @@ TEST_CASE("CUDA IPC for one kind of collective, the host for others") {
     for (int ranks = 1; ranks <= 3; ++ranks)
         hvd::run_threads(ranks, [](world_type& world) {
             using staged = hvd::staged<hvd::threads>;
-            hvd::communicator<hvd::per_operation<hvd::cuda_ipc, staged, hvd::cuda_ipc>> mixed(world);
+            hvd::communicator<hvd::per_operation<hvd::cuda_ipc, staged, hvd::cuda_ipc>> mixed(
+                world);
             const tensor<float> x(std::vector<float>(100, 1));
             const tensor<float> all(std::vector<float>(100 * std::size_t(mixed.size())));
             mixed.plan_allreduce(x.view(), hvd::sum).run();

@@ -23,10 +23,16 @@ struct stream {
 
 struct memory {
     float* data{};
-    explicit memory(std::size_t count) { cudaMalloc(reinterpret_cast<void**>(&data), count * sizeof(float)); }
+    explicit memory(std::size_t count) {
+        cudaMalloc(reinterpret_cast<void**>(&data), count * sizeof(float));
+    }
     ~memory() { cudaFree(data); }
-    float operator[](std::size_t i) const { return *reinterpret_cast<float*>(emulation::seen_by_device(data + i, sizeof(float))); }
-    void set(std::size_t i, float x) { *reinterpret_cast<float*>(emulation::seen_by_device(data + i, sizeof(float))) = x; }
+    float operator[](std::size_t i) const {
+        return *reinterpret_cast<float*>(emulation::seen_by_device(data + i, sizeof(float)));
+    }
+    void set(std::size_t i, float x) {
+        *reinterpret_cast<float*>(emulation::seen_by_device(data + i, sizeof(float))) = x;
+    }
 };
 
 template <class F>
@@ -74,7 +80,8 @@ TEST_CASE("the host faults on device memory, which is poisoned") {
     CHECK(std::isnan(m[2]));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     CHECK(signal_of_child([&] { *const_cast<volatile float*>(m.data) = 1; }) == SIGSEGV);
-    CHECK(signal_of_child([&] { emulation::seen_by_device(m.data + 3, sizeof(float)); }) == SIGABRT);
+    CHECK(signal_of_child([&] { emulation::seen_by_device(m.data + 3, sizeof(float)); }) ==
+          SIGABRT);
 #endif
 }
 
@@ -97,7 +104,8 @@ TEST_CASE("work of one stream keeps its order, and an event carries it to anothe
 TEST_CASE("a launch runs its body for every block and thread") {
     const stream s;
     std::array<int, 12> seen{};
-    emulation::launch(s.handle, 3, 4, [&](int block, int thread) { ++seen[std::size_t(block * 4 + thread)]; });
+    emulation::launch(s.handle, 3, 4,
+                      [&](int block, int thread) { ++seen[std::size_t(block * 4 + thread)]; });
     cudaStreamSynchronize(s.handle);
     for (const int n : seen) CHECK(n == 1);
 }
@@ -108,7 +116,8 @@ TEST_CASE("a collective reduces what the ranks bring") {
             const stream s;
             memory x(1);
             x.set(0, float(rank));
-            CHECK(ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, comm, s.handle) == ncclInProgress);
+            CHECK(ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, comm, s.handle) ==
+                  ncclInProgress);
             CHECK(settle(comm) == ncclSuccess);
             cudaStreamSynchronize(s.handle);
             CHECK(x[0] == float(size * (size - 1) / 2));
@@ -127,7 +136,8 @@ TEST_CASE("ranks that call different things are told apart") {
         ncclCommDestroy(comm);
     });
     REQUIRE(emulation::disagreements().size() == 1);
-    CHECK(emulation::disagreements()[0].find("rank 1 has ncclAllReduce count 2") != std::string::npos);
+    CHECK(emulation::disagreements()[0].find("rank 1 has ncclAllReduce count 2") !=
+          std::string::npos);
     emulation::reset();
 }
 

@@ -19,7 +19,8 @@ struct outcome {
 
 inline void count(int& what) { __atomic_fetch_add(&what, 1, __ATOMIC_RELAXED); }
 
-// Runs `f` on three ranks, each of which may fail in the call that is named, be told by peer_error, or end well.
+// Runs `f` on three ranks, each of which may fail in the call that is named, be told by peer_error,
+// or end well.
 template <class F>
 outcome with_failures(const std::string& function, F f) {
     outcome seen;
@@ -29,7 +30,9 @@ outcome with_failures(const std::string& function, F f) {
             f(world);
             count(seen.done);
         } catch (const hvd::device_error& e) {
-            const std::string said = function == "launch_tiles" ? "hvd's pack kernel" : function == "launch_reduction" ? "hvd's reduction kernel" : function;
+            const std::string said = function == "launch_tiles"       ? "hvd's pack kernel"
+                                     : function == "launch_reduction" ? "hvd's reduction kernel"
+                                                                      : function;
             CHECK_MESSAGE(std::string(e.what()).find(said) != std::string::npos, e.what());
             CHECK(e.rank() == world.rank());
             count(seen.failed);
@@ -51,10 +54,12 @@ constexpr int slowness = 1;
 
 // Where nothing fails, a busy machine is waited for.
 constexpr hvd::communicator_options patient{.deadline = std::chrono::seconds(10)};
-constexpr hvd::communicator_options impatient{.deadline = std::chrono::milliseconds(400 * slowness),
-                                              .destructor_deadline = std::chrono::milliseconds(200 * slowness)};
+constexpr hvd::communicator_options impatient{
+    .deadline = std::chrono::milliseconds(400 * slowness),
+    .destructor_deadline = std::chrono::milliseconds(200 * slowness)};
 
-// The first call of each function, one between, and the last one that the work makes; or every call.
+// The first call of each function, one between, and the last one that the work makes; or every
+// call.
 template <class F>
 void fail_each(std::initializer_list<const char*> functions, F work, bool every = false) {
     emulation::reset();
@@ -73,11 +78,13 @@ void fail_each(std::initializer_list<const char*> functions, F work, bool every 
             INFO("call ", k);
             emulation::reset();
             emulation::fail(function, k, 3);  // an internal error of NCCL; not initialised, of CUDA
-            const outcome seen = with_failures(function, [&](world_type& world) { work(world, impatient); });
+            const outcome seen =
+                with_failures(function, [&](world_type& world) { work(world, impatient); });
             CHECK(seen.failed <= 1);
             CHECK(seen.failed + seen.told + seen.done == 3);
             // How often it is polled for is up to chance: the last look may not be made.
-            const bool polled = std::string(function) == "cudaEventQuery" || std::string(function) == "ncclCommGetAsyncError";
+            const bool polled = std::string(function) == "cudaEventQuery" ||
+                                std::string(function) == "ncclCommGetAsyncError";
             if (k == 1 || !polled) CHECK(seen.failed == 1);
             CHECK(emulation::live_objects() == 0);
         }

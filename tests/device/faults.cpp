@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// What goes wrong on a GPU, in NCCL or on another rank: nobody hangs, everybody is told, nothing leaks.
+// What goes wrong on a GPU, in NCCL or on another rank: nobody hangs, everybody is told, nothing
+// leaks.
 
 #include <atomic>
 #include <string>
@@ -15,7 +16,8 @@ namespace {
 using hvd::nccl;
 
 void work_with_nccl(world_type& world, const hvd::communicator_options& options) {
-    const tensor<float> x(std::vector<float>(100, 1)), y(std::vector<float>(10, 1)), all(std::vector<float>(30));
+    const tensor<float> x(std::vector<float>(100, 1)), y(std::vector<float>(10, 1)),
+        all(std::vector<float>(30));
     hvd::communicator<nccl> gpus(world, options);
     auto plan = gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::average);
     plan.run();
@@ -35,14 +37,17 @@ void work_staged(world_type& world, const hvd::communicator_options& options) {
 }  // namespace
 
 TEST_CASE("every call of NCCL's and CUDA's that hvd makes, failing") {
-    fail_each({"ncclGetVersion", "ncclGetUniqueId", "ncclCommInitRankConfig", "ncclGroupStart", "ncclGroupEnd", "ncclAllReduce", "ncclAllGather",
-               "ncclRedOpCreatePreMulSum", "ncclCommGetAsyncError", "cudaStreamCreateWithFlags", "cudaMemsetAsync", "cudaEventCreateWithFlags",
-               "cudaEventRecord", "cudaEventQuery", "launch_tiles"}, work_with_nccl);
+    fail_each({"ncclGetVersion", "ncclGetUniqueId", "ncclCommInitRankConfig", "ncclGroupStart",
+               "ncclGroupEnd", "ncclAllReduce", "ncclAllGather", "ncclRedOpCreatePreMulSum",
+               "ncclCommGetAsyncError", "cudaStreamCreateWithFlags", "cudaMemsetAsync",
+               "cudaEventCreateWithFlags", "cudaEventRecord", "cudaEventQuery", "launch_tiles"},
+              work_with_nccl);
 }
 
 TEST_CASE("every call of CUDA's that staging makes, failing") {
-    fail_each({"cudaHostAlloc", "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaEventRecord", "cudaStreamWaitEvent",
-               "cudaEventQuery", "cudaMemcpyAsync"}, work_staged);
+    fail_each({"cudaHostAlloc", "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags",
+               "cudaEventRecord", "cudaStreamWaitEvent", "cudaEventQuery", "cudaMemcpyAsync"},
+              work_staged);
 }
 
 TEST_CASE("a rank that never makes a communicator") {
@@ -97,7 +102,8 @@ TEST_CASE("a staged call that its own stream holds up") {
         emulation::enqueue(stream, [&held] {
             while (held) std::this_thread::yield();
         });
-        CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.deadline = 50ms, .stream = stream}), hvd::peer_error);
+        CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.deadline = 50ms, .stream = stream}),
+                        hvd::peer_error);
         held = false;
         cudaStreamDestroy(stream);
     });
@@ -107,14 +113,18 @@ TEST_CASE("a staged call that its own stream holds up") {
 
 TEST_CASE("each rank of a node gets a GPU of its own, or all are told why not") {
     hvd::run_threads(4, [](world_type& world) { CHECK(hvd::pin_device(world) == world.rank()); });
-    hvd::run_threads(4, [](world_type& world) { CHECK(hvd::pin_device(world) == world.rank() % 2); }, {.node_size = 2});
+    hvd::run_threads(4,
+                     [](world_type& world) { CHECK(hvd::pin_device(world) == world.rank() % 2); },
+                     {.node_size = 2});
     const outcome five = [] {
         outcome seen;
         hvd::run_threads(5, [&](world_type& world) {
             try {
                 hvd::pin_device(world);
             } catch (const hvd::usage_error& e) {  // the emulation has four
-                CHECK(std::string(e.what()).find("would share the GPU 0000:00:00.0: start as many ranks") != std::string::npos);
+                CHECK(std::string(e.what()).find(
+                          "would share the GPU 0000:00:00.0: start as many ranks") !=
+                      std::string::npos);
                 count(seen.failed);
             } catch (const hvd::peer_error&) {
                 count(seen.told);
@@ -124,7 +134,9 @@ TEST_CASE("each rank of a node gets a GPU of its own, or all are told why not") 
     }();
     CHECK(five.failed == 2);
     CHECK(five.told == 3);
-    hvd::run_threads(5, [](world_type& world) { CHECK(hvd::pin_device(world, {.share = true}) == world.rank() % 4); });
+    hvd::run_threads(5, [](world_type& world) {
+        CHECK(hvd::pin_device(world, {.share = true}) == world.rank() % 4);
+    });
     emulation::reset();
     emulation::fail("cudaGetDeviceCount", 1, cudaErrorNoDevice);
     hvd::run_threads(1, [](world_type& world) {
@@ -132,7 +144,8 @@ TEST_CASE("each rank of a node gets a GPU of its own, or all are told why not") 
             hvd::pin_device(world);
             FAIL("there was a device");
         } catch (const hvd::cuda_error& e) {
-            CHECK(std::string(e.what()).find("no usable GPU or driver was found") != std::string::npos);
+            CHECK(std::string(e.what()).find("no usable GPU or driver was found") !=
+                  std::string::npos);
         }
     });
     emulation::reset();

@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// Forked processes as ranks, without MPI: what communicator<cuda_ipc> needs of a host, over memory that they share.
+// Forked processes as ranks, without MPI: what communicator<cuda_ipc> needs of a host, over memory
+// that they share.
 
 #include <atomic>
 #include <cstring>
@@ -23,15 +24,20 @@ class fork_ranks final : public hvd::detail::host_ranks {
 public:
     fork_ranks(fork_area& area, int rank, int size) : host_ranks(rank, size), area_(area) {}
 
-    void allgather(std::span<const std::byte> mine, std::byte* all, hvd::detail::time_point limit) override {
-        if (mine.size() > fork_area::most_bytes) throw hvd::usage_error(rank(), "hvd: too many bytes for this test");
+    void allgather(std::span<const std::byte> mine, std::byte* all,
+                   hvd::detail::time_point limit) override {
+        if (mine.size() > fork_area::most_bytes)
+            throw hvd::usage_error(rank(), "hvd: too many bytes for this test");
         std::memcpy(area_.slots[rank()], mine.data(), mine.size());
         meet(limit);
-        for (int r = 0; r < size(); ++r) std::memcpy(all + std::size_t(r) * mine.size(), area_.slots[r], mine.size());
+        for (int r = 0; r < size(); ++r)
+            std::memcpy(all + std::size_t(r) * mine.size(), area_.slots[r], mine.size());
         meet(limit);
     }
 
-    std::unique_ptr<host_ranks> split(int, int) override { throw hvd::usage_error(rank(), "hvd: forked ranks are not split"); }
+    std::unique_ptr<host_ranks> split(int, int) override {
+        throw hvd::usage_error(rank(), "hvd: forked ranks are not split");
+    }
 
 private:
     void meet(hvd::detail::time_point limit) {
@@ -39,7 +45,8 @@ private:
         ++area_.arrived;
         hvd::detail::backoff pauses(true);
         while (int(area_.arrived.load() - everyone) < 0)
-            if (pauses.pause() && hvd::detail::now() > limit) throw hvd::peer_error(rank(), "hvd: a forked rank did not come", {});
+            if (pauses.pause() && hvd::detail::now() > limit)
+                throw hvd::peer_error(rank(), "hvd: a forked rank did not come", {});
     }
 
     fork_area& area_;

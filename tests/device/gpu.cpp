@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// The device path on the real libraries: 1 to 4 processes on one GPU, made by fork, each a host of its own to NCCL, or
-// reaching each other's memory by CUDA IPC; and threads that do.
-// Without a GPU: says what hvd says then, and exits 77.
+// The device path on the real libraries: 1 to 4 processes on one GPU, made by fork, each a host of
+// its own to NCCL, or reaching each other's memory by CUDA IPC; and threads that do. Without a GPU:
+// says what hvd says then, and exits 77.
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -47,8 +47,10 @@ void reductions(gpu_communicator& gpus, std::size_t count) {
     bool right = true;
     for (std::size_t i = 0; i < count; ++i) {
         const float a = float(one[i]), mean = a * float(n + 1) / 2;
-        right = right && float(sums[i]) == a * float(n * (n + 1) / 2) && float(most[i]) == a * float(n);
-        right = right && std::abs(float(means[i]) - mean) <= mean * (sizeof(T) == 2 ? 0x1p-8f : 0x1p-22f);
+        right =
+            right && float(sums[i]) == a * float(n * (n + 1) / 2) && float(most[i]) == a * float(n);
+        right = right &&
+                std::abs(float(means[i]) - mean) <= mean * (sizeof(T) == 2 ? 0x1p-8f : 0x1p-22f);
     }
     check(right, "a reduction", gpus);
 }
@@ -75,10 +77,15 @@ void plans(gpu_communicator& gpus) {
     const tensor<float> a(numbers<float>(1003, r)), large(numbers<float>(1'000'003, r));
     const tensor<hvd::bfloat16> b(numbers<hvd::bfloat16>(77, r));
     const auto odd = hvd::device_view(a.data() + 1, 1001);
-    auto plan = gpus.plan_allreduce(hvd::fuse(odd, b.view(), hvd::device_view(large.data() + 3, 1'000'000)), hvd::average, {}, hvd::cast<hvd::bfloat16>{});
+    auto plan =
+        gpus.plan_allreduce(hvd::fuse(odd, b.view(), hvd::device_view(large.data() + 3, 1'000'000)),
+                            hvd::average, {}, hvd::cast<hvd::bfloat16>{});
     plan.run();
-    check(a.values()[0] == 0 && a.values()[1] == 0.5f * float(n + 1) && a.values()[1002] == float(1002 % 11 * (r + 1)), "a plan's edges", gpus);
-    check(large.values()[500'000] == float(500'000 % 11) * 0.5f * float(n + 1), "a plan's large tensor", gpus);
+    check(a.values()[0] == 0 && a.values()[1] == 0.5f * float(n + 1) &&
+              a.values()[1002] == float(1002 % 11 * (r + 1)),
+          "a plan's edges", gpus);
+    check(large.values()[500'000] == float(500'000 % 11) * 0.5f * float(n + 1),
+          "a plan's large tensor", gpus);
 }
 
 void graph(gpu_communicator& gpus) {
@@ -115,13 +122,15 @@ void arena(gpu_communicator& gpus) {
 }
 
 // Windows of 1 MiB, so that the larger tensors go in chunks.
-constexpr hvd::communicator_options ipc_options{.deadline = std::chrono::seconds(60), .device_window_bytes = std::size_t(1) << 20};
+constexpr hvd::communicator_options ipc_options{.deadline = std::chrono::seconds(60),
+                                                .device_window_bytes = std::size_t(1) << 20};
 
 void cuda_ipc(ipc_test::gpu_communicator& gpus) {
     using ipc_test::place;
     const auto report = [&](bool right, const char* what) { check(right, what, gpus); };
     for (const place where : {place::plain, place::arena, place::mixed}) {
-        for (const std::size_t count : {std::size_t(0), std::size_t(1), std::size_t(1001), std::size_t(1'000'003)}) {
+        for (const std::size_t count :
+             {std::size_t(0), std::size_t(1), std::size_t(1001), std::size_t(1'000'003)}) {
             ipc_test::check_reduction<float>(gpus, where, count, hvd::average, report, 0.3, 1.7);
             ipc_test::check_movements<std::int32_t>(gpus, where, count, true, report);
             ipc_test::check_movements<std::int16_t>(gpus, where, count, false, report);
@@ -137,9 +146,12 @@ void cuda_ipc(ipc_test::gpu_communicator& gpus) {
     }
     const int n = gpus.size(), r = gpus.rank();
     const tensor<float> a(numbers<float>(1003, r)), large(numbers<float>(1'000'003, r));
-    auto plan = gpus.plan_allreduce(hvd::fuse(hvd::device_view(a.data() + 1, 1001), large.view()), hvd::sum);
+    auto plan = gpus.plan_allreduce(hvd::fuse(hvd::device_view(a.data() + 1, 1001), large.view()),
+                                    hvd::sum);
     for (int run = 0; run < 3; ++run) plan.run();
-    check(a.values()[1] == float(n * n * n * (n + 1) / 2) && large.values()[7] == 7 * float(n * n * n * (n + 1) / 2), "a plan of cuda_ipc", gpus);
+    check(a.values()[1] == float(n * n * n * (n + 1) / 2) &&
+              large.values()[7] == 7 * float(n * n * n * (n + 1) / 2),
+          "a plan of cuda_ipc", gpus);
     gpus.barrier();
 }
 
@@ -160,8 +172,12 @@ struct meeting {
 };
 
 int run_rank(int rank, int size, meeting& place) {
-    for (const auto& [name, value] : {std::pair{"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_IB_DISABLE", "1"}, {"NCCL_MNNVL_ENABLE", "0"},
-                                      {"NCCL_NVLS_ENABLE", "0"}, {"NCCL_MAX_CTAS", "1"}, {"NCCL_DEBUG", "WARN"}})
+    for (const auto& [name, value] : {std::pair{"NCCL_SOCKET_IFNAME", "lo"},
+                                      {"NCCL_IB_DISABLE", "1"},
+                                      {"NCCL_MNNVL_ENABLE", "0"},
+                                      {"NCCL_NVLS_ENABLE", "0"},
+                                      {"NCCL_MAX_CTAS", "1"},
+                                      {"NCCL_DEBUG", "WARN"}})
         setenv(name, value, 0);
     setenv("NCCL_HOSTID", ("hvd-test-" + std::to_string(rank)).c_str(), 1);
     try {
@@ -171,7 +187,8 @@ int run_rank(int rank, int size, meeting& place) {
         }
         while (__atomic_load_n(&place.ready, __ATOMIC_ACQUIRE) == 0) usleep(1000);
         ncclComm_t handle = nullptr;
-        hvd::detail::check_nccl(ncclCommInitRank(&handle, size, place.id, rank), "ncclCommInitRank", rank);
+        hvd::detail::check_nccl(ncclCommInitRank(&handle, size, place.id, rank), "ncclCommInitRank",
+                                rank);
         gpu_communicator gpus(handle, hvd::adopt, {.deadline = std::chrono::seconds(60)});
         for (const std::size_t count : {std::size_t(1), std::size_t(1001), std::size_t(300'000)}) {
             reductions<float>(gpus, count);
@@ -183,8 +200,11 @@ int run_rank(int rank, int size, meeting& place) {
         graph(gpus);
         arena(gpus);
         gpus.barrier();
-        auto ipc = hvd::detail::device_access::made_of<ipc_test::gpu_communicator>(hvd::detail::make_cuda_ipc_session(
-            std::make_unique<device_test::fork_ranks>(place.calls, rank, size), std::make_unique<device_test::fork_ranks>(place.farewell, rank, size), ipc_options));
+        auto ipc = hvd::detail::device_access::made_of<ipc_test::gpu_communicator>(
+            hvd::detail::make_cuda_ipc_session(
+                std::make_unique<device_test::fork_ranks>(place.calls, rank, size),
+                std::make_unique<device_test::fork_ranks>(place.farewell, rank, size),
+                ipc_options));
         cuda_ipc(ipc);
     } catch (const std::exception& e) {
         std::fprintf(stderr, "rank %d of %d: %s\n", rank, size, e.what());
@@ -219,7 +239,8 @@ int look_for_a_gpu() {
             gpu_communicator gpus(world);
             gpus.barrier();
         } catch (const hvd::cuda_error& e) {
-            const bool said = std::string(e.what()).find("no usable GPU or driver was found") != std::string::npos;
+            const bool said = std::string(e.what()).find("no usable GPU or driver was found") !=
+                              std::string::npos;
             std::printf("%s%s\n", said ? "" : "without a GPU hvd says: ", e.what());
             result = said ? 77 : 1;
         }
@@ -237,9 +258,11 @@ int main() {
     }));
     std::printf("threads on one GPU: %s\n", failed == 0 ? "right" : "wrong");
     for (int size = 1; size <= 4; ++size) {
-        auto* const place = static_cast<meeting*>(mmap(nullptr, sizeof(meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+        auto* const place = static_cast<meeting*>(mmap(
+            nullptr, sizeof(meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
         std::vector<pid_t> ranks;
-        for (int rank = 0; rank < size; ++rank) ranks.push_back(in_a_process([=] { return run_rank(rank, size, *place); }));
+        for (int rank = 0; rank < size; ++rank)
+            ranks.push_back(in_a_process([=] { return run_rank(rank, size, *place); }));
         for (const pid_t rank : ranks) failed += status_of(rank);
         std::printf("%d ranks on one GPU: %s\n", size, failed == 0 ? "right" : "wrong");
         munmap(place, sizeof(meeting));

@@ -55,9 +55,13 @@ TEST_CASE("what lies between two parts of an arena's tensor is left alone") {
         const auto x = arena.tensor<float>(hvd::shape(30));
         std::vector<float> values(30, 1);
         cudaMemcpy(x.data(), values.data(), 120, cudaMemcpyHostToDevice);
-        gpus.plan_allreduce(hvd::fuse(hvd::device_view(x.data(), 10), hvd::device_view(x.data() + 20, 10)), hvd::sum).run();
+        gpus.plan_allreduce(
+                hvd::fuse(hvd::device_view(x.data(), 10), hvd::device_view(x.data() + 20, 10)),
+                hvd::sum)
+            .run();
         cudaMemcpy(values.data(), x.data(), 120, cudaMemcpyDeviceToHost);
-        for (std::size_t i = 0; i < 30; ++i) CHECK(values[i] == float(i < 10 || i >= 20 ? gpus.size() : 1));
+        for (std::size_t i = 0; i < 30; ++i)
+            CHECK(values[i] == float(i < 10 || i >= 20 ? gpus.size() : 1));
     });
 }
 
@@ -66,7 +70,8 @@ TEST_CASE("tensors of an arena are not packed, and neighbours are one call") {
         const std::size_t n = std::size_t(gpus.size());
         {
             hvd::device_arena arena(gpus, 4096);
-            const auto a = arena.tensor<float>(hvd::shape(3, 5)), b = arena.tensor<float>(hvd::shape(3, 7));
+            const auto a = arena.tensor<float>(hvd::shape(3, 5)),
+                       b = arena.tensor<float>(hvd::shape(3, 7));
             const auto c = arena.tensor<int>(hvd::shape(2));
             CHECK(reinterpret_cast<std::uintptr_t>(b.data()) % 128 == 0);
             CHECK(arena.used() == 3 * 128);
@@ -86,11 +91,16 @@ TEST_CASE("tensors of an arena are not packed, and neighbours are one call") {
                 (void)arena.tensor<double>(hvd::shape(1000));
                 FAIL("there was room");
             } catch (const hvd::usage_error& e) {
-                CHECK(std::string(e.what()).find("8000 bytes wanted, 3712 left of 4096") != std::string::npos);
+                CHECK(std::string(e.what()).find("8000 bytes wanted, 3712 left of 4096") !=
+                      std::string::npos);
             }
             gpus.barrier();
-            if (n > 1) CHECK(emulation::calls_of("ncclAllReduce") == int(n) * 3);  // floats, integers, the barrier
+            if (n > 1)
+                CHECK(emulation::calls_of("ncclAllReduce") ==
+                      int(n) * 3);  // floats, integers, the barrier
         }
-        if (n > 1) CHECK_THROWS_AS(hvd::device_arena(gpus, 128 + 128 * std::size_t(gpus.rank())), hvd::mismatch_error);
+        if (n > 1)
+            CHECK_THROWS_AS(hvd::device_arena(gpus, 128 + 128 * std::size_t(gpus.rank())),
+                            hvd::mismatch_error);
     });
 }

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// Every collective of communicator<cuda_ipc> against a serial reference, bit by bit: on threads, on processes with an
-// emulated GPU each, and on a real one. `report(right, what)` is told of each.
+// Every collective of communicator<cuda_ipc> against a serial reference, bit by bit: on threads, on
+// processes with an emulated GPU each, and on a real one. `report(right, what)` is told of each.
 
 #include <cstdint>
 #include <cstring>
@@ -19,7 +19,8 @@ namespace ipc_test {
 
 using gpu_communicator = hvd::communicator<hvd::cuda_ipc>;
 
-// Where the tensors of a rank are; mixed: some ranks' inputs and other ranks' outputs are in an arena.
+// Where the tensors of a rank are; mixed: some ranks' inputs and other ranks' outputs are in an
+// arena.
 enum class place { plain, arena, mixed };
 
 // What rank `rank` has of a tensor: numbers that no float sums exactly.
@@ -37,7 +38,8 @@ std::vector<T> values_of(int rank, std::size_t count) {
 // The tensors of one check.
 class memory {
 public:
-    memory(gpu_communicator& gpus, place where, std::size_t arena_bytes) : where_(where), rank_(gpus.rank()) {
+    memory(gpu_communicator& gpus, place where, std::size_t arena_bytes)
+        : where_(where), rank_(gpus.rank()) {
         if (where != place::plain) arena_.emplace(gpus, arena_bytes);
     }
     ~memory() {
@@ -49,9 +51,14 @@ public:
     auto tensor(const std::vector<T>& values, int which = 0, std::size_t shift = 0) {
         T* data = nullptr;
         const std::size_t count = values.size() + shift;
-        if (where_ == place::arena || (where_ == place::mixed && (rank_ + which) % 2 == 0)) data = arena_->tensor<T>(hvd::shape(count)).data();
-        else if (count > 0) cudaMalloc(&plain_.emplace_back(), count * sizeof(T)), data = static_cast<T*>(plain_.back());
-        if (!values.empty()) cudaMemcpy(data + shift, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice);
+        if (where_ == place::arena || (where_ == place::mixed && (rank_ + which) % 2 == 0))
+            data = arena_->tensor<T>(hvd::shape(count)).data();
+        else if (count > 0)
+            cudaMalloc(&plain_.emplace_back(), count * sizeof(T)),
+                data = static_cast<T*>(plain_.back());
+        if (!values.empty())
+            cudaMemcpy(data + shift, values.data(), values.size() * sizeof(T),
+                       cudaMemcpyHostToDevice);
         return hvd::device_view(data + shift, values.size());
     }
 
@@ -65,19 +72,26 @@ private:
 template <class T>
 bool same_bytes(const hvd::tensor_view<T, hvd::device>& x, const std::vector<T>& expected) {
     std::vector<T> got(expected.size());
-    if (!got.empty()) cudaMemcpy(got.data(), x.data(), got.size() * sizeof(T), cudaMemcpyDeviceToHost);
-    return x.size() == expected.size() && (got.empty() || std::memcmp(got.data(), expected.data(), got.size() * sizeof(T)) == 0);
+    if (!got.empty())
+        cudaMemcpy(got.data(), x.data(), got.size() * sizeof(T), cudaMemcpyDeviceToHost);
+    return x.size() == expected.size() &&
+           (got.empty() || std::memcmp(got.data(), expected.data(), got.size() * sizeof(T)) == 0);
 }
 
 // What the host's reduction of all ranks' values gives.
 template <class T, class Op>
-std::vector<T> reduced(const Op& op, int ranks, std::size_t count, double before = 1, double after = 1) {
+std::vector<T> reduced(const Op& op, int ranks, std::size_t count, double before = 1,
+                       double after = 1) {
     std::vector<std::vector<T>> all;
     std::vector<const std::byte*> inputs;
-    for (int r = 0; r < ranks; ++r) inputs.push_back(reinterpret_cast<const std::byte*>(all.emplace_back(values_of<T>(r, count)).data()));
+    for (int r = 0; r < ranks; ++r)
+        inputs.push_back(
+            reinterpret_cast<const std::byte*>(all.emplace_back(values_of<T>(r, count)).data()));
     std::vector<T> out(count);
     if (count > 0)
-        hvd::detail::reduce_elements<T, Op>({&op, inputs.data(), ranks, ranks, reinterpret_cast<std::byte*>(out.data()), count, before, after});
+        hvd::detail::reduce_elements<T, Op>({&op, inputs.data(), ranks, ranks,
+                                             reinterpret_cast<std::byte*>(out.data()), count,
+                                             before, after});
     return out;
 }
 
@@ -87,13 +101,15 @@ std::vector<T> part(const std::vector<T>& all, std::size_t first, std::size_t n)
 }
 
 template <class T, class Op, class Report>
-void check_reduction(gpu_communicator& gpus, place where, std::size_t count, const Op& op, Report&& report, double before = 1, double after = 1) {
+void check_reduction(gpu_communicator& gpus, place where, std::size_t count, const Op& op,
+                     Report&& report, double before = 1, double after = 1) {
     const int n = gpus.size(), r = gpus.rank(), last = n - 1;
     const auto own = values_of<T>(r, count), expected = reduced<T>(op, n, count, before, after);
     const std::vector<T> nothing(count);
     memory m(gpus, where, 5 * (count * sizeof(T) + 512));
     const hvd::device_reduce_options o{.prescale = before, .postscale = after};
-    const auto x = m.tensor(own), y = m.tensor(nothing, 1), z = m.tensor(own, 0, std::size_t(r % 2));
+    const auto x = m.tensor(own), y = m.tensor(nothing, 1),
+               z = m.tensor(own, 0, std::size_t(r % 2));
     gpus.allreduce(x, y, op, o);
     report(same_bytes(y, expected) && same_bytes(x, own), "allreduce");
     gpus.allreduce(z, op, o);
@@ -103,23 +119,28 @@ void check_reduction(gpu_communicator& gpus, place where, std::size_t count, con
     report(same_bytes(rooted, r == last ? expected : nothing) && same_bytes(x, own), "reduce");
     std::vector<std::size_t> counts(std::size_t(n), count / std::size_t(n));
     counts[0] += count % std::size_t(n);
-    const std::size_t first = r == 0 ? 0 : counts[0] + std::size_t(r - 1) * counts[std::size_t(r)], mine = counts[std::size_t(r)];
+    const std::size_t first = r == 0 ? 0 : counts[0] + std::size_t(r - 1) * counts[std::size_t(r)],
+                      mine = counts[std::size_t(r)];
     const auto scattered = m.tensor(std::vector<T>(mine), 1);
     hvd::device_reduce_options uneven = o;
     uneven.counts = counts;
     gpus.reduce_scatter(x, op, hvd::into(scattered), uneven);
-    report(same_bytes(scattered, part(expected, first, mine)) && same_bytes(x, own), "reduce_scatter");
+    report(same_bytes(scattered, part(expected, first, mine)) && same_bytes(x, own),
+           "reduce_scatter");
     gpus.reduce_scatter(x, op, hvd::into(hvd::device_view(x.data() + first, mine)), uneven);
-    report(same_bytes(hvd::device_view(x.data() + first, mine), part(expected, first, mine)), "reduce_scatter in place");
+    report(same_bytes(hvd::device_view(x.data() + first, mine), part(expected, first, mine)),
+           "reduce_scatter in place");
 }
 
 // Rank r has r + 1 times `count` elements in uneven collectives.
 template <class T, class Report>
-void check_movements(gpu_communicator& gpus, place where, std::size_t count, bool even, Report&& report) {
+void check_movements(gpu_communicator& gpus, place where, std::size_t count, bool even,
+                     Report&& report) {
     const int n = gpus.size(), r = gpus.rank(), last = n - 1;
     std::vector<std::size_t> counts;
     for (int p = 0; p < n; ++p) counts.push_back(even ? count : count * std::size_t(p));
-    const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t(0)), mine = counts[std::size_t(r)];
+    const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t(0)),
+                      mine = counts[std::size_t(r)];
     const std::size_t first = std::accumulate(counts.begin(), counts.begin() + r, std::size_t(0));
     std::vector<T> everything;
     for (int p = 0; p < n; ++p)
@@ -133,7 +154,8 @@ void check_movements(gpu_communicator& gpus, place where, std::size_t count, boo
     gpus.allgather(x, hvd::into(all), o);
     report(same_bytes(all, everything) && same_bytes(x, own), "allgather");
     const auto in_place = m.tensor(nothing);
-    if (mine > 0) cudaMemcpy(in_place.data() + first, own.data(), mine * sizeof(T), cudaMemcpyHostToDevice);
+    if (mine > 0)
+        cudaMemcpy(in_place.data() + first, own.data(), mine * sizeof(T), cudaMemcpyHostToDevice);
     gpus.allgather(hvd::device_view(in_place.data() + first, mine), hvd::into(in_place), o);
     report(same_bytes(in_place, everything), "allgather in place");
     const auto gathered = m.tensor(nothing, 1);
@@ -149,7 +171,8 @@ void check_movements(gpu_communicator& gpus, place where, std::size_t count, boo
     // Rank r's part for rank p is a piece of p's part of its own values.
     std::vector<T> expected;
     for (int p = 0; p < n; ++p)
-        for (const T& v : part(values_of<T>(p, total), count * std::size_t(r), count)) expected.push_back(v);
+        for (const T& v : part(values_of<T>(p, total), count * std::size_t(r), count))
+            expected.push_back(v);
     const auto send = m.tensor(values_of<T>(r, total)), receive = m.tensor(nothing, 1);
     gpus.alltoall(send, hvd::into(receive));
     report(same_bytes(receive, expected) && same_bytes(send, values_of<T>(r, total)), "alltoall");
@@ -159,9 +182,12 @@ void check_movements(gpu_communicator& gpus, place where, std::size_t count, boo
 
 // Rank r sends p times `count` elements to rank p, and one more to those above it.
 template <class T, class Report>
-void check_uneven_alltoall(gpu_communicator& gpus, place where, std::size_t count, Report&& report) {
+void check_uneven_alltoall(gpu_communicator& gpus, place where, std::size_t count,
+                           Report&& report) {
     const int n = gpus.size(), r = gpus.rank();
-    const auto sent = [count](int from, int to) { return count * std::size_t(to) + (from < to ? 1 : 0); };
+    const auto sent = [count](int from, int to) {
+        return count * std::size_t(to) + (from < to ? 1 : 0);
+    };
     const auto row = [&](int from) {
         std::size_t all = 0;
         for (int p = 0; p < n; ++p) all += sent(from, p);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// CUDA IPC when something is wrong: calls that differ or can't be made, ranks that are late or gone, CUDA that fails.
+// CUDA IPC when something is wrong: calls that differ or can't be made, ranks that are late or
+// gone, CUDA that fails.
 
 #include <atomic>
 #include <thread>
@@ -56,19 +57,23 @@ bool has(const std::string& text, const std::string& part) {
 }  // namespace
 
 TEST_CASE("every call of CUDA's that a communicator and its collectives make, failing") {
-    fail_each({"cudaStreamCreateWithFlags", "cudaDeviceGetPCIBusId", "cudaDeviceGetAttribute", "cudaEventCreateWithFlags",
-               "cudaEventRecord", "cudaStreamWaitEvent", "cudaEventQuery", "cudaMemcpyAsync", "launch_reduction"}, work);
+    fail_each({"cudaStreamCreateWithFlags", "cudaDeviceGetPCIBusId", "cudaDeviceGetAttribute",
+               "cudaEventCreateWithFlags", "cudaEventRecord", "cudaStreamWaitEvent",
+               "cudaEventQuery", "cudaMemcpyAsync", "launch_reduction"},
+              work);
 }
 
 TEST_CASE("every single call of an allreduce, failing") {
-    fail_each({"cudaEventRecord", "cudaStreamWaitEvent", "cudaMemcpyAsync", "launch_reduction"},
-              [](world_type& world, const hvd::communicator_options& options) {
-                  const tensor<float> x(std::vector<float>(3000, 1));
-                  hvd::communicator_options small = options;
-                  small.device_window_bytes = 4096;
-                  gpu_communicator gpus(world, small);
-                  gpus.allreduce(x.view(), hvd::sum);
-              }, true);
+    fail_each(
+        {"cudaEventRecord", "cudaStreamWaitEvent", "cudaMemcpyAsync", "launch_reduction"},
+        [](world_type& world, const hvd::communicator_options& options) {
+            const tensor<float> x(std::vector<float>(3000, 1));
+            hvd::communicator_options small = options;
+            small.device_window_bytes = 4096;
+            gpu_communicator gpus(world, small);
+            gpus.allreduce(x.view(), hvd::sum);
+        },
+        true);
 }
 
 TEST_CASE("ranks that disagree are told so, by name, and the communicator works on") {
@@ -76,15 +81,25 @@ TEST_CASE("ranks that disagree are told so, by name, and the communicator works 
         const bool odd = gpus.rank() == 1;
         const tensor<float> two{1, 2}, three{1, 2, 3}, nine(std::vector<float>(9));
         const tensor<int> integers{1, 2};
-        has(text_of<hvd::mismatch_error>([&] { gpus.allreduce(odd ? three.view() : two.view(), hvd::sum); }),
+        has(text_of<hvd::mismatch_error>(
+                [&] { gpus.allreduce(odd ? three.view() : two.view(), hvd::sum); }),
             "ranks disagree on count: rank 0: 2, rank 1: 3, rank 2: 2");
         CHECK_THROWS_AS(gpus.broadcast(two.view(), hvd::root{odd ? 1 : 0}), hvd::mismatch_error);
         CHECK_THROWS_AS(odd ? gpus.barrier() : gpus.broadcast(two.view()), hvd::mismatch_error);
-        CHECK_THROWS_AS(odd ? gpus.allreduce(two.view(), hvd::sum) : gpus.allreduce(two.view(), hvd::max), hvd::mismatch_error);
-        CHECK_THROWS_AS(odd ? gpus.allreduce(integers.view(), hvd::sum) : gpus.allreduce(two.view(), hvd::sum), hvd::mismatch_error);
-        CHECK_THROWS_AS(gpus.allreduce(two.view(), hvd::sum, {.prescale = odd ? 2.0 : 1.0}), hvd::mismatch_error);
-        CHECK_THROWS_AS(odd ? gpus.allreduce(hvd::fuse(two.view(), three.view()), hvd::sum) : gpus.allreduce(two.view(), hvd::sum), hvd::mismatch_error);
-        CHECK_THROWS_AS(gpus.allgather(odd ? three.view() : two.view(), hvd::into(hvd::device_view(nine.data(), odd ? 9 : 6))), hvd::mismatch_error);
+        CHECK_THROWS_AS(
+            odd ? gpus.allreduce(two.view(), hvd::sum) : gpus.allreduce(two.view(), hvd::max),
+            hvd::mismatch_error);
+        CHECK_THROWS_AS(
+            odd ? gpus.allreduce(integers.view(), hvd::sum) : gpus.allreduce(two.view(), hvd::sum),
+            hvd::mismatch_error);
+        CHECK_THROWS_AS(gpus.allreduce(two.view(), hvd::sum, {.prescale = odd ? 2.0 : 1.0}),
+                        hvd::mismatch_error);
+        CHECK_THROWS_AS(odd ? gpus.allreduce(hvd::fuse(two.view(), three.view()), hvd::sum)
+                            : gpus.allreduce(two.view(), hvd::sum),
+                        hvd::mismatch_error);
+        CHECK_THROWS_AS(gpus.allgather(odd ? three.view() : two.view(),
+                                       hvd::into(hvd::device_view(nine.data(), odd ? 9 : 6))),
+                        hvd::mismatch_error);
         check_works(gpus);
     });
 }
@@ -94,9 +109,13 @@ TEST_CASE("what one rank sends and the other does not expect is told to all") {
         const std::vector<std::size_t> ones{1, 1, 1}, wrong{1, 2, 1};
         const tensor<int> x{1, 2, 3}, y{0, 0, 0, 0};
         const auto& send = gpus.rank() == 2 ? wrong : ones;
-        const auto from = hvd::device_view(gpus.rank() == 2 ? y.data() : x.data(), gpus.rank() == 2 ? 4 : 3);
+        const auto from =
+            hvd::device_view(gpus.rank() == 2 ? y.data() : x.data(), gpus.rank() == 2 ? 4 : 3);
         const tensor<int> out{0, 0, 0};
-        has(text_of<hvd::mismatch_error>([&] { gpus.alltoall(from, hvd::into(out.view()), {.counts = send, .receive_counts = ones}); }),
+        has(text_of<hvd::mismatch_error>([&] {
+                gpus.alltoall(from, hvd::into(out.view()),
+                              {.counts = send, .receive_counts = ones});
+            }),
             "rank 2 sends 2 to rank 1, rank 1 expects 1 from rank 2");
         check_works(gpus);
     });
@@ -106,22 +125,30 @@ TEST_CASE("what a rank refuses is told to the others, and the communicator works
     on_three([](auto& gpus) {
         const tensor<int> x{1, 2};
         if (gpus.rank() == 1)
-            has(text_of<hvd::usage_error>([&] { gpus.allreduce(x.view(), hvd::sum, {.postscale = 0.5}); }), "sum of int32 can't be scaled by 1 and 0.5");
+            has(text_of<hvd::usage_error>(
+                    [&] { gpus.allreduce(x.view(), hvd::sum, {.postscale = 0.5}); }),
+                "sum of int32 can't be scaled by 1 and 0.5");
         else
-            has(text_of<hvd::peer_error>([&] { gpus.allreduce(x.view(), hvd::sum); }), "rank 1 refused it");
-        CHECK_THROWS_AS((void)gpus.plan_allreduce(x.view(), hvd::sum, {.prescale = 2}), hvd::usage_error);
+            has(text_of<hvd::peer_error>([&] { gpus.allreduce(x.view(), hvd::sum); }),
+                "rank 1 refused it");
+        CHECK_THROWS_AS((void)gpus.plan_allreduce(x.view(), hvd::sum, {.prescale = 2}),
+                        hvd::usage_error);
         check_works(gpus);
     });
 }
 
 TEST_CASE("ranks on several nodes are refused, each with those of its node") {
-    hvd::run_threads(4, [](world_type& world) {
-        const std::string said = text_of<hvd::usage_error>([&] { gpu_communicator gpus(world); });
-        has(said, world.rank() < 2 ? "those of this one are 0, 1" : "those of this one are 2, 3");
-        auto node = world.local();
-        gpu_communicator gpus(node);
-        check_works(gpus);
-    }, {.node_size = 2});
+    hvd::run_threads(4,
+                     [](world_type& world) {
+                         const std::string said =
+                             text_of<hvd::usage_error>([&] { gpu_communicator gpus(world); });
+                         has(said, world.rank() < 2 ? "those of this one are 0, 1"
+                                                    : "those of this one are 2, 3");
+                         auto node = world.local();
+                         gpu_communicator gpus(node);
+                         check_works(gpus);
+                     },
+                     {.node_size = 2});
     CHECK(emulation::live_objects() == 0);
     emulation::reset();
 }
@@ -130,7 +157,9 @@ TEST_CASE("GPUs that can't access each other are refused") {
     emulation::answer("cudaDeviceCanAccessPeer", 0);
     hvd::run_threads(2, [](world_type& world) {
         hvd::pin_device(world);
-        has(text_of<hvd::usage_error>([&] { gpu_communicator gpus(world); }), world.rank() == 0 ? "the GPU of rank 0 can't access that of rank 1" : "of rank 1 can't access that of rank 0");
+        has(text_of<hvd::usage_error>([&] { gpu_communicator gpus(world); }),
+            world.rank() == 0 ? "the GPU of rank 0 can't access that of rank 1"
+                              : "of rank 1 can't access that of rank 0");
     });
     CHECK(emulation::live_objects() == 0);
     emulation::reset();
@@ -162,7 +191,8 @@ TEST_CASE("a rank that leaves before, between and after calls") {
             gpu_communicator gpus(world, patient);
             auto plan = gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::sum);
             for (int run = 0; run < 3; ++run) {
-                if (run == at && world.rank() == 2) throw hvd::peer_error(2, "this rank leaves", {});
+                if (run == at && world.rank() == 2)
+                    throw hvd::peer_error(2, "this rank leaves", {});
                 plan.run();
             }
         });
@@ -193,7 +223,9 @@ TEST_CASE("a call that the stream of one rank holds up ends by the deadline of t
         });
         {
             gpu_communicator gpus(world);
-            CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.deadline = 100ms, .stream = stream}), hvd::peer_error);
+            CHECK_THROWS_AS(
+                gpus.allreduce(x.view(), hvd::sum, {.deadline = 100ms, .stream = stream}),
+                hvd::peer_error);
             world.barrier();
             held = false;
         }
@@ -218,7 +250,8 @@ TEST_CASE("an arena for which one rank has no memory") {
         }
         has(said, "device_arena");
         has(said, "cudaMalloc");
-        CHECK_THROWS_AS(hvd::device_arena(gpus, 128 + 128 * std::size_t(gpus.rank())), hvd::mismatch_error);
+        CHECK_THROWS_AS(hvd::device_arena(gpus, 128 + 128 * std::size_t(gpus.rank())),
+                        hvd::mismatch_error);
         check_works(gpus);
     });
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// The copy kernel, by the very body that a GPU runs: every kind, alignment and edge against a plain loop.
+// The copy kernel, by the very body that a GPU runs: every kind, alignment and edge against a plain
+// loop.
 
 #include <cmath>
 #include <cstring>
 
-#include "support.hpp"
 #include <hvd/kernel/pack.cuh>
+#include "support.hpp"
 
 using namespace hvd::detail;
 using device_test::tensor;
@@ -17,7 +18,8 @@ constexpr std::size_t counts[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 255,
 constexpr std::byte untouched{0x5a};
 
 template <class From, class To>
-void fill(std::vector<std::byte>& memory, std::size_t offset, std::size_t count, std::vector<float>& values) {
+void fill(std::vector<std::byte>& memory, std::size_t offset, std::size_t count,
+          std::vector<float>& values) {
     values.clear();
     for (std::size_t i = 0; i < count; ++i) {
         values.push_back(float(int(i % 251)) - 100 + (i % 3 == 0 ? 0.5f : 0.0f));
@@ -86,11 +88,13 @@ TEST_CASE("a launch for a long tensor, cut by its blocks") {
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     {
         const tensor<float> x(std::vector<float>(100'001, 3));
-        launch_scale(reinterpret_cast<std::byte*>(x.data()), 100'001, copy_kind::float32, 0.5, stream, 0);
+        launch_scale(reinterpret_cast<std::byte*>(x.data()), 100'001, copy_kind::float32, 0.5,
+                     stream, 0);
         cudaStreamSynchronize(stream);
         CHECK(x.values() == std::vector<float>(100'001, 1.5));
         const tensor<hvd::bfloat16> y(std::vector<hvd::bfloat16>(20'003, hvd::bfloat16(3)));
-        launch_scale(reinterpret_cast<std::byte*>(y.data()), 20'003, copy_kind::bfloat16, 2, stream, 0);
+        launch_scale(reinterpret_cast<std::byte*>(y.data()), 20'003, copy_kind::bfloat16, 2, stream,
+                     0);
         cudaStreamSynchronize(stream);
         for (const auto v : y.values()) REQUIRE(float(v) == 6);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// CUDA IPC between processes: memory and events of one are opened by the others. The GPUs are emulated.
+// CUDA IPC between processes: memory and events of one are opened by the others. The GPUs are
+// emulated.
 
 #include <string>
 
@@ -31,7 +32,9 @@ void everywhere(std::initializer_list<std::size_t> counts, F f) {
     on_gpus([&](auto& gpus) {
         for (const place where : {place::plain, place::arena, place::mixed})
             for (const std::size_t count : counts)
-                f(gpus, where, count, [&](bool right, const char* what) { CHECK_MESSAGE(right, what, " of ", count, ", place ", int(where)); });
+                f(gpus, where, count, [&](bool right, const char* what) {
+                    CHECK_MESSAGE(right, what, " of ", count, ", place ", int(where));
+                });
     });
 }
 
@@ -67,7 +70,9 @@ TEST_CASE("plans, and communicators of some of the processes") {
     });
 }
 
-TEST_CASE("memory and events are not opened by the process that made them, and not freed while others have them") {
+TEST_CASE(
+    "memory and events are not opened by the process that made them, and not freed while others "
+    "have them") {
     void *memory = nullptr, *mapped = nullptr;
     cudaEvent_t event{}, opened{};
     cudaIpcMemHandle_t handle{};
@@ -76,7 +81,8 @@ TEST_CASE("memory and events are not opened by the process that made them, and n
     CHECK(cudaIpcGetMemHandle(&handle, memory) == cudaSuccess);
     CHECK(cudaIpcOpenMemHandle(&mapped, handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess);
     CHECK(cudaEventCreateWithFlags(&event, cudaEventInterprocess) == cudaErrorInvalidValue);
-    CHECK(cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming) == cudaSuccess);
+    CHECK(cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming) ==
+          cudaSuccess);
     CHECK(cudaIpcGetEventHandle(&event_handle, event) == cudaSuccess);
     CHECK(cudaIpcOpenEventHandle(&opened, event_handle) != cudaSuccess);
     cudaEventDestroy(event);
@@ -91,7 +97,8 @@ TEST_CASE("processes whose GPUs have no CUDA IPC are refused") {
             gpu_communicator gpus(world);
             FAIL("they were not");
         } catch (const hvd::usage_error& e) {
-            CHECK(std::string(e.what()).find("the GPU of rank 1 has no CUDA IPC") != std::string::npos);
+            CHECK(std::string(e.what()).find("the GPU of rank 1 has no CUDA IPC") !=
+                  std::string::npos);
         }
         emulation::reset();
     });

@@ -6,9 +6,9 @@
 
 #include <emulation.hpp>
 
+#include <hvd/staged.hpp>
 #include "hvd_test.hpp"
 #include "tensor.hpp"
-#include <hvd/staged.hpp>
 
 using namespace device_test;
 
@@ -18,13 +18,15 @@ template <class Gpus>
 void check_everything(Gpus& gpus) {
     const int n = gpus.size(), r = gpus.rank(), last = n - 1;
     const std::size_t ranks = std::size_t(n), count = (std::size_t(5) << 20) / 4 + 3;
-    const tensor<float> x(std::vector<float>(count, float(r + 1)), true), y(std::vector<float>(count, float(r)), true);
+    const tensor<float> x(std::vector<float>(count, float(r + 1)), true),
+        y(std::vector<float>(count, float(r)), true);
     gpus.allreduce(x.view(), hvd::average);
     CHECK(x.values() == std::vector<float>(count, float(n + 1) / 2));
     gpus.broadcast(y.view(), hvd::root{last});
     CHECK(y.values() == std::vector<float>(count, float(last)));
 
-    const tensor<short> mine({short(r), short(10 * r)}, true), all(std::vector<short>(2 * ranks, -1), true), back({-1, -1}, true);
+    const tensor<short> mine({short(r), short(10 * r)}, true),
+        all(std::vector<short>(2 * ranks, -1), true), back({-1, -1}, true);
     gpus.allgather(mine.view(), hvd::into(all.view()));
     for (int p = 0; p < n; ++p) CHECK(all.values()[std::size_t(2 * p + 1)] == 10 * p);
     gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last});
@@ -49,7 +51,8 @@ void check_uneven(Gpus& gpus) {
         in.insert(in.end(), std::size_t(r), 100 * p + r);
     }
     const std::vector<int> own(std::size_t(r), 10 * r);
-    const tensor<int> mine(own, true), all(std::vector<int>(expected.size(), -1), true), back(std::vector<int>(own.size(), -1), true);
+    const tensor<int> mine(own, true), all(std::vector<int>(expected.size(), -1), true),
+        back(std::vector<int>(own.size(), -1), true);
     gpus.allgather(mine.view(), hvd::into(all.view()), {.counts = counts});
     CHECK(all.values() == expected);
     gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last}, {.counts = counts});
@@ -58,7 +61,8 @@ void check_uneven(Gpus& gpus) {
     gpus.gather(mine.view(), hvd::into(rooted.view()), hvd::root{last}, {.counts = counts});
     if (r == last) CHECK(rooted.values() == expected);
     const tensor<int> send(out, true), receive(std::vector<int>(in.size(), -1), true);
-    gpus.alltoall(send.view(), hvd::into(receive.view()), {.counts = counts, .receive_counts = received});
+    gpus.alltoall(send.view(), hvd::into(receive.view()),
+                  {.counts = counts, .receive_counts = received});
     CHECK(receive.values() == in);
 }
 
@@ -91,7 +95,9 @@ TEST_CASE("an MPI that does not is refused") {
             hvd::communicator<hvd::cuda_aware<hvd::mpi>> gpus(world);
             FAIL("it was not");
         } catch (const hvd::usage_error& e) {
-            CHECK(std::string(e.what()).find("does not take device memory; use hvd::staged<hvd::mpi>") != std::string::npos);
+            CHECK(std::string(e.what()).find(
+                      "does not take device memory; use hvd::staged<hvd::mpi>") !=
+                  std::string::npos);
         }
     });
     unsetenv("HVD_MPI_CUDA_AWARE");

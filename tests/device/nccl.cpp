@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// Every collective of communicator<nccl>, on the emulation; ranks are threads that begin with hvd::threads.
+// Every collective of communicator<nccl>, on the emulation; ranks are threads that begin with
+// hvd::threads.
 
 #include "support.hpp"
 
@@ -52,9 +53,11 @@ TEST_CASE("parts of different sizes") {
     on_gpus([](auto& gpus) {
         std::vector<std::size_t> counts;
         std::size_t total = 0;
-        for (int p = 0; p < gpus.size(); total += std::size_t(p++)) counts.push_back(std::size_t(p));
+        for (int p = 0; p < gpus.size(); total += std::size_t(p++))
+            counts.push_back(std::size_t(p));
         const std::size_t own = counts[std::size_t(gpus.rank())];
-        const tensor<int> mine(std::vector<int>(own, gpus.rank())), all(std::vector<int>(total, -1));
+        const tensor<int> mine(std::vector<int>(own, gpus.rank())),
+            all(std::vector<int>(total, -1));
         gpus.allgather(mine.view(), hvd::into(all.view()), {.counts = counts});
         std::vector<int> expected;
         for (int p = 0; p < gpus.size(); ++p) expected.insert(expected.end(), std::size_t(p), p);
@@ -74,7 +77,8 @@ TEST_CASE("parts of different sizes, gathered, scattered and exchanged") {
             expected.insert(expected.end(), std::size_t(p), 10 * p);
         }
         const std::size_t own = std::size_t(r), total = expected.size();
-        const tensor<int> mine(std::vector<int>(own, 10 * r)), all(std::vector<int>(total, -1)), back(std::vector<int>(own, -1));
+        const tensor<int> mine(std::vector<int>(own, 10 * r)), all(std::vector<int>(total, -1)),
+            back(std::vector<int>(own, -1));
         gpus.gather(mine.view(), hvd::into(all.view()), hvd::root{last}, {.counts = counts});
         CHECK(all.values() == (r == last ? expected : std::vector<int>(total, -1)));
         gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last}, {.counts = counts});
@@ -87,9 +91,11 @@ TEST_CASE("parts of different sizes, gathered, scattered and exchanged") {
             in.insert(in.end(), std::size_t(r), 100 * p + r);
         }
         const tensor<int> send(out), receive(std::vector<int>(in.size(), -1));
-        gpus.alltoall(send.view(), hvd::into(receive.view()), {.counts = counts, .receive_counts = received});
+        gpus.alltoall(send.view(), hvd::into(receive.view()),
+                      {.counts = counts, .receive_counts = received});
         CHECK(receive.values() == in);
-        CHECK_THROWS_AS(gpus.alltoall(send.view(), hvd::into(receive.view()), {.counts = counts}), hvd::usage_error);
+        CHECK_THROWS_AS(gpus.alltoall(send.view(), hvd::into(receive.view()), {.counts = counts}),
+                        hvd::usage_error);
     });
 }
 
@@ -110,17 +116,21 @@ TEST_CASE("16-bit floats are averaged and scaled without rounding the factor") {
         const int n = gpus.size();
         // As sums are exact here, the mean of equal numbers is the number itself.
         std::vector<hvd::bfloat16> values;
-        for (int i = 0; i < 256; ++i) values.push_back(hvd::bfloat16::from_bits(std::uint16_t(0x3f80 + i / 8 * 8)));
+        for (int i = 0; i < 256; ++i)
+            values.push_back(hvd::bfloat16::from_bits(std::uint16_t(0x3f80 + i / 8 * 8)));
         const tensor<hvd::bfloat16> x(values), y(values);
         gpus.allreduce(x.view(), hvd::average);
         const auto got = x.values();
         for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i].bits() == values[i].bits());
         gpus.allreduce(y.view(), hvd::sum, {.prescale = 0.1, .postscale = 10.0 / n});
-        for (std::size_t i = 0; i < got.size(); ++i) CHECK(y.values()[i].bits() == values[i].bits());
-        const tensor<hvd::float16> z{hvd::float16(30000)}, part{hvd::float16(0)};  // a sum of four is no float16
+        for (std::size_t i = 0; i < got.size(); ++i)
+            CHECK(y.values()[i].bits() == values[i].bits());
+        const tensor<hvd::float16> z{hvd::float16(30000)},
+            part{hvd::float16(0)};  // a sum of four is no float16
         gpus.allreduce(z.view(), hvd::sum, {.prescale = 1.0 / 3});
         CHECK(float(z.values()[0]) == doctest::Approx(10000.0 * n).epsilon(0.001));
-        const tensor<hvd::float16> parts(std::vector<hvd::float16>(std::size_t(n), hvd::float16(3)));
+        const tensor<hvd::float16> parts(
+            std::vector<hvd::float16>(std::size_t(n), hvd::float16(3)));
         gpus.reduce_scatter(parts.view(), hvd::average, hvd::into(part.view()));
         CHECK(float(part.values()[0]) == 3);
         gpus.reduce(part.view(), hvd::into(part.view()), hvd::average, hvd::root{n - 1});
@@ -152,7 +162,8 @@ TEST_CASE("a stream of the user's, and one that waits for a request") {
         gpus.allreduce(x.view(), y.view(), hvd::sum, {.stream = stream});
         CHECK(y.values()[0] == gpus.size() * gpus.size());
         cudaStreamDestroy(stream);
-        CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.stream = cudaStreamPerThread}), hvd::usage_error);
+        CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.stream = cudaStreamPerThread}),
+                        hvd::usage_error);
     });
 }
 
@@ -205,23 +216,30 @@ TEST_CASE("a rank that dies: the others are told, and shrink") {
 }
 
 TEST_CASE("a rank that never comes: the others' deadline") {
-    on_gpus([](auto& gpus) {
-        const tensor<int> x{1};
-        if (gpus.rank() != 0) CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.deadline = 50ms}), hvd::peer_error);
-    }, 2, {.deadline = 10s, .destructor_deadline = 1s});
+    on_gpus(
+        [](auto& gpus) {
+            const tensor<int> x{1};
+            if (gpus.rank() != 0)
+                CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.deadline = 50ms}),
+                                hvd::peer_error);
+        },
+        2, {.deadline = 10s, .destructor_deadline = 1s});
 }
 
 TEST_CASE("a borrowed communicator of NCCL's goes on without what was made in it") {
-    on_gpus([](auto& gpus) {
-        {
-            hvd::communicator<hvd::nccl> borrowed(gpus.native_handle(), hvd::borrow, {.deadline = 10s});
-            const tensor<float> x{1};
-            borrowed.allreduce(x.view(), hvd::average);
-            CHECK(x.values()[0] == 1);
-        }
-        gpus.barrier();
-        CHECK(emulation::calls_of("ncclRedOpDestroy") == gpus.size());
-    }, 2);
+    on_gpus(
+        [](auto& gpus) {
+            {
+                hvd::communicator<hvd::nccl> borrowed(gpus.native_handle(), hvd::borrow,
+                                                      {.deadline = 10s});
+                const tensor<float> x{1};
+                borrowed.allreduce(x.view(), hvd::average);
+                CHECK(x.values()[0] == 1);
+            }
+            gpus.barrier();
+            CHECK(emulation::calls_of("ncclRedOpDestroy") == gpus.size());
+        },
+        2);
 }
 
 TEST_CASE("a borrowed communicator of NCCL's is its owner's to abort") {
@@ -240,16 +258,18 @@ TEST_CASE("a borrowed communicator of NCCL's is its owner's to abort") {
 }
 
 TEST_CASE("a communicator that can't be taken over is not left behind") {
-    on_gpus([](auto& gpus) {
-        gpus.barrier();
-        if (gpus.rank() == 0) emulation::fail("ncclCommUserRank", 1, ncclInternalError);
-        gpus.barrier();
-        try {
-            (void)gpus.split(0);
-        } catch (const hvd::nccl_error&) {
-        }
-        gpus.barrier();
-    }, 2);
+    on_gpus(
+        [](auto& gpus) {
+            gpus.barrier();
+            if (gpus.rank() == 0) emulation::fail("ncclCommUserRank", 1, ncclInternalError);
+            gpus.barrier();
+            try {
+                (void)gpus.split(0);
+            } catch (const hvd::nccl_error&) {
+            }
+            gpus.barrier();
+        },
+        2);
 }
 
 TEST_CASE("arguments that do not fit are refused before anything is called") {
@@ -258,8 +278,11 @@ TEST_CASE("arguments that do not fit are refused before anything is called") {
         CHECK_THROWS_AS(gpus.allreduce(two.view(), one.view(), hvd::sum), hvd::usage_error);
         CHECK_THROWS_AS(gpus.broadcast(one.view(), hvd::root{gpus.size()}), hvd::usage_error);
         const tensor<int> overlap{1, 2, 3};
-        CHECK_THROWS_AS(gpus.allreduce(hvd::device_view(overlap.data(), 2), hvd::device_view(overlap.data() + 1, 2), hvd::sum), hvd::usage_error);
-        CHECK_THROWS_AS(gpus.broadcast(hvd::device_view(static_cast<int*>(nullptr), 2)), hvd::usage_error);
+        CHECK_THROWS_AS(gpus.allreduce(hvd::device_view(overlap.data(), 2),
+                                       hvd::device_view(overlap.data() + 1, 2), hvd::sum),
+                        hvd::usage_error);
+        CHECK_THROWS_AS(gpus.broadcast(hvd::device_view(static_cast<int*>(nullptr), 2)),
+                        hvd::usage_error);
         CHECK_THROWS_AS(gpus.allreduce(one.view(), hvd::sum, {.prescale = 0.5}), hvd::usage_error);
         gpus.allreduce(one.view(), hvd::sum);
         CHECK(one.values()[0] == gpus.size());

@@ -12,7 +12,8 @@ namespace {
 template <class T>
 std::vector<T> numbers(std::size_t count, int t, int rank) {
     std::vector<T> values;
-    for (std::size_t i = 0; i < count; ++i) values.push_back(T(float((int(i % 7) + t) * (rank + 1))));
+    for (std::size_t i = 0; i < count; ++i)
+        values.push_back(T(float((int(i % 7) + t) * (rank + 1))));
     return values;
 }
 
@@ -22,27 +23,36 @@ void check_sum(const tensor<T>& x, int t, int size, double factor = 1) {
     const int ranks = size * (size + 1) / 2;
     for (std::size_t i = 0; i < values.size(); ++i) {
         const double expected = double(float(one[i])) * ranks * factor;
-        REQUIRE(double(float(values[i])) == doctest::Approx(expected).epsilon(sizeof(T) == 2 ? 0.008 : 1e-6));
+        REQUIRE(double(float(values[i])) ==
+                doctest::Approx(expected).epsilon(sizeof(T) == 2 ? 0.008 : 1e-6));
     }
 }
 
 }  // namespace
 
-TEST_CASE("a plan packs small tensors of several types by one launch, and leaves large ones where they are") {
+TEST_CASE(
+    "a plan packs small tensors of several types by one launch, and leaves large ones where they "
+    "are") {
     on_gpus([](auto& gpus) {
         const int n = gpus.size(), r = gpus.rank();
-        const tensor<float> a(numbers<float>(5, 0, r)), b(numbers<float>(1000, 1, r)), large(numbers<float>(300'000, 2, r));
-        const tensor<hvd::bfloat16> c(numbers<hvd::bfloat16>(33, 3, r)), d(numbers<hvd::bfloat16>(7, 4, r));
+        const tensor<float> a(numbers<float>(5, 0, r)), b(numbers<float>(1000, 1, r)),
+            large(numbers<float>(300'000, 2, r));
+        const tensor<hvd::bfloat16> c(numbers<hvd::bfloat16>(33, 3, r)),
+            d(numbers<hvd::bfloat16>(7, 4, r));
         const tensor<int> i(numbers<int>(9, 5, r)), j(numbers<int>(1, 6, r));
-        auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), c.view(), i.view(), b.view(), large.view(), d.view(), j.view()), hvd::sum);
+        auto plan = gpus.plan_allreduce(
+            hvd::fuse(a.view(), c.view(), i.view(), b.view(), large.view(), d.view(), j.view()),
+            hvd::sum);
         plan.run();
-        check_sum(a, 0, n), check_sum(b, 1, n), check_sum(large, 2, n), check_sum(c, 3, n), check_sum(d, 4, n);
+        check_sum(a, 0, n), check_sum(b, 1, n), check_sum(large, 2, n), check_sum(c, 3, n),
+            check_sum(d, 4, n);
         check_sum(i, 5, n), check_sum(j, 6, n);
         gpus.barrier();
         if (n == 1) return;
         CHECK(plan.packed_bytes() > 0);
         CHECK(emulation::calls_of("launch_tiles") == 2 * n);
-        CHECK(emulation::calls_of("ncclAllReduce") == n * (4 + 1));  // one for each type, the large one, and the barrier
+        CHECK(emulation::calls_of("ncclAllReduce") ==
+              n * (4 + 1));  // one for each type, the large one, and the barrier
     });
 }
 
@@ -76,12 +86,17 @@ TEST_CASE("averages and scales of a plan, packed or not") {
         on_gpus([below](auto& gpus) {
             const int n = gpus.size(), r = gpus.rank();
             const tensor<float> a(numbers<float>(50, 1, r)), b(numbers<float>(3, 2, r));
-            const tensor<hvd::bfloat16> c(numbers<hvd::bfloat16>(17, 3, r)), d(numbers<hvd::bfloat16>(40, 0, r));
-            const tensor<hvd::float16> e(numbers<hvd::float16>(8, 1, r)), f(numbers<hvd::float16>(9, 1, r));
-            gpus.plan_allreduce(hvd::fuse(a.view(), b.view(), c.view(), d.view(), e.view(), f.view()), hvd::average,
-                                {.prescale = 0.3, .postscale = 5, .pack_below = below}).run();
+            const tensor<hvd::bfloat16> c(numbers<hvd::bfloat16>(17, 3, r)),
+                d(numbers<hvd::bfloat16>(40, 0, r));
+            const tensor<hvd::float16> e(numbers<hvd::float16>(8, 1, r)),
+                f(numbers<hvd::float16>(9, 1, r));
+            gpus.plan_allreduce(
+                    hvd::fuse(a.view(), b.view(), c.view(), d.view(), e.view(), f.view()),
+                    hvd::average, {.prescale = 0.3, .postscale = 5, .pack_below = below})
+                .run();
             const double factor = 1.5 / n;
-            check_sum(a, 1, n, factor), check_sum(b, 2, n, factor), check_sum(c, 3, n, factor), check_sum(d, 0, n, factor);
+            check_sum(a, 1, n, factor), check_sum(b, 2, n, factor), check_sum(c, 3, n, factor),
+                check_sum(d, 0, n, factor);
             check_sum(e, 1, n, factor), check_sum(f, 1, n, factor);
         });
 }
@@ -91,10 +106,12 @@ TEST_CASE("floats that travel as 16-bit ones") {
         const int n = gpus.size(), r = gpus.rank();
         const auto check_mean = [n](const tensor<float>& x, int t) {
             const auto got = x.values(), one = numbers<float>(got.size(), t, 0);
-            for (std::size_t i = 0; i < got.size(); ++i) REQUIRE(got[i] == doctest::Approx(one[i] * float(n + 1) / 2).epsilon(0.008));
+            for (std::size_t i = 0; i < got.size(); ++i)
+                REQUIRE(got[i] == doctest::Approx(one[i] * float(n + 1) / 2).epsilon(0.008));
         };
         const tensor<float> a(numbers<float>(50, 1, r)), large(numbers<float>(200'001, 2, r));
-        auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), large.view()), hvd::average, {}, hvd::cast<hvd::bfloat16>{});
+        auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), large.view()), hvd::average, {},
+                                        hvd::cast<hvd::bfloat16>{});
         plan.run();
         check_mean(a, 1);
         check_mean(large, 2);
@@ -108,14 +125,16 @@ TEST_CASE("a broadcast of many tensors") {
         const tensor<float> a(numbers<float>(5, 1, r)), large(numbers<float>(300'000, 1, r));
         const tensor<double> b(numbers<double>(3, 2, r));
         const tensor<short> c(numbers<short>(11, 3, r));
-        gpus.plan_broadcast(hvd::fuse(a.view(), b.view(), large.view(), c.view()), hvd::root{root}).run();
+        gpus.plan_broadcast(hvd::fuse(a.view(), b.view(), large.view(), c.view()), hvd::root{root})
+            .run();
         CHECK(a.values() == numbers<float>(5, 1, root));
         CHECK(b.values() == numbers<double>(3, 2, root));
         CHECK(c.values() == numbers<short>(11, 3, root));
         CHECK(large.values() == numbers<float>(300'000, 1, root));
         gpus.broadcast(hvd::fuse(a.view(), b.view()), hvd::root{0});
         CHECK(b.values() == numbers<double>(3, 2, root));
-        CHECK(gpus.plan_broadcast(hvd::fuse(a.view(), large.view())).packed_bytes() == 0);  // one alone is not worth it
+        CHECK(gpus.plan_broadcast(hvd::fuse(a.view(), large.view())).packed_bytes() ==
+              0);  // one alone is not worth it
     });
 }
 
@@ -129,27 +148,30 @@ TEST_CASE("a run of a plan that has gone ends well") {
 }
 
 TEST_CASE("where one rank has no room for a plan, all are told, and the communicator works on") {
-    on_gpus([](auto& gpus) {
-        const tensor<float> a{1}, b{2};
-        const tensor<int> refused{0};
-        gpus.barrier();
-        if (gpus.rank() == 0) emulation::fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
-        gpus.barrier();
-        int failed = 0;
-        try {
-            (void)gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum);
-            FAIL("there was room");
-        } catch (const hvd::cuda_error&) {
-            failed = 1;
-        } catch (const hvd::peer_error& e) {
-            CHECK(std::string(e.what()).find("refused it: hvd: cudaMalloc") != std::string::npos);
-        }
-        cudaMemcpy(refused.data(), &failed, sizeof failed, cudaMemcpyHostToDevice);
-        gpus.allreduce(refused.view(), hvd::sum);
-        CHECK(refused.values()[0] == 1);
-        gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum).run();
-        CHECK(b.values()[0] == float(2 * gpus.size()));
-    }, 2);
+    on_gpus(
+        [](auto& gpus) {
+            const tensor<float> a{1}, b{2};
+            const tensor<int> refused{0};
+            gpus.barrier();
+            if (gpus.rank() == 0) emulation::fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
+            gpus.barrier();
+            int failed = 0;
+            try {
+                (void)gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum);
+                FAIL("there was room");
+            } catch (const hvd::cuda_error&) {
+                failed = 1;
+            } catch (const hvd::peer_error& e) {
+                CHECK(std::string(e.what()).find("refused it: hvd: cudaMalloc") !=
+                      std::string::npos);
+            }
+            cudaMemcpy(refused.data(), &failed, sizeof failed, cudaMemcpyHostToDevice);
+            gpus.allreduce(refused.view(), hvd::sum);
+            CHECK(refused.values()[0] == 1);
+            gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum).run();
+            CHECK(b.values()[0] == float(2 * gpus.size()));
+        },
+        2);
 }
 
 TEST_CASE("plans of one tensor, and of those that move") {
@@ -170,24 +192,31 @@ TEST_CASE("plans of one tensor, and of those that move") {
 }
 
 TEST_CASE("ranks that plan different things are told so, all of them") {
-    on_gpus([](auto& gpus) {
-        const bool odd = gpus.rank() == 1;
-        const tensor<float> two{1, 2}, three{1, 2, 3};
-        CHECK_THROWS_AS((void)gpus.plan_allreduce(odd ? two.view() : three.view(), hvd::sum), hvd::mismatch_error);
-        try {
-            (void)gpus.plan_allreduce(two.view(), hvd::sum, {.prescale = odd ? 0.5 : 1});
-            FAIL("no mismatch");
-        } catch (const hvd::mismatch_error& e) {
-            CHECK(e.field() == "prescale");
-            CHECK(e.table()[1].second == "0.5");
-            CHECK(e.table().size() == std::size_t(gpus.size()));
-        }
-        // a refusal of one rank reaches all
-        if (odd) CHECK_THROWS_AS((void)gpus.plan_broadcast(two.view(), hvd::root{9}), hvd::usage_error);
-        else CHECK_THROWS_AS((void)gpus.plan_broadcast(two.view(), hvd::root{0}), hvd::peer_error);
-        gpus.plan_allreduce(two.view(), hvd::sum).run();  // the communicator works on
-        CHECK(two.values()[1] == float(2 * gpus.size()));
-    }, 2);
+    on_gpus(
+        [](auto& gpus) {
+            const bool odd = gpus.rank() == 1;
+            const tensor<float> two{1, 2}, three{1, 2, 3};
+            CHECK_THROWS_AS((void)gpus.plan_allreduce(odd ? two.view() : three.view(), hvd::sum),
+                            hvd::mismatch_error);
+            try {
+                (void)gpus.plan_allreduce(two.view(), hvd::sum, {.prescale = odd ? 0.5 : 1});
+                FAIL("no mismatch");
+            } catch (const hvd::mismatch_error& e) {
+                CHECK(e.field() == "prescale");
+                CHECK(e.table()[1].second == "0.5");
+                CHECK(e.table().size() == std::size_t(gpus.size()));
+            }
+            // a refusal of one rank reaches all
+            if (odd)
+                CHECK_THROWS_AS((void)gpus.plan_broadcast(two.view(), hvd::root{9}),
+                                hvd::usage_error);
+            else
+                CHECK_THROWS_AS((void)gpus.plan_broadcast(two.view(), hvd::root{0}),
+                                hvd::peer_error);
+            gpus.plan_allreduce(two.view(), hvd::sum).run();  // the communicator works on
+            CHECK(two.values()[1] == float(2 * gpus.size()));
+        },
+        2);
 }
 
 TEST_CASE("several tensors in one call go from where they are") {

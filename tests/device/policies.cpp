@@ -19,10 +19,12 @@ using in_nodes = hvd::hierarchical<nccl, host>;
 template <class Backend, class F>
 void on_ranks(int ranks, int node, F f) {
     INFO("on ", ranks, " ranks in nodes of ", node);
-    hvd::run_threads(ranks, [&](hvd::communicator<host>& world) {
-        hvd::communicator<Backend> gpus(world, {.deadline = 20s});
-        f(gpus);
-    }, {.node_size = node});
+    hvd::run_threads(ranks,
+                     [&](hvd::communicator<host>& world) {
+                         hvd::communicator<Backend> gpus(world, {.deadline = 20s});
+                         f(gpus);
+                     },
+                     {.node_size = node});
     CHECK(emulation::live_objects() == 0);
     CHECK(emulation::disagreements().empty());
     emulation::reset();
@@ -32,7 +34,9 @@ void on_ranks(int ranks, int node, F f) {
 template <class Backend, class F>
 void on_policy(F f) {
     for (int ranks = 1; ranks <= 4; ++ranks)
-        for (const int node : std::is_same_v<Backend, in_nodes> ? std::set{1, 2, ranks} : std::set{ranks}) on_ranks<Backend>(ranks, node, f);
+        for (const int node :
+             std::is_same_v<Backend, in_nodes> ? std::set{1, 2, ranks} : std::set{ranks})
+            on_ranks<Backend>(ranks, node, f);
 }
 
 template <class T>
@@ -45,12 +49,15 @@ void check_reductions(auto& gpus, std::size_t count) {
     const auto sums = y.values(), most = x.values();
     bool right = true;
     for (std::size_t i = 0; i < count; ++i)
-        right = right && float(sums[i]) == float(one[i]) * float(ranks) && float(most[i]) == float(one[i]) * float(n);
+        right = right && float(sums[i]) == float(one[i]) * float(ranks) &&
+                float(most[i]) == float(one[i]) * float(n);
     CHECK(right);
     if constexpr (!std::is_integral_v<T>) {
         gpus.allreduce(z.view(), hvd::average, {.prescale = 2});
         const auto means = z.values();
-        for (std::size_t i = 0; i < count; ++i) right = right && float(means[i]) == doctest::Approx(float(one[i]) * float(n + 1)).epsilon(0.008);
+        for (std::size_t i = 0; i < count; ++i)
+            right = right &&
+                    float(means[i]) == doctest::Approx(float(one[i]) * float(n + 1)).epsilon(0.008);
         CHECK(right);
     }
 }
@@ -69,7 +76,8 @@ void check_policy() {
         gpus.broadcast(b.view(), hvd::root{last});
         CHECK(b.values() == std::vector<double>{double(last), 2.0 * last});
 
-        const tensor<short> mine{short(r), short(10 * r)}, all(std::vector<short>(2 * ranks, -1)), back{-1, -1};
+        const tensor<short> mine{short(r), short(10 * r)}, all(std::vector<short>(2 * ranks, -1)),
+            back{-1, -1};
         gpus.allgather(mine.view(), hvd::into(all.view()));
         for (int p = 0; p < n; ++p) CHECK(all.values()[std::size_t(2 * p + 1)] == 10 * p);
         gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last});
@@ -104,7 +112,8 @@ void check_uneven() {
             in.insert(in.end(), std::size_t(r), 100 * p + r);
         }
         const std::size_t own = std::size_t(r);
-        const tensor<int> mine(std::vector<int>(own, 10 * r)), all(std::vector<int>(expected.size(), -1)), back(std::vector<int>(own, -1));
+        const tensor<int> mine(std::vector<int>(own, 10 * r)),
+            all(std::vector<int>(expected.size(), -1)), back(std::vector<int>(own, -1));
         gpus.allgather(mine.view(), hvd::into(all.view()), {.counts = counts});
         CHECK(all.values() == expected);
         gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last}, {.counts = counts});
@@ -115,7 +124,8 @@ void check_uneven() {
         gpus.reduce_scatter(all.view(), hvd::sum, hvd::into(back.view()), {.counts = counts});
         CHECK(back.values() == std::vector<int>(own, 10 * r * n));
         const tensor<int> send(out), receive(std::vector<int>(in.size(), -1));
-        gpus.alltoall(send.view(), hvd::into(receive.view()), {.counts = counts, .receive_counts = received});
+        gpus.alltoall(send.view(), hvd::into(receive.view()),
+                      {.counts = counts, .receive_counts = received});
         CHECK(receive.values() == in);
     });
 }
@@ -124,9 +134,11 @@ template <class Backend>
 void check_plan() {
     on_policy<Backend>([](auto& gpus) {
         const int n = gpus.size(), r = gpus.rank();
-        const tensor<float> a(numbers<float>(5, r)), b(numbers<float>(1000, r)), large(numbers<float>(200'000, r));
+        const tensor<float> a(numbers<float>(5, r)), b(numbers<float>(1000, r)),
+            large(numbers<float>(200'000, r));
         const tensor<hvd::float16> c(numbers<hvd::float16>(33, r));
-        auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), c.view(), b.view(), large.view()), hvd::average);
+        auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), c.view(), b.view(), large.view()),
+                                        hvd::average);
         auto give = gpus.plan_broadcast(hvd::fuse(a.view(), b.view(), c.view()), hvd::root{n - 1});
         plan.run();
         give.run();
@@ -135,7 +147,9 @@ void check_plan() {
         CHECK(large.values()[199'999] == doctest::Approx(199'999 % 11 * 0.5 * (n + 1)));
         CHECK(float(c.values()[32]) == doctest::Approx(5.0 * (n + 1)).epsilon(0.002));
         if (n > 1)
-            CHECK_THROWS_AS((void)gpus.plan_allreduce(a.view(), hvd::sum, {.prescale = r == 0 ? 1.0 : 2.0}), hvd::mismatch_error);
+            CHECK_THROWS_AS(
+                (void)gpus.plan_allreduce(a.view(), hvd::sum, {.prescale = r == 0 ? 1.0 : 2.0}),
+                hvd::mismatch_error);
     });
 }
 
@@ -180,7 +194,8 @@ TEST_CASE("ranks that disagree on a staged call are told, and the communicator w
     on_policy<hvd::staged<host>>([](auto& gpus) {
         if (gpus.size() == 1) return;
         const tensor<float> two{1, 2}, three{1, 2, 3};
-        CHECK_THROWS_AS(gpus.allreduce(gpus.rank() == 0 ? two.view() : three.view(), hvd::sum), hvd::mismatch_error);
+        CHECK_THROWS_AS(gpus.allreduce(gpus.rank() == 0 ? two.view() : three.view(), hvd::sum),
+                        hvd::mismatch_error);
         gpus.allreduce(two.view(), hvd::sum);
         CHECK(two.values()[1] == float(2 * gpus.size()));
     });
@@ -188,11 +203,16 @@ TEST_CASE("ranks that disagree on a staged call are told, and the communicator w
 
 TEST_CASE("ranks with other numbers of chunks are told so, all of them, in the same call") {
     on_ranks<hvd::staged<host>>(2, 2, [](auto& gpus) {
-        const std::size_t chunk = hvd::detail::staged_session<host>::chunk_bytes, n = std::size_t(gpus.size());
+        const std::size_t chunk = hvd::detail::staged_session<host>::chunk_bytes,
+                          n = std::size_t(gpus.size());
         const std::size_t bytes = (2 + std::size_t(gpus.rank())) * chunk;
-        const tensor<std::byte> x{std::vector<std::byte>(bytes)}, all{std::vector<std::byte>(n * bytes)};
+        const tensor<std::byte> x{std::vector<std::byte>(bytes)},
+            all{std::vector<std::byte>(n * bytes)};
         CHECK_THROWS_AS(gpus.broadcast(x.view()), hvd::mismatch_error);
-        CHECK_THROWS_AS(gpus.allreduce(hvd::device_view(reinterpret_cast<int*>(x.data()), bytes / sizeof(int)), hvd::sum), hvd::mismatch_error);
+        CHECK_THROWS_AS(
+            gpus.allreduce(hvd::device_view(reinterpret_cast<int*>(x.data()), bytes / sizeof(int)),
+                           hvd::sum),
+            hvd::mismatch_error);
         CHECK_THROWS_AS(gpus.allgather(x.view(), hvd::into(all.view())), hvd::mismatch_error);
         const tensor<int> one{1};
         gpus.allreduce(one.view(), hvd::sum);
@@ -200,13 +220,17 @@ TEST_CASE("ranks with other numbers of chunks are told so, all of them, in the s
     });
 }
 
-TEST_CASE_TEMPLATE("a plan of what reduces as the host does gives the bits of the host", Backend, hvd::staged<host>, hvd::cuda_ipc) {
+TEST_CASE_TEMPLATE("a plan of what reduces as the host does gives the bits of the host", Backend,
+                   hvd::staged<host>, hvd::cuda_ipc) {
     hvd::run_threads(3, [](hvd::communicator<host>& world) {
         hvd::communicator<Backend> gpus(world);
         std::vector<float> values;
-        for (int i = 0; i < 100; ++i) values.push_back(0.1f * float(i) + 0.37f * float(world.rank()));
+        for (int i = 0; i < 100; ++i)
+            values.push_back(0.1f * float(i) + 0.37f * float(world.rank()));
         const tensor<float> x(values), y(values);
-        gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::average, {.prescale = 0.3, .postscale = 0.7}).run();
+        gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::average,
+                            {.prescale = 0.3, .postscale = 0.7})
+            .run();
         world.allreduce(values, hvd::average, {.prescale = 0.3, .postscale = 0.7});
         CHECK(x.values() == values);
         CHECK(y.values() == values);
@@ -229,7 +253,8 @@ TEST_CASE("what a hierarchical communicator can't scale is refused before anythi
     on_ranks<in_nodes>(4, 2, [](auto& gpus) {
         const tensor<float> x{1, 2};
         CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::max, {.prescale = 2}), hvd::usage_error);
-        CHECK_THROWS_AS((void)gpus.plan_allreduce(x.view(), hvd::max, {.prescale = 2}), hvd::usage_error);
+        CHECK_THROWS_AS((void)gpus.plan_allreduce(x.view(), hvd::max, {.prescale = 2}),
+                        hvd::usage_error);
         gpus.allreduce(x.view(), hvd::sum);
         CHECK(x.values()[1] == float(2 * gpus.size()));
     });
@@ -252,9 +277,12 @@ TEST_CASE("one call through the host") {
             world.allreduce(on_host, hvd::sum);
         }
         CHECK(x.values() == std::vector<float>{3, 3});
-        const auto all = world.allgather(hvd::through_host(hvd::tensor_view<const float, hvd::device>(x.view())));
+        const auto all = world.allgather(
+            hvd::through_host(hvd::tensor_view<const float, hvd::device>(x.view())));
         CHECK(all.values == std::vector<float>(6, 3));
-        const auto shaped = [&x](std::size_t rows) { return hvd::tensor_view<float, hvd::device, 2>(x.data(), hvd::shape(rows, 2 / rows)); };
+        const auto shaped = [&x](std::size_t rows) {
+            return hvd::tensor_view<float, hvd::device, 2>(x.data(), hvd::shape(rows, 2 / rows));
+        };
         auto matrix = hvd::through_host(shaped(world.rank() == 0 ? 1 : 2));
         CHECK_THROWS_AS(world.allreduce(matrix, hvd::sum), hvd::mismatch_error);
         try {
@@ -268,7 +296,8 @@ TEST_CASE("one call through the host") {
     CHECK(emulation::live_objects() == 0);
 }
 
-TEST_CASE_TEMPLATE("communicators are split, and ended for all", Backend, hvd::staged<host>, hvd::cuda_ipc) {
+TEST_CASE_TEMPLATE("communicators are split, and ended for all", Backend, hvd::staged<host>,
+                   hvd::cuda_ipc) {
     on_policy<Backend>([](auto& gpus) {
         auto half = gpus.split(gpus.rank() % 2);
         const tensor<int> x{1};
@@ -276,6 +305,7 @@ TEST_CASE_TEMPLATE("communicators are split, and ended for all", Backend, hvd::s
         CHECK(x.values()[0] == half.size());
         CHECK(!gpus.split(-1));
         if (gpus.rank() == 0) gpus.abort();
-        if (gpus.size() > 1 || gpus.rank() == 0) CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
+        if (gpus.size() > 1 || gpus.rank() == 0)
+            CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
     });
 }

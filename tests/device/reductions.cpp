@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// The reduction kernel, by the very body that a GPU runs: the bits of the host's reduction, whatever is added up,
-// wherever it lies.
+// The reduction kernel, by the very body that a GPU runs: the bits of the host's reduction,
+// whatever is added up, wherever it lies.
 
 #include <cstring>
 #include <limits>
 #include <random>
 
-#include "support.hpp"
 #include <hvd/kernel/reduce.cuh>
 #include <hvd/kernel/reduce.hpp>
+#include "support.hpp"
 
 using namespace hvd::detail;
 
@@ -20,7 +20,8 @@ constexpr std::byte untouched{0x5a};
 // Any bits, but for floats also many of an ordinary size, and infinities and NaNs among them.
 template <class T>
 T random_number(std::minstd_rand& engine) {
-    std::uint64_t bits = (std::uint64_t(engine()) << 33) ^ (std::uint64_t(engine()) << 11) ^ engine();
+    std::uint64_t bits =
+        (std::uint64_t(engine()) << 33) ^ (std::uint64_t(engine()) << 11) ^ engine();
     T value;
     std::memcpy(static_cast<void*>(&value), &bits, sizeof value);
     if constexpr (!std::is_integral_v<T>) {
@@ -43,20 +44,23 @@ struct arena {
 void run_on_host(reduction_launch& l) {
     l.head = head_of(l);
     REQUIRE(with_reduction(l, [&]<class T, class Rule>() {
-        for (std::uint64_t block = reduction_blocks<T, Rule>(l); block-- > 0;)
-            for (unsigned thread = 0; thread < reduction_threads; ++thread) reduce_block<T, Rule>(l, block, thread);
-        return cudaSuccess;
-    }) == cudaSuccess);
+                for (std::uint64_t block = reduction_blocks<T, Rule>(l); block-- > 0;)
+                    for (unsigned thread = 0; thread < reduction_threads; ++thread)
+                        reduce_block<T, Rule>(l, block, thread);
+                return cudaSuccess;
+            }) == cudaSuccess);
 }
 
 struct layout {
-    std::size_t count, offset, skew;  // of output p and input r: offset + skew * number, in elements
+    std::size_t count, offset,
+        skew;  // of output p and input r: offset + skew * number, in elements
     int ranks, places;
     bool in_place;
 };
 
 template <class T, class Op>
-void check_layout(const Op& op, const layout& l, double before, double after, std::minstd_rand& engine) {
+void check_layout(const Op& op, const layout& l, double before, double after,
+                  std::minstd_rand& engine) {
     static arena memory;
     std::memset(&memory, int(untouched), sizeof memory);
     reduction_launch launch{};
@@ -67,7 +71,8 @@ void check_layout(const Op& op, const layout& l, double before, double after, st
     launch.ranks = l.ranks;
     launch.prescale = before;
     launch.postscale = after;
-    if constexpr (std::is_same_v<hvd::detail::plain_op_t<Op>, hvd::op::average>) launch.divisor = l.ranks;
+    if constexpr (std::is_same_v<hvd::detail::plain_op_t<Op>, hvd::op::average>)
+        launch.divisor = l.ranks;
     if constexpr (is_rounded<Op>) launch.mode = op.mode;
     std::vector<T> expected(l.count);
     std::vector<std::vector<T>> inputs;
@@ -75,21 +80,28 @@ void check_layout(const Op& op, const layout& l, double before, double after, st
     for (int r = 0; r < l.ranks; ++r) {
         auto& x = inputs.emplace_back();
         for (std::size_t i = 0; i < l.count; ++i) x.push_back(random_number<T>(engine));
-        std::byte* const place = memory.at(r, (l.offset + l.skew * std::size_t(r)) * sizeof(T) % 16);
+        std::byte* const place =
+            memory.at(r, (l.offset + l.skew * std::size_t(r)) * sizeof(T) % 16);
         if (l.count > 0) std::memcpy(place, x.data(), l.count * sizeof(T));
         launch.in[r] = place;
         pointers.push_back(reinterpret_cast<const std::byte*>(x.data()));
     }
     for (int p = 0; p < l.places; ++p)
-        launch.out[launch.places++] = l.in_place ? const_cast<std::byte*>(launch.in[p]) : memory.at(4 + p, (l.offset + l.skew * std::size_t(p)) * sizeof(T) % 16);
+        launch.out[launch.places++] =
+            l.in_place ? const_cast<std::byte*>(launch.in[p])
+                       : memory.at(4 + p, (l.offset + l.skew * std::size_t(p)) * sizeof(T) % 16);
     if (l.count > 0)
-        reduce_elements<T, Op>({&op, pointers.data(), l.ranks, l.ranks, reinterpret_cast<std::byte*>(expected.data()), l.count, before, after});
+        reduce_elements<T, Op>({&op, pointers.data(), l.ranks, l.ranks,
+                                reinterpret_cast<std::byte*>(expected.data()), l.count, before,
+                                after});
     run_on_host(launch);
-    INFO("count ", l.count, " offset ", l.offset, " skew ", l.skew, " ranks ", l.ranks, " places ", l.places, " in place ", l.in_place, " op ", Op::id);
+    INFO("count ", l.count, " offset ", l.offset, " skew ", l.skew, " ranks ", l.ranks, " places ",
+         l.places, " in place ", l.in_place, " op ", Op::id);
     bool right = true;
     for (int p = 0; p < l.places; ++p) {
         const std::byte* const out = launch.out[p];
-        right = right && (l.count == 0 || std::memcmp(out, expected.data(), l.count * sizeof(T)) == 0);
+        right =
+            right && (l.count == 0 || std::memcmp(out, expected.data(), l.count * sizeof(T)) == 0);
         right = right && out[-1] == untouched && out[l.count * sizeof(T)] == untouched;
     }
     REQUIRE(right);
@@ -99,12 +111,17 @@ void check_layout(const Op& op, const layout& l, double before, double after, st
 template <class T, class Op>
 void check_reduction(const Op& op, double before = 1, double after = 1) {
     std::minstd_rand engine(7);
-    for (const std::size_t count : {std::size_t(0), std::size_t(1), std::size_t(5), std::size_t(17), std::size_t(64), std::size_t(1003)})
+    for (const std::size_t count : {std::size_t(0), std::size_t(1), std::size_t(5), std::size_t(17),
+                                    std::size_t(64), std::size_t(1003)})
         for (const int ranks : {1, 2, 3, 4})
             for (const bool in_place : {false, true})
                 for (const std::size_t skew : {std::size_t(0), std::size_t(1)})
-                    for (const std::size_t offset : {std::size_t(0), std::size_t(1), std::size_t(3)})
-                        check_layout<T>(op, {count, offset, skew, ranks, in_place ? ranks : 1 + ranks % 3, in_place}, before, after, engine);
+                    for (const std::size_t offset :
+                         {std::size_t(0), std::size_t(1), std::size_t(3)})
+                        check_layout<T>(op,
+                                        {count, offset, skew, ranks,
+                                         in_place ? ranks : 1 + ranks % 3, in_place},
+                                        before, after, engine);
 }
 
 template <class T>
@@ -125,7 +142,9 @@ void check_integers() {
     check_reduction<T>(hvd::bit_and);
     check_reduction<T>(hvd::bit_or);
     check_reduction<T>(hvd::bit_xor);
-    for (const auto mode : {hvd::rounding::toward_zero, hvd::rounding::nearest, hvd::rounding::down}) check_reduction<T>(hvd::average(mode));
+    for (const auto mode :
+         {hvd::rounding::toward_zero, hvd::rounding::nearest, hvd::rounding::down})
+        check_reduction<T>(hvd::average(mode));
 }
 
 }  // namespace

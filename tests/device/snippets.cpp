@@ -11,7 +11,7 @@ namespace {
 
 void nccl(world_type& world) {
     //! [nccl]
-    hvd::pin_device(world);                        // each local rank its GPU
+    hvd::pin_device(world);  // each local rank its GPU
     hvd::communicator<hvd::nccl> gpus(world, {.deadline = 30s});
     //! [nccl]
     const tensor<float> memory(std::vector<float>(1000, 1));
@@ -23,16 +23,20 @@ void nccl(world_type& world) {
     cudaStream_t compute{};
     cudaStreamCreateWithFlags(&compute, cudaStreamNonBlocking);
     //! [device_request]
-    auto pending = gpus.allreduce_async(x, hvd::sum, {.stream = compute});  // after what `compute` has to do
-    pending.wait();                                                        // the host waits; pending.wait(stream): a stream does
+    auto pending =
+        gpus.allreduce_async(x, hvd::sum, {.stream = compute});  // after what `compute` has to do
+    pending.wait();  // the host waits; pending.wait(stream): a stream does
     //! [device_request]
     CHECK(memory.values()[0] == float(gpus.size()));
 
-    const tensor<float> w1(std::vector<float>(10, 1)), b1(std::vector<float>(3, 1)), w2(std::vector<float>(300'000, 1));
+    const tensor<float> w1(std::vector<float>(10, 1)), b1(std::vector<float>(3, 1)),
+        w2(std::vector<float>(300'000, 1));
     //! [device_plan]
-    auto step = gpus.plan_allreduce(hvd::fuse(w1.view(), b1.view(), w2.view()), hvd::average);  // once: agreed, laid out
-    step.run(compute);                                                                          // every step
-    auto half = gpus.plan_allreduce(hvd::fuse(w1.view(), w2.view()), hvd::average, {}, hvd::cast<hvd::bfloat16>{});
+    auto step = gpus.plan_allreduce(hvd::fuse(w1.view(), b1.view(), w2.view()),
+                                    hvd::average);  // once: agreed, laid out
+    step.run(compute);                              // every step
+    auto half = gpus.plan_allreduce(hvd::fuse(w1.view(), w2.view()), hvd::average, {},
+                                    hvd::cast<hvd::bfloat16>{});
     //! [device_plan]
     half.run();
     CHECK(w2.values()[7] == 1);
@@ -49,7 +53,8 @@ void nccl(world_type& world) {
         hvd::device_arena arena(gpus, std::size_t(1) << 20);
         auto g1 = arena.tensor<float>(hvd::shape(128, 64));
         auto g2 = arena.tensor<float>(hvd::shape(64));
-        auto in_place = gpus.plan_allreduce(hvd::fuse(g1, g2), hvd::average);  // packs nothing: one call of NCCL's
+        auto in_place = gpus.plan_allreduce(hvd::fuse(g1, g2),
+                                            hvd::average);  // packs nothing: one call of NCCL's
         //! [device_arena]
         in_place.run();
         CHECK(in_place.packed_bytes() == 0);
@@ -62,11 +67,12 @@ void cuda_ipc(world_type& world) {
     const tensor<float> memory(std::vector<float>(1000, 1));
     const auto x = memory.view();
     //! [cuda_ipc]
-    hvd::communicator<hvd::cuda_ipc> gpus(world, {.deadline = 30s});  // world: the ranks of one node
-    gpus.allreduce(x, hvd::average);                                  // through a window
+    hvd::communicator<hvd::cuda_ipc> gpus(world,
+                                          {.deadline = 30s});  // world: the ranks of one node
+    gpus.allreduce(x, hvd::average);                           // through a window
     hvd::device_arena arena(gpus, std::size_t(1) << 20);
     auto gradient = arena.tensor<float>(hvd::shape(128, 64));
-    gpus.allreduce(gradient, hvd::sum);                               // where it lies
+    gpus.allreduce(gradient, hvd::sum);  // where it lies
     //! [cuda_ipc]
     CHECK(memory.values()[0] == 1);
 }
@@ -80,7 +86,8 @@ void policies(world_type& world) {
     //! [staged]
     //! [per_operation]
     using moved_by_the_host = hvd::staged<hvd::threads>;
-    hvd::communicator<hvd::per_operation<hvd::nccl, moved_by_the_host, moved_by_the_host>> mixed(world);
+    hvd::communicator<hvd::per_operation<hvd::nccl, moved_by_the_host, moved_by_the_host>> mixed(
+        world);
     mixed.allreduce(x, hvd::average);  // NCCL
     mixed.broadcast(x, hvd::root{0});  // staged
     //! [per_operation]

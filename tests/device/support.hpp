@@ -9,9 +9,9 @@
 #include <vector>
 
 #include <emulation.hpp>
-#include "tensor.hpp"
 #include <hvd/nccl.hpp>
 #include <hvd/threads.hpp>
+#include "tensor.hpp"
 
 namespace device_test {
 

@@ -15,9 +15,12 @@ namespace device_test {
 template <class T>
 class tensor {
 public:
-    tensor(std::initializer_list<T> values, bool managed = false) : tensor(std::vector<T>(values), managed) {}
+    tensor(std::initializer_list<T> values, bool managed = false)
+        : tensor(std::vector<T>(values), managed) {}
     explicit tensor(const std::vector<T>& values, bool managed = false) : count_(values.size()) {
-        if (managed) cudaMallocManaged(reinterpret_cast<void**>(&data_), count_ * sizeof(T), cudaMemAttachGlobal);
+        if (managed)
+            cudaMallocManaged(reinterpret_cast<void**>(&data_), count_ * sizeof(T),
+                              cudaMemAttachGlobal);
         else cudaMalloc(reinterpret_cast<void**>(&data_), count_ * sizeof(T));
         cudaMemcpy(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice);
     }

@@ -239,7 +239,8 @@ TEST_CASE("subsets: every collective on the even and on the odd ranks at once") 
 TEST_CASE("subsets: a barrier waits for its members alone") {
     hvd_test::on_ranks_from(2, [](communicator& world) {
         auto half = world.split(world.rank() % 2);
-        // The even ranks come after the odd ones have gone through theirs: if that waited for all, nobody would go on.
+        // The even ranks come after the odd ones have gone through theirs: if that waited for all,
+        // nobody would go on.
         int told = 0;
         if (world.rank() % 2 == 1) half.barrier();
         if (world.rank() == 1) told = 1;

@@ -134,7 +134,8 @@ TEST_CASE("Horovod's training has its form here") {
         x.assign(4, float(world.rank()));
         for (; scope.begin_step(steps == 0 && world.rank() > 0 ? 1 : 0); ++steps) scope.mean(x);
         CHECK(steps == (world.size() > 1 ? 1 : 0));
-        if (steps > 0) CHECK(x.front() == doctest::Approx(world.size() / 2.0));  // of the ranks from 1 on
+        if (steps > 0)
+            CHECK(x.front() == doctest::Approx(world.size() / 2.0));  // of the ranks from 1 on
     });
 }
 

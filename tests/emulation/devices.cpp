@@ -38,7 +38,8 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
 cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     unsigned number = 0;
-    if (std::sscanf(text, "0000:%02X:00.0", &number) != 1 || number >= unsigned(devices)) return cudaErrorInvalidDevice;
+    if (std::sscanf(text, "0000:%02X:00.0", &number) != 1 || number >= unsigned(devices))
+        return cudaErrorInvalidDevice;
     *device = int(number);
     return cudaSuccess;
 }
@@ -64,7 +65,8 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     static std::mutex mutex;
     static std::set<std::pair<int, int>> enabled;
     const std::lock_guard lock(mutex);
-    return enabled.emplace(current_device, peer).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
+    return enabled.emplace(current_device, peer).second ? cudaSuccess
+                                                        : cudaErrorPeerAccessAlreadyEnabled;
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
@@ -81,7 +83,8 @@ const char* cudaGetErrorString(cudaError_t code) {
         case cudaSuccess: return "no error";
         case cudaErrorMemoryAllocation: return "out of memory";
         case cudaErrorNoDevice: return "no CUDA-capable device is detected";
-        case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
+        case cudaErrorInsufficientDriver:
+            return "CUDA driver version is insufficient for CUDA runtime version";
         default: return "an error of the emulation";
     }
 }

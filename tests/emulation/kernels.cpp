@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// Launches of hvd's kernels: their bodies, which the GPU runs too, on the memory that the device sees.
+// Launches of hvd's kernels: their bodies, which the GPU runs too, on the memory that the device
+// sees.
 
 #include <memory>
 #include <optional>
@@ -35,12 +36,14 @@ namespace detail {
 cudaError_t launch_tiles(const tile_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_tiles")) return cudaError_t(code);
     if (launch.blocks == 0) return cudaErrorInvalidValue;
-    emulation::launch(stream, int(launch.blocks), int(tile_threads), [launch](int block, int thread) {
-        tile_launch seen = launch;
-        if (seen.tiles != nullptr)
-            seen.tiles = reinterpret_cast<const tile*>(emulation::seen_by_device(launch.tiles, launch.blocks * sizeof(tile)));
-        copy_tile(seen_by_device(seen.of_block(unsigned(block))), unsigned(thread));
-    });
+    emulation::launch(
+        stream, int(launch.blocks), int(tile_threads), [launch](int block, int thread) {
+            tile_launch seen = launch;
+            if (seen.tiles != nullptr)
+                seen.tiles = reinterpret_cast<const tile*>(
+                    emulation::seen_by_device(launch.tiles, launch.blocks * sizeof(tile)));
+            copy_tile(seen_by_device(seen.of_block(unsigned(block))), unsigned(thread));
+        });
     return cudaSuccess;
 }
 
@@ -48,11 +51,13 @@ cudaError_t launch_reduction(const reduction_launch& launch, cudaStream_t stream
     if (const int code = emulation::faulted("launch_reduction")) return cudaError_t(code);
     if (launch.count == 0 || launch.ranks < 1 || launch.places < 1) return cudaErrorInvalidValue;
     return with_reduction(launch, [&]<class T, class Rule>() {
-        const auto seen = std::make_shared<std::optional<reduction_launch>>();  // looked up once, when its turn comes
-        emulation::launch(stream, int(reduction_blocks<T, Rule>(launch)), int(reduction_threads), [launch, seen](int block, int thread) {
-            if (!*seen) *seen = seen_by_device(launch);
-            reduce_block<T, Rule>(**seen, std::uint64_t(block), unsigned(thread));
-        });
+        const auto seen = std::make_shared<
+            std::optional<reduction_launch>>();  // looked up once, when its turn comes
+        emulation::launch(stream, int(reduction_blocks<T, Rule>(launch)), int(reduction_threads),
+                          [launch, seen](int block, int thread) {
+                              if (!*seen) *seen = seen_by_device(launch);
+                              reduce_block<T, Rule>(**seen, std::uint64_t(block), unsigned(thread));
+                          });
         return cudaSuccess;
     });
 }

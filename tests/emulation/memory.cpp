@@ -15,7 +15,8 @@
 
 namespace {
 
-// The last page of each file is no memory of the device: it counts the processes that have the rest mapped.
+// The last page of each file is no memory of the device: it counts the processes that have the rest
+// mapped.
 struct allocation {
     std::byte* device_view;
     std::size_t bytes, mapped;
@@ -41,14 +42,18 @@ const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
 
 cudaError_t map_file(void** pointer, int file, std::size_t bytes, bool seen_by_host, bool own) {
     const std::size_t mapped = (bytes + page - 1) / page * page;
-    void* const host_view = mmap(nullptr, mapped, seen_by_host ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED, file, 0);
-    void* const device_view = mmap(nullptr, mapped + page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void* const host_view = mmap(nullptr, mapped, seen_by_host ? PROT_READ | PROT_WRITE : PROT_NONE,
+                                 MAP_SHARED, file, 0);
+    void* const device_view =
+        mmap(nullptr, mapped + page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (host_view == MAP_FAILED || device_view == MAP_FAILED) return cudaErrorMemoryAllocation;
-    auto* const importers = reinterpret_cast<std::atomic<int>*>(static_cast<std::byte*>(device_view) + mapped);
+    auto* const importers =
+        reinterpret_cast<std::atomic<int>*>(static_cast<std::byte*>(device_view) + mapped);
     if (own) std::memset(device_view, 0xff, mapped);
     else ++*importers;
     const std::lock_guard lock(mutex);
-    allocations()[static_cast<std::byte*>(host_view)] = {static_cast<std::byte*>(device_view), bytes, mapped, own ? file : -1, importers};
+    allocations()[static_cast<std::byte*>(host_view)] = {static_cast<std::byte*>(device_view),
+                                                         bytes, mapped, own ? file : -1, importers};
     emulation::count_object(1);
     *pointer = host_view;
     return cudaSuccess;
@@ -58,7 +63,8 @@ cudaError_t allocate(void** pointer, std::size_t bytes, bool seen_by_host = fals
     *pointer = nullptr;
     if (bytes == 0) return cudaSuccess;
     const int file = memfd_create("hvd-emulation", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, off_t((bytes + page - 1) / page * page + page)) != 0) return cudaErrorMemoryAllocation;
+    if (file < 0 || ftruncate(file, off_t((bytes + page - 1) / page * page + page)) != 0)
+        return cudaErrorMemoryAllocation;
     return map_file(pointer, file, bytes, seen_by_host, true);
 }
 
@@ -69,7 +75,8 @@ bool release(void* pointer) {
     const auto found = allocations().find(static_cast<std::byte*>(pointer));
     if (found == allocations().end()) return false;
     const allocation& memory = found->second;
-    if (memory.file >= 0 && *memory.importers > 0) emulation::die("memory is freed that another process has mapped");
+    if (memory.file >= 0 && *memory.importers > 0)
+        emulation::die("memory is freed that another process has mapped");
     if (memory.file < 0) --*memory.importers;
     else close(memory.file);
     munmap(memory.device_view, memory.mapped + page);
@@ -90,14 +97,15 @@ std::byte* emulation::seen_by_device(const void* address, std::size_t bytes) {
     const std::size_t offset = std::size_t(first - found->first);
     if (offset >= found->second.mapped) return const_cast<std::byte*>(first);
     if (offset + bytes > found->second.bytes)
-        die("an access of " + std::to_string(bytes) + " bytes at offset " + std::to_string(offset) + " of device memory of " +
-            std::to_string(found->second.bytes) + " bytes");
+        die("an access of " + std::to_string(bytes) + " bytes at offset " + std::to_string(offset) +
+            " of device memory of " + std::to_string(found->second.bytes) + " bytes");
     return found->second.device_view + offset;
 }
 
 int emulation::open_of_another_process(pid_t process, int file) {
     if (process == getpid()) return -1;
-    return open(("/proc/" + std::to_string(process) + "/fd/" + std::to_string(file)).c_str(), O_RDWR | O_CLOEXEC);
+    return open(("/proc/" + std::to_string(process) + "/fd/" + std::to_string(file)).c_str(),
+                O_RDWR | O_CLOEXEC);
 }
 
 extern "C" {
@@ -163,17 +171,22 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     emulation::enqueue(stream, [=] {
-        if (bytes > 0) std::memmove(emulation::seen_by_device(to, bytes), emulation::seen_by_device(from, bytes), bytes);
+        if (bytes > 0)
+            std::memmove(emulation::seen_by_device(to, bytes),
+                         emulation::seen_by_device(from, bytes), bytes);
     });
     return cudaSuccess;
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    if (bytes > 0) std::memmove(emulation::seen_by_device(to, bytes), emulation::seen_by_device(from, bytes), bytes);
+    if (bytes > 0)
+        std::memmove(emulation::seen_by_device(to, bytes), emulation::seen_by_device(from, bytes),
+                     bytes);
     return cudaSuccess;
 }
 

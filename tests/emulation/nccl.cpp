@@ -12,9 +12,21 @@
 
 namespace {
 
-enum class kind { allreduce, reduce, reduce_scatter, broadcast, allgather, gather, scatter, alltoall, send, receive };
-constexpr const char* kind_names[] = {"ncclAllReduce", "ncclReduce", "ncclReduceScatter", "ncclBroadcast", "ncclAllGather",
-                                      "ncclGather", "ncclScatter", "ncclAlltoAll", "ncclSend", "ncclRecv"};
+enum class kind {
+    allreduce,
+    reduce,
+    reduce_scatter,
+    broadcast,
+    allgather,
+    gather,
+    scatter,
+    alltoall,
+    send,
+    receive
+};
+constexpr const char* kind_names[] = {
+    "ncclAllReduce", "ncclReduce",  "ncclReduceScatter", "ncclBroadcast", "ncclAllGather",
+    "ncclGather",    "ncclScatter", "ncclAlltoAll",      "ncclSend",      "ncclRecv"};
 
 struct call {
     kind what;
@@ -27,8 +39,8 @@ struct call {
     int root = 0;  // or the peer
 
     std::string text() const {
-        return std::string(kind_names[int(what)]) + " count " + std::to_string(count) + " type " + std::to_string(type) + " op " +
-               std::to_string(op) + " root " + std::to_string(root);
+        return std::string(kind_names[int(what)]) + " count " + std::to_string(count) + " type " +
+               std::to_string(type) + " op " + std::to_string(op) + " root " + std::to_string(root);
     }
 };
 
@@ -85,7 +97,7 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
     int polls = 0;                                // before what was called has happened
     std::vector<std::function<void()>> deferred;  // what was called
     std::uint64_t next_round = 0, next_meeting = 0;
-    std::map<int, double> scalars;                // of ncclRedOpCreatePreMulSum
+    std::map<int, double> scalars;  // of ncclRedOpCreatePreMulSum
 
     bool ready() const { return clique != nullptr && clique->joined == clique->size; }
     bool busy() const { return !ready() || polls > 0 || !deferred.empty(); }
@@ -97,8 +109,8 @@ using shared_comm = std::shared_ptr<ncclComm>;
 
 void report(std::string difference) { differences.push_back(std::move(difference)); }
 
-// Until `arrived`; false where the communicator is aborted first. A dead peer is noticed, but a kernel that
-// waits for it goes on waiting.
+// Until `arrived`; false where the communicator is aborted first. A dead peer is noticed, but a
+// kernel that waits for it goes on waiting.
 template <class F>
 bool wait_for(std::unique_lock<std::mutex>& lock, ncclComm& comm, F arrived) {
     while (!arrived() && !comm.aborted) {
@@ -113,13 +125,18 @@ struct buffers {
     const round& all;
     std::size_t element;
 
-    std::byte* in(int rank, std::size_t first, std::size_t count) const { return at(all.calls[std::size_t(rank)].in, first, count); }
-    std::byte* out(int rank, std::size_t first, std::size_t count) const { return at(all.calls[std::size_t(rank)].out, first, count); }
+    std::byte* in(int rank, std::size_t first, std::size_t count) const {
+        return at(all.calls[std::size_t(rank)].in, first, count);
+    }
+    std::byte* out(int rank, std::size_t first, std::size_t count) const {
+        return at(all.calls[std::size_t(rank)].out, first, count);
+    }
 
 private:
     std::byte* at(const void* address, std::size_t first, std::size_t count) const {
         if (count == 0) return nullptr;
-        return emulation::seen_by_device(static_cast<const std::byte*>(address) + first * element, count * element);
+        return emulation::seen_by_device(static_cast<const std::byte*>(address) + first * element,
+                                         count * element);
     }
 };
 
@@ -135,7 +152,9 @@ std::vector<std::byte> reduce_all(const round& r, const buffers& b, std::size_t 
         scalars.push_back(r.calls[rank].scalar);
     }
     const call& c = r.calls.front();
-    return emulation::with_type(c.type, [&](auto zero) { return emulation::reduced<decltype(zero)>(c.op, inputs, scalars, count); });
+    return emulation::with_type(c.type, [&](auto zero) {
+        return emulation::reduced<decltype(zero)>(c.op, inputs, scalars, count);
+    });
 }
 
 // All ranks are here: moves what they brought.
@@ -151,10 +170,12 @@ void perform(const round& r) {
             for (int p = 0; p < size; ++p) move_bytes(b.out(p, 0, n), result.data(), bytes);
             return;
         }
-        case kind::reduce: return move_bytes(b.out(c.root, 0, n), reduce_all(r, b, n).data(), bytes);
+        case kind::reduce:
+            return move_bytes(b.out(c.root, 0, n), reduce_all(r, b, n).data(), bytes);
         case kind::reduce_scatter: {
             const auto result = reduce_all(r, b, whole);
-            for (int p = 0; p < size; ++p) move_bytes(b.out(p, 0, n), result.data() + std::size_t(p) * bytes, bytes);
+            for (int p = 0; p < size; ++p)
+                move_bytes(b.out(p, 0, n), result.data() + std::size_t(p) * bytes, bytes);
             return;
         }
         case kind::broadcast:
@@ -162,24 +183,30 @@ void perform(const round& r) {
             return;
         case kind::allgather:
             for (int p = 0; p < size; ++p)
-                for (int q = 0; q < size; ++q) move_bytes(b.out(p, std::size_t(q) * n, n), b.in(q, 0, n), bytes);
+                for (int q = 0; q < size; ++q)
+                    move_bytes(b.out(p, std::size_t(q) * n, n), b.in(q, 0, n), bytes);
             return;
         case kind::gather:
-            for (int q = 0; q < size; ++q) move_bytes(b.out(c.root, std::size_t(q) * n, n), b.in(q, 0, n), bytes);
+            for (int q = 0; q < size; ++q)
+                move_bytes(b.out(c.root, std::size_t(q) * n, n), b.in(q, 0, n), bytes);
             return;
         case kind::scatter:
-            for (int q = 0; q < size; ++q) move_bytes(b.out(q, 0, n), b.in(c.root, std::size_t(q) * n, n), bytes);
+            for (int q = 0; q < size; ++q)
+                move_bytes(b.out(q, 0, n), b.in(c.root, std::size_t(q) * n, n), bytes);
             return;
         case kind::alltoall:
             for (int p = 0; p < size; ++p)
-                for (int q = 0; q < size; ++q) move_bytes(b.out(p, std::size_t(q) * n, n), b.in(q, std::size_t(p) * n, n), bytes);
+                for (int q = 0; q < size; ++q)
+                    move_bytes(b.out(p, std::size_t(q) * n, n), b.in(q, std::size_t(p) * n, n),
+                               bytes);
             return;
         default: return;
     }
 }
 
 bool same_call(const call& a, const call& b) {
-    return std::tie(a.what, a.count, a.type, a.op, a.root) == std::tie(b.what, b.count, b.type, b.op, b.root);
+    return std::tie(a.what, a.count, a.type, a.op, a.root) ==
+           std::tie(b.what, b.count, b.type, b.op, b.root);
 }
 
 // What an aborted rank brought may be freed from now on.
@@ -208,10 +235,12 @@ void take_part(const shared_comm& comm, std::uint64_t number, const call& c) {
         wait_for(lock, *comm, [&r] { return r.done; });
         return;
     }
-    const auto other = std::find_if(r.calls.begin(), r.calls.end(), [&](const call& x) { return !same_call(x, r.calls[0]); });
+    const auto other = std::find_if(r.calls.begin(), r.calls.end(),
+                                    [&](const call& x) { return !same_call(x, r.calls[0]); });
     if (other == r.calls.end()) perform(r);
-    else report("call " + std::to_string(number) + ": rank 0 has " + r.calls[0].text() + ", rank " +
-                std::to_string(other - r.calls.begin()) + " has " + other->text());
+    else
+        report("call " + std::to_string(number) + ": rank 0 has " + r.calls[0].text() + ", rank " +
+               std::to_string(other - r.calls.begin()) + " has " + other->text());
     r.done = true;
     changed.notify_all();
 }
@@ -234,7 +263,8 @@ void exchange(const shared_comm& comm, const std::vector<call>& messages) {
         if (!wait_for(lock, *comm, [&] { return !box.empty(); })) return;
         const std::size_t bytes = c.count * emulation::size_of(c.type);
         if (box.front().size() != bytes)
-            report("rank " + std::to_string(c.root) + " sent " + std::to_string(box.front().size()) + " bytes to rank " +
+            report("rank " + std::to_string(c.root) + " sent " +
+                   std::to_string(box.front().size()) + " bytes to rank " +
                    std::to_string(comm->rank) + ", which expects " + std::to_string(bytes));
         else if (bytes > 0)
             move_bytes(emulation::seen_by_device(c.out, bytes), box.front().data(), bytes);
@@ -270,15 +300,23 @@ ncclResult_t launch_group() {
     for (const grouped& g : calls) {
         if (!g.comm->blocking) result = ncclInProgress;
         if (g.what.what == kind::send || g.what.what == kind::receive) {
-            if (messages.empty() || std::get<0>(messages.back()) != g.comm || std::get<1>(messages.back()) != g.stream)
+            if (messages.empty() || std::get<0>(messages.back()) != g.comm ||
+                std::get<1>(messages.back()) != g.stream)
                 messages.emplace_back(g.comm, g.stream, std::vector<call>());
             std::get<2>(messages.back()).push_back(g.what);
             continue;
         }
         const auto comm = g.comm->shared_from_this();
         // What a graph repeats takes its place in the order whenever it runs.
-        if (emulation::is_capturing(g.stream)) submit(*g.comm, [=] { emulation::enqueue(g.stream, [=] { take_part(comm, next_round_of(*comm), g.what); }); });
-        else submit(*g.comm, [=, number = g.comm->next_round++] { emulation::enqueue(g.stream, [=] { take_part(comm, number, g.what); }); });
+        if (emulation::is_capturing(g.stream))
+            submit(*g.comm, [=] {
+                emulation::enqueue(g.stream,
+                                   [=] { take_part(comm, next_round_of(*comm), g.what); });
+            });
+        else
+            submit(*g.comm, [=, number = g.comm->next_round++] {
+                emulation::enqueue(g.stream, [=] { take_part(comm, number, g.what); });
+            });
     }
     for (auto& [comm, stream, several] : messages)
         submit(*comm, [c = comm->shared_from_this(), s = stream, m = std::move(several)] {
@@ -328,7 +366,8 @@ void meet(ncclComm& parent, int flavour, int expected, clique::arrival mine) {
         return std::tie(a.color, a.key, a.rank) < std::tie(b.color, b.key, b.rank);
     });
     for (auto first = arrivals.begin(); first != arrivals.end();) {
-        const auto last = std::find_if(first, arrivals.end(), [&](const auto& a) { return a.color != first->color; });
+        const auto last = std::find_if(first, arrivals.end(),
+                                       [&](const auto& a) { return a.color != first->color; });
         const auto all = std::make_shared<clique>(int(last - first));
         int rank = 0;
         for (auto a = first; a != last; ++a)
@@ -407,9 +446,11 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
-    if (rank < 0 || rank >= size || (config != nullptr && config->magic != 0xcafebeef)) return ncclInvalidArgument;
+    if (rank < 0 || rank >= size || (config != nullptr && config->magic != 0xcafebeef))
+        return ncclInvalidArgument;
     int device = 0;
     cudaGetDevice(&device);
     std::unique_lock lock(mutex);
@@ -430,7 +471,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
         else if (comm->ready()) now.swap(comm->deferred);
         if (comm->clique != nullptr)
             for (const bool dead : comm->clique->dead)
-                if (dead && comm->error == ncclSuccess && !comm->aborted) comm->error = ncclRemoteError;
+                if (dead && comm->error == ncclSuccess && !comm->aborted)
+                    comm->error = ncclRemoteError;
         for (const auto& work : now) work();
         *state = state_of(*comm);
     }
@@ -485,17 +527,20 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* result, ncclConfig_t* config) {
+ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* result,
+                           ncclConfig_t* config) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
     if (const ncclResult_t no = admitted(parent); no != ncclSuccess) return no;
     std::unique_lock lock(mutex);
-    const auto comm = color == NCCL_SPLIT_NOCOLOR ? nullptr : make_comm(parent->device, blocks(config));
+    const auto comm =
+        color == NCCL_SPLIT_NOCOLOR ? nullptr : make_comm(parent->device, blocks(config));
     *result = comm.get();
     meet(*parent, 0, parent->clique->size, {color, key, parent->rank, comm});
     return comm ? settled(lock, *comm) : ncclSuccess;
 }
 
-ncclResult_t ncclCommShrink(ncclComm_t parent, int* excluded, int n, ncclComm_t* result, ncclConfig_t* config, int flags) {
+ncclResult_t ncclCommShrink(ncclComm_t parent, int* excluded, int n, ncclComm_t* result,
+                            ncclConfig_t* config, int flags) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
     if (flags == NCCL_SHRINK_DEFAULT && !parent->aborted)
         if (const ncclResult_t no = admitted(parent); no != ncclSuccess) return no;
@@ -508,7 +553,8 @@ ncclResult_t ncclCommShrink(ncclComm_t parent, int* excluded, int n, ncclComm_t*
     return settled(lock, *comm);
 }
 
-ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type, ncclScalarResidence_t where, ncclComm_t comm) {
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
+                                      ncclScalarResidence_t where, ncclComm_t comm) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
     if (const ncclResult_t no = admitted(comm); no != ncclSuccess) return no;
     if (where != ncclScalarHostImmediate) return ncclInvalidArgument;
@@ -528,34 +574,44 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
     return comm->scalars.erase(int(op)) == 1 ? ncclSuccess : ncclInvalidArgument;
 }
 
-ncclResult_t ncclAllReduce(const void* in, void* out, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* in, void* out, size_t n, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
     return begin(__func__, comm, stream, {kind::allreduce, in, out, n, type, op});
 }
-ncclResult_t ncclReduce(const void* in, void* out, size_t n, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduce(const void* in, void* out, size_t n, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream) {
     return begin(__func__, comm, stream, {kind::reduce, in, out, n, type, op, 1, root});
 }
-ncclResult_t ncclReduceScatter(const void* in, void* out, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* in, void* out, size_t n, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
     return begin(__func__, comm, stream, {kind::reduce_scatter, in, out, n, type, op});
 }
-ncclResult_t ncclBroadcast(const void* in, void* out, size_t n, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void* in, void* out, size_t n, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
     return begin(__func__, comm, stream, {kind::broadcast, in, out, n, type, ncclSum, 1, root});
 }
-ncclResult_t ncclAllGather(const void* in, void* out, size_t n, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllGather(const void* in, void* out, size_t n, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
     return begin(__func__, comm, stream, {kind::allgather, in, out, n, type});
 }
-ncclResult_t ncclAlltoAll(const void* in, void* out, size_t n, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAlltoAll(const void* in, void* out, size_t n, ncclDataType_t type, ncclComm_t comm,
+                          cudaStream_t stream) {
     return begin(__func__, comm, stream, {kind::alltoall, in, out, n, type});
 }
-ncclResult_t ncclGather(const void* in, void* out, size_t n, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclGather(const void* in, void* out, size_t n, ncclDataType_t type, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
     return begin(__func__, comm, stream, {kind::gather, in, out, n, type, ncclSum, 1, root});
 }
-ncclResult_t ncclScatter(const void* in, void* out, size_t n, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclScatter(const void* in, void* out, size_t n, ncclDataType_t type, int root,
+                         ncclComm_t comm, cudaStream_t stream) {
     return begin(__func__, comm, stream, {kind::scatter, in, out, n, type, ncclSum, 1, root});
 }
-ncclResult_t ncclSend(const void* in, size_t n, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclSend(const void* in, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
     return begin(__func__, comm, stream, {kind::send, in, nullptr, n, type, ncclSum, 1, peer});
 }
-ncclResult_t ncclRecv(void* out, size_t n, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclRecv(void* out, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
     return begin(__func__, comm, stream, {kind::receive, nullptr, out, n, type, ncclSum, 1, peer});
 }
 
@@ -574,7 +630,8 @@ ncclResult_t ncclCommDeregister(const ncclComm_t, void*) {
     return ncclSuccess;
 }
 
-ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, size_t bytes, ncclWindow_t* window, int) {
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, size_t bytes,
+                                    ncclWindow_t* window, int) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
     if (const ncclResult_t no = admitted(comm); no != ncclSuccess) return no;
     emulation::seen_by_device(memory, bytes);

@@ -14,7 +14,8 @@
 
 namespace emulation {
 
-// Calls `f` with a value of the element type that NCCL knows by this number; fp8 is moved, never reduced.
+// Calls `f` with a value of the element type that NCCL knows by this number; fp8 is moved, never
+// reduced.
 template <class F>
 auto with_type(ncclDataType_t type, F&& f) {
     switch (type) {
@@ -41,17 +42,23 @@ template <class T>
 T combined(ncclRedOp_t op, T a, T b) {
     if constexpr (std::is_integral_v<T>) {
         const auto x = std::uint64_t(a), y = std::uint64_t(b);
-        return op == ncclProd ? T(x * y) : op == ncclMax ? std::max(a, b) : op == ncclMin ? std::min(a, b) : T(x + y);
+        return op == ncclProd  ? T(x * y)
+               : op == ncclMax ? std::max(a, b)
+               : op == ncclMin ? std::min(a, b)
+                               : T(x + y);
     } else {
-        return op == ncclProd ? T(a * b) : op == ncclMax ? std::max(a, b) : op == ncclMin ? std::min(a, b) : T(a + b);
+        return op == ncclProd  ? T(a * b)
+               : op == ncclMax ? std::max(a, b)
+               : op == ncclMin ? std::min(a, b)
+                               : T(a + b);
     }
 }
 
-// In rank order, rounded to the element type at each step, each rank's input multiplied by its scalar before.
-// The result is made apart, for it may go where an input is.
+// In rank order, rounded to the element type at each step, each rank's input multiplied by its
+// scalar before. The result is made apart, for it may go where an input is.
 template <class T>
-std::vector<std::byte> reduced(ncclRedOp_t op, const std::vector<const std::byte*>& inputs, const std::vector<double>& scalars,
-                               std::size_t count) {
+std::vector<std::byte> reduced(ncclRedOp_t op, const std::vector<const std::byte*>& inputs,
+                               const std::vector<double>& scalars, std::size_t count) {
     std::vector<std::byte> result(count * sizeof(T));
     for (std::size_t i = 0; i < count; ++i) {
         T all{};

@@ -25,7 +25,8 @@ namespace {
 void dawdle() {
     const unsigned choice = emulation::random_number() % 8;
     if (choice < 3) std::this_thread::yield();
-    else if (choice == 3) std::this_thread::sleep_for(std::chrono::microseconds(emulation::random_number() % 200));
+    else if (choice == 3)
+        std::this_thread::sleep_for(std::chrono::microseconds(emulation::random_number() % 200));
 }
 
 // Of all events: few, and looked at rarely.
@@ -77,7 +78,8 @@ struct CUstream_st {
 
 namespace {
 
-// What processes share of an event: the number of its latest record, and of the latest that a stream has come to.
+// What processes share of an event: the number of its latest record, and of the latest that a
+// stream has come to.
 struct shared_event {
     std::atomic<std::uint64_t> recorded, reached;
 };
@@ -93,7 +95,9 @@ static_assert(sizeof(exported_event) <= sizeof(cudaIpcEventHandle_t));
 class shared_event_page {
 public:
     explicit shared_event_page(int file)
-        : file_(file), page_(static_cast<shared_event*>(mmap(nullptr, sizeof(shared_event), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0))) {
+        : file_(file),
+          page_(static_cast<shared_event*>(
+              mmap(nullptr, sizeof(shared_event), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0))) {
         if (page_ == MAP_FAILED) emulation::die("an event can't be mapped");
     }
     shared_event_page(const shared_event_page&) = delete;
@@ -104,7 +108,8 @@ public:
 
     static std::shared_ptr<shared_event_page> create() {
         const int file = memfd_create("hvd-emulation-event", MFD_CLOEXEC);
-        if (file < 0 || ftruncate(file, sizeof(shared_event)) != 0) emulation::die("an event can't be made");
+        if (file < 0 || ftruncate(file, sizeof(shared_event)) != 0)
+            emulation::die("an event can't be made");
         return std::make_shared<shared_event_page>(file);
     }
 
@@ -119,13 +124,15 @@ private:
 }  // namespace
 
 struct CUevent_st {
-    std::shared_ptr<bool> recorded = std::make_shared<bool>(true);  // of the latest record: whether it has come
-    std::shared_ptr<shared_event_page> shared{};                    // in place of it, of an interprocess event
+    std::shared_ptr<bool> recorded =
+        std::make_shared<bool>(true);             // of the latest record: whether it has come
+    std::shared_ptr<shared_event_page> shared{};  // in place of it, of an interprocess event
     bool foreign = false;
 };
 
 void emulation::enqueue(cudaStream_t stream, std::function<void()> task) {
-    if (reinterpret_cast<std::uintptr_t>(stream) <= 2) die("work for the default stream, which hvd never uses");
+    if (reinterpret_cast<std::uintptr_t>(stream) <= 2)
+        die("work for the default stream, which hvd never uses");
     {
         const std::lock_guard lock(stream->mutex);
         if (stream->capturing) return stream->captured.push_back(std::move(task));
@@ -139,11 +146,13 @@ bool emulation::is_capturing(cudaStream_t stream) {
     return stream->capturing;
 }
 
-void emulation::launch(cudaStream_t stream, int blocks, int threads, std::function<void(int, int)> body) {
+void emulation::launch(cudaStream_t stream, int blocks, int threads,
+                       std::function<void(int, int)> body) {
     enqueue(stream, [=] {
         std::vector<int> order(static_cast<std::size_t>(blocks));
         std::iota(order.begin(), order.end(), 0);
-        for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_number() % i]);
+        for (std::size_t i = order.size(); i > 1; --i)
+            std::swap(order[i - 1], order[random_number() % i]);
         for (const int block : order)
             for (int thread = 0; thread < threads; ++thread) body(block, thread);
     });
@@ -182,9 +191,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     if (event->shared != nullptr) {
-        emulation::enqueue(stream, [page = event->shared, number = (*event->shared)->recorded.load()] {
-            while ((*page)->reached < number) std::this_thread::sleep_for(std::chrono::microseconds(20));
-        });
+        emulation::enqueue(stream,
+                           [page = event->shared, number = (*event->shared)->recorded.load()] {
+                               while ((*page)->reached < number)
+                                   std::this_thread::sleep_for(std::chrono::microseconds(20));
+                           });
         return cudaSuccess;
     }
     const std::unique_lock events_lock(events_mutex);
@@ -197,7 +208,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    if ((flags & cudaEventInterprocess) != 0 && (flags & cudaEventDisableTiming) == 0) return cudaErrorInvalidValue;
+    if ((flags & cudaEventInterprocess) != 0 && (flags & cudaEventDisableTiming) == 0)
+        return cudaErrorInvalidValue;
     *event = new CUevent_st;
     if ((flags & cudaEventInterprocess) != 0) (*event)->shared = shared_event_page::create();
     emulation::count_object(1);
@@ -236,7 +248,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     if (event->foreign) emulation::die("an event of another process is recorded");
     if (event->shared != nullptr) {
-        emulation::enqueue(stream, [page = event->shared, number = ++(*event->shared)->recorded] { (*page)->reached = number; });
+        emulation::enqueue(stream, [page = event->shared, number = ++(*event->shared)->recorded] {
+            (*page)->reached = number;
+        });
         return cudaSuccess;
     }
     const std::lock_guard lock(events_mutex);
@@ -254,14 +268,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     if (event->shared != nullptr)
-        return (*event->shared)->reached >= (*event->shared)->recorded ? cudaSuccess : cudaErrorNotReady;
+        return (*event->shared)->reached >= (*event->shared)->recorded ? cudaSuccess
+                                                                       : cudaErrorNotReady;
     const std::lock_guard lock(events_mutex);
     return *event->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    *status = emulation::is_capturing(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    *status = emulation::is_capturing(stream) ? cudaStreamCaptureStatusActive
+                                              : cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
 
@@ -277,21 +293,24 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     const std::lock_guard lock(stream->mutex);
     stream->capturing = false;
-    *graph = reinterpret_cast<cudaGraph_t>(new std::vector<std::function<void()>>(std::exchange(stream->captured, {})));
+    *graph = reinterpret_cast<cudaGraph_t>(
+        new std::vector<std::function<void()>>(std::exchange(stream->captured, {})));
     emulation::count_object(1);
     return cudaSuccess;
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* result, cudaGraph_t graph, unsigned long long) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    *result = reinterpret_cast<cudaGraphExec_t>(new std::vector(*reinterpret_cast<std::vector<std::function<void()>>*>(graph)));
+    *result = reinterpret_cast<cudaGraphExec_t>(
+        new std::vector(*reinterpret_cast<std::vector<std::function<void()>>*>(graph)));
     emulation::count_object(1);
     return cudaSuccess;
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    for (const auto& task : *reinterpret_cast<std::vector<std::function<void()>>*>(graph)) emulation::enqueue(stream, task);
+    for (const auto& task : *reinterpret_cast<std::vector<std::function<void()>>*>(graph))
+        emulation::enqueue(stream, task);
     return cudaSuccess;
 }
 

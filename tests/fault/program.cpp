@@ -117,7 +117,8 @@ void calls_something_else(int& argc, char**& argv) {
         if (fails(comm)) comm.broadcast(x);
         else comm.allreduce(x, hvd::sum);
     } catch (const hvd::mismatch_error& e) {
-        say("rank " + std::to_string(comm.rank()) + " got mismatch_error about " + std::string(e.field()));
+        say("rank " + std::to_string(comm.rank()) + " got mismatch_error about " +
+            std::string(e.field()));
     }
     work(comm, 10);
 }
@@ -191,7 +192,9 @@ void uses_no_mpi(int& argc, char**& argv) {
         throw std::logic_error("a communicator without MPI");
     };
     refused("before MPI");
-    { hvd::mpi_environment environment(argc, argv); }
+    {
+        hvd::mpi_environment environment(argc, argv);
+    }
     refused("after MPI");
     try {
         hvd::mpi_environment again;
@@ -205,9 +208,11 @@ void uses_no_mpi(int& argc, char**& argv) {
 int main(int argc, char** argv) {
     const std::string how = argc > 1 ? argv[1] : "";
     if (argc > 2) options.node_size = std::atoi(argv[2]);
-    // On other nodes nobody notices that a rank is gone that was alone on its own, other than by its being late.
-    options.deadline = (options.node_size == 1 && how != "returns_early") || how == "is_late" ? std::chrono::nanoseconds(2s)
-                                                                  : std::chrono::nanoseconds(0);
+    // On other nodes nobody notices that a rank is gone that was alone on its own, other than by
+    // its being late.
+    options.deadline = (options.node_size == 1 && how != "returns_early") || how == "is_late"
+                           ? std::chrono::nanoseconds(2s)
+                           : std::chrono::nanoseconds(0);
     const std::map<std::string, std::function<void()>> ways = {
         {"throws", [&] { throws(argc, argv); }},
         {"throws_and_catches", [&] { throws_and_catches(argc, argv); }},

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Passes a communicator, requests and errors between two units that were compiled with different flags.
+// Passes a communicator, requests and errors between two units that were compiled with different
+// flags.
 #include "different_flags.hpp"
 
 #include <atomic>

@@ -9,9 +9,10 @@
 
 // What each unit says about the types both see.
 inline constexpr auto layouts = [] {
-    return std::vector<std::size_t>{
-        sizeof(hvd::communicator<hvd::threads>), sizeof(hvd::request), sizeof(hvd::error),
-        sizeof(hvd::tensor_view<float, hvd::host, 1>), sizeof(hvd::tensor_view<float, hvd::host, 2>)};
+    return std::vector<std::size_t>{sizeof(hvd::communicator<hvd::threads>), sizeof(hvd::request),
+                                    sizeof(hvd::error),
+                                    sizeof(hvd::tensor_view<float, hvd::host, 1>),
+                                    sizeof(hvd::tensor_view<float, hvd::host, 2>)};
 };
 
 namespace other_unit {

@@ -6,7 +6,9 @@ namespace other_unit {
 
 std::vector<std::size_t> layouts_seen() { return layouts(); }
 
-void sum(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) { comm.allreduce(values, hvd::sum); }
+void sum(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
+    comm.allreduce(values, hvd::sum);
+}
 
 hvd::request start_sum(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
     return comm.allreduce_async(values, hvd::sum);

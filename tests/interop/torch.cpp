@@ -207,7 +207,9 @@ TEST_CASE("a module whose gradients have no more listener trains by itself") {
     hvd::run_threads(1, [](hvd::communicator<hvd::threads>& comm) {
         torch::nn::Linear model(2, 1);
         hvd::distributed_optimizer optimizer(comm, torch::optim::SGD(model->parameters(), 1.0));
-        { hvd::torch_gradients gradients(optimizer, *model); }
+        {
+            hvd::torch_gradients gradients(optimizer, *model);
+        }
         model->forward(torch::ones({1, 2})).sum().backward();
         CHECK(optimizer.buckets_started() == 0);
     });

@@ -19,7 +19,8 @@ constexpr std::size_t lengths[] = {1, 3000, 100003, 700001};
 
 std::vector<float> numbers(int rank, std::size_t n) {
     std::vector<float> x(n);
-    for (std::size_t i = 0; i < n; ++i) x[i] = std::sin(float(i % 1000 + 1) * float(rank + 1)) * float(1 << (i % 11));
+    for (std::size_t i = 0; i < n; ++i)
+        x[i] = std::sin(float(i % 1000 + 1) * float(rank + 1)) * float(1 << (i % 11));
     return x;
 }
 
@@ -31,13 +32,15 @@ TEST_CASE("ranks of one host, and no others, share a node") {
         REQUIRE(gethostname(name, sizeof name) == 0);
         const auto names = comm.allgather(hvd::view(name, sizeof name)).values;
         int here = 0;
-        for (int r = 0; r < comm.size(); ++r) here += std::strcmp(&names[std::size_t(r) * sizeof name], name) == 0;
+        for (int r = 0; r < comm.size(); ++r)
+            here += std::strcmp(&names[std::size_t(r) * sizeof name], name) == 0;
         CHECK(comm.local_size() == here);
         CHECK(comm.local_size() < comm.size());
     });
 }
 
-TEST_CASE_TEMPLATE("reductions over hosts equal serial ones", T, float, std::int32_t, hvd::bfloat16) {
+TEST_CASE_TEMPLATE("reductions over hosts equal serial ones", T, float, std::int32_t,
+                   hvd::bfloat16) {
     on_ranks([](auto& comm) {
         const tensor<T> expected = reference<T>(hvd::sum, comm.size());
         for (const std::size_t n : lengths) {
@@ -74,15 +77,19 @@ TEST_CASE("tensors move between hosts whole") {
         const auto mine = [&](int rank) { return std::size_t(100000) * std::size_t(rank) + 7; };
         const auto all = comm.allgather(input<float>(comm.rank(), mine(comm.rank())));
         for (int r = 0; r < comm.size(); ++r) {
-            const auto theirs = hvd::view(all.values.data() + all.displacements[std::size_t(r)], all.counts[std::size_t(r)]);
+            const auto theirs = hvd::view(all.values.data() + all.displacements[std::size_t(r)],
+                                          all.counts[std::size_t(r)]);
             std::size_t differs = theirs.size() != mine(r);
             const tensor<float> given = input<float>(r, mine(r));
-            for (std::size_t i = 0; differs == 0 && i < theirs.size(); ++i) differs += theirs.data()[i] != given[i];
+            for (std::size_t i = 0; differs == 0 && i < theirs.size(); ++i)
+                differs += theirs.data()[i] != given[i];
             CHECK(differs == 0);
         }
         std::vector<std::size_t> counts(size_of(comm), 400000);
-        const std::vector<int> shuffled = comm.alltoall(std::vector<int>(counts.size() * 400000, comm.rank()), counts).values;
-        for (std::size_t p = 0; p < counts.size(); ++p) CHECK(shuffled[p * 400000 + 399999] == int(p));
+        const std::vector<int> shuffled =
+            comm.alltoall(std::vector<int>(counts.size() * 400000, comm.rank()), counts).values;
+        for (std::size_t p = 0; p < counts.size(); ++p)
+            CHECK(shuffled[p * 400000 + 399999] == int(p));
     });
 }
 
@@ -102,8 +109,9 @@ TEST_CASE("every rank of every host gets the same bytes, and gets them again") {
 TEST_CASE("ranks that disagree or refuse are told on every host") {
     on_ranks([](auto& comm) {
         std::vector<float> x(17 + rank_of(comm));
-        expect_mismatch(comm, "shape", [](int rank) { return "[" + std::to_string(17 + rank) + "]"; },
-                        [&] { comm.allreduce(x, hvd::sum); });
+        expect_mismatch(
+            comm, "shape", [](int rank) { return "[" + std::to_string(17 + rank) + "]"; },
+            [&] { comm.allreduce(x, hvd::sum); });
         const int culprit = comm.size() - 1;
         float* const nothing = nullptr;
         expect_refusal(comm, culprit, "null pointer", [&] {

@@ -21,7 +21,9 @@ void* counted(std::size_t size, std::size_t alignment) {
 std::size_t hvd_test::allocations() { return made; }
 
 void* operator new(std::size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new(std::size_t size, std::align_val_t alignment) { return counted(size, std::size_t(alignment)); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+    return counted(size, std::size_t(alignment));
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }

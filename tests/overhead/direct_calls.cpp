@@ -45,13 +45,19 @@ cost cost_of(F&& f) {
 }
 
 // The measured pair: kept out of line so that neither is folded into its loop.
-[[gnu::noinline]] void call_hvd(direct_world& world, std::vector<float>& x) { world.allreduce(x, hvd::sum); }
-
-[[gnu::noinline]] void call_raw(MPI_Comm comm, std::vector<float>& x) {
-    if (MPI_Allreduce(MPI_IN_PLACE, x.data(), int(x.size()), MPI_FLOAT, MPI_SUM, comm) != MPI_SUCCESS) std::abort();
+[[gnu::noinline]] void call_hvd(direct_world& world, std::vector<float>& x) {
+    world.allreduce(x, hvd::sum);
 }
 
-[[gnu::noinline]] void broadcast_hvd(direct_world& world, std::vector<float>& x) { world.broadcast(x, hvd::root{0}); }
+[[gnu::noinline]] void call_raw(MPI_Comm comm, std::vector<float>& x) {
+    if (MPI_Allreduce(MPI_IN_PLACE, x.data(), int(x.size()), MPI_FLOAT, MPI_SUM, comm) !=
+        MPI_SUCCESS)
+        std::abort();
+}
+
+[[gnu::noinline]] void broadcast_hvd(direct_world& world, std::vector<float>& x) {
+    world.broadcast(x, hvd::root{0});
+}
 
 [[gnu::noinline]] void broadcast_raw(MPI_Comm comm, std::vector<float>& x) {
     if (MPI_Bcast(x.data(), int(x.size()), MPI_FLOAT, 0, comm) != MPI_SUCCESS) std::abort();
@@ -76,7 +82,8 @@ TEST_CASE("direct<mpi> makes one MPI call for each call and allocates nothing") 
 TEST_CASE("counts beyond 2^31 are sent to the last element, in calls that MPI can take") {
     auto world = direct_world::world();
     const std::size_t count = (std::size_t(1) << 31) + 3;
-    void* const memory = mmap(nullptr, count, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const memory =
+        mmap(nullptr, count, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     REQUIRE(memory != MAP_FAILED);
     const auto view = hvd::view(static_cast<std::int8_t*>(memory), count);
     std::size_t before = stub_mpi_elements;

@@ -57,12 +57,18 @@ TEST_CASE("repeated blocking calls of the same shape do not allocate") {
         CHECK(allocations_of([&] { comm.reduce_scatter(x, hvd::sum, hvd::into(part)); }) == 0);
         CHECK(allocations_of([&] { comm.barrier(); }) == 0);
         std::vector<double> d(size), all_d(size * size), part_d(1);
-        CHECK(allocations_of([&] { comm.allgather(hvd::fuse(x, d), hvd::into(hvd::fuse(all, all_d))); }) == 0);
-        CHECK(allocations_of([&] { comm.reduce_scatter(hvd::fuse(x, d), hvd::sum, hvd::into(hvd::fuse(part, part_d))); }) == 0);
+        CHECK(allocations_of(
+                  [&] { comm.allgather(hvd::fuse(x, d), hvd::into(hvd::fuse(all, all_d))); }) == 0);
+        CHECK(allocations_of([&] {
+                  comm.reduce_scatter(hvd::fuse(x, d), hvd::sum,
+                                      hvd::into(hvd::fuse(part, part_d)));
+              }) == 0);
         CHECK(allocations_of([&] { comm.broadcast(hvd::fuse(x, d), hvd::root{0}); }) == 0);
         const std::vector<int> counts(size, 1);
-        CHECK(allocations_of([&] { comm.alltoall(d, counts, hvd::into(std::span(all_d).first(size))); }) == 0);
-        CHECK(allocations_of([&] { comm.alltoall(d, hvd::into(std::span(all_d).first(size))); }) == 0);
+        CHECK(allocations_of(
+                  [&] { comm.alltoall(d, counts, hvd::into(std::span(all_d).first(size))); }) == 0);
+        CHECK(allocations_of([&] { comm.alltoall(d, hvd::into(std::span(all_d).first(size))); }) ==
+              0);
         CHECK(allocations_of([&] { comm.scatter(d, counts, hvd::into(part_d)); }) == 0);
         CHECK(allocations_of([&] { comm.scatter(d, hvd::into(part_d)); }) == 0);
     });

@@ -74,13 +74,22 @@ int MPI_Error_string(int, char* text, int* length) { return *text = 0, *length =
 int MPI_Allreduce(const void*, void*, int count, void*, void*, void*) { return counted(count); }
 int MPI_Bcast(void*, int count, void*, int, void*) { return counted(count); }
 int MPI_Reduce(const void*, void*, int count, void*, void*, int, void*) { return counted(count); }
-int MPI_Allgather(const void*, int count, void*, void*, int, void*, void*) { return counted(count); }
+int MPI_Allgather(const void*, int count, void*, void*, int, void*, void*) {
+    return counted(count);
+}
 int MPI_Barrier(void*) { return counted(0); }
 int MPI_Reduce_scatter(const void*, void*, const int*, void*, void*, void*) { return counted(0); }
-int MPI_Allgatherv(const void*, int count, void*, void*, const int*, const int*, void*, void*) { return counted(count); }
-int MPI_Gatherv(const void*, int count, void*, void*, const int*, const int*, void*, int, void*) { return counted(count); }
+int MPI_Allgatherv(const void*, int count, void*, void*, const int*, const int*, void*, void*) {
+    return counted(count);
+}
+int MPI_Gatherv(const void*, int count, void*, void*, const int*, const int*, void*, int, void*) {
+    return counted(count);
+}
 int MPI_Alltoall(const void*, int count, void*, void*, int, void*, void*) { return counted(count); }
-int MPI_Alltoallv(const void*, const int*, const int*, void*, void*, const int*, const int*, void*, void*) { return counted(0); }
+int MPI_Alltoallv(const void*, const int*, const int*, void*, void*, const int*, const int*, void*,
+                  void*) {
+    return counted(0);
+}
 int MPI_Isend(const void*, int count, void*, int, int, void*, void**) { return counted(count); }
 int MPI_Irecv(void*, int count, void*, int, int, void*, void**) { return counted(count); }
 int MPI_Testall(int, void**, int* flag, void*) { return *flag = 1, 0; }

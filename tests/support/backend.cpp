@@ -7,11 +7,14 @@ template hvd::detail::shared<hvd::detail::session> hvd::detail::make_session<hvd
 
 #if defined(HVD_TEST_BACKEND_MPI)
 
-hvd_test::communicator hvd_test::world(const hvd::communicator_options& options) { return communicator::world(options); }
+hvd_test::communicator hvd_test::world(const hvd::communicator_options& options) {
+    return communicator::world(options);
+}
 
 #else
 
-void hvd_test::run_threads(int ranks, const std::function<void(communicator&)>& f, const hvd::communicator_options& options) {
+void hvd_test::run_threads(int ranks, const std::function<void(communicator&)>& f,
+                           const hvd::communicator_options& options) {
     hvd::run_threads(ranks, f, options);
 }
 

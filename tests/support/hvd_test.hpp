@@ -12,7 +12,8 @@
 //         });
 //     }
 //
-// On threads the function runs for 1, 2, 3, 4, 5 and 7 ranks in turn, on MPI for those of the launch.
+// On threads the function runs for 1, 2, 3, 4, 5 and 7 ranks in turn, on MPI for those of the
+// launch.
 
 #include <doctest/doctest.h>
 
@@ -54,7 +55,8 @@ void on_ranks_from(int least, F f) {
 #else
 
 // hvd::run_threads, compiled once.
-void run_threads(int ranks, const std::function<void(communicator&)>& f, const hvd::communicator_options& options = {});
+void run_threads(int ranks, const std::function<void(communicator&)>& f,
+                 const hvd::communicator_options& options = {});
 
 template <class F>
 void on_ranks_from(int least, F f) {
@@ -78,5 +80,6 @@ void on_ranks(F f) {
 }  // namespace hvd_test
 
 // What is behind a communicator is compiled once, in backend.cpp, and not in each test.
-extern template hvd::detail::shared<hvd::detail::session> hvd::detail::make_session<hvd_test::backend>(
-    hvd::detail::owner<hvd_test::backend::link_type>, const hvd::communicator_options&);
+extern template hvd::detail::shared<hvd::detail::session>
+hvd::detail::make_session<hvd_test::backend>(hvd::detail::owner<hvd_test::backend::link_type>,
+                                             const hvd::communicator_options&);

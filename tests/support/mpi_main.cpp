@@ -18,8 +18,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What a rank says is kept until it is known that it failed, and then printed in one piece under its number.
-// After live() it is printed at once: for a process that is about to end.
+// What a rank says is kept until it is known that it failed, and then printed in one piece under
+// its number. After live() it is printed at once: for a process that is about to end.
 class collected_output : std::streambuf {
 public:
     explicit collected_output(int rank) : rank_(rank) {}
@@ -63,7 +63,8 @@ private:
 // One launch of a test program: its ranks, its own communicator, and the agreement of the ranks.
 class launch {
 public:
-    launch() : output(rank_in(MPI_COMM_WORLD)), dog([this](const std::string& what) { bark(what); }) {
+    launch()
+        : output(rank_in(MPI_COMM_WORLD)), dog([this](const std::string& what) { bark(what); }) {
         MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
         MPI_Comm_size(comm_, &ranks);
     }
@@ -71,15 +72,16 @@ public:
     launch& operator=(const launch&) = delete;
     ~launch() { MPI_Comm_free(&comm_); }
 
-    // All ranks are at the end of a test case together. A rank that an exception has thrown out of it may have left the
-    // others in a collective: then it does not wait for the watchdog.
+    // All ranks are at the end of a test case together. A rank that an exception has thrown out of
+    // it may have left the others in a collective: then it does not wait for the watchdog.
     void meet() {
         MPI_Request request = MPI_REQUEST_NULL;
         MPI_Ibarrier(comm_, &request);
         const auto deadline = std::chrono::steady_clock::now() + 10s;
         for (int done = 0; MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done;) {
             if (excepted && std::chrono::steady_clock::now() > deadline) {
-                abort("an exception ended this rank's test case and the others do not reach its end");
+                abort(
+                    "an exception ended this rank's test case and the others do not reach its end");
             }
             std::this_thread::sleep_for(50us);
         }
@@ -122,8 +124,8 @@ private:
 
     [[noreturn]] void bark(const std::string& what) {
         output.live();
-        std::fprintf(stderr, "watchdog: rank %d after %ld s still in: %s\n", rank, hvd_test::watchdog::patience(),
-                     what.c_str());
+        std::fprintf(stderr, "watchdog: rank %d after %ld s still in: %s\n", rank,
+                     hvd_test::watchdog::patience(), what.c_str());
         std::this_thread::sleep_for(1s);  // the others say where they are, too
         std::_Exit(EXIT_FAILURE);
     }
@@ -135,7 +137,9 @@ launch* current = nullptr;
 
 struct keeps_ranks_together : hvd_test::listener {
     explicit keeps_ranks_together(const doctest::ContextOptions&) {}
-    void test_case_start(const doctest::TestCaseData& test) override { current->dog.begin(test.m_name); }
+    void test_case_start(const doctest::TestCaseData& test) override {
+        current->dog.begin(test.m_name);
+    }
     void test_case_reenter(const doctest::TestCaseData&) override { current->meet(); }
     void test_case_end(const doctest::CurrentTestCaseStats&) override { current->meet(); }
     void test_case_exception(const doctest::TestCaseException& e) override {

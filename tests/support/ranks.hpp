@@ -14,8 +14,9 @@ const std::vector<int>& thread_counts();
 // The number of MPI ranks of this launch.
 int launched_ranks();
 
-// Told by the destructor of a test's ranks that an exception is leaving them: the rank's output is printed and, if the
-// others don't come to the end of the test case soon, the launch is aborted instead of waiting for the watchdog.
+// Told by the destructor of a test's ranks that an exception is leaving them: the rank's output is
+// printed and, if the others don't come to the end of the test case soon, the launch is aborted
+// instead of waiting for the watchdog.
 void an_exception_leaves();
 
 struct failing_rank_does_not_hang {

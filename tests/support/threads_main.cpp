@@ -14,7 +14,8 @@ namespace {
 hvd_test::watchdog* dog = nullptr;
 
 [[noreturn]] void bark(const std::string& what) {
-    std::fprintf(stderr, "watchdog: after %ld s still in: %s\n", hvd_test::watchdog::patience(), what.c_str());
+    std::fprintf(stderr, "watchdog: after %ld s still in: %s\n", hvd_test::watchdog::patience(),
+                 what.c_str());
     std::_Exit(EXIT_FAILURE);
 }
 

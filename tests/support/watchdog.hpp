@@ -19,7 +19,8 @@ inline long number_from_environment(const char* name, long otherwise) {
     return text != nullptr && *text != '\0' ? std::strtol(text, nullptr, 10) : otherwise;
 }
 
-// Calls `bark(what)` in a thread of its own when a test case has run for HVD_TEST_TIMEOUT seconds (120).
+// Calls `bark(what)` in a thread of its own when a test case has run for HVD_TEST_TIMEOUT seconds
+// (120).
 class watchdog {
 public:
     explicit watchdog(std::function<void(const std::string&)> bark)

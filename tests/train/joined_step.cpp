@@ -35,17 +35,21 @@ auto views_of(tensors<T>& all) {
 template <class T>
 void set_gradients(tensors<T>& all, int rank, int step) {
     for (std::size_t t = 0; t < all.size(); ++t)
-        for (std::size_t i = 0; i < all[t].size(); ++i) all[t][i] = T(std::sin(double(i + 31 * t) + rank + 0.3 * step));
+        for (std::size_t i = 0; i < all[t].size(); ++i)
+            all[t][i] = T(std::sin(double(i + 31 * t) + rank + 0.3 * step));
 }
 
 // Four steps both ways from the same beginning.
 template <class Optimizer>
-void compare(communicator& comm, const std::vector<std::size_t>& counts, std::pmr::memory_resource* memory, const Optimizer& optimizer) {
+void compare(communicator& comm, const std::vector<std::size_t>& counts,
+             std::pmr::memory_resource* memory, const Optimizer& optimizer) {
     using T = typename Optimizer::value_type;
     auto gradients = make_tensors<T>(counts, memory), parameters = make_tensors<T>(counts, memory);
-    auto own_gradients = make_tensors<T>(counts, std::pmr::new_delete_resource()), own = own_gradients;
+    auto own_gradients = make_tensors<T>(counts, std::pmr::new_delete_resource()),
+         own = own_gradients;
     for (std::size_t t = 0; t < counts.size(); ++t)
-        for (std::size_t i = 0; i < counts[t]; ++i) parameters[t][i] = own[t][i] = T(std::cos(double(i * t)));
+        for (std::size_t i = 0; i < counts[t]; ++i)
+            parameters[t][i] = own[t][i] = T(std::cos(double(i * t)));
 
     const auto gradient_views = views_of(gradients), parameter_views = views_of(parameters);
     const auto own_gradient_views = views_of(own_gradients), own_views = views_of(own);
@@ -63,7 +67,8 @@ void compare(communicator& comm, const std::vector<std::size_t>& counts, std::pm
     }
     double worst = 0;
     for (std::size_t t = 0; t < counts.size(); ++t) {
-        for (std::size_t i = 0; i < counts[t]; ++i) worst = std::max(worst, std::abs(double(parameters[t][i]) - double(own[t][i])));
+        for (std::size_t i = 0; i < counts[t]; ++i)
+            worst = std::max(worst, std::abs(double(parameters[t][i]) - double(own[t][i])));
         auto of_root = parameters[t];
         comm.broadcast(of_root, hvd::root{0});
         CHECK(std::equal(of_root.begin(), of_root.end(), parameters[t].begin()));
@@ -73,7 +78,8 @@ void compare(communicator& comm, const std::vector<std::size_t>& counts, std::pm
 
 const std::vector<std::size_t> shapes[] = {{1}, {7, 0, 3}, {5000}, {300, 70001, 1, 64, 2049}};
 
-// On several nodes every rank takes the whole step; on MPI each rank is made a node, or two ranks are.
+// On several nodes every rank takes the whole step; on MPI each rank is made a node, or two ranks
+// are.
 template <class F>
 void on_several_nodes([[maybe_unused]] F f) {
 #if defined(HVD_TEST_BACKEND_MPI)
@@ -93,7 +99,9 @@ TEST_CASE_TEMPLATE("one pass equals the allreduce and the step after it", T, flo
     hvd_test::on_ranks([](communicator& comm) {
         hvd::arena arena{comm, std::size_t(8) << 20};
         for (const auto& counts : shapes)
-            for (std::pmr::memory_resource* memory : {std::pmr::new_delete_resource(), static_cast<std::pmr::memory_resource*>(&arena)}) {
+            for (std::pmr::memory_resource* memory :
+                 {std::pmr::new_delete_resource(),
+                  static_cast<std::pmr::memory_resource*>(&arena)}) {
                 compare(comm, counts, memory, hvd::optimizers::momentum<T>{});
                 compare(comm, counts, memory, hvd::optimizers::adam<T>{});
                 compare(comm, counts, memory, hvd::optimizers::adamw<T>(T(0.01), T(0.1)));
@@ -101,28 +109,36 @@ TEST_CASE_TEMPLATE("one pass equals the allreduce and the step after it", T, flo
     });
 }
 
-TEST_CASE_TEMPLATE("one pass equals the allreduce and the step after it on several nodes", T, float, double) {
+TEST_CASE_TEMPLATE("one pass equals the allreduce and the step after it on several nodes", T, float,
+                   double) {
     on_several_nodes([](communicator& comm) {
         hvd::arena arena{comm, std::size_t(1) << 20};
-        for (const std::vector<std::size_t>& counts : {std::vector<std::size_t>{1}, {7, 0, 3}, {300, 1, 2049}})
-            for (std::pmr::memory_resource* memory : {std::pmr::new_delete_resource(), static_cast<std::pmr::memory_resource*>(&arena)}) {
+        for (const std::vector<std::size_t>& counts :
+             {std::vector<std::size_t>{1}, {7, 0, 3}, {300, 1, 2049}})
+            for (std::pmr::memory_resource* memory :
+                 {std::pmr::new_delete_resource(),
+                  static_cast<std::pmr::memory_resource*>(&arena)}) {
                 compare(comm, counts, memory, hvd::optimizers::momentum<T>{});
                 compare(comm, counts, memory, hvd::optimizers::adam<T>{});
             }
     });
 }
 
-TEST_CASE("the optimizer's state exists once on one node, a slice on each rank, and on several nodes whole on every rank") {
+TEST_CASE(
+    "the optimizer's state exists once on one node, a slice on each rank, and on several nodes "
+    "whole on every rank") {
     const auto check_state = [](communicator& comm) {
         hvd::arena arena{comm, std::size_t(8) << 20};
-        for (std::pmr::memory_resource* memory : {std::pmr::new_delete_resource(), static_cast<std::pmr::memory_resource*>(&arena)}) {
+        for (std::pmr::memory_resource* memory :
+             {std::pmr::new_delete_resource(), static_cast<std::pmr::memory_resource*>(&arena)}) {
             std::pmr::vector<float> gradient(100003, memory), parameter(100003, memory);
             auto plan = comm.plan_allreduce(gradient, hvd::sum);
             hvd::joined_step step{hvd::fuse(parameter), hvd::optimizers::adam<float>{}};
             for (int n = 0; n < 2; ++n) plan.run_and_apply(step);
             std::size_t bytes = step.state_bytes();
             comm.allreduce(bytes, hvd::sum);
-            const std::size_t copies = comm.local_size() < comm.size() ? std::size_t(comm.size()) : 1;
+            const std::size_t copies =
+                comm.local_size() < comm.size() ? std::size_t(comm.size()) : 1;
             CHECK(bytes == copies * 2 * 100003 * sizeof(float));
         }
     };
@@ -130,7 +146,9 @@ TEST_CASE("the optimizer's state exists once on one node, a slice on each rank, 
     on_several_nodes(check_state);
 }
 
-TEST_CASE("gradients and parameters that do not match are refused on every rank, and the plan still runs") {
+TEST_CASE(
+    "gradients and parameters that do not match are refused on every rank, and the plan still "
+    "runs") {
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> gradient(10, 1.0f), parameter(comm.rank() == 0 ? 9 : 10);
         auto plan = comm.plan_allreduce(gradient, hvd::sum);
@@ -155,15 +173,19 @@ TEST_CASE("a step that the ranks could not agree on has not been one") {
             CHECK_THROWS_AS(step_or(), hvd::mismatch_error);
             step.optimizer().rate = comm.rank() == 0 ? 0.1f : 0.2f;
             CHECK_THROWS_AS(plan.run_and_apply(step), hvd::mismatch_error);
-            hvd::joined_step other{hvd::fuse(parameter), hvd::optimizers::momentum<float>{.rate = 0.1f}};
-            const auto other_rule = [&] { comm.rank() == 0 ? plan.run_and_apply(step) : plan.run_and_apply(other); };
+            hvd::joined_step other{hvd::fuse(parameter),
+                                   hvd::optimizers::momentum<float>{.rate = 0.1f}};
+            const auto other_rule = [&] {
+                comm.rank() == 0 ? plan.run_and_apply(step) : plan.run_and_apply(other);
+            };
             CHECK_THROWS_AS(other_rule(), hvd::mismatch_error);
             step.optimizer().rate = 0.1f;
         }
         CHECK(step.optimizer().steps == 0);
         plan.run_and_apply(step);
         CHECK(step.optimizer().steps == 1);
-        for (const float p : parameter) CHECK(p == doctest::Approx(0.9f));  // Adam's first step is the rate
+        for (const float p : parameter)
+            CHECK(p == doctest::Approx(0.9f));  // Adam's first step is the rate
     });
 }
 

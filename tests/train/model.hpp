@@ -29,8 +29,12 @@ struct regression {
     std::pmr::vector<double> w, v, b, dw, dv, db;
 
     explicit regression(std::pmr::memory_resource* memory = std::pmr::get_default_resource())
-        : w(width, memory), v(width, memory), b(1, 0.5, memory), dw(width, memory),
-          dv(width, memory), db(1, memory) {
+        : w(width, memory),
+          v(width, memory),
+          b(1, 0.5, memory),
+          dw(width, memory),
+          dv(width, memory),
+          db(1, memory) {
         for (std::size_t k = 0; k < width; ++k) {
             w[k] = noise(k);
             v[k] = noise(100 + k);

@@ -288,7 +288,9 @@ TEST_CASE("gradients are clipped between synchronize and apply, alike on all ran
         CHECK(norm == doctest::Approx(2.0 * (comm.size() - 1)));
         CHECK(distributed.apply(std::move(gradients)));
         CHECK(a[3] == doctest::Approx(comm.size() == 1 ? 0 : -0.5));
-        { [[maybe_unused]] const auto dropped = distributed.synchronize(); }
+        {
+            [[maybe_unused]] const auto dropped = distributed.synchronize();
+        }
         CHECK(a[3] == doctest::Approx(comm.size() == 1 ? 0 : -0.5));
         distributed.step();  // a dropped step is over
     });

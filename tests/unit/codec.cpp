@@ -34,7 +34,8 @@ std::vector<float> any_floats(std::size_t n) {
 
 template <class From, class To>
 void same_on_all_levels(const std::vector<From>& from, bool feedback) {
-    for (const std::size_t n : {std::size_t(0), std::size_t(1), std::size_t(15), std::size_t(33), from.size() - 1}) {
+    for (const std::size_t n :
+         {std::size_t(0), std::size_t(1), std::size_t(15), std::size_t(33), from.size() - 1}) {
         for (const double scale : {1.0, 0.3, 0x1p-14}) {
             struct result {
                 std::vector<To> to;
@@ -42,10 +43,12 @@ void same_on_all_levels(const std::vector<From>& from, bool feedback) {
             };
             const auto run = [&](simd_level l) {
                 result r{std::vector<To>(n + 3, To(42.0f)), std::vector<float>(n + 1)};
-                for (std::size_t i = 0; i <= n; ++i) r.residual[i] = float(int(i % 17) - 8) * 0.001f;
+                for (std::size_t i = 0; i <= n; ++i)
+                    r.residual[i] = float(int(i % 17) - 8) * 0.001f;
                 hvd::detail::cast_elements_at<From, To>(
-                    l, {reinterpret_cast<const std::byte*>(from.data() + 1), reinterpret_cast<std::byte*>(r.to.data() + 1), n,
-                        scale, feedback ? r.residual.data() + 1 : nullptr});
+                    l, {reinterpret_cast<const std::byte*>(from.data() + 1),
+                        reinterpret_cast<std::byte*>(r.to.data() + 1), n, scale,
+                        feedback ? r.residual.data() + 1 : nullptr});
                 return r;
             };
             const result expected = run(simd_level::plain);
@@ -55,8 +58,10 @@ void same_on_all_levels(const std::vector<From>& from, bool feedback) {
                 CAPTURE(n);
                 CAPTURE(scale);
                 const result got = run(l);
-                REQUIRE(std::memcmp(got.to.data(), expected.to.data(), got.to.size() * sizeof(To)) == 0);
-                REQUIRE(std::memcmp(got.residual.data(), expected.residual.data(), got.residual.size() * 4) == 0);
+                REQUIRE(std::memcmp(got.to.data(), expected.to.data(),
+                                    got.to.size() * sizeof(To)) == 0);
+                REQUIRE(std::memcmp(got.residual.data(), expected.residual.data(),
+                                    got.residual.size() * 4) == 0);
             }
         }
     }
@@ -72,7 +77,8 @@ TEST_CASE_TEMPLATE("encoding and decoding give the same bits on all levels", T, 
     same_on_all_levels<T, float>(all, false);
 }
 
-TEST_CASE_TEMPLATE("encoding scales, then rounds; decoding converts, then scales", T, bfloat16, float16) {
+TEST_CASE_TEMPLATE("encoding scales, then rounds; decoding converts, then scales", T, bfloat16,
+                   float16) {
     const std::vector<float> x = any_floats(100);
     std::vector<T> wire(x.size());
     std::vector<float> back(x.size());
@@ -94,7 +100,8 @@ TEST_CASE_TEMPLATE("error feedback loses nothing over many steps", T, bfloat16, 
     std::vector<T> wire(gradient.size());
     const int steps = 1000;
     for (int s = 0; s < steps; ++s) {
-        hvd::error_feedback<hvd::cast<T>>::encode(gradient.data(), gradient.size(), wire.data(), 1, residual.data());
+        hvd::error_feedback<hvd::cast<T>>::encode(gradient.data(), gradient.size(), wire.data(), 1,
+                                                  residual.data());
         for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += float(wire[i]);
     }
     for (std::size_t i = 0; i < sum.size(); ++i)
@@ -102,10 +109,12 @@ TEST_CASE_TEMPLATE("error feedback loses nothing over many steps", T, bfloat16, 
 }
 
 TEST_CASE("a residual is never an infinity or a NaN") {
-    const std::vector<float> x = {1e30f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 1};
+    const std::vector<float> x = {1e30f, std::numeric_limits<float>::infinity(),
+                                  std::numeric_limits<float>::quiet_NaN(), 1};
     std::vector<float> residual(x.size());
     std::vector<float16> wire(x.size());
-    hvd::error_feedback<hvd::cast<float16>>::encode(x.data(), x.size(), wire.data(), 1, residual.data());
+    hvd::error_feedback<hvd::cast<float16>>::encode(x.data(), x.size(), wire.data(), 1,
+                                                    residual.data());
     CHECK(std::isinf(float(wire[0])));
     CHECK(residual == std::vector<float>(x.size()));
 }

@@ -24,8 +24,9 @@ constexpr bool only_moves =
 
 // Derived from hvd::error directly, and from nothing else.
 template <class E>
-constexpr bool is_an_error = std::is_base_of_v<hvd::error, E>&&
-    std::is_convertible_v<E*, hvd::error*>&& std::is_nothrow_copy_constructible_v<E>;
+constexpr bool is_an_error =
+    std::is_base_of_v<hvd::error, E> && std::is_convertible_v<E*, hvd::error*> &&
+    std::is_nothrow_copy_constructible_v<E>;
 
 template <class T>
 T round_trip(const T& value) {

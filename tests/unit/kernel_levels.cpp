@@ -14,15 +14,15 @@
 #include <hvd/kernel/places.hpp>
 #include <hvd/kernel/reduce.hpp>
 
-// Every level of instructions gives the bits of plain C++, for all elements and operations. What this
-// machine cannot run is said to be skipped.
+// Every level of instructions gives the bits of plain C++, for all elements and operations. What
+// this machine cannot run is said to be skipped.
 
 namespace {
 
 using hvd::bfloat16;
 using hvd::float16;
-using hvd::detail::simd_level;
 using hvd::detail::reduce_args;
+using hvd::detail::simd_level;
 namespace op = hvd::op;
 
 template <class F>
@@ -35,8 +35,8 @@ void on_levels(F f) {
     }
 }
 
-// Any bits at all: NaNs of all kinds, infinities, subnormal numbers and both zeros among them; every
-// third number is an ordinary one, so that sums are not all NaN.
+// Any bits at all: NaNs of all kinds, infinities, subnormal numbers and both zeros among them;
+// every third number is an ordinary one, so that sums are not all NaN.
 template <class T>
 std::vector<T> any_bits(std::size_t n, unsigned seed) {
     std::mt19937_64 random(seed);
@@ -45,9 +45,14 @@ std::vector<T> any_bits(std::size_t n, unsigned seed) {
         const std::uint64_t bits = random();
         if constexpr (hvd::detail::is_float_element<T>) {
             using A = typename hvd::dtype_traits<T>::accumulator;
-            const A odd[] = {std::numeric_limits<A>::infinity(), -std::numeric_limits<A>::infinity(), A(0), -A(0),
-                             std::numeric_limits<A>::denorm_min(), std::numeric_limits<A>::max()};
-            if (bits % 3 == 0) std::memcpy(&x[i], reinterpret_cast<const char*>(&bits) + 8 - sizeof(T), sizeof(T));
+            const A odd[] = {std::numeric_limits<A>::infinity(),
+                             -std::numeric_limits<A>::infinity(),
+                             A(0),
+                             -A(0),
+                             std::numeric_limits<A>::denorm_min(),
+                             std::numeric_limits<A>::max()};
+            if (bits % 3 == 0)
+                std::memcpy(&x[i], reinterpret_cast<const char*>(&bits) + 8 - sizeof(T), sizeof(T));
             else if (bits % 7 == 0) x[i] = T(odd[bits / 7 % 6]);
             else x[i] = T(A(double(std::int64_t(bits)) * 0x1p-60));
         } else if constexpr (hvd::detail::is_complex_element<T>) {
@@ -91,21 +96,24 @@ std::vector<std::byte> results(simd_level l, const Op& operation, const example&
     const std::size_t bytes = e.count * sizeof(T), at = e.misaligned * sizeof(T);
     for (int r = 0; r < e.ranks; ++r) {
         memory.emplace_back(at + bytes + 64, std::byte(0x5a));
-        const auto x = any_bits<std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>>(e.count, unsigned(r + 1));
+        const auto x = any_bits<std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>>(
+            e.count, unsigned(r + 1));
         if (bytes != 0) std::memcpy(memory.back().data() + at, x.data(), bytes);
         if constexpr (std::is_same_v<T, bool>)
             for (std::size_t i = 0; i < bytes; ++i) memory.back()[at + i] &= std::byte(1);
         inputs.push_back(memory.back().data() + at);
     }
-    std::vector<std::vector<std::byte>> fresh(std::size_t(e.places), std::vector<std::byte>(at + bytes + 64, std::byte(0x5a)));
+    std::vector<std::vector<std::byte>> fresh(
+        std::size_t(e.places), std::vector<std::byte>(at + bytes + 64, std::byte(0x5a)));
     std::vector<std::byte*> outputs;
     for (auto& place : fresh) outputs.push_back(place.data() + at);
     if (e.over >= 0) outputs[0] = const_cast<std::byte*>(inputs[std::size_t(e.over)]);
-    reduce_args args{&operation, inputs.data(), e.ranks, e.ranks, outputs[0], e.count, e.prescale, e.postscale};
-    if (e.places == 1 && !e.streaming)
-        hvd::detail::reduce_elements_at<T, Op>(l, args);
+    reduce_args args{&operation, inputs.data(), e.ranks,    e.ranks,
+                     outputs[0], e.count,       e.prescale, e.postscale};
+    if (e.places == 1 && !e.streaming) hvd::detail::reduce_elements_at<T, Op>(l, args);
     else
-        hvd::detail::reduce_to_places(reducer<T, Op>(l), args, sizeof(T), inputs.data(), outputs.data(), e.places, e.streaming);
+        hvd::detail::reduce_to_places(reducer<T, Op>(l), args, sizeof(T), inputs.data(),
+                                      outputs.data(), e.places, e.streaming);
 
     std::vector<std::byte> all;
     for (std::byte* place : outputs)  // with what must not have been touched around them
@@ -122,10 +130,12 @@ void same_on_all_levels(const Op& operation, bool scales) {
             examples.push_back({ranks, count, count % 5, 1, 1, -1, 1, false});
     for (const int over : {0, 1, 2}) examples.push_back({3, 300, 1, 1, 1, over, 1, false});
     for (const int over : {-1, 0, 2})
-        for (const bool streaming : {false, true}) examples.push_back({3, 20011, 3, 1, 1, over, 3, streaming});
+        for (const bool streaming : {false, true})
+            examples.push_back({3, 20011, 3, 1, 1, over, 3, streaming});
     examples.push_back({2, 9001, 1, 1, 1, -1, 1, true});
     if (scales)
-        for (const int ranks : {1, 2, 3}) examples.push_back({ranks, 500, 1, 0.3, 1.7, -1, 1, false});
+        for (const int ranks : {1, 2, 3})
+            examples.push_back({ranks, 500, 1, 0.3, 1.7, -1, 1, false});
     for (const example& e : examples) {
         CAPTURE(e.ranks);
         CAPTURE(e.count);
@@ -143,7 +153,9 @@ void same_on_all_levels(const Op& operation, bool scales) {
 
 }  // namespace
 
-TEST_CASE("which levels this machine runs") { on_levels([](simd_level l) { CHECK(int(l) <= int(hvd::detail::best_level())); }); }
+TEST_CASE("which levels this machine runs") {
+    on_levels([](simd_level l) { CHECK(int(l) <= int(hvd::detail::best_level())); });
+}
 
 TEST_CASE_TEMPLATE("floats have the same bits on all levels", T, float, double, float16, bfloat16) {
     same_on_all_levels<T>(hvd::sum, true);
@@ -153,8 +165,9 @@ TEST_CASE_TEMPLATE("floats have the same bits on all levels", T, float, double, 
     same_on_all_levels<T>(hvd::max, true);
 }
 
-TEST_CASE_TEMPLATE("integers have the same bits on all levels", T, std::int8_t, std::uint8_t, std::int16_t,
-                   std::uint16_t, std::int32_t, std::uint32_t, std::int64_t, std::uint64_t) {
+TEST_CASE_TEMPLATE("integers have the same bits on all levels", T, std::int8_t, std::uint8_t,
+                   std::int16_t, std::uint16_t, std::int32_t, std::uint32_t, std::int64_t,
+                   std::uint64_t) {
     same_on_all_levels<T>(hvd::sum, false);
     same_on_all_levels<T>(hvd::product, false);
     same_on_all_levels<T>(hvd::min, false);
@@ -185,7 +198,8 @@ TEST_CASE("every 16-bit float is read and rounded alike on all levels") {
         const std::byte* input = reinterpret_cast<const std::byte*>(all.data());
         const auto run = [&](simd_level l, std::vector<std::uint16_t>& out) {
             hvd::detail::reduce_elements_at<T, op::sum>(
-                l, {&hvd::sum, &input, 1, 1, reinterpret_cast<std::byte*>(out.data()), all.size(), factor, 1});
+                l, {&hvd::sum, &input, 1, 1, reinterpret_cast<std::byte*>(out.data()), all.size(),
+                    factor, 1});
         };
         run(simd_level::plain, plain);
         on_levels([&](simd_level l) {
@@ -200,9 +214,12 @@ TEST_CASE("every 16-bit float is read and rounded alike on all levels") {
 }
 
 TEST_CASE("there is one NaN") {
-    const float nans[] = {-std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::signaling_NaN()};
-    const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(&nans[0]), reinterpret_cast<const std::byte*>(&nans[1])};
+    const float nans[] = {-std::numeric_limits<float>::quiet_NaN(),
+                          std::numeric_limits<float>::signaling_NaN()};
+    const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(&nans[0]),
+                                 reinterpret_cast<const std::byte*>(&nans[1])};
     float sum;
-    hvd::detail::reduce_elements<float, op::sum>({&hvd::sum, inputs, 2, 2, reinterpret_cast<std::byte*>(&sum), 1, 1, 1});
+    hvd::detail::reduce_elements<float, op::sum>(
+        {&hvd::sum, inputs, 2, 2, reinterpret_cast<std::byte*>(&sum), 1, 1, 1});
     CHECK(std::bit_cast<std::uint32_t>(sum) == 0x7fc00000u);
 }

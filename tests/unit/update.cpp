@@ -8,7 +8,8 @@
 #include <hvd/kernel/reduce.hpp>
 #include <hvd/kernel/update.hpp>
 
-// An optimizer's step for reduced gradients, over them in place, against a serial step in long double.
+// An optimizer's step for reduced gradients, over them in place, against a serial step in long
+// double.
 
 namespace {
 
@@ -21,10 +22,12 @@ struct problem {
     std::vector<std::vector<T>> gradients;
     std::vector<T> parameters, state1, state2;
 
-    problem(int ranks_, std::size_t n_) : ranks(ranks_), n(n_), parameters(n), state1(n), state2(n) {
+    problem(int ranks_, std::size_t n_)
+        : ranks(ranks_), n(n_), parameters(n), state1(n), state2(n) {
         for (int r = 0; r < ranks; ++r) {
             gradients.emplace_back(n);
-            for (std::size_t i = 0; i < n; ++i) gradients.back()[i] = T(std::sin(double(i * 7 + std::size_t(r) * 3)));
+            for (std::size_t i = 0; i < n; ++i)
+                gradients.back()[i] = T(std::sin(double(i * 7 + std::size_t(r) * 3)));
         }
         for (std::size_t i = 0; i < n; ++i) parameters[i] = T(std::cos(double(i)));
     }
@@ -35,9 +38,11 @@ struct problem {
         for (auto& g : gradients) inputs.push_back(reinterpret_cast<const std::byte*>(g.data()));
         std::vector<T> mean(n);
         hvd::detail::reduce_elements_at<T, hvd::op::average>(
-            l, {&hvd::average, inputs.data(), ranks, ranks, reinterpret_cast<std::byte*>(mean.data()), n, 1, 1});
+            l, {&hvd::average, inputs.data(), ranks, ranks,
+                reinterpret_cast<std::byte*>(mean.data()), n, 1, 1});
         hvd::detail::updater_at<T, Rule>(l)(rule, n, parameters.data(), mean.data(), state1.data(),
-                                            Rule::states > 1 ? state2.data() : nullptr, mean.data());
+                                            Rule::states > 1 ? state2.data() : nullptr,
+                                            mean.data());
         parameters = mean;
     }
 
@@ -48,7 +53,8 @@ struct problem {
     }
 };
 
-// Takes five steps on every level and compares with `serial(p, g, first state, second state, step)`.
+// Takes five steps on every level and compares with `serial(p, g, first state, second state,
+// step)`.
 template <class T, class Make, class Serial>
 void five_steps(Make make, Serial serial) {
     for (const simd_level l : hvd::detail::simd_levels) {
@@ -64,10 +70,12 @@ void five_steps(Make make, Serial serial) {
                 for (int step = 1; step <= 5; ++step) {
                     x.step(l, make(step));
                     plain.step(simd_level::plain, make(step));
-                    for (std::size_t i = 0; i < n; ++i) serial(p[i], x.gradient(i), s[i], t[i], step);
+                    for (std::size_t i = 0; i < n; ++i)
+                        serial(p[i], x.gradient(i), s[i], t[i], step);
                 }
                 long double worst = 0;
-                for (std::size_t i = 0; i < n; ++i) worst = std::max(worst, std::abs(p[i] - x.parameters[i]));
+                for (std::size_t i = 0; i < n; ++i)
+                    worst = std::max(worst, std::abs(p[i] - x.parameters[i]));
                 CHECK(worst < (sizeof(T) == 4 ? 5e-6L : 1e-14L));
                 CHECK(x.parameters == plain.parameters);
                 CHECK(x.state1 == plain.state1);
@@ -83,7 +91,10 @@ using real = long double;
 TEST_CASE_TEMPLATE("stochastic gradient descent with momentum", T, float, double) {
     for (const bool nesterov : {false, true})
         five_steps<T>(
-            [&](int step) { return hvd::detail::sgd_rule<T>{T(0.125), T(0.75), T(0.25), T(0.0625), nesterov, step == 1}; },
+            [&](int step) {
+                return hvd::detail::sgd_rule<T>{T(0.125),  T(0.75),  T(0.25),
+                                                T(0.0625), nesterov, step == 1};
+            },
             [&](real& p, real g, real& v, real&, int step) {
                 g += 0.0625L * p;
                 v = step == 1 ? g : 0.75L * v + 0.75L * g;
@@ -94,7 +105,10 @@ TEST_CASE_TEMPLATE("stochastic gradient descent with momentum", T, float, double
 TEST_CASE_TEMPLATE("Adam and AdamW", T, float, double) {
     for (const bool decoupled : {false, true})
         five_steps<T>(
-            [&](int step) { return hvd::detail::adam_rule<T>(0.0625, 0.875, 0.96875, 0x1p-20, 0.125, decoupled, step); },
+            [&](int step) {
+                return hvd::detail::adam_rule<T>(0.0625, 0.875, 0.96875, 0x1p-20, 0.125, decoupled,
+                                                 step);
+            },
             [&](real& p, real g, real& m, real& v, int step) {
                 if (decoupled) p -= 0.0625L * 0.125L * p;
                 else g += 0.125L * p;

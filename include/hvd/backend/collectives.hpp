@@ -9,8 +9,8 @@ inline namespace v0 {
 namespace detail {
 
 // Every collective, once, over any transport. A collective is a script: asked for its step number
-// `step`, it begins that step on the transport, or says that it is over. Step 0 has been taken before:
-// all ranks have entered and agree.
+// `step`, it begins that step on the transport, or says that it is over. Step 0 has been taken
+// before: all ranks have entered and agree.
 
 inline void copy_block(std::byte* to, const std::byte* from, std::size_t bytes) {
     if (bytes > 0 && to != from) std::memmove(to, from, bytes);
@@ -60,10 +60,11 @@ inline bool settle_reduction(transport& t, workspace& w, const operation& op, st
 }
 
 // Each rank reduces its part of a group, to `out`.
-inline bool reduce_part(transport& t, workspace& w, const operation& op, const reduction_group& g, std::byte* out) {
+inline bool reduce_part(transport& t, workspace& w, const operation& op, const reduction_group& g,
+                        std::byte* out) {
     for (int p = 0; p < t.size(); ++p) w.send[std::size_t(p)] = g.part(op.in, p, t.size());
-    t.combine(w.send.data(), {g.function, g.op, g.element_bytes, g.count_of(t.rank(), t.size()), out, op.entry.prescale,
-                              op.entry.postscale});
+    t.combine(w.send.data(), {g.function, g.op, g.element_bytes, g.count_of(t.rank(), t.size()),
+                              out, op.entry.prescale, op.entry.postscale});
     return true;
 }
 
@@ -97,7 +98,8 @@ inline bool reduce(transport& t, workspace& w, operation& op, std::size_t step) 
     const std::size_t mine = g.part(op.in, t.rank(), t.size()).bytes;
     if (step == 1) {
         if (t.rank() != root) w.part.resize(mine);
-        return reduce_part(t, w, op, g, t.rank() == root ? g.part(op.out, root, t.size()).data : w.part.data());
+        return reduce_part(t, w, op, g,
+                           t.rank() == root ? g.part(op.out, root, t.size()).data : w.part.data());
     }
     if (step > 2) return settle_reduction(t, w, op, step - 3);
     w.clear_blocks();
@@ -168,7 +170,8 @@ inline bool take(transport& t, workspace& w, operation& op, std::size_t step) {
 inline bool gather_to(transport& t, workspace& w, operation& op, std::size_t step) {
     const bool everywhere = op.entry.kind == collective::allgather;
     if (step == 1) {
-        for (int p = 0; p < t.size(); ++p) w.counts[std::size_t(p)] = t.records[std::size_t(p)]->count;
+        for (int p = 0; p < t.size(); ++p)
+            w.counts[std::size_t(p)] = t.records[std::size_t(p)]->count;
         return provide(t, w, op);
     }
     if (step > 2) return op.take != nullptr && take(t, w, op, step - 3);
@@ -194,7 +197,8 @@ inline bool exchange_counts(transport& t, workspace& w, const operation& op) {
         w.counts[i] = p == t.rank() && !op.send_counts.empty() ? op.send_counts[i] : 0;
         if (p == t.rank()) continue;
         if (!op.send_counts.empty())
-            w.send[i] = {reinterpret_cast<std::byte*>(const_cast<std::size_t*>(&op.send_counts[i])), sizeof(std::size_t)};
+            w.send[i] = {reinterpret_cast<std::byte*>(const_cast<std::size_t*>(&op.send_counts[i])),
+                         sizeof(std::size_t)};
         if (op.entry.kind == collective::alltoall || p == op.entry.root)
             w.receive[i] = {reinterpret_cast<std::byte*>(&w.counts[i]), sizeof(std::size_t)};
     }

@@ -9,8 +9,8 @@ inline namespace v0 {
 namespace detail {
 
 // One rank's block to all. A small one goes straight to one rank of each node. Of a large one every
-// rank gets a part first, from the ranks of the root's node, and spreads it: what leaves the root's node is
-// twice the block at most, however many nodes there are.
+// rank gets a part first, from the ranks of the root's node, and spreads it: what leaves the root's
+// node is twice the block at most, however many nodes there are.
 template <link Link>
 class cross_broadcast {
 public:
@@ -38,7 +38,8 @@ private:
         const int giver = at_home() ? root_ : cross_.nodes.partner(root_, cross_.nodes.mine());
         if (phase_ == 0) {
             if (me() == root_)
-                for (const int node : cross_.nodes.others()) cross_.send(cross_.nodes.partner(node), whole_);
+                for (const int node : cross_.nodes.others())
+                    cross_.send(cross_.nodes.partner(node), whole_);
             else if (me() == giver) cross_.receive(root_, whole_);
             if (me() == giver && !at_home()) cross_.await_link();
         }
@@ -64,7 +65,9 @@ private:
 
     // Each rank gets a portion of its part.
     bool deal(std::size_t index) {
-        const auto portion = [&](int rank) { return portion_of(parts_[std::size_t(rank)], index, portion_of_exchange); };
+        const auto portion = [&](int rank) {
+            return portion_of(parts_[std::size_t(rank)], index, portion_of_exchange);
+        };
         bool any = false;
         if (!at_home()) any = cross_.receive(cross_.nodes.partner(home_), portion(me()));
         else
@@ -77,7 +80,8 @@ private:
     void lay_out(int ranks) {
         parts_.resize(std::size_t(ranks));
         const std::size_t each = (whole_.bytes / std::size_t(ranks) + 64) / 64 * 64;
-        for (int rank = 0; rank < ranks; ++rank) parts_[std::size_t(rank)] = portion_of(whole_, std::size_t(rank), each);
+        for (int rank = 0; rank < ranks; ++rank)
+            parts_[std::size_t(rank)] = portion_of(whole_, std::size_t(rank), each);
     }
 
     crossing<Link>& cross_;

@@ -18,9 +18,9 @@ inline void reduce_partially(const reduce_args& args) {
     inner_reduction::run(part);
 }
 
-// Each rank gets its part of a reduction: every node reduces what its ranks have of it, in rank order,
-// and sends that to the rank, which reduces the nodes' results in the order of the nodes. A part crosses
-// the network once for each node, however many ranks that has.
+// Each rank gets its part of a reduction: every node reduces what its ranks have of it, in rank
+// order, and sends that to the rank, which reduces the nodes' results in the order of the nodes. A
+// part crosses the network once for each node, however many ranks that has.
 template <link Link>
 class cross_reduction {
 public:
@@ -64,7 +64,9 @@ public:
 
 private:
     int me() const { return cross_.link.rank(); }
-    block portion(int rank, std::size_t index) const { return portion_of(send_[rank], index, portion_); }
+    block portion(int rank, std::size_t index) const {
+        return portion_of(send_[rank], index, portion_);
+    }
 
     // Two of each: while one is on its way the other is filled.
     void reserve(std::vector<std::byte>& places, std::size_t number) const {
@@ -93,10 +95,12 @@ private:
     void post() {
         const std::size_t bytes = portion(me(), turn_).bytes;
         for (const int node : cross_.nodes.others())
-            cross_.receive(cross_.nodes.partner(node), {place(arrived_, std::size_t(node), turn_), bytes});
+            cross_.receive(cross_.nodes.partner(node),
+                           {place(arrived_, std::size_t(node), turn_), bytes});
         for (std::size_t round = 0; round + 1 < cross_.rounds.size(); ++round) {
             const int rank = cross_.at(cross_.rounds[round], cross_.nodes.local_rank());
-            if (rank >= 0) cross_.send(rank, {place(partial_, round, turn_), portion(rank, turn_).bytes});
+            if (rank >= 0)
+                cross_.send(rank, {place(partial_, round, turn_), portion(rank, turn_).bytes});
         }
     }
 
@@ -104,11 +108,13 @@ private:
         const std::size_t bytes = portion(me(), turn).bytes;
         if (bytes == 0) return;
         for (int node = 0; node < cross_.nodes.count(); ++node)
-            inputs_[std::size_t(node)] = node == cross_.nodes.mine() ? place(partial_, cross_.rounds.size() - 1, turn)
-                                                                     : place(arrived_, std::size_t(node), turn);
+            inputs_[std::size_t(node)] = node == cross_.nodes.mine()
+                                             ? place(partial_, cross_.rounds.size() - 1, turn)
+                                             : place(arrived_, std::size_t(node), turn);
         keep_failure(failure_, [&] {
-            job_.function({job_.op, inputs_.data(), cross_.nodes.count(), ranks_, job_.out + turn * portion_,
-                           bytes / job_.element_bytes, 1, job_.postscale});
+            job_.function({job_.op, inputs_.data(), cross_.nodes.count(), ranks_,
+                           job_.out + turn * portion_, bytes / job_.element_bytes, 1,
+                           job_.postscale});
         });
     }
 

@@ -9,18 +9,18 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A link whose library can allreduce between nodes: among the ranks with this local rank, where every
-// node has one. allreduce_across() waits.
+// A link whose library can allreduce between nodes: among the ranks with this local rank, where
+// every node has one. allreduce_across() waits.
 template <class Link>
 concept allreduces_across = requires(Link& l, std::byte* data, std::size_t n, dtype id, int op) {
     { l.can_allreduce_across(id, op) } -> std::convertible_to<bool>;
     l.allreduce_across(data, n, id, op);
 };
 
-// The allreduce of middling tensors, in slices: every local rank that all nodes have reduces its slice in its
-// node, gets those of the other nodes from the ranks with its local rank, and the node shares the results.
-// One message crosses where parts of a large tensor take two after each other, but as a whole. What is between
-// the nodes may also be the library's.
+// The allreduce of middling tensors, in slices: every local rank that all nodes have reduces its
+// slice in its node, gets those of the other nodes from the ranks with its local rank, and the node
+// shares the results. One message crosses where parts of a large tensor take two after each other,
+// but as a whole. What is between the nodes may also be the library's.
 template <link Link>
 class cross_slices {
 public:
@@ -29,7 +29,8 @@ public:
         : cross_(c), failure_(failure), ranks_(ranks), inputs_(std::size_t(c.nodes.count())) {
         slices_ = c.nodes.local_size();
         for (const int node : c.nodes.others())
-            if (int(c.nodes.ranks(node).size()) < slices_) slices_ = int(c.nodes.ranks(node).size());
+            if (int(c.nodes.ranks(node).size()) < slices_)
+                slices_ = int(c.nodes.ranks(node).size());
     }
 
     // Where it does not send much more than parts would. Measured on 2 and 3 hosts.
@@ -40,7 +41,8 @@ public:
 
     // Whether the library was asked for, and can.
     bool is_for_library(const operation& op, const reduction_group& group) const {
-        if constexpr (allreduces_across<Link>) return cross_.link.can_allreduce_across(group.id, op.entry.op);
+        if constexpr (allreduces_across<Link>)
+            return cross_.link.can_allreduce_across(group.id, op.entry.op);
         else return false;
     }
 
@@ -75,13 +77,15 @@ private:
     block mine() const { return slice(op_->out, cross_.nodes.local_rank()); }
     std::size_t count() const { return bytes_ / group_.element_bytes; }
     // The node's result of this rank's slice: the library works in place.
-    std::byte* place(int node) { return by_library_ ? mine().data : partial_.data() + std::size_t(node) * bytes_; }
+    std::byte* place(int node) {
+        return by_library_ ? mine().data : partial_.data() + std::size_t(node) * bytes_;
+    }
 
     void reduce_in_node() {
         for (int local = 0; local < cross_.nodes.local_size(); ++local)
             cross_.local_send[std::size_t(local)] = slice(op_->in, local);
-        cross_.combine({&reduce_partially, &whole_, group_.element_bytes, count(), place(cross_.nodes.mine()),
-                        op_->entry.prescale, 1});
+        cross_.combine({&reduce_partially, &whole_, group_.element_bytes, count(),
+                        place(cross_.nodes.mine()), op_->entry.prescale, 1});
     }
 
     void exchange_across() {
@@ -97,7 +101,8 @@ private:
 
     void reduce_by_library() {
         if constexpr (allreduces_across<Link>)
-            if (bytes_ > 0) cross_.link.allreduce_across(mine().data, count(), group_.id, op_->entry.op);
+            if (bytes_ > 0)
+                cross_.link.allreduce_across(mine().data, count(), group_.id, op_->entry.op);
     }
 
     void reduce() {
@@ -105,7 +110,8 @@ private:
         const int inputs = by_library_ ? 1 : cross_.nodes.count();
         for (int node = 0; node < inputs; ++node) inputs_[std::size_t(node)] = place(node);
         keep_failure(failure_, [&] {
-            group_.function({group_.op, inputs_.data(), inputs, ranks_, mine().data, count(), 1, op_->entry.postscale});
+            group_.function({group_.op, inputs_.data(), inputs, ranks_, mine().data, count(), 1,
+                             op_->entry.postscale});
         });
     }
 

@@ -8,8 +8,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Every rank has one block, and all get all of them. A block goes to each other node once, to its rank's
-// partner there, who gives it to the ranks of that node: every rank's path to the network is used.
+// Every rank has one block, and all get all of them. A block goes to each other node once, to its
+// rank's partner there, who gives it to the ranks of that node: every rank's path to the network is
+// used.
 template <link Link>
 class cross_spread {
 public:
@@ -40,7 +41,9 @@ public:
 
 private:
     bool at_home() const { return cross_.nodes.mine() == home_; }
-    block portion(int rank, std::size_t index) const { return portion_of(parts_[rank], index, portion_between_nodes); }
+    block portion(int rank, std::size_t index) const {
+        return portion_of(parts_[rank], index, portion_between_nodes);
+    }
 
     void begin_turn(std::size_t turn) {
         turn_ = turn;

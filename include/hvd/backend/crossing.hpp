@@ -11,16 +11,16 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What the steps of a collective that crosses nodes are made of: the memory of this rank's node, the
-// link to the ranks of the others, and which of the two is waited for. A step begins something, and is
-// called again when that is over.
+// What the steps of a collective that crosses nodes are made of: the memory of this rank's node,
+// the link to the ranks of the others, and which of the two is waited for. A step begins something,
+// and is called again when that is over.
 //
-// Messages go on while the ranks of a node are busy with each other: a step awaits the link only where
-// it needs what comes, or the memory that goes.
+// Messages go on while the ranks of a node are busy with each other: a step awaits the link only
+// where it needs what comes, or the memory that goes.
 template <link Link>
 struct crossing {
-    // Ranks of one node that have something in hand at the same time, from its number `first` on: as
-    // many as this rank's node has.
+    // Ranks of one node that have something in hand at the same time, from its number `first` on:
+    // as many as this rank's node has.
     struct round {
         int node, first;
     };
@@ -28,12 +28,16 @@ struct crossing {
     Link& link;
     const node_map nodes;
     node_transport memory;
-    transport& inner = memory;  // called as any transport, lest every step has a copy of the whole of it
-    std::vector<round> rounds;                // those of the other nodes, then its own
+    transport& inner =
+        memory;  // called as any transport, lest every step has a copy of the whole of it
+    std::vector<round> rounds;                     // those of the other nodes, then its own
     std::vector<block> local_send, local_receive;  // by local rank: of the in-node step
 
     [[gnu::cold]] crossing(Link& l, const node_area& area)
-        : link(l), nodes(l), memory(area, nodes.local_rank()), local_send(std::size_t(nodes.local_size())),
+        : link(l),
+          nodes(l),
+          memory(area, nodes.local_rank()),
+          local_send(std::size_t(nodes.local_size())),
           local_receive(std::size_t(nodes.local_size())) {
         for (const int node : nodes.others())
             for (int first = 0; first < int(nodes.ranks(node).size()); first += nodes.local_size())

@@ -11,8 +11,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Ranks of one node whose streams meet by events and whose kernels reach each other's memory. Nothing waits on the
-// device but for events that the host knows to be recorded. A rank that is alone reaches nothing.
+// Ranks of one node whose streams meet by events and whose kernels reach each other's memory.
+// Nothing waits on the device but for events that the host knows to be recorded. A rank that is
+// alone reaches nothing.
 class cuda_ipc_session final : public device_session {
 public:
     cuda_ipc_session(int rank, int size, int device, const communicator_options& options)
@@ -22,7 +23,9 @@ public:
     // With the other ranks, by the links that it keeps.
     void connect(std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell) {
         const current_device here(device(), rank());
-        linked([&] { reach_.connect(std::move(calls), std::move(farewell), device(), room_, limit_for({})); });
+        linked([&] {
+            reach_.connect(std::move(calls), std::move(farewell), device(), room_, limit_for({}));
+        });
     }
 
     // The links of a communicator of some of the ranks.
@@ -32,7 +35,8 @@ public:
         return part;
     }
 
-    void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream, time_point limit) override {
+    void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream,
+                 time_point limit) override {
         refuse_if_broken(label);
         if (size() == 1) {
             for (const device_call& call : calls) alone(call, label, stream);
@@ -55,11 +59,15 @@ public:
         const dtype id = numbers_of(call.id, call.op).id;
         const bool scaled = call.prescale != 1 || call.postscale != 1;
         if (scaled && (id < dtype::float16 || id > dtype::float64))
-            throw usage_error(rank(), text("hvd: ", label, " on rank ", rank(), ": ", op_names[call.op], " of ", dtype_name(call.id),
-                                           " can't be scaled by ", call.prescale, " and ", call.postscale, " by hvd's kernel: only floats are"));
+            throw usage_error(
+                rank(), text("hvd: ", label, " on rank ", rank(), ": ", op_names[call.op], " of ",
+                             dtype_name(call.id), " can't be scaled by ", call.prescale, " and ",
+                             call.postscale, " by hvd's kernel: only floats are"));
         if (!has_reductions() && (size() > 1 || scaled))
-            throw usage_error(rank(), text("hvd: ", label, " on rank ", rank(), ": this program has no kernel that reduces: compile a .cu "
-                                           "file with hvd/kernel/kernels.cuh into it"));
+            throw usage_error(rank(),
+                              text("hvd: ", label, " on rank ", rank(),
+                                   ": this program has no kernel that reduces: compile a .cu "
+                                   "file with hvd/kernel/kernels.cuh into it"));
     }
 
     void agree(const record& mine, time_point limit) override {
@@ -110,7 +118,8 @@ public:
 
 private:
     static std::size_t room_for(int size, const communicator_options& options) {
-        const std::size_t least = ipc_unit * std::size_t(size), wanted = whole_units(options.device_window_bytes);
+        const std::size_t least = ipc_unit * std::size_t(size),
+                          wanted = whole_units(options.device_window_bytes);
         return wanted > least ? wanted : least;
     }
 
@@ -130,7 +139,8 @@ private:
     void alone(const device_call& call, const char* label, cudaStream_t stream) {
         check(call, label);
         guarded([&] {
-            if (!call.reduces() || (call.prescale == 1 && call.postscale == 1)) return copy_alone(call, stream, rank());
+            if (!call.reduces() || (call.prescale == 1 && call.postscale == 1))
+                return copy_alone(call, stream, rank());
             reduction_launch l = launch_of(call);
             l.in[0] = call.in;
             l.out[l.places++] = call.out;
@@ -138,16 +148,20 @@ private:
         });
     }
 
-    // Each step ends with a meeting; the window's halves take turns, so that the next step's input is there by then.
-    // This rank's first is there before the ranks meet, where it is known to go through the window.
-    void move_all(std::span<const device_call> calls, const char* label, cudaStream_t stream, time_point limit) {
+    // Each step ends with a meeting; the window's halves take turns, so that the next step's input
+    // is there by then. This rank's first is there before the ranks meet, where it is known to go
+    // through the window.
+    void move_all(std::span<const device_call> calls, const char* label, cudaStream_t stream,
+                  time_point limit) {
         describe(calls, label);
         const bool uneven = group_.has_uneven_exchange(), early = group_.needs_window() && !uneven;
         std::vector<ipc_step> steps;
         if (early) steps = cut_into_steps(group_.parts(), room_);
         if (!steps.empty()) bring_in(steps[0], 0, stream);
         meet_first(uneven, stream, limit);
-        if (!early) steps = group_.needs_window() ? cut_into_steps(group_.parts(), room_) : one_step(group_.parts());
+        if (!early)
+            steps = group_.needs_window() ? cut_into_steps(group_.parts(), room_)
+                                          : one_step(group_.parts());
         if (uneven && group_.needs_window() && !steps.empty()) {
             bring_in(steps[0], 0, stream);
             meet(stream, limit);
@@ -174,17 +188,20 @@ private:
 
     ipc_places places_of(const ipc_parts& p) const {
         ipc_places result;
-        if (p.gives(rank())) result.in = reach_.place_of(p.call.in, p.given_by(rank()), !p.overwrites_input(rank()));
+        if (p.gives(rank()))
+            result.in = reach_.place_of(p.call.in, p.given_by(rank()), !p.overwrites_input(rank()));
         if (p.is_given(rank())) result.out = reach_.place_of(p.call.out, p.taken_by(rank()), true);
         return result;
     }
 
-    // The ranks compare their calls and learn each other's places; then the stream waits for what theirs had to do before.
+    // The ranks compare their calls and learn each other's places; then the stream waits for what
+    // theirs had to do before.
     void meet_first(bool uneven, cudaStream_t stream, time_point limit) {
         reach_.events().record(stream, rank());
         std::vector<ipc_message> all;
         linked([&] { all = reach_.calls().all(group_.message(), limit); });
-        if (group_.learn(rank(), all)) linked([&] { group_.exchange_places(reach_.calls(), limit); });
+        if (group_.learn(rank(), all))
+            linked([&] { group_.exchange_places(reach_.calls(), limit); });
         if (uneven) {
             linked([&] { group_.exchange_counts(reach_.calls(), limit); });
             group_.learn_counts(rank());
@@ -208,8 +225,10 @@ private:
     }
 
     // Where this rank sees a piece of another's.
-    std::byte* seen(const ipc_piece& piece, std::size_t half, const ipc_place& place, int r, int part) const {
-        if (place.arena == ipc_place::window) return reach_.in_window(r, half) + piece.base + std::size_t(part) * piece.stride;
+    std::byte* seen(const ipc_piece& piece, std::size_t half, const ipc_place& place, int r,
+                    int part) const {
+        if (place.arena == ipc_place::window)
+            return reach_.in_window(r, half) + piece.base + std::size_t(part) * piece.stride;
         return reach_.in_arena(r, place) + group_.parts(piece.call).given_at(r, part) + piece.first;
     }
 
@@ -222,7 +241,8 @@ private:
             const ipc_parts& p = group_.parts(piece.call);
             const ipc_place& place = group_.places(piece.call, rank()).in;
             for (int part = 0; place.arena == ipc_place::window && part < p.parts(); ++part)
-                copy(seen(piece, half, place, rank(), part), p.call.in + p.given_at(rank(), part) + piece.first,
+                copy(seen(piece, half, place, rank(), part),
+                     p.call.in + p.given_at(rank(), part) + piece.first,
                      piece.bytes_of(p.given(rank(), part)), stream);
         }
     }
@@ -231,7 +251,8 @@ private:
         for (const ipc_piece& piece : step) {
             const ipc_place& place = group_.places(piece.call, rank()).out;
             if (place.arena != ipc_place::window) continue;
-            copy(group_.parts(piece.call).call.out + piece.first, seen(piece, half, place, rank(), 0), piece.most, stream);
+            copy(group_.parts(piece.call).call.out + piece.first,
+                 seen(piece, half, place, rank(), 0), piece.most, stream);
         }
     }
 
@@ -241,7 +262,8 @@ private:
         const int part = p.has_parts() ? rank() : 0;
         for (int from = 0; p.copies(rank()) && from < size(); ++from) {
             if (!p.gives(from) || p.given(from, part) <= piece.first) continue;
-            copy(p.call.out + p.taken_at(from) + piece.first, seen(piece, half, group_.places(piece.call, from).in, from, part),
+            copy(p.call.out + p.taken_at(from) + piece.first,
+                 seen(piece, half, group_.places(piece.call, from).in, from, part),
                  piece.bytes_of(p.given(from, part)), stream);
         }
     }
@@ -258,7 +280,8 @@ private:
         for (int r = 0; r < size(); ++r) {
             const ipc_places& places = group_.places(piece.call, r);
             l.in[r] = seen(piece, half, places.in, r, part) + slice.begin;
-            if (p.is_given(r)) l.out[l.places++] = seen(piece, half, places.out, r, 0) + slice.begin;
+            if (p.is_given(r))
+                l.out[l.places++] = seen(piece, half, places.out, r, 0) + slice.begin;
         }
         if (scatters) l.out[l.places++] = p.call.out + piece.first;
         launch(l, slice.end - slice.begin, stream);
@@ -280,7 +303,8 @@ private:
     void launch(reduction_launch& l, std::size_t bytes, cudaStream_t stream) const {
         l.count = bytes / bytes_of_number(l.id);
         l.head = head_of(l);
-        if (l.count > 0) check_cuda(launch_reduction(l, stream), "launch of hvd's reduction kernel", rank());
+        if (l.count > 0)
+            check_cuda(launch_reduction(l, stream), "launch of hvd's reduction kernel", rank());
     }
 
     // Whether all that this rank has enqueued is done.
@@ -309,7 +333,8 @@ private:
 
     std::size_t room_;  // of each half of the window
     ipc_reach reach_;
-    cuda_event last_;  // the end of the latest call: the next one, on any stream, does not touch the window before
+    // The latest call's end: the next one, on any stream, does not touch the window before.
+    cuda_event last_;
     ipc_group group_;
 };
 

@@ -9,7 +9,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A reduction in host memory on a communicator of the host, with the types that only its caller knew.
+// A reduction in host memory on a communicator of the host, with the types that only its caller
+// knew.
 struct host_reduction;
 
 // One collective of device tensors without its types. All counts are elements.
@@ -22,9 +23,11 @@ struct device_call {
     std::size_t element_bytes = 1;
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
-    // What each rank gives; of reduce_scatter and scatter: what each gets; of alltoall: what each sends to each.
+    // What each rank gives; of reduce_scatter and scatter: what each gets; of alltoall: what each
+    // sends to each.
     std::size_t count = 0;
-    // In place of `count`, one per rank, where they differ: of alltoall what this rank sends, else alike everywhere.
+    // In place of `count`, one per rank, where they differ: of alltoall what this rank sends, else
+    // alike everywhere.
     std::span<const std::size_t> counts{};
     std::span<const std::size_t> receive_counts{};  // of alltoall
     double prescale = 1, postscale = 1;
@@ -32,8 +35,12 @@ struct device_call {
     void (*reduce_on_host)(const host_reduction&) = nullptr;
     const void* function = nullptr;  // the operation itself
 
-    std::size_t count_of(int rank) const { return counts.empty() ? count : counts[std::size_t(rank)]; }
-    std::size_t received_from(int rank) const { return receive_counts.empty() ? count : receive_counts[std::size_t(rank)]; }
+    std::size_t count_of(int rank) const {
+        return counts.empty() ? count : counts[std::size_t(rank)];
+    }
+    std::size_t received_from(int rank) const {
+        return receive_counts.empty() ? count : receive_counts[std::size_t(rank)];
+    }
     std::size_t bytes_of(int rank) const { return count_of(rank) * element_bytes; }
 
     std::size_t total(int size) const {
@@ -47,7 +54,8 @@ struct device_call {
         return sum;
     }
     bool reduces() const {
-        return kind == collective::allreduce || kind == collective::reduce || kind == collective::reduce_scatter;
+        return kind == collective::allreduce || kind == collective::reduce ||
+               kind == collective::reduce_scatter;
     }
 };
 

@@ -16,12 +16,16 @@ inline time_point limit_of(time_span deadline) {
     return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
 }
 
-// One rank's part of a communicator of device tensors, whatever moves them: its device, its stream, and why it was
-// given up, if it was. Held by the communicator and by all requests and plans.
+// One rank's part of a communicator of device tensors, whatever moves them: its device, its stream,
+// and why it was given up, if it was. Held by the communicator and by all requests and plans.
 class device_session {
 public:
     device_session(int rank, int size, int device, const communicator_options& options)
-        : options_(options), rank_(rank), size_(size), device_(device), stream_((current_device(device, rank), rank)) {}
+        : options_(options),
+          rank_(rank),
+          size_(size),
+          device_(device),
+          stream_((current_device(device, rank), rank)) {}
     device_session(const device_session&) = delete;
     device_session& operator=(const device_session&) = delete;
     virtual ~device_session() = default;
@@ -32,7 +36,8 @@ public:
     const communicator_options& options() const { return options_; }
 
     // Enqueues the calls, in their order, behind the stream's earlier work. The device is current.
-    virtual void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream, time_point limit) = 0;
+    virtual void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream,
+                         time_point limit) = 0;
 
     // Throws hvd::usage_error for a call that it can't make.
     virtual void check(const device_call&, const char*) const {}
@@ -51,7 +56,9 @@ public:
     // While the host waits: throws what has gone wrong meanwhile.
     virtual void look_for_errors(const char* label) { refuse_if_broken(label); }
 
-    time_point limit_for(time_span deadline) const { return limit_of(deadline.nanoseconds() == 0 ? options_.deadline : deadline); }
+    time_point limit_for(time_span deadline) const {
+        return limit_of(deadline.nanoseconds() == 0 ? options_.deadline : deadline);
+    }
 
     cudaStream_t stream_or_own(cudaStream_t stream) const {
         if (stream == cudaStreamPerThread || stream == cudaStreamLegacy)
@@ -60,7 +67,8 @@ public:
         return stream == nullptr ? stream_.get() : stream;
     }
 
-    // Where CUDA fails, peers may still read this rank's tensors: ends all calls before the caller frees them.
+    // Where CUDA fails, peers may still read this rank's tensors: ends all calls before the caller
+    // frees them.
     template <class F>
     auto guarded(F&& call) {
         try {
@@ -98,8 +106,8 @@ public:
         return true;
     }
 
-    // Memory that the backend knows beforehand on all ranks; collective, as is giving it back. Only of backends that
-    // have such memory.
+    // Memory that the backend knows beforehand on all ranks; collective, as is giving it back. Only
+    // of backends that have such memory.
     virtual std::span<std::byte> open_arena(std::size_t) { return {}; }
     virtual void close_arena(std::span<std::byte>) noexcept {}
 
@@ -107,7 +115,8 @@ public:
     void add_arena(std::span<const std::byte> memory) { arenas_.push_back(memory); }
     void remove_arena(const std::byte* begin) {
         for (const auto& arena : arenas_)
-            if (arena.data() == begin) std::erase_if(padding_, [&](const auto& p) { return lies_in(arena, p); });
+            if (arena.data() == begin)
+                std::erase_if(padding_, [&](const auto& p) { return lies_in(arena, p); });
         std::erase_if(arenas_, [&](const auto& arena) { return arena.data() == begin; });
     }
     bool in_arena(const std::byte* data, std::size_t bytes) const {
@@ -128,19 +137,24 @@ public:
 
     void refuse_if_broken(const char* label) const {
         if (broken()) [[unlikely]]
-            throw peer_error(rank_, text("hvd: ", label, " on rank ", rank_, ": this communicator was given up after: ", broken_), {});
+            throw peer_error(rank_,
+                             text("hvd: ", label, " on rank ", rank_,
+                                  ": this communicator was given up after: ", broken_),
+                             {});
     }
 
 protected:
     [[gnu::cold, noreturn]] void expire(const char* label) {
-        const message what = text("hvd: ", label, " on rank ", rank_, ": other ranks did not come in time");
+        const message what =
+            text("hvd: ", label, " on rank ", rank_, ": other ranks did not come in time");
         give_up(what);
         throw peer_error(rank_, what, {});
     }
 
 private:
     static bool lies_in(std::span<const std::byte> whole, std::span<const std::byte> part) {
-        return part.data() >= whole.data() && part.data() + part.size() <= whole.data() + whole.size();
+        return part.data() >= whole.data() &&
+               part.data() + part.size() <= whole.data() + whole.size();
     }
 
     bool reached(const cuda_event& done) {

@@ -10,8 +10,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// One MPI call for each call. Counts above 2^31 - 1 become several calls where that means the same, and
-// are refused before anything is sent where it does not.
+// One MPI call for each call. Counts above 2^31 - 1 become several calls where that means the same,
+// and are refused before anything is sent where it does not.
 class direct_mpi_link : public mpi_link {
 public:
     direct_mpi_link(const MPI_Comm& handle, adopt_t, const communicator_options& options)
@@ -25,7 +25,8 @@ public:
     }
 
     owner<direct_mpi_link> subset(std::span<const int> ranks, int context) const {
-        return owner<direct_mpi_link>(new direct_mpi_link(comm_among(ranks, context), nodes_among(ranks)));
+        return owner<direct_mpi_link>(
+            new direct_mpi_link(comm_among(ranks, context), nodes_among(ranks)));
     }
 
     // Asynchronous calls are made in wait() and test(), one MPI call at a time.
@@ -35,18 +36,23 @@ public:
     void allreduce(const T* in, T* out, std::size_t count, const Op& op, const reduce_options& o) {
         const MPI_Datatype type = mpi_datatype(dtype_traits<std::remove_cv_t<T>>::id);
         in_portions(count, [&](std::size_t first, int n) {
-            check(MPI_Allreduce(in == out ? MPI_IN_PLACE : in + first, out + first, n, type, mpi_operation(Op::id), comm_), "MPI_Allreduce");
+            check(MPI_Allreduce(in == out ? MPI_IN_PLACE : in + first, out + first, n, type,
+                                mpi_operation(Op::id), comm_),
+                  "MPI_Allreduce");
         });
         finish(out, count, op, o);
     }
 
     template <class T, class Op>
-    void reduce(const T* in, T* out, std::size_t count, const Op& op, int root, const reduce_options& o) {
+    void reduce(const T* in, T* out, std::size_t count, const Op& op, int root,
+                const reduce_options& o) {
         const MPI_Datatype type = mpi_datatype(dtype_traits<std::remove_cv_t<T>>::id);
         const bool in_place = rank_ == root && in == out;
         in_portions(count, [&](std::size_t first, int n) {
-            check(MPI_Reduce(in_place ? MPI_IN_PLACE : in + first, rank_ == root ? out + first : nullptr, n, type,
-                             mpi_operation(Op::id), root, comm_), "MPI_Reduce");
+            check(MPI_Reduce(in_place ? MPI_IN_PLACE : in + first,
+                             rank_ == root ? out + first : nullptr, n, type, mpi_operation(Op::id),
+                             root, comm_),
+                  "MPI_Reduce");
         });
         if (rank_ == root) finish(out, count, op, o);
     }
@@ -55,27 +61,33 @@ public:
     void broadcast(T* data, std::size_t count, int root) {
         const MPI_Datatype type = mpi_datatype(dtype_traits<T>::id);
         if (type != MPI_DATATYPE_NULL)
-            in_portions(count, [&](std::size_t first, int n) { check(MPI_Bcast(data + first, n, type, root, comm_), "MPI_Bcast"); });
-        else
-            broadcast(reinterpret_cast<std::byte*>(data), count * sizeof(T), root);
+            in_portions(count, [&](std::size_t first, int n) {
+                check(MPI_Bcast(data + first, n, type, root, comm_), "MPI_Bcast");
+            });
+        else broadcast(reinterpret_cast<std::byte*>(data), count * sizeof(T), root);
     }
 
     // Equal counts on all ranks.
     template <class T>
     void allgather(const T* in, T* out, std::size_t count, std::size_t room) {
         if (room != count * std::size_t(size_))
-            throw usage_error(rank_, text("hvd: allgather on rank ", rank_, ": into() has room for ", room, " elements, ",
-                                          size_, " ranks with ", count, " each need ", count * std::size_t(size_)));
+            throw usage_error(rank_,
+                              text("hvd: allgather on rank ", rank_, ": into() has room for ", room,
+                                   " elements, ", size_, " ranks with ", count, " each need ",
+                                   count * std::size_t(size_)));
         const int bytes = narrow(count * sizeof(T), "allgather");
         const bool in_place = in == out + std::size_t(rank_) * count;
-        check(MPI_Allgather(in_place ? MPI_IN_PLACE : in, bytes, MPI_BYTE, out, bytes, MPI_BYTE, comm_), "MPI_Allgather");
+        check(MPI_Allgather(in_place ? MPI_IN_PLACE : in, bytes, MPI_BYTE, out, bytes, MPI_BYTE,
+                            comm_),
+              "MPI_Allgather");
     }
 
     void barrier() { check(MPI_Barrier(comm_), "MPI_Barrier"); }
 
     // The calls that have no shorter way: from their operation.
     void run(operation& op, workspace& w) {
-        if (op.entry.refused) throw usage_error(rank_, text(std::string_view(op.entry.text), " (rank ", rank_, ")"));
+        if (op.entry.refused)
+            throw usage_error(rank_, text(std::string_view(op.entry.text), " (rank ", rank_, ")"));
         if (op.only_agree) return;
         if (op.pack != nullptr) op.pack(op.self, op);
         switch (op.entry.kind) {
@@ -93,12 +105,14 @@ public:
     }
 
 private:
-    direct_mpi_link(MPI_Comm own, const communicator_options& options) : mpi_link(own, own, options, false) {}
+    direct_mpi_link(MPI_Comm own, const communicator_options& options)
+        : mpi_link(own, own, options, false) {}
     direct_mpi_link(MPI_Comm own, std::vector<int> nodes) : mpi_link(own, std::move(nodes), 0) {}
 
     template <class F>
     static void in_portions(std::size_t count, F&& f) {
-        if (count <= INT_MAX) [[likely]] return f(0, int(count));
+        if (count <= INT_MAX) [[likely]]
+            return f(0, int(count));
         for (std::size_t first = 0; first < count; first += INT_MAX)
             f(first, int(count - first < INT_MAX ? count - first : INT_MAX));
     }
@@ -113,10 +127,13 @@ private:
     // What MPI has no word for, in one more pass: the mean and the scales.
     template <class T, class Op>
     void finish(T* out, std::size_t count, const Op& op, const reduce_options& o) const {
-        if constexpr (std::is_same_v<Op, op::average> || is_float_element<T> || is_complex_element<T>) {
-            if (std::is_same_v<Op, op::average> || o.prescale != 1 || o.postscale != 1) scale(out, count, op, o);
+        if constexpr (std::is_same_v<Op, op::average> || is_float_element<T> ||
+                      is_complex_element<T>) {
+            if (std::is_same_v<Op, op::average> || o.prescale != 1 || o.postscale != 1)
+                scale(out, count, op, o);
         } else if (o.prescale != 1 || o.postscale != 1) {
-            throw usage_error(rank_, text("hvd: ", dtype_name<T>(), " can't be scaled on direct<mpi>"));
+            throw usage_error(rank_,
+                              text("hvd: ", dtype_name<T>(), " can't be scaled on direct<mpi>"));
         }
     }
 
@@ -125,12 +142,15 @@ private:
     void scale(T* out, std::size_t count, const Op& op, const reduce_options& o) const {
         constexpr bool additive = std::is_same_v<Op, op::sum> || std::is_same_v<Op, op::average>;
         if (!additive && o.prescale != 1)
-            throw usage_error(rank_, "hvd: direct<mpi> scales before the reduction only sums and averages");
+            throw usage_error(
+                rank_, "hvd: direct<mpi> scales before the reduction only sums and averages");
         const std::byte* const input = reinterpret_cast<const std::byte*>(out);
-        reduce_elements<T, Op>({&op, &input, 1, size_, reinterpret_cast<std::byte*>(out), count, o.prescale, o.postscale});
+        reduce_elements<T, Op>({&op, &input, 1, size_, reinterpret_cast<std::byte*>(out), count,
+                                o.prescale, o.postscale});
     }
 
-    void finish_group(const reduction_group& g, const operation& op, std::byte* out, std::size_t count) const {
+    void finish_group(const reduction_group& g, const operation& op, std::byte* out,
+                      std::size_t count) const {
         const std::byte* const input = out;
         if (op.entry.op == op::average::id || op.entry.prescale != 1 || op.entry.postscale != 1)
             g.function({g.op, &input, 1, size_, out, count, op.entry.prescale, op.entry.postscale});
@@ -140,8 +160,9 @@ private:
         for (const reduction_group& g : op.groups) {
             in_portions(g.count, [&](std::size_t first, int n) {
                 const std::size_t at = g.offset + first * g.element_bytes;
-                check(MPI_Allreduce(op.in == op.out ? MPI_IN_PLACE : op.in + at, op.out + at, n, mpi_datatype(g.id),
-                                    mpi_operation(op.entry.op), comm_), "MPI_Allreduce");
+                check(MPI_Allreduce(op.in == op.out ? MPI_IN_PLACE : op.in + at, op.out + at, n,
+                                    mpi_datatype(g.id), mpi_operation(op.entry.op), comm_),
+                      "MPI_Allreduce");
             });
             finish_group(g, op, op.out + g.offset, g.count);
         }
@@ -152,8 +173,10 @@ private:
         for (const reduction_group& g : op.groups) {
             in_portions(g.count, [&](std::size_t first, int n) {
                 const std::size_t at = g.offset + first * g.element_bytes;
-                check(MPI_Reduce(root && op.in == op.out ? MPI_IN_PLACE : op.in + at, root ? op.out + at : nullptr, n,
-                                 mpi_datatype(g.id), mpi_operation(op.entry.op), op.entry.root, comm_), "MPI_Reduce");
+                check(MPI_Reduce(root && op.in == op.out ? MPI_IN_PLACE : op.in + at,
+                                 root ? op.out + at : nullptr, n, mpi_datatype(g.id),
+                                 mpi_operation(op.entry.op), op.entry.root, comm_),
+                      "MPI_Reduce");
             });
             if (root) finish_group(g, op, op.out + g.offset, g.count);
         }
@@ -163,8 +186,11 @@ private:
         std::byte* out = op.out;
         std::vector<int> counts(static_cast<std::size_t>(size_));
         for (const reduction_group& g : op.groups) {
-            for (int p = 0; p < size_; ++p) counts[std::size_t(p)] = narrow(g.count_of(p, size_), "reduce_scatter");
-            check(MPI_Reduce_scatter(op.in + g.offset, out, counts.data(), mpi_datatype(g.id), mpi_operation(op.entry.op), comm_), "MPI_Reduce_scatter");
+            for (int p = 0; p < size_; ++p)
+                counts[std::size_t(p)] = narrow(g.count_of(p, size_), "reduce_scatter");
+            check(MPI_Reduce_scatter(op.in + g.offset, out, counts.data(), mpi_datatype(g.id),
+                                     mpi_operation(op.entry.op), comm_),
+                  "MPI_Reduce_scatter");
             finish_group(g, op, out, g.count_of(rank_, size_));
             out += aligned(g.count_of(rank_, size_) * g.element_bytes);
         }
@@ -181,7 +207,8 @@ private:
     };
 
     // In bytes.
-    layout laid_out(std::span<const std::size_t> elements, std::size_t element_bytes, const char* what) const {
+    layout laid_out(std::span<const std::size_t> elements, std::size_t element_bytes,
+                    const char* what) const {
         layout result;
         std::size_t at = 0;
         for (const std::size_t n : elements) {
@@ -196,30 +223,39 @@ private:
 
     void run_allgather(operation& op, workspace& w) {
         const std::uint64_t mine = op.entry.count;
-        check(MPI_Allgather(&mine, 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_), "MPI_Allgather");
+        check(MPI_Allgather(&mine, 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_),
+              "MPI_Allgather");
         const layout all = laid_out(w.counts, op.element_bytes, "allgather");
         if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
-        check(MPI_Allgatherv(op.in, all.counts[std::size_t(rank_)], MPI_BYTE, op.out, all.counts.data(), all.places.data(), MPI_BYTE, comm_), "MPI_Allgatherv");
+        check(MPI_Allgatherv(op.in, all.counts[std::size_t(rank_)], MPI_BYTE, op.out,
+                             all.counts.data(), all.places.data(), MPI_BYTE, comm_),
+              "MPI_Allgatherv");
         if (op.take != nullptr) op.take(op.self);
     }
 
     void run_gather(operation& op, workspace& w) {
         const std::uint64_t mine = op.entry.count;
-        check(MPI_Allgather(&mine, 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_), "MPI_Allgather");
+        check(MPI_Allgather(&mine, 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_),
+              "MPI_Allgather");
         const layout all = laid_out(w.counts, op.element_bytes, "gather");
         if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
-        check(MPI_Gatherv(op.in, all.counts[std::size_t(rank_)], MPI_BYTE, op.out, all.counts.data(), all.places.data(), MPI_BYTE,
-                          op.entry.root, comm_), "MPI_Gatherv");
+        check(MPI_Gatherv(op.in, all.counts[std::size_t(rank_)], MPI_BYTE, op.out,
+                          all.counts.data(), all.places.data(), MPI_BYTE, op.entry.root, comm_),
+              "MPI_Gatherv");
     }
 
     // A scatter is the alltoall in which only the root sends.
     void run_distribute(operation& op, workspace& w) {
         std::vector<std::size_t> sent(op.send_counts.begin(), op.send_counts.end());
         sent.resize(std::size_t(size_));
-        check(MPI_Alltoall(sent.data(), 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_), "MPI_Alltoall");
-        const layout out = laid_out(sent, op.element_bytes, "alltoall"), in = laid_out(w.counts, op.element_bytes, "alltoall");
+        check(MPI_Alltoall(sent.data(), 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_),
+              "MPI_Alltoall");
+        const layout out = laid_out(sent, op.element_bytes, "alltoall"),
+                     in = laid_out(w.counts, op.element_bytes, "alltoall");
         if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
-        check(MPI_Alltoallv(op.in, out.counts.data(), out.places.data(), MPI_BYTE, op.out, in.counts.data(), in.places.data(), MPI_BYTE, comm_), "MPI_Alltoallv");
+        check(MPI_Alltoallv(op.in, out.counts.data(), out.places.data(), MPI_BYTE, op.out,
+                            in.counts.data(), in.places.data(), MPI_BYTE, comm_),
+              "MPI_Alltoallv");
     }
 };
 
@@ -227,8 +263,9 @@ static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
 
 }  // namespace detail
 
-/// One MPI call for each call of a plain tensor; ranks that disagree are MPI's to find out about, and
-/// the bits are what MPI makes of them. Reduces what MPI reduces: no 16-bit floats, no callables.
+/// One MPI call for each call of a plain tensor; ranks that disagree are MPI's to find out about,
+/// and the bits are what MPI makes of them. Reduces what MPI reduces: no 16-bit floats, no
+/// callables.
 template <>
 struct direct<mpi> {
     using link_type = detail::direct_mpi_link;

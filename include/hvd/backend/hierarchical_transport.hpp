@@ -12,8 +12,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Moves data between ranks of several nodes: by memory inside a node, by messages between nodes, and
-// what several ranks of a node need crosses once.
+// Moves data between ranks of several nodes: by memory inside a node, by messages between nodes,
+// and what several ranks of a node need crosses once.
 //
 // Reductions are in rank order inside a node and in the order of the nodes between them. Those that
 // can't be taken apart like this go in rank order by messages between all ranks.
@@ -22,9 +22,17 @@ class hierarchical_transport final : public transport {
 public:
     // `area` is of this rank's node.
     [[gnu::cold]] hierarchical_transport(Link& link, const node_area& area)
-        : transport(link.rank(), link.size()), cross_(link, area), by_messages_(link), spread_(cross_),
-          slices_(cross_, size_, failure_), reduction_(cross_, failure_), broadcast_(cross_), word_(link),
-          entries_(std::size_t(size_)), parts_(std::size_t(size_)), sent_(std::size_t(size_)) {
+        : transport(link.rank(), link.size()),
+          cross_(link, area),
+          by_messages_(link),
+          spread_(cross_),
+          slices_(cross_, size_, failure_),
+          reduction_(cross_, failure_),
+          broadcast_(cross_),
+          word_(link),
+          entries_(std::size_t(size_)),
+          parts_(std::size_t(size_)),
+          sent_(std::size_t(size_)) {
         // In the order of the nodes: a node's records come in one message.
         const record* at = entries_.data();
         for (int node = 0; node < cross_.nodes.count(); ++node)
@@ -37,8 +45,8 @@ public:
         begin(step::enter, [&] { cross_.enter(mine); });
     }
 
-    // What moves is known by what was entered: where every rank gets the same, it crosses once for each
-    // node.
+    // What moves is known by what was entered: where every rank gets the same, it crosses once for
+    // each node.
     void exchange(const block* send, const block* receive) override {
         const block& for_all = send[rank_ == 0 ? 1 : 0];
         switch (moves_.kind) {
@@ -48,7 +56,8 @@ public:
                 return begin(step::spread, [&] { spread_.begin(parts_.data(), size_); });
             case collective::broadcast:
                 return begin(step::broadcast, [&] {
-                    broadcast_.begin(moves_.root, rank_ == moves_.root ? for_all : receive[moves_.root], size_);
+                    broadcast_.begin(moves_.root,
+                                     rank_ == moves_.root ? for_all : receive[moves_.root], size_);
                 });
             default: return begin(step::exchange, [&] { begin_exchange(send, receive); });
         }
@@ -88,7 +97,8 @@ public:
     }
 
     bool hopeless() override {
-        return this->guarded([&] { return (cross_.in_node() && cross_.inner.hopeless()) || word_.heard(); });
+        return this->guarded(
+            [&] { return (cross_.in_node() && cross_.inner.hopeless()) || word_.heard(); });
     }
 
     bool may_spin() const override { return cross_.inner.may_spin(); }
@@ -98,7 +108,9 @@ public:
             if (!(cross_.in_node() ? ask_node(reason) : word_.keep_pending())) return;
         lost = true;
         cross_.link.cancel();
-        throw peer_error(rank_, text("hvd: ", entered_.label(), " on rank ", rank_, ": ", word_.why()), word_.missing());
+        throw peer_error(rank_,
+                         text("hvd: ", entered_.label(), " on rank ", rank_, ": ", word_.why()),
+                         word_.missing());
     }
 
     void leave(std::string_view reason, std::int64_t patience) noexcept override {
@@ -130,8 +142,8 @@ private:
     }
 
     // Integers with a rounding are summed in more bits than they have, so that a part of the sum is
-    // no integer of theirs. Where a node's ranks do not follow each other, its result changes places with
-    // those between, which a callable need not stand.
+    // no integer of theirs. Where a node's ranks do not follow each other, its result changes
+    // places with those between, which a callable need not stand.
     bool splits() const {
         if (moves_.mode != 0) return false;
         return cross_.nodes.consecutive() || moves_.op != std::uint8_t(op::custom<int, false>::id);
@@ -149,8 +161,9 @@ private:
             parts_[std::size_t(p)] = group.part(op.out, p, size_);
         }
         spreads_then_ = true;
-        combine(sent_.data(), {group.function, group.op, group.element_bytes, group.count_of(rank_, size_),
-                               parts_[std::size_t(rank_)].data, op.entry.prescale, op.entry.postscale});
+        combine(sent_.data(),
+                {group.function, group.op, group.element_bytes, group.count_of(rank_, size_),
+                 parts_[std::size_t(rank_)].data, op.entry.prescale, op.entry.postscale});
     }
 
     // What was waited for is there.
@@ -176,8 +189,9 @@ private:
 
     block entries_of(int node) {
         const auto ranks = cross_.nodes.ranks(node);
-        return {reinterpret_cast<std::byte*>(const_cast<record*>(records[std::size_t(ranks.front())])),
-                ranks.size() * sizeof(record)};
+        return {
+            reinterpret_cast<std::byte*>(const_cast<record*>(records[std::size_t(ranks.front())])),
+            ranks.size() * sizeof(record)};
     }
 
     // All records of a node go to each rank of the others, from its partner.
@@ -187,7 +201,8 @@ private:
         const block own = entries_of(cross_.nodes.mine());
         for (std::size_t i = 0; i < mine.size(); ++i)
             std::memcpy(own.data + i * sizeof(record), cross_.inner.records[i], sizeof(record));
-        for (const int node : cross_.nodes.others()) cross_.receive(cross_.nodes.partner(node), entries_of(node));
+        for (const int node : cross_.nodes.others())
+            cross_.receive(cross_.nodes.partner(node), entries_of(node));
         for (const int rank : cross_.nodes.served()) cross_.send(rank, own);
         cross_.await_link();
         return true;
@@ -225,9 +240,10 @@ private:
         return true;
     }
 
-    // Deadlines are alike, and who is waited for may be innocent, and wait itself for one who is not: whoever is
-    // nearer to that one speaks first. Who has not entered is known best on its node; later on, the ranks of a
-    // node wait for each other because one of them waits for the link.
+    // Deadlines are alike, and who is waited for may be innocent, and wait itself for one who is
+    // not: whoever is nearer to that one speaks first. Who has not entered is known best on its
+    // node; later on, the ranks of a node wait for each other because one of them waits for the
+    // link.
     std::int64_t patience() const {
         if (!cross_.in_node()) return 200 * milliseconds;
         return step_ == step::enter ? 0 : 400 * milliseconds;
@@ -237,7 +253,8 @@ private:
     [[gnu::cold]] bool ask_node(verdict reason) {
         std::vector<int> missing;
         const auto ranks = cross_.nodes.ranks(cross_.nodes.mine());
-        message who = cross_.memory.describe_missing(reason, missing, [&](int local) { return ranks[std::size_t(local)]; });
+        message who = cross_.memory.describe_missing(
+            reason, missing, [&](int local) { return ranks[std::size_t(local)]; });
         if (missing.empty()) return false;
         word_.keep(std::move(who), std::move(missing));
         return true;
@@ -256,7 +273,8 @@ private:
     const block* send_ = nullptr;
     const block* receive_ = nullptr;
     const operation* op_ = nullptr;
-    std::span<const reduction_group> groups_;  // that are yet to be reduced to all, the one under way first
+    std::span<const reduction_group>
+        groups_;  // that are yet to be reduced to all, the one under way first
     record entered_;
     movement moves_;
     step step_ = step::enter;

@@ -13,7 +13,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The same ranks on a communicator of the host, whose backend only its maker knows. All calls are collective.
+// The same ranks on a communicator of the host, whose backend only its maker knows. All calls are
+// collective.
 class host_ranks {
 public:
     host_ranks(int rank, int size) : rank_(rank), size_(size) {}
@@ -34,7 +35,8 @@ public:
     std::vector<T> all(const T& mine, time_point limit) {
         static_assert(std::is_trivially_copyable_v<T>);
         std::vector<T> values(static_cast<std::size_t>(size_));
-        allgather({reinterpret_cast<const std::byte*>(&mine), sizeof mine}, reinterpret_cast<std::byte*>(values.data()), limit);
+        allgather({reinterpret_cast<const std::byte*>(&mine), sizeof mine},
+                  reinterpret_cast<std::byte*>(values.data()), limit);
         return values;
     }
 

@@ -10,8 +10,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// How streams of all ranks meet: each rank records an event of its own, tells the others on the host, and makes its
-// stream wait for theirs. Two take turns: one is recorded again when all have met by the other.
+// How streams of all ranks meet: each rank records an event of its own, tells the others on the
+// host, and makes its stream wait for theirs. Two take turns: one is recorded again when all have
+// met by the other.
 class ipc_events {
 public:
     using pair = std::array<cudaEvent_t, 2>;
@@ -31,7 +32,9 @@ public:
 
     void create(int rank) {
         for (cudaEvent_t& event : own_)
-            check_cuda(cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming), "cudaEventCreateWithFlags", rank);
+            check_cuda(
+                cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming),
+                "cudaEventCreateWithFlags", rank);
     }
 
     offer exported(const std::vector<ipc_home>& homes, int rank) const {
@@ -39,7 +42,9 @@ public:
         mine.events = own_;
         for (const ipc_home& peer : homes) {
             if (peer.shares_process_with(homes[std::size_t(rank)])) continue;
-            for (std::size_t i = 0; i < 2; ++i) check_cuda(cudaIpcGetEventHandle(&mine.handles[i], own_[i]), "cudaIpcGetEventHandle", rank);
+            for (std::size_t i = 0; i < 2; ++i)
+                check_cuda(cudaIpcGetEventHandle(&mine.handles[i], own_[i]),
+                           "cudaIpcGetEventHandle", rank);
             break;
         }
         return mine;
@@ -50,7 +55,8 @@ public:
             const bool foreign = !homes[p].shares_process_with(homes[std::size_t(rank)]);
             peers_.push_back({foreign ? pair{} : offers[p].events, foreign});
             for (std::size_t i = 0; foreign && i < 2; ++i)
-                check_cuda(cudaIpcOpenEventHandle(&peers_.back().events[i], offers[p].handles[i]), "cudaIpcOpenEventHandle", rank);
+                check_cuda(cudaIpcOpenEventHandle(&peers_.back().events[i], offers[p].handles[i]),
+                           "cudaIpcOpenEventHandle", rank);
         }
     }
 
@@ -62,7 +68,9 @@ public:
     // For what all others have recorded, of which the host knows.
     void make_wait(cudaStream_t stream, int rank) const {
         for (std::size_t p = 0; p < peers_.size(); ++p)
-            if (int(p) != rank) check_cuda(cudaStreamWaitEvent(stream, peers_[p].events[turn_], 0), "cudaStreamWaitEvent", rank);
+            if (int(p) != rank)
+                check_cuda(cudaStreamWaitEvent(stream, peers_[p].events[turn_], 0),
+                           "cudaStreamWaitEvent", rank);
     }
 
     void close() noexcept {

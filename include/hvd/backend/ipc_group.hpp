@@ -23,7 +23,9 @@ public:
 
     std::span<const ipc_parts> parts() const { return parts_; }
     const ipc_parts& parts(std::size_t call) const { return parts_[call]; }
-    const ipc_places& places(std::size_t call, int rank) const { return places_[std::size_t(rank) * parts_.size() + call]; }
+    const ipc_places& places(std::size_t call, int rank) const {
+        return places_[std::size_t(rank) * parts_.size() + call];
+    }
 
     // Of this rank.
     void put(std::size_t call, int rank, const ipc_places& p) {
@@ -36,7 +38,8 @@ public:
     }
     const ipc_message& message() const { return mine_; }
 
-    // Whether a tensor goes through a window: of this rank, before the others have said where theirs are.
+    // Whether a tensor goes through a window: of this rank, before the others have said where
+    // theirs are.
     bool needs_window() const {
         for (const auto& [in, out] : places_)
             if (in.arena == ipc_place::window || out.arena == ipc_place::window) return true;
@@ -50,13 +53,15 @@ public:
         return false;
     }
 
-    // Throws where the ranks' calls are not the same. Gives whether there are more places than a message takes.
+    // Throws where the ranks' calls are not the same. Gives whether there are more places than a
+    // message takes.
     bool learn(int rank, const std::vector<ipc_message>& all) {
         std::vector<record> records;
         for (const ipc_message& m : all) records.push_back(m.what);
         check_records(rank, records);
         for (std::size_t r = 0; r < size_; ++r)
-            for (std::size_t c = 0; c < parts_.size() && c < ipc_message::most_places; ++c) places_[r * parts_.size() + c] = all[r].places[c];
+            for (std::size_t c = 0; c < parts_.size() && c < ipc_message::most_places; ++c)
+                places_[r * parts_.size() + c] = all[r].places[c];
         return parts_.size() > ipc_message::most_places;
     }
 
@@ -74,9 +79,11 @@ public:
         counts_.clear();
         for (ipc_parts& p : parts_) {
             if (!p.is_uneven_exchange()) continue;
-            std::vector<std::uint64_t> own(p.call.counts.begin(), p.call.counts.end()), all(2 * size_ * size_);
+            std::vector<std::uint64_t> own(p.call.counts.begin(), p.call.counts.end()),
+                all(2 * size_ * size_);
             own.insert(own.end(), p.call.receive_counts.begin(), p.call.receive_counts.end());
-            ranks.allgather(std::as_bytes(std::span(own)), reinterpret_cast<std::byte*>(all.data()), limit);
+            ranks.allgather(std::as_bytes(std::span(own)), reinterpret_cast<std::byte*>(all.data()),
+                            limit);
             counts_.push_back(std::move(all));
         }
     }
@@ -89,7 +96,8 @@ public:
             const std::vector<std::uint64_t> all = std::exchange(*next, {});
             for (std::size_t from = 0; from < size_; ++from)
                 for (std::size_t to = 0; to < size_; ++to) {
-                    const std::uint64_t given = next->emplace_back(all[2 * size_ * from + to]), taken = all[2 * size_ * to + size_ + from];
+                    const std::uint64_t given = next->emplace_back(all[2 * size_ * from + to]),
+                                        taken = all[2 * size_ * to + size_ + from];
                     if (given != taken) throw_unequal(rank, int(from), given, int(to), taken);
                 }
             p.sent = next++->data();
@@ -97,11 +105,16 @@ public:
     }
 
 private:
-    [[gnu::cold, noreturn]] static void throw_unequal(int rank, int from, std::uint64_t given, int to, std::uint64_t taken) {
-        const detail::message values[] = {text("sends ", given, " to rank ", to), text("expects ", taken, " from rank ", from)};
+    [[gnu::cold, noreturn]] static void throw_unequal(int rank, int from, std::uint64_t given,
+                                                      int to, std::uint64_t taken) {
+        const detail::message values[] = {text("sends ", given, " to rank ", to),
+                                          text("expects ", taken, " from rank ", from)};
         const mismatch_error::entry table[] = {{from, values[0]}, {to, values[1]}};
-        throw mismatch_error(rank, text("hvd: alltoall on rank ", rank, ": ranks disagree on count: rank ", from, " ", values[0], ", rank ", to, " ", values[1]),
-                             "count", table);
+        throw mismatch_error(
+            rank,
+            text("hvd: alltoall on rank ", rank, ": ranks disagree on count: rank ", from, " ",
+                 values[0], ", rank ", to, " ", values[1]),
+            "count", table);
     }
 
     std::size_t size_ = 0;

@@ -8,8 +8,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Device memory that each rank has and all can reach. What peers have mapped may not be freed: `close` first, on
-// all of them.
+// Device memory that each rank has and all can reach. What peers have mapped may not be freed:
+// `close` first, on all of them.
 class ipc_memory {
 public:
     // What a rank tells of its memory.
@@ -35,7 +35,8 @@ public:
         mine.data = own_.data();
         for (const ipc_home& peer : homes)
             if (!peer.shares_process_with(homes[std::size_t(rank)])) {
-                check_cuda(cudaIpcGetMemHandle(&mine.handle, own_.data()), "cudaIpcGetMemHandle", rank);
+                check_cuda(cudaIpcGetMemHandle(&mine.handle, own_.data()), "cudaIpcGetMemHandle",
+                           rank);
                 break;
             }
         return mine;
@@ -48,7 +49,9 @@ public:
                 continue;
             }
             void* mapped = nullptr;
-            check_cuda(cudaIpcOpenMemHandle(&mapped, offers[p].handle, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle", rank);
+            check_cuda(
+                cudaIpcOpenMemHandle(&mapped, offers[p].handle, cudaIpcMemLazyEnablePeerAccess),
+                "cudaIpcOpenMemHandle", rank);
             places_.push_back({static_cast<std::byte*>(mapped), true});
         }
     }
@@ -56,7 +59,9 @@ public:
     std::byte* of(int rank) const { return places_[std::size_t(rank)].data; }
     std::byte* own() const { return own_.data(); }
     std::size_t size() const { return size_; }
-    bool has(const std::byte* first, std::size_t bytes) const { return first >= own() && first + bytes <= own() + size_; }
+    bool has(const std::byte* first, std::size_t bytes) const {
+        return first >= own() && first + bytes <= own() + size_;
+    }
 
     // Gives back what is of others.
     void close() noexcept {

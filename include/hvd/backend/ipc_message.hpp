@@ -8,7 +8,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Where a rank has a tensor that others reach: in an arena, by its number, or in its window for a while.
+// Where a rank has a tensor that others reach: in an arena, by its number, or in its window for a
+// while.
 struct ipc_place {
     static constexpr std::int32_t nowhere = -2, window = -1;
 
@@ -33,7 +34,11 @@ inline record record_of(std::span<const ipc_parts> calls) {
     record r;
     hash content;
     for (const auto& [call, size, sent] : calls) {
-        content.add(std::uint64_t(call.kind)).add(std::uint64_t(call.id)).add(call.element_bytes).add(std::uint64_t(call.op)).add(std::uint64_t(call.root));
+        content.add(std::uint64_t(call.kind))
+            .add(std::uint64_t(call.id))
+            .add(call.element_bytes)
+            .add(std::uint64_t(call.op))
+            .add(std::uint64_t(call.root));
         content.add(call.counts.empty() ? call.count : std::uint64_t(-1));
         if (call.kind != collective::alltoall)
             for (const std::size_t n : call.counts) content.add(n);

@@ -12,12 +12,16 @@ namespace detail {
 struct ipc_parts {
     const device_call& call;
     int size;
-    // Of an alltoall with counts: those of rank 0 to each, of rank 1, …; without it only this rank's own are known.
+    // Of an alltoall with counts: those of rank 0 to each, of rank 1, …; without it only this
+    // rank's own are known.
     const std::uint64_t* sent = nullptr;
 
-    bool is_uneven_exchange() const { return call.kind == collective::alltoall && !call.counts.empty(); }
+    bool is_uneven_exchange() const {
+        return call.kind == collective::alltoall && !call.counts.empty();
+    }
     bool has_parts() const {
-        return call.kind == collective::reduce_scatter || call.kind == collective::scatter || call.kind == collective::alltoall;
+        return call.kind == collective::reduce_scatter || call.kind == collective::scatter ||
+               call.kind == collective::alltoall;
     }
     int parts() const { return has_parts() ? size : 1; }
 
@@ -28,7 +32,8 @@ struct ipc_parts {
     }
     // Whether others write this rank's output; a rank writes its own anyway.
     bool is_given(int rank) const {
-        return call.kind == collective::allreduce || (call.kind == collective::reduce && call.root == rank);
+        return call.kind == collective::allreduce ||
+               (call.kind == collective::reduce && call.root == rank);
     }
 
     // Whether this rank's output is what others bring, as it is.
@@ -41,7 +46,8 @@ struct ipc_parts {
     // What `rank` brings for `part`.
     std::size_t given(int rank, int part) const {
         if (call.kind != collective::alltoall) return call.bytes_of(has_parts() ? part : rank);
-        return (sent != nullptr ? std::size_t(sent[rank * size + part]) : call.count_of(part)) * call.element_bytes;
+        return (sent != nullptr ? std::size_t(sent[rank * size + part]) : call.count_of(part)) *
+               call.element_bytes;
     }
     std::size_t given_at(int rank, int part) const {
         std::size_t at = 0;
@@ -59,30 +65,43 @@ struct ipc_parts {
 
     // Where a rank has what comes from another.
     std::size_t taken_at(int from) const {
-        if (call.kind != collective::allgather && call.kind != collective::gather && call.kind != collective::alltoall) return 0;
+        if (call.kind != collective::allgather && call.kind != collective::gather &&
+            call.kind != collective::alltoall)
+            return 0;
         std::size_t elements = 0;
-        for (int p = 0; p < from; ++p) elements += call.kind == collective::alltoall ? call.received_from(p) : call.count_of(p);
+        for (int p = 0; p < from; ++p)
+            elements +=
+                call.kind == collective::alltoall ? call.received_from(p) : call.count_of(p);
         return elements * call.element_bytes;
     }
     std::size_t taken_by(int rank) const {
         switch (call.kind) {
-            case collective::reduce: case collective::gather:
+            case collective::reduce:
+            case collective::gather:
                 if (call.root != rank) return 0;
                 break;
-            case collective::reduce_scatter: case collective::scatter: return call.bytes_of(rank);
+            case collective::reduce_scatter:
+            case collective::scatter: return call.bytes_of(rank);
             case collective::barrier: return 0;
             default: break;
         }
-        return call.kind == collective::allreduce || call.kind == collective::reduce || call.kind == collective::broadcast ? call.bytes_of(rank) : taken_at(size);
+        return call.kind == collective::allreduce || call.kind == collective::reduce ||
+                       call.kind == collective::broadcast
+                   ? call.bytes_of(rank)
+                   : taken_at(size);
     }
 
     // Whether this rank writes over what others still read; in place as NCCL has it, it does not.
     bool overwrites_input(int rank) const {
-        if (call.kind == collective::allreduce || call.kind == collective::reduce || call.kind == collective::broadcast) return false;
+        if (call.kind == collective::allreduce || call.kind == collective::reduce ||
+            call.kind == collective::broadcast)
+            return false;
         const std::byte *const in = call.in, *const out = call.out;
-        const auto a = reinterpret_cast<std::uintptr_t>(in), b = reinterpret_cast<std::uintptr_t>(out);
+        const auto a = reinterpret_cast<std::uintptr_t>(in),
+                   b = reinterpret_cast<std::uintptr_t>(out);
         if (!gives(rank) || a >= b + taken_by(rank) || b >= a + given_by(rank)) return false;
-        if (call.kind == collective::reduce_scatter || call.kind == collective::scatter) return b != a + given_at(rank, rank);
+        if (call.kind == collective::reduce_scatter || call.kind == collective::scatter)
+            return b != a + given_at(rank, rank);
         return call.kind == collective::alltoall || a != b + taken_at(rank);
     }
 };

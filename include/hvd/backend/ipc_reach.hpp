@@ -12,14 +12,15 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What a rank reaches of the others: on the host by links, one for the calls and one to say farewell; on streams by
-// events; in memory by mappings of a window of two halves and of arenas.
+// What a rank reaches of the others: on the host by links, one for the calls and one to say
+// farewell; on streams by events; in memory by mappings of a window of two halves and of arenas.
 class ipc_reach {
 public:
     static constexpr const char* name = "communicator<cuda_ipc>";
 
     // **Collective**, on the current device.
-    void connect(std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell, int device, std::size_t room, time_point limit) {
+    void connect(std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell,
+                 int device, std::size_t room, time_point limit) {
         calls_ = std::move(calls);
         farewell_ = std::move(farewell);
         rank_ = calls_->rank();
@@ -29,7 +30,9 @@ public:
         homes_ = calls_->all(own, limit);
         calls_->on_all(name, limit, [&] {
             if (calls_->size() > most_reduced_ranks)
-                throw usage_error(rank_, text("hvd: ", name, " on rank ", rank_, ": ", calls_->size(), " ranks, it takes up to ", most_reduced_ranks));
+                throw usage_error(rank_,
+                                  text("hvd: ", name, " on rank ", rank_, ": ", calls_->size(),
+                                       " ranks, it takes up to ", most_reduced_ranks));
             reach_all(homes_, device, rank_);
         });
         ipc_events::offer mine{};
@@ -52,7 +55,9 @@ public:
     void leave() noexcept { calls_ = {}; }
 
     // The next number is its, on all ranks.
-    ipc_memory& add_arena(std::unique_ptr<ipc_memory> arena) { return *arenas_.emplace_back(std::move(arena)); }
+    ipc_memory& add_arena(std::unique_ptr<ipc_memory> arena) {
+        return *arenas_.emplace_back(std::move(arena));
+    }
 
     std::unique_ptr<ipc_memory>* find_arena(const std::byte* own) {
         for (auto& arena : arenas_)
@@ -72,14 +77,20 @@ public:
     ipc_place place_of(const std::byte* data, std::size_t bytes, bool may_stay) const {
         if (bytes == 0) return {};
         for (std::size_t a = 0; may_stay && a < arenas_.size(); ++a)
-            if (arenas_[a] != nullptr && arenas_[a]->has(data, bytes)) return {std::int32_t(a), std::uint64_t(data - arenas_[a]->own())};
+            if (arenas_[a] != nullptr && arenas_[a]->has(data, bytes))
+                return {std::int32_t(a), std::uint64_t(data - arenas_[a]->own())};
         return {ipc_place::window, 0};
     }
 
-    std::byte* in_window(int rank, std::size_t half) const { return window_.of(rank) + half * room_; }
-    std::byte* in_arena(int rank, const ipc_place& place) const { return arenas_[std::size_t(place.arena)]->of(rank) + place.offset; }
+    std::byte* in_window(int rank, std::size_t half) const {
+        return window_.of(rank) + half * room_;
+    }
+    std::byte* in_arena(int rank, const ipc_place& place) const {
+        return arenas_[std::size_t(place.arena)]->of(rank) + place.offset;
+    }
 
-    // What peers may still use is not freed before they say that they don't; where they say nothing, it never is.
+    // What peers may still use is not freed before they say that they don't; where they say
+    // nothing, it never is.
     void end(bool finished, time_point limit) noexcept {
         if (!is_connected()) return;
         leave();

@@ -11,21 +11,25 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Moves data by messages between every two ranks: all that a link has to offer, and what hvd does where no
-// two ranks have memory in common. Reductions are direct exchanges: each rank gets its part of every other's tensor
-// and reduces it in rank order, so that the bits are those of the other transports.
+// Moves data by messages between every two ranks: all that a link has to offer, and what hvd does
+// where no two ranks have memory in common. Reductions are direct exchanges: each rank gets its
+// part of every other's tensor and reduces it in rank order, so that the bits are those of the
+// other transports.
 template <link Link>
 class link_transport final : public transport {
 public:
     explicit link_transport(Link& link)
-        : transport(link.rank(), link.size()), link_(link), word_(link), entries_(std::size_t(link.size())) {
+        : transport(link.rank(), link.size()),
+          link_(link),
+          word_(link),
+          entries_(std::size_t(link.size())) {
         int here = 0;
         for (int p = 0; p < size_; ++p) here += node_of(link, p) == node_of(link, rank_);
         spins_ = here <= processor_set::of_this_thread().count();
     }
 
-    // Every rank tells every other what it is about to do: a rank that failed poisons this message, so
-    // that nobody moves data for a call that some rank refused.
+    // Every rank tells every other what it is about to do: a rank that failed poisons this message,
+    // so that nobody moves data for a call that some rank refused.
     void enter(const record& mine) override {
         step_ = step::enter;
         entries_[std::size_t(rank_)] = mine;
@@ -53,7 +57,8 @@ public:
         longest_ = longest_of(send, size_);
         portion_ = portion_for(job.element_bytes);
         room_ = smaller(portion_, own_bytes());
-        if (arrived_.size() < 2 * room_ * std::size_t(size_)) arrived_.resize(2 * room_ * std::size_t(size_));
+        if (arrived_.size() < 2 * room_ * std::size_t(size_))
+            arrived_.resize(2 * room_ * std::size_t(size_));
         post_portion();
     }
 
@@ -80,16 +85,22 @@ public:
         if (!word_.heard() && !word_.keep_pending()) return;
         lost = true;
         link_.cancel();
-        throw peer_error(rank_, text("hvd: ", entries_[std::size_t(rank_)].label(), " on rank ", rank_, ": ", word_.why()),
+        throw peer_error(rank_,
+                         text("hvd: ", entries_[std::size_t(rank_)].label(), " on rank ", rank_,
+                              ": ", word_.why()),
                          word_.missing());
     }
 
-    void leave(std::string_view reason, std::int64_t patience) noexcept override { part_or_pass_on(word_, link_, reason, patience, lost); }
+    void leave(std::string_view reason, std::int64_t patience) noexcept override {
+        part_or_pass_on(word_, link_, reason, patience, lost);
+    }
 
 private:
     enum class step { enter, exchange, combine };
 
-    block record_of(int rank) { return {reinterpret_cast<std::byte*>(&entries_[std::size_t(rank)]), sizeof(record)}; }
+    block record_of(int rank) {
+        return {reinterpret_cast<std::byte*>(&entries_[std::size_t(rank)]), sizeof(record)};
+    }
     static std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
     std::size_t own_bytes() const { return job_.count * job_.element_bytes; }
 
@@ -125,7 +136,8 @@ private:
     void post_portion() {
         for (int i = 1; i < size_; ++i) {
             const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
-            receive_from(from, {place_for(from, portions_), portion_of(send_[rank_], portions_, portion_).bytes});
+            receive_from(from, {place_for(from, portions_),
+                                portion_of(send_[rank_], portions_, portion_).bytes});
             send_to(to, portion_of(send_[to], portions_, portion_));
         }
         ++portions_;
@@ -133,8 +145,10 @@ private:
 
     void reduce_arrived(std::size_t index) {
         const block mine = portion_of(send_[rank_], index, portion_);
-        for (int p = 0; p < size_; ++p) inputs_[std::size_t(p)] = p == rank_ ? mine.data : place_for(p, index);
-        reduce_portion(job_, index * portion_ / job_.element_bytes, mine.bytes / job_.element_bytes);
+        for (int p = 0; p < size_; ++p)
+            inputs_[std::size_t(p)] = p == rank_ ? mine.data : place_for(p, index);
+        reduce_portion(job_, index * portion_ / job_.element_bytes,
+                       mine.bytes / job_.element_bytes);
     }
 
     Link& link_;

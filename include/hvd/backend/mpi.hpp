@@ -57,20 +57,23 @@ public:
 
     void send(int peer, const std::byte* data, std::size_t bytes) {
         for_each_message(bytes, [&](std::size_t begin, int n) {
-            check(MPI_Isend(data + begin, n, MPI_BYTE, peer, tag, comm_, begin_request(peer)), "MPI_Isend");
+            check(MPI_Isend(data + begin, n, MPI_BYTE, peer, tag, comm_, begin_request(peer)),
+                  "MPI_Isend");
         });
     }
 
     void recv(int peer, std::byte* data, std::size_t bytes) {
         for_each_message(bytes, [&](std::size_t begin, int n) {
-            check(MPI_Irecv(data + begin, n, MPI_BYTE, peer, tag, comm_, begin_request(peer)), "MPI_Irecv");
+            check(MPI_Irecv(data + begin, n, MPI_BYTE, peer, tag, comm_, begin_request(peer)),
+                  "MPI_Irecv");
         });
     }
 
     bool poll() {
         if (requests_.empty()) return true;
         int done = 0;
-        check(MPI_Testall(int(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+        check(MPI_Testall(int(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
+              "MPI_Testall");
         if (done == 0) return false;
         requests_.clear();
         peers_.clear();
@@ -87,8 +90,8 @@ public:
         return false;
     }
 
-    // Others may still send to a communicator that is given up: MPI keeps it, lest what comes late goes
-    // to the next one.
+    // Others may still send to a communicator that is given up: MPI keeps it, lest what comes late
+    // goes to the next one.
     void cancel() noexcept {
         given_up_ = true;
         for (MPI_Request& request : requests_) {
@@ -100,8 +103,8 @@ public:
         peers_.clear();
     }
 
-    // This rank's part of a new segment of its node, where rank r has `bytes[r]`; null on all ranks of the
-    // node if the system refuses it. Memory of its own where ranks share none.
+    // This rank's part of a new segment of its node, where rank r has `bytes[r]`; null on all ranks
+    // of the node if the system refuses it. Memory of its own where ranks share none.
     std::byte* share(std::span<const std::size_t> bytes) {
         if (area() == nullptr) {
             own_.push_back(shared_memory::of_this_process(bytes[std::size_t(rank_)]));
@@ -121,14 +124,16 @@ public:
         return mine;
     }
 
-    // Small enough that MPI takes it over at once; where it does not, the copy, which is in MPI's memory, is left
-    // to it for good.
+    // Small enough that MPI takes it over at once; where it does not, the copy, which is in MPI's
+    // memory, is left to it for good.
     [[gnu::cold]] bool tell(int peer, const notice& news) noexcept {
         void* copy = nullptr;
-        if (!mpi_is_running() || MPI_Alloc_mem(sizeof news, MPI_INFO_NULL, &copy) != MPI_SUCCESS) return false;
+        if (!mpi_is_running() || MPI_Alloc_mem(sizeof news, MPI_INFO_NULL, &copy) != MPI_SUCCESS)
+            return false;
         std::memcpy(copy, &news, sizeof news);
         MPI_Request request = MPI_REQUEST_NULL;
-        int done = MPI_Isend(copy, sizeof news, MPI_BYTE, peer, notice_tag, comm_, &request) != MPI_SUCCESS;
+        int done = MPI_Isend(copy, sizeof news, MPI_BYTE, peer, notice_tag, comm_, &request) !=
+                   MPI_SUCCESS;
         if (done == 0) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         if (done != 0) MPI_Free_mem(copy);
         else MPI_Request_free(&request);
@@ -140,7 +145,9 @@ public:
         MPI_Status status;
         check(MPI_Iprobe(MPI_ANY_SOURCE, notice_tag, comm_, &there, &status), "MPI_Iprobe");
         if (there == 0) return false;
-        check(MPI_Recv(&news, sizeof news, MPI_BYTE, status.MPI_SOURCE, notice_tag, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
+        check(MPI_Recv(&news, sizeof news, MPI_BYTE, status.MPI_SOURCE, notice_tag, comm_,
+                       MPI_STATUS_IGNORE),
+              "MPI_Recv");
         return true;
     }
 
@@ -148,7 +155,8 @@ public:
     bool can_allreduce_across(dtype id, int op) const {
         const bool logical = op == op::logical_and::id || op == op::logical_or::id;
         if (id == dtype::boolean && !logical) return false;
-        return by_library_ && mpi_datatype(id) != MPI_DATATYPE_NULL && mpi_operation(op) != MPI_OP_NULL;
+        return by_library_ && mpi_datatype(id) != MPI_DATATYPE_NULL &&
+               mpi_operation(op) != MPI_OP_NULL;
     }
     void allreduce_across(std::byte* data, std::size_t count, dtype id, int op) {
         const MPI_Datatype type = mpi_datatype(id);
@@ -158,12 +166,14 @@ public:
         for (std::size_t begin = 0; begin < count; begin += most) {
             const int n = int(count - begin < most ? count - begin : most);
             std::byte* const at = data + begin * std::size_t(bytes);
-            check(MPI_Allreduce(MPI_IN_PLACE, at, n, type, mpi_operation(op), across_), "MPI_Allreduce");
+            check(MPI_Allreduce(MPI_IN_PLACE, at, n, type, mpi_operation(op), across_),
+                  "MPI_Allreduce");
         }
     }
 
     owner<mpi_link> subset(std::span<const int> ranks, int context) const {
-        return owner<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), window_, reachable_, by_library_));
+        return owner<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), window_,
+                                            reachable_, by_library_));
     }
 
 protected:
@@ -177,8 +187,12 @@ protected:
     }
 
     // Among ranks of another; a window of 0 bytes: no memory is shared.
-    mpi_link(MPI_Comm comm, std::vector<int> nodes, std::size_t window, shared<segments> reachable = {}, bool by_library = false)
-        : comm_(comm), native_(comm), nodes_(std::move(nodes)), by_library_(by_library),
+    mpi_link(MPI_Comm comm, std::vector<int> nodes, std::size_t window,
+             shared<segments> reachable = {}, bool by_library = false)
+        : comm_(comm),
+          native_(comm),
+          nodes_(std::move(nodes)),
+          by_library_(by_library),
           reachable_(shared<segments>::make(std::move(reachable))) {
         set_up();
         if (window > 0) make_area(window_ = window);
@@ -186,17 +200,21 @@ protected:
 
     static void require_running() {
         if (!mpi_is_running())
-            throw usage_error(-1, "hvd: MPI is not running: make an hvd::mpi_environment first (or call MPI_Init), "
-                                  "and no communicator after MPI_Finalize");
+            throw usage_error(
+                -1,
+                "hvd: MPI is not running: make an hvd::mpi_environment first (or call MPI_Init), "
+                "and no communicator after MPI_Finalize");
     }
 
     static MPI_Comm checked(MPI_Comm handle) {
         require_running();
-        if (handle == MPI_COMM_NULL) throw usage_error(-1, "hvd: a communicator can't be made from MPI_COMM_NULL");
+        if (handle == MPI_COMM_NULL)
+            throw usage_error(-1, "hvd: a communicator can't be made from MPI_COMM_NULL");
         int between_groups = 0;
         check_mpi(MPI_Comm_test_inter(handle, &between_groups), "MPI_Comm_test_inter", -1);
         if (between_groups != 0)
-            throw usage_error(-1, "hvd: a communicator can't be made from an MPI intercommunicator");
+            throw usage_error(-1,
+                              "hvd: a communicator can't be made from an MPI intercommunicator");
         return handle;
     }
 
@@ -225,7 +243,8 @@ protected:
         return nodes;
     }
 
-    void check(int code, const char* api, std::source_location where = std::source_location::current()) const {
+    void check(int code, const char* api,
+               std::source_location where = std::source_location::current()) const {
         check_mpi(code, api, rank_, where);
     }
 
@@ -235,14 +254,16 @@ protected:
 private:
     static constexpr int tag = 0, notice_tag = 1;
 
-    // Pieces of a portion: what is longer than 64 KiB with MPI's header goes over Open MPI's TCP in a way that
-    // leaves the wire empty half of the time. Not of what is longer than portions are: pieces are sent
-    // whether or not somebody is there to receive them.
+    // Pieces of a portion: what is longer than 64 KiB with MPI's header goes over Open MPI's TCP in
+    // a way that leaves the wire empty half of the time. Not of what is longer than portions are:
+    // pieces are sent whether or not somebody is there to receive them.
     template <class F>
     static void for_each_message(std::size_t bytes, F&& f) {
-        constexpr std::size_t piece = std::size_t(60) << 10, whole = std::size_t(1) << 30;  // an int of bytes, with room to spare
+        constexpr std::size_t piece = std::size_t(60) << 10,
+                              whole = std::size_t(1) << 30;  // an int of bytes, with room to spare
         const std::size_t most = bytes <= portion_of_exchange ? piece : whole;
-        for (std::size_t begin = 0; begin < bytes; begin += most) f(begin, int(bytes - begin < most ? bytes - begin : most));
+        for (std::size_t begin = 0; begin < bytes; begin += most)
+            f(begin, int(bytes - begin < most ? bytes - begin : most));
     }
 
     [[gnu::noinline]] MPI_Request* begin_request(int peer) {
@@ -260,7 +281,8 @@ private:
         peers_.reserve(4 * std::size_t(size_));
     }
 
-    // Ranks that differ in what follows from the options would wait for each other here without end.
+    // Ranks that differ in what follows from the options would wait for each other here without
+    // end.
     [[gnu::cold]] int agreed_node_size(const communicator_options& options) const {
         int node_size = -1;
         std::exception_ptr refused;
@@ -269,22 +291,29 @@ private:
         } catch (...) {
             refused = std::current_exception();
         }
-        const int mine[] = {node_size, options.cross_by_library, int(shared_memory::whole_pages(options.window_bytes) / 4096)};
-        int least[] = {mine[0], mine[1], mine[2], -mine[0], -mine[1], -mine[2]};  // and the most, with the sign changed
+        const int mine[] = {node_size, options.cross_by_library,
+                            int(shared_memory::whole_pages(options.window_bytes) / 4096)};
+        int least[] = {mine[0],  mine[1],  mine[2],
+                       -mine[0], -mine[1], -mine[2]};  // and the most, with the sign changed
         check(MPI_Allreduce(MPI_IN_PLACE, least, 6, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
         if (refused) std::rethrow_exception(refused);
-        constexpr const char* names[] = {"node_size is ", "cross_by_library is ", "window_bytes in pages is "};
+        constexpr const char* names[] = {"node_size is ", "cross_by_library is ",
+                                         "window_bytes in pages is "};
         for (int i = 0; i < 3; ++i)
             if (least[i] != -least[3 + i])
-                throw usage_error(rank_, text("hvd: communicator on rank ", rank_, ": .", names[i], mine[i], " here, and from ", least[i],
-                                              " to ", -least[3 + i], " on the ranks: all must say the same"));
+                throw usage_error(
+                    rank_, text("hvd: communicator on rank ", rank_, ": .", names[i], mine[i],
+                                " here, and from ", least[i], " to ", -least[3 + i],
+                                " on the ranks: all must say the same"));
         return node_size;
     }
 
-    // Ranks share a node if MPI says that they can share memory; the node is known by its first rank.
+    // Ranks share a node if MPI says that they can share memory; the node is known by its first
+    // rank.
     [[gnu::cold]] std::vector<int> find_nodes() const {
         MPI_Comm node = MPI_COMM_NULL;
-        check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+        check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
+              "MPI_Comm_split_type");
         int first = rank_;
         const int told = MPI_Bcast(&first, 1, MPI_INT, 0, node);
         MPI_Comm_free(&node);
@@ -294,12 +323,14 @@ private:
         return nodes;
     }
 
-    // Memory that the ranks of each node have mapped, where every node has some; otherwise messages do, and
-    // every rank knows. Ranks that are all alone have no use for it, unless the library is between them.
+    // Memory that the ranks of each node have mapped, where every node has some; otherwise messages
+    // do, and every rank knows. Ranks that are all alone have no use for it, unless the library is
+    // between them.
     [[gnu::cold]] void make_area(std::size_t window) {
         const node_map nodes(*this);
         if (nodes.count() > 1 && nodes.count() == size_ && !by_library_) return;
-        if (nodes.count() > 1) check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node_), "MPI_Comm_split");
+        if (nodes.count() > 1)
+            check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node_), "MPI_Comm_split");
         const int ranks = nodes.local_size(), mine = nodes.local_rank();
         window = node_area::window_for(ranks, window);
         const std::size_t bytes = node_area::bytes(ranks, window);
@@ -317,14 +348,16 @@ private:
         area.slot(mine).processors = processor_set::of_this_thread();
         check(MPI_Barrier(of_node()), "MPI_Barrier");
         area_ = area;
-        if (by_library_ && nodes.count() > 1) check(MPI_Comm_split(comm_, mine, rank_, &across_), "MPI_Comm_split");
+        if (by_library_ && nodes.count() > 1)
+            check(MPI_Comm_split(comm_, mine, rank_, &across_), "MPI_Comm_split");
     }
 
     MPI_Comm of_node() const { return node_ != MPI_COMM_NULL ? node_ : comm_; }
 
-    // A segment that all ranks of a node map, of which each reserves [begin, end); empty on all of them if the
-    // system refuses it to one.
-    [[gnu::cold]] shared_memory map_together(std::size_t bytes, std::size_t begin, std::size_t end) {
+    // A segment that all ranks of a node map, of which each reserves [begin, end); empty on all of
+    // them if the system refuses it to one.
+    [[gnu::cold]] shared_memory map_together(std::size_t bytes, std::size_t begin,
+                                             std::size_t end) {
         shared_memory memory = opened_together(bytes, false);
         if (!memory) memory = opened_together(bytes, true);
         if (memory && !all_of_node(memory.reserve(begin, end))) memory = {};
@@ -354,8 +387,9 @@ private:
     std::vector<int> nodes_;
     std::size_t window_ = 0;
     bool by_library_ = false;
-    MPI_Comm node_ = MPI_COMM_NULL;    // the ranks of this node, where there are several nodes
-    MPI_Comm across_ = MPI_COMM_NULL;  // the ranks with this local rank, where the library is asked for
+    MPI_Comm node_ = MPI_COMM_NULL;  // the ranks of this node, where there are several nodes
+    MPI_Comm across_ =
+        MPI_COMM_NULL;  // the ranks with this local rank, where the library is asked for
     shared_memory memory_;
     std::vector<shared_memory> own_;
     shared<segments> reachable_ = shared<segments>::make();

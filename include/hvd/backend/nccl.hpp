@@ -11,13 +11,14 @@ inline namespace v0 {
 
 /// Ranks have a GPU each, and NCCL moves device tensors between them; see `communicator<nccl>`.
 ///
-/// Reduces what NCCL reduces: sum, average of floats, min, max and product of 8-, 32- and 64-bit integers and
-/// of floats of 16, 32 and 64 bits. Moves every element.
+/// Reduces what NCCL reduces: sum, average of floats, min, max and product of 8-, 32- and 64-bit
+/// integers and of floats of 16, 32 and 64 bits. Moves every element.
 struct nccl {
     using space_type = device;
     static constexpr bool has_arenas = true;
     template <class T, class Op>
-    static constexpr bool reduces = detail::has_nccl_type(dtype_traits<T>::id) && detail::has_nccl_op<Op>;
+    static constexpr bool reduces =
+        detail::has_nccl_type(dtype_traits<T>::id) && detail::has_nccl_op<Op>;
 };
 
 }  // namespace v0

@@ -42,16 +42,19 @@ struct nccl_elements {
     std::size_t unit;
 
     explicit nccl_elements(const device_call& c)
-        : type(has_nccl_type(c.id) ? nccl_type(c.id) : ncclUint8), unit(has_nccl_type(c.id) ? 1 : c.element_bytes) {}
+        : type(has_nccl_type(c.id) ? nccl_type(c.id) : ncclUint8),
+          unit(has_nccl_type(c.id) ? 1 : c.element_bytes) {}
 };
 
-// Parts of different sizes: NCCL has no call for them, but takes messages or reductions in a group. A part
-// without elements is no message, which both of its ranks know.
-inline void issue_parts(nccl_calls& made, const device_call& c, ncclRedOp_t op, const nccl_place& at) {
+// Parts of different sizes: NCCL has no call for them, but takes messages or reductions in a group.
+// A part without elements is no message, which both of its ranks know.
+inline void issue_parts(nccl_calls& made, const device_call& c, ncclRedOp_t op,
+                        const nccl_place& at) {
     const nccl_elements e(c);
     const std::size_t width = c.element_bytes;
     const auto send = [&](const std::byte* from, std::size_t n, int peer) {
-        if (n > 0) made.add(ncclSend(from, n * e.unit, e.type, peer, at.comm, at.stream), "ncclSend");
+        if (n > 0)
+            made.add(ncclSend(from, n * e.unit, e.type, peer, at.comm, at.stream), "ncclSend");
     };
     const auto receive = [&](std::byte* to, std::size_t n, int peer) {
         if (n > 0) made.add(ncclRecv(to, n * e.unit, e.type, peer, at.comm, at.stream), "ncclRecv");
@@ -63,11 +66,15 @@ inline void issue_parts(nccl_calls& made, const device_call& c, ncclRedOp_t op, 
         const std::size_t n = c.count_of(p);
         switch (c.kind) {
             case collective::reduce_scatter:
-                if (n > 0) made.add(ncclReduce(in, out, n, e.type, op, p, at.comm, at.stream), "ncclReduce");
+                if (n > 0)
+                    made.add(ncclReduce(in, out, n, e.type, op, p, at.comm, at.stream),
+                             "ncclReduce");
                 in += n * width;
                 break;
             case collective::allgather:
-                if (n > 0) made.add(ncclBroadcast(c.in, out, n * e.unit, e.type, p, at.comm, at.stream), "ncclBroadcast");
+                if (n > 0)
+                    made.add(ncclBroadcast(c.in, out, n * e.unit, e.type, p, at.comm, at.stream),
+                             "ncclBroadcast");
                 out += n * width;
                 break;
             case collective::gather:
@@ -95,23 +102,33 @@ inline void issue(nccl_calls& made, const device_call& c, ncclRedOp_t op, const 
     const std::size_t n = c.count * e.unit;
     switch (c.kind) {
         case collective::allreduce:
-            return made.add(ncclAllReduce(c.in, c.out, n, e.type, op, at.comm, at.stream), "ncclAllReduce");
+            return made.add(ncclAllReduce(c.in, c.out, n, e.type, op, at.comm, at.stream),
+                            "ncclAllReduce");
         case collective::reduce:
-            return made.add(ncclReduce(c.in, c.out, n, e.type, op, c.root, at.comm, at.stream), "ncclReduce");
+            return made.add(ncclReduce(c.in, c.out, n, e.type, op, c.root, at.comm, at.stream),
+                            "ncclReduce");
         case collective::reduce_scatter:
-            return made.add(ncclReduceScatter(c.in, c.out, n, e.type, op, at.comm, at.stream), "ncclReduceScatter");
+            return made.add(ncclReduceScatter(c.in, c.out, n, e.type, op, at.comm, at.stream),
+                            "ncclReduceScatter");
         case collective::broadcast:
-            return made.add(ncclBroadcast(c.in, c.out, n, e.type, c.root, at.comm, at.stream), "ncclBroadcast");
+            return made.add(ncclBroadcast(c.in, c.out, n, e.type, c.root, at.comm, at.stream),
+                            "ncclBroadcast");
         case collective::allgather:
-            return made.add(ncclAllGather(c.in, c.out, n, e.type, at.comm, at.stream), "ncclAllGather");
+            return made.add(ncclAllGather(c.in, c.out, n, e.type, at.comm, at.stream),
+                            "ncclAllGather");
         case collective::gather:
-            return made.add(ncclGather(c.in, c.out, n, e.type, c.root, at.comm, at.stream), "ncclGather");
+            return made.add(ncclGather(c.in, c.out, n, e.type, c.root, at.comm, at.stream),
+                            "ncclGather");
         case collective::scatter:
-            return made.add(ncclScatter(c.in, c.out, n, e.type, c.root, at.comm, at.stream), "ncclScatter");
+            return made.add(ncclScatter(c.in, c.out, n, e.type, c.root, at.comm, at.stream),
+                            "ncclScatter");
         case collective::alltoall:
-            return made.add(ncclAlltoAll(c.in, c.out, n, e.type, at.comm, at.stream), "ncclAlltoAll");
+            return made.add(ncclAlltoAll(c.in, c.out, n, e.type, at.comm, at.stream),
+                            "ncclAlltoAll");
         default:  // a barrier: NCCL has none, but no reduction ends before all have begun it
-            return made.add(ncclAllReduce(at.scratch, at.scratch, 1, ncclUint8, ncclMax, at.comm, at.stream), "ncclAllReduce");
+            return made.add(
+                ncclAllReduce(at.scratch, at.scratch, 1, ncclUint8, ncclMax, at.comm, at.stream),
+                "ncclAllReduce");
     }
 }
 

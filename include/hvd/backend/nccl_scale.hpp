@@ -12,8 +12,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Where the scales of a sum are applied: NCCL multiplies before it adds, by a number of the elements' own type;
-// after it hvd's kernel does, in float.
+// Where the scales of a sum are applied: NCCL multiplies before it adds, by a number of the
+// elements' own type; after it hvd's kernel does, in float.
 struct nccl_scale {
     double before = 1, after = 1;
 };
@@ -29,20 +29,24 @@ inline bool is_plain_power(double factor) {
     return factor == power_below(factor) && factor >= 0x1p-14 && factor <= 0x1p15;
 }
 
-// 32- and 64-bit floats take the whole factor before the sum, which costs nothing. Of a 16-bit float only a
-// power of two does not round: the rest of the factor follows the sum, in float, so that both round once.
+// 32- and 64-bit floats take the whole factor before the sum, which costs nothing. Of a 16-bit
+// float only a power of two does not round: the rest of the factor follows the sum, in float, so
+// that both round once.
 inline nccl_scale scale_of(const device_call& call, int size, int rank, const char* label) {
     const bool average = call.op == op::average::id;
     const double factor = call.prescale * call.postscale / (average ? size : 1);
     if (factor == 1) return {};
     const bool is_float = call.id >= dtype::float16 && call.id <= dtype::float64;
     if (!is_float || !(average || call.op == op::sum::id))
-        throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ", op_names[call.op], " of ", dtype_name(call.id),
-                                     " can't be scaled by ", factor, " by NCCL: only sums and averages of floats are"));
+        throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ", op_names[call.op],
+                                     " of ", dtype_name(call.id), " can't be scaled by ", factor,
+                                     " by NCCL: only sums and averages of floats are"));
     if (call.element_bytes > 2 || is_plain_power(factor)) return {factor, 1};
     if (!has_kernels())
-        throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ", dtype_name(call.id), " scaled by ", factor,
-                                     " would be rounded by NCCL, and this program has no kernels: compile a .cu file with hvd/kernel/kernels.cuh into it"));
+        throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ", dtype_name(call.id),
+                                     " scaled by ", factor,
+                                     " would be rounded by NCCL, and this program has no kernels: "
+                                     "compile a .cu file with hvd/kernel/kernels.cuh into it"));
     const double power = power_below(call.prescale);
     const double before = is_plain_power(power) ? power : 1;
     return {before, factor / before};
@@ -63,7 +67,9 @@ public:
 
 private:
     template <class T>
-    void set(T value) { std::memcpy(bytes_, &value, sizeof value); }
+    void set(T value) {
+        std::memcpy(bytes_, &value, sizeof value);
+    }
 
     alignas(8) std::byte bytes_[8] = {};
 };

@@ -14,9 +14,10 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A communicator of NCCL's that does not block: every call is polled for until NCCL has taken it, before anything
-// else touches NCCL or the stream. After a failure it is revoked, which frees the stream and leaves it to be
-// shrunk, and refuses further calls. A rank that is alone has none until it needs one.
+// A communicator of NCCL's that does not block: every call is polled for until NCCL has taken it,
+// before anything else touches NCCL or the stream. After a failure it is revoked, which frees the
+// stream and leaves it to be shrunk, and refuses further calls. A rank that is alone has none until
+// it needs one.
 class nccl_session final : public device_session {
 public:
     using device_session::device_session;
@@ -28,7 +29,8 @@ public:
     void join(const ncclUniqueId& id) {
         const current_device here(device(), rank());
         ncclConfig_t config = not_blocking();
-        settle(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config), "ncclCommInitRankConfig", limit_for({}));
+        settle(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config),
+               "ncclCommInitRankConfig", limit_for({}));
     }
 
     // A communicator made by NCCL out of another, or by the user; `owned`: to be ended by this one.
@@ -39,15 +41,18 @@ public:
     }
 
     // All calls are one group to NCCL, which launches those of about one size together.
-    void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream, time_point limit) override {
+    void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream,
+                 time_point limit) override {
         refuse_if_broken(label);
         operations_.clear();
-        for (const device_call& call : calls) operations_.push_back(operation_for(call, label, limit));
+        for (const device_call& call : calls)
+            operations_.push_back(operation_for(call, label, limit));
         // NCCL takes 2048 calls in a group; a call with counts is one for each rank.
         const std::size_t most = size() < 1024 ? 1024 / std::size_t(size()) : 1;
         for (std::size_t first = 0; first < calls.size(); first += most) {
             const std::size_t n = calls.size() - first < most ? calls.size() - first : most;
-            enqueue_group(calls.subspan(first, n), operations_.data() + first, label, stream, limit);
+            enqueue_group(calls.subspan(first, n), operations_.data() + first, label, stream,
+                          limit);
         }
         guarded([&] {
             for (std::size_t i = 0; i < calls.size(); ++i)
@@ -78,7 +83,8 @@ public:
         return result;
     }
 
-    // Memory of ncclMemAlloc, at the same place of a window on all ranks: NCCL moves it without copies.
+    // Memory of ncclMemAlloc, at the same place of a window on all ranks: NCCL moves it without
+    // copies.
     std::span<std::byte> open_arena(std::size_t bytes) override {
         record mine = arena_record(bytes);
         const current_device here(device(), rank());
@@ -87,12 +93,14 @@ public:
         std::unique_ptr<void, nccl_memory> kept(memory);
         if (allocated != ncclSuccess) {
             mine.refused = true;
-            store(mine.text, text("hvd: device_arena: ncclMemAlloc of ", bytes, " bytes failed: ", ncclGetErrorString(allocated)));
+            store(mine.text, text("hvd: device_arena: ncclMemAlloc of ", bytes,
+                                  " bytes failed: ", ncclGetErrorString(allocated)));
         }
         agree(mine, limit_for({}));
         ncclWindow_t window = nullptr;
         if (size() > 1 && bytes > 0)
-            settle(ncclCommWindowRegister(comm_, memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC), "ncclCommWindowRegister", limit_for({}));
+            settle(ncclCommWindowRegister(comm_, memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC),
+                   "ncclCommWindowRegister", limit_for({}));
         const std::span<std::byte> arena(static_cast<std::byte*>(kept.release()), bytes);
         if (window != nullptr) windows_.push_back({arena.data(), window});
         add_arena(arena);
@@ -156,12 +164,14 @@ private:
     void close_window(ncclWindow_t window) noexcept {
         if (comm_ == nullptr) return;
         try {
-            settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister", now() + options().destructor_deadline.nanoseconds());
+            settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister",
+                   now() + options().destructor_deadline.nanoseconds());
         } catch (...) {  // the communicator is given up, and says so at its next call
         }
     }
 
-    // A sum of elements that are multiplied by `factor` on this rank; made once for each type and factor.
+    // A sum of elements that are multiplied by `factor` on this rank; made once for each type and
+    // factor.
     ncclRedOp_t premultiplied_sum(dtype id, double factor, time_point limit) {
         for (const premultiplied& s : premultiplied_)
             if (s.id == id && s.factor == factor) return s.op;
@@ -172,13 +182,15 @@ private:
         }
         ncclRedOp_t op = ncclSum;
         nccl_scalar scalar(id, factor);
-        settle(ncclRedOpCreatePreMulSum(&op, scalar.data(), nccl_type(id), ncclScalarHostImmediate, comm_), "ncclRedOpCreatePreMulSum", limit);
+        settle(ncclRedOpCreatePreMulSum(&op, scalar.data(), nccl_type(id), ncclScalarHostImmediate,
+                                        comm_),
+               "ncclRedOpCreatePreMulSum", limit);
         premultiplied_.push_back({id, factor, op});
         return op;
     }
 
-    void enqueue_group(std::span<const device_call> calls, const scaled_operation* operations, const char* label, cudaStream_t stream,
-                       time_point limit) {
+    void enqueue_group(std::span<const device_call> calls, const scaled_operation* operations,
+                       const char* label, cudaStream_t stream, time_point limit) {
         const auto needs_nccl = [&](std::size_t i) { return size() > 1 || operations[i].scales; };
         std::size_t grouped = 0;
         for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -189,7 +201,9 @@ private:
         nccl_calls made;
         check_nccl(ncclGroupStart(), "ncclGroupStart", rank());
         for (std::size_t i = 0; i < calls.size(); ++i)
-            if (needs_nccl(i)) issue(made, calls[i], operations[i].op, {comm_, stream, rank(), size(), scratch_.data()});
+            if (needs_nccl(i))
+                issue(made, calls[i], operations[i].op,
+                      {comm_, stream, rank(), size(), scratch_.data()});
         const ncclResult_t ended = ncclGroupEnd();
         if (made.failed()) fail(made.code(), made.api(), made.alone());
         if (ended != ncclSuccess && ended != ncclInProgress) fail(ended, "ncclGroupEnd", false);
@@ -198,22 +212,28 @@ private:
 
     void scale_result(const device_call& call, double factor, cudaStream_t stream) {
         if (call.kind == collective::reduce && call.root != rank()) return;
-        launch_scale(call.out, call.count_of(rank()), copy_between(call.id, call.id, true), factor, stream, rank());
+        launch_scale(call.out, call.count_of(rank()), copy_between(call.id, call.id, true), factor,
+                     stream, rank());
     }
 
     // Each rank's record to all, through device memory.
     void exchange(const record& mine, std::vector<record>& all, time_point limit) {
         const current_device here(device(), rank());
         const std::size_t each = sizeof mine;
-        const cuda_memory memory = guarded([&] { return cuda_memory(cuda_memory::kind::device, each * all.size(), rank()); });
+        const cuda_memory memory = guarded(
+            [&] { return cuda_memory(cuda_memory::kind::device, each * all.size(), rank()); });
         std::byte* const own = memory.data() + std::size_t(rank()) * each;
         const cudaStream_t stream = stream_or_own(nullptr);
         const finish_before_leaving finish{stream};
         guarded([&] { copy_async(own, &mine, each, cudaMemcpyHostToDevice, stream, rank()); });
-        const device_call gather{.kind = collective::allgather, .in = own, .out = memory.data(), .count = each};
+        const device_call gather{
+            .kind = collective::allgather, .in = own, .out = memory.data(), .count = each};
         enqueue({&gather, 1}, "agreement", stream, limit);
         wait(mark(stream), "agreement", limit);
-        guarded([&] { copy_async(all.data(), memory.data(), memory.size(), cudaMemcpyDeviceToHost, stream, rank()); });
+        guarded([&] {
+            copy_async(all.data(), memory.data(), memory.size(), cudaMemcpyDeviceToHost, stream,
+                       rank());
+        });
         wait(mark(stream), "agreement", limit);
     }
 
@@ -224,7 +244,8 @@ private:
     }
 
     // Until NCCL has taken what was called.
-    void settle(ncclResult_t code, const char* api, time_point limit, std::source_location where = std::source_location::current()) {
+    void settle(ncclResult_t code, const char* api, time_point limit,
+                std::source_location where = std::source_location::current()) {
         backoff pauses(false);
         while (code == ncclInProgress) {
             if (comm_ == nullptr) return;
@@ -236,11 +257,15 @@ private:
     }
 
     // An argument that NCCL refuses before it does anything is a matter of this rank alone.
-    [[gnu::cold, noreturn]] void fail(ncclResult_t code, const char* api, bool before_anything,
-                                      std::source_location where = std::source_location::current()) {
+    [[gnu::cold, noreturn]] void fail(
+        ncclResult_t code, const char* api, bool before_anything,
+        std::source_location where = std::source_location::current()) {
         try {
             if (code == ncclRemoteError)
-                throw peer_error(rank(), text("hvd: ", api, " on rank ", rank(), ": another rank is gone: ", ncclGetErrorString(code)), {});
+                throw peer_error(rank(),
+                                 text("hvd: ", api, " on rank ", rank(),
+                                      ": another rank is gone: ", ncclGetErrorString(code)),
+                                 {});
             throw_nccl_error(code, api, rank(), comm_, where);
         } catch (const error& e) {
             if (code != ncclInvalidArgument || !before_anything) give_up(e.what());
@@ -257,7 +282,8 @@ private:
         try {
             const current_device here(device(), rank());
             if (!broken()) {
-                settle(ncclCommFinalize(comm_), "ncclCommFinalize", now() + options().destructor_deadline.nanoseconds());
+                settle(ncclCommFinalize(comm_), "ncclCommFinalize",
+                       now() + options().destructor_deadline.nanoseconds());
                 ncclCommDestroy(comm_);
                 return;
             }

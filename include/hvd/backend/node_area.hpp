@@ -39,12 +39,12 @@ struct alignas(64) node_slot {
     atomic<std::int64_t> process{0};
     processor_set processors;  // that this rank may run on
     char farewell[256] = {};
-    alignas(64) record entry[2];       // by parity of the collective: read by peers until the next entry
-    alignas(64) window_fill fill[2];   // by parity of the filling
+    alignas(64) record entry[2];  // by parity of the collective: read by peers until the next entry
+    alignas(64) window_fill fill[2];  // by parity of the filling
 };
 
-// The memory that all ranks of a node have mapped: a slot and two windows for each, and what else they can
-// reach of each other's.
+// The memory that all ranks of a node have mapped: a slot and two windows for each, and what else
+// they can reach of each other's.
 class node_area {
 public:
     // Whole pages, and a page for each rank at least.
@@ -52,18 +52,25 @@ public:
         const std::size_t least = std::size_t(ranks) * shared_memory::whole_pages(1);
         return shared_memory::whole_pages(wished < least ? least : wished);
     }
-    static std::size_t bytes(int ranks, std::size_t window) { return slots_bytes(ranks) + 2 * std::size_t(ranks) * window; }
+    static std::size_t bytes(int ranks, std::size_t window) {
+        return slots_bytes(ranks) + 2 * std::size_t(ranks) * window;
+    }
 
     node_area(void* memory, int ranks, std::size_t window, shared<segments> reachable)
-        : memory_(static_cast<std::byte*>(memory)), ranks_(ranks), window_(window), reachable_(std::move(reachable)) {}
+        : memory_(static_cast<std::byte*>(memory)),
+          ranks_(ranks),
+          window_(window),
+          reachable_(std::move(reachable)) {}
 
     // By one rank, before the others look.
     void construct() const {
-        for (int r = 0; r < ranks_; ++r) ::new (memory_ + std::size_t(r) * sizeof(node_slot)) node_slot;
+        for (int r = 0; r < ranks_; ++r)
+            ::new (memory_ + std::size_t(r) * sizeof(node_slot)) node_slot;
     }
 
     node_slot& slot(int rank) const {
-        return *std::launder(reinterpret_cast<node_slot*>(memory_ + std::size_t(rank) * sizeof(node_slot)));
+        return *std::launder(
+            reinterpret_cast<node_slot*>(memory_ + std::size_t(rank) * sizeof(node_slot)));
     }
 
     std::byte* window(int rank, std::uint64_t half) const {
@@ -78,7 +85,8 @@ public:
         mine.left.exchange(1);
     }
 
-    // Whether ranks outnumber the processors they run on; the same on all ranks, once all have said where they run.
+    // Whether ranks outnumber the processors they run on; the same on all ranks, once all have said
+    // where they run.
     bool is_crowded() const {
         processor_set all;
         for (int r = 0; r < ranks_; ++r) all.add(slot(r).processors);
@@ -90,7 +98,9 @@ public:
     segments& reachable() const { return *reachable_; }
 
 private:
-    static std::size_t slots_bytes(int ranks) { return shared_memory::whole_pages(std::size_t(ranks) * sizeof(node_slot)); }
+    static std::size_t slots_bytes(int ranks) {
+        return shared_memory::whole_pages(std::size_t(ranks) * sizeof(node_slot));
+    }
 
     std::byte* memory_;
     int ranks_;

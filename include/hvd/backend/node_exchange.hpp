@@ -8,8 +8,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What ranks of one node have for each other: straight from where it lies if every rank can reach it,
-// otherwise through the windows, in portions that stay in the cache.
+// What ranks of one node have for each other: straight from where it lies if every rank can reach
+// it, otherwise through the windows, in portions that stay in the cache.
 class node_exchange : public node_group {
 public:
     using node_group::node_group;
@@ -30,14 +30,15 @@ public:
         brought_.resize(bytes * std::size_t(size_));
         blocks_.assign(std::size_t(size_), {});
         for (int p = 0; p < size_; ++p)
-            if (p != rank_) blocks_[std::size_t(p)] = {brought_.data() + std::size_t(p) * bytes, bytes};
+            if (p != rank_)
+                blocks_[std::size_t(p)] = {brought_.data() + std::size_t(p) * bytes, bytes};
         receive_ = blocks_.data();
         begin(send, 1, false);
     }
 
 protected:
-    // From here on tensors that all ranks can reach stay where they are; below, copying is cheaper than waiting
-    // once more for all to be done.
+    // From here on tensors that all ranks can reach stay where they are; below, copying is cheaper
+    // than waiting once more for all to be done.
     static constexpr std::size_t least_in_place = 4096;
 
     bool next_exchange() {
@@ -101,7 +102,9 @@ private:
     void take_in_place() {
         for (int i = 1; i < size_; ++i) {
             const int peer = (rank_ + i) % size_;
-            if (receive_[peer].bytes > 0) std::memcpy(receive_[peer].data, at_place(peer, std::size_t(rank_)), receive_[peer].bytes);
+            if (receive_[peer].bytes > 0)
+                std::memcpy(receive_[peer].data, at_place(peer, std::size_t(rank_)),
+                            receive_[peer].bytes);
         }
     }
 
@@ -167,9 +170,13 @@ private:
     }
 
     // Where in its window a sender keeps what is for `receiver`: it has no place for itself.
-    static std::size_t position(int receiver, int sender) { return std::size_t(receiver < sender ? receiver : receiver - 1); }
+    static std::size_t position(int receiver, int sender) {
+        return std::size_t(receiver < sender ? receiver : receiver - 1);
+    }
 
-    const std::byte* portion_from(int peer) const { return window(peer) + position(rank_, peer) * fill_of(peer).stride; }
+    const std::byte* portion_from(int peer) const {
+        return window(peer) + position(rank_, peer) * fill_of(peer).stride;
+    }
 
     void take_windows() {
         for (int p = 0; p < size_; ++p) {
@@ -181,11 +188,13 @@ private:
     }
 
     void reduce_windows() {
-        const std::size_t portion = size_ == 1 ? job_.count : my_fill().portion / job_.element_bytes;
+        const std::size_t portion =
+            size_ == 1 ? job_.count : my_fill().portion / job_.element_bytes;
         const std::size_t first = round_ * portion;
         if (first >= job_.count) return;
         for (int p = 0; p < size_; ++p)
-            inputs_[std::size_t(p)] = p == rank_ ? send_[p].data + first * job_.element_bytes : portion_from(p);
+            inputs_[std::size_t(p)] =
+                p == rank_ ? send_[p].data + first * job_.element_bytes : portion_from(p);
         reduce_portion(job_, first, job_.count - first < portion ? job_.count - first : portion);
     }
 

@@ -15,9 +15,9 @@ namespace detail {
 
 // The ranks of one node: how they wait for each other and show each other things.
 //
-// All ranks synchronise in the same places: a rank says that it has arrived, and goes on once all have.
-// A window is filled before that and read after it. There are two halves, which take turns: whoever
-// fills one for the second time has seen every rank arrive after having read it.
+// All ranks synchronise in the same places: a rank says that it has arrived, and goes on once all
+// have. A window is filled before that and read after it. There are two halves, which take turns:
+// whoever fills one for the second time has seen every rank arrive after having read it.
 class node_group : public transport {
 public:
     node_group(const node_area& area, int rank)
@@ -47,39 +47,46 @@ public:
         const message who = describe_missing(reason, missing, [](int p) { return p; });
         if (missing.empty()) return;
         lost = true;
-        throw peer_error(rank_, text("hvd: ", entry_of(rank_).label(), " on rank ", rank_, ": ", who), std::move(missing));
+        throw peer_error(rank_,
+                         text("hvd: ", entry_of(rank_).label(), " on rank ", rank_, ": ", who),
+                         std::move(missing));
     }
 
     // Who is waited for, by the ranks' numbers that `number` gives, and what became of them.
     template <class F>
-    [[gnu::cold]] message describe_missing(verdict reason, std::vector<int>& missing, F number) const {
+    [[gnu::cold]] message describe_missing(verdict reason, std::vector<int>& missing,
+                                           F number) const {
         message who;
         for (int p = 0; p < size_; ++p) {
             if (arrived(p) || (reason == verdict::hopeless && !gone(p))) continue;
             const node_slot& slot = area_.slot(p);
             who += text(missing.empty() ? "rank " : ", rank ", number(p));
             if (!gone(p)) who += " did not come in time";
-            else if (slot.left.load() != 0) who += text(" left (", std::string_view(slot.farewell), ")");
+            else if (slot.left.load() != 0)
+                who += text(" left (", std::string_view(slot.farewell), ")");
             else who += text(" died (process ", slot.process.load_relaxed(), ")");
             missing.push_back(number(p));
         }
         return who;
     }
 
-    // Afterwards this rank's tensors are its caller's again, so that it waits until nobody reaches for them:
-    // threads as long as it takes, for they compute; a process may have been stopped, and has its own mapping.
+    // Afterwards this rank's tensors are its caller's again, so that it waits until nobody reaches
+    // for them: threads as long as it takes, for they compute; a process may have been stopped, and
+    // has its own mapping.
     void leave(std::string_view reason, std::int64_t) noexcept override {
         area_.leave(rank_, reason);
         const time_point limit = now() + 1000 * milliseconds;
         for (int p = 0; p < size_; ++p) {
             const node_slot& slot = area_.slot(p);
-            while (p != rank_ && slot.reaches.load_in_order() != 0 && !gone(p) && (slot.process.load_relaxed() == 0 || now() < limit))
+            while (p != rank_ && slot.reaches.load_in_order() != 0 && !gone(p) &&
+                   (slot.process.load_relaxed() == 0 || now() < limit))
                 sleep_for(milliseconds / 20);
         }
     }
 
 protected:
-    // Every rank takes a new half of its window when it enters, whether it has something for it or not.
+    // Every rank takes a new half of its window when it enters, whether it has something for it or
+    // not.
     void show(const record& mine) {
         ++entries_;
         copy_record(area_.slot(rank_).entry[entries_ & 1], mine);
@@ -93,8 +100,8 @@ protected:
         area_.slot(rank_).step.store(steps_);
     }
 
-    // Does what reads or writes other ranks' tensors, unless a rank has left: then its may be no more, and
-    // the next wait tells.
+    // Does what reads or writes other ranks' tensors, unless a rank has left: then its may be no
+    // more, and the next wait tells.
     template <class F>
     void reach(F f) {
         struct reaching {
@@ -114,7 +121,9 @@ protected:
     }
     window_fill& my_fill() { return area_.slot(rank_).fill[fills_ & 1]; }
     const window_fill& fill_of(int peer) const { return area_.slot(peer).fill[fills_ & 1]; }
-    std::byte* window(int rank, std::uint64_t ago = 0) const { return area_.window(rank, fills_ - ago); }
+    std::byte* window(int rank, std::uint64_t ago = 0) const {
+        return area_.window(rank, fills_ - ago);
+    }
 
     // Whether what all ranks have put into their windows is that.
     bool all_filled(content what) const {
@@ -124,14 +133,18 @@ protected:
     }
 
     // Number `index` of the places in a window, which has room for room_for_places() of them.
-    void put_place(std::size_t index, const place& p) { std::memcpy(window(rank_) + index * sizeof p, &p, sizeof p); }
+    void put_place(std::size_t index, const place& p) {
+        std::memcpy(window(rank_) + index * sizeof p, &p, sizeof p);
+    }
     std::byte* at_place(int peer, std::size_t index) const {
         place p;
         std::memcpy(&p, window(peer) + index * sizeof p, sizeof p);
         return area_.reachable().at(p);
     }
     std::size_t room_for_places() const { return area_.window_bytes() / sizeof(place); }
-    place place_of(const std::byte* data, std::size_t bytes) const { return area_.reachable().find(data, bytes); }
+    place place_of(const std::byte* data, std::size_t bytes) const {
+        return area_.reachable().find(data, bytes);
+    }
 
     node_area area_;
     bool crowded_;

@@ -13,12 +13,15 @@ namespace detail {
 // A link that does not say who shares a node has each rank on one of its own.
 template <class Link>
 int node_of(const Link& link, int rank) {
-    if constexpr (requires { { link.node_of(rank) } -> std::convertible_to<int>; }) return link.node_of(rank);
+    if constexpr (requires {
+                      { link.node_of(rank) } -> std::convertible_to<int>;
+                  })
+        return link.node_of(rank);
     else return rank;
 }
 
-// Who is on which node, as seen by one rank. Nodes are counted in the order of their lowest ranks; the
-// ranks of a node keep their order.
+// Who is on which node, as seen by one rank. Nodes are counted in the order of their lowest ranks;
+// the ranks of a node keep their order.
 class node_map {
 public:
     template <class Link>
@@ -54,8 +57,8 @@ public:
     // Whether the ranks of every node follow each other.
     bool consecutive() const { return consecutive_; }
 
-    // The rank of `node` that deals with `rank` of another node: every rank has one on each node, and the
-    // ranks of a node share the work evenly, whatever the sizes of the nodes.
+    // The rank of `node` that deals with `rank` of another node: every rank has one on each node,
+    // and the ranks of a node share the work evenly, whatever the sizes of the nodes.
     int partner(int rank, int node) const {
         const auto there = ranks(node);
         return there[std::size_t(local(rank)) % there.size()];

@@ -14,10 +14,10 @@ namespace detail {
 //
 // An allreduce takes the shortest of three ways, which all reduce in rank order:
 // - a small tensor is in the window when its rank enters, and every rank reduces all of it;
-// - tensors that every rank can reach stay where they are: each rank reduces its slice of all of them, and
-//   writes the result to all of them;
-// - others go through the windows in chunks: each rank reduces its part of a chunk while the next one is
-//   on its way, so that main memory is read once and written once.
+// - tensors that every rank can reach stay where they are: each rank reduces its slice of all of
+//   them, and writes the result to all of them;
+// - others go through the windows in chunks: each rank reduces its part of a chunk while the next
+//   one is on its way, so that main memory is read once and written once.
 class node_transport final : public node_exchange {
 public:
     using node_exchange::node_exchange;
@@ -31,7 +31,8 @@ public:
     void enter_call(const operation& op, const record& mine) override {
         step_ = step::enter;
         show(mine);
-        if (op.entry.kind == collective::allreduce && !op.only_agree && !op.entry.refused && reduces_to_all(op) && is_at_hand(op))
+        if (op.entry.kind == collective::allreduce && !op.only_agree && !op.entry.refused &&
+            reduces_to_all(op) && is_at_hand(op))
             offer(op);
         arrive();
     }
@@ -92,13 +93,17 @@ private:
     }
 
     // Whether its data can be read before all ranks have entered: it need not be packed first.
-    static bool is_at_hand(const operation& op) { return !op.tensors.empty() || op.pack == nullptr; }
+    static bool is_at_hand(const operation& op) {
+        return !op.tensors.empty() || op.pack == nullptr;
+    }
 
-    // Every rank reduces all of it, instead of its part: between two ranks no more moves that way, and small
-    // tensors are worth the work, for all wait once only. Waiting is dear where ranks have to give way to each
-    // other. With an update each has its part, and the state of its part alone.
+    // Every rank reduces all of it, instead of its part: between two ranks no more moves that way,
+    // and small tensors are worth the work, for all wait once only. Waiting is dear where ranks
+    // have to give way to each other. With an update each has its part, and the state of its part
+    // alone.
     bool is_reduced_by_all(const operation& op) const {
-        const std::size_t most = (crowded_ ? std::size_t(64) << 10 : std::size_t(16) << 10) / std::size_t(size_);
+        const std::size_t most =
+            (crowded_ ? std::size_t(64) << 10 : std::size_t(16) << 10) / std::size_t(size_);
         return op.update == nullptr && (size_ <= 2 || total_bytes(op) <= most);
     }
     bool fits_window(const operation& op) const { return total_bytes(op) <= area_.window_bytes(); }
@@ -148,30 +153,37 @@ private:
         return next_chunk();
     }
 
-    // ---- small ------------------------------------------------------------------------------------
+    // ---- small ----------------------------------------------------------------------------------
 
     void fill_whole(const operation& op) {
-        for (const reduction_group& g : op.groups) gather_bytes(op, g.offset, g.count * g.element_bytes, window(rank_) + g.offset);
+        for (const reduction_group& g : op.groups)
+            gather_bytes(op, g.offset, g.count * g.element_bytes, window(rank_) + g.offset);
     }
 
     void reduce_whole(const operation& op) {
-        for (const reduction_group& g : op.groups) reduce_windows(op, g, g.offset, g.count * g.element_bytes, g.offset);
+        for (const reduction_group& g : op.groups)
+            reduce_windows(op, g, g.offset, g.count * g.element_bytes, g.offset);
     }
 
     // Bytes of a group that all ranks have in their windows, from `at` on.
-    void reduce_windows(const operation& op, const reduction_group& g, std::size_t begin, std::size_t bytes, std::size_t at) {
+    void reduce_windows(const operation& op, const reduction_group& g, std::size_t begin,
+                        std::size_t bytes, std::size_t at) {
         for_each_stretch(op, begin, bytes, [&](const stretch& s) {
-            for (int p = 0; p < size_; ++p) inputs_[std::size_t(p)] = p == rank_ ? s.in : window(p) + at;
-            reduce_portion(job_of(op, g, s.bytes / g.element_bytes, s.out), 0, s.bytes / g.element_bytes);
+            for (int p = 0; p < size_; ++p)
+                inputs_[std::size_t(p)] = p == rank_ ? s.in : window(p) + at;
+            reduce_portion(job_of(op, g, s.bytes / g.element_bytes, s.out), 0,
+                           s.bytes / g.element_bytes);
             at += s.bytes;
         });
     }
 
-    static reduction job_of(const operation& op, const reduction_group& g, std::size_t count, std::byte* out) {
-        return {g.function, g.op, g.element_bytes, count, out, op.entry.prescale, op.entry.postscale};
+    static reduction job_of(const operation& op, const reduction_group& g, std::size_t count,
+                            std::byte* out) {
+        return {g.function,        g.op, g.element_bytes, count, out, op.entry.prescale,
+                op.entry.postscale};
     }
 
-    // ---- where the tensors lie --------------------------------------------------------------------
+    // ---- where the tensors lie ------------------------------------------------------------------
 
     // Two places of each tensor: where it is read and where it is written.
     bool show_places(const operation& op) {
@@ -179,9 +191,11 @@ private:
             // alone: nobody has to find it
         } else if (op.tensors.empty()) {
             const std::byte* const out = op.update != nullptr ? op.update->targets[0].data : op.out;
-            if (!show_place(0, op.in, total_bytes(op)) || !show_place(1, out, total_bytes(op))) return false;
+            if (!show_place(0, op.in, total_bytes(op)) || !show_place(1, out, total_bytes(op)))
+                return false;
         } else {
-            const std::span<const tensor_ref> targets = op.update != nullptr ? op.update->targets : op.tensors;
+            const std::span<const tensor_ref> targets =
+                op.update != nullptr ? op.update->targets : op.tensors;
             if (2 * op.tensors.size() > room_for_places()) return false;
             for (std::size_t i = 0; i < op.tensors.size(); ++i)
                 if (!show_place(2 * i, op.tensors[i].data, op.tensors[i].bytes()) ||
@@ -202,24 +216,33 @@ private:
         outputs_.resize(std::size_t(size_));
         for (const reduction_group& g : op.groups) {
             const std::size_t begin = g.offset + g.begin_of(rank_, size_) * g.element_bytes;
-            for_each_stretch(op, begin, g.count_of(rank_, size_) * g.element_bytes, [&](const stretch& s) {
-                for (int p = 0; p < size_; ++p) {
-                    inputs_[std::size_t(p)] = p == rank_ ? s.in : at_place(p, 2 * s.tensor) + s.at;
-                    outputs_[std::size_t(p)] = p == rank_ ? s.out : at_place(p, 2 * s.tensor + 1) + s.at;
-                }
-                const bool streaming = streaming_pays(size_, total_bytes(op), s.in == s.out || op.update != nullptr);
-                current_ = s.out;
-                reduce_portion_to_places(job_of(op, g, s.bytes / g.element_bytes, nullptr), outputs_.data(), streaming,
-                                         op.update != nullptr ? reduced_hook{&update_block, this} : reduced_hook{});
-            });
+            for_each_stretch(
+                op, begin, g.count_of(rank_, size_) * g.element_bytes, [&](const stretch& s) {
+                    for (int p = 0; p < size_; ++p) {
+                        inputs_[std::size_t(p)] =
+                            p == rank_ ? s.in : at_place(p, 2 * s.tensor) + s.at;
+                        outputs_[std::size_t(p)] =
+                            p == rank_ ? s.out : at_place(p, 2 * s.tensor + 1) + s.at;
+                    }
+                    const bool streaming = streaming_pays(size_, total_bytes(op),
+                                                          s.in == s.out || op.update != nullptr);
+                    current_ = s.out;
+                    reduce_portion_to_places(
+                        job_of(op, g, s.bytes / g.element_bytes, nullptr), outputs_.data(),
+                        streaming,
+                        op.update != nullptr ? reduced_hook{&update_block, this} : reduced_hook{});
+                });
         }
     }
 
     // The whole job, to several places; uses up the inputs.
-    void reduce_portion_to_places(const reduction& job, std::byte* const* places, bool streaming, const reduced_hook& hook) {
+    void reduce_portion_to_places(const reduction& job, std::byte* const* places, bool streaming,
+                                  const reduced_hook& hook) {
         guard([&] {
-            reduce_to_places(job.function, {job.op, nullptr, size_, size_, nullptr, job.count, job.prescale, job.postscale},
-                             job.element_bytes, inputs_.data(), places, size_, streaming, hook);
+            reduce_to_places(
+                job.function,
+                {job.op, nullptr, size_, size_, nullptr, job.count, job.prescale, job.postscale},
+                job.element_bytes, inputs_.data(), places, size_, streaming, hook);
         });
     }
 
@@ -233,10 +256,10 @@ private:
         done_ += bytes;
     }
 
-    // ---- chunks -----------------------------------------------------------------------------------
+    // ---- chunks ---------------------------------------------------------------------------------
 
-    // Each rank's part of a chunk has the same place in every window, whatever its size: there its result
-    // is read while the rest of the window is filled again.
+    // Each rank's part of a chunk has the same place in every window, whatever its size: there its
+    // result is read while the rest of the window is filled again.
     std::size_t part_bytes() const { return area_.window_bytes() / std::size_t(size_) / 64 * 64; }
 
     chunk chunk_at(const operation& op, std::size_t group, std::size_t first) const {
@@ -256,15 +279,20 @@ private:
     };
     part part_of(const operation& op, const chunk& c, int p) const {
         const reduction_group& g = op.groups[c.group];
-        const std::size_t begin = even_part(c.count, p, size_), end = even_part(c.count, p + 1, size_);
+        const std::size_t begin = even_part(c.count, p, size_),
+                          end = even_part(c.count, p + 1, size_);
         return {g.offset + (c.first + begin) * g.element_bytes, (end - begin) * g.element_bytes};
     }
-    std::byte* part_in_window(int owner, int p, std::uint64_t ago = 0) const { return window(owner, ago) + std::size_t(p) * part_bytes(); }
+    std::byte* part_in_window(int owner, int p, std::uint64_t ago = 0) const {
+        return window(owner, ago) + std::size_t(p) * part_bytes();
+    }
 
     // All of it, or all but this rank's own part, whose place is for its result.
     void fill_chunk(const operation& op, const chunk& c) {
         const reduction_group& g = op.groups[c.group];
-        if (is_reduced_by_all(op)) return gather_bytes(op, g.offset + c.first * g.element_bytes, c.count * g.element_bytes, window(rank_));
+        if (is_reduced_by_all(op))
+            return gather_bytes(op, g.offset + c.first * g.element_bytes, c.count * g.element_bytes,
+                                window(rank_));
         for (int p = 0; p < size_; ++p) {
             if (p == rank_) continue;
             const part theirs = part_of(op, c, p);
@@ -272,11 +300,13 @@ private:
         }
     }
 
-    // All have filled their windows with the chunk `now_`, and reduced their parts of the one before it.
+    // All have filled their windows with the chunk `now_`, and reduced their parts of the one
+    // before it.
     bool next_chunk() {
         const operation& op = *op_;
         const bool by_all = is_reduced_by_all(op);
-        const chunk after = now_.count > 0 ? chunk_at(op, now_.group, now_.first + now_.count) : now_;
+        const chunk after =
+            now_.count > 0 ? chunk_at(op, now_.group, now_.first + now_.count) : now_;
         if (now_.count > 0) reduce_chunk(op, now_, by_all);
         if (before_.count > 0) take_results(op, before_, now_.count > 0 ? 1 : 0);
         if (now_.count == 0 || (by_all && after.count == 0)) return false;
@@ -292,21 +322,27 @@ private:
 
     void reduce_chunk(const operation& op, const chunk& c, bool by_all) {
         const reduction_group& g = op.groups[c.group];
-        if (by_all) return reduce_windows(op, g, g.offset + c.first * g.element_bytes, c.count * g.element_bytes, 0);
+        if (by_all)
+            return reduce_windows(op, g, g.offset + c.first * g.element_bytes,
+                                  c.count * g.element_bytes, 0);
         const part own = part_of(op, c, rank_);
-        const bool direct = op.tensors.empty() && op.update == nullptr;  // from and to where it lies
+        const bool direct =
+            op.tensors.empty() && op.update == nullptr;  // from and to where it lies
         if (!direct) scratch_.resize((op.update != nullptr ? 2 : 1) * part_bytes());
         std::byte* const result = direct ? op.out + own.begin : scratch_.data();
         if (!op.tensors.empty()) gather_bytes(op, own.begin, own.bytes, result);
         const std::byte* const mine = op.tensors.empty() ? op.in + own.begin : result;
-        for (int p = 0; p < size_; ++p) inputs_[std::size_t(p)] = p == rank_ ? mine : part_in_window(p, rank_);
-        reduce_portion(job_of(op, g, own.bytes / g.element_bytes, result), 0, own.bytes / g.element_bytes);
+        for (int p = 0; p < size_; ++p)
+            inputs_[std::size_t(p)] = p == rank_ ? mine : part_in_window(p, rank_);
+        reduce_portion(job_of(op, g, own.bytes / g.element_bytes, result), 0,
+                       own.bytes / g.element_bytes);
         if (op.update != nullptr) {
             std::byte* const current = scratch_.data() + part_bytes();
             gather_targets(op, own.begin, own.bytes, current);
             guard([&] { update(own.bytes, result, current); });
         }
-        // Not by the kernel at once: its stores would wait for lines that the peers have read, one by one.
+        // Not by the kernel at once: its stores would wait for lines that the peers have read, one
+        // by one.
         std::memcpy(part_in_window(rank_, rank_), result, own.bytes);
         if (!direct) scatter_bytes(op, own.begin, own.bytes, result);
     }

@@ -14,9 +14,12 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// How many consecutive ranks are taken as one node: to try several nodes on one machine. 0: as it is.
+// How many consecutive ranks are taken as one node: to try several nodes on one machine. 0: as it
+// is.
 inline int declared_node_size(const communicator_options& options) {
-    if (options.node_size < 0) throw usage_error(-1, text("hvd: .node_size is ", options.node_size, "; it takes a number of ranks, or 0 for as it is"));
+    if (options.node_size < 0)
+        throw usage_error(-1, text("hvd: .node_size is ", options.node_size,
+                                   "; it takes a number of ranks, or 0 for as it is"));
     if (options.node_size > 0) return options.node_size;
     const char* const variable = std::getenv("HVD_NODE_SIZE");
     if (variable == nullptr || *variable == 0) return 0;
@@ -24,7 +27,8 @@ inline int declared_node_size(const communicator_options& options) {
     int size = 0;
     const auto [rest, error] = std::from_chars(value.data(), value.data() + value.size(), size);
     if (error != std::errc() || rest != value.data() + value.size() || size < 1)
-        throw usage_error(-1, text("hvd: HVD_NODE_SIZE is '", value, "'; it takes a number of ranks from 1"));
+        throw usage_error(
+            -1, text("hvd: HVD_NODE_SIZE is '", value, "'; it takes a number of ranks from 1"));
     return size;
 }
 

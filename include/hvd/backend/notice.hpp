@@ -13,8 +13,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What a rank that gives its communicator up, or parts with it in order, tells those that it shares no memory
-// with: nobody waits for a deadline that somebody has seen the reason of.
+// What a rank that gives its communicator up, or parts with it in order, tells those that it shares
+// no memory with: nobody waits for a deadline that somebody has seen the reason of.
 struct notice {
     std::int32_t teller;
     std::int32_t parts;        // whether in order: of no interest to those that don't wait for it
@@ -29,7 +29,8 @@ inline notice notice_of(int teller, std::string_view text, const std::vector<int
     n.teller = teller;
     n.parts = 0;
     store(n.text, text);
-    for (std::size_t i = 0; i < std::size(n.missing); ++i) n.missing[i] = i < missing.size() ? missing[i] : -1;
+    for (std::size_t i = 0; i < std::size(n.missing); ++i)
+        n.missing[i] = i < missing.size() ? missing[i] : -1;
     return n;
 }
 
@@ -40,15 +41,16 @@ inline std::vector<int> missing_of(const notice& n) {
     return ranks;
 }
 
-// A link may carry notices, beside its data: tell(peer, notice) does not wait, and is false where nothing can be told
-// any more; heard(notice) is true once one has come.
+// A link may carry notices, beside its data: tell(peer, notice) does not wait, and is false where
+// nothing can be told any more; heard(notice) is true once one has come.
 template <class Link>
 concept tells = requires(Link& l, notice& n) {
     { l.tell(0, n) } -> std::convertible_to<bool>;
     { l.heard(n) } -> std::convertible_to<bool>;
 };
 
-// How a transport over a link gives up: it listens for notices, and passes on what it has seen itself.
+// How a transport over a link gives up: it listens for notices, and passes on what it has seen
+// itself.
 template <class Link>
 class word_of_mouth {
 public:
@@ -67,8 +69,8 @@ public:
         return heard_;
     }
 
-    // All ranks tell each other that they part, and wait a while for the others to: then nothing is on its way any more.
-    // False if somebody has not come to that.
+    // All ranks tell each other that they part, and wait a while for the others to: then nothing is
+    // on its way any more. False if somebody has not come to that.
     bool part(std::string_view reason, std::int64_t patience) {
         if constexpr (tells<Link>) {
             notice news = notice_of(link_.rank(), reason, {});
@@ -130,7 +132,8 @@ private:
         last_ = news;
         why_ = last_.text;
         missing_ = missing_of(last_);
-        if (misses_this_rank()) keep(text("rank ", last_.teller, " gave up: ", why_), {last_.teller});
+        if (misses_this_rank())
+            keep(text("rank ", last_.teller, " gave up: ", why_), {last_.teller});
     }
 
     void take_leave(const notice& news) {
@@ -145,7 +148,8 @@ private:
         if (parted_ == 0 || now() - parted_at_ < 20 * milliseconds) return false;
         for (int p = 0; p < link_.size(); ++p) {
             if (farewells_[std::size_t(p)].empty() || !link_.pending(p)) continue;
-            keep(text("rank ", p, " left (", std::string_view(farewells_[std::size_t(p)]), ")"), {p});
+            keep(text("rank ", p, " left (", std::string_view(farewells_[std::size_t(p)]), ")"),
+                 {p});
             return true;
         }
         return false;
@@ -167,10 +171,11 @@ private:
     time_point parted_at_ = 0;
 };
 
-// The end of a communicator between nodes: in order, or by giving it up. What may still come to it is not to come to
-// the next one.
+// The end of a communicator between nodes: in order, or by giving it up. What may still come to it
+// is not to come to the next one.
 template <class Link>
-void part_or_pass_on(word_of_mouth<Link>& word, Link& link, std::string_view reason, std::int64_t patience, bool lost) noexcept {
+void part_or_pass_on(word_of_mouth<Link>& word, Link& link, std::string_view reason,
+                     std::int64_t patience, bool lost) noexcept {
     if (lost) return word.pass_on(reason);
     try {
         if (!word.part(reason, patience)) link.cancel();

@@ -14,7 +14,8 @@ namespace detail {
 // Parts of different element types lie apart, so that each is aligned.
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Where rank's part of `count` elements begins, if they are split evenly, the first ranks having one more.
+// Where rank's part of `count` elements begins, if they are split evenly, the first ranks having
+// one more.
 constexpr std::size_t even_part(std::size_t count, int rank, int size) {
     const std::size_t r = std::size_t(rank), n = std::size_t(size);
     return count / n * r + (r < count % n ? r : count % n);
@@ -34,7 +35,9 @@ struct reduction_group {
     std::size_t begin_of(int rank, int size) const {
         return bounds != nullptr ? bounds[rank] : even_part(count, rank, size);
     }
-    std::size_t count_of(int rank, int size) const { return begin_of(rank + 1, size) - begin_of(rank, size); }
+    std::size_t count_of(int rank, int size) const {
+        return begin_of(rank + 1, size) - begin_of(rank, size);
+    }
     block part(const std::byte* buffer, int rank, int size) const {
         return {const_cast<std::byte*>(buffer) + offset + begin_of(rank, size) * element_bytes,
                 count_of(rank, size) * element_bytes};
@@ -64,17 +67,18 @@ struct fused_memory {
 // What the operations of one communicator share, so that repeated calls allocate nothing.
 struct workspace {
     std::vector<block> send, receive;
-    std::vector<std::size_t> counts;       // each rank's, in elements
-    std::vector<std::byte> buffer;         // of fused calls
-    std::vector<std::byte> part;           // a rank's part of a reduction it does not keep
-    std::vector<tensor_ref> tensors;       // of fused calls
+    std::vector<std::size_t> counts;  // each rank's, in elements
+    std::vector<std::byte> buffer;    // of fused calls
+    std::vector<std::byte> part;      // a rank's part of a reduction it does not keep
+    std::vector<tensor_ref> tensors;  // of fused calls
     std::vector<std::size_t> offsets;
-    std::vector<std::size_t> split;        // counts that a call was given or made
+    std::vector<std::size_t> split;  // counts that a call was given or made
     fused_memory fused;
     record outcome;
-    std::exception_ptr failure;            // of this rank alone, until all know
+    std::exception_ptr failure;  // of this rank alone, until all know
 
-    explicit workspace(int ranks) : send(std::size_t(ranks)), receive(std::size_t(ranks)), counts(std::size_t(ranks)) {}
+    explicit workspace(int ranks)
+        : send(std::size_t(ranks)), receive(std::size_t(ranks)), counts(std::size_t(ranks)) {}
 
     void clear_blocks() {
         for (block& b : send) b = {};
@@ -82,8 +86,8 @@ struct workspace {
     }
 };
 
-// A vector of the workspace for the time of one blocking call, so that the next call of the same shape
-// finds its memory; a queued call has its own.
+// A vector of the workspace for the time of one blocking call, so that the next call of the same
+// shape finds its memory; a queued call has its own.
 class lent_sizes : public std::vector<std::size_t> {
 public:
     explicit lent_sizes(workspace* from) : from_(from) {
@@ -99,14 +103,17 @@ private:
     workspace* from_;
 };
 
-// What becomes of a reduction where it is made: each rank turns its slice of the reduced gradients into new
-// values of the parameters at `targets`, one for each tensor, and these go to all ranks instead.
+// What becomes of a reduction where it is made: each rank turns its slice of the reduced gradients
+// into new values of the parameters at `targets`, one for each tensor, and these go to all ranks
+// instead.
 struct joined_update {
     std::span<const tensor_ref> targets;
     dtype id = dtype::float32;
-    // `values` has `bytes` of reduced elements and gets the new ones; `current` has those of the targets. `done`
-    // bytes of this rank's slices, whose order is the same in each run, came before.
-    void (*apply)(void* self, std::size_t done, std::size_t bytes, std::byte* values, const std::byte* current) = nullptr;
+    // `values` has `bytes` of reduced elements and gets the new ones; `current` has those of the
+    // targets. `done` bytes of this rank's slices, whose order is the same in each run, came
+    // before.
+    void (*apply)(void* self, std::size_t done, std::size_t bytes, std::byte* values,
+                  const std::byte* current) = nullptr;
     void* self = nullptr;
     std::uint64_t content = 0;  // of what it does: each rank does its part for all of them
 };
@@ -117,8 +124,8 @@ struct operation {
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
     std::size_t element_bytes = 1;
-    // Of a fused list: where its tensors lie and begin, in the order of `in`. Whoever takes them from there
-    // needs no packing. Dense ones only, in place.
+    // Of a fused list: where its tensors lie and begin, in the order of `in`. Whoever takes them
+    // from there needs no packing. Dense ones only, in place.
     std::span<const tensor_ref> tensors;
     std::span<const std::size_t> offsets;
     std::span<const reduction_group> groups;   // of reductions

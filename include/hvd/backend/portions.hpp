@@ -8,8 +8,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Blocks cross between nodes in portions, so that the messages of one are under way while the ranks are
-// busy with another, and what lies between stays in the caches.
+// Blocks cross between nodes in portions, so that the messages of one are under way while the ranks
+// are busy with another, and what lies between stays in the caches.
 constexpr std::size_t portion_between_nodes = std::size_t(256) << 10;
 // Where nothing is done in between, portions only bound what is under way at a time.
 constexpr std::size_t portion_of_exchange = std::size_t(1) << 20;

@@ -18,29 +18,39 @@ inline namespace v0 {
 namespace detail {
 
 enum class collective : std::uint8_t {
-    allreduce, reduce, reduce_scatter, broadcast, allgather, gather, scatter, alltoall, barrier, agree,
+    allreduce,
+    reduce,
+    reduce_scatter,
+    broadcast,
+    allgather,
+    gather,
+    scatter,
+    alltoall,
+    barrier,
+    agree,
 };
 
-constexpr const char* collective_names[] = {"allreduce", "reduce",  "reduce_scatter", "broadcast", "allgather",
-                                            "gather",    "scatter", "alltoall",       "barrier",   "agree"};
+constexpr const char* collective_names[] = {"allreduce", "reduce", "reduce_scatter", "broadcast",
+                                            "allgather", "gather", "scatter",        "alltoall",
+                                            "barrier",   "agree"};
 
-// What a rank says when it enters a collective: every rank reads every other's before data moves. What
-// most calls need comes first, in one cache line.
+// What a rank says when it enters a collective: every rank reads every other's before data moves.
+// What most calls need comes first, in one cache line.
 struct record {
     collective kind = collective::barrier;
-    bool refused = false;        // `text` says why
+    bool refused = false;  // `text` says why
     bool fused = false;
-    bool making_plan = false;    // its agreement: nothing moves
+    bool making_plan = false;  // its agreement: nothing moves
     std::uint8_t dimensions = 0;
     dtype id = dtype::byte;
     std::uint8_t op = 0;
-    std::uint8_t mode = 0;       // rounding
+    std::uint8_t mode = 0;  // rounding
     bool compares_names = false;
     std::int32_t root = -1;
-    std::uint64_t count = 0;     // what this rank gives, in elements
+    std::uint64_t count = 0;  // what this rank gives, in elements
     double prescale = 1, postscale = 1;
-    std::uint64_t plan = 0;      // number of the plan that runs; 0: none
-    std::uint64_t content = 0;   // hash over what does not fit here: lists of tensors
+    std::uint64_t plan = 0;     // number of the plan that runs; 0: none
+    std::uint64_t content = 0;  // hash over what does not fit here: lists of tensors
     std::uint64_t extents[max_dimensions] = {};
     char name[48] = {};
     char type[24] = {};
@@ -111,7 +121,9 @@ inline bool counts_agree(const record& r) {
 
 // Where every rank gives its own number of rows, the rows still have one shape.
 inline bool shapes_agree(const record& a, const record& b) {
-    if (a.kind == collective::barrier || a.kind == collective::agree || a.kind == collective::scatter) return true;
+    if (a.kind == collective::barrier || a.kind == collective::agree ||
+        a.kind == collective::scatter)
+        return true;
     if (a.dimensions != b.dimensions) return false;
     for (std::size_t d = counts_agree(a) ? 0 : 1; d < a.dimensions; ++d)
         if (a.extents[d] != b.extents[d]) return false;
@@ -119,13 +131,29 @@ inline bool shapes_agree(const record& a, const record& b) {
 }
 
 // The ways in which records may differ, in the order in which they are told. Feature I4.
-enum class field { collective, element_type, operation, rounding, shape, count, root, prescale, postscale, name, content, none };
+enum class field {
+    collective,
+    element_type,
+    operation,
+    rounding,
+    shape,
+    count,
+    root,
+    prescale,
+    postscale,
+    name,
+    content,
+    none
+};
 
-constexpr const char* field_names[] = {"collective", "element type", "operation", "rounding",  "shape",
-                                       "count",      "root",         "prescale",  "postscale", "name",     "content"};
+constexpr const char* field_names[] = {"collective", "element type", "operation", "rounding",
+                                       "shape",      "count",        "root",      "prescale",
+                                       "postscale",  "name",         "content"};
 
 inline field first_difference(const record& a, const record& b) {
-    if (a.kind != b.kind || a.plan != b.plan || a.making_plan != b.making_plan || a.fused != b.fused) return field::collective;
+    if (a.kind != b.kind || a.plan != b.plan || a.making_plan != b.making_plan ||
+        a.fused != b.fused)
+        return field::collective;
     if (a.id != b.id || std::strcmp(a.type, b.type) != 0) return field::element_type;
     if (a.op != b.op) return field::operation;
     if (a.mode != b.mode) return field::rounding;
@@ -143,9 +171,10 @@ inline field first_difference(const record& a, const record& b) {
     constexpr const char* roundings[] = {"none", "toward_zero", "nearest", "down"};
     switch (f) {
         case field::collective:
-            return text(r.making_plan ? "making of a plan: " : "", r.fused ? "fused " : "", r.label(),
-                        r.plan != 0 ? text(" of plan ", r.plan) : message());
-        case field::element_type: return r.type[0] != 0 ? std::string_view(r.type) : dtype_name(r.id);
+            return text(r.making_plan ? "making of a plan: " : "", r.fused ? "fused " : "",
+                        r.label(), r.plan != 0 ? text(" of plan ", r.plan) : message());
+        case field::element_type:
+            return r.type[0] != 0 ? std::string_view(r.type) : dtype_name(r.id);
         case field::operation: return op_names[r.op];
         case field::rounding: return roundings[r.mode];
         case field::shape: return print_extents(r);
@@ -154,7 +183,9 @@ inline field first_difference(const record& a, const record& b) {
         case field::prescale: return text(r.prescale);
         case field::postscale: return text(r.postscale);
         case field::name: return text("'", r.name, "'");
-        case field::content: return text(r.name[0] != 0 ? text("'", r.name, "' ") : message(), r.count, r.fused ? " bytes, hash " : " elements, hash ", r.content);
+        case field::content:
+            return text(r.name[0] != 0 ? text("'", r.name, "' ") : message(), r.count,
+                        r.fused ? " bytes, hash " : " elements, hash ", r.content);
         case field::none: break;
     }
     return {};
@@ -168,14 +199,18 @@ inline field first_difference(const record& a, const record& b) {
     for (int r = 0; r < size; ++r)
         if (records[r]->refused) refusers.push_back(r);
     const int first = refusers.front();
-    throw peer_error(me, text("hvd: ", mine.label(), " on rank ", me, ": rank ", first, " refused it: ",
-                              std::string_view(records[first]->text)), std::move(refusers));
+    throw peer_error(me,
+                     text("hvd: ", mine.label(), " on rank ", me, ": rank ", first,
+                          " refused it: ", std::string_view(records[first]->text)),
+                     std::move(refusers));
 }
 
-[[gnu::cold, noreturn]] inline void throw_mismatch(int me, const record* const* records, int size, field f) {
+[[gnu::cold, noreturn]] inline void throw_mismatch(int me, const record* const* records, int size,
+                                                   field f) {
     std::vector<message> values;
     std::vector<mismatch_error::entry> table;
-    message what = text("hvd: ", records[me]->label(), " on rank ", me, ": ranks disagree on ", field_names[int(f)], ":");
+    message what = text("hvd: ", records[me]->label(), " on rank ", me, ": ranks disagree on ",
+                        field_names[int(f)], ":");
     for (int r = 0; r < size; ++r) {
         values.push_back(print_field(*records[r], f));
         what += text(r == 0 ? " rank " : ", rank ", r, ": ", values.back());
@@ -190,7 +225,8 @@ inline void check_records(int me, const record* const* records, int size) {
     field first = field::none;  // of all ranks: what is told is the same everywhere
     for (int r = 1; r < size; ++r)
         if (const field f = first_difference(*records[r], *records[0]); f < first) first = f;
-    if (first != field::none) [[unlikely]] throw_mismatch(me, records, size, first);
+    if (first != field::none) [[unlikely]]
+        throw_mismatch(me, records, size, first);
 }
 
 inline void check_records(int me, const std::vector<record>& records) {

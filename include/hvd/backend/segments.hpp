@@ -13,8 +13,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Memory as every rank of a node knows it: a segment that all have mapped, each at an address of its
-// own, and how far in. Segment 0: other ranks can't reach it.
+// Memory as every rank of a node knows it: a segment that all have mapped, each at an address of
+// its own, and how far in. Segment 0: other ranks can't reach it.
 struct place {
     std::uint64_t segment = 0;
     std::uint64_t offset = 0;
@@ -22,9 +22,9 @@ struct place {
     explicit operator bool() const { return segment != 0; }
 };
 
-// The segments that the ranks of one communicator have in common: its own, and those of the communicator
-// it was derived from, whose ranks are more. They stay mapped as long as it lives: a rank that needs a
-// segment no more can't know whether its peers read there.
+// The segments that the ranks of one communicator have in common: its own, and those of the
+// communicator it was derived from, whose ranks are more. They stay mapped as long as it lives: a
+// rank that needs a segment no more can't know whether its peers read there.
 class segments : public counted {
 public:
     explicit segments(shared<segments> parent = {}) : parent_(std::move(parent)) {}
@@ -50,7 +50,8 @@ public:
         const auto address = reinterpret_cast<std::uintptr_t>(data);
         for (const segments* s = this; s != nullptr; s = s->parent_.get())
             for (const segment* here = s->first_.load(); here != nullptr; here = here->next)
-                if (address >= here->base && address - here->base <= here->bytes && bytes <= here->bytes - (address - here->base))
+                if (address >= here->base && address - here->base <= here->bytes &&
+                    bytes <= here->bytes - (address - here->base))
                     return {here->id, address - here->base};
         return {};
     }
@@ -58,7 +59,8 @@ public:
     std::byte* at(const place& p) const {
         for (const segments* s = this; s != nullptr; s = s->parent_.get())
             for (const segment* here = s->first_.load(); here != nullptr; here = here->next)
-                if (here->id == p.segment) return reinterpret_cast<std::byte*>(here->base + p.offset);
+                if (here->id == p.segment)
+                    return reinterpret_cast<std::byte*>(here->base + p.offset);
         return nullptr;
     }
 

@@ -8,8 +8,9 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Device tensors go through pinned memory of the host and the collectives of `Host`, in chunks: while one is
-/// reduced the next comes down and the one before goes up. `communicator<staged<mpi>>` needs no NCCL.
+/// Device tensors go through pinned memory of the host and the collectives of `Host`, in chunks:
+/// while one is reduced the next comes down and the one before goes up. `communicator<staged<mpi>>`
+/// needs no NCCL.
 ///
 /// Reduces what `Host` reduces, callables included, and gives the same bits as `Host` does.
 template <class Host>
@@ -22,8 +23,9 @@ struct staged {
     static constexpr bool reduces = reducible<T, Op, Host>;
 };
 
-/// Device tensors are handed to an MPI that takes them; reductions are staged, for MPI's own copy the whole tensor
-/// to the host, and reduce there. Making the communicator checks that the MPI is CUDA-aware.
+/// Device tensors are handed to an MPI that takes them; reductions are staged, for MPI's own copy
+/// the whole tensor to the host, and reduce there. Making the communicator checks that the MPI is
+/// CUDA-aware.
 template <class Host>
 struct cuda_aware : staged<Host> {};
 

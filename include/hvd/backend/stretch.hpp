@@ -17,9 +17,9 @@ struct stretch {
     std::byte* out;
 };
 
-// Calls f with each stretch of the bytes [begin, begin + bytes) of an operation, in order. Its bytes are
-// those of one tensor, or of a list of tensors, each beginning at its offset. Results go to the tensors that
-// an update names, if there is one.
+// Calls f with each stretch of the bytes [begin, begin + bytes) of an operation, in order. Its
+// bytes are those of one tensor, or of a list of tensors, each beginning at its offset. Results go
+// to the tensors that an update names, if there is one.
 template <class F>
 void for_each_stretch(const operation& op, std::size_t begin, std::size_t bytes, F&& f) {
     if (op.tensors.empty()) {
@@ -27,8 +27,10 @@ void for_each_stretch(const operation& op, std::size_t begin, std::size_t bytes,
         if (bytes > 0) f(stretch{0, begin, bytes, op.in + begin, out + begin});
         return;
     }
-    const std::span<const tensor_ref> targets = op.update != nullptr ? op.update->targets : op.tensors;
-    std::size_t low = 0, high = op.tensors.size();  // the last tensor that begins at or before `begin`
+    const std::span<const tensor_ref> targets =
+        op.update != nullptr ? op.update->targets : op.tensors;
+    std::size_t low = 0,
+                high = op.tensors.size();  // the last tensor that begins at or before `begin`
     while (high - low > 1) {
         const std::size_t middle = (low + high) / 2;
         (op.offsets[middle] <= begin ? low : high) = middle;
@@ -51,14 +53,16 @@ inline void gather_bytes(const operation& op, std::size_t begin, std::size_t byt
 }
 
 // What is there where the results go.
-inline void gather_targets(const operation& op, std::size_t begin, std::size_t bytes, std::byte* to) {
+inline void gather_targets(const operation& op, std::size_t begin, std::size_t bytes,
+                           std::byte* to) {
     for_each_stretch(op, begin, bytes, [&](const stretch& s) {
         std::memcpy(to, s.out, s.bytes);
         to += s.bytes;
     });
 }
 
-inline void scatter_bytes(const operation& op, std::size_t begin, std::size_t bytes, const std::byte* from) {
+inline void scatter_bytes(const operation& op, std::size_t begin, std::size_t bytes,
+                          const std::byte* from) {
     for_each_stretch(op, begin, bytes, [&](const stretch& s) {
         std::memcpy(s.out, from, s.bytes);
         from += s.bytes;

@@ -22,7 +22,8 @@ public:
     // `nodes` has a number for each rank, equal for ranks that are taken as sharing a node.
     // `where` they may all run: of one of them that is not pinned yet. @throws std::bad_alloc
     threads_hub(std::vector<int> nodes, std::size_t window, const processor_set& where)
-        : nodes_(std::move(nodes)), memory_(shared_memory::of_this_process(node_area::bytes(ranks(), window))),
+        : nodes_(std::move(nodes)),
+          memory_(shared_memory::of_this_process(node_area::bytes(ranks(), window))),
           area_(memory_.data(), ranks(), window, segments::of_this_process()) {
         if (!memory_) throw std::bad_alloc();
         area_.construct();
@@ -36,11 +37,15 @@ public:
     shared<threads_hub> child(int context, std::span<const int> members) {
         const lock_guard lock(mutex_);
         std::size_t i = 0;
-        while (i < children_.size() && (children_[i].context != context || children_[i].first != members.front())) ++i;
+        while (i < children_.size() &&
+               (children_[i].context != context || children_[i].first != members.front()))
+            ++i;
         if (i == children_.size()) {
             std::vector<int> nodes;
             for (const int rank : members) nodes.push_back(node_of(rank));
-            children_.push_back({context, members.front(), int(members.size()), shared<threads_hub>::make(std::move(nodes), area_.window_bytes(), area_.slot(0).processors)});
+            children_.push_back({context, members.front(), int(members.size()),
+                                 shared<threads_hub>::make(std::move(nodes), area_.window_bytes(),
+                                                           area_.slot(0).processors)});
         }
         const shared<threads_hub> hub = children_[i].hub;
         if (--children_[i].missing == 0) children_.erase(children_.begin() + std::ptrdiff_t(i));
@@ -70,8 +75,11 @@ public:
 
     // Alone: a communicator that needs nobody.
     static owner<threads_link> world(const communicator_options& options) {
-        return owner<threads_link>::make(shared<threads_hub>::make(std::vector<int>(1), node_area::window_for(1, options.window_bytes),
-                                                                          processor_set::of_this_thread()), 0);
+        return owner<threads_link>::make(
+            shared<threads_hub>::make(std::vector<int>(1),
+                                      node_area::window_for(1, options.window_bytes),
+                                      processor_set::of_this_thread()),
+            0);
     }
 
     int rank() const { return rank_; }
@@ -80,7 +88,8 @@ public:
     int node_of(int rank) const { return hub_->node_of(rank); }
     bool threaded() const { return true; }
 
-    // Memory for this rank, null if the system refuses it; the others reach it as they reach all there is.
+    // Memory for this rank, null if the system refuses it; the others reach it as they reach all
+    // there is.
     std::byte* share(std::span<const std::size_t> bytes) {
         own_.push_back(shared_memory::of_this_process(bytes[std::size_t(rank_)]));
         return static_cast<std::byte*>(own_.back().data());
@@ -102,8 +111,8 @@ private:
 
 /// Ranks are threads of one process: needs no MPI, no launcher and no network.
 ///
-/// `run_threads` starts them. Tensors of 4 KiB and more are read where they lie; reductions are in rank
-/// order, on several (declared) nodes in the order of the nodes.
+/// `run_threads` starts them. Tensors of 4 KiB and more are read where they lie; reductions are in
+/// rank order, on several (declared) nodes in the order of the nodes.
 struct threads {
     using link_type = detail::threads_link;
 };

@@ -46,14 +46,15 @@ void keep_failure(std::exception_ptr& failure, F reduce) {
 }
 
 // What every collective is made of. A step is begun by enter, enter_call, exchange, combine or
-// reduce_to_all, and goes on in rounds: once ready(), next() takes what has come and begins the next round, until it says that
-// there is none. Who drives it decides how to wait in between.
+// reduce_to_all, and goes on in rounds: once ready(), next() takes what has come and begins the
+// next round, until it says that there is none. Who drives it decides how to wait in between.
 //
-// Virtual, so that each collective is compiled once, whatever moves the bytes: a call costs far less
-// than the synchronisation it stands for.
+// Virtual, so that each collective is compiled once, whatever moves the bytes: a call costs far
+// less than the synchronisation it stands for.
 class transport {
 public:
-    transport(int rank, int size) : records(std::size_t(size)), rank_(rank), size_(size), inputs_(std::size_t(size)) {}
+    transport(int rank, int size)
+        : records(std::size_t(size)), rank_(rank), size_(size), inputs_(std::size_t(size)) {}
     virtual ~transport() = default;
     transport(const transport&) = delete;
     transport& operator=(const transport&) = delete;
@@ -65,14 +66,14 @@ public:
     virtual void enter(const record& mine) = 0;
     // The same at the beginning of a call, of which it may do what it can do at once.
     virtual void enter_call(const operation&, const record& mine) { enter(mine); }
-    // send[p] goes to rank p and fills its receive[me]; sizes agree, own blocks are the caller's. The
-    // arrays stay until the step is done.
+    // send[p] goes to rank p and fills its receive[me]; sizes agree, own blocks are the caller's.
+    // The arrays stay until the step is done.
     virtual void exchange(const block* send, const block* receive) = 0;
     // Reduces every rank's send[me], in rank order.
     virtual void combine(const block* send, const reduction& job) = 0;
 
-    // Whether a reduction to all ranks, of tensors that need not be packed, has a shorter way than the two
-    // steps above: the same on all ranks.
+    // Whether a reduction to all ranks, of tensors that need not be packed, has a shorter way than
+    // the two steps above: the same on all ranks.
     virtual bool reduces_to_all(const operation&) const { return false; }
     virtual void reduce_to_all(operation&) {}
     // Whether it then takes the tensors of a list from where they lie.
@@ -84,10 +85,11 @@ public:
     virtual bool hopeless() { return false; }
     // Whether a waiting rank may keep its processor: not where the others need it.
     virtual bool may_spin() const = 0;
-    // Gives up by throwing, with the ranks that are waited for; the transport is not used afterwards. Goes on if they
-    // have come meanwhile.
+    // Gives up by throwing, with the ranks that are waited for; the transport is not used
+    // afterwards. Goes on if they have come meanwhile.
     virtual void fail(verdict reason) = 0;
-    // Tells the peers that this rank is gone, with the reason; those that do the same are waited for.
+    // Tells the peers that this rank is gone, with the reason; those that do the same are waited
+    // for.
     virtual void leave(std::string_view, [[maybe_unused]] std::int64_t patience) noexcept {}
 
     // What user code threw while others waited: kept until the protocol has run to its end.
@@ -98,7 +100,9 @@ public:
 
 protected:
     template <class F>
-    void guard(F reduce) { keep_failure(failure_, reduce); }
+    void guard(F reduce) {
+        keep_failure(failure_, reduce);
+    }
 
     // An exception of anything else is not the operation's: the ranks are no longer in step.
     template <class F>
@@ -117,8 +121,8 @@ protected:
     void reduce_portion(const reduction& job, std::size_t first, std::size_t n) {
         if (n == 0) return;
         guard([&] {
-            job.function({job.op, inputs_.data(), size_, size_, job.out + first * job.element_bytes, n, job.prescale,
-                          job.postscale});
+            job.function({job.op, inputs_.data(), size_, size_, job.out + first * job.element_bytes,
+                          n, job.prescale, job.postscale});
         });
     }
 

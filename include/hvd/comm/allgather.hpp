@@ -15,9 +15,10 @@ class allgather_calls {
 public:
     /// Gives every rank every rank's tensor, in rank order.
     ///
-    /// The first extents may differ between ranks, also be 0; the others are equal. A C++ scalar is a
-    /// tensor of one. **Collective**: all ranks, in the same order of calls. **Buffers**: `in` is read;
-    /// the result is new memory, in elements, rank after rank. **Completion**: done on return.
+    /// The first extents may differ between ranks, also be 0; the others are equal. A C++ scalar is
+    /// a tensor of one. **Collective**: all ranks, in the same order of calls. **Buffers**: `in` is
+    /// read; the result is new memory, in elements, rank after rank. **Completion**: done on
+    /// return.
     /// @throws as `allreduce`. Feature B6.
     /// @snippet tests/docs/snippets.cpp allgather
     template <class In>
@@ -26,8 +27,8 @@ public:
         if constexpr (check_tensor<B, const In&>()) {
             using T = element_of<const In&>;
             gathered<T> result;
-            gather_call<view_of<const In&>, gathered<T>*> call(collective::allgather, to_view(in), &result, root{}, true,
-                                                               own().size(), o);
+            gather_call<view_of<const In&>, gathered<T>*> call(
+                collective::allgather, to_view(in), &result, root{}, true, own().size(), o);
             run_call(self(), call, o);
             return result;
         }
@@ -44,18 +45,21 @@ public:
                           "hvd: input and output have different element types");
             const auto view = to_view(in);
             if constexpr (is_direct<B> && !is_strided<decltype(view)>) {
-                access::link_of(self()).allgather(view.data(), out.view.data(), view.size(), out.view.size());
+                access::link_of(self()).allgather(view.data(), out.view.data(), view.size(),
+                                                  out.view.size());
             } else {
-                gather_call<view_of<const In&>, given_memory> call(collective::allgather, view, memory_of(out, own().rank(), collective::allgather), root{},
-                                                                   true, own().size(), o);
+                gather_call<view_of<const In&>, given_memory> call(
+                    collective::allgather, view,
+                    memory_of(out, own().rank(), collective::allgather), root{}, true, own().size(),
+                    o);
                 check_place(call, view, out);
                 run_call(self(), call, o);
             }
         }
     }
 
-    /// Gathers several tensors at once: a tuple of what `allgather` gives for each, a vector of them for
-    /// a runtime list. **Collective** and errors as `allgather`. Feature B7.
+    /// Gathers several tensors at once: a tuple of what `allgather` gives for each, a vector of
+    /// them for a runtime list. **Collective** and errors as `allgather`. Feature B7.
     template <class... Parts>
     auto allgather(const fused<Parts...>& list, const options& o = {}) {
         auto results = empty_results<gathered>(list);
@@ -71,7 +75,8 @@ public:
 
     /// The same into the caller's tensors: `allgather(fuse(a, b), into(fuse(all_a, all_b)))`.
     template <class... Parts, class... Outs>
-    void allgather(const fused<Parts...>& list, const into_view<fused<Outs...>>& out, const options& o = {}) {
+    void allgather(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
+                   const options& o = {}) {
         if constexpr (check_fused_moved<B, fused<Parts...>>()) {
             fused_memory& memory = own().work().fused;
             list_tensors(list, memory.tensors);
@@ -88,9 +93,11 @@ public:
         if constexpr (check_kept<B, In>()) {
             using T = element_of<In>;
             auto value = shared<counted_value<gathered<T>>>::make();
-            return result<gathered<T>>(start_call<gather_call<view_of<In>, shared<counted_value<gathered<T>>>>>(
-                                           self(), o, collective::allgather, to_view(in), value, root{}, true, own().size(), o),
-                                       value);
+            return result<gathered<T>>(
+                start_call<gather_call<view_of<In>, shared<counted_value<gathered<T>>>>>(
+                    self(), o, collective::allgather, to_view(in), value, root{}, true,
+                    own().size(), o),
+                value);
         }
     }
 
@@ -102,7 +109,8 @@ public:
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
             return start_call<gather_call<view_of<In>, given_memory>>(
-                self(), o, collective::allgather, to_view(in), memory_of(out, own().rank(), collective::allgather), root{}, true, own().size(), o);
+                self(), o, collective::allgather, to_view(in),
+                memory_of(out, own().rank(), collective::allgather), root{}, true, own().size(), o);
         }
         return {};
     }
@@ -113,15 +121,19 @@ public:
         if constexpr (check_fused_moved<B, fused<Parts...>>()) {
             using Results = results_of<gathered, fused<Parts...>>;
             auto value = shared<counted_value<Results>>::make(empty_results<gathered>(list));
-            return result<Results>(start_call<kept_fused_gather<Results>>(self(), o, memory_for(list), value, o), value);
+            return result<Results>(
+                start_call<kept_fused_gather<Results>>(self(), o, memory_for(list), value, o),
+                value);
         }
     }
 
     /// Several tensors at once into the caller's, begun.
     template <class... Parts, class... Outs>
-    request allgather_async(const fused<Parts...>& list, const into_view<fused<Outs...>>& out, const options& o = {}) {
+    request allgather_async(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
+                            const options& o = {}) {
         if constexpr (check_fused_moved<B, fused<Parts...>>())
-            return start_call<with_memory<fused_gather_into_call>>(self(), o, memory_for(list, out.view), own().rank(), o);
+            return start_call<with_memory<fused_gather_into_call>>(
+                self(), o, memory_for(list, out.view), own().rank(), o);
         return {};
     }
 
@@ -141,7 +153,8 @@ private:
         const bool equal_place = from == begin + std::size_t(own().rank()) * bytes &&
                                  out.view.size() == in.size() * std::size_t(own().size());
         if (!equal_place)
-            call.refuse(text("hvd: ", call.op.entry.label(), ": input and output overlap, but the input is not where this "
+            call.refuse(text("hvd: ", call.op.entry.label(),
+                             ": input and output overlap, but the input is not where this "
                              "rank's elements end up"));
     }
 };

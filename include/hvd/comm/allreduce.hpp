@@ -15,14 +15,16 @@ struct allreduce_call : reduction_call<Op> {
     packed_tensor input, output;
     reduction_group group;
 
-    allreduce_call(const In& in, const Out& out, const Op& f, const reduce_options& o) : reduction_call<Op>(f) {
+    allreduce_call(const In& in, const Out& out, const Op& f, const reduce_options& o)
+        : reduction_call<Op>(f) {
         operation& op = this->op;
         this->describe(collective::allreduce, o.name);
         this->describe(in);
         this->describe_reduction(o);
         this->check_size(out.size(), in.size());
         if constexpr (!is_strided<In> && !is_strided<Out>)  // packed tensors may overlap
-            this->check_overlap(bytes_of(in), bytes_of(out), in.size() * sizeof(T), out.size() * sizeof(T));
+            this->check_overlap(bytes_of(in), bytes_of(out), in.size() * sizeof(T),
+                                out.size() * sizeof(T));
         group = this->template group_of<T>(0, in.size());
         op.groups = {&group, 1};
         if constexpr (is_strided<In> || is_strided<Out>) {
@@ -49,8 +51,8 @@ struct fused_allreduce_call : reduction_call<Op> {
     fused_buffer buffer;
     std::array<reduction_group, fused_types_t<Fused>::size> groups;
 
-    fused_allreduce_call(const Fused& list, const Op& f, const reduce_options& o, std::vector<tensor_ref>& tensors,
-                         std::vector<std::size_t>& offsets)
+    fused_allreduce_call(const Fused& list, const Op& f, const reduce_options& o,
+                         std::vector<tensor_ref>& tensors, std::vector<std::size_t>& offsets)
         : reduction_call<Op>(f), buffer{tensors, offsets} {
         operation& op = this->op;
         this->describe(collective::allreduce, o.name);
@@ -92,16 +94,17 @@ class allreduce_calls {
 public:
     /// Reduces `x` over all ranks, element by element; every rank gets the result in `x`.
     ///
-    /// The reduction is in rank order, inside each node first where there are several, and gives every
-    /// rank the same bits (docs/determinism.md says which backends promise what); 16-bit types are summed
-    /// in float and rounded once.
-    /// **Collective**: all ranks, in the same order of calls, with equal element type, count, shape,
-    /// operation and scales. **Buffers**: `x` is read and written: any viewable, a `fuse(…)` of several,
-    /// also empty. **Completion**: done on return. **Threads**: one at a time per communicator.
-    /// @throws hvd::usage_error for a call that is wrong by itself, hvd::mismatch_error if the ranks
-    /// disagree, hvd::peer_error if another rank refused, left or is late. Features B1, B2, B4, B5.
-    /// `hvd::adasum` is for this form alone (others do not compile), with hvd/train/adasum.hpp included; each
-    /// tensor of a `fuse(…)` is combined by itself.
+    /// The reduction is in rank order, inside each node first where there are several, and gives
+    /// every rank the same bits (docs/determinism.md says which backends promise what); 16-bit
+    /// types are summed in float and rounded once.
+    /// **Collective**: all ranks, in the same order of calls, with equal element type, count,
+    /// shape, operation and scales. **Buffers**: `x` is read and written: any viewable, a `fuse(…)`
+    /// of several, also empty. **Completion**: done on return. **Threads**: one at a time per
+    /// communicator.
+    /// @throws hvd::usage_error for a call that is wrong by itself, hvd::mismatch_error if the
+    /// ranks disagree, hvd::peer_error if another rank refused, left or is late. Features B1, B2,
+    /// B4, B5. `hvd::adasum` is for this form alone (others do not compile), with
+    /// hvd/train/adasum.hpp included; each tensor of a `fuse(…)` is combined by itself.
     /// @snippet tests/docs/snippets.cpp allreduce
     template <class X, class Op>
     void allreduce(X&& x, const Op& op, const reduce_options& o = {}) {
@@ -110,7 +113,9 @@ public:
         } else if constexpr (std::is_same_v<Op, op::adasum>) {
             run_adasum(self(), x, o);
         } else if constexpr (is_fused<std::remove_cvref_t<X>>) {
-            if constexpr (check_fused_written<B, X>() && check_fused_reducible<B, operation_of<Op>, X>()) run_fused(x, as_operation(op), o);
+            if constexpr (check_fused_written<B, X>() &&
+                          check_fused_reducible<B, operation_of<Op>, X>())
+                run_fused(x, as_operation(op), o);
         } else if constexpr (check_written<B, X>()) {
             if constexpr (check_reducible<B, element_of<X>, operation_of<Op>>()) {
                 const auto view = to_view(x);
@@ -121,14 +126,16 @@ public:
 
     /// Reduces `in` over all ranks into `out`, which has as many elements.
     ///
-    /// As in place; `out` may be exactly `in`. @throws hvd::usage_error also if they overlap in part or
-    /// differ in size.
+    /// As in place; `out` may be exactly `in`. @throws hvd::usage_error also if they overlap in
+    /// part or differ in size.
     template <class In, class Out, class Op>
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     void allreduce(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() && check_tensor<B, const In&>() && check_written<B, Out>()) {
+        if constexpr (check_operation<Op>() && check_tensor<B, const In&>() &&
+                      check_written<B, Out>()) {
             using T = element_of<const In&>;
-            static_assert(std::is_same_v<T, element_of<Out>>, "hvd: input and output have different element types");
+            static_assert(std::is_same_v<T, element_of<Out>>,
+                          "hvd: input and output have different element types");
             if constexpr (check_reducible<B, T, operation_of<Op>>())
                 reduce_views(to_view(in), to_view(out), as_operation(op), o);
         }
@@ -142,11 +149,12 @@ public:
             return {};
         } else if constexpr (is_fused<std::remove_cvref_t<X>>) {
             if constexpr (check_fused_written<B, X>() && check_fused_reducible<B, O, X>())
-                return start_call<kept_fused_allreduce<std::remove_cvref_t<X>, O>>(self(), o, x, as_operation(op), o);
+                return start_call<kept_fused_allreduce<std::remove_cvref_t<X>, O>>(
+                    self(), o, x, as_operation(op), o);
         } else if constexpr (check_written<B, X>()) {
             if constexpr (check_reducible<B, element_of<X>, O>())
-                return start_call<allreduce_call<view_of<X>, view_of<X>, O>>(self(), o, to_view(x), to_view(x),
-                                                                             as_operation(op), o);
+                return start_call<allreduce_call<view_of<X>, view_of<X>, O>>(
+                    self(), o, to_view(x), to_view(x), as_operation(op), o);
         }
         return {};
     }
@@ -157,7 +165,8 @@ public:
     request allreduce_async(In&& in, Out&& out, const Op& op, const reduce_options& o = {}) {
         if constexpr (check_operation<Op>() && check_kept<B, In>() && check_written<B, Out>()) {
             using T = element_of<In>;
-            static_assert(std::is_same_v<T, element_of<Out>>, "hvd: input and output have different element types");
+            static_assert(std::is_same_v<T, element_of<Out>>,
+                          "hvd: input and output have different element types");
             if constexpr (check_reducible<B, T, operation_of<Op>>())
                 return start_call<allreduce_call<view_of<In>, view_of<Out>, operation_of<Op>>>(
                     self(), o, to_view(in), to_view(out), as_operation(op), o);
@@ -172,7 +181,8 @@ private:
     template <class C, class X>
     static void run_adasum(C& comm, X& x, const reduce_options& o) {
         constexpr bool known = requires { adasum_allreduce(comm, x, o); };
-        static_assert(known, "hvd: allreduce with hvd::adasum needs #include <hvd/train/adasum.hpp>");
+        static_assert(known,
+                      "hvd: allreduce with hvd::adasum needs #include <hvd/train/adasum.hpp>");
         if constexpr (known) adasum_allreduce(comm, x, o);
     }
 

@@ -61,8 +61,8 @@ private:
         return bytes;
     }
 
-    // With the next piece, if nothing lies between them; a region is not joined with another, for a tensor
-    // must lie in one.
+    // With the next piece, if nothing lies between them; a region is not joined with another, for a
+    // tensor must lie in one.
     void join(std::size_t i) {
         if (i + 1 >= free_.size() || free_[i].data + free_[i].bytes != free_[i + 1].data) return;
         for (const block& region : regions_)
@@ -76,18 +76,21 @@ private:
 
 }  // namespace detail
 
-/// Memory that all ranks of a node have mapped: tensors in it are reduced where they lie, without a copy.
+/// Memory that all ranks of a node have mapped: tensors in it are reduced where they lie, without a
+/// copy.
 ///
-/// A `std::pmr::memory_resource`: `std::pmr::vector<float> gradient(n, &arena)` is all there is to it. Every
-/// collective recognises it by its address, any part of it, also through a plain span, on the
-/// communicator it was made on and on those derived from that one. Other ranks' tensors may lie elsewhere in
-/// theirs; where some rank's tensor is not in an arena, data moves as if none were.
+/// A `std::pmr::memory_resource`: `std::pmr::vector<float> gradient(n, &arena)` is all there is to
+/// it. Every collective recognises it by its address, any part of it, also through a plain span, on
+/// the communicator it was made on and on those derived from that one. Other ranks' tensors may lie
+/// elsewhere in theirs; where some rank's tensor is not in an arena, data moves as if none were.
 ///
-/// Where the backend shares no memory (several nodes apart, `direct<>`, one of yours) it is ordinary memory. On
-/// `threads` all memory can be reached, and an arena is a memory resource with a limit.
+/// Where the backend shares no memory (several nodes apart, `direct<>`, one of yours) it is
+/// ordinary memory. On `threads` all memory can be reached, and an arena is a memory resource with
+/// a limit.
 ///
-/// **Lifetime**: memory handed out is valid as long as the arena; its mapping stays until the communicator
-/// is destroyed as well. Private to the user, and gone after any death of its processes.
+/// **Lifetime**: memory handed out is valid as long as the arena; its mapping stays until the
+/// communicator is destroyed as well. Private to the user, and gone after any death of its
+/// processes.
 /// **Threads**: one at a time.
 /// @snippet tests/docs/snippets.cpp arena
 class arena : public std::pmr::memory_resource {
@@ -95,7 +98,8 @@ public:
     /// With room for `bytes` on this rank; ranks may differ. **Collective**: all ranks of `comm`.
     /// @throws hvd::usage_error on all ranks if the system refuses the memory, naming the sizes.
     template <class Backend>
-    arena(communicator<Backend>& comm, std::size_t bytes) : session_(&detail::access::session_of(comm)) {
+    arena(communicator<Backend>& comm, std::size_t bytes)
+        : session_(&detail::access::session_of(comm)) {
         share_ = [](arena& self, std::span<const std::size_t> sizes) {
             auto& link = static_cast<detail::backend_session<Backend>&>(*self.session_).link();
             if constexpr (requires { link.share(sizes); }) return link.share(sizes);
@@ -107,12 +111,13 @@ public:
     arena(const arena&) = delete;
     arena& operator=(const arena&) = delete;
 
-    /// More room: `bytes` on this rank, in one piece; ranks may differ. **Collective**: all ranks of the
-    /// communicator that the arena was made on. What has been handed out stays where it is.
+    /// More room: `bytes` on this rank, in one piece; ranks may differ. **Collective**: all ranks
+    /// of the communicator that the arena was made on. What has been handed out stays where it is.
     /// @throws hvd::usage_error on all ranks if the system refuses the memory, naming the sizes.
     void grow(std::size_t bytes) {
         constexpr std::size_t a = detail::free_list::alignment;
-        const std::uint64_t mine = bytes > SIZE_MAX - a ? SIZE_MAX / a * a : (bytes + a - 1) / a * a;
+        const std::uint64_t mine =
+            bytes > SIZE_MAX - a ? SIZE_MAX / a * a : (bytes + a - 1) / a * a;
         const std::int64_t mine_told[] = {std::int64_t(mine)};
         std::vector<std::int64_t> told;
         detail::tell_all(*session_, "arena", mine_told, told);
@@ -125,13 +130,14 @@ public:
         memory_.add(memory, mine);
     }
 
-    /// A tensor of the given shape, aligned to a cache line, its values not set. It lives as long as
-    /// the arena: for what is allocated once. @throws hvd::usage_error if there is no room.
+    /// A tensor of the given shape, aligned to a cache line, its values not set. It lives as long
+    /// as the arena: for what is allocated once. @throws hvd::usage_error if there is no room.
     template <element T, std::size_t Rank>
     tensor_view<T, host, Rank> tensor(const extents<Rank>& shape) {
         const std::size_t sizes[] = {detail::product(shape.data(), Rank), sizeof(T)};
         if (sizes[0] == 0) return {nullptr, shape};
-        return {static_cast<T*>(allocate(detail::product(sizes, 2), detail::free_list::alignment)), shape};
+        return {static_cast<T*>(allocate(detail::product(sizes, 2), detail::free_list::alignment)),
+                shape};
     }
 
     /// Bytes that this rank may hand out in all.
@@ -147,18 +153,23 @@ private:
 
     void* do_allocate(std::size_t bytes, std::size_t align) override {
         align = align < detail::free_list::alignment ? detail::free_list::alignment : align;
-        std::byte* const memory = bytes > memory_.capacity() ? nullptr : memory_.take(padded(bytes), align);
+        std::byte* const memory =
+            bytes > memory_.capacity() ? nullptr : memory_.take(padded(bytes), align);
         if (memory == nullptr)
-            throw usage_error(session_->rank(),
-                              detail::text("hvd: arena on rank ", session_->rank(), ": ", bytes, " bytes asked for, of ",
-                                           memory_.capacity(), " bytes ", memory_.free_bytes(), " are free, ", memory_.largest(),
-                                           " of them in one piece; grow(bytes) on all ranks adds more"));
+            throw usage_error(
+                session_->rank(),
+                detail::text("hvd: arena on rank ", session_->rank(), ": ", bytes,
+                             " bytes asked for, of ", memory_.capacity(), " bytes ",
+                             memory_.free_bytes(), " are free, ", memory_.largest(),
+                             " of them in one piece; grow(bytes) on all ranks adds more"));
         return memory;
     }
     void do_deallocate(void* memory, std::size_t bytes, std::size_t) override {
         memory_.give_back(static_cast<std::byte*>(memory), padded(bytes));
     }
-    bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }
+    bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
+        return this == &other;
+    }
 
     std::byte* own_memory(std::size_t bytes) {
         own_.push_back(detail::shared_memory::of_this_process(bytes));
@@ -166,9 +177,12 @@ private:
     }
 
     [[gnu::cold, noreturn]] void throw_refused(const std::vector<std::size_t>& wished) const {
-        throw usage_error(session_->rank(), detail::text("hvd: arena on rank ", session_->rank(), ": the system gave no ",
-                                                         wished[std::size_t(session_->rank())], " bytes of memory for this rank, of ",
-                                                         total(wished), " for all ranks: is there as much memory?"));
+        throw usage_error(
+            session_->rank(),
+            detail::text("hvd: arena on rank ", session_->rank(), ": the system gave no ",
+                         wished[std::size_t(session_->rank())],
+                         " bytes of memory for this rank, of ", total(wished),
+                         " for all ranks: is there as much memory?"));
     }
 
     // More than any machine has: its pages' addresses would wrap round.

@@ -15,22 +15,28 @@ concept observes = requires { typename B::observer_type; };
 struct no_observer {};
 
 template <class B>
-struct observer_of { using type = no_observer; };
+struct observer_of {
+    using type = no_observer;
+};
 template <observes B>
-struct observer_of<B> { using type = typename B::observer_type; };
+struct observer_of<B> {
+    using type = typename B::observer_type;
+};
 
 // Whether the backend has a shorter way for plain tensors: one call of its library.
 template <class B>
 constexpr bool is_direct = requires { requires B::is_direct; };
 
-// Shared memory where all ranks of the link have some; where those of each node have, by it inside the
-// nodes and by messages between them; otherwise by messages.
+// Shared memory where all ranks of the link have some; where those of each node have, by it inside
+// the nodes and by messages between them; otherwise by messages.
 template <class Link>
 owner<transport> make_transport(Link& link) {
     if constexpr (requires { link.area(); }) {
         if (const node_area* const area = link.area()) {
-            if (area->ranks() == link.size()) return owner<node_transport>::make(*area, link.rank());
-            if constexpr (hvd::link<Link>) return owner<hierarchical_transport<Link>>::make(link, *area);
+            if (area->ranks() == link.size())
+                return owner<node_transport>::make(*area, link.rank());
+            if constexpr (hvd::link<Link>)
+                return owner<hierarchical_transport<Link>>::make(link, *area);
         }
     }
     if constexpr (hvd::link<Link>) return owner<link_transport<Link>>::make(link);
@@ -59,12 +65,17 @@ private:
 
     void set_traits(link_type& l) {
         if constexpr (requires(operation& op, workspace& w) { l.run(op, w); }) {
-            traits_.run_whole = [](void* link, operation& op, workspace& w) { static_cast<link_type*>(link)->run(op, w); };
+            traits_.run_whole = [](void* link, operation& op, workspace& w) {
+                static_cast<link_type*>(link)->run(op, w);
+            };
             traits_.link = &l;
         } else {
             traits_.transport = make_transport(l);
         }
-        if constexpr (requires { { l.threaded() } -> std::convertible_to<bool>; }) traits_.threaded = l.threaded();
+        if constexpr (requires {
+                          { l.threaded() } -> std::convertible_to<bool>;
+                      })
+            traits_.threaded = l.threaded();
         traits_.agrees_on_names = requires { requires B::agrees_on_names; };
         if constexpr (observes<B>) {
             traits_.observer = &observer_;
@@ -80,10 +91,11 @@ private:
     [[no_unique_address]] observer_type observer_;
 };
 
-// All that is behind a communicator is compiled where this is, and it is not inline: where a program of many
-// files declares it `extern template`, only one of them compiles it.
+// All that is behind a communicator is compiled where this is, and it is not inline: where a
+// program of many files declares it `extern template`, only one of them compiles it.
 template <class B>
-shared<session> make_session(owner<typename B::link_type> link, const communicator_options& options) {
+shared<session> make_session(owner<typename B::link_type> link,
+                             const communicator_options& options) {
     return shared<backend_session<B>>::make(std::move(link), options);
 }
 

@@ -17,9 +17,9 @@ class barrier_calls {
 public:
     /// Returns when every rank has called it.
     ///
-    /// **Collective**: all ranks, in the same order of calls. @throws hvd::peer_error naming the ranks
-    /// that did not come within the deadline, hvd::mismatch_error if a rank calls something else.
-    /// Feature B12.
+    /// **Collective**: all ranks, in the same order of calls. @throws hvd::peer_error naming the
+    /// ranks that did not come within the deadline, hvd::mismatch_error if a rank calls something
+    /// else. Feature B12.
     /// @snippet tests/docs/snippets.cpp barrier
     void barrier(const options& o = {}) {
         Comm& self = static_cast<Comm&>(*this);

@@ -14,14 +14,16 @@ struct broadcast_call : call {
     packed_tensor input, output;
     bool is_root;
 
-    broadcast_call(const In& in, const Out& out, root r, int rank, int size, const options& o) : is_root(rank == r.rank) {
+    broadcast_call(const In& in, const Out& out, root r, int rank, int size, const options& o)
+        : is_root(rank == r.rank) {
         describe(collective::broadcast, o.name);
         describe(out);
         check_root(r.rank, size);
         const std::size_t bytes = out.size() * op.element_bytes;
         if (is_root) check_size(out.size(), in.size());
         if constexpr (!is_strided<In> && !is_strided<Out>)  // packed tensors may overlap
-            if (is_root) check_overlap(bytes_of(in), bytes_of(out), in.size() * op.element_bytes, bytes);
+            if (is_root)
+                check_overlap(bytes_of(in), bytes_of(out), in.size() * op.element_bytes, bytes);
         if constexpr (is_strided<In> || is_strided<Out>) {
             input.tensor = erase(in);
             output.tensor = erase(out);
@@ -84,7 +86,8 @@ class broadcast_calls {
 public:
     /// Gives every rank the root's `x`.
     ///
-    /// **Collective**: all ranks, in the same order of calls, with equal element type, shape and root.
+    /// **Collective**: all ranks, in the same order of calls, with equal element type, shape and
+    /// root.
     /// **Buffers**: read on the root, written elsewhere: any viewable, a `fuse(…)` of several, also
     /// empty. **Completion**: done on return. **Threads**: one at a time per communicator.
     /// @throws as `allreduce`. Feature B8.
@@ -94,7 +97,8 @@ public:
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
             if constexpr (check_fused_written<B, X>()) {
                 workspace& work = own().work();
-                fused_broadcast_call<std::remove_cvref_t<X>> call(x, r, own().rank(), own().size(), o, work.tensors, work.offsets);
+                fused_broadcast_call<std::remove_cvref_t<X>> call(x, r, own().rank(), own().size(),
+                                                                  o, work.tensors, work.offsets);
                 run_call(self(), call, o);
             }
         } else if constexpr (check_written<B, X>()) {
@@ -104,7 +108,8 @@ public:
 
     /// Gives every rank, the root included, the root's `in` in `out`; the others' `in` is not read.
     template <class In, class View>
-    void broadcast(const In& in, const into_view<View>& out, root r = root{0}, const options& o = {}) {
+    void broadcast(const In& in, const into_view<View>& out, root r = root{0},
+                   const options& o = {}) {
         if constexpr (check_tensor<B, const In&>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
@@ -117,22 +122,24 @@ public:
     request broadcast_async(X&& x, root r = root{0}, const options& o = {}) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
             if constexpr (check_fused_written<B, X>())
-                return start_call<kept_fused_broadcast<std::remove_cvref_t<X>>>(self(), o, x, r, own().rank(), own().size(), o);
+                return start_call<kept_fused_broadcast<std::remove_cvref_t<X>>>(
+                    self(), o, x, r, own().rank(), own().size(), o);
         } else if constexpr (check_written<B, X>()) {
-            return start_call<broadcast_call<view_of<X>, view_of<X>>>(self(), o, to_view(x), to_view(x), r, own().rank(),
-                                                                      own().size(), o);
+            return start_call<broadcast_call<view_of<X>, view_of<X>>>(
+                self(), o, to_view(x), to_view(x), r, own().rank(), own().size(), o);
         }
         return {};
     }
 
     /// From the root's `in` to every rank's `out`, begun.
     template <class In, class View>
-    request broadcast_async(In&& in, const into_view<View>& out, root r = root{0}, const options& o = {}) {
+    request broadcast_async(In&& in, const into_view<View>& out, root r = root{0},
+                            const options& o = {}) {
         if constexpr (check_kept<B, In>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            return start_call<broadcast_call<view_of<In>, View>>(self(), o, to_view(in), out.view, r, own().rank(),
-                                                                 own().size(), o);
+            return start_call<broadcast_call<view_of<In>, View>>(self(), o, to_view(in), out.view,
+                                                                 r, own().rank(), own().size(), o);
         }
         return {};
     }
@@ -145,7 +152,8 @@ private:
     void run_views(const In& in, const Out& out, root r, const options& o) {
         if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
             if (bytes_of(in) != bytes_of(out) && own().rank() == r.rank)
-                std::memmove(bytes_of(out), bytes_of(in), in.size() * sizeof(typename Out::value_type));
+                std::memmove(bytes_of(out), bytes_of(in),
+                             in.size() * sizeof(typename Out::value_type));
             access::link_of(self()).broadcast(out.data(), out.size(), r.rank);
         } else {
             broadcast_call<In, Out> call(in, out, r, own().rank(), own().size(), o);

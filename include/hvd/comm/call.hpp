@@ -11,7 +11,8 @@ inline namespace v0 {
 namespace detail {
 
 // A call knows one typed collective: it turns its arguments into an operation, which it holds. It
-// stays where it was made (on the stack, in a queue or in a plan), for the operation points into it.
+// stays where it was made (on the stack, in a queue or in a plan), for the operation points into
+// it.
 struct call {
     operation op;
 
@@ -19,8 +20,8 @@ struct call {
     call(const call&) = delete;
     call& operator=(const call&) = delete;
 
-    // The first reason wins; the peers get it as peer_error. Cold, like all that only makes its text:
-    // a call is compiled wherever it is made.
+    // The first reason wins; the peers get it as peer_error. Cold, like all that only makes its
+    // text: a call is compiled wherever it is made.
     [[gnu::cold, gnu::noinline]] void refuse(std::string_view why) {
         if (op.entry.refused) return;
         op.entry.refused = true;
@@ -38,7 +39,8 @@ struct call {
         using V = std::remove_cv_t<T>;
         op.element_bytes = sizeof(V);
         op.entry.id = dtype_traits<V>::id;
-        if constexpr (dtype_traits<V>::id == dtype::user) store(op.entry.type, text(dtype_name<V>(), "/", sizeof(V)));
+        if constexpr (dtype_traits<V>::id == dtype::user)
+            store(op.entry.type, text(dtype_name<V>(), "/", sizeof(V)));
         op.entry.dimensions = R;
         op.entry.count = view.size();
         for (std::size_t d = 0; d < R; ++d) op.entry.extents[d] = view.extent(d);
@@ -56,30 +58,36 @@ struct call {
     }
 
     // Same bytes or none in common.
-    void check_overlap(const std::byte* in, const std::byte* out, std::size_t in_bytes, std::size_t out_bytes) {
+    void check_overlap(const std::byte* in, const std::byte* out, std::size_t in_bytes,
+                       std::size_t out_bytes) {
         if (in_bytes == 0 || out_bytes == 0 || (in == out && in_bytes == out_bytes)) return;
-        const auto a = reinterpret_cast<std::uintptr_t>(in), b = reinterpret_cast<std::uintptr_t>(out);
+        const auto a = reinterpret_cast<std::uintptr_t>(in),
+                   b = reinterpret_cast<std::uintptr_t>(out);
         if (a < b + out_bytes && b < a + in_bytes) refuse_overlap(in_bytes, out_bytes);
     }
 
 private:
     [[gnu::cold, gnu::noinline]] void refuse_null() {
-        refuse(text("hvd: ", op.entry.label(), ": null pointer with ", op.entry.count, " elements"));
+        refuse(
+            text("hvd: ", op.entry.label(), ": null pointer with ", op.entry.count, " elements"));
     }
     [[gnu::cold, gnu::noinline]] void refuse_extents() {
         message extents;
-        for (std::size_t d = 0; d < op.entry.dimensions; ++d) extents += text(d > 0 ? " x " : "", op.entry.extents[d]);
-        refuse(text("hvd: ", op.entry.label(), ": no memory has ", extents, " elements of ", op.element_bytes, " bytes"));
+        for (std::size_t d = 0; d < op.entry.dimensions; ++d)
+            extents += text(d > 0 ? " x " : "", op.entry.extents[d]);
+        refuse(text("hvd: ", op.entry.label(), ": no memory has ", extents, " elements of ",
+                    op.element_bytes, " bytes"));
     }
     [[gnu::cold, gnu::noinline]] void refuse_root(int size) {
-        refuse(text("hvd: ", op.entry.label(), ": root ", op.entry.root, " is not a rank of this communicator of size ", size));
+        refuse(text("hvd: ", op.entry.label(), ": root ", op.entry.root,
+                    " is not a rank of this communicator of size ", size));
     }
     [[gnu::cold, gnu::noinline]] void refuse_size(std::size_t out, std::size_t in) {
         refuse(text("hvd: ", op.entry.label(), ": output has ", out, " elements, input ", in));
     }
     [[gnu::cold, gnu::noinline]] void refuse_overlap(std::size_t in_bytes, std::size_t out_bytes) {
-        refuse(text("hvd: ", op.entry.label(), ": input of ", in_bytes, " bytes and output of ", out_bytes,
-                    " bytes overlap in part; they must be the same or apart"));
+        refuse(text("hvd: ", op.entry.label(), ": input of ", in_bytes, " bytes and output of ",
+                    out_bytes, " bytes overlap in part; they must be the same or apart"));
     }
 };
 
@@ -120,13 +128,16 @@ struct reduction_call : call {
 
     template <class T>
     reduction_group group_of(std::size_t offset, std::size_t count) {
-        constexpr bool scales = is_float_element<T> || is_complex_element<T> || in_wide_integers<T, Op>;
+        constexpr bool scales =
+            is_float_element<T> || is_complex_element<T> || in_wide_integers<T, Op>;
         if constexpr (!scales)
             if (op.entry.prescale != 1 || op.entry.postscale != 1)
-                refuse(text("hvd: ", op.entry.label(), ": ", dtype_name<T>(), " can't be scaled by ", op.entry.prescale,
-                            " and ", op.entry.postscale,
-                            " without a rounding: use hvd::sum(hvd::rounding::toward_zero) or hvd::average(…)"));
-        return {&reduce_elements<T, Op>, &function, sizeof(T), offset, count, nullptr, dtype_traits<T>::id};
+                refuse(text("hvd: ", op.entry.label(), ": ", dtype_name<T>(),
+                            " can't be scaled by ", op.entry.prescale, " and ", op.entry.postscale,
+                            " without a rounding: use hvd::sum(hvd::rounding::toward_zero) or "
+                            "hvd::average(…)"));
+        return {&reduce_elements<T, Op>, &function, sizeof(T), offset, count, nullptr,
+                dtype_traits<T>::id};
     }
 };
 
@@ -142,7 +153,8 @@ struct fused_buffer {
     }
     static void unpack_all(void* self, operation& op) {
         auto& buffer = *static_cast<fused_buffer*>(self);
-        for (std::size_t i = 0; i < buffer.tensors.size(); ++i) unpack(buffer.tensors[i], op.out + buffer.offsets[i]);
+        for (std::size_t i = 0; i < buffer.tensors.size(); ++i)
+            unpack(buffer.tensors[i], op.out + buffer.offsets[i]);
     }
 
     std::uint64_t content() const {

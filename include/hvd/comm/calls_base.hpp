@@ -25,7 +25,8 @@ struct queued_call : queued {
 struct access {
     template <class Comm>
     static session& session_of(Comm& comm) {
-        if (!comm.session_) [[unlikely]] throw_empty();
+        if (!comm.session_) [[unlikely]]
+            throw_empty();
         return *comm.session_;
     }
 

@@ -20,24 +20,27 @@ constexpr bool moves_memory_of = [] {
     else return on_host<X>;
 }();
 
-// The checks speak in the order in which a user would ask, and stop at the first that fails, so that
-// what the compiler prints is one message.
+// The checks speak in the order in which a user would ask, and stop at the first that fails, so
+// that what the compiler prints is one message.
 template <class Backend, class X>
 constexpr bool check_tensor() {
     if constexpr (!check_no_bits<X>()) {
         return false;
     } else if constexpr (!viewable<X>) {
-        static_assert(viewable<X>,
-                      "hvd: not a tensor: needs a contiguous range, array or view whose elements have "
-                      "hvd::dtype_traits");
+        static_assert(
+            viewable<X>,
+            "hvd: not a tensor: needs a contiguous range, array or view whose elements have "
+            "hvd::dtype_traits");
         return false;
     } else if constexpr (!moves_memory_of<Backend, X>) {
-        static_assert(moves_memory_of<Backend, X>,
-                      "hvd: the memory space of this view (hvd::host or hvd::device) is not the one this "
-                      "backend moves");
+        static_assert(
+            moves_memory_of<Backend, X>,
+            "hvd: the memory space of this view (hvd::host or hvd::device) is not the one this "
+            "backend moves");
         return false;
     } else {
-        static_assert(transportable<element_of<X>, Backend>, "hvd: this backend does not move this element type");
+        static_assert(transportable<element_of<X>, Backend>,
+                      "hvd: this backend does not move this element type");
         return transportable<element_of<X>, Backend>;
     }
 }
@@ -52,7 +55,8 @@ constexpr bool check_written() {
         return false;
     } else {
         static_assert(is_borrowed<X>,
-                      "hvd: the result would be lost with this temporary, which owns its memory; name it first");
+                      "hvd: the result would be lost with this temporary, which owns its memory; "
+                      "name it first");
         return is_borrowed<X>;
     }
 }
@@ -63,8 +67,9 @@ constexpr bool check_kept() {
     if constexpr (!check_tensor<Backend, X>()) {
         return false;
     } else {
-        static_assert(is_borrowed<X>,
-                      "hvd: an asynchronous call reads this temporary after it is gone; name it first");
+        static_assert(
+            is_borrowed<X>,
+            "hvd: an asynchronous call reads this temporary after it is gone; name it first");
         return is_borrowed<X>;
     }
 }
@@ -72,22 +77,30 @@ constexpr bool check_kept() {
 template <class Backend, class T, class Op>
 constexpr bool check_reducible() {
     using plain = plain_op_t<Op>;
-    constexpr bool integer_average = is_integer_element<T> && std::same_as<plain, op::average> && !is_rounded<Op>;
+    constexpr bool integer_average =
+        is_integer_element<T> && std::same_as<plain, op::average> && !is_rounded<Op>;
     constexpr bool whole_vectors = std::same_as<plain, op::adasum>;
     if constexpr (whole_vectors) {
-        static_assert(!whole_vectors, "hvd: hvd::adasum combines whole vectors, for which there is allreduce(x, hvd::adasum) alone: "
-                                      "in place, blocking, no plan");
+        static_assert(!whole_vectors,
+                      "hvd: hvd::adasum combines whole vectors, for which there is allreduce(x, "
+                      "hvd::adasum) alone: "
+                      "in place, blocking, no plan");
         return false;
     } else if constexpr (integer_average) {
         static_assert(!integer_average,
-                      "hvd: the average of integers needs a rounding: hvd::average(hvd::rounding::toward_zero)");
+                      "hvd: the average of integers needs a rounding: "
+                      "hvd::average(hvd::rounding::toward_zero)");
         return false;
     } else if constexpr (!transportable<T, Backend>) {
-        static_assert(transportable<T, Backend>, "hvd: this backend does not move this element type");
+        static_assert(transportable<T, Backend>,
+                      "hvd: this backend does not move this element type");
         return false;
     } else {
-        constexpr bool reduces = reducible<T, Op, Backend>;  // compilers explain a concept at length
-        static_assert(reduces, "hvd: this backend can't reduce this element type with this operation (hvd::reducible)");
+        constexpr bool reduces =
+            reducible<T, Op, Backend>;  // compilers explain a concept at length
+        static_assert(reduces,
+                      "hvd: this backend can't reduce this element type with this operation "
+                      "(hvd::reducible)");
         return reduces;
     }
 }
@@ -97,7 +110,8 @@ template <class Backend, class Fused>
 constexpr bool check_fused_moved() {
     return []<class... P>(const std::tuple<P...>*) {
         return (check_tensor<Backend, typename part_view<P>::type>() && ...);
-    }(static_cast<const std::remove_cvref_t<decltype(std::declval<const Fused&>().parts())>*>(nullptr));
+    }(static_cast<const std::remove_cvref_t<decltype(std::declval<const Fused&>().parts())>*>(
+               nullptr));
 }
 
 // Of a list that the call writes.
@@ -123,7 +137,9 @@ concept operation_like = !std::convertible_to<Op, reduce_options> && !viewable<O
 template <class Op>
 constexpr bool check_operation() {
     constexpr bool known = operation_like<Op>;
-    static_assert(known, "hvd: this is no operation: it takes hvd::sum and its like, or a callable of two elements");
+    static_assert(
+        known,
+        "hvd: this is no operation: it takes hvd::sum and its like, or a callable of two elements");
     return known;
 }
 
@@ -141,13 +157,14 @@ using operation_of = decltype(as_operation(std::declval<const Op&>()));
 
 /// `Comm` can reduce tensors like X in place with Op: for generic code that asks before it calls.
 template <class Comm, class X, class Op>
-concept can_allreduce = writable<X> && detail::is_borrowed<X> &&
-                        reducible<detail::element_of<X>, detail::operation_of<Op>, typename Comm::backend_type>;
+concept can_allreduce =
+    writable<X> && detail::is_borrowed<X> &&
+    reducible<detail::element_of<X>, detail::operation_of<Op>, typename Comm::backend_type>;
 
 /// `Comm` can broadcast tensors like X.
 template <class Comm, class X>
-concept can_broadcast =
-    writable<X> && detail::is_borrowed<X> && transportable<detail::element_of<X>, typename Comm::backend_type>;
+concept can_broadcast = writable<X> && detail::is_borrowed<X> &&
+                        transportable<detail::element_of<X>, typename Comm::backend_type>;
 
 }  // namespace v0
 }  // namespace hvd

@@ -19,8 +19,8 @@ inline void reduce_unscaled(const reduce_args& args) {
     inner_reduction::run(coded);
 }
 
-// A fused list in place, whose elements travel as a codec says: packed and scaled in one pass, and back. Other
-// elements are packed as they are, and scaled where they are reduced.
+// A fused list in place, whose elements travel as a codec says: packed and scaled in one pass, and
+// back. Other elements are packed as they are, and scaled where they are reduced.
 template <class Fused, class Op, class Codec>
 struct coded_allreduce_call : reduction_call<Op> {
     coded_allreduce_call(const Fused& list, const Op& f, const reduce_options& o)
@@ -30,15 +30,21 @@ struct coded_allreduce_call : reduction_call<Op> {
         this->describe_reduction(o);
         hash content;
         std::size_t bytes = 0, type = 0;
-        [&]<class... T>(type_list<T...>) { (place<T>(list, type++, bytes, content), ...); }(fused_types_t<Fused>{});
+        [&]<class... T>(type_list<T...>) {
+            (place<T>(list, type++, bytes, content), ...);
+        }(fused_types_t<Fused>{});
         residuals_.resize(Codec::keeps_residual ? coded_elements_ : 0);
         op.groups = groups_;
         op.entry.fused = true;
         op.entry.count = op.buffer_bytes = bytes;
         op.entry.content = content.value();
         op.self = this;
-        op.pack = [](void* self, operation& op) { static_cast<coded_allreduce_call*>(self)->encode(const_cast<std::byte*>(op.in)); };
-        op.unpack = [](void* self, operation& op) { static_cast<coded_allreduce_call*>(self)->decode(op.out); };
+        op.pack = [](void* self, operation& op) {
+            static_cast<coded_allreduce_call*>(self)->encode(const_cast<std::byte*>(op.in));
+        };
+        op.unpack = [](void* self, operation& op) {
+            static_cast<coded_allreduce_call*>(self)->decode(op.out);
+        };
     }
 
 private:
@@ -58,17 +64,20 @@ private:
         bytes = aligned(bytes);
         const std::size_t offset = bytes;
         list.for_each([&](const auto& view) {
-            if constexpr (std::is_same_v<typename std::remove_cvref_t<decltype(view)>::value_type, T>) {
+            if constexpr (std::is_same_v<typename std::remove_cvref_t<decltype(view)>::value_type,
+                                         T>) {
                 const tensor_ref tensor = erase(view);
                 if (coded && !tensor.dense)
-                    this->refuse(text("hvd: ", this->op.entry.label(), ": tensor ", pieces_.size(), " has gaps: codecs take tensors without"));
+                    this->refuse(text("hvd: ", this->op.entry.label(), ": tensor ", pieces_.size(),
+                                      " has gaps: codecs take tensors without"));
                 content.add(tensor).add(std::uint64_t(dtype_traits<W>::id));
                 pieces_.push_back({tensor, bytes, coded});
                 bytes += tensor.count * sizeof(W);
                 if (coded) coded_elements_ += tensor.count;
             }
         });
-        reduction_group& group = groups_[type] = this->template group_of<W>(offset, (bytes - offset) / sizeof(W));
+        reduction_group& group = groups_[type] =
+            this->template group_of<W>(offset, (bytes - offset) / sizeof(W));
         if (!coded) return;
         unscaled_ = {group.function, group.op};
         group.function = &reduce_unscaled;
@@ -84,7 +93,8 @@ private:
             }
             const float* const from = reinterpret_cast<const float*>(p.tensor.data);
             coded_type* const to = reinterpret_cast<coded_type*>(buffer + p.offset);
-            if constexpr (Codec::keeps_residual) Codec::encode(from, p.tensor.count, to, prescale_, residual);
+            if constexpr (Codec::keeps_residual)
+                Codec::encode(from, p.tensor.count, to, prescale_, residual);
             else Codec::encode(from, p.tensor.count, to, prescale_);
             if constexpr (Codec::keeps_residual) residual += p.tensor.count;
         }
@@ -93,8 +103,8 @@ private:
     void decode(const std::byte* buffer) const {
         for (const piece& p : pieces_) {
             if (p.coded)
-                Codec::decode(reinterpret_cast<const coded_type*>(buffer + p.offset), p.tensor.count,
-                              reinterpret_cast<float*>(p.tensor.data), postscale_);
+                Codec::decode(reinterpret_cast<const coded_type*>(buffer + p.offset),
+                              p.tensor.count, reinterpret_cast<float*>(p.tensor.data), postscale_);
             else unpack(p.tensor, buffer + p.offset);
         }
     }

@@ -24,9 +24,10 @@ inline namespace v0 {
 /// The ranks that work together, and everything they can do together.
 ///
 /// Calls are matched by their order on the communicator, on every rank the same (names are for
-/// people). Movable, not copyable; empty when moved from. **Threads**: one calling thread at a time;
-/// different communicators may be used by different threads. After `fork` the child may not use it.
-/// The destructor waits for what is under way, at most `destructor_deadline`, and tells the peers.
+/// people). Movable, not copyable; empty when moved from. **Threads**: one calling thread at a
+/// time; different communicators may be used by different threads. After `fork` the child may not
+/// use it. The destructor waits for what is under way, at most `destructor_deadline`, and tells the
+/// peers.
 /// @tparam Backend an empty type that models `hvd::backend`: `threads`, `mpi`, `direct<mpi>`, …
 /// @snippet tests/docs/snippets.cpp communicator
 template <class Backend>
@@ -41,7 +42,8 @@ class communicator : public detail::allreduce_calls<communicator<Backend>, Backe
                      public detail::barrier_calls<communicator<Backend>, Backend>,
                      public detail::object_calls<communicator<Backend>, Backend>,
                      public detail::plan_calls<communicator<Backend>, Backend> {
-    static_assert(backend<Backend>, "hvd: not a backend: see hvd::backend and docs/adding_a_backend.md");
+    static_assert(backend<Backend>,
+                  "hvd: not a backend: see hvd::backend and docs/adding_a_backend.md");
     using session_type = detail::backend_session<Backend>;
 
 public:
@@ -51,25 +53,30 @@ public:
     /// Empty: a communicator that this rank is not a member of.
     communicator() = default;
 
-    /// From a link of the backend, by `std::unique_ptr` or another owner that can `release()` it; what
-    /// backends and tests of backends use.
+    /// From a link of the backend, by `std::unique_ptr` or another owner that can `release()` it;
+    /// what backends and tests of backends use.
     template <class Pointer>
-        requires requires(Pointer p) { { p.release() } -> std::convertible_to<link_type*>; }
+        requires requires(Pointer p) {
+            { p.release() } -> std::convertible_to<link_type*>;
+        }
     explicit communicator(Pointer link, const communicator_options& options = {})
-        : session_(detail::make_session<Backend>(detail::owner<link_type>(link.release()), options)),
+        : session_(
+              detail::make_session<Backend>(detail::owner<link_type>(link.release()), options)),
           topology_(detail::topology_of(detail::access::link_of(*this))) {}
 
     /// Takes over a raw handle (`MPI_Comm`) and frees it in the end.
     /// @throws hvd::usage_error for null handles and others that can't work.
     template <class Handle>
-        requires std::constructible_from<link_type, const Handle&, adopt_t, const communicator_options&>
+        requires std::constructible_from<link_type, const Handle&, adopt_t,
+                                         const communicator_options&>
     communicator(const Handle& handle, adopt_t, const communicator_options& options = {})
         : communicator(detail::owner<link_type>::make(handle, adopt, options), options) {}
 
     /// Works beside the owner of a raw handle (`MPI_Comm`), on a duplicate of its own.
     /// **Collective**: all ranks of the handle.
     template <class Handle>
-        requires std::constructible_from<link_type, const Handle&, borrow_t, const communicator_options&>
+        requires std::constructible_from<link_type, const Handle&, borrow_t,
+                                         const communicator_options&>
     communicator(const Handle& handle, borrow_t, const communicator_options& options = {})
         : communicator(detail::owner<link_type>::make(handle, borrow, options), options) {}
 
@@ -137,8 +144,8 @@ public:
         return subset(std::span<const int>(ranks.begin(), ranks.size()));
     }
 
-    /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a negative
-    /// colour. **Collective**.
+    /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a
+    /// negative colour. **Collective**.
     communicator split(int color, int key = 0)
         requires splittable_link<link_type>
     {
@@ -159,7 +166,8 @@ public:
         return detail::access::backend_of(*this).observer();
     }
 
-    /// Resumes, on this thread, coroutines that wait for calls that are complete; gives their number.
+    /// Resumes, on this thread, coroutines that wait for calls that are complete; gives their
+    /// number.
     std::size_t run_ready() {
         const auto& queue = static_cast<detail::engine&>(detail::access::session_of(*this)).queue();
         return queue ? queue->run_ready(*queue) : 0;
@@ -170,13 +178,15 @@ private:
 
     communicator among(const std::vector<int>& ranks) {
         auto& own = detail::access::session_of(*this);
-        return communicator(detail::access::link_of(*this).subset(ranks, own.next_context()), own.options());
+        return communicator(detail::access::link_of(*this).subset(ranks, own.next_context()),
+                            own.options());
     }
 
     void end() noexcept {
         if (!session_) return;
-        session_->close(std::uncaught_exceptions() > 0 ? "its communicator died while an exception unwound"
-                                                       : "its communicator was destroyed");
+        session_->close(std::uncaught_exceptions() > 0
+                            ? "its communicator died while an exception unwound"
+                            : "its communicator was destroyed");
         session_ = {};
     }
 

@@ -17,18 +17,25 @@ void refuse_several_nodes(communicator<Bootstrap>& bootstrap) {
     if (bootstrap.local_size() == bootstrap.size()) return;
     auto node = bootstrap.local();
     message ranks;
-    for (const int r : node.allgather(bootstrap.rank()).values) ranks += text(ranks.empty() ? "" : ", ", r);
-    throw usage_error(bootstrap.rank(), text("hvd: communicator<cuda_ipc> on rank ", bootstrap.rank(), ": the ", bootstrap.size(),
-                                             " ranks are on several nodes, those of this one are ", ranks,
-                                             "; make it of world.local(), or use hvd::nccl or hvd::staged"));
+    for (const int r : node.allgather(bootstrap.rank()).values)
+        ranks += text(ranks.empty() ? "" : ", ", r);
+    throw usage_error(bootstrap.rank(),
+                      text("hvd: communicator<cuda_ipc> on rank ", bootstrap.rank(), ": the ",
+                           bootstrap.size(), " ranks are on several nodes, those of this one are ",
+                           ranks, "; make it of world.local(), or use hvd::nccl or hvd::staged"));
 }
 
 // With the other ranks that the links lead to; alone without links. The device is the current one.
-inline std::shared_ptr<cuda_ipc_session> make_cuda_ipc_session(std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell,
-                                                               const communicator_options& options) {
-    const int rank = calls == nullptr ? 0 : calls->rank(), size = calls == nullptr ? 1 : calls->size();
+inline std::shared_ptr<cuda_ipc_session> make_cuda_ipc_session(
+    std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell,
+    const communicator_options& options) {
+    const int rank = calls == nullptr ? 0 : calls->rank(),
+              size = calls == nullptr ? 1 : calls->size();
     std::shared_ptr<cuda_ipc_session> session;
-    const auto make = [&] { session = std::make_shared<cuda_ipc_session>(rank, size, device_of_this_thread(rank), options); };
+    const auto make = [&] {
+        session =
+            std::make_shared<cuda_ipc_session>(rank, size, device_of_this_thread(rank), options);
+    };
     if (size == 1) {
         make();
         return session;
@@ -40,19 +47,22 @@ inline std::shared_ptr<cuda_ipc_session> make_cuda_ipc_session(std::unique_ptr<h
 
 }  // namespace detail
 
-/// Ranks of one node whose device tensors are moved and reduced by CUDA IPC: `communicator<cuda_ipc> gpus(world)`, on
-/// the device that is current, out of threads or of processes. Ranks may share a GPU.
+/// Ranks of one node whose device tensors are moved and reduced by CUDA IPC:
+/// `communicator<cuda_ipc> gpus(world)`, on the device that is current, out of threads or of
+/// processes. Ranks may share a GPU.
 ///
-/// All collectives of `communicator<nccl>`. Tensors of a `device_arena` are read and written where they are; others go
-/// through a window of `.device_window_bytes`, twice on each rank, in chunks. Every call is compared, as on the host,
-/// and meets there: it returns when it is enqueued on all ranks, so no plan can be captured into a CUDA graph.
-/// After a failure or a deadline it is given up and refuses further calls. Its last owner waits for the others', at
-/// most for `.destructor_deadline`: memory that peers may still use is not freed. Reductions need the kernels:
-/// compile a .cu file with `hvd/kernel/kernels.cuh`. **Threads**: one calling thread at a time.
-/// A rank that is alone has no window and asks nobody.
+/// All collectives of `communicator<nccl>`. Tensors of a `device_arena` are read and written where
+/// they are; others go through a window of `.device_window_bytes`, twice on each rank, in chunks.
+/// Every call is compared, as on the host, and meets there: it returns when it is enqueued on all
+/// ranks, so no plan can be captured into a CUDA graph. After a failure or a deadline it is given
+/// up and refuses further calls. Its last owner waits for the others', at most for
+/// `.destructor_deadline`: memory that peers may still use is not freed. Reductions need the
+/// kernels: compile a .cu file with `hvd/kernel/kernels.cuh`. **Threads**: one calling thread at a
+/// time. A rank that is alone has no window and asks nobody.
 /// @snippet tests/device/snippets.cpp cuda_ipc
 template <>
-class communicator<cuda_ipc> : public detail::device_ranks<communicator<cuda_ipc>, cuda_ipc, detail::cuda_ipc_session> {
+class communicator<cuda_ipc>
+    : public detail::device_ranks<communicator<cuda_ipc>, cuda_ipc, detail::cuda_ipc_session> {
     using session_type = detail::cuda_ipc_session;
     using link = std::unique_ptr<detail::host_ranks>;
 
@@ -61,16 +71,18 @@ public:
     communicator() = default;
 
     /// The ranks of `bootstrap`, with the device that is current on each. **Collective**.
-    /// @throws hvd::usage_error for ranks on several nodes and GPUs that can't access each other, hvd::cuda_error,
-    /// hvd::peer_error on the other ranks.
+    /// @throws hvd::usage_error for ranks on several nodes and GPUs that can't access each other,
+    /// hvd::cuda_error, hvd::peer_error on the other ranks.
     template <class Bootstrap>
-    explicit communicator(communicator<Bootstrap>& bootstrap, const communicator_options& options = {}) {
+    explicit communicator(communicator<Bootstrap>& bootstrap,
+                          const communicator_options& options = {}) {
         detail::refuse_several_nodes(bootstrap);
         auto calls = link_to(bootstrap), farewell = link_to(bootstrap);
         session_ = detail::make_cuda_ipc_session(std::move(calls), std::move(farewell), options);
     }
 
-    /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a negative colour.
+    /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a
+    /// negative colour.
     /// **Collective**.
     communicator split(int color, int key = 0) {
         session_type& s = session();
@@ -83,14 +95,16 @@ public:
             farewell = s.split_link(true, color, key);
             if (calls == nullptr) return {};
         }
-        return detail::device_access::made_of<communicator>(detail::make_cuda_ipc_session(std::move(calls), std::move(farewell), s.options()));
+        return detail::device_access::made_of<communicator>(
+            detail::make_cuda_ipc_session(std::move(calls), std::move(farewell), s.options()));
     }
 
 private:
     template <class Bootstrap>
     static link link_to(communicator<Bootstrap>& bootstrap) {
         if (bootstrap.size() == 1) return {};
-        return std::make_unique<detail::host_ranks_of<Bootstrap>>(bootstrap.split(0, bootstrap.rank()));
+        return std::make_unique<detail::host_ranks_of<Bootstrap>>(
+            bootstrap.split(0, bootstrap.rank()));
     }
 };
 

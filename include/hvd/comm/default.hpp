@@ -42,7 +42,8 @@ struct process_state {
 
     communicator<Backend>& require() {
         const detail::lock_guard lock(mutex);
-        if (!world) throw usage_error(-1, "hvd: hvd::init() has not been called, or hvd::shutdown() has");
+        if (!world)
+            throw usage_error(-1, "hvd: hvd::init() has not been called, or hvd::shutdown() has");
         return *world;
     }
 };

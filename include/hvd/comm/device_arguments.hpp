@@ -17,7 +17,8 @@ namespace detail {
 struct device_access {
     template <class Comm>
     static const auto& session_of(const Comm& comm) {
-        if (comm.session_ == nullptr) [[unlikely]] access::throw_empty();
+        if (comm.session_ == nullptr) [[unlikely]]
+            access::throw_empty();
         return comm.session_;
     }
     template <class Comm, class Session>
@@ -31,8 +32,10 @@ struct device_access {
 template <class B, class In, class Out>
 constexpr bool check_device_pair() {
     if constexpr (check_tensor<B, In>() && check_written<B, Out&>()) {
-        static_assert(!is_strided<view_of<In>> && !is_strided<view_of<Out&>>, "hvd: tensors of a device are moved without gaps");
-        static_assert(std::is_same_v<element_of<In>, element_of<Out&>>, "hvd: input and output have different element types");
+        static_assert(!is_strided<view_of<In>> && !is_strided<view_of<Out&>>,
+                      "hvd: tensors of a device are moved without gaps");
+        static_assert(std::is_same_v<element_of<In>, element_of<Out&>>,
+                      "hvd: input and output have different element types");
         return true;
     } else {
         return false;
@@ -41,7 +44,8 @@ constexpr bool check_device_pair() {
 
 template <class B, class In, class Out, class Op>
 constexpr bool check_device_reduction() {
-    if constexpr (check_device_pair<B, In, Out>()) return check_reducible<B, element_of<In>, operation_of<Op>>();
+    if constexpr (check_device_pair<B, In, Out>())
+        return check_reducible<B, element_of<In>, operation_of<Op>>();
     else return false;
 }
 
@@ -53,14 +57,17 @@ void describe_reduction(device_call& call, const Op& op, const device_reduce_opt
     call.prescale = o.prescale;
     call.postscale = o.postscale;
     call.function = &op;
-    if constexpr (requires { typename B::host_backend; }) call.reduce_on_host = &reduce_typed<typename B::host_backend, T, Op>;
+    if constexpr (requires { typename B::host_backend; })
+        call.reduce_on_host = &reduce_typed<typename B::host_backend, T, Op>;
 }
 
 // Makes calls of one rank, refusing what it can see to be wrong before anything is enqueued.
 class device_arguments {
 public:
     device_arguments(const device_session& session, collective kind)
-        : label_(collective_names[std::size_t(kind)]), rank_(session.rank()), size_(std::size_t(session.size())) {
+        : label_(collective_names[std::size_t(kind)]),
+          rank_(session.rank()),
+          size_(std::size_t(session.size())) {
         call.kind = kind;
     }
 
@@ -73,33 +80,42 @@ public:
         call.element_bytes = sizeof(T);
         call.in = detail::bytes_of(from);
         call.out = detail::bytes_of(to);
-        if ((call.in == nullptr && from.size() > 0) || (call.out == nullptr && to.size() > 0)) [[unlikely]]
-            throw usage_error(rank_, text("hvd: ", label_, " on rank ", rank_, ": null pointer with ", from.size() + to.size(), " elements"));
+        if ((call.in == nullptr && from.size() > 0) || (call.out == nullptr && to.size() > 0))
+            [[unlikely]]
+            throw usage_error(rank_,
+                              text("hvd: ", label_, " on rank ", rank_, ": null pointer with ",
+                                   from.size() + to.size(), " elements"));
     }
 
     void require(std::size_t wanted, std::size_t given, const char* what) const {
         if (wanted != given) [[unlikely]]
-            throw usage_error(rank_, text("hvd: ", label_, " on rank ", rank_, ": ", what, " has ", given, " elements, expected ", wanted));
+            throw usage_error(rank_, text("hvd: ", label_, " on rank ", rank_, ": ", what, " has ",
+                                          given, " elements, expected ", wanted));
     }
 
     // The same bytes or none in common.
     void apart(std::size_t in, std::size_t out) const {
-        const auto a = reinterpret_cast<std::uintptr_t>(call.in), b = reinterpret_cast<std::uintptr_t>(call.out);
+        const auto a = reinterpret_cast<std::uintptr_t>(call.in),
+                   b = reinterpret_cast<std::uintptr_t>(call.out);
         if (in == 0 || out == 0 || (a == b && in == out)) return;
         if (a < b + out * call.element_bytes && b < a + in * call.element_bytes) [[unlikely]]
-            throw usage_error(rank_, text("hvd: ", label_, " on rank ", rank_, ": input of ", in, " elements and output of ", out,
-                                          " elements overlap in part; they must be the same or apart"));
+            throw usage_error(rank_,
+                              text("hvd: ", label_, " on rank ", rank_, ": input of ", in,
+                                   " elements and output of ", out,
+                                   " elements overlap in part; they must be the same or apart"));
     }
 
     void root(int r) {
         call.root = r;
         if (r < 0 || std::size_t(r) >= size_) [[unlikely]]
-            throw usage_error(rank_, text("hvd: ", label_, " on rank ", rank_, ": root ", r, " is not a rank of this communicator of size ", size_));
+            throw usage_error(rank_, text("hvd: ", label_, " on rank ", rank_, ": root ", r,
+                                          " is not a rank of this communicator of size ", size_));
     }
     bool is_root() const { return call.root == rank_; }
 
     // `mine` elements of this rank; `all` of all ranks, where this rank has those (`with_all`).
-    void counts(std::span<const std::size_t> counts, std::size_t mine, std::size_t all, bool with_all = true) {
+    void counts(std::span<const std::size_t> counts, std::size_t mine, std::size_t all,
+                bool with_all = true) {
         call.counts = counts;
         call.count = mine;
         if (!counts.empty()) {
@@ -110,11 +126,14 @@ public:
     }
 
     // Of an alltoall.
-    void exchange(std::span<const std::size_t> send, std::span<const std::size_t> receive, std::size_t in, std::size_t out) {
+    void exchange(std::span<const std::size_t> send, std::span<const std::size_t> receive,
+                  std::size_t in, std::size_t out) {
         if (send.empty() && receive.empty()) {
             require(in, out, "into()");
             if (in % size_ != 0) [[unlikely]]
-                throw usage_error(rank_, text("hvd: ", label_, " on rank ", rank_, ": ", in, " elements can't be split evenly over ", size_, " ranks"));
+                throw usage_error(rank_,
+                                  text("hvd: ", label_, " on rank ", rank_, ": ", in,
+                                       " elements can't be split evenly over ", size_, " ranks"));
             call.count = in / size_;
             return;
         }

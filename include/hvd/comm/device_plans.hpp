@@ -13,7 +13,8 @@ namespace detail {
 // Puts a plan together: which tensors are packed, and the calls that are made.
 class device_plan_maker {
 public:
-    device_plan_maker(device_session& session, collective kind, const device_plan_options& o) : session_(session), options_(o) {
+    device_plan_maker(device_session& session, collective kind, const device_plan_options& o)
+        : session_(session), options_(o) {
         calls->label = collective_names[std::size_t(kind)];
         calls->deadline = o.deadline;
         entry_.kind = kind;
@@ -29,7 +30,8 @@ public:
 
     // Small tensors that are nowhere registered; alone there is nothing to gain.
     bool is_small(const tensor_ref& t) const {
-        return has_kernels() && !alone() && t.count > 0 && t.bytes() < options_.pack_below && !session_.in_arena(t.data, t.bytes());
+        return has_kernels() && !alone() && t.count > 0 && t.bytes() < options_.pack_below &&
+               !session_.in_arena(t.data, t.bytes());
     }
 
     void note(const tensor_ref& t, bool packed, dtype wire) {
@@ -87,7 +89,8 @@ public:
             throw;
         }
         for (const auto& [call, offset] : in_buffer_)
-            calls->calls[call].out = calls->buffer.data() + offset, calls->calls[call].in = calls->calls[call].out;
+            calls->calls[call].out = calls->buffer.data() + offset,
+            calls->calls[call].in = calls->calls[call].out;
         return std::move(calls);
     }
 
@@ -98,7 +101,8 @@ private:
     // Between them lies nothing, or what the arena left empty.
     bool continues(const device_call& last, const device_call& next) const {
         const std::byte* const end = last.in + last.count * last.element_bytes;
-        if (last.id != next.id || last.element_bytes != next.element_bytes || end > next.in) return false;
+        if (last.id != next.id || last.element_bytes != next.element_bytes || end > next.in)
+            return false;
         const bool whole = std::size_t(next.in - last.in) % last.element_bytes == 0;
         return whole && (end == next.in || session_.is_padding({end, next.in}));
     }
@@ -122,16 +126,21 @@ private:
     std::vector<std::pair<std::size_t, std::size_t>> in_buffer_;
 };
 
-// One element type of an allreduce: its small tensors, or all that are cast, become one tensor of the wire's type.
+// One element type of an allreduce: its small tensors, or all that are cast, become one tensor of
+// the wire's type.
 template <class B, class T, class Codec, class List, class Op>
-void plan_type(device_plan_maker& maker, const List& list, const Op& op, const device_plan_options& o) {
+void plan_type(device_plan_maker& maker, const List& list, const Op& op,
+               const device_plan_options& o) {
     using W = typename Codec::template type_of<T>;
-    // The mean of floats is a factor of the unpacking; what reduces as the host does has its own, with its own bits.
-    constexpr bool on_host = requires { typename B::host_backend; } || requires { requires B::reduces_as_the_host; };
+    // The mean of floats is a factor of the unpacking; what reduces as the host does has its own,
+    // with its own bits.
+    constexpr bool on_host =
+        requires { typename B::host_backend; } || requires { requires B::reduces_as_the_host; };
     constexpr bool scales = is_float_element<T> && !(on_host && std::is_same_v<T, W>);
     constexpr bool divides = scales && std::is_same_v<Op, op::average>;
     static const op::sum plain{};
-    const double before = scales ? o.prescale : 1, after = scales ? o.postscale / (divides ? maker.size() : 1) : 1;
+    const double before = scales ? o.prescale : 1,
+                 after = scales ? o.postscale / (divides ? maker.size() : 1) : 1;
     std::vector<tensor_ref> tensors;
     std::size_t small = 0;
     list.for_each([&](const auto& x) {
@@ -141,9 +150,13 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op, const d
         }
     });
     const bool cast = !std::is_same_v<T, W> && !maker.alone();
-    if (cast && !has_kernels()) maker.refuse("hvd: a plan with a cast needs hvd's kernels: compile a .cu file with hvd/kernel/kernels.cuh into the program");
+    if (cast && !has_kernels())
+        maker.refuse(
+            "hvd: a plan with a cast needs hvd's kernels: compile a .cu file with "
+            "hvd/kernel/kernels.cuh into the program");
     device_reduce_options kept{.prescale = o.prescale, .postscale = o.postscale};
-    device_call asked{.kind = collective::allreduce, .id = dtype_traits<T>::id, .element_bytes = sizeof(T)};
+    device_call asked{
+        .kind = collective::allreduce, .id = dtype_traits<T>::id, .element_bytes = sizeof(T)};
     describe_reduction<B, T>(asked, op, kept);
     maker.check(asked);
     const std::size_t offset = maker.layout.begin_group();
@@ -152,14 +165,16 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op, const d
         maker.note(t, packed, dtype_traits<W>::id);
         if (packed) {
             maker.layout.add(t, copy_between(dtype_traits<T>::id, dtype_traits<W>::id, before != 1),
-                             copy_between(dtype_traits<W>::id, dtype_traits<T>::id, after != 1), before, after);
+                             copy_between(dtype_traits<W>::id, dtype_traits<T>::id, after != 1),
+                             before, after);
             continue;
         }
         if (t.count == 0) continue;
         maker.in_place(t, asked);
     }
     if (maker.layout.bytes() == offset) return;
-    device_call call{.kind = collective::allreduce, .id = dtype_traits<W>::id, .element_bytes = sizeof(W)};
+    device_call call{
+        .kind = collective::allreduce, .id = dtype_traits<W>::id, .element_bytes = sizeof(W)};
     if constexpr (scales) kept.prescale = kept.postscale = 1;
     if constexpr (divides) describe_reduction<B, W>(call, plain, kept);
     else describe_reduction<B, W>(call, op, kept);
@@ -170,16 +185,21 @@ template <class Comm, class B>
 class device_plans {
 public:
     /// Plans `allreduce(tensors, op)`, of a `fuse(…)` or a single view. Tensors of fewer bytes than
-    /// `.pack_below` are packed by one launch, scaled in the same pass; larger ones go from where they are.
+    /// `.pack_below` are packed by one launch, scaled in the same pass; larger ones go from where
+    /// they are.
     ///
-    /// **Collective**: all ranks agree on tensors, operation and scales here, once: those that do not get
-    /// `hvd::mismatch_error`. `codec` is how floats travel: `hvd::cast<hvd::bfloat16>{}` halves the bytes.
-    /// @throws hvd::usage_error for what this backend can't do, hvd::peer_error on the other ranks then.
+    /// **Collective**: all ranks agree on tensors, operation and scales here, once: those that do
+    /// not get `hvd::mismatch_error`. `codec` is how floats travel: `hvd::cast<hvd::bfloat16>{}`
+    /// halves the bytes.
+    /// @throws hvd::usage_error for what this backend can't do, hvd::peer_error on the other ranks
+    /// then.
     /// @snippet tests/device/snippets.cpp device_plan
     template <class X, class Op, class Codec = none>
         requires operation_like<Op>
-    device_plan plan_allreduce(X&& tensors, const Op& op, const device_plan_options& o = {}, Codec = {}) {
-        static_assert(!Codec::keeps_residual, "hvd: plans for device tensors have no error feedback");
+    device_plan plan_allreduce(X&& tensors, const Op& op, const device_plan_options& o = {},
+                               Codec = {}) {
+        static_assert(!Codec::keeps_residual,
+                      "hvd: plans for device tensors have no error feedback");
         const auto list = as_list(tensors);
         using O = operation_of<Op>;
         if constexpr (check_fused_reducible<B, O, decltype(list)>()) {
@@ -196,7 +216,8 @@ public:
         }
     }
 
-    /// Plans `broadcast(tensors, root)`: small tensors of all types are packed as one by the root, and unpacked by the others.
+    /// Plans `broadcast(tensors, root)`: small tensors of all types are packed as one by the root,
+    /// and unpacked by the others.
     template <class X>
     device_plan plan_broadcast(X&& tensors, root r = root{0}, const device_plan_options& o = {}) {
         const auto list = as_list(tensors);
@@ -205,7 +226,8 @@ public:
             const device_session& s = *session();
             maker.entry().root = r.rank;
             if (r.rank < 0 || r.rank >= s.size())
-                maker.refuse(text("hvd: broadcast: root ", r.rank, " is not a rank of this communicator of size ", s.size()));
+                maker.refuse(text("hvd: broadcast: root ", r.rank,
+                                  " is not a rank of this communicator of size ", s.size()));
             std::size_t small = 0;
             list.for_each([&](const auto& x) { small += maker.is_small(erase(x)); });
             list.for_each([&](const auto& x) {
@@ -214,9 +236,13 @@ public:
                 maker.note(t, packed, t.id);
                 if (packed) maker.layout.add(t, copy_kind::bytes, copy_kind::bytes, 1, 1);
                 else if (t.count > 0)
-                    maker.in_place(t, {.kind = collective::broadcast, .id = t.id, .root = r.rank, .element_bytes = t.element_bytes});
+                    maker.in_place(t, {.kind = collective::broadcast,
+                                       .id = t.id,
+                                       .root = r.rank,
+                                       .element_bytes = t.element_bytes});
             });
-            if (maker.layout.bytes() > 0) maker.packed(0, {.kind = collective::broadcast, .root = r.rank});
+            if (maker.layout.bytes() > 0)
+                maker.packed(0, {.kind = collective::broadcast, .root = r.rank});
             return {session(), maker.finish(s.rank() == r.rank, s.rank() != r.rank)};
         } else {
             return {};
@@ -225,7 +251,8 @@ public:
 
     /// Plans `allgather(in, into(out))` of tensors that are equal on all ranks.
     template <class In, class View>
-    device_plan plan_allgather(const In& in, const into_view<View>& to, const device_plan_options& o = {}) {
+    device_plan plan_allgather(const In& in, const into_view<View>& to,
+                               const device_plan_options& o = {}) {
         if constexpr (check_device_pair<B, In, View>()) {
             device_arguments a(*session(), collective::allgather);
             a.tensors(in, to.view);
@@ -239,13 +266,16 @@ public:
     /// Plans `reduce_scatter(in, op, into(out))` into equal parts.
     template <class In, class Op, class View>
         requires operation_like<Op>
-    device_plan plan_reduce_scatter(const In& in, const Op& op, const into_view<View>& to, const device_plan_options& o = {}) {
+    device_plan plan_reduce_scatter(const In& in, const Op& op, const into_view<View>& to,
+                                    const device_plan_options& o = {}) {
         if constexpr (check_device_reduction<B, In, View, Op>()) {
             const auto function = std::make_shared<const operation_of<Op>>(as_operation(op));
             device_arguments a(*session(), collective::reduce_scatter);
             a.tensors(in, to.view);
             a.counts({}, to.view.size(), to_view(in).size());
-            describe_reduction<B, element_of<In>>(a.call, *function, device_reduce_options{.prescale = o.prescale, .postscale = o.postscale});
+            describe_reduction<B, element_of<In>>(
+                a.call, *function,
+                device_reduce_options{.prescale = o.prescale, .postscale = o.postscale});
             return single(a, erase(to_view(in)), o, function);
         } else {
             return {};
@@ -253,14 +283,17 @@ public:
     }
 
 private:
-    const auto& session() const { return device_access::session_of(static_cast<const Comm&>(*this)); }
+    const auto& session() const {
+        return device_access::session_of(static_cast<const Comm&>(*this));
+    }
 
     device_plan_maker make(collective kind, const device_plan_options& o) const {
         session()->refuse_if_broken(collective_names[std::size_t(kind)]);
         return {*session(), kind, o};
     }
 
-    device_plan single(const device_arguments& a, const tensor_ref& t, const device_plan_options& o, std::shared_ptr<const void> function = {}) const {
+    device_plan single(const device_arguments& a, const tensor_ref& t, const device_plan_options& o,
+                       std::shared_ptr<const void> function = {}) const {
         auto maker = make(a.call.kind, o);
         maker.note(t, false, t.id);
         maker.entry().op = std::uint8_t(a.call.op);

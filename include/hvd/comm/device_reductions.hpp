@@ -10,7 +10,8 @@ namespace detail {
 
 // A fused list as calls of one group: every tensor goes from where it is.
 template <class B, class Op, class Fused>
-std::vector<device_call> calls_of_reduction(const device_session& session, const Fused& list, const Op& op, const device_reduce_options& o) {
+std::vector<device_call> calls_of_reduction(const device_session& session, const Fused& list,
+                                            const Op& op, const device_reduce_options& o) {
     std::vector<device_call> calls;
     list.for_each([&](const auto& x) {
         device_arguments a(session, collective::allreduce);
@@ -25,14 +26,15 @@ std::vector<device_call> calls_of_reduction(const device_session& session, const
 template <class Comm, class B>
 class device_reductions {
 public:
-    /// Reduces `x` over all ranks, in place: a view of device memory, or a `fuse(…)` of several, of which each goes
-    /// from where it is (a plan packs the small ones).
+    /// Reduces `x` over all ranks, in place: a view of device memory, or a `fuse(…)` of several, of
+    /// which each goes from where it is (a plan packs the small ones).
     ///
-    /// **Collective**: all ranks, in the same order of calls, with equal element type, count, operation and scales.
-    /// **Buffers**: device memory of this communicator's GPU, ready on `.stream` (else on the communicator's own
-    /// stream). **Completion**: done on return. Averages and scales round once, for each element type by its
-    /// cheapest exact means. @throws hvd::usage_error for a call that this rank can see to be wrong, hvd::peer_error,
-    /// hvd::nccl_error, hvd::cuda_error.
+    /// **Collective**: all ranks, in the same order of calls, with equal element type, count,
+    /// operation and scales.
+    /// **Buffers**: device memory of this communicator's GPU, ready on `.stream` (else on the
+    /// communicator's own stream). **Completion**: done on return. Averages and scales round once,
+    /// for each element type by its cheapest exact means. @throws hvd::usage_error for a call that
+    /// this rank can see to be wrong, hvd::peer_error, hvd::nccl_error, hvd::cuda_error.
     /// @snippet tests/device/snippets.cpp device_allreduce
     template <class X, class Op>
         requires operation_like<Op>
@@ -54,7 +56,8 @@ public:
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
             if constexpr (check_fused_reducible<B, operation_of<Op>, X>()) {
                 const auto operation = as_operation(op);
-                return start(session(), calls_of_reduction<B>(*session(), x, operation, o), "allreduce", o.stream, o.deadline);
+                return start(session(), calls_of_reduction<B>(*session(), x, operation, o),
+                             "allreduce", o.stream, o.deadline);
             } else return {};
         } else if constexpr (check_written<B, X>()) {
             return allreduce_async(x, x, op, o);
@@ -65,7 +68,8 @@ public:
     /// From `in` to `out`, begun.
     template <class In, class Out, class Op>
         requires operation_like<Op> && (!operation_like<Out>)
-    device_request allreduce_async(const In& in, Out&& out, const Op& op, const device_reduce_options& o = {}) {
+    device_request allreduce_async(const In& in, Out&& out, const Op& op,
+                                   const device_reduce_options& o = {}) {
         if constexpr (check_device_reduction<B, In, Out, Op>()) {
             const auto operation = as_operation(op);
             auto a = reduction(collective::allreduce, in, out, operation, o);
@@ -80,13 +84,15 @@ public:
 
     /// Reduces to `out` of the root; on other ranks `out` is not used. Otherwise as `allreduce`.
     template <class In, class View, class Op>
-    void reduce(const In& in, const into_view<View>& to, const Op& op, root r = root{0}, const device_reduce_options& o = {}) {
+    void reduce(const In& in, const into_view<View>& to, const Op& op, root r = root{0},
+                const device_reduce_options& o = {}) {
         reduce_async(in, to, op, r, o).wait();
     }
 
     /// The same, begun.
     template <class In, class View, class Op>
-    device_request reduce_async(const In& in, const into_view<View>& to, const Op& op, root r = root{0}, const device_reduce_options& o = {}) {
+    device_request reduce_async(const In& in, const into_view<View>& to, const Op& op,
+                                root r = root{0}, const device_reduce_options& o = {}) {
         if constexpr (check_device_reduction<B, In, View, Op>()) {
             const auto operation = as_operation(op);
             auto a = reduction(collective::reduce, in, to.view, operation, o);
@@ -101,13 +107,15 @@ public:
 
     /// Reduces over all ranks and leaves each its part: equal ones, or `.counts` elements.
     template <class In, class View, class Op>
-    void reduce_scatter(const In& in, const Op& op, const into_view<View>& to, const device_reduce_options& o = {}) {
+    void reduce_scatter(const In& in, const Op& op, const into_view<View>& to,
+                        const device_reduce_options& o = {}) {
         reduce_scatter_async(in, op, to, o).wait();
     }
 
     /// The same, begun.
     template <class In, class View, class Op>
-    device_request reduce_scatter_async(const In& in, const Op& op, const into_view<View>& to, const device_reduce_options& o = {}) {
+    device_request reduce_scatter_async(const In& in, const Op& op, const into_view<View>& to,
+                                        const device_reduce_options& o = {}) {
         if constexpr (check_device_reduction<B, In, View, Op>()) {
             const auto operation = as_operation(op);
             auto a = reduction(collective::reduce_scatter, in, to.view, operation, o);
@@ -119,10 +127,13 @@ public:
     }
 
 private:
-    const auto& session() const { return device_access::session_of(static_cast<const Comm&>(*this)); }
+    const auto& session() const {
+        return device_access::session_of(static_cast<const Comm&>(*this));
+    }
 
     template <class In, class Out, class Op>
-    device_arguments reduction(collective kind, const In& in, const Out& out, const Op& op, const device_reduce_options& o) const {
+    device_arguments reduction(collective kind, const In& in, const Out& out, const Op& op,
+                               const device_reduce_options& o) const {
         device_arguments a(*session(), kind);
         a.tensors(in, out);
         describe_reduction<B, element_of<In>>(a.call, op, o);

@@ -19,12 +19,14 @@ public:
 
     given_counts() = default;
     template <class Counts>
-    explicit given_counts(const Counts& counts) : first_(std::data(counts)), size_(std::size(counts)) {
+    explicit given_counts(const Counts& counts)
+        : first_(std::data(counts)), size_(std::size(counts)) {
         using T = std::remove_cvref_t<decltype(*std::data(counts))>;
         static_assert(std::is_integral_v<T>, "hvd: counts are integers");
         at_ = [](const void* first, std::size_t i) -> one {
             const T count = static_cast<const T*>(first)[i];
-            if constexpr (std::is_signed_v<T>) return {static_cast<std::uint64_t>(count), count < 0};
+            if constexpr (std::is_signed_v<T>)
+                return {static_cast<std::uint64_t>(count), count < 0};
             else return {count, false};
         };
     }
@@ -71,14 +73,18 @@ struct distribution : call {
 
 private:
     [[gnu::cold, gnu::noinline]] void refuse_rows(std::size_t rows, int size) {
-        refuse(text("hvd: ", op.entry.label(), ": ", rows, " rows can't be split equally among ", size, " ranks; give counts"));
+        refuse(text("hvd: ", op.entry.label(), ": ", rows, " rows can't be split equally among ",
+                    size, " ranks; give counts"));
     }
     [[gnu::cold, gnu::noinline]] void refuse_number(std::size_t given, int size) {
         refuse(text("hvd: ", op.entry.label(), ": ", given, " counts for ", size, " ranks"));
     }
-    [[gnu::cold, gnu::noinline]] void refuse_count(const given_counts::one& count, std::size_t rank, std::size_t total) {
-        const message value = count.negative ? text(static_cast<std::int64_t>(count.value)) : text(count.value);
-        refuse(text("hvd: ", op.entry.label(), ": a count of ", value, " for rank ", rank, ", and the tensor has ", total, " elements"));
+    [[gnu::cold, gnu::noinline]] void refuse_count(const given_counts::one& count, std::size_t rank,
+                                                   std::size_t total) {
+        const message value =
+            count.negative ? text(static_cast<std::int64_t>(count.value)) : text(count.value);
+        refuse(text("hvd: ", op.entry.label(), ": a count of ", value, " for rank ", rank,
+                    ", and the tensor has ", total, " elements"));
     }
     // Where the sum would wrap around.
     [[gnu::cold, gnu::noinline]] void refuse_largest(const given_counts& given, std::size_t total) {
@@ -88,7 +94,8 @@ private:
         refuse_count(given[largest], largest, total);
     }
     [[gnu::cold, gnu::noinline]] void refuse_sum(std::size_t sum, std::size_t total) {
-        refuse(text("hvd: ", op.entry.label(), ": counts add up to ", sum, ", the tensor has ", total, " elements"));
+        refuse(text("hvd: ", op.entry.label(), ": counts add up to ", sum, ", the tensor has ",
+                    total, " elements"));
     }
 };
 
@@ -99,7 +106,8 @@ struct distribute_call : distribution {
     packed_tensor input;
     Result result;
 
-    distribute_call(collective kind, const In& in, Result to, workspace* lender, const options& o) : distribution(lender), result(to) {
+    distribute_call(collective kind, const In& in, Result to, workspace* lender, const options& o)
+        : distribution(lender), result(to) {
         describe(kind, o.name);
         describe(in);
         op.self = this;

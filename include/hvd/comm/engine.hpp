@@ -27,23 +27,27 @@ struct call_queue : counted {
 // What a backend decides for a session, once.
 struct session_traits {
     owner<detail::transport> transport;
-    bool threaded = false;          // a progress thread may drive it
+    bool threaded = false;  // a progress thread may drive it
     bool agrees_on_names = false;
     // A backend that has whole collectives of its own.
     void (*run_whole)(void* link, operation&, workspace&) = nullptr;
     void* link = nullptr;
-    void (*observe)(void* observer, const event&, int phase) = nullptr;  // 0 begin, 1 ended well, 2 failed
+    void (*observe)(void* observer, const event&,
+                    int phase) = nullptr;  // 0 begin, 1 ended well, 2 failed
     void* observer = nullptr;
 };
 
-// The order of one rank's calls on one communicator: admits a call, drives it through its steps, and
-// knows whether the communicator can go on. Without types, so that it is compiled once.
+// The order of one rank's calls on one communicator: admits a call, drives it through its steps,
+// and knows whether the communicator can go on. Without types, so that it is compiled once.
 class engine : public session {
 public:
-    engine(int rank, int size, const communicator_options& options)
-        : session(rank, size, options) {
-        run_ = [](session& self, operation& op, time_span deadline) { static_cast<engine&>(self).run_blocking(op, deadline); };
-        close_ = [](session& self, const char* reason) noexcept { static_cast<engine&>(self).end(reason); };
+    engine(int rank, int size, const communicator_options& options) : session(rank, size, options) {
+        run_ = [](session& self, operation& op, time_span deadline) {
+            static_cast<engine&>(self).run_blocking(op, deadline);
+        };
+        close_ = [](session& self, const char* reason) noexcept {
+            static_cast<engine&>(self).end(reason);
+        };
     }
 
     // For the queue: an asynchronous call is admitted when it is made and executed in its turn.
@@ -71,7 +75,8 @@ public:
     }
 
     void refuse_if_broken(const operation& op) const {
-        if (is_broken_.load()) [[unlikely]] throw_broken(op);
+        if (is_broken_.load()) [[unlikely]]
+            throw_broken(op);
     }
 
     time_point limit_for(time_span deadline) const {
@@ -105,7 +110,8 @@ public:
     void begin(operation& op) {
         observe(op, 0);
         const auto* const t = traits_.transport.get();
-        packs_ = op.pack != nullptr && !(t != nullptr && !op.tensors.empty() && t->takes_lists() && t->reduces_to_all(op));
+        packs_ = op.pack != nullptr && !(t != nullptr && !op.tensors.empty() && t->takes_lists() &&
+                                         t->reduces_to_all(op));
         if (packs_ && op.in == nullptr) provide_buffer(op);
         step_ = 0;
         if (traits_.run_whole != nullptr) traits_.run_whole(traits_.link, op, work_);
@@ -144,12 +150,14 @@ private:
         execute(op, limit_for(deadline));
     }
 
-    // In the end: coroutines learn what became of their calls, which are complete; further ones are refused.
+    // In the end: coroutines learn what became of their calls, which are complete; further ones are
+    // refused.
     void resume_waiting() noexcept {
         for (bool all = queue_.get() == nullptr; !all;) try {
                 queue_->run_ready(*queue_);
                 all = true;
-            } catch (...) {  // by a coroutine that lets its exceptions out; nobody is there to get it
+            } catch (
+                ...) {  // by a coroutine that lets its exceptions out; nobody is there to get it
             }
     }
 
@@ -161,26 +169,33 @@ private:
     }
 
     void leave(std::string_view reason) noexcept {
-        if (traits_.transport && !fork_.in_child()) traits_.transport->leave(reason, options_.destructor_deadline.nanoseconds());
+        if (traits_.transport && !fork_.in_child())
+            traits_.transport->leave(reason, options_.destructor_deadline.nanoseconds());
     }
 
     void admit(operation& op) {
-        if (fork_.in_child()) [[unlikely]] throw_forked(op);
+        if (fork_.in_child()) [[unlikely]]
+            throw_forked(op);
         refuse_if_broken(op);
         op.entry.compares_names = traits_.agrees_on_names;
     }
 
     [[gnu::cold, noreturn]] void throw_forked(const operation& op) const {
-        throw usage_error(rank(), text("hvd: ", op.entry.label(), " in a process forked from rank ", rank(),
-                                      ": a communicator belongs to the process that made it"));
+        throw usage_error(rank(),
+                          text("hvd: ", op.entry.label(), " in a process forked from rank ", rank(),
+                               ": a communicator belongs to the process that made it"));
     }
 
     [[gnu::cold, noreturn]] void throw_broken(const operation& op) const {
-        throw peer_error(rank(), text("hvd: ", op.entry.label(), " on rank ", rank(), ": this communicator was given up after: ", broken_), {});
+        throw peer_error(rank(),
+                         text("hvd: ", op.entry.label(), " on rank ", rank(),
+                              ": this communicator was given up after: ", broken_),
+                         {});
     }
 
     void throw_unseen() {
-        if (unseen_) [[unlikely]] std::rethrow_exception(std::exchange(unseen_, nullptr));
+        if (unseen_) [[unlikely]]
+            std::rethrow_exception(std::exchange(unseen_, nullptr));
     }
 
     void run_on(operation& op, time_point limit) {
@@ -191,7 +206,8 @@ private:
         conclude(op);
     }
 
-    // A round is ready: goes on to the next, of this step or of the collective. True when it is over.
+    // A round is ready: goes on to the next, of this step or of the collective. True when it is
+    // over.
     bool proceed(operation& op) {
         transport& t = *traits_.transport;
         if (t.next()) return false;
@@ -226,10 +242,11 @@ private:
     void observe(const operation& op, int phase) {
         if (traits_.observe == nullptr) return;
         const record& entry = op.entry;
-        traits_.observe(traits_.observer,
-                        {collective_names[std::size_t(entry.kind)], std::string_view(entry.name), entry.id,
-                         std::size_t(entry.count) * op.element_bytes, rank(), size(), now()},
-                        phase);
+        traits_.observe(
+            traits_.observer,
+            {collective_names[std::size_t(entry.kind)], std::string_view(entry.name), entry.id,
+             std::size_t(entry.count) * op.element_bytes, rank(), size(), now()},
+            phase);
     }
 
     fork_guard fork_;

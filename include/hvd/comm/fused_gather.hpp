@@ -19,7 +19,8 @@ inline std::uint64_t row_content(const std::vector<tensor_ref>& tensors) {
     return h.value();
 }
 
-// Many tensors gathered as one message a rank: their counts, then their elements. The memory has its tensors.
+// Many tensors gathered as one message a rank: their counts, then their elements. The memory has
+// its tensors.
 struct fused_gather_call : call {
     fused_memory& memory;
 
@@ -33,7 +34,9 @@ struct fused_gather_call : call {
         op.entry.content = row_content(memory.tensors);
         op.in = memory.input.data();
         op.self = this;
-        op.pack = [](void* self, operation&) { static_cast<fused_gather_call*>(self)->pack_mine(); };
+        op.pack = [](void* self, operation&) {
+            static_cast<fused_gather_call*>(self)->pack_mine();
+        };
         op.provide = [](void* self, std::span<const std::size_t> counts) {
             auto& call = *static_cast<fused_gather_call*>(self);
             call.ranks_ = counts.size();
@@ -88,7 +91,8 @@ void fill(gathered<T>& result, const fused_gather_call& call, std::size_t tensor
     });
     result.values.resize(total);
     call.for_each_piece([&](std::size_t r, std::size_t t, std::size_t count, const std::byte* at) {
-        if (t == tensor && count > 0) std::memcpy(result.values.data() + result.displacements[r], at, count * sizeof(T));
+        if (t == tensor && count > 0)
+            std::memcpy(result.values.data() + result.displacements[r], at, count * sizeof(T));
     });
 }
 
@@ -112,19 +116,26 @@ struct kept_fused_gather : with_memory<fused_gather_call> {
     }
 };
 
-// Into the caller's tensors, which the memory has too and whose sizes have to fit; also as a plan, in which
-// nothing is new.
+// Into the caller's tensors, which the memory has too and whose sizes have to fit; also as a plan,
+// in which nothing is new.
 struct fused_gather_into_call : fused_gather_call {
-    fused_gather_into_call(fused_memory& m, int rank, const options& o) : fused_gather_call(m, o), rank_(rank) {
+    fused_gather_into_call(fused_memory& m, int rank, const options& o)
+        : fused_gather_call(m, o), rank_(rank) {
         const auto &tensors = memory.tensors, &outputs = memory.outputs;
         if (outputs.size() != tensors.size())
-            refuse(text("hvd: ", op.entry.label(), ": ", outputs.size(), " tensors in into(), ", tensors.size(), " to gather"));
+            refuse(text("hvd: ", op.entry.label(), ": ", outputs.size(), " tensors in into(), ",
+                        tensors.size(), " to gather"));
         for (std::size_t t = 0; !op.entry.refused && t < tensors.size(); ++t)
-            if (outputs[t].id != tensors[t].id || outputs[t].type != tensors[t].type || !outputs[t].dense)
-                refuse(text("hvd: ", op.entry.label(), ": tensor ", t, " of into() is ", outputs[t].type, ", the input ",
-                            tensors[t].type, ", and it must be without gaps"));
+            if (outputs[t].id != tensors[t].id || outputs[t].type != tensors[t].type ||
+                !outputs[t].dense)
+                refuse(text("hvd: ", op.entry.label(), ": tensor ", t, " of into() is ",
+                            outputs[t].type, ", the input ", tensors[t].type,
+                            ", and it must be without gaps"));
         op.self = static_cast<fused_gather_call*>(this);
-        op.take = [](void* self) { static_cast<fused_gather_into_call*>(static_cast<fused_gather_call*>(self))->unpack_all(); };
+        op.take = [](void* self) {
+            static_cast<fused_gather_into_call*>(static_cast<fused_gather_call*>(self))
+                ->unpack_all();
+        };
     }
 
 private:
@@ -132,11 +143,15 @@ private:
         const auto& outputs = memory.outputs;
         std::vector<std::size_t>& filled = memory.sizes;
         filled.assign(outputs.size(), 0);
-        for_each_piece([&](std::size_t, std::size_t t, std::size_t count, const std::byte*) { filled[t] += count; });
+        for_each_piece([&](std::size_t, std::size_t t, std::size_t count, const std::byte*) {
+            filled[t] += count;
+        });
         for (std::size_t t = 0; t < outputs.size(); ++t)
             if (filled[t] != outputs[t].count)
-                throw usage_error(rank_, text("hvd: ", op.entry.label(), " on rank ", rank_, ": tensor ", t, " of into() has room for ", outputs[t].count,
-                                           " elements, the result has ", filled[t]));
+                throw usage_error(
+                    rank_, text("hvd: ", op.entry.label(), " on rank ", rank_, ": tensor ", t,
+                                " of into() has room for ", outputs[t].count,
+                                " elements, the result has ", filled[t]));
         filled.assign(outputs.size(), 0);
         for_each_piece([&](std::size_t, std::size_t t, std::size_t count, const std::byte* at) {
             const std::size_t bytes = count * outputs[t].element_bytes;

@@ -11,9 +11,13 @@ namespace detail {
 // What a fused call that makes new tensors gives: one result for each tensor, a vector of them for
 // each runtime list.
 template <template <class> class Result, class Part>
-struct part_result { using type = Result<typename Part::value_type>; };
+struct part_result {
+    using type = Result<typename Part::value_type>;
+};
 template <template <class> class Result, class V>
-struct part_result<Result, std::span<const V>> { using type = std::vector<Result<typename V::value_type>>; };
+struct part_result<Result, std::span<const V>> {
+    using type = std::vector<Result<typename V::value_type>>;
+};
 
 template <template <class> class Result, class... Parts>
 auto empty_results(const fused<Parts...>& list) {

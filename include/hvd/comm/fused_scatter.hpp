@@ -9,8 +9,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Many tensors reduced and scattered as one: in the buffer, each element type's group holds rank 0's
-// rows of all tensors, then rank 1's, and so on.
+// Many tensors reduced and scattered as one: in the buffer, each element type's group holds rank
+// 0's rows of all tensors, then rank 1's, and so on.
 template <class Fused, class Op>
 struct fused_reduce_scatter_call : reduction_call<Op> {
     static constexpr std::size_t types = fused_types_t<Fused>::size;
@@ -18,7 +18,8 @@ struct fused_reduce_scatter_call : reduction_call<Op> {
     fused_memory& memory;
     std::array<reduction_group, types> groups;
 
-    fused_reduce_scatter_call(fused_memory& m, const Fused& list, const Op& f, int rank, int size, const reduce_options& o)
+    fused_reduce_scatter_call(fused_memory& m, const Fused& list, const Op& f, int rank, int size,
+                              const reduce_options& o)
         : reduction_call<Op>(f), memory(m), rank_(rank), size_(size) {
         operation& op = this->op;
         this->describe(collective::reduce_scatter, o.name);
@@ -28,7 +29,9 @@ struct fused_reduce_scatter_call : reduction_call<Op> {
         std::size_t t = 0;
         list.for_each([&](const auto& view) { split_rows(view, size, bounds(t++)); });
         std::size_t bytes = 0, result_bytes = 0, index = 0;
-        [&]<class... T>(type_list<T...>) { (lay_out_group<T>(index++, bytes, result_bytes), ...); }(fused_types_t<Fused>{});
+        [&]<class... T>(type_list<T...>) {
+            (lay_out_group<T>(index++, bytes, result_bytes), ...);
+        }(fused_types_t<Fused>{});
         memory.input.resize(bytes);
         memory.output.resize(result_bytes);
         hash content;
@@ -40,8 +43,12 @@ struct fused_reduce_scatter_call : reduction_call<Op> {
         op.out = memory.output.data();
         op.groups = groups;
         op.self = this;
-        op.pack = [](void* self, operation&) { static_cast<fused_reduce_scatter_call*>(self)->pack_all(); };
-        op.unpack = [](void* self, operation&) { static_cast<fused_reduce_scatter_call*>(self)->unpack_all(); };
+        op.pack = [](void* self, operation&) {
+            static_cast<fused_reduce_scatter_call*>(self)->pack_all();
+        };
+        op.unpack = [](void* self, operation&) {
+            static_cast<fused_reduce_scatter_call*>(self)->unpack_all();
+        };
     }
 
     // Each tensor's part goes to the caller's.
@@ -49,11 +56,15 @@ struct fused_reduce_scatter_call : reduction_call<Op> {
         const auto &tensors = memory.tensors, &outputs = memory.outputs;
         list_tensors(list, memory.outputs);
         if (outputs.size() != tensors.size())
-            this->refuse(text("hvd: ", this->op.entry.label(), ": ", outputs.size(), " tensors in into(), ", tensors.size(), " to reduce"));
+            this->refuse(text("hvd: ", this->op.entry.label(), ": ", outputs.size(),
+                              " tensors in into(), ", tensors.size(), " to reduce"));
         for (std::size_t t = 0; !this->op.entry.refused && t < tensors.size(); ++t)
-            if (outputs[t].id != tensors[t].id || outputs[t].count != slice(t, rank_) || !outputs[t].dense)
-                this->refuse(text("hvd: ", this->op.entry.label(), " on rank ", rank_, ": tensor ", t, " of into() has ", outputs[t].count,
-                                  " elements of ", outputs[t].type, ", this rank's part ", slice(t, rank_), " of ", tensors[t].type));
+            if (outputs[t].id != tensors[t].id || outputs[t].count != slice(t, rank_) ||
+                !outputs[t].dense)
+                this->refuse(text("hvd: ", this->op.entry.label(), " on rank ", rank_, ": tensor ",
+                                  t, " of into() has ", outputs[t].count, " elements of ",
+                                  outputs[t].type, ", this rank's part ", slice(t, rank_), " of ",
+                                  tensors[t].type));
     }
 
     // Or to new memory.
@@ -67,16 +78,22 @@ struct fused_reduce_scatter_call : reduction_call<Op> {
     }
 
 private:
-    // In memory.sizes, for each tensor: of its rows, the bounds in elements by rank, the places in the buffer in
-    // bytes by rank, and the place in the result. Then each group's bounds.
+    // In memory.sizes, for each tensor: of its rows, the bounds in elements by rank, the places in
+    // the buffer in bytes by rank, and the place in the result. Then each group's bounds.
     std::size_t ranks() const { return std::size_t(size_); }
     std::size_t sizes_of_one() const { return 2 * ranks() + 2; }
-    std::size_t* bounds(std::size_t tensor) const { return memory.sizes.data() + tensor * sizes_of_one(); }
+    std::size_t* bounds(std::size_t tensor) const {
+        return memory.sizes.data() + tensor * sizes_of_one();
+    }
     std::size_t* places(std::size_t tensor) const { return bounds(tensor) + ranks() + 1; }
     std::size_t& result_place(std::size_t tensor) const { return places(tensor)[ranks()]; }
-    std::size_t* group_bounds(std::size_t index) const { return bounds(memory.tensors.size()) + index * (ranks() + 1); }
+    std::size_t* group_bounds(std::size_t index) const {
+        return bounds(memory.tensors.size()) + index * (ranks() + 1);
+    }
 
-    std::size_t slice(std::size_t tensor, int rank) const { return bounds(tensor)[rank + 1] - bounds(tensor)[rank]; }
+    std::size_t slice(std::size_t tensor, int rank) const {
+        return bounds(tensor)[rank + 1] - bounds(tensor)[rank];
+    }
 
     template <class T>
     void lay_out_group(std::size_t index, std::size_t& bytes, std::size_t& result_bytes) {
@@ -87,7 +104,9 @@ private:
         for (int r = 0; r < size_; ++r) {
             split[r] = (bytes - begin) / sizeof(T);
             for (std::size_t t = 0; t < memory.tensors.size(); ++t) {
-                if (memory.tensors[t].id != dtype_traits<T>::id || memory.tensors[t].type != dtype_name<T>()) continue;
+                if (memory.tensors[t].id != dtype_traits<T>::id ||
+                    memory.tensors[t].type != dtype_name<T>())
+                    continue;
                 places(t)[r] = bytes;
                 bytes += slice(t, r) * sizeof(T);
                 if (r != rank_) continue;
@@ -110,13 +129,16 @@ private:
                 from = memory.dense.data();
             }
             for (int r = 0; r < size_; ++r)
-                copy_block(memory.input.data() + places(t)[r], from + bounds(t)[r] * tensor.element_bytes, slice(t, r) * tensor.element_bytes);
+                copy_block(memory.input.data() + places(t)[r],
+                           from + bounds(t)[r] * tensor.element_bytes,
+                           slice(t, r) * tensor.element_bytes);
         }
     }
 
     void unpack_all() {
         for (std::size_t t = 0; t < memory.outputs.size(); ++t)
-            copy_block(memory.outputs[t].data, memory.output.data() + result_place(t), memory.outputs[t].bytes());
+            copy_block(memory.outputs[t].data, memory.output.data() + result_place(t),
+                       memory.outputs[t].bytes());
     }
 
     int rank_, size_;
@@ -129,8 +151,10 @@ struct kept_fused_reduce_scatter : with_memory<fused_reduce_scatter_call<Fused, 
     shared<counted_value<results>> value;
 
     template <class Out>
-    kept_fused_reduce_scatter(const Fused& list, const Op& f, const Out& out, int rank, int size, const reduce_options& o)
-        : with_memory<fused_reduce_scatter_call<Fused, Op>>(fused_memory(), list, f, rank, size, o) {
+    kept_fused_reduce_scatter(const Fused& list, const Op& f, const Out& out, int rank, int size,
+                              const reduce_options& o)
+        : with_memory<fused_reduce_scatter_call<Fused, Op>>(fused_memory(), list, f, rank, size,
+                                                            o) {
         if constexpr (std::is_same_v<Out, shared<counted_value<results>>>) {
             value = out;
             this->make_results(value->value);

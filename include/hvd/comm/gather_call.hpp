@@ -16,7 +16,9 @@ struct gather_call : call {
     packed_tensor input;
     Result result;
 
-    gather_call(collective kind, const In& in, Result to, root r, bool receives, int size, const options& o) : result(to) {
+    gather_call(collective kind, const In& in, Result to, root r, bool receives, int size,
+                const options& o)
+        : result(to) {
         describe(kind, o.name);
         describe(in);
         if (kind == collective::gather) check_root(r.rank, size);

@@ -16,32 +16,42 @@ class hierarchical_session final : public staged_session<Host> {
     using base = staged_session<Host>;
 
 public:
-    hierarchical_session(communicator<Host> host, communicator<Device> local, std::shared_ptr<base> cross, std::vector<int> places, int device,
+    hierarchical_session(communicator<Host> host, communicator<Device> local,
+                         std::shared_ptr<base> cross, std::vector<int> places, int device,
                          const communicator_options& options)
-        : base(std::move(host), device, options), local_(std::move(local)), cross_(std::move(cross)), places_(std::move(places)) {}
+        : base(std::move(host), device, options),
+          local_(std::move(local)),
+          cross_(std::move(cross)),
+          places_(std::move(places)) {}
 
-    static std::shared_ptr<hierarchical_session> make(communicator<Host>& bootstrap, const communicator_options& options) {
+    static std::shared_ptr<hierarchical_session> make(communicator<Host>& bootstrap,
+                                                      const communicator_options& options) {
         const int place[2] = {bootstrap.local_rank(), bootstrap.cross_rank()};
         auto places = bootstrap.allgather(place).values;
-        auto host = bootstrap.split(0, bootstrap.rank()), node = bootstrap.local(), same = bootstrap.cross();
+        auto host = bootstrap.split(0, bootstrap.rank()), node = bootstrap.local(),
+             same = bootstrap.cross();
         communicator<Device> local(node, options);
         auto cross = base::make(same, options);
         if (!bootstrap.is_homogeneous()) places.clear();
         return made_on_all(bootstrap, "a hierarchical communicator", [&] {
-            return std::make_shared<hierarchical_session>(std::move(host), std::move(local), std::move(cross), std::move(places),
-                                                          device_of_this_thread(bootstrap.rank()), options);
+            return std::make_shared<hierarchical_session>(
+                std::move(host), std::move(local), std::move(cross), std::move(places),
+                device_of_this_thread(bootstrap.rank()), options);
         });
     }
 
-    // Factors of a sum are those of the step between the nodes, which the host does without rounding twice.
+    // Factors of a sum are those of the step between the nodes, which the host does without
+    // rounding twice.
     void check(const device_call& call, const char* label) const override {
         if (!by_halves(call) || (call.prescale == 1 && call.postscale == 1)) return;
         const bool adds = call.op == op::average::id || call.op == op::sum::id;
         const bool is_float = call.id >= dtype::float16 && call.id <= dtype::float64;
         if (!adds || !is_float)
-            throw usage_error(this->rank(), text("hvd: ", label, " on rank ", this->rank(), ": a hierarchical ", op_names[call.op], " of ",
-                                                 dtype_name(call.id), " can't be scaled by ", call.prescale, " and ", call.postscale,
-                                                 ": only sums and averages of floats are"));
+            throw usage_error(this->rank(),
+                              text("hvd: ", label, " on rank ", this->rank(), ": a hierarchical ",
+                                   op_names[call.op], " of ", dtype_name(call.id),
+                                   " can't be scaled by ", call.prescale, " and ", call.postscale,
+                                   ": only sums and averages of floats are"));
     }
 
     // A node that has lost a rank is no use to the others.
@@ -62,15 +72,20 @@ public:
     }
 
 private:
-    static device_session& own(const communicator<Device>& comm) { return *device_access::session_of(comm); }
+    static device_session& own(const communicator<Device>& comm) {
+        return *device_access::session_of(comm);
+    }
 
     bool is_one_node() const { return cross_->size() == 1; }
 
     // NCCL scales 16-bit floats with hvd's kernels, the host without.
-    bool is_for_nccl(const device_call& call) const { return is_one_node() && (has_kernels() || call.element_bytes > 2); }
+    bool is_for_nccl(const device_call& call) const {
+        return is_one_node() && (has_kernels() || call.element_bytes > 2);
+    }
 
     bool by_halves(const device_call& call) const {
-        return !places_.empty() && local_.size() > 1 && (call.kind == collective::allreduce || call.kind == collective::broadcast);
+        return !places_.empty() && local_.size() > 1 &&
+               (call.kind == collective::allreduce || call.kind == collective::broadcast);
     }
 
     void run(const device_call& call, cudaStream_t stream, time_point limit) override {
@@ -87,7 +102,8 @@ private:
     }
 
     // NCCL may fail, or be late, before the host can go on.
-    void between_nodes(const device_call& step, const char* label, cudaStream_t stream, time_point limit) {
+    void between_nodes(const device_call& step, const char* label, cudaStream_t stream,
+                       time_point limit) {
         this->wait(this->mark(stream), label, limit);
         cross_->enqueue({&step, 1}, label, stream, limit);
     }
@@ -98,7 +114,8 @@ private:
         const std::size_t n = std::size_t(ranks), each = call.count / n, more = call.count % n;
         std::vector<std::size_t> counts;
         for (std::size_t p = 0; p < n; ++p) counts.push_back(each + (p < more));
-        const std::size_t first = each * std::size_t(me) + (std::size_t(me) < more ? std::size_t(me) : more);
+        const std::size_t first =
+            each * std::size_t(me) + (std::size_t(me) < more ? std::size_t(me) : more);
 
         device_call step = call;
         step.kind = collective::reduce_scatter;
@@ -135,11 +152,14 @@ private:
 
     communicator<Device> local_;
     std::shared_ptr<base> cross_;
-    std::vector<int> places_;  // each rank's number on its node, and its node's; empty where nodes differ
+    std::vector<int>
+        places_;  // each rank's number on its node, and its node's; empty where nodes differ
 };
 
 template <class Device, class Host>
-struct device_session_of<hierarchical<Device, Host>> { using type = hierarchical_session<Device, Host>; };
+struct device_session_of<hierarchical<Device, Host>> {
+    using type = hierarchical_session<Device, Host>;
+};
 
 }  // namespace detail
 }  // namespace v0

@@ -10,17 +10,21 @@ inline namespace v0 {
 namespace detail {
 
 inline options options_until(time_point limit) {
-    return {.deadline = limit == never ? time_span() : time_span::of_nanoseconds(limit - now() > 1 ? limit - now() : 1)};
+    return {.deadline = limit == never
+                            ? time_span()
+                            : time_span::of_nanoseconds(limit - now() > 1 ? limit - now() : 1)};
 }
 
 template <class Host>
 class host_ranks_of final : public host_ranks {
 public:
-    explicit host_ranks_of(communicator<Host> host) : host_ranks(host.rank(), host.size()), host_(std::move(host)) {}
+    explicit host_ranks_of(communicator<Host> host)
+        : host_ranks(host.rank(), host.size()), host_(std::move(host)) {}
 
     void allgather(std::span<const std::byte> mine, std::byte* all, time_point limit) override {
         host_.allgather(tensor_view<const std::byte>(mine.data(), {mine.size()}),
-                        into(tensor_view<std::byte>(all, {mine.size() * std::size_t(size())})), options_until(limit));
+                        into(tensor_view<std::byte>(all, {mine.size() * std::size_t(size())})),
+                        options_until(limit));
     }
 
     std::unique_ptr<host_ranks> split(int color, int key) override {

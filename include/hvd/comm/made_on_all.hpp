@@ -26,8 +26,10 @@ auto made_on_all(Bootstrap& bootstrap, const char* what, F&& make) {
         throw;
     }
     if (bootstrap.size() > 1 && !all_of(bootstrap, true))
-        throw peer_error(bootstrap.rank(), text("hvd: ", what, " on rank ", bootstrap.rank(),
-                                                ": another rank has no usable GPU, or what else it needs"), {});
+        throw peer_error(bootstrap.rank(),
+                         text("hvd: ", what, " on rank ", bootstrap.rank(),
+                              ": another rank has no usable GPU, or what else it needs"),
+                         {});
     return made;
 }
 

@@ -16,25 +16,29 @@ enum class thread_level { single, funneled, serialized, multiple };
 
 /// What an `mpi_environment` is told.
 struct environment_options {
-    thread_level threads = thread_level::multiple;  ///< asked for; asynchronous calls progress in a thread with `multiple`
-    message_sink sink = &detail::write_to_stderr;   ///< where the last words of a failing rank go
+    thread_level threads = thread_level::
+        multiple;  ///< asked for; asynchronous calls progress in a thread with `multiple`
+    message_sink sink = &detail::write_to_stderr;  ///< where the last words of a failing rank go
 };
 
 /// Starts MPI if nobody has, and ends only what it started.
 ///
 /// Destroyed while an exception unwinds, it says so with rank, gives the peers a moment to report
-/// their own `hvd::peer_error`, and calls `MPI_Abort`: one rank's exception does not hang the others.
-/// An exception that nobody catches is reported with its text and aborts the job as well.
+/// their own `hvd::peer_error`, and calls `MPI_Abort`: one rank's exception does not hang the
+/// others. An exception that nobody catches is reported with its text and aborts the job as well.
 /// Declare it before every communicator. Not movable. Features A1, A9.
 /// @throws hvd::usage_error if MPI has been finalised; hvd::mpi_error if it can't be started.
 /// @snippet tests/docs/snippets.cpp mpi_environment
 class mpi_environment {
 public:
-    mpi_environment(int& argc, char**& argv, const environment_options& options = {}) : options_(options) {
+    mpi_environment(int& argc, char**& argv, const environment_options& options = {})
+        : options_(options) {
         start(&argc, &argv);
     }
 
-    explicit mpi_environment(const environment_options& options = {}) : options_(options) { start(nullptr, nullptr); }
+    explicit mpi_environment(const environment_options& options = {}) : options_(options) {
+        start(nullptr, nullptr);
+    }
 
     mpi_environment(const mpi_environment&) = delete;
     mpi_environment& operator=(const mpi_environment&) = delete;
@@ -63,12 +67,15 @@ private:
     void start(int* argc, char*** argv) {
         int initialized = 0, finalized = 0;
         MPI_Finalized(&finalized);
-        if (finalized != 0) throw usage_error(-1, "hvd: MPI has been finalised; it can't be started again");
+        if (finalized != 0)
+            throw usage_error(-1, "hvd: MPI has been finalised; it can't be started again");
         MPI_Initialized(&initialized);
         if (initialized != 0) return;
-        constexpr int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
+        constexpr int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED,
+                                  MPI_THREAD_MULTIPLE};
         int given = MPI_THREAD_SINGLE;
-        detail::check_mpi(MPI_Init_thread(argc, argv, levels[int(options_.threads)], &given), "MPI_Init_thread", -1);
+        detail::check_mpi(MPI_Init_thread(argc, argv, levels[int(options_.threads)], &given),
+                          "MPI_Init_thread", -1);
         owner_ = true;
         terminate_ = std::set_terminate(&report_and_abort);
     }
@@ -76,7 +83,8 @@ private:
     // For an exception that nobody catches: nothing unwinds then, but its text is at hand.
     [[noreturn]] static void report_and_abort() noexcept {
         try {
-            if (const std::exception_ptr failure = std::current_exception()) std::rethrow_exception(failure);
+            if (const std::exception_ptr failure = std::current_exception())
+                std::rethrow_exception(failure);
             last_words(&detail::write_to_stderr, "std::terminate was called");
         } catch (const std::exception& e) {
             last_words(&detail::write_to_stderr, e.what());

@@ -12,16 +12,17 @@ inline namespace v0 {
 /// Turns a T into bytes and back; specialise it for your types, or include
 /// `hvd/interop/boost_serialization.hpp` for everything that Boost.Serialization can write.
 ///
-/// `write` appends to the buffer; `read` takes from the front of `bytes` what `write` had appended and
-/// makes the rest its value. Built in: trivially copyable types, strings, and vectors of what has a
-/// serializer. Receiving never runs code of the sender (feature B19).
+/// `write` appends to the buffer; `read` takes from the front of `bytes` what `write` had appended
+/// and makes the rest its value. Built in: trivially copyable types, strings, and vectors of what
+/// has a serializer. Receiving never runs code of the sender (feature B19).
 template <class T>
 struct serializer;
 
 namespace detail {
 
 [[noreturn]] inline void throw_torn(std::size_t wanted, std::size_t left) {
-    throw usage_error(-1, text("hvd: a serialised object ends early: ", wanted, " bytes expected, ", left, " left"));
+    throw usage_error(-1, text("hvd: a serialised object ends early: ", wanted, " bytes expected, ",
+                               left, " left"));
 }
 
 inline std::span<const std::byte> take(std::span<const std::byte>& bytes, std::size_t n) {
@@ -39,9 +40,12 @@ inline void put(std::vector<std::byte>& buffer, const void* data, std::size_t n)
 }  // namespace detail
 
 template <class T>
-    requires(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::ranges::enable_borrowed_range<T>)
+    requires(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
+             !std::ranges::enable_borrowed_range<T>)
 struct serializer<T> {
-    static void write(std::vector<std::byte>& buffer, const T& value) { detail::put(buffer, &value, sizeof value); }
+    static void write(std::vector<std::byte>& buffer, const T& value) {
+        detail::put(buffer, &value, sizeof value);
+    }
     static T read(std::span<const std::byte>& bytes) {
         alignas(T) std::byte copy[sizeof(T)];
         std::memcpy(copy, detail::take(bytes, sizeof(T)).data(), sizeof(T));
@@ -71,7 +75,8 @@ struct serializer<std::vector<T>> {
     }
     static std::vector<T> read(std::span<const std::byte>& bytes) {
         const auto size = std::size_t(serializer<std::uint64_t>::read(bytes));
-        if (size > bytes.size()) detail::throw_torn(size, bytes.size());  // an element has at least a byte
+        if (size > bytes.size())
+            detail::throw_torn(size, bytes.size());  // an element has at least a byte
         std::vector<T> value;
         value.reserve(size);
         for (std::size_t i = 0; i < size; ++i) value.push_back(serializer<T>::read(bytes));
@@ -81,10 +86,11 @@ struct serializer<std::vector<T>> {
 
 /// T has a `serializer`.
 template <class T>
-concept serializable = requires(std::vector<std::byte>& buffer, std::span<const std::byte>& bytes, const T& value) {
-    serializer<T>::write(buffer, value);
-    { serializer<T>::read(bytes) } -> std::convertible_to<T>;
-};
+concept serializable =
+    requires(std::vector<std::byte>& buffer, std::span<const std::byte>& bytes, const T& value) {
+        serializer<T>::write(buffer, value);
+        { serializer<T>::read(bytes) } -> std::convertible_to<T>;
+    };
 
 namespace detail {
 
@@ -102,8 +108,8 @@ public:
     /// Makes `object` the root's on every rank, and gives it. Any size.
     ///
     /// **Collective**: all ranks, in the same order of calls, with one type and root. @throws as
-    /// `broadcast`, hvd::mismatch_error also if the types of objects differ, and whatever the serializer throws.
-    /// Feature B19.
+    /// `broadcast`, hvd::mismatch_error also if the types of objects differ, and whatever the
+    /// serializer throws. Feature B19.
     /// @snippet tests/docs/snippets.cpp broadcast_object
     template <class T>
     T& broadcast_object(T& object, root r = root{0}, const options& o = {})
@@ -131,8 +137,8 @@ public:
 
     /// Every rank's object, in rank order.
     ///
-    /// **Collective**: all ranks, in the same order of calls, with one type. @throws as `broadcast_object`.
-    /// Feature B19.
+    /// **Collective**: all ranks, in the same order of calls, with one type. @throws as
+    /// `broadcast_object`. Feature B19.
     /// @snippet tests/docs/snippets.cpp allgather_object
     template <class T>
     std::vector<T> allgather_object(const T& object, const options& o = {}) {
@@ -141,7 +147,8 @@ public:
             const gathered<std::byte> all = gather_object(object, o);
             for (int p = 0; p < self().size(); ++p) {
                 const std::size_t i = std::size_t(p);
-                std::span<const std::byte> bytes(all.values.data() + all.displacements[i], all.counts[i]);
+                std::span<const std::byte> bytes(all.values.data() + all.displacements[i],
+                                                 all.counts[i]);
                 result.push_back(serializer<T>::read(bytes));
             }
         }
@@ -164,7 +171,8 @@ private:
         std::exception_ptr failure;
         std::uint64_t size = 0;
         const auto view = hvd::view(&size, 1);
-        broadcast_call<tensor_view<std::uint64_t>, tensor_view<std::uint64_t>> call(view, view, r, self().rank(), self().size(), o);
+        broadcast_call<tensor_view<std::uint64_t>, tensor_view<std::uint64_t>> call(
+            view, view, r, self().rank(), self().size(), o);
         store_object_name(call.op.entry, object_name<T>());
         if (self().rank() == r.rank) failure = write_or_refuse(object, bytes, call);
         size = bytes.size();
@@ -186,7 +194,8 @@ private:
         call announcement;
         const std::exception_ptr failure = write_or_refuse(object, mine, announcement);
         gather_call<tensor_view<std::byte>, gathered<std::byte>*> gather(
-            collective::allgather, hvd::view(mine.data(), mine.size()), &all, root{}, true, self().size(), o);
+            collective::allgather, hvd::view(mine.data(), mine.size()), &all, root{}, true,
+            self().size(), o);
         store_object_name(gather.op.entry, object_name<T>());
         if (failure) gather.refuse(announcement.op.entry.text);
         try {
@@ -199,7 +208,8 @@ private:
     }
 
     template <class T>
-    static std::exception_ptr write_or_refuse(const T& object, std::vector<std::byte>& bytes, call& announcement) {
+    static std::exception_ptr write_or_refuse(const T& object, std::vector<std::byte>& bytes,
+                                              call& announcement) {
         try {
             bytes = written(object);
         } catch (const std::exception& e) {

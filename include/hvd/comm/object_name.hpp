@@ -28,12 +28,14 @@ concept string_like = !std::is_trivially_copyable_v<T> && requires {
     requires std::same_as<typename T::value_type, char>;
 } && std::constructible_from<T, const char*, std::size_t>;
 
-// What ranks that exchange objects compare of them: the same for a type on all compilers as far as hvd knows it.
+// What ranks that exchange objects compare of them: the same for a type on all compilers as far as
+// hvd knows it.
 template <class T>
 message object_name() {
     if constexpr (element<T>) return dtype_name<T>();
     else if constexpr (string_like<T>) return "string";
-    else if constexpr (is_vector<T>) return text("vector of ", object_name<typename T::value_type>());
+    else if constexpr (is_vector<T>)
+        return text("vector of ", object_name<typename T::value_type>());
     else return spelled<T>();
 }
 
@@ -42,7 +44,8 @@ message object_name() {
     constexpr std::size_t digits = 8;
     constexpr std::size_t front = sizeof entry.type - digits - 2;
     if (name.size() < sizeof entry.type) store(entry.type, name);
-    else store(entry.type, text(name.substr(0, front), "#", hash().add(name).value() % 100'000'000));
+    else
+        store(entry.type, text(name.substr(0, front), "#", hash().add(name).value() % 100'000'000));
 }
 
 }  // namespace detail

@@ -7,8 +7,9 @@
 namespace hvd {
 inline namespace v0 {
 
-/// A backend for each kind of collective, as a type: what Horovod has as HOROVOD_GPU_ALLREDUCE=NCCL,
-/// HOROVOD_GPU_ALLGATHER=MPI and HOROVOD_GPU_BROADCAST=MPI is `per_operation<nccl, staged<mpi>, staged<mpi>>`.
+/// A backend for each kind of collective, as a type: what Horovod has as
+/// HOROVOD_GPU_ALLREDUCE=NCCL, HOROVOD_GPU_ALLGATHER=MPI and HOROVOD_GPU_BROADCAST=MPI is
+/// `per_operation<nccl, staged<mpi>, staged<mpi>>`.
 template <class Allreduce, class Allgather, class Broadcast>
 struct per_operation {};
 
@@ -20,13 +21,16 @@ class part_of_operations : public communicator<Backend> {
 public:
     part_of_operations() = default;
     template <class Bootstrap>
-    part_of_operations(communicator<Bootstrap>& bootstrap, const communicator_options& options) : communicator<Backend>(made(bootstrap, options)) {}
+    part_of_operations(communicator<Bootstrap>& bootstrap, const communicator_options& options)
+        : communicator<Backend>(made(bootstrap, options)) {}
 
 private:
     // Out of ranks of its own backend a communicator is split.
     template <class Bootstrap>
-    static communicator<Backend> made(communicator<Bootstrap>& bootstrap, const communicator_options& options) {
-        if constexpr (std::is_same_v<Bootstrap, Backend>) return bootstrap.split(0, bootstrap.rank());
+    static communicator<Backend> made(communicator<Bootstrap>& bootstrap,
+                                      const communicator_options& options) {
+        if constexpr (std::is_same_v<Bootstrap, Backend>)
+            return bootstrap.split(0, bootstrap.rank());
         else return communicator<Backend>(bootstrap, options);
     }
 };
@@ -40,16 +44,18 @@ struct no_part {
 };
 
 template <int Place, class Backend, class... Before>
-using part_unless_among = std::conditional_t<(std::is_same_v<Backend, Before> || ...), no_part<Place>, part_of_operations<Backend>>;
+using part_unless_among = std::conditional_t<(std::is_same_v<Backend, Before> || ...),
+                                             no_part<Place>, part_of_operations<Backend>>;
 
 }  // namespace detail
 
-/// One communicator of the same ranks for each of the backends. Which memory and which elements a collective takes is
-/// its backend's matter.
+/// One communicator of the same ranks for each of the backends. Which memory and which elements a
+/// collective takes is its backend's matter.
 ///
-/// allreduce, reduce and reduce_scatter are the first's; allgather, gather, scatter and alltoall the second's;
-/// broadcast and barrier the third's; so are their `_async` and `plan_` forms. Options, results and errors are those
-/// of the backend, and so is the order: asynchronous calls of different backends may overtake each other.
+/// allreduce, reduce and reduce_scatter are the first's; allgather, gather, scatter and alltoall
+/// the second's; broadcast and barrier the third's; so are their `_async` and `plan_` forms.
+/// Options, results and errors are those of the backend, and so is the order: asynchronous calls of
+/// different backends may overtake each other.
 /// @snippet tests/device/snippets.cpp per_operation
 template <class Allreduce, class Allgather, class Broadcast>
 class communicator<per_operation<Allreduce, Allgather, Broadcast>>
@@ -68,8 +74,10 @@ public:
 
     /// The ranks of `bootstrap`, each backend with a communicator of its own. **Collective**.
     template <class Bootstrap>
-    explicit communicator(communicator<Bootstrap>& bootstrap, const communicator_options& options = {})
-        : reducing(bootstrap, options), detail::part_unless_among<1, Allgather, Allreduce>(bootstrap, options),
+    explicit communicator(communicator<Bootstrap>& bootstrap,
+                          const communicator_options& options = {})
+        : reducing(bootstrap, options),
+          detail::part_unless_among<1, Allgather, Allreduce>(bootstrap, options),
           detail::part_unless_among<2, Broadcast, Allreduce, Allgather>(bootstrap, options) {}
 
     using reducing::operator bool;

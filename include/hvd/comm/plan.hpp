@@ -2,10 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../backend/stretch.hpp"
 #include "allgather.hpp"
 #include "allreduce.hpp"
 #include "broadcast.hpp"
-#include "../backend/stretch.hpp"
 #include "coded_allreduce.hpp"
 #include "reduce_scatter.hpp"
 
@@ -22,7 +22,8 @@ public:
     update_of_plan(operation& op, const joined_update& update) : op_(op), entry_(op.entry) {
         op.update = &update;
         op.updated = false;
-        op.entry.content = hash().add(op.entry.content).add("run_and_apply").add(update.content).value();
+        op.entry.content =
+            hash().add(op.entry.content).add("run_and_apply").add(update.content).value();
         if (!matches()) refuse();
     }
     update_of_plan(const update_of_plan&) = delete;
@@ -52,8 +53,12 @@ public:
 private:
     bool matches() const {
         const std::span<const tensor_ref> targets = op_.update->targets;
-        if (op_.entry.kind != collective::allreduce || op_.groups.size() != 1 || op_.groups.front().id != op_.update->id) return false;
-        if (op_.tensors.empty()) return op_.pack == nullptr && targets.size() == 1 && targets[0].count == op_.groups.front().count;
+        if (op_.entry.kind != collective::allreduce || op_.groups.size() != 1 ||
+            op_.groups.front().id != op_.update->id)
+            return false;
+        if (op_.tensors.empty())
+            return op_.pack == nullptr && targets.size() == 1 &&
+                   targets[0].count == op_.groups.front().count;
         if (targets.size() != op_.tensors.size()) return false;
         for (std::size_t i = 0; i < targets.size(); ++i)
             if (targets[i].count != op_.tensors[i].count) return false;
@@ -62,11 +67,13 @@ private:
 
     [[gnu::cold]] void refuse() {
         op_.entry.refused = true;
-        store(op_.entry.text,
-              text("hvd: run_and_apply: the plan is ", collective_names[std::size_t(op_.entry.kind)], " of ",
-                   op_.tensors.empty() ? 1 : op_.tensors.size(), " tensors and the step has ", op_.update->targets.size(),
-                   " parameters: it takes an allreduce of gradients that match the parameters in number, size and element type, "
-                   "float or double, without gaps"));
+        store(op_.entry.text, text("hvd: run_and_apply: the plan is ",
+                                   collective_names[std::size_t(op_.entry.kind)], " of ",
+                                   op_.tensors.empty() ? 1 : op_.tensors.size(),
+                                   " tensors and the step has ", op_.update->targets.size(),
+                                   " parameters: it takes an allreduce of gradients that match the "
+                                   "parameters in number, size and element type, "
+                                   "float or double, without gaps"));
     }
 
     operation& op_;
@@ -92,9 +99,9 @@ struct kept : kept_call {
 
 /// A collective whose layout, buffers and agreement are made once, and that runs at every step.
 ///
-/// Running it allocates nothing. The tensors (and lists of views) outlive it, at the same places; the
-/// communicator may be moved, and the plan throws `hvd::peer_error` once it is gone.
-/// Movable, empty when moved from. **Threads**: the communicator's rule.
+/// Running it allocates nothing. The tensors (and lists of views) outlive it, at the same places;
+/// the communicator may be moved, and the plan throws `hvd::peer_error` once it is gone. Movable,
+/// empty when moved from. **Threads**: the communicator's rule.
 template <class Backend>
 class [[nodiscard("hvd: a plan does nothing until it is run")]] plan {
 public:
@@ -106,25 +113,31 @@ public:
     explicit operator bool() const noexcept { return bool(call_); }
 
     /// Runs the collective. **Collective**: all ranks run the plans of a communicator in one order.
-    /// @throws hvd::mismatch_error, hvd::peer_error as the collective does, hvd::usage_error if empty.
+    /// @throws hvd::mismatch_error, hvd::peer_error as the collective does, hvd::usage_error if
+    /// empty.
     void run() {
         require();
         session_->run(*call_->op, deadline_);
     }
 
-    /// Reduces gradients and takes an optimizer's step in one pass: an allreduce's plan, whose tensors are
-    /// the gradients, and a `joined_step` over as many parameters (train/joined_step.hpp).
+    /// Reduces gradients and takes an optimizer's step in one pass: an allreduce's plan, whose
+    /// tensors are the gradients, and a `joined_step` over as many parameters
+    /// (train/joined_step.hpp).
     ///
-    /// Inside a node each rank reduces its slice and updates that slice of the parameters while it is in
-    /// the cache; then all ranks have the new parameters. The optimizer's state exists once per node, a
-    /// slice on each rank. Between nodes, and on other backends, it is the allreduce followed by the whole
-    /// step on every rank. Equal to that to rounding, the same bits on all ranks.
-    /// **Collective**: all ranks, instead of `run()`. **Buffers**: parameters are read and written; gradients
-    /// are read, and may have been overwritten afterwards.
+    /// Inside a node each rank reduces its slice and updates that slice of the parameters while it
+    /// is in the cache; then all ranks have the new parameters. The optimizer's state exists once
+    /// per node, a slice on each rank. Between nodes, and on other backends, it is the allreduce
+    /// followed by the whole step on every rank. Equal to that to rounding, the same bits on all
+    /// ranks.
+    /// **Collective**: all ranks, instead of `run()`. **Buffers**: parameters are read and written;
+    /// gradients are read, and may have been overwritten afterwards.
     /// @throws as `run`; hvd::usage_error if parameters and gradients do not match or are strided.
     /// @snippet tests/train/snippets.cpp run_and_apply
     template <class Step>
-        requires requires(Step& step) { { step.begin() } -> std::same_as<const detail::joined_update&>; step.end(); }
+        requires requires(Step& step) {
+            { step.begin() } -> std::same_as<const detail::joined_update&>;
+            step.end();
+        }
     void run_and_apply(Step& step) {
         require();
         const detail::update_of_plan run(*call_->op, step.begin());
@@ -150,7 +163,8 @@ private:
     template <class, class>
     friend class detail::plan_calls;
 
-    plan(detail::shared<detail::session> session, detail::shared<detail::kept_call> call, time_span deadline)
+    plan(detail::shared<detail::session> session, detail::shared<detail::kept_call> call,
+         time_span deadline)
         : session_(std::move(session)), call_(std::move(call)), deadline_(deadline) {
         detail::operation& op = *call_->op;
         op.buffer = &call_->buffer;
@@ -183,21 +197,26 @@ public:
     plan<B> plan_allreduce(X&& tensors, const Op& op, const reduce_options& o = {}) {
         using O = operation_of<Op>;
         const auto list = as_list(tensors);
-        if constexpr (check_operation<Op>() && check_listable<X>() && check_fused_reducible<B, O, decltype(list)>())
-            return make<kept_fused_allreduce<std::remove_cvref_t<decltype(list)>, O>>(o, list, as_operation(op), o);
+        if constexpr (check_operation<Op>() && check_listable<X>() &&
+                      check_fused_reducible<B, O, decltype(list)>())
+            return make<kept_fused_allreduce<std::remove_cvref_t<decltype(list)>, O>>(
+                o, list, as_operation(op), o);
         return {};
     }
 
-    /// The same with a codec, which says how floats travel: `hvd::cast<hvd::bfloat16>{}` halves the bytes,
-    /// `hvd::error_feedback<hvd::cast<hvd::bfloat16>>{}` also adds in the next run what it rounded away, for
-    /// which the plan keeps a float per element. Each rank's elements are multiplied by `.prescale` before they are
-    /// rounded, the results by `.postscale` after they have been widened. Elements of other types travel as they are.
-    /// On one rank nothing travels, and nothing is rounded; `hvd::none{}` is the plan without a codec. Features D2, F6.
-    /// @throws as above; hvd::usage_error for a float tensor with gaps, hvd::mismatch_error if codecs differ.
+    /// The same with a codec, which says how floats travel: `hvd::cast<hvd::bfloat16>{}` halves the
+    /// bytes, `hvd::error_feedback<hvd::cast<hvd::bfloat16>>{}` also adds in the next run what it
+    /// rounded away, for which the plan keeps a float per element. Each rank's elements are
+    /// multiplied by `.prescale` before they are rounded, the results by `.postscale` after they
+    /// have been widened. Elements of other types travel as they are. On one rank nothing travels,
+    /// and nothing is rounded; `hvd::none{}` is the plan without a codec. Features D2, F6.
+    /// @throws as above; hvd::usage_error for a float tensor with gaps, hvd::mismatch_error if
+    /// codecs differ.
     /// @snippet tests/docs/snippets.cpp plan_with_codec
     template <class X, class Op, class Codec>
     plan<B> plan_allreduce(X&& tensors, const Op& op, const reduce_options& o, Codec) {
-        if constexpr (changes_floats<Codec>) return plan_coded<X, Op, Codec>(std::forward<X>(tensors), op, o);
+        if constexpr (changes_floats<Codec>)
+            return plan_coded<X, Op, Codec>(std::forward<X>(tensors), op, o);
         else return plan_allreduce(std::forward<X>(tensors), op, o);
     }
 
@@ -206,7 +225,8 @@ public:
     plan<B> plan_broadcast(X&& tensors, root r = root{0}, const options& o = {}) {
         const auto list = as_list(tensors);
         if constexpr (check_listable<X>())
-            return make<kept_fused_broadcast<std::remove_cvref_t<decltype(list)>>>(o, list, r, own().rank(), own().size(), o);
+            return make<kept_fused_broadcast<std::remove_cvref_t<decltype(list)>>>(
+                o, list, r, own().rank(), own().size(), o);
         return {};
     }
 
@@ -215,18 +235,20 @@ public:
     plan<B> plan_allgather(X&& tensors, const into_view<View>& out, const options& o = {}) {
         const auto list = as_list(tensors);
         if constexpr (check_fused_moved<B, decltype(list)>())
-            return make<with_memory<fused_gather_into_call>>(o, memory_for(list, as_list(out.view)), own().rank(), o);
+            return make<with_memory<fused_gather_into_call>>(o, memory_for(list, as_list(out.view)),
+                                                             own().rank(), o);
         return {};
     }
 
     /// Plans `reduce_scatter(tensors, op, into(out))`.
     template <class X, class Op, class View>
-    plan<B> plan_reduce_scatter(X&& tensors, const Op& op, const into_view<View>& out, const reduce_options& o = {}) {
+    plan<B> plan_reduce_scatter(X&& tensors, const Op& op, const into_view<View>& out,
+                                const reduce_options& o = {}) {
         using O = operation_of<Op>;
         const auto list = as_list(tensors);
         if constexpr (check_operation<Op>() && check_fused_reducible<B, O, decltype(list)>())
-            return make<kept_fused_reduce_scatter<std::remove_cvref_t<decltype(list)>, O>>(o, list, as_operation(op), as_list(out.view),
-                                                                                           own().rank(), own().size(), o);
+            return make<kept_fused_reduce_scatter<std::remove_cvref_t<decltype(list)>, O>>(
+                o, list, as_operation(op), as_list(out.view), own().rank(), own().size(), o);
         return {};
     }
 
@@ -244,18 +266,24 @@ private:
     template <class X, class Op, class Codec>
     plan<B> plan_coded(X&& tensors, const Op& op, const reduce_options& o) {
         using O = operation_of<Op>;
-        static_assert(!is_custom<O>, "hvd: a codec goes with hvd's own operations: a callable would get other elements than it was made for");
-        static_assert(reducible<typename Codec::template type_of<float>, O, B>, "hvd: this backend does not reduce what the codec makes of floats");
+        static_assert(!is_custom<O>,
+                      "hvd: a codec goes with hvd's own operations: a callable would get other "
+                      "elements than it was made for");
+        static_assert(reducible<typename Codec::template type_of<float>, O, B>,
+                      "hvd: this backend does not reduce what the codec makes of floats");
         const auto list = as_list(tensors);
         if (own().size() == 1) return plan_allreduce(list, op, o);
-        if constexpr (check_operation<Op>() && check_listable<X>() && check_fused_reducible<B, O, decltype(list)>())
-            return make<coded_allreduce_call<std::remove_cvref_t<decltype(list)>, O, Codec>>(o, list, as_operation(op), o);
+        if constexpr (check_operation<Op>() && check_listable<X>() &&
+                      check_fused_reducible<B, O, decltype(list)>())
+            return make<coded_allreduce_call<std::remove_cvref_t<decltype(list)>, O, Codec>>(
+                o, list, as_operation(op), o);
         return {};
     }
 
     template <class Call, class Options, class... A>
     plan<B> make(const Options& o, A&&... arguments) {
-        return plan<B>(session(), shared<kept<Call>>::make(std::forward<A>(arguments)...), o.deadline);
+        return plan<B>(session(), shared<kept<Call>>::make(std::forward<A>(arguments)...),
+                       o.deadline);
     }
 };
 

@@ -21,7 +21,8 @@ public:
     shared<session> owner;
     shared<queued> behind;  // the next in the queue
 
-    // Both throw only what the backend's own waiting throws; the call's failure comes from take_failure().
+    // Both throw only what the backend's own waiting throws; the call's failure comes from
+    // take_failure().
     inline bool test();
     inline void wait();
     // Resumes `waiter` from the communicator's run_ready() once the call is complete.
@@ -88,7 +89,9 @@ public:
         while (!call.done()) finish(*front());
     }
 
-    void add_waiter(std::coroutine_handle<> handle, queued& call) { waiters_.push_back({handle, &call}); }
+    void add_waiter(std::coroutine_handle<> handle, queued& call) {
+        waiters_.push_back({handle, &call});
+    }
 
     std::size_t resume_ready() {
         std::size_t resumed = 0;
@@ -169,7 +172,8 @@ private:
         pop(std::move(failure));
     }
 
-    // Without a progress thread: the first call, as far as it goes without waiting. True when it is over.
+    // Without a progress thread: the first call, as far as it goes without waiting. True when it is
+    // over.
     bool advance(queued& head) {
         std::exception_ptr failure;
         try {
@@ -207,9 +211,13 @@ private:
 
 bool queued::test() { return progress::of(*owner).test(*this); }
 void queued::wait() { progress::of(*owner).wait(*this); }
-void queued::resume_later(std::coroutine_handle<> waiter) { progress::of(*owner).add_waiter(waiter, *this); }
+void queued::resume_later(std::coroutine_handle<> waiter) {
+    progress::of(*owner).add_waiter(waiter, *this);
+}
 void queued::run_ready() { progress::of(*owner).resume_ready(); }
-void queued::leave_unseen(std::exception_ptr failure) noexcept { static_cast<engine&>(*owner).set_unseen(std::move(failure)); }
+void queued::leave_unseen(std::exception_ptr failure) noexcept {
+    static_cast<engine&>(*owner).set_unseen(std::move(failure));
+}
 
 }  // namespace detail
 }  // namespace v0

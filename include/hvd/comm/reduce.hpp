@@ -16,7 +16,8 @@ struct reduce_call : reduction_call<Op> {
     reduction_group group;
     bool is_root;
 
-    reduce_call(const In& in, const Out& out, const Op& f, hvd::root r, int rank, int size, const reduce_options& o)
+    reduce_call(const In& in, const Out& out, const Op& f, hvd::root r, int rank, int size,
+                const reduce_options& o)
         : reduction_call<Op>(f), is_root(rank == r.rank) {
         operation& op = this->op;
         this->describe(collective::reduce, o.name);
@@ -25,7 +26,9 @@ struct reduce_call : reduction_call<Op> {
         this->check_root(r.rank, size);
         if (is_root) this->check_size(out.size(), in.size());
         if constexpr (!is_strided<In> && !is_strided<Out>)  // packed tensors may overlap
-            if (is_root) this->check_overlap(bytes_of(in), bytes_of(out), in.size() * sizeof(T), out.size() * sizeof(T));
+            if (is_root)
+                this->check_overlap(bytes_of(in), bytes_of(out), in.size() * sizeof(T),
+                                    out.size() * sizeof(T));
         group = this->template group_of<T>(0, in.size());
         op.groups = {&group, 1};
         if constexpr (is_strided<In> || is_strided<Out>) {
@@ -52,8 +55,8 @@ class reduce_calls {
 public:
     /// Reduces `x` over all ranks; the root gets the result in `x`, the others' stay as they are.
     ///
-    /// **Collective**, **Buffers**, **Threads** and errors as `allreduce`, plus the root, which all name
-    /// alike. **Completion**: done on return.
+    /// **Collective**, **Buffers**, **Threads** and errors as `allreduce`, plus the root, which all
+    /// name alike. **Completion**: done on return.
     /// @snippet tests/docs/snippets.cpp reduce
     template <class X, class Op>
     void reduce(X&& x, const Op& op, root r = root{0}, const reduce_options& o = {}) {
@@ -65,7 +68,8 @@ public:
 
     /// Reduces `in` over all ranks into the root's `out`; the others' `out` is not looked at.
     template <class In, class View, class Op>
-    void reduce(const In& in, const into_view<View>& out, const Op& op, root r = root{0}, const reduce_options& o = {}) {
+    void reduce(const In& in, const into_view<View>& out, const Op& op, root r = root{0},
+                const reduce_options& o = {}) {
         if constexpr (check_operation<Op>() && check_tensor<B, const In&>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
@@ -80,20 +84,23 @@ public:
         if constexpr (check_operation<Op>() && check_written<B, X>()) {
             if constexpr (check_reducible<B, element_of<X>, operation_of<Op>>())
                 return start_call<reduce_call<view_of<X>, view_of<X>, operation_of<Op>>>(
-                    self(), o, to_view(x), to_view(x), as_operation(op), r, own().rank(), own().size(), o);
+                    self(), o, to_view(x), to_view(x), as_operation(op), r, own().rank(),
+                    own().size(), o);
         }
         return {};
     }
 
     /// Into the root's `out`, begun: both tensors stay as they are until the request is complete.
     template <class In, class View, class Op>
-    request reduce_async(In&& in, const into_view<View>& out, const Op& op, root r = root{0}, const reduce_options& o = {}) {
+    request reduce_async(In&& in, const into_view<View>& out, const Op& op, root r = root{0},
+                         const reduce_options& o = {}) {
         if constexpr (check_operation<Op>() && check_kept<B, In>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
             if constexpr (check_reducible<B, element_of<In>, operation_of<Op>>())
                 return start_call<reduce_call<view_of<In>, View, operation_of<Op>>>(
-                    self(), o, to_view(in), out.view, as_operation(op), r, own().rank(), own().size(), o);
+                    self(), o, to_view(in), out.view, as_operation(op), r, own().rank(),
+                    own().size(), o);
         }
         return {};
     }

@@ -10,11 +10,12 @@ namespace hvd {
 inline namespace v0 {
 /// An asynchronous call that is under way; whoever holds it holds its completion. Feature B3.
 ///
-/// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a `test()`
-/// that is true, `co_await`, or the destructor, which waits. Movable; empty when moved from, and then
-/// complete. **Threads**: used by one thread at a time, the communicator's.
+/// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a
+/// `test()` that is true, `co_await`, or the destructor, which waits. Movable; empty when moved
+/// from, and then complete. **Threads**: used by one thread at a time, the communicator's.
 /// @throws from `wait()`, `test()` and `co_await` what the call failed with, once.
-class [[nodiscard("hvd: an asynchronous call is not complete until its request is waited for")]] request {
+class [[nodiscard(
+    "hvd: an asynchronous call is not complete until its request is waited for")]] request {
 public:
     request() = default;
     explicit request(detail::shared<detail::queued> call) : call_(std::move(call)) {}
@@ -39,16 +40,18 @@ public:
         return true;
     }
 
-    /// Waits until the call is complete, and resumes coroutines whose calls are. Where no progress thread
-    /// runs (MPI below MULTIPLE), ranks wait for calls of several communicators in one order.
+    /// Waits until the call is complete, and resumes coroutines whose calls are. Where no progress
+    /// thread runs (MPI below MULTIPLE), ranks wait for calls of several communicators in one
+    /// order.
     void wait() {
         if (!call_) return;
         if (!call_->done()) call_->wait();
         collect();
     }
 
-    /// Resumes on the thread that next waits on the communicator, calls its `run_ready()` or destroys it; then
-    /// the call is complete as well, and further ones on it throw `hvd::peer_error`.
+    /// Resumes on the thread that next waits on the communicator, calls its `run_ready()` or
+    /// destroys it; then the call is complete as well, and further ones on it throw
+    /// `hvd::peer_error`.
     auto operator co_await() {
         struct awaiter {
             request& self;
@@ -85,10 +88,12 @@ private:
 
 /// An asynchronous call with a result.
 template <class T>
-class [[nodiscard("hvd: an asynchronous call is not complete until its result is waited for")]] result {
+class [[nodiscard(
+    "hvd: an asynchronous call is not complete until its result is waited for")]] result {
 public:
     result() = default;
-    result(request call, detail::shared<detail::counted_value<T>> value) : call_(std::move(call)), value_(std::move(value)) {}
+    result(request call, detail::shared<detail::counted_value<T>> value)
+        : call_(std::move(call)), value_(std::move(value)) {}
     result(result&&) noexcept = default;
     result& operator=(result&&) noexcept = default;
 

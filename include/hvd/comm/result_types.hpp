@@ -21,8 +21,8 @@ using stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 
 /// What allgather, gather and alltoall give: every rank's elements, in rank order.
 ///
-/// Rank r's are `values[displacements[r]]` and the following, `counts[r]` of them; all three numbers
-/// count elements (not rows). Of bool, `values` are `std::uint8_t`.
+/// Rank r's are `values[displacements[r]]` and the following, `counts[r]` of them; all three
+/// numbers count elements (not rows). Of bool, `values` are `std::uint8_t`.
 template <class T>
 struct gathered {
     std::vector<detail::stored<T>> values;
@@ -35,7 +35,8 @@ namespace detail {
 // What all ranks give; as much as there can be where that is more.
 inline std::size_t total_of(std::span<const std::size_t> counts) {
     std::size_t total = 0;
-    for (const std::size_t count : counts) total = count > ~std::size_t(0) - total ? ~std::size_t(0) : total + count;
+    for (const std::size_t count : counts)
+        total = count > ~std::size_t(0) - total ? ~std::size_t(0) : total + count;
     return total;
 }
 
@@ -78,8 +79,9 @@ struct given_memory {
 inline std::byte* provide(const given_memory& memory, std::span<const std::size_t> counts) {
     const std::size_t total = total_of(counts);
     if (total != memory.count)
-        throw usage_error(memory.rank, text("hvd: ", collective_names[std::size_t(memory.kind)], " on rank ", memory.rank,
-                                            ": into() has room for ", memory.count, " elements, the result has ", total));
+        throw usage_error(memory.rank, text("hvd: ", collective_names[std::size_t(memory.kind)],
+                                            " on rank ", memory.rank, ": into() has room for ",
+                                            memory.count, " elements, the result has ", total));
     return memory.data;
 }
 
@@ -97,16 +99,20 @@ struct into_view {
 template <class X>
 constexpr auto into(X&& x) {
     if constexpr (detail::is_fused<std::remove_cvref_t<X>>) {
-        static_assert(detail::is_written<std::remove_cvref_t<X>>, "hvd: into() takes tensors whose elements can be written");
+        static_assert(detail::is_written<std::remove_cvref_t<X>>,
+                      "hvd: into() takes tensors whose elements can be written");
         return into_view<std::remove_cvref_t<X>>{x};
     } else if constexpr (!detail::check_no_bits<X>()) {
         return;
     } else if constexpr (!writable<X>) {
         static_assert(writable<X>, "hvd: into() takes a tensor whose elements can be written");
     } else if constexpr (!detail::is_borrowed<X>) {
-        static_assert(detail::is_borrowed<X>, "hvd: the result would be lost with this temporary, which owns its memory; name it first");
+        static_assert(detail::is_borrowed<X>,
+                      "hvd: the result would be lost with this temporary, which owns its memory; "
+                      "name it first");
     } else {
-        static_assert(!detail::is_strided<detail::view_of<X>>, "hvd: into() takes memory without gaps");
+        static_assert(!detail::is_strided<detail::view_of<X>>,
+                      "hvd: into() takes memory without gaps");
         return into_view<detail::view_of<X>>{detail::to_view(x)};
     }
 }

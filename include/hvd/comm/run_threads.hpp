@@ -23,18 +23,22 @@ public:
     }
 
     void rethrow() const {
-        if (failure_) rethrow_as<std::runtime_error, std::logic_error, std::invalid_argument, std::out_of_range>();
+        if (failure_)
+            rethrow_as<std::runtime_error, std::logic_error, std::invalid_argument,
+                       std::out_of_range>();
     }
 
 private:
-    // hvd's errors name their rank. The standard's plain ones get it in front of their text and keep
-    // their type; others pass as they are.
+    // hvd's errors name their rank. The standard's plain ones get it in front of their text and
+    // keep their type; others pass as they are.
     template <class... Known>
     [[noreturn]] void rethrow_as() const {
         try {
             std::rethrow_exception(failure_);
         } catch (const std::exception& e) {
-            ((typeid(e) == typeid(Known) ? throw Known(text("rank ", rank_, ": ", e.what()).c_str()) : void()), ...);
+            ((typeid(e) == typeid(Known) ? throw Known(text("rank ", rank_, ": ", e.what()).c_str())
+                                         : void()),
+             ...);
             throw;
         }
     }
@@ -64,20 +68,24 @@ inline message reason_of(const std::exception_ptr& failure) {
 /// Each thread is a rank of its own: `f` must not share unsynchronised state. Feature K10.
 /// @throws hvd::usage_error if `ranks` < 1 or a thread can't be started.
 /// @snippet tests/docs/snippets.cpp run_threads
-/// @tparam Backend `threads`, or a policy around it: `run_threads<hvd::checked<hvd::threads>>(4, f)`
+/// @tparam Backend `threads`, or a policy around it: `run_threads<hvd::checked<hvd::threads>>(4,
+/// f)`
 template <class Backend = threads, class F>
     requires std::is_same_v<typename Backend::link_type, detail::threads_link>
 void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
     using detail::text;
-    if (ranks < 1) throw usage_error(-1, text("hvd: run_threads needs at least one rank, got ", ranks));
+    if (ranks < 1)
+        throw usage_error(-1, text("hvd: run_threads needs at least one rank, got ", ranks));
     const auto hub = detail::shared<detail::threads_hub>::make(
-        detail::nodes_of_one_host(ranks, options), detail::node_area::window_for(ranks, options.window_bytes),
+        detail::nodes_of_one_host(ranks, options),
+        detail::node_area::window_for(ranks, options.window_bytes),
         detail::processor_set::of_this_thread());
     detail::first_failure failure;
     const auto body = [&](int rank) {
         communicator<Backend> comm;
         try {
-            comm = communicator<Backend>(detail::owner<detail::threads_link>::make(hub, rank), options);
+            comm = communicator<Backend>(detail::owner<detail::threads_link>::make(hub, rank),
+                                         options);
             f(comm);
         } catch (...) {
             failure.offer(rank, std::current_exception());
@@ -89,7 +97,8 @@ void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
         for (int rank = 0; rank < ranks; ++rank) {
             threads.emplace_back([&body, rank] { body(rank); });
             if (threads.back()) continue;
-            const auto refused = std::make_exception_ptr(usage_error(rank, text("hvd: no thread for rank ", rank)));
+            const auto refused =
+                std::make_exception_ptr(usage_error(rank, text("hvd: no thread for rank ", rank)));
             failure.offer(rank, refused);
             hub->area().leave(rank, detail::reason_of(refused));
         }

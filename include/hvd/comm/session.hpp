@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-
 #include "../backend/operation.hpp"
 #include "../core/handles.hpp"
 
@@ -10,11 +9,12 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What a call needs of its communicator. Who only uses communicators compiles no more than this; what
-// is behind it (engine.hpp) is compiled where communicators are made.
+// What a call needs of its communicator. Who only uses communicators compiles no more than this;
+// what is behind it (engine.hpp) is compiled where communicators are made.
 class session : public counted {
 public:
-    session(int rank, int size, const communicator_options& options) : options_(options), work_(size), rank_(rank), size_(size) {}
+    session(int rank, int size, const communicator_options& options)
+        : options_(options), work_(size), rank_(rank), size_(size) {}
 
     int rank() const noexcept { return rank_; }
     int size() const noexcept { return size_; }

@@ -4,17 +4,17 @@
 
 #include <memory>
 
-#include "made_on_all.hpp"
 #include "host_ranks_of.hpp"
 #include "host_reduction.hpp"
+#include "made_on_all.hpp"
 #include "staging.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What one rank has of a collective, cut into rounds: chunk k of every part of the tensor. Parts are the ranks' of a
-// collective that has some, else there is one.
+// What one rank has of a collective, cut into rounds: chunk k of every part of the tensor. Parts
+// are the ranks' of a collective that has some, else there is one.
 class staged_parts {
 public:
     staged_parts() = default;
@@ -60,20 +60,23 @@ private:
     std::vector<part> parts_;
 };
 
-// The collective of bytes on a communicator of the host. A scatter is the alltoall in which only the root sends.
+// The collective of bytes on a communicator of the host. A scatter is the alltoall in which only
+// the root sends.
 template <class Comm>
-void move_bytes(Comm& comm, const device_call& call, int rank, tensor_view<std::byte> in, tensor_view<std::byte> out,
-                std::span<const std::size_t> counts, const hvd::options& o) {
+void move_bytes(Comm& comm, const device_call& call, int rank, tensor_view<std::byte> in,
+                tensor_view<std::byte> out, std::span<const std::size_t> counts,
+                const hvd::options& o) {
     switch (call.kind) {
-        case collective::broadcast: return comm.broadcast(call.root == rank ? in : out, root{call.root}, o);
+        case collective::broadcast:
+            return comm.broadcast(call.root == rank ? in : out, root{call.root}, o);
         case collective::allgather: return comm.allgather(in, into(out), o);
         case collective::gather: return comm.gather(in, into(out), root{call.root}, o);
         default: return comm.alltoall(in, counts, into(out), o);
     }
 }
 
-// Collectives of device tensors over a communicator of the host. Enqueuing one moves it: the request that it gives
-// is for the last copies up.
+// Collectives of device tensors over a communicator of the host. Enqueuing one moves it: the
+// request that it gives is for the last copies up.
 template <class Host>
 class staged_session : public device_session {
 public:
@@ -81,19 +84,23 @@ public:
     static constexpr std::size_t chunk_bytes = std::size_t(4) << 20;
 
     staged_session(communicator<Host> host, int device, const communicator_options& options)
-        : device_session(host.rank(), host.size(), device, options), host_(std::move(host)),
+        : device_session(host.rank(), host.size(), device, options),
+          host_(std::move(host)),
           staging_((current_device(device, host_.rank()), host_.rank())) {}
     ~staged_session() { staging_.finish(); }
 
     // With a communicator of its own out of `bootstrap`. **Collective**.
-    static std::shared_ptr<staged_session> make(communicator<Host>& bootstrap, const communicator_options& options) {
+    static std::shared_ptr<staged_session> make(communicator<Host>& bootstrap,
+                                                const communicator_options& options) {
         auto host = bootstrap.split(0, bootstrap.rank());
         return made_on_all(bootstrap, "a communicator of staged tensors", [&] {
-            return std::make_shared<staged_session>(std::move(host), device_of_this_thread(bootstrap.rank()), options);
+            return std::make_shared<staged_session>(
+                std::move(host), device_of_this_thread(bootstrap.rank()), options);
         });
     }
 
-    void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream, time_point limit) override {
+    void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream,
+                 time_point limit) override {
         refuse_if_broken(label);
         try {
             for (const device_call& call : calls) run(call, stream, limit);
@@ -110,7 +117,9 @@ public:
     void agree(const record& mine, time_point limit) override {
         refuse_if_broken("agreement");
         std::vector<record> all(static_cast<std::size_t>(size()));
-        const auto bytes = [](record* r, std::size_t n) { return tensor_view<std::byte>(reinterpret_cast<std::byte*>(r), {n * sizeof(record)}); };
+        const auto bytes = [](record* r, std::size_t n) {
+            return tensor_view<std::byte>(reinterpret_cast<std::byte*>(r), {n * sizeof(record)});
+        };
         record own = mine;
         host_.allgather(bytes(&own, 1), into(bytes(all.data(), all.size())), options_until(limit));
         check_records(rank(), all);
@@ -128,7 +137,8 @@ protected:
     // Moves one collective through the host.
     virtual void run(const device_call& call, cudaStream_t stream, time_point limit) {
         if (size() == 1 && !call.reduces()) return copy_alone(call, stream, rank());
-        wait(mark(stream), collective_names[std::size_t(call.kind)], limit);  // what is before it on the stream may be late
+        wait(mark(stream), collective_names[std::size_t(call.kind)],
+             limit);  // what is before it on the stream may be late
         if (call.kind == collective::barrier) return host_.barrier(options_until(limit));
         agree_on_size(call, limit);
         switch (call.kind) {
@@ -140,7 +150,8 @@ protected:
     }
 
 private:
-    // The host compares chunk by chunk: a rank that has more of them than the others would be told by their next call.
+    // The host compares chunk by chunk: a rank that has more of them than the others would be told
+    // by their next call.
     void agree_on_size(const device_call& call, time_point limit) {
         if (!call.counts.empty() || call.count * call.element_bytes < most_of(call)) return;
         record mine;
@@ -149,15 +160,22 @@ private:
         agree(mine, limit);
     }
 
-    void reduce_on_host(const device_call& call, collective kind, std::byte* data, std::size_t bytes, int root, time_point limit) {
-        const reduce_options o{.prescale = call.prescale, .postscale = call.postscale, .deadline = options_until(limit).deadline};
-        call.reduce_on_host({&host_, kind, data, bytes / call.element_bytes, root, call.function, o});
+    void reduce_on_host(const device_call& call, collective kind, std::byte* data,
+                        std::size_t bytes, int root, time_point limit) {
+        const reduce_options o{.prescale = call.prescale,
+                               .postscale = call.postscale,
+                               .deadline = options_until(limit).deadline};
+        call.reduce_on_host(
+            {&host_, kind, data, bytes / call.element_bytes, root, call.function, o});
     }
 
-    // Bytes of whole elements that a chunk has of each part: of every rank's, or of the one there is.
+    // Bytes of whole elements that a chunk has of each part: of every rank's, or of the one there
+    // is.
     std::size_t most_of(const device_call& call) const {
-        const bool one = call.kind == collective::allreduce || call.kind == collective::reduce || call.kind == collective::broadcast;
-        const std::size_t elements = chunk_bytes / (one ? 1 : std::size_t(size())) / call.element_bytes;
+        const bool one = call.kind == collective::allreduce || call.kind == collective::reduce ||
+                         call.kind == collective::broadcast;
+        const std::size_t elements =
+            chunk_bytes / (one ? 1 : std::size_t(size())) / call.element_bytes;
         return (elements > 0 ? elements : 1) * call.element_bytes;
     }
 
@@ -166,9 +184,12 @@ private:
         staged_parts in, out;
         in.add(call.in, bytes);
         out.add(call.out, call.kind == collective::reduce && call.root != rank() ? 0 : bytes);
-        staging_.run(in.rounds(most), in.most_bytes(most), stream,
+        staging_.run(
+            in.rounds(most), in.most_bytes(most), stream,
             [&](std::size_t round, auto&& copy) { in.each(round, most, copy); },
-            [&](std::size_t round, std::byte* chunk) { reduce_on_host(call, call.kind, chunk, in.bytes(0, round, most), call.root, limit); },
+            [&](std::size_t round, std::byte* chunk) {
+                reduce_on_host(call, call.kind, chunk, in.bytes(0, round, most), call.root, limit);
+            },
             [&](std::size_t round, auto&& copy) { out.each(round, most, copy); });
     }
 
@@ -182,22 +203,26 @@ private:
             std::size_t p = 0;
             in.each(round, most, [&](const staged_part& piece) { f(int(p++), piece); });
         };
-        staging_.run(in.rounds(most), in.most_bytes(most), stream,
+        staging_.run(
+            in.rounds(most), in.most_bytes(most), stream,
             [&](std::size_t round, auto&& copy) { in.each(round, most, copy); },
             [&](std::size_t round, std::byte* chunk) {
                 each(round, [&](int p, const staged_part& piece) {
-                    if (piece.bytes > 0) reduce_on_host(call, collective::reduce, chunk + piece.at, piece.bytes, p, limit);
+                    if (piece.bytes > 0)
+                        reduce_on_host(call, collective::reduce, chunk + piece.at, piece.bytes, p,
+                                       limit);
                 });
             },
             [&](std::size_t round, auto&& copy) {
                 each(round, [&](int p, const staged_part& piece) {
-                    if (p == rank()) copy(staged_part{call.out + round * most, piece.at, piece.bytes});
+                    if (p == rank())
+                        copy(staged_part{call.out + round * most, piece.at, piece.bytes});
                 });
             });
     }
 
-    // What is sent to each rank and comes from each, as an alltoall has it; a broadcast is an allgather in which
-    // only the root has something.
+    // What is sent to each rank and comes from each, as an alltoall has it; a broadcast is an
+    // allgather in which only the root has something.
     struct exchange {
         staged_parts send, receive;
     };
@@ -205,10 +230,14 @@ private:
     void move(const device_call& call, cudaStream_t stream, time_point limit) {
         const std::size_t most = most_of(call);
         const exchange x = parts_of(call);
-        const std::size_t room = x.send.most_bytes(most) / 64 * 64 + 64;  // what comes is apart from what goes
-        staging_.run(rounds_of(call, x, most, limit), room + x.receive.most_bytes(most), stream,
+        const std::size_t room =
+            x.send.most_bytes(most) / 64 * 64 + 64;  // what comes is apart from what goes
+        staging_.run(
+            rounds_of(call, x, most, limit), room + x.receive.most_bytes(most), stream,
             [&](std::size_t round, auto&& copy) { x.send.each(round, most, copy); },
-            [&](std::size_t round, std::byte* chunk) { move_chunk(call, x, round, most, chunk, chunk + room, limit); },
+            [&](std::size_t round, std::byte* chunk) {
+                move_chunk(call, x, round, most, chunk, chunk + room, limit);
+            },
             [&](std::size_t round, auto&& copy) {
                 x.receive.each(round, most, [&](staged_part p) {
                     p.at += room;
@@ -231,14 +260,17 @@ private:
             case collective::gather:
                 x.send.add(in, own);
                 for (int p = 0; p < size(); out += call.bytes_of(p++))
-                    x.receive.add(out, call.kind == collective::allgather || is_root ? call.bytes_of(p) : 0);
+                    x.receive.add(
+                        out, call.kind == collective::allgather || is_root ? call.bytes_of(p) : 0);
                 break;
             case collective::scatter:
-                for (int p = 0; p < size(); in += call.bytes_of(p++)) x.send.add(in, is_root ? call.bytes_of(p) : 0);
+                for (int p = 0; p < size(); in += call.bytes_of(p++))
+                    x.send.add(in, is_root ? call.bytes_of(p) : 0);
                 x.receive.add(out, own);
                 break;
             default:  // alltoall
-                for (int p = 0; p < size(); in += call.bytes_of(p++)) x.send.add(in, call.bytes_of(p));
+                for (int p = 0; p < size(); in += call.bytes_of(p++))
+                    x.send.add(in, call.bytes_of(p));
                 for (int p = 0; p < size(); out += call.received_from(p++) * call.element_bytes)
                     x.receive.add(out, call.received_from(p) * call.element_bytes);
         }
@@ -246,18 +278,26 @@ private:
     }
 
     // Not every rank sees the longest part of a collective whose parts differ.
-    std::size_t rounds_of(const device_call& call, const exchange& x, std::size_t most, time_point limit) {
-        std::uint64_t rounds = x.send.rounds(most) > x.receive.rounds(most) ? x.send.rounds(most) : x.receive.rounds(most);
-        if (!call.counts.empty() && call.kind != collective::allgather) host_.allreduce(rounds, max, {.deadline = options_until(limit).deadline});
+    std::size_t rounds_of(const device_call& call, const exchange& x, std::size_t most,
+                          time_point limit) {
+        std::uint64_t rounds = x.send.rounds(most) > x.receive.rounds(most)
+                                   ? x.send.rounds(most)
+                                   : x.receive.rounds(most);
+        if (!call.counts.empty() && call.kind != collective::allgather)
+            host_.allreduce(rounds, max, {.deadline = options_until(limit).deadline});
         return std::size_t(rounds);
     }
 
-    void move_chunk(const device_call& call, const exchange& x, std::size_t round, std::size_t most, std::byte* from, std::byte* to, time_point limit) {
+    void move_chunk(const device_call& call, const exchange& x, std::size_t round, std::size_t most,
+                    std::byte* from, std::byte* to, time_point limit) {
         std::vector<std::size_t> counts;
         std::size_t sent = 0, received = 0;
-        for (std::size_t p = 0; p < x.send.count(); ++p) sent += counts.emplace_back(x.send.bytes(p, round, most));
-        for (std::size_t p = 0; p < x.receive.count(); ++p) received += x.receive.bytes(p, round, most);
-        move_bytes(host_, call, rank(), {from, {sent}}, {to, {received}}, counts, options_until(limit));
+        for (std::size_t p = 0; p < x.send.count(); ++p)
+            sent += counts.emplace_back(x.send.bytes(p, round, most));
+        for (std::size_t p = 0; p < x.receive.count(); ++p)
+            received += x.receive.bytes(p, round, most);
+        move_bytes(host_, call, rank(), {from, {sent}}, {to, {received}}, counts,
+                   options_until(limit));
     }
 
     communicator<Host> host_;

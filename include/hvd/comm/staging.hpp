@@ -17,16 +17,18 @@ struct staged_part {
     std::size_t bytes;
 };
 
-// Chunks of pinned memory between a GPU and the host. Three of them: one comes down, one is worked on, one goes up,
-// each direction on a stream of its own, so that both halves of the bus are used.
+// Chunks of pinned memory between a GPU and the host. Three of them: one comes down, one is worked
+// on, one goes up, each direction on a stream of its own, so that both halves of the bus are used.
 class staging {
 public:
     explicit staging(int rank) : rank_(rank), down_(rank), up_(rank) {}
 
-    // Calls `step(round, chunk)` for each round, with what `parts_down(round)` copies to the chunk before and
-    // `parts_up(round)` from it after; each lists parts with `add(part)`. Work of `stream` comes before and after.
+    // Calls `step(round, chunk)` for each round, with what `parts_down(round)` copies to the chunk
+    // before and `parts_up(round)` from it after; each lists parts with `add(part)`. Work of
+    // `stream` comes before and after.
     template <class Down, class Step, class Up>
-    void run(std::size_t rounds, std::size_t chunk_bytes, cudaStream_t stream, Down&& parts_down, Step&& step, Up&& parts_up) {
+    void run(std::size_t rounds, std::size_t chunk_bytes, cudaStream_t stream, Down&& parts_down,
+             Step&& step, Up&& parts_up) {
         reserve(chunk_bytes);
         cuda_event(stream, rank_).make_wait(down_.get(), rank_);
         cuda_event(stream, rank_).make_wait(up_.get(), rank_);
@@ -37,7 +39,8 @@ public:
             reach(c.filled);
             step(round, c.memory.data());
             parts_up(round, [&](const staged_part& p) {
-                copy_async(const_cast<std::byte*>(p.device), c.memory.data() + p.at, p.bytes, cudaMemcpyHostToDevice, up_.get(), rank_);
+                copy_async(const_cast<std::byte*>(p.device), c.memory.data() + p.at, p.bytes,
+                           cudaMemcpyHostToDevice, up_.get(), rank_);
             });
             c.free = cuda_event(up_.get(), rank_);
         }
@@ -61,7 +64,8 @@ private:
         chunk& c = chunks_[round % chunks_.size()];
         if (c.free) c.free.make_wait(down_.get(), rank_);
         parts(round, [&](const staged_part& p) {
-            copy_async(c.memory.data() + p.at, p.device, p.bytes, cudaMemcpyDeviceToHost, down_.get(), rank_);
+            copy_async(c.memory.data() + p.at, p.device, p.bytes, cudaMemcpyDeviceToHost,
+                       down_.get(), rank_);
         });
         c.filled = cuda_event(down_.get(), rank_);
     }

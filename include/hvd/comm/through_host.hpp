@@ -11,10 +11,12 @@
 namespace hvd {
 inline namespace v0 {
 
-/// A device tensor's elements in pinned memory of the host, for calls of a host's communicator; made by `through_host`.
+/// A device tensor's elements in pinned memory of the host, for calls of a host's communicator;
+/// made by `through_host`.
 ///
-/// Copied to the host when it is made. What the calls have written goes back with `copy_back()`, or when it dies,
-/// unless an exception is unwinding; a const tensor's does not. Not movable: it is for the calls beside it.
+/// Copied to the host when it is made. What the calls have written goes back with `copy_back()`, or
+/// when it dies, unless an exception is unwinding; a const tensor's does not. Not movable: it is
+/// for the calls beside it.
 template <class T, std::size_t Rank = 1>
 class host_copy {
 public:
@@ -22,7 +24,9 @@ public:
 
     /// @throws hvd::cuda_error
     explicit host_copy(const tensor_view<T, device, Rank>& x)
-        : on_device_(x), memory_(detail::cuda_memory::kind::pinned, x.size() * sizeof(T), -1), stream_(-1) {
+        : on_device_(x),
+          memory_(detail::cuda_memory::kind::pinned, x.size() * sizeof(T), -1),
+          stream_(-1) {
         copy(memory_.data(), x.data(), cudaMemcpyDeviceToHost);
     }
     host_copy(const host_copy&) = delete;
@@ -63,13 +67,16 @@ private:
 template <class T, std::size_t Rank>
 struct view_traits<host_copy<T, Rank>> {
     static constexpr bool borrowed = false;
-    static auto view(const host_copy<T, Rank>& x) { return tensor_view<T, host, Rank>(x.data(), x.shape()); }
+    static auto view(const host_copy<T, Rank>& x) {
+        return tensor_view<T, host, Rank>(x.data(), x.shape());
+    }
 };
 
-/// A device tensor for one call of a host's communicator, whatever its backend: Horovod's `device_dense='/cpu:0'`.
+/// A device tensor for one call of a host's communicator, whatever its backend: Horovod's
+/// `device_dense='/cpu:0'`.
 ///
-/// The elements must be ready: no stream is waited for. For a call that writes, name it, so that a result has a
-/// place to go to; a temporary does for calls that only read.
+/// The elements must be ready: no stream is waited for. For a call that writes, name it, so that a
+/// result has a place to go to; a temporary does for calls that only read.
 /// @snippet tests/device/snippets.cpp through_host
 template <class T, std::size_t Rank>
 host_copy<T, Rank> through_host(const tensor_view<T, device, Rank>& x) {

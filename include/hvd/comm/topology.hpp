@@ -28,7 +28,8 @@ inline int position_of(int rank, std::span<const int> ranks) {
 template <class Before>
 void sort_ranks(std::vector<int>& ranks, Before before) {
     for (std::size_t i = 1; i < ranks.size(); ++i)
-        for (std::size_t k = i; k > 0 && before(ranks[k], ranks[k - 1]); --k) std::swap(ranks[k], ranks[k - 1]);
+        for (std::size_t k = i; k > 0 && before(ranks[k], ranks[k - 1]); --k)
+            std::swap(ranks[k], ranks[k - 1]);
 }
 
 template <class Link>
@@ -46,7 +47,8 @@ topology topology_of(const Link& link) {
     return result;
 }
 
-// A refusal that every rank can see alike needs no message, but the call keeps its place in the order.
+// A refusal that every rank can see alike needs no message, but the call keeps its place in the
+// order.
 template <class Comm>
 Comm subset(Comm& comm, std::span<const int> ranks) {
     auto& own = access::session_of(comm);
@@ -58,7 +60,8 @@ Comm subset(Comm& comm, std::span<const int> ranks) {
     for (std::size_t i = 0; i < members.size(); ++i) {
         content.add(std::uint64_t(members[i]));
         if (members[i] < 0 || members[i] >= comm.size())
-            agreed.refuse(text("hvd: subset: ", members[i], " is not a rank of this communicator of size ", comm.size()));
+            agreed.refuse(text("hvd: subset: ", members[i],
+                               " is not a rank of this communicator of size ", comm.size()));
         else if (i > 0 && members[i] == members[i - 1])
             agreed.refuse(text("hvd: subset: rank ", members[i], " stands twice"));
     }
@@ -70,9 +73,11 @@ Comm subset(Comm& comm, std::span<const int> ranks) {
     return Comm(access::link_of(comm).subset(members, context), own.options());
 }
 
-// All ranks' numbers, by rank, in the order of the communicator's calls: of what hvd does, which no call of the
-// user's is taken for.
-[[gnu::cold]] inline void tell_all(session& own, std::string_view what, std::span<const std::int64_t> mine, std::vector<std::int64_t>& all) {
+// All ranks' numbers, by rank, in the order of the communicator's calls: of what hvd does, which no
+// call of the user's is taken for.
+[[gnu::cold]] inline void tell_all(session& own, std::string_view what,
+                                   std::span<const std::int64_t> mine,
+                                   std::vector<std::int64_t>& all) {
     all.resize(mine.size() * std::size_t(own.size()));
     call told;
     told.describe(collective::allgather, what);

@@ -27,7 +27,8 @@ constexpr bool moved_by() {
 
 template <class T, class Op, class Backend>
 constexpr bool reduced_by() {
-    if constexpr (requires { Backend::template reduces<T, Op>; }) return bool(Backend::template reduces<T, Op>);
+    if constexpr (requires { Backend::template reduces<T, Op>; })
+        return bool(Backend::template reduces<T, Op>);
     else return true;
 }
 
@@ -37,7 +38,8 @@ constexpr bool reduced_by() {
 ///
 /// A backend narrows it with `template <class T> static constexpr bool moves`.
 template <class T, class Backend = any_backend>
-concept transportable = element<T> && std::is_trivially_copyable_v<T> && detail::moved_by<T, Backend>();
+concept transportable =
+    element<T> && std::is_trivially_copyable_v<T> && detail::moved_by<T, Backend>();
 
 namespace detail {
 
@@ -53,17 +55,17 @@ constexpr bool op_fits_element() {
         };
     else if constexpr (std::same_as<plain, op::average>)
         return number && (!integer || is_rounded<Op>) &&
-               requires(const typename dtype_traits<T>::accumulator& a) { a / static_cast<typename dtype_traits<T>::accumulator>(1); };
+               requires(const typename dtype_traits<T>::accumulator& a) {
+                   a / static_cast<typename dtype_traits<T>::accumulator>(1);
+               };
     else if constexpr (std::same_as<plain, op::sum> || std::same_as<plain, op::product>)
         return number;
     else if constexpr (std::same_as<plain, op::min> || std::same_as<plain, op::max>)
         return dtype_traits<T>::arithmetic && !is_complex_element<T>;
-    else if constexpr (std::same_as<plain, op::adasum>)
-        return false;
+    else if constexpr (std::same_as<plain, op::adasum>) return false;
     else if constexpr (std::same_as<plain, op::logical_and> || std::same_as<plain, op::logical_or>)
         return integer || boolean;
-    else
-        return integer || boolean || std::same_as<T, std::byte>;
+    else return integer || boolean || std::same_as<T, std::byte>;
 }
 
 // std::vector<bool>, by its nature: a container of bool whose references are not bool&.
@@ -79,7 +81,8 @@ concept packed_bools = requires(X& x) {
 template <class X>
 constexpr bool check_no_bits() {
     constexpr bool bits = packed_bools<std::remove_cvref_t<X>>;
-    static_assert(!bits, "hvd: std::vector<bool> keeps bits, not elements; use std::vector<std::uint8_t>");
+    static_assert(!bits,
+                  "hvd: std::vector<bool> keeps bits, not elements; use std::vector<std::uint8_t>");
     return !bits;
 }
 
@@ -91,10 +94,9 @@ constexpr bool check_no_bits() {
 /// want integers or bool. A backend narrows it with `template <class T, class Op> static constexpr
 /// bool reduces`.
 template <class T, class Op, class Backend = any_backend>
-concept reducible =
-    transportable<T, Backend> && detail::operation_tag<Op> &&
-    detail::op_fits_element<T, std::remove_cvref_t<Op>>() &&
-    detail::reduced_by<T, std::remove_cvref_t<Op>, Backend>();
+concept reducible = transportable<T, Backend> && detail::operation_tag<Op> &&
+                    detail::op_fits_element<T, std::remove_cvref_t<Op>>() &&
+                    detail::reduced_by<T, std::remove_cvref_t<Op>, Backend>();
 
 }  // namespace v0
 }  // namespace hvd

@@ -12,10 +12,13 @@ inline namespace v0 {
 /// A call of a device library failed: `cuda_error` and `nccl_error` say which.
 class device_error : public error {
 public:
-    device_error(int rank, const char* api, int code, std::string_view text, std::source_location where)
-        : error(rank, detail::text("hvd: ", api, " failed on rank ", rank, " with code ", code, ": ", text, " (",
-                                   where.file_name(), ":", where.line(), ")")),
-          api_(api), code_(code), where_(where) {}
+    device_error(int rank, const char* api, int code, std::string_view text,
+                 std::source_location where)
+        : error(rank, detail::text("hvd: ", api, " failed on rank ", rank, " with code ", code,
+                                   ": ", text, " (", where.file_name(), ":", where.line(), ")")),
+          api_(api),
+          code_(code),
+          where_(where) {}
 
     /// The function that failed: "cudaMemcpyAsync".
     const char* api() const noexcept { return api_; }
@@ -36,7 +39,8 @@ public:
     using device_error::device_error;
 };
 
-/// A call of NCCL failed. After all but ncclInvalidArgument (4) the communicator refuses further calls.
+/// A call of NCCL failed. After all but ncclInvalidArgument (4) the communicator refuses further
+/// calls.
 class nccl_error : public device_error {
 public:
     using device_error::device_error;

@@ -19,11 +19,21 @@ inline namespace v0 {
 
 /// What an element is on the wire; ranks compare it before data moves. Feature C4.
 enum class dtype : std::uint8_t {
-    int8, int16, int32, int64,
-    uint8, uint16, uint32, uint64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
     boolean,
-    float16, bfloat16, float32, float64,
-    complex64, complex128,
+    float16,
+    bfloat16,
+    float32,
+    float64,
+    complex64,
+    complex128,
     byte,
     user,  ///< a type for which a user specialised `dtype_traits`; told apart by its name
 };
@@ -67,8 +77,9 @@ struct builtin_element {
 };
 
 constexpr std::string_view dtype_names[] = {
-    "int8",    "int16",   "int32",    "int64",   "uint8",   "uint16",    "uint32",     "uint64", "bool",
-    "float16", "bfloat16", "float32", "float64", "complex64", "complex128", "byte", "user type"};
+    "int8",    "int16",     "int32",      "int64",   "uint8",    "uint16",
+    "uint32",  "uint64",    "bool",       "float16", "bfloat16", "float32",
+    "float64", "complex64", "complex128", "byte",    "user type"};
 
 // std::complex and everything that is laid out like it; <complex> itself costs 0.3 s to include.
 template <class T>
@@ -90,23 +101,30 @@ constexpr dtype integer_id() {
 }
 
 template <class T>
-concept plain_integer = std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char8_t> &&
-                        !std::same_as<T, char16_t> && !std::same_as<T, char32_t> &&
-                        !std::same_as<T, wchar_t> && sizeof(T) <= 8 &&
-                        std::same_as<T, std::remove_cv_t<T>>;
+concept plain_integer =
+    std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char8_t> &&
+    !std::same_as<T, char16_t> && !std::same_as<T, char32_t> && !std::same_as<T, wchar_t> &&
+    sizeof(T) <= 8 && std::same_as<T, std::remove_cv_t<T>>;
 
 }  // namespace detail
 
 // By size and sign, so that `long` and `long long` both map whichever of them std::int64_t is.
 template <detail::plain_integer T>
-struct dtype_traits<T> : detail::builtin_element<detail::integer_id<sizeof(T), std::is_signed_v<T>>(), T> {};
+struct dtype_traits<T>
+    : detail::builtin_element<detail::integer_id<sizeof(T), std::is_signed_v<T>>(), T> {};
 
-template <> struct dtype_traits<bool> : detail::builtin_element<dtype::boolean, bool> {};
-template <> struct dtype_traits<float16> : detail::builtin_element<dtype::float16, float> {};
-template <> struct dtype_traits<bfloat16> : detail::builtin_element<dtype::bfloat16, float> {};
-template <> struct dtype_traits<float> : detail::builtin_element<dtype::float32, float> {};
-template <> struct dtype_traits<double> : detail::builtin_element<dtype::float64, double> {};
-template <> struct dtype_traits<std::byte> : transport_only<std::byte> {
+template <>
+struct dtype_traits<bool> : detail::builtin_element<dtype::boolean, bool> {};
+template <>
+struct dtype_traits<float16> : detail::builtin_element<dtype::float16, float> {};
+template <>
+struct dtype_traits<bfloat16> : detail::builtin_element<dtype::bfloat16, float> {};
+template <>
+struct dtype_traits<float> : detail::builtin_element<dtype::float32, float> {};
+template <>
+struct dtype_traits<double> : detail::builtin_element<dtype::float64, double> {};
+template <>
+struct dtype_traits<std::byte> : transport_only<std::byte> {
     static constexpr dtype id = dtype::byte;
 };
 
@@ -115,10 +133,12 @@ struct dtype_traits<T>
     : detail::builtin_element<sizeof(T) == 8 ? dtype::complex64 : dtype::complex128, T> {};
 
 #ifdef __FLT16_MANT_DIG__
-template <> struct dtype_traits<_Float16> : detail::builtin_element<dtype::float16, float> {};
+template <>
+struct dtype_traits<_Float16> : detail::builtin_element<dtype::float16, float> {};
 #endif
 #ifdef __STDCPP_BFLOAT16_T__
-template <> struct dtype_traits<std::bfloat16_t> : detail::builtin_element<dtype::bfloat16, float> {};
+template <>
+struct dtype_traits<std::bfloat16_t> : detail::builtin_element<dtype::bfloat16, float> {};
 #endif
 
 /// T is an element: it has a `dtype_traits`.

@@ -48,7 +48,8 @@ public:
     /// A rank and its value, as text; valid while some copy of the error lives.
     using entry = std::pair<int, std::string_view>;
 
-    mismatch_error(int rank, std::string_view what, std::string_view field, std::span<const entry> table)
+    mismatch_error(int rank, std::string_view what, std::string_view field,
+                   std::span<const entry> table)
         : error(rank, what), details_(detail::shared<details>::make(field, table)) {}
 
     /// What they disagree about: "element type", "count", "root", …
@@ -59,7 +60,8 @@ public:
 
 private:
     struct details final : detail::counted {
-        details(std::string_view f, std::span<const entry> entries) : field(f), table(entries.begin(), entries.end()) {
+        details(std::string_view f, std::span<const entry> entries)
+            : field(f), table(entries.begin(), entries.end()) {
             for (const entry& e : entries) texts += e.second;
             std::string_view rest = texts;
             for (entry& e : table) {
@@ -79,7 +81,8 @@ private:
 class peer_error : public error {
 public:
     peer_error(int rank, std::string_view what, std::vector<int> peers)
-        : error(rank, what), peers_(detail::shared<detail::counted_value<std::vector<int>>>::make(std::move(peers))) {}
+        : error(rank, what),
+          peers_(detail::shared<detail::counted_value<std::vector<int>>>::make(std::move(peers))) {}
 
     /// The ranks that are the reason.
     const std::vector<int>& peers() const noexcept { return peers_->value; }
@@ -93,9 +96,11 @@ class mpi_error : public error {
 public:
     mpi_error(int rank, const char* api, int code, std::string_view text,
               std::source_location where = std::source_location::current())
-        : error(rank, detail::text("hvd: ", api, " failed on rank ", rank, " with code ", code, ": ", text, " (",
-                                   where.file_name(), ":", where.line(), ")")),
-          api_(api), code_(code), where_(where) {}
+        : error(rank, detail::text("hvd: ", api, " failed on rank ", rank, " with code ", code,
+                                   ": ", text, " (", where.file_name(), ":", where.line(), ")")),
+          api_(api),
+          code_(code),
+          where_(where) {}
 
     /// The function that failed: "MPI_Allreduce".
     const char* api() const noexcept { return api_; }

@@ -44,7 +44,8 @@ private:
         const std::uint32_t word = std::bit_cast<std::uint32_t>(value);
         const std::uint32_t sign = (word >> 16) & 0x8000u;
         const std::uint32_t magnitude = word & 0x7fffffffu;
-        if (magnitude > 0x7f800000u) return std::uint16_t(sign | 0x7e00u | ((magnitude >> 13) & 0x1ffu));
+        if (magnitude > 0x7f800000u)
+            return std::uint16_t(sign | 0x7e00u | ((magnitude >> 13) & 0x1ffu));
         if (magnitude >= 0x477ff000u) return std::uint16_t(sign | 0x7c00u);
         if (magnitude < 0x38800000u) {
             // Subnormal: the sum with 0.5 leaves the rounded multiple of 2^-24 in the low bits.

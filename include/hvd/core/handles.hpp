@@ -9,8 +9,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// <memory> costs every user of hvd 0.1 s of compilation, and each kind of pointer more; this is what is
-// needed of it.
+// <memory> costs every user of hvd 0.1 s of compilation, and each kind of pointer more; this is
+// what is needed of it.
 
 // Owns one object.
 template <class T>

@@ -38,18 +38,40 @@ struct scalable {
 }  // namespace detail
 
 // The numbers travel in descriptors: ranks compare them.
-struct sum : detail::scalable<sum> { static constexpr int id = 0; };
-struct average : detail::scalable<average> { static constexpr int id = 1; };
-struct min { static constexpr int id = 2; };
-struct max { static constexpr int id = 3; };
-struct product { static constexpr int id = 4; };
-struct bit_and { static constexpr int id = 5; };
-struct bit_or { static constexpr int id = 6; };
-struct bit_xor { static constexpr int id = 7; };
-struct logical_and { static constexpr int id = 8; };
-struct logical_or { static constexpr int id = 9; };
+struct sum : detail::scalable<sum> {
+    static constexpr int id = 0;
+};
+struct average : detail::scalable<average> {
+    static constexpr int id = 1;
+};
+struct min {
+    static constexpr int id = 2;
+};
+struct max {
+    static constexpr int id = 3;
+};
+struct product {
+    static constexpr int id = 4;
+};
+struct bit_and {
+    static constexpr int id = 5;
+};
+struct bit_or {
+    static constexpr int id = 6;
+};
+struct bit_xor {
+    static constexpr int id = 7;
+};
+struct logical_and {
+    static constexpr int id = 8;
+};
+struct logical_or {
+    static constexpr int id = 9;
+};
 /// Adaptive sum (feature C3, arXiv:2006.02924).
-struct adasum { static constexpr int id = 10; };
+struct adasum {
+    static constexpr int id = 10;
+};
 
 /// A user's associative callable `T(const T&, const T&)`, captures included.
 template <class F, bool Commutative>
@@ -91,9 +113,13 @@ constexpr op::custom<std::decay_t<F>, true> custom(F&& f, commutative_t) {
 namespace detail {
 
 template <class Op>
-struct plain_op { using type = Op; };
+struct plain_op {
+    using type = Op;
+};
 template <class Op>
-struct plain_op<op::rounded<Op>> { using type = Op; };
+struct plain_op<op::rounded<Op>> {
+    using type = Op;
+};
 
 // The operation without its rounding.
 template <class Op>
@@ -108,10 +134,13 @@ template <class F, bool C>
 constexpr bool is_custom<op::custom<F, C>> = true;
 
 template <class Op>
-concept operation_tag = requires { { plain_op_t<Op>::id } -> std::convertible_to<int>; };
+concept operation_tag = requires {
+    { plain_op_t<Op>::id } -> std::convertible_to<int>;
+};
 
-constexpr const char* op_names[] = {"sum",     "average",     "min",        "max",    "product", "bit_and",
-                                    "bit_or", "bit_xor", "logical_and", "logical_or", "adasum", "custom"};
+constexpr const char* op_names[] = {"sum",         "average",    "min",    "max",
+                                    "product",     "bit_and",    "bit_or", "bit_xor",
+                                    "logical_and", "logical_or", "adasum", "custom"};
 
 }  // namespace detail
 }  // namespace v0

@@ -10,7 +10,8 @@ namespace hvd {
 inline namespace v0 {
 
 /// A span of time in options: any `std::chrono` duration converts (`.deadline = 5s`). Including the
-/// standard's chrono header is the user's business; hvd does without. 146 years is the longest there is.
+/// standard's chrono header is the user's business; hvd does without. 146 years is the longest
+/// there is.
 class time_span {
 public:
     constexpr time_span() = default;
@@ -22,7 +23,8 @@ public:
             Duration::period::den;
         }
     constexpr time_span(const Duration& d)
-        : nanoseconds_(nearest(static_cast<long double>(d.count()) * 1e9L * Duration::period::num / Duration::period::den)) {}
+        : nanoseconds_(nearest(static_cast<long double>(d.count()) * 1e9L * Duration::period::num /
+                               Duration::period::den)) {}
 
     static constexpr time_span of_nanoseconds(std::int64_t n) {
         time_span span;
@@ -62,7 +64,7 @@ inline constexpr borrow_t borrow{};
 /// What a call may be told beyond its arguments.
 struct options {
     std::string_view name = {};  ///< for errors and timelines; need not be unique (feature I5)
-    time_span deadline = {};  ///< for this call; 0: the communicator's
+    time_span deadline = {};     ///< for this call; 0: the communicator's
 };
 
 /// What a reduction may be told beyond its arguments. Feature B4.
@@ -70,7 +72,7 @@ struct reduce_options {
     std::string_view name = {};  ///< for errors and timelines
     double prescale = 1;         ///< each rank's tensor is multiplied by it before the reduction
     double postscale = 1;        ///< the result is multiplied by it
-    time_span deadline = {};  ///< for this call; 0: the communicator's
+    time_span deadline = {};     ///< for this call; 0: the communicator's
 };
 
 /// What a communicator is told when it is made; all ranks say the same.
@@ -79,11 +81,13 @@ struct communicator_options {
     time_span destructor_deadline = time_span::of_nanoseconds(2'000'000'000);
     int node_size = 0;  ///< ranks taken as one node (as if on hosts of their own); 0: as it is,
                         ///< or what the environment variable HVD_NODE_SIZE says
-    bool cross_by_library = false;  ///< MPI: what is between nodes in an allreduce is an MPI_Allreduce, which
-                                    ///< waits without a deadline and gives the bits that MPI gives;
-                                    ///< elements and operations that MPI lacks go as without it
+    bool cross_by_library =
+        false;  ///< MPI: what is between nodes in an allreduce is an MPI_Allreduce, which
+                ///< waits without a deadline and gives the bits that MPI gives;
+                ///< elements and operations that MPI lacks go as without it
     std::size_t window_bytes = std::size_t(256) << 10;  ///< shared memory per rank and half
-    std::size_t device_window_bytes = std::size_t(16) << 20;  ///< `cuda_ipc`: device memory per rank and half
+    std::size_t device_window_bytes = std::size_t(16)
+                                      << 20;  ///< `cuda_ipc`: device memory per rank and half
 };
 
 }  // namespace v0

@@ -67,12 +67,14 @@ public:
         requires std::same_as<Layout, contiguous>
         : data_(data), extents_(shape) {}
 
-    constexpr tensor_view(T* data, extents<Rank> shape, std::array<std::ptrdiff_t, Rank> steps) noexcept
+    constexpr tensor_view(T* data, extents<Rank> shape,
+                          std::array<std::ptrdiff_t, Rank> steps) noexcept
         requires std::same_as<Layout, strided>
         : detail::view_strides<Rank, Layout>{steps}, data_(data), extents_(shape) {}
 
     /// A view to write through is also one to read through.
-#ifdef __CUDACC__  // nvcc warns of a conversion to the type itself before it looks at the constraint
+// nvcc warns of a conversion to the type itself before it looks at the constraint.
+#ifdef __CUDACC__
 #pragma nv_diag_suppress 554
 #endif
     constexpr operator tensor_view<const T, Space, Rank, Layout>() const noexcept
@@ -88,9 +90,12 @@ public:
     constexpr T* data() const noexcept { return data_; }
     static constexpr std::size_t rank() noexcept { return Rank; }
     constexpr const extents<Rank>& shape() const noexcept { return extents_; }
-    constexpr std::size_t extent(std::size_t dimension) const noexcept { return extents_[dimension]; }
+    constexpr std::size_t extent(std::size_t dimension) const noexcept {
+        return extents_[dimension];
+    }
 
-    /// Number of elements; `SIZE_MAX` where no `std::size_t` is large enough, which every call refuses.
+    /// Number of elements; `SIZE_MAX` where no `std::size_t` is large enough, which every call
+    /// refuses.
     constexpr std::size_t size() const noexcept { return detail::product(extents_.data(), Rank); }
 
     /// Step between neighbours in one dimension, in elements.
@@ -123,8 +128,8 @@ constexpr tensor_view<T, host, Rank> view(T* data, extents<Rank> shape) noexcept
 
 /// A tensor with a step (in elements) per dimension; collectives pack it.
 template <class T, std::size_t Rank>
-constexpr tensor_view<T, host, Rank, strided> view(T* data, extents<Rank> shape,
-                                                   std::array<std::ptrdiff_t, Rank> steps) noexcept {
+constexpr tensor_view<T, host, Rank, strided> view(
+    T* data, extents<Rank> shape, std::array<std::ptrdiff_t, Rank> steps) noexcept {
     return {data, shape, steps};
 }
 

@@ -21,7 +21,8 @@ public:
     message() = default;
     message(std::string_view text) { append(text); }
     message(const char* text) : message(std::string_view(text)) {}
-    message(message&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    message(message&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
     message& operator=(message&& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);
@@ -57,18 +58,25 @@ public:
     text_part(std::string_view text) : outside_(text) {}
     text_part(const char* text) : outside_(text) {}
     text_part(const message& text) : outside_(text) {}
-    text_part(double number) { length_ = std::size_t(std::to_chars(digits_, digits_ + sizeof digits_, number).ptr - digits_); }
+    text_part(double number) {
+        length_ =
+            std::size_t(std::to_chars(digits_, digits_ + sizeof digits_, number).ptr - digits_);
+    }
 
     template <class N>
         requires std::is_integral_v<N>
     text_part(N number) : text_part(wide(number), std::is_signed_v<N>) {}
 
-    std::string_view view() const { return length_ > 0 ? std::string_view(digits_ + first_, length_) : outside_; }
+    std::string_view view() const {
+        return length_ > 0 ? std::string_view(digits_ + first_, length_) : outside_;
+    }
 
 private:
     template <class N>
     static unsigned long long wide(N number) {
-        return static_cast<unsigned long long>(static_cast<std::conditional_t<std::is_signed_v<N>, long long, unsigned long long>>(number));
+        return static_cast<unsigned long long>(
+            static_cast<std::conditional_t<std::is_signed_v<N>, long long, unsigned long long>>(
+                number));
     }
     // From the last digit to the first: to_chars for integers is a table and a kilobyte of code.
     [[gnu::cold, gnu::noinline]] text_part(unsigned long long bits, bool is_signed) {

@@ -81,8 +81,9 @@ constexpr bool is_borrowed = outlives_its_view<X>();
 
 }  // namespace detail
 
-/// X can be handed to a collective: a `tensor_view`, a contiguous range of elements (spans, vectors,
-/// arrays, `std::array`), a (nested) C array as one tensor, an element, or a type with `view_traits`.
+/// X can be handed to a collective: a `tensor_view`, a contiguous range of elements (spans,
+/// vectors, arrays, `std::array`), a (nested) C array as one tensor, an element, or a type with
+/// `view_traits`.
 template <class X>
 concept viewable = detail::is_tensor_view<detail::view_of<X>>;
 

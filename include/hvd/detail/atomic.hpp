@@ -6,8 +6,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// <atomic> brings std::string, std::mutex and more since C++20, a fifth of a second for every user of
-// hvd; the compilers' own functions bring nothing. An integer, a bool or a pointer.
+// <atomic> brings std::string, std::mutex and more since C++20, a fifth of a second for every user
+// of hvd; the compilers' own functions bring nothing. An integer, a bool or a pointer.
 template <class T>
 class atomic {
 public:
@@ -19,7 +19,8 @@ public:
     T load() const noexcept { return __atomic_load_n(&value_, __ATOMIC_ACQUIRE); }
     void store(T value) noexcept { __atomic_store_n(&value_, value, __ATOMIC_RELEASE); }
 
-    // In one order on all ranks: for two of which each sets one of these and then looks at the other's.
+    // In one order on all ranks: for two of which each sets one of these and then looks at the
+    // other's.
     T exchange(T value) noexcept { return __atomic_exchange_n(&value_, value, __ATOMIC_SEQ_CST); }
     T load_in_order() const noexcept { return __atomic_load_n(&value_, __ATOMIC_SEQ_CST); }
 

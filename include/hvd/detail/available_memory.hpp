@@ -31,10 +31,12 @@ inline std::uint64_t number_in(const char* path, std::string_view key, std::uint
     return number;
 }
 
-// Bytes that this process may still use: of the machine, and of its control group where it has a limit.
+// Bytes that this process may still use: of the machine, and of its control group where it has a
+// limit.
 inline std::uint64_t available_memory() {
     const std::uint64_t kibibytes = number_in("/proc/meminfo", "MemAvailable:", UINT64_MAX / 1024);
-    const std::uint64_t limit = number_in("/sys/fs/cgroup/memory.max", "", UINT64_MAX);  // "max": none
+    const std::uint64_t limit =
+        number_in("/sys/fs/cgroup/memory.max", "", UINT64_MAX);  // "max": none
     const std::uint64_t used = number_in("/sys/fs/cgroup/memory.current", "", 0);
     const std::uint64_t machine = kibibytes * 1024, group = limit > used ? limit - used : 0;
     return machine < group ? machine : group;

@@ -14,14 +14,19 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-[[gnu::cold, noreturn]] inline void throw_cuda_error(cudaError_t code, const char* api, int rank, std::source_location where) {
+[[gnu::cold, noreturn]] inline void throw_cuda_error(cudaError_t code, const char* api, int rank,
+                                                     std::source_location where) {
     cudaGetLastError();  // the next call is not to blame for this one
     const bool no_gpu = code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver;
-    throw cuda_error(rank, api, int(code), text(cudaGetErrorString(code), no_gpu ? "; no usable GPU or driver was found" : ""), where);
+    throw cuda_error(
+        rank, api, int(code),
+        text(cudaGetErrorString(code), no_gpu ? "; no usable GPU or driver was found" : ""), where);
 }
 
-inline void check_cuda(cudaError_t code, const char* api, int rank, std::source_location where = std::source_location::current()) {
-    if (code != cudaSuccess) [[unlikely]] throw_cuda_error(code, api, rank, where);
+inline void check_cuda(cudaError_t code, const char* api, int rank,
+                       std::source_location where = std::source_location::current()) {
+    if (code != cudaSuccess) [[unlikely]]
+        throw_cuda_error(code, api, rank, where);
 }
 
 // The device of a communicator is current while hvd works on it, and the caller's afterwards.
@@ -46,7 +51,8 @@ private:
 class cuda_stream {
 public:
     explicit cuda_stream(int rank) {
-        check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", rank);
+        check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+                   "cudaStreamCreateWithFlags", rank);
     }
     cuda_stream(const cuda_stream&) = delete;
     cuda_stream& operator=(const cuda_stream&) = delete;
@@ -58,7 +64,8 @@ private:
     cudaStream_t stream_ = nullptr;
 };
 
-// Memory that its scope made, before this, outlives the copies that are under way, also where an exception unwinds.
+// Memory that its scope made, before this, outlives the copies that are under way, also where an
+// exception unwinds.
 struct finish_before_leaving {
     cudaStream_t stream;
     ~finish_before_leaving() { cudaStreamSynchronize(stream); }
@@ -69,7 +76,8 @@ class cuda_event {
 public:
     cuda_event() = default;
     cuda_event(cudaStream_t stream, int rank) {
-        check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags", rank);
+        check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming),
+                   "cudaEventCreateWithFlags", rank);
         const cudaError_t recorded = cudaEventRecord(event_, stream);
         if (recorded == cudaSuccess) return;
         cudaEventDestroy(event_);
@@ -100,13 +108,16 @@ public:
         else check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord", rank);
     }
 
-    void make_wait(cudaStream_t stream, int rank) const { check_cuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent", rank); }
+    void make_wait(cudaStream_t stream, int rank) const {
+        check_cuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent", rank);
+    }
 
 private:
     cudaEvent_t event_ = nullptr;
 };
 
-// Memory that is freed with its owner: of the device, or of the host and pinned. Empty when moved from.
+// Memory that is freed with its owner: of the device, or of the host and pinned. Empty when moved
+// from.
 class cuda_memory {
 public:
     enum class kind { device, pinned };
@@ -116,12 +127,15 @@ public:
         if (bytes == 0) return;
         void* memory = nullptr;
         if (where == kind::device) check_cuda(cudaMalloc(&memory, bytes), "cudaMalloc", rank);
-        else check_cuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc", rank);
+        else
+            check_cuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc", rank);
         data_ = static_cast<std::byte*>(memory);
         bytes_ = bytes;
     }
     cuda_memory(cuda_memory&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), kind_(other.kind_) {}
+        : data_(std::exchange(other.data_, nullptr)),
+          bytes_(std::exchange(other.bytes_, 0)),
+          kind_(other.kind_) {}
     cuda_memory& operator=(cuda_memory&& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(bytes_, other.bytes_);
@@ -149,8 +163,10 @@ private:
     kind kind_ = kind::device;
 };
 
-inline void copy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction, cudaStream_t stream, int rank) {
-    if (bytes > 0) check_cuda(cudaMemcpyAsync(to, from, bytes, direction, stream), "cudaMemcpyAsync", rank);
+inline void copy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction,
+                       cudaStream_t stream, int rank) {
+    if (bytes > 0)
+        check_cuda(cudaMemcpyAsync(to, from, bytes, direction, stream), "cudaMemcpyAsync", rank);
 }
 
 // Whether what is enqueued becomes a part of a CUDA graph: then nothing may wait for it.

@@ -17,7 +17,8 @@ namespace detail {
 // What MPI-4.1 says of the world, if the launcher asked for it.
 inline bool names_device_memory() {
     MPI_Info info = MPI_INFO_NULL;
-    if (MPI_Comm_get_info(MPI_COMM_WORLD, &info) != MPI_SUCCESS || info == MPI_INFO_NULL) return false;
+    if (MPI_Comm_get_info(MPI_COMM_WORLD, &info) != MPI_SUCCESS || info == MPI_INFO_NULL)
+        return false;
     char kinds[MPI_MAX_INFO_VAL + 1] = {};
     int found = 0;
     MPI_Info_get(info, "mpi_memory_alloc_kinds", MPI_MAX_INFO_VAL, kinds, &found);
@@ -25,11 +26,14 @@ inline bool names_device_memory() {
     return found != 0 && std::strstr(kinds, "cuda:device") != nullptr;
 }
 
-// Whether this MPI takes device memory: what the user says, then what the MPI says. It is not tried: an MPI that
-// does not would crash.
+// Whether this MPI takes device memory: what the user says, then what the MPI says. It is not
+// tried: an MPI that does not would crash.
 inline bool is_cuda_aware() {
-    if (const char* const said = std::getenv("HVD_MPI_CUDA_AWARE"); said != nullptr && *said != '\0') return *said != '0';
-    return names_device_memory() || (&MPIX_Query_cuda_support != nullptr && MPIX_Query_cuda_support() == 1);
+    if (const char* const said = std::getenv("HVD_MPI_CUDA_AWARE");
+        said != nullptr && *said != '\0')
+        return *said != '0';
+    return names_device_memory() ||
+           (&MPIX_Query_cuda_support != nullptr && MPIX_Query_cuda_support() == 1);
 }
 
 }  // namespace detail

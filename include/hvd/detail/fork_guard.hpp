@@ -14,7 +14,8 @@ namespace detail {
 class fork_guard {
 public:
     fork_guard() : owner_(getpid()) {
-        void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void* page =
+            mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (page == MAP_FAILED) return;
 #ifdef MADV_WIPEONFORK
         if (madvise(page, 4096, MADV_WIPEONFORK) == 0) {

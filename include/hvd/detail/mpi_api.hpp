@@ -21,7 +21,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-[[noreturn]] inline void throw_mpi_error(int code, const char* api, int rank, std::source_location where) {
+[[noreturn]] inline void throw_mpi_error(int code, const char* api, int rank,
+                                         std::source_location where) {
     char message[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
     MPI_Error_string(code, message, &length);
@@ -30,7 +31,8 @@ namespace detail {
 
 inline void check_mpi(int code, const char* api, int rank,
                       std::source_location where = std::source_location::current()) {
-    if (code != MPI_SUCCESS) [[unlikely]] throw_mpi_error(code, api, rank, where);
+    if (code != MPI_SUCCESS) [[unlikely]]
+        throw_mpi_error(code, api, rank, where);
 }
 
 inline bool mpi_is_running() {

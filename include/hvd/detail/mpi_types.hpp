@@ -47,7 +47,8 @@ inline MPI_Op mpi_operation(int op) {
     }
 }
 
-// What MPI reduces by itself: its own types, and of its operations those the standard allows for them.
+// What MPI reduces by itself: its own types, and of its operations those the standard allows for
+// them.
 template <class T, class Op>
 constexpr bool mpi_reduces = [] {
     using plain = plain_op_t<Op>;
@@ -55,9 +56,11 @@ constexpr bool mpi_reduces = [] {
     else if constexpr (std::same_as<T, bool>)
         return std::same_as<plain, op::logical_and> || std::same_as<plain, op::logical_or>;
     else if constexpr (std::same_as<T, std::byte>)
-        return std::same_as<plain, op::bit_and> || std::same_as<plain, op::bit_or> || std::same_as<plain, op::bit_xor>;
+        return std::same_as<plain, op::bit_and> || std::same_as<plain, op::bit_or> ||
+               std::same_as<plain, op::bit_xor>;
     else
-        return is_integer_element<T> || is_complex_element<T> || std::same_as<T, float> || std::same_as<T, double>;
+        return is_integer_element<T> || is_complex_element<T> || std::same_as<T, float> ||
+               std::same_as<T, double>;
 }();
 
 }  // namespace detail

@@ -25,10 +25,12 @@ constexpr bool changes_floats = !std::is_same_v<typename Codec::template type_of
 
 }  // namespace detail
 
-/// Float tensors travel, and are reduced, as 16-bit floats `To` (`hvd::bfloat16` or `hvd::float16`): half
-/// the bytes. Others travel as they are. Horovod's fp16 compression, feature F6.
+/// Float tensors travel, and are reduced, as 16-bit floats `To` (`hvd::bfloat16` or
+/// `hvd::float16`): half the bytes. Others travel as they are. Horovod's fp16 compression, feature
+/// F6.
 ///
-/// Each element is scaled, then rounded to nearest even; beyond the range of `To` it becomes an infinity.
+/// Each element is scaled, then rounded to nearest even; beyond the range of `To` it becomes an
+/// infinity.
 /// @code
 /// using codec = hvd::cast<hvd::bfloat16>;
 /// codec::encode(gradient.data(), gradient.size(), wire.data(), 1.0 / size);
@@ -36,7 +38,8 @@ constexpr bool changes_floats = !std::is_same_v<typename Codec::template type_of
 /// @endcode
 template <class To>
 struct cast {
-    static_assert(sizeof(To) == 2 && detail::is_float_element<To>, "hvd: cast is to hvd::bfloat16 or hvd::float16");
+    static_assert(sizeof(To) == 2 && detail::is_float_element<To>,
+                  "hvd: cast is to hvd::bfloat16 or hvd::float16");
 
     template <class T>
     using type_of = std::conditional_t<std::is_same_v<T, float>, To, T>;
@@ -44,12 +47,14 @@ struct cast {
 
     /// to[i] = To(from[i] * scale), for n elements; the two do not overlap.
     static void encode(const float* from, std::size_t n, To* to, double scale) {
-        detail::cast_elements_at<float, To>(detail::best_level(), {bytes(from), bytes(to), n, scale});
+        detail::cast_elements_at<float, To>(detail::best_level(),
+                                            {bytes(from), bytes(to), n, scale});
     }
 
     /// to[i] = float(from[i]) * scale, for n elements; the two do not overlap.
     static void decode(const To* from, std::size_t n, float* to, double scale) {
-        detail::cast_elements_at<To, float>(detail::best_level(), {bytes(from), bytes(to), n, scale});
+        detail::cast_elements_at<To, float>(detail::best_level(),
+                                            {bytes(from), bytes(to), n, scale});
     }
 
 protected:
@@ -60,22 +65,22 @@ protected:
 template <class Codec>
 struct error_feedback;
 
-/// A cast that remembers what it rounded away and adds it the next time, so that small gradients are
-/// not lost but late (error feedback, arXiv:1901.09847).
+/// A cast that remembers what it rounded away and adds it the next time, so that small gradients
+/// are not lost but late (error feedback, arXiv:1901.09847).
 ///
-/// Every rank keeps a residual of one float per element, all zero at first, that belongs to that tensor
-/// and to that rank. y = from * scale + residual is encoded, and the residual becomes y - decoded(y), or 0
-/// where that is no finite number: one overflow does not spoil later steps. The residual is in units of
-/// the scaled value: whoever changes the scale between steps divides it by the old one and multiplies by
-/// the new.
+/// Every rank keeps a residual of one float per element, all zero at first, that belongs to that
+/// tensor and to that rank. y = from * scale + residual is encoded, and the residual becomes y -
+/// decoded(y), or 0 where that is no finite number: one overflow does not spoil later steps. The
+/// residual is in units of the scaled value: whoever changes the scale between steps divides it by
+/// the old one and multiplies by the new.
 template <class To>
 struct error_feedback<cast<To>> : cast<To> {
     static constexpr bool keeps_residual = true;
 
     /// As above, for n elements; `from`, `to` and `residual` do not overlap.
     static void encode(const float* from, std::size_t n, To* to, double scale, float* residual) {
-        detail::cast_elements_at<float, To>(detail::best_level(),
-                                            {cast<To>::bytes(from), cast<To>::bytes(to), n, scale, residual});
+        detail::cast_elements_at<float, To>(
+            detail::best_level(), {cast<To>::bytes(from), cast<To>::bytes(to), n, scale, residual});
     }
 };
 

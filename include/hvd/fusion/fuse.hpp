@@ -28,23 +28,30 @@ public:
 
     /// Number of tensors.
     constexpr std::size_t count() const {
-        return std::apply([](const Parts&... part) { return (std::size_t(0) + ... + count_of(part)); }, parts_);
+        return std::apply(
+            [](const Parts&... part) { return (std::size_t(0) + ... + count_of(part)); }, parts_);
     }
 
     constexpr const std::tuple<Parts...>& parts() const { return parts_; }
 
 private:
     template <class T, class S, std::size_t R, class L, class F>
-    static constexpr void each(const tensor_view<T, S, R, L>& view, F& f) { f(view); }
+    static constexpr void each(const tensor_view<T, S, R, L>& view, F& f) {
+        f(view);
+    }
     template <class V, class F>
     static constexpr void each(std::span<const V> list, F& f) {
         for (const V& view : list) f(view);
     }
 
     template <class T, class S, std::size_t R, class L>
-    static constexpr std::size_t count_of(const tensor_view<T, S, R, L>&) { return 1; }
+    static constexpr std::size_t count_of(const tensor_view<T, S, R, L>&) {
+        return 1;
+    }
     template <class V>
-    static constexpr std::size_t count_of(std::span<const V> list) { return list.size(); }
+    static constexpr std::size_t count_of(std::span<const V> list) {
+        return list.size();
+    }
 
     std::tuple<Parts...> parts_;
 };
@@ -58,7 +65,8 @@ constexpr bool is_fused<fused<P...>> = true;
 
 // A runtime list: any contiguous range of views.
 template <class X>
-concept view_list = is_range<X> && is_tensor_view<std::remove_cvref_t<decltype(*std::data(std::declval<X&>()))>>;
+concept view_list =
+    is_range<X> && is_tensor_view<std::remove_cvref_t<decltype(*std::data(std::declval<X&>()))>>;
 
 template <class X>
 constexpr auto fused_part(X& x) {
@@ -76,15 +84,20 @@ constexpr bool fusible_argument() {
     if constexpr (!check_no_bits<X>()) return false;
     else {
         static_assert(known, "hvd: fuse takes tensors and runtime lists of views; this is neither");
-        static_assert(is_borrowed<X>, "hvd: fuse keeps views only; this temporary's memory would be gone");
+        static_assert(is_borrowed<X>,
+                      "hvd: fuse keeps views only; this temporary's memory would be gone");
         return known && is_borrowed<X>;
     }
 }
 
 template <class Part>
-struct part_view { using type = Part; };
+struct part_view {
+    using type = Part;
+};
 template <class V>
-struct part_view<std::span<const V>> { using type = V; };
+struct part_view<std::span<const V>> {
+    using type = V;
+};
 
 // Whether a call may write the tensors of a fused list.
 template <class Fused>
@@ -101,11 +114,14 @@ template <class List, class T>
 struct with_type;
 template <class... L, class T>
 struct with_type<type_list<L...>, T> {
-    using type = std::conditional_t<(std::is_same_v<L, T> || ...), type_list<L...>, type_list<L..., T>>;
+    using type =
+        std::conditional_t<(std::is_same_v<L, T> || ...), type_list<L...>, type_list<L..., T>>;
 };
 
 template <class List, class... Parts>
-struct collect_types { using type = List; };
+struct collect_types {
+    using type = List;
+};
 template <class List, class P, class... Rest>
 struct collect_types<List, P, Rest...> {
     using T = typename part_view<P>::type::value_type;
@@ -116,15 +132,18 @@ struct collect_types<List, P, Rest...> {
 template <class Fused>
 struct fused_types;
 template <class... Parts>
-struct fused_types<fused<Parts...>> { using type = typename collect_types<type_list<>, Parts...>::type; };
+struct fused_types<fused<Parts...>> {
+    using type = typename collect_types<type_list<>, Parts...>::type;
+};
 
 template <class Fused>
 using fused_types_t = typename fused_types<std::remove_cvref_t<Fused>>::type;
 
 }  // namespace detail
 
-/// Several tensors as one: `hvd::fuse(w1, b1, w2)`, or a runtime list, `hvd::fuse(std::span(views))`;
-/// the two mix, and so do element types. Tensors that a call writes have no memory in common.
+/// Several tensors as one: `hvd::fuse(w1, b1, w2)`, or a runtime list,
+/// `hvd::fuse(std::span(views))`; the two mix, and so do element types. Tensors that a call writes
+/// have no memory in common.
 template <class... X>
 constexpr auto fuse(X&&... tensors) {
     static_assert(sizeof...(X) > 0, "hvd: fuse needs at least one tensor");

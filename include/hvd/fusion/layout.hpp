@@ -29,7 +29,8 @@ struct fused_group {
 
 template <class T, class Fused>
 fused_group lay_out_type(const Fused& list, fused_layout& layout) {
-    layout.bytes = (layout.bytes + fused_layout::alignment - 1) / fused_layout::alignment * fused_layout::alignment;
+    layout.bytes = (layout.bytes + fused_layout::alignment - 1) / fused_layout::alignment *
+                   fused_layout::alignment;
     fused_group group{layout.bytes, 0};
     list.for_each([&](const auto& view) {
         if constexpr (std::is_same_v<typename std::remove_cvref_t<decltype(view)>::value_type, T>) {

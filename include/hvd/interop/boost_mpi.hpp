@@ -13,12 +13,16 @@ inline namespace v0 {
 
 /// A communicator beside a Boost.MPI one, on a duplicate of its own; `comm` stays its owner's.
 ///
-/// **Collective**: all ranks of `comm`. The other way: `boost::mpi::communicator(comm.native_handle(),
-/// boost::mpi::comm_attach)`. @throws hvd::usage_error if `comm` is empty. Feature A10.
+/// **Collective**: all ranks of `comm`. The other way:
+/// `boost::mpi::communicator(comm.native_handle(), boost::mpi::comm_attach)`. @throws
+/// hvd::usage_error if `comm` is empty. Feature A10.
 /// @tparam Backend `mpi`, `direct<mpi>` or a policy around them
 template <class Backend>
-communicator<Backend> borrow_boost(const boost::mpi::communicator& comm, const communicator_options& options = {}) {
-    if (!comm) throw usage_error(-1, "hvd: a communicator can't be made from an empty boost::mpi::communicator");
+communicator<Backend> borrow_boost(const boost::mpi::communicator& comm,
+                                   const communicator_options& options = {}) {
+    if (!comm)
+        throw usage_error(
+            -1, "hvd: a communicator can't be made from an empty boost::mpi::communicator");
     return communicator<Backend>(static_cast<MPI_Comm>(comm), borrow, options);
 }
 

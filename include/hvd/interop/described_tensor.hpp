@@ -100,32 +100,19 @@ tensor_view<T, Space, Rank, strided> strided_view_of(const described_tensor& t) 
 template <class F>
 decltype(auto) with_element_of(const described_tensor& t, F&& f) {
     switch (t.type) {
-        case dtype::int8:
-            return f(std::int8_t());
-        case dtype::int16:
-            return f(std::int16_t());
-        case dtype::int32:
-            return f(std::int32_t());
-        case dtype::int64:
-            return f(std::int64_t());
-        case dtype::uint8:
-            return f(std::uint8_t());
-        case dtype::uint16:
-            return f(std::uint16_t());
-        case dtype::uint32:
-            return f(std::uint32_t());
-        case dtype::uint64:
-            return f(std::uint64_t());
-        case dtype::boolean:
-            return f(bool());
-        case dtype::float16:
-            return f(float16());
-        case dtype::bfloat16:
-            return f(bfloat16());
-        case dtype::float32:
-            return f(float());
-        case dtype::float64:
-            return f(double());
+        case dtype::int8: return f(std::int8_t());
+        case dtype::int16: return f(std::int16_t());
+        case dtype::int32: return f(std::int32_t());
+        case dtype::int64: return f(std::int64_t());
+        case dtype::uint8: return f(std::uint8_t());
+        case dtype::uint16: return f(std::uint16_t());
+        case dtype::uint32: return f(std::uint32_t());
+        case dtype::uint64: return f(std::uint64_t());
+        case dtype::boolean: return f(bool());
+        case dtype::float16: return f(float16());
+        case dtype::bfloat16: return f(bfloat16());
+        case dtype::float32: return f(float());
+        case dtype::float64: return f(double());
         default:
             refuse_tensor(t, "has elements of ", dtype_name(t.type),
                           ", for which there is no view");

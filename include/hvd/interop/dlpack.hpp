@@ -25,21 +25,15 @@ inline dtype dtype_of(const DLDataType& type) {
     };
     if (type.lanes != 1) return none;
     switch (type.code) {
-        case kDLInt:
-            return sized(dtype::int8, dtype::int16, dtype::int32, dtype::int64);
-        case kDLUInt:
-            return sized(dtype::uint8, dtype::uint16, dtype::uint32, dtype::uint64);
-        case kDLFloat:
-            return sized(none, dtype::float16, dtype::float32, dtype::float64);
-        case kDLBfloat:
-            return sized(none, dtype::bfloat16, none, none);
+        case kDLInt: return sized(dtype::int8, dtype::int16, dtype::int32, dtype::int64);
+        case kDLUInt: return sized(dtype::uint8, dtype::uint16, dtype::uint32, dtype::uint64);
+        case kDLFloat: return sized(none, dtype::float16, dtype::float32, dtype::float64);
+        case kDLBfloat: return sized(none, dtype::bfloat16, none, none);
         case kDLComplex:
             if (type.bits == 128) return dtype::complex128;
             return sized(none, none, none, dtype::complex64);
-        case dlpack_bool:
-            return sized(dtype::boolean, none, none, none);
-        default:
-            return none;
+        case dlpack_bool: return sized(dtype::boolean, none, none, none);
+        default: return none;
     }
 }
 
@@ -132,8 +126,8 @@ class dlpack_export {
 public:
     /// `device` is the number of the CUDA device of a device view.
     template <class T, class Space, class Layout>
-    requires(!std::is_const_v<T>) explicit dlpack_export(
-        const tensor_view<T, Space, Rank, Layout>& view, int device = 0)
+        requires(!std::is_const_v<T>)
+    explicit dlpack_export(const tensor_view<T, Space, Rank, Layout>& view, int device = 0)
         : tensor_{} {
         using id = dtype_traits<T>;
         static_assert(id::id <= dtype::complex128, "hvd: DLPack has no name for this element type");

@@ -34,11 +34,11 @@ constexpr bool eigen_may_own<Eigen::Ref<const T, Options, Stride>> = true;
 
 // Whether the type says that there are no gaps: of a dynamic stride it does not.
 template <class X>
-constexpr bool eigen_without_gaps = eigen_owner<X> ||
-                                    (X::InnerStrideAtCompileTime == 1 &&
-                                     (X::IsVectorAtCompileTime ||
-                                      (X::OuterStrideAtCompileTime != Eigen::Dynamic &&
-                                       X::OuterStrideAtCompileTime == X::InnerSizeAtCompileTime)));
+constexpr bool eigen_without_gaps =
+    eigen_owner<X> ||
+    (X::InnerStrideAtCompileTime == 1 &&
+     (X::IsVectorAtCompileTime || (X::OuterStrideAtCompileTime != Eigen::Dynamic &&
+                                   X::OuterStrideAtCompileTime == X::InnerSizeAtCompileTime)));
 template <class P, int Options>
 constexpr bool eigen_without_gaps<Eigen::Map<P, Options, Eigen::Stride<0, 0>>> = true;
 

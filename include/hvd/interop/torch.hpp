@@ -24,28 +24,17 @@ namespace detail {
 
 inline dtype dtype_of(torch::ScalarType type) {
     switch (type) {
-        case torch::kInt8:
-            return dtype::int8;
-        case torch::kInt16:
-            return dtype::int16;
-        case torch::kInt32:
-            return dtype::int32;
-        case torch::kInt64:
-            return dtype::int64;
-        case torch::kUInt8:
-            return dtype::uint8;
-        case torch::kBool:
-            return dtype::boolean;
-        case torch::kFloat16:
-            return dtype::float16;
-        case torch::kBFloat16:
-            return dtype::bfloat16;
-        case torch::kFloat32:
-            return dtype::float32;
-        case torch::kFloat64:
-            return dtype::float64;
-        default:
-            return dtype::user;
+        case torch::kInt8: return dtype::int8;
+        case torch::kInt16: return dtype::int16;
+        case torch::kInt32: return dtype::int32;
+        case torch::kInt64: return dtype::int64;
+        case torch::kUInt8: return dtype::uint8;
+        case torch::kBool: return dtype::boolean;
+        case torch::kFloat16: return dtype::float16;
+        case torch::kBFloat16: return dtype::bfloat16;
+        case torch::kFloat32: return dtype::float32;
+        case torch::kFloat64: return dtype::float64;
+        default: return dtype::user;
     }
 }
 

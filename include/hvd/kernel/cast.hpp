@@ -19,14 +19,15 @@ struct cast_args {
 };
 
 template <class From, class To>
-constexpr bool is_cast_vectorized =
-    HVD_KERNEL_VECTORS && is_float_element<From> && is_float_element<To> && sizeof(From) <= 4 && sizeof(To) <= 4;
+constexpr bool is_cast_vectorized = HVD_KERNEL_VECTORS && is_float_element<From> &&
+                                    is_float_element<To> && sizeof(From) <= 4 && sizeof(To) <= 4;
 
-// What is encoded is y = x * scale + residual; the residual becomes y - decoded(encoded(y)), or 0 where
-// that is no number: an infinity must not come back in every later step.
+// What is encoded is y = x * scale + residual; the residual becomes y - decoded(encoded(y)), or 0
+// where that is no number: an infinity must not come back in every later step.
 template <class From, class To>
 void cast_plain(const cast_args& args, std::size_t first) {
-    using A = std::common_type_t<typename dtype_traits<From>::accumulator, typename dtype_traits<To>::accumulator>;
+    using A = std::common_type_t<typename dtype_traits<From>::accumulator,
+                                 typename dtype_traits<To>::accumulator>;
     const From* const from = reinterpret_cast<const From*>(args.from);
     To* const to = reinterpret_cast<To*>(args.to);
     for (std::size_t i = first; i < args.count; ++i) {
@@ -54,7 +55,8 @@ HVD_KERNEL_BODY void cast_vectors(const cast_args& args) {
         source x;
         x.load(from + i);
         x.scale(scale);
-        if constexpr (source::is_interleaved != target::is_interleaved) x.template interleave<source::is_interleaved>();
+        if constexpr (source::is_interleaved != target::is_interleaved)
+            x.template interleave<source::is_interleaved>();
         target y{x.a, x.b};
         if (residual != nullptr) {
             lanes<float, Width> kept;
@@ -79,11 +81,17 @@ HVD_KERNEL_BODY void cast_vectors(const cast_args& args) {
 }
 
 template <class From, class To>
-void cast_baseline(const cast_args& args) { cast_vectors<From, To, 16>(args); }
+void cast_baseline(const cast_args& args) {
+    cast_vectors<From, To, 16>(args);
+}
 template <class From, class To>
-HVD_KERNEL_AVX2 void cast_avx2(const cast_args& args) { cast_vectors<From, To, 32>(args); }
+HVD_KERNEL_AVX2 void cast_avx2(const cast_args& args) {
+    cast_vectors<From, To, 32>(args);
+}
 template <class From, class To>
-HVD_KERNEL_AVX512 void cast_avx512(const cast_args& args) { cast_vectors<From, To, 64>(args); }
+HVD_KERNEL_AVX512 void cast_avx512(const cast_args& args) {
+    cast_vectors<From, To, 64>(args);
+}
 
 #endif
 

@@ -24,8 +24,12 @@ struct [[gnu::may_alias]] alignas(16) chunk16 {
     unsigned long long low, high;
 };
 
-struct float16_bits { std::uint16_t bits; };
-struct bfloat16_bits { std::uint16_t bits; };
+struct float16_bits {
+    std::uint16_t bits;
+};
+struct bfloat16_bits {
+    std::uint16_t bits;
+};
 
 HVD_KERNEL_HOST_DEVICE inline float widened(float16_bits x) {
 #ifdef __CUDA_ARCH__

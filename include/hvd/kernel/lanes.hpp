@@ -13,8 +13,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Elements of type T as they are computed with: 16-bit floats widened to float. Two vectors at a time,
-// each with its name: elements of an array would go through memory.
+// Elements of type T as they are computed with: 16-bit floats widened to float. Two vectors at a
+// time, each with its name: elements of an array would go through memory.
 template <class T, int Width>
 struct lanes {
     using accumulator = typename dtype_traits<T>::accumulator;
@@ -81,7 +81,8 @@ struct lanes {
         b = b - b == 0 ? b : V{};
     }
 
-    // From elements in order to the even ones in a and the odd ones in b; or, with Back, the other way.
+    // From elements in order to the even ones in a and the odd ones in b; or, with Back, the other
+    // way.
     template <bool Back>
     HVD_KERNEL_BODY void interleave() {
         const V x = a, y = b;
@@ -98,11 +99,15 @@ struct lanes {
             a = __builtin_shufflevector(x, y, 0, 2, 4, 6, 8, 10, 12, 14);
             b = __builtin_shufflevector(x, y, 1, 3, 5, 7, 9, 11, 13, 15);
         } else if constexpr (Back) {
-            a = __builtin_shufflevector(x, y, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            b = __builtin_shufflevector(x, y, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            a = __builtin_shufflevector(x, y, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7,
+                                        23);
+            b = __builtin_shufflevector(x, y, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,
+                                        15, 31);
         } else {
-            a = __builtin_shufflevector(x, y, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-            b = __builtin_shufflevector(x, y, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            a = __builtin_shufflevector(x, y, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
+                                        30);
+            b = __builtin_shufflevector(x, y, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29,
+                                        31);
         }
     }
 

@@ -29,11 +29,12 @@ enum class simd_level : std::uint8_t {
     avx512,    // F, BW, DQ and VL: vectors of 64 bytes
 };
 
-constexpr simd_level simd_levels[] = {simd_level::plain, simd_level::baseline, simd_level::avx2, simd_level::avx512};
+constexpr simd_level simd_levels[] = {simd_level::plain, simd_level::baseline, simd_level::avx2,
+                                      simd_level::avx512};
 constexpr const char* simd_level_names[] = {"plain", "baseline", "avx2", "avx512"};
 
-// Whether this machine runs it. A look at a word that the C library's start has filled: cheap enough
-// for every call, so that nothing is kept.
+// Whether this machine runs it. A look at a word that the C library's start has filled: cheap
+// enough for every call, so that nothing is kept.
 inline bool runs_here(simd_level l) {
 #if HVD_KERNEL_VECTORS
     switch (l) {
@@ -43,7 +44,8 @@ inline bool runs_here(simd_level l) {
 #ifdef __clang__  // 16 cannot ask for F16C; no processor has AVX2 without it
         case simd_level::avx2: return __builtin_cpu_supports("avx2");
 #else
-        case simd_level::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+        case simd_level::avx2:
+            return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 #endif
         default: return true;
     }

@@ -2,9 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The copy kernel: packs, unpacks, scales and casts any number of tensors in one launch. Its body is a function
-// of a tile and a thread that a host compiler takes as well; the launch needs nvcc. A program that wants kernels
-// compiles one .cu file that includes kernels.cuh, or this alone.
+// The copy kernel: packs, unpacks, scales and casts any number of tensors in one launch. Its body
+// is a function of a tile and a thread that a host compiler takes as well; the launch needs nvcc. A
+// program that wants kernels compiles one .cu file that includes kernels.cuh, or this alone.
 
 #include "elements.cuh"
 #include "tile.hpp"
@@ -15,7 +15,8 @@ namespace detail {
 
 // Elements that fill one of the narrower type's.
 template <class From, class To>
-constexpr unsigned elements_per_chunk_of = 16 / (sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
+constexpr unsigned elements_per_chunk_of =
+    16 / (sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
 
 // One element: computed in float, or in double, and rounded once.
 template <class From, class To>
@@ -28,14 +29,15 @@ HVD_KERNEL_HOST_DEVICE void copy_element(const From& from, To& to, double scale)
     }
 }
 
-// 16 * N bytes from anywhere: the aligned chunks around them, shifted together. Reads up to 15 bytes before and
-// after them.
+// 16 * N bytes from anywhere: the aligned chunks around them, shifted together. Reads up to 15
+// bytes before and after them.
 template <int N, bool Aligned>
 HVD_KERNEL_HOST_DEVICE void load_chunks(const std::byte* from, chunk16 (&chunks)[N]) {
     if constexpr (Aligned) {
         for (int i = 0; i < N; ++i) chunks[i] = load_chunk(from + 16 * i);
     } else {
-        const unsigned offset = unsigned(reinterpret_cast<std::uintptr_t>(from) % 16), shift = offset % 8 * 8;
+        const unsigned offset = unsigned(reinterpret_cast<std::uintptr_t>(from) % 16),
+                       shift = offset % 8 * 8;
         const std::byte* const first = from - offset;
         unsigned long long words[2 * N + 2];
         for (int i = 0; i <= N; ++i) {
@@ -43,11 +45,12 @@ HVD_KERNEL_HOST_DEVICE void load_chunks(const std::byte* from, chunk16 (&chunks)
             words[2 * i] = x.low;
             words[2 * i + 1] = x.high;
         }
-        // A word's bytes from `shift` on, then the next one's. Whole words are skipped by choice, not by
-        // indexing, which would take the array out of registers.
+        // A word's bytes from `shift` on, then the next one's. Whole words are skipped by choice,
+        // not by indexing, which would take the array out of registers.
         const auto word = [&](int i) {
             const unsigned long long a = offset < 8 ? words[i] : words[i + 1];
-            const unsigned long long b = offset < 8 ? words[i + 1] : words[i + 2 < 2 * N + 2 ? i + 2 : i + 1];
+            const unsigned long long b =
+                offset < 8 ? words[i + 1] : words[i + 2 < 2 * N + 2 ? i + 2 : i + 1];
             return (a >> shift) | ((b << 1) << (63 - shift));
         };
         for (int i = 0; i < N; ++i) chunks[i] = {word(2 * i), word(2 * i + 1)};
@@ -55,7 +58,8 @@ HVD_KERNEL_HOST_DEVICE void load_chunks(const std::byte* from, chunk16 (&chunks)
 }
 
 template <class From, class To, bool Aligned>
-HVD_KERNEL_HOST_DEVICE void copy_chunks(const std::byte* from, std::byte* to, unsigned chunks, double scale, unsigned thread) {
+HVD_KERNEL_HOST_DEVICE void copy_chunks(const std::byte* from, std::byte* to, unsigned chunks,
+                                        double scale, unsigned thread) {
     constexpr unsigned elements = elements_per_chunk_of<From, To>;
     constexpr int in = int(elements * sizeof(From) / 16), out = int(elements * sizeof(To) / 16);
     chunk16 loaded[tile_loads][in];
@@ -63,7 +67,8 @@ HVD_KERNEL_HOST_DEVICE void copy_chunks(const std::byte* from, std::byte* to, un
 #pragma unroll
 #endif
     for (unsigned i = 0; i < tile_loads; ++i)
-        if (const unsigned c = thread + i * tile_threads; c < chunks) load_chunks<in, Aligned>(from + std::size_t(c) * 16 * in, loaded[i]);
+        if (const unsigned c = thread + i * tile_threads; c < chunks)
+            load_chunks<in, Aligned>(from + std::size_t(c) * 16 * in, loaded[i]);
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
@@ -85,8 +90,9 @@ HVD_KERNEL_HOST_DEVICE void copy_chunks(const std::byte* from, std::byte* to, un
     }
 }
 
-// One thread's share of a tile: whole chunks where the target is aligned, elements at both ends. Where the source
-// is not aligned, the ends have a chunk more, so that no byte outside of the tensor is read.
+// One thread's share of a tile: whole chunks where the target is aligned, elements at both ends.
+// Where the source is not aligned, the ends have a chunk more, so that no byte outside of the
+// tensor is read.
 template <class From, class To>
 HVD_KERNEL_HOST_DEVICE void copy_tile_as(const tile& t, unsigned thread) {
     constexpr unsigned elements = elements_per_chunk_of<From, To>;
@@ -126,7 +132,8 @@ HVD_KERNEL_HOST_DEVICE inline void copy_tile(const tile& t, unsigned thread) {
 #ifdef __CUDACC__
 
 template <int>
-__global__ void __launch_bounds__(tile_threads) copy_tiles(const __grid_constant__ tile_launch launch) {
+__global__ void __launch_bounds__(tile_threads)
+    copy_tiles(const __grid_constant__ tile_launch launch) {
     copy_tile(launch.of_block(blockIdx.x), threadIdx.x);
 }
 

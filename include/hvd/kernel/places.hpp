@@ -9,17 +9,17 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Whether stores past the caches pay: to several places that were not read just before, each too large
-// for the caches. Measured on 2 cores of an AMD Zen 3 (32 MiB of third cache), float sum of 2 inputs to 2
-// places, medians of 15 to 25 interleaved runs, GB/s without and with: 1 MiB 31.3 and 31.7, 4 MiB 18.0
-// and 26.3, 64 MiB 16.3 and 21.0. To one place (64 MiB: 24.4 and 21.8) and in place (31.2 and 21.9) they
-// cost.
+// Whether stores past the caches pay: to several places that were not read just before, each too
+// large for the caches. Measured on 2 cores of an AMD Zen 3 (32 MiB of third cache), float sum of 2
+// inputs to 2 places, medians of 15 to 25 interleaved runs, GB/s without and with: 1 MiB 31.3 and
+// 31.7, 4 MiB 18.0 and 26.3, 64 MiB 16.3 and 21.0. To one place (64 MiB: 24.4 and 21.8) and in
+// place (31.2 and 21.9) they cost.
 constexpr bool streaming_pays(int places, std::size_t bytes, bool in_place) {
     return places > 1 && !in_place && bytes >= (std::size_t(4) << 20);
 }
 
-// What becomes of reduced elements before they are written: of `bytes` of them at `values`, from `at` bytes
-// into the reduction.
+// What becomes of reduced elements before they are written: of `bytes` of them at `values`, from
+// `at` bytes into the reduction.
 struct reduced_hook {
     void (*call)(void* self, std::size_t at, std::size_t bytes, std::byte* values) = nullptr;
     void* self = nullptr;
@@ -27,11 +27,13 @@ struct reduced_hook {
 
 // Reduces to several places, each of which may be exactly an input: block by block, so that what is
 // written to the second place is in the first cache. args.inputs and args.out are not looked at.
-inline void reduce_to_places(reduce_function reduce, reduce_args args, std::size_t element_bytes, const std::byte** inputs,
-                             std::byte* const* outputs, int places, bool streaming, const reduced_hook& hook = {}) {
+inline void reduce_to_places(reduce_function reduce, reduce_args args, std::size_t element_bytes,
+                             const std::byte** inputs, std::byte* const* outputs, int places,
+                             bool streaming, const reduced_hook& hook = {}) {
     constexpr std::size_t block_bytes = 8192;
     alignas(64) std::byte buffer[block_bytes];
-    const std::size_t count = args.count, block = element_bytes < block_bytes ? block_bytes / element_bytes : 1;
+    const std::size_t count = args.count,
+                      block = element_bytes < block_bytes ? block_bytes / element_bytes : 1;
     streaming = streaming && element_bytes <= block_bytes;
     args.inputs = inputs;
     for (std::size_t first = 0; first < count; first += block) {
@@ -43,7 +45,8 @@ inline void reduce_to_places(reduce_function reduce, reduce_args args, std::size
         for (int r = 0; r < args.ranks; ++r) inputs[r] += bytes;
         for (int p = 0; p < places; ++p) {
             if (streaming) stream_bytes(outputs[p] + at, buffer, bytes);
-            else if (outputs[p] + at != args.out) __builtin_memcpy(outputs[p] + at, args.out, bytes);
+            else if (outputs[p] + at != args.out)
+                __builtin_memcpy(outputs[p] + at, args.out, bytes);
         }
     }
     if (streaming) finish_streaming();

@@ -35,7 +35,9 @@ constexpr bool in_wide_integers = is_integer_element<T> && is_rounded<Op>;
 // What the running result is held in: float for 16-bit types, which are rounded once at the end;
 // twice the bits or more where integers are scaled, so that no sum overflows before it is divided.
 template <class T, class Op>
-struct accumulator { using type = typename dtype_traits<T>::accumulator; };
+struct accumulator {
+    using type = typename dtype_traits<T>::accumulator;
+};
 template <class T, class Op>
     requires in_wide_integers<T, Op>
 struct accumulator<T, Op> {
@@ -43,7 +45,9 @@ struct accumulator<T, Op> {
     using type = std::conditional_t<sizeof(T) == 8, widest, std::int64_t>;
 };
 template <class T, class F, bool C>
-struct accumulator<T, op::custom<F, C>> { using type = T; };
+struct accumulator<T, op::custom<F, C>> {
+    using type = T;
+};
 
 // Wraps around as two's complement does, without the undefined behaviour of signed overflow.
 template <class A, class F>
@@ -78,7 +82,8 @@ HVD_KERNEL_HOST_DEVICE constexpr A combine(const Op& operation, const A& a, cons
     else return static_cast<A>(a || b);
 }
 
-// A factor is its own rounding: compilers would contract it with an addition where they may (lanes::scale).
+// A factor is its own rounding: compilers would contract it with an addition where they may
+// (lanes::scale).
 template <class A>
 HVD_KERNEL_HOST_DEVICE constexpr A scaled(const A& value, double factor) {
     if constexpr (std::is_floating_point_v<A>) {
@@ -101,7 +106,8 @@ template <class A>
 HVD_KERNEL_HOST_DEVICE constexpr A divided(const A& value, int by) {
     if constexpr (is_complex_element<A>) return value / static_cast<typename A::value_type>(by);
 #ifdef __CUDA_ARCH__
-    else if constexpr (std::is_same_v<A, float>) return __fdiv_rn(value, float(by));  // also with --use_fast_math
+    else if constexpr (std::is_same_v<A, float>)
+        return __fdiv_rn(value, float(by));  // also with --use_fast_math
 #endif
     else return static_cast<A>(value / static_cast<A>(by));
 }
@@ -146,7 +152,8 @@ T finished(const A& value, const reduce_args& args, const Op& operation) {
         const int divisor = is_average ? args.divisor : 1;
         const double factor = args.prescale * args.postscale;
         if (factor != 1)
-            return rounded_integer<T>(static_cast<long double>(value) * factor / divisor, operation.mode);
+            return rounded_integer<T>(static_cast<long double>(value) * factor / divisor,
+                                      operation.mode);
         if constexpr (is_average) return rounded_quotient<T>(value, divisor, operation.mode);
         else return static_cast<T>(value);
     } else {
@@ -158,10 +165,11 @@ T finished(const A& value, const reduce_args& args, const Op& operation) {
     }
 }
 
-// Whether an operation asks of its elements only whether they are zero: they are 0 or 1 once they are loaded, so
-// that the result is, of one rank's too.
+// Whether an operation asks of its elements only whether they are zero: they are 0 or 1 once they
+// are loaded, so that the result is, of one rank's too.
 template <class Op>
-constexpr bool is_logical = std::is_same_v<plain_op_t<Op>, op::logical_and> || std::is_same_v<plain_op_t<Op>, op::logical_or>;
+constexpr bool is_logical = std::is_same_v<plain_op_t<Op>, op::logical_and> ||
+                            std::is_same_v<plain_op_t<Op>, op::logical_or>;
 
 template <class T, class Op, class A>
 A loaded(const T& value, double prescale) {
@@ -170,17 +178,20 @@ A loaded(const T& value, double prescale) {
     else return scaled(static_cast<A>(value), prescale);
 }
 
-// Reduces n elements, from number `first` on, to `to`. In plain C++: every other level gives the same bits.
+// Reduces n elements, from number `first` on, to `to`. In plain C++: every other level gives the
+// same bits.
 template <class T, class Op>
 void reduce_plain(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
     using A = typename accumulator<T, Op>::type;
     const Op& operation = *static_cast<const Op*>(args.op);
     T* const out = reinterpret_cast<T*>(to);
     for (std::size_t i = 0; i < n; ++i) {
-        A x = loaded<T, Op, A>(reinterpret_cast<const T*>(args.inputs[0])[first + i], args.prescale);
+        A x =
+            loaded<T, Op, A>(reinterpret_cast<const T*>(args.inputs[0])[first + i], args.prescale);
         for (int r = 1; r < args.ranks; ++r)
             x = combine(operation, x,
-                        loaded<T, Op, A>(reinterpret_cast<const T*>(args.inputs[r])[first + i], args.prescale));
+                        loaded<T, Op, A>(reinterpret_cast<const T*>(args.inputs[r])[first + i],
+                                         args.prescale));
         out[i] = finished<T>(x, args, operation);
     }
 }
@@ -199,7 +210,8 @@ void reduce_plain_blocks(const reduce_args& args, std::size_t first, std::size_t
         for (int r = 1; r < args.ranks; ++r) {
             const T* const next = reinterpret_cast<const T*>(args.inputs[r]) + first + done;
             for (std::size_t i = 0; i < m; ++i)
-                running[i] = combine(operation, running[i], loaded<T, Op, A>(next[i], args.prescale));
+                running[i] =
+                    combine(operation, running[i], loaded<T, Op, A>(next[i], args.prescale));
         }
         T* const out = reinterpret_cast<T*>(to) + done;
         for (std::size_t i = 0; i < m; ++i) out[i] = finished<T>(running[i], args, operation);

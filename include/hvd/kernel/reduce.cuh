@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The reduction kernel: any number of inputs, and one or several places for the result. Its body is a function of a
-// block and a thread that a host compiler takes as well; the launch needs nvcc.
+// The reduction kernel: any number of inputs, and one or several places for the result. Its body is
+// a function of a block and a thread that a host compiler takes as well; the launch needs nvcc.
 
 #include "elements.cuh"
 #include "plain.hpp"
@@ -15,11 +15,14 @@ namespace detail {
 
 constexpr unsigned reduction_threads = 256;
 
-// An operation on numbers of type T, as the host does it (plain.hpp): in float for those of 16 bits.
+// An operation on numbers of type T, as the host does it (plain.hpp): in float for those of 16
+// bits.
 template <class T, class Op>
 struct number_reduction {
     using running = decltype(widened(T{}));
-    HVD_KERNEL_HOST_DEVICE static running begin(T x, const reduction_launch& l) { return scaled(widened(x), l.prescale); }
+    HVD_KERNEL_HOST_DEVICE static running begin(T x, const reduction_launch& l) {
+        return scaled(widened(x), l.prescale);
+    }
     HVD_KERNEL_HOST_DEVICE static running add(running a, running b) { return combine(Op{}, a, b); }
     HVD_KERNEL_HOST_DEVICE static T end(running x, const reduction_launch& l) {
         if (l.postscale != 1) x = scaled(x, l.postscale);
@@ -46,7 +49,7 @@ HVD_KERNEL_HOST_DEVICE T rounded_mean(T quotient, int rest, int n, rounding mode
     const T down = T(quotient + T(whole));
     bool negative = false;
     if constexpr (std::is_signed_v<T>) negative = down < 0;
-    const bool up = mode == rounding::nearest      ? 2 * more > n || (2 * more == n && !negative)
+    const bool up = mode == rounding::nearest       ? 2 * more > n || (2 * more == n && !negative)
                     : mode == rounding::toward_zero ? negative && more > 0
                                                     : false;
     return T(down + T(up));
@@ -59,7 +62,9 @@ struct number_reduction<T, op::average> {
     using running = int;
     HVD_KERNEL_HOST_DEVICE static int begin(T x, const reduction_launch&) { return x; }
     HVD_KERNEL_HOST_DEVICE static int add(int a, int b) { return a + b; }
-    HVD_KERNEL_HOST_DEVICE static T end(int x, const reduction_launch& l) { return rounded_mean<T>(0, x, l.divisor, l.mode); }
+    HVD_KERNEL_HOST_DEVICE static T end(int x, const reduction_launch& l) {
+        return rounded_mean<T>(0, x, l.divisor, l.mode);
+    }
 };
 
 // Each is divided as it comes, so that no sum leaves the type.
@@ -73,20 +78,27 @@ struct number_reduction<T, op::average> {
     HVD_KERNEL_HOST_DEVICE static running begin(T x, const reduction_launch& l) {
         return {T(x / T(l.divisor)), int(x % T(l.divisor))};
     }
-    HVD_KERNEL_HOST_DEVICE static running add(running a, running b) { return {T(a.quotient + b.quotient), a.rest + b.rest}; }
-    HVD_KERNEL_HOST_DEVICE static T end(running x, const reduction_launch& l) { return rounded_mean(x.quotient, x.rest, l.divisor, l.mode); }
+    HVD_KERNEL_HOST_DEVICE static running add(running a, running b) {
+        return {T(a.quotient + b.quotient), a.rest + b.rest};
+    }
+    HVD_KERNEL_HOST_DEVICE static T end(running x, const reduction_launch& l) {
+        return rounded_mean(x.quotient, x.rest, l.divisor, l.mode);
+    }
 };
 
-// A thread has up to four loads of 16 bytes under way, and as many running results as registers hold.
+// A thread has up to four loads of 16 bytes under way, and as many running results as registers
+// hold.
 template <class T, class Rule>
 constexpr unsigned reduction_loads = [] {
-    constexpr std::size_t each = sizeof(typename Rule::running) < 4 ? 4 : sizeof(typename Rule::running);
+    constexpr std::size_t each =
+        sizeof(typename Rule::running) < 4 ? 4 : sizeof(typename Rule::running);
     constexpr unsigned room = unsigned(96 / (16 / sizeof(T) * each));
     return room > 4 ? 4u : room > 0 ? room : 1u;
 }();
 
 template <class T, class Rule>
-constexpr std::uint64_t elements_per_reduction_block = reduction_threads * reduction_loads<T, Rule> * (16 / sizeof(T));
+constexpr std::uint64_t elements_per_reduction_block =
+    reduction_threads * reduction_loads<T, Rule> * (16 / sizeof(T));
 
 template <class T, class Rule>
 std::uint64_t reduction_blocks(const reduction_launch& l) {
@@ -97,7 +109,9 @@ std::uint64_t reduction_blocks(const reduction_launch& l) {
 
 template <class T, class Rule>
 HVD_KERNEL_HOST_DEVICE void reduce_element(const reduction_launch& l, std::uint64_t i) {
-    const auto number = [&](int r) { return Rule::begin(reinterpret_cast<const T*>(l.in[r])[i], l); };
+    const auto number = [&](int r) {
+        return Rule::begin(reinterpret_cast<const T*>(l.in[r])[i], l);
+    };
     typename Rule::running sum = number(0);
     for (int r = 1; r < l.ranks; ++r) sum = Rule::add(sum, number(r));
     const T result = Rule::end(sum, l);
@@ -106,7 +120,8 @@ HVD_KERNEL_HOST_DEVICE void reduce_element(const reduction_launch& l, std::uint6
 
 // From chunk `first` on, every one of the thread's.
 template <class T, class Rule>
-HVD_KERNEL_HOST_DEVICE void reduce_chunks(const reduction_launch& l, std::uint64_t first, std::uint64_t chunks) {
+HVD_KERNEL_HOST_DEVICE void reduce_chunks(const reduction_launch& l, std::uint64_t first,
+                                          std::uint64_t chunks) {
     constexpr unsigned elements = 16 / sizeof(T), loads = reduction_loads<T, Rule>;
     const std::uint64_t begin = l.head * sizeof(T) + first * 16;
     typename Rule::running sum[loads][elements] = {};
@@ -116,7 +131,8 @@ HVD_KERNEL_HOST_DEVICE void reduce_chunks(const reduction_launch& l, std::uint64
 #pragma unroll
 #endif
         for (unsigned i = 0; i < loads; ++i)
-            if (first + i * reduction_threads < chunks) loaded[i] = load_chunk(l.in[r] + begin + i * reduction_threads * 16);
+            if (first + i * reduction_threads < chunks)
+                loaded[i] = load_chunk(l.in[r] + begin + i * reduction_threads * 16);
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
@@ -138,18 +154,23 @@ HVD_KERNEL_HOST_DEVICE void reduce_chunks(const reduction_launch& l, std::uint64
         chunk16 stored;
         for (unsigned e = 0; e < elements; ++e) y[e] = Rule::end(sum[i][e], l);
         __builtin_memcpy(&stored, y, sizeof stored);
-        for (int p = 0; p < l.places; ++p) *reinterpret_cast<chunk16*>(l.out[p] + begin + i * reduction_threads * 16) = stored;
+        for (int p = 0; p < l.places; ++p)
+            *reinterpret_cast<chunk16*>(l.out[p] + begin + i * reduction_threads * 16) = stored;
     }
 }
 
-// The kernel's body: whole chunks where inputs and outputs are aligned alike, elements before and after them.
+// The kernel's body: whole chunks where inputs and outputs are aligned alike, elements before and
+// after them.
 template <class T, class Rule>
-HVD_KERNEL_HOST_DEVICE void reduce_block(const reduction_launch& l, std::uint64_t block, unsigned thread) {
+HVD_KERNEL_HOST_DEVICE void reduce_block(const reduction_launch& l, std::uint64_t block,
+                                         unsigned thread) {
     constexpr std::uint64_t each = elements_per_reduction_block<T, Rule>, elements = 16 / sizeof(T);
-    const std::uint64_t chunks = (l.count - l.head) / elements, first = block * (each / elements) + thread;
+    const std::uint64_t chunks = (l.count - l.head) / elements,
+                        first = block * (each / elements) + thread;
     if (first < chunks) reduce_chunks<T, Rule>(l, first, chunks);
     const std::uint64_t end = (block + 1) * each < l.head ? (block + 1) * each : l.head;
-    for (std::uint64_t i = block * each + thread; i < end; i += reduction_threads) reduce_element<T, Rule>(l, i);
+    for (std::uint64_t i = block * each + thread; i < end; i += reduction_threads)
+        reduce_element<T, Rule>(l, i);
     const std::uint64_t tail = l.head + chunks * elements + thread;
     if (block == 0 && tail < l.count) reduce_element<T, Rule>(l, tail);
 }
@@ -157,7 +178,8 @@ HVD_KERNEL_HOST_DEVICE void reduce_block(const reduction_launch& l, std::uint64_
 template <class T, class F>
 cudaError_t with_float(int op, F&& f) {
     switch (op) {
-        case op::sum::id: case op::average::id: return f.template operator()<T, number_reduction<T, op::sum>>();
+        case op::sum::id:
+        case op::average::id: return f.template operator()<T, number_reduction<T, op::sum>>();
         case op::min::id: return f.template operator()<T, number_reduction<T, op::min>>();
         case op::max::id: return f.template operator()<T, number_reduction<T, op::max>>();
         case op::product::id: return f.template operator()<T, number_reduction<T, op::product>>();
@@ -204,13 +226,15 @@ cudaError_t with_reduction(const reduction_launch& l, F&& f) {
 #ifdef __CUDACC__
 
 template <class T, class Rule>
-__global__ void __launch_bounds__(reduction_threads, 4) reduce_numbers(const __grid_constant__ reduction_launch launch) {
+__global__ void __launch_bounds__(reduction_threads, 4)
+    reduce_numbers(const __grid_constant__ reduction_launch launch) {
     reduce_block<T, Rule>(launch, blockIdx.x, threadIdx.x);
 }
 
 [[gnu::weak]] cudaError_t launch_reduction(const reduction_launch& launch, cudaStream_t stream) {
     return with_reduction(launch, [&]<class T, class Rule>() {
-        reduce_numbers<T, Rule><<<unsigned(reduction_blocks<T, Rule>(launch)), reduction_threads, 0, stream>>>(launch);
+        reduce_numbers<T, Rule>
+            <<<unsigned(reduction_blocks<T, Rule>(launch)), reduction_threads, 0, stream>>>(launch);
         return cudaGetLastError();
     });
 }

@@ -25,9 +25,11 @@ constexpr auto canonical_reduction() {
     if constexpr (is_custom<plain> || in_wide_integers<T, Op>) {
         return reduced_as<T, Op>{};
     } else if constexpr (dtype_traits<T>::id == dtype::boolean) {
-        using either = std::conditional_t<std::is_same_v<plain, op::max> || std::is_same_v<plain, op::logical_or>,
+        using either = std::conditional_t<std::is_same_v<plain, op::max> ||
+                                              std::is_same_v<plain, op::logical_or>,
                                           op::bit_or, plain>;
-        using both = std::conditional_t<std::is_same_v<plain, op::min> || std::is_same_v<plain, op::logical_and>,
+        using both = std::conditional_t<std::is_same_v<plain, op::min> ||
+                                            std::is_same_v<plain, op::logical_and>,
                                         op::bit_and, either>;
         return reduced_as<std::uint8_t, both>{};
     } else if constexpr (dtype_traits<T>::id == dtype::byte) {

@@ -13,12 +13,13 @@ namespace detail {
 template <std::size_t Bytes>
 using sized_unsigned = std::conditional_t<
     Bytes == 1, std::uint8_t,
-    std::conditional_t<Bytes == 2, std::uint16_t, std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>>;
+    std::conditional_t<Bytes == 2, std::uint16_t,
+                       std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>>;
 
 // Whether there are vectors for it: numbers with built-in operations, 128-bit sums apart.
 template <class T, class Op>
-constexpr bool is_vectorized =
-    HVD_KERNEL_VECTORS && !is_custom<Op> && !in_wide_integers<T, Op> && (is_float_element<T> || is_integer_element<T>);
+constexpr bool is_vectorized = HVD_KERNEL_VECTORS && !is_custom<Op> && !in_wide_integers<T, Op> &&
+                               (is_float_element<T> || is_integer_element<T>);
 
 #if HVD_KERNEL_VECTORS
 
@@ -48,15 +49,17 @@ HVD_KERNEL_BODY void combine_lanes(L& x, const L& y) {
     combine_vectors<Op>(x.b, y.b);
 }
 
-// reduce_plain() for all but the last few elements. Factors of 1 are multiplied with as well: exact, and
-// cheaper than a choice.
+// reduce_plain() for all but the last few elements. Factors of 1 are multiplied with as well:
+// exact, and cheaper than a choice.
 template <class T, class Op, int Width>
-HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
+HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, std::size_t n,
+                                    std::byte* to) {
     using L = lanes<T, Width>;
     using A = typename L::accumulator;
     const A before = A(args.prescale), after = A(args.postscale);
     [[maybe_unused]] const A divisor = A(args.divisor), inverse = A(1.0 / args.divisor);
-    [[maybe_unused]] const bool divides = (args.divisor & (args.divisor - 1)) != 0;  // a quotient by a power of two is a product
+    [[maybe_unused]] const bool divides =
+        (args.divisor & (args.divisor - 1)) != 0;  // a quotient by a power of two is a product
     const std::byte* const* const inputs = args.inputs;
     const int ranks = args.ranks;
     for (; n >= L::block; n -= L::block, first += L::block, to += L::block * sizeof(T)) {
@@ -89,12 +92,14 @@ void reduce_baseline(const reduce_args& args, std::size_t first, std::size_t n, 
 }
 
 template <class T, class Op>
-HVD_KERNEL_AVX2 void reduce_avx2(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
+HVD_KERNEL_AVX2 void reduce_avx2(const reduce_args& args, std::size_t first, std::size_t n,
+                                 std::byte* to) {
     reduce_vectors<T, Op, 32>(args, first, n, to);
 }
 
 template <class T, class Op>
-HVD_KERNEL_AVX512 void reduce_avx512(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
+HVD_KERNEL_AVX512 void reduce_avx512(const reduce_args& args, std::size_t first, std::size_t n,
+                                     std::byte* to) {
     reduce_vectors<T, Op, 64>(args, first, n, to);
 }
 

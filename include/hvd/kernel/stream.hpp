@@ -10,14 +10,16 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Copies past the caches, without reading what is overwritten; finish_streaming() before others look.
+// Copies past the caches, without reading what is overwritten; finish_streaming() before others
+// look.
 inline void stream_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if HVD_KERNEL_VECTORS
     using V = simd_vector<long long, 16>;
     std::size_t head = -reinterpret_cast<std::uintptr_t>(to) % sizeof(V);
     if (head > bytes) head = bytes;
     __builtin_memcpy(to, from, head);
-    for (to += head, from += head, bytes -= head; bytes >= sizeof(V); to += sizeof(V), from += sizeof(V), bytes -= sizeof(V)) {
+    for (to += head, from += head, bytes -= head; bytes >= sizeof(V);
+         to += sizeof(V), from += sizeof(V), bytes -= sizeof(V)) {
         V v;
         read_bits(v, from);
 #ifdef __clang__

@@ -15,8 +15,15 @@ namespace detail {
 
 // What a copy on the device makes of elements; those that are only moved are bytes.
 enum class copy_kind : std::uint32_t {
-    bytes, float16, bfloat16, float32, float64,
-    float32_to_float16, float16_to_float32, float32_to_bfloat16, bfloat16_to_float32,
+    bytes,
+    float16,
+    bfloat16,
+    float32,
+    float64,
+    float32_to_float16,
+    float16_to_float32,
+    float32_to_bfloat16,
+    bfloat16_to_float32,
     none,
 };
 
@@ -25,20 +32,24 @@ HVD_KERNEL_HOST_DEVICE constexpr std::size_t bytes_from(copy_kind kind) {
     switch (kind) {
         case copy_kind::bytes: return 1;
         case copy_kind::float64: return 8;
-        case copy_kind::float32: case copy_kind::float32_to_float16: case copy_kind::float32_to_bfloat16: return 4;
+        case copy_kind::float32:
+        case copy_kind::float32_to_float16:
+        case copy_kind::float32_to_bfloat16: return 4;
         default: return 2;
     }
 }
 constexpr std::size_t bytes_to(copy_kind kind) {
     switch (kind) {
-        case copy_kind::float32_to_float16: case copy_kind::float32_to_bfloat16: return 2;
-        case copy_kind::float16_to_float32: case copy_kind::bfloat16_to_float32: return 4;
+        case copy_kind::float32_to_float16:
+        case copy_kind::float32_to_bfloat16: return 2;
+        case copy_kind::float16_to_float32:
+        case copy_kind::bfloat16_to_float32: return 4;
         default: return bytes_from(kind);
     }
 }
 
-// to[i] = from[i] * scale, converted, for `count` elements: the work of one block of threads. The two are the
-// same memory or apart.
+// to[i] = from[i] * scale, converted, for `count` elements: the work of one block of threads. The
+// two are the same memory or apart.
 struct alignas(16) tile {
     const std::byte* from;
     std::byte* to;
@@ -55,7 +66,9 @@ constexpr unsigned tile_loads = 4;
 constexpr std::size_t elements_per_chunk(copy_kind kind) {
     return 16 / (bytes_from(kind) < bytes_to(kind) ? bytes_from(kind) : bytes_to(kind));
 }
-constexpr std::size_t elements_per_tile(copy_kind kind) { return tile_threads * tile_loads * elements_per_chunk(kind); }
+constexpr std::size_t elements_per_tile(copy_kind kind) {
+    return tile_threads * tile_loads * elements_per_chunk(kind);
+}
 
 // One launch: a block for each of the tiles in device memory, or for each part of one long tensor.
 struct tile_launch {
@@ -76,25 +89,33 @@ struct tile_launch {
     }
 };
 
-// Enqueues the launch; kernel/pack.cuh, which nvcc compiles, defines it. Weak: programs without that file have no
-// kernels and do without packing, and a stand-in may be linked instead.
+// Enqueues the launch; kernel/pack.cuh, which nvcc compiles, defines it. Weak: programs without
+// that file have no kernels and do without packing, and a stand-in may be linked instead.
 [[gnu::weak]] cudaError_t launch_tiles(const tile_launch& launch, cudaStream_t stream);
 
 inline bool has_kernels() { return &launch_tiles != nullptr; }
 
 inline void launch_tiles_of(const tile* tiles, std::size_t blocks, cudaStream_t stream, int rank) {
-    if (blocks > 0) check_cuda(launch_tiles({tiles, {}, 0, unsigned(blocks)}, stream), "launch of hvd's pack kernel", rank);
+    if (blocks > 0)
+        check_cuda(launch_tiles({tiles, {}, 0, unsigned(blocks)}, stream),
+                   "launch of hvd's pack kernel", rank);
 }
 
 // Multiplies a tensor in place.
-inline void launch_scale(std::byte* data, std::size_t count, copy_kind kind, double scale, cudaStream_t stream, int rank) {
+inline void launch_scale(std::byte* data, std::size_t count, copy_kind kind, double scale,
+                         cudaStream_t stream, int rank) {
     if (count == 0) return;
     const std::size_t each = elements_per_tile(kind);
-    check_cuda(launch_tiles({nullptr, {data, data, scale, std::uint32_t(each), kind}, count, unsigned((count + each - 1) / each)}, stream),
+    check_cuda(launch_tiles({nullptr,
+                             {data, data, scale, std::uint32_t(each), kind},
+                             count,
+                             unsigned((count + each - 1) / each)},
+                            stream),
                "launch of hvd's scale kernel", rank);
 }
 
-// How elements become those of another type; `none` where there is no such copy. Scales are for floats.
+// How elements become those of another type; `none` where there is no such copy. Scales are for
+// floats.
 constexpr copy_kind copy_between(dtype from, dtype to, bool scaled) {
     if (from == to && !scaled) return copy_kind::bytes;
     if (from == dtype::float32 && to == dtype::float16) return copy_kind::float32_to_float16;
@@ -112,7 +133,8 @@ constexpr copy_kind copy_between(dtype from, dtype to, bool scaled) {
 }
 
 // Cuts a tensor of `count` elements into tiles: as many blocks work on it as it has bytes for.
-inline void cut_into_tiles(std::vector<tile>& tiles, const std::byte* from, std::byte* to, std::size_t count, copy_kind kind, double scale) {
+inline void cut_into_tiles(std::vector<tile>& tiles, const std::byte* from, std::byte* to,
+                           std::size_t count, copy_kind kind, double scale) {
     const std::size_t each = elements_per_tile(kind);
     for (std::size_t first = 0; first < count; first += each)
         tiles.push_back({from + first * bytes_from(kind), to + first * bytes_to(kind), scale,

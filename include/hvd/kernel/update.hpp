@@ -10,7 +10,8 @@ inline namespace v0 {
 namespace detail {
 
 template <class T, class Rule>
-void update_plain(const Rule& rule, std::size_t n, const T* parameters, const T* gradient, T* state1, T* state2, T* out) {
+void update_plain(const Rule& rule, std::size_t n, const T* parameters, const T* gradient,
+                  T* state1, T* state2, T* out) {
     T none = 0;
     for (std::size_t i = 0; i < n; ++i) {
         T p = parameters[i], g = gradient[i];
@@ -22,8 +23,8 @@ void update_plain(const Rule& rule, std::size_t n, const T* parameters, const T*
 #if HVD_KERNEL_VECTORS
 
 template <int Width, class T, class Rule>
-HVD_KERNEL_BODY void update_vectors(const Rule& from, std::size_t n, const T* parameters, const T* gradient, T* state1,
-                                    T* state2, T* out) {
+HVD_KERNEL_BODY void update_vectors(const Rule& from, std::size_t n, const T* parameters,
+                                    const T* gradient, T* state1, T* state2, T* out) {
     using V = simd_vector<T, Width>;
     constexpr std::size_t size = Width / sizeof(T);
     const Rule rule = from;
@@ -39,7 +40,8 @@ HVD_KERNEL_BODY void update_vectors(const Rule& from, std::size_t n, const T* pa
         if constexpr (Rule::states > 1) write_bits(state2 + i, t);
         write_bits(out + i, p);
     }
-    update_plain(rule, n - i, parameters + i, gradient + i, state1 + i, Rule::states > 1 ? state2 + i : state2, out + i);
+    update_plain(rule, n - i, parameters + i, gradient + i, state1 + i,
+                 Rule::states > 1 ? state2 + i : state2, out + i);
 }
 
 template <class T, class Rule>
@@ -47,11 +49,13 @@ void update_baseline(const Rule& rule, std::size_t n, const T* p, const T* g, T*
     update_vectors<16>(rule, n, p, g, s, t, out);
 }
 template <class T, class Rule>
-HVD_KERNEL_AVX2 void update_avx2(const Rule& rule, std::size_t n, const T* p, const T* g, T* s, T* t, T* out) {
+HVD_KERNEL_AVX2 void update_avx2(const Rule& rule, std::size_t n, const T* p, const T* g, T* s,
+                                 T* t, T* out) {
     update_vectors<32>(rule, n, p, g, s, t, out);
 }
 template <class T, class Rule>
-HVD_KERNEL_AVX512 void update_avx512(const Rule& rule, std::size_t n, const T* p, const T* g, T* s, T* t, T* out) {
+HVD_KERNEL_AVX512 void update_avx512(const Rule& rule, std::size_t n, const T* p, const T* g, T* s,
+                                     T* t, T* out) {
     update_vectors<64>(rule, n, p, g, s, t, out);
 }
 
@@ -68,10 +72,11 @@ auto updater_at([[maybe_unused]] simd_level l) {
     return update;
 }
 
-// One step for n parameters: `out` gets the new ones and may be `gradient` or `parameters`, state2 is null for
-// rules with one. All levels give the same bits.
+// One step for n parameters: `out` gets the new ones and may be `gradient` or `parameters`, state2
+// is null for rules with one. All levels give the same bits.
 template <class T, class Rule>
-void update_elements(const Rule& rule, std::size_t n, const T* parameters, const T* gradient, T* state1, T* state2, T* out) {
+void update_elements(const Rule& rule, std::size_t n, const T* parameters, const T* gradient,
+                     T* state1, T* state2, T* out) {
     updater_at<T, Rule>(best_level())(rule, n, parameters, gradient, state1, state2, out);
 }
 

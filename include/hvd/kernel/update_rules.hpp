@@ -8,9 +8,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A rule is one step of an optimizer for one parameter p with gradient g and two numbers of state, all
-// scalars or all vectors. What is the same for all parameters is computed when it is made. Every product
-// is rounded, so that all levels give the same bits.
+// A rule is one step of an optimizer for one parameter p with gradient g and two numbers of state,
+// all scalars or all vectors. What is the same for all parameters is computed when it is made.
+// Every product is rounded, so that all levels give the same bits.
 
 template <class A>
 HVD_KERNEL_BODY void root_of(A& x) {
@@ -41,8 +41,9 @@ HVD_KERNEL_BODY void add(A& x, const A& y, const B& by) {
     x += product;
 }
 
-// v = momentum v + (1 - dampening) g;  p -= rate v, or with Nesterov rate (g + momentum v). Weight decay
-// is added to the gradient. As libtorch does, the first step takes v = g: `fresh` says that it is that.
+// v = momentum v + (1 - dampening) g;  p -= rate v, or with Nesterov rate (g + momentum v). Weight
+// decay is added to the gradient. As libtorch does, the first step takes v = g: `fresh` says that
+// it is that.
 template <class T>
 struct sgd_rule {
     T rate, momentum, dampening, decay;
@@ -67,8 +68,9 @@ struct sgd_rule {
     }
 };
 
-// Adam (arXiv:1412.6980): m and v are running means of g and of its square. With `decoupled` the decay is
-// taken from the parameter, as in AdamW (arXiv:1711.05101), otherwise added to the gradient.
+// Adam (arXiv:1412.6980): m and v are running means of g and of its square. With `decoupled` the
+// decay is taken from the parameter, as in AdamW (arXiv:1711.05101), otherwise added to the
+// gradient.
 template <class T>
 struct adam_rule {
     T beta1, beta2, epsilon, decay;
@@ -78,10 +80,16 @@ struct adam_rule {
     static constexpr int states = 2;
 
     // `step` counts from 1.
-    adam_rule(double rate, double beta1_, double beta2_, double epsilon_, double decay_, bool decoupled_, long long step)
-        : beta1(T(beta1_)), beta2(T(beta2_)), epsilon(T(epsilon_)), decay(T(decay_)),
+    adam_rule(double rate, double beta1_, double beta2_, double epsilon_, double decay_,
+              bool decoupled_, long long step)
+        : beta1(T(beta1_)),
+          beta2(T(beta2_)),
+          epsilon(T(epsilon_)),
+          decay(T(decay_)),
           step_size(T(rate / (1 - __builtin_pow(beta1_, double(step))))),
-          correction2(T(1 / (1 - __builtin_pow(beta2_, double(step))))), kept(T(1 - rate * decay_)), decoupled(decoupled_) {}
+          correction2(T(1 / (1 - __builtin_pow(beta2_, double(step))))),
+          kept(T(1 - rate * decay_)),
+          decoupled(decoupled_) {}
 
     template <class V>
     HVD_KERNEL_BODY void operator()(V& p, V& g, V& m, V& v) const {

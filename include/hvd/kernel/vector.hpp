@@ -29,12 +29,16 @@ using simd_vector = typename vector_of<T, Bytes>::type;
 
 template <class V, class T>
 HVD_KERNEL_BODY void read_bits(V& to, const T* from) {
-    to = *reinterpret_cast<const typename vector_of<std::remove_cvref_t<decltype(to[0])>, sizeof(V)>::unaligned*>(from);
+    to = *reinterpret_cast<
+        const typename vector_of<std::remove_cvref_t<decltype(to[0])>, sizeof(V)>::unaligned*>(
+        from);
 }
 
 template <class V, class T>
 HVD_KERNEL_BODY void write_bits(T* to, const V& from) {
-    *reinterpret_cast<typename vector_of<std::remove_cvref_t<decltype(from[0])>, sizeof(V)>::unaligned*>(to) = from;
+    *reinterpret_cast<
+        typename vector_of<std::remove_cvref_t<decltype(from[0])>, sizeof(V)>::unaligned*>(to) =
+        from;
 }
 
 // A product that is not contracted with a following addition: AVX-512 brings fused multiply-add,
@@ -68,14 +72,15 @@ HVD_KERNEL_BODY void square_root(V& x) {
 #endif
 }
 
-// ---- float16 --------------------------------------------------------------------------------------
+// ---- float16 ------------------------------------------------------------------------------------
 
 // 16 bytes of float at a time there are no instructions for it: hvd::float16's own way, in vectors.
 template <class F, class H>
 HVD_KERNEL_BODY void widen_float16(F& to, const H& from) {
     if constexpr (sizeof(F) > 16) {
 #ifdef __clang__
-        to = __builtin_convertvector(reinterpret_cast<const simd_vector<_Float16, sizeof(H)>&>(from), F);
+        to = __builtin_convertvector(
+            reinterpret_cast<const simd_vector<_Float16, sizeof(H)>&>(from), F);
 #else
         asm("vcvtph2ps {%1, %0|%0, %1}" : "=v"(to) : "v"(from));
 #endif

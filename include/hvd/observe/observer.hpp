@@ -20,11 +20,12 @@ struct event {
     std::size_t bytes;            ///< what this rank gives
     int rank;
     int size;
-    std::int64_t time;            ///< of the steady clock, in nanoseconds
+    std::int64_t time;  ///< of the steady clock, in nanoseconds
 };
 
 /// Receives events, never calls back: `on_begin` when a collective starts to move, `on_end` when it
-/// ends, well or not. Called on the thread that runs the collective, one at a time per communicator.
+/// ends, well or not. Called on the thread that runs the collective, one at a time per
+/// communicator.
 template <class O>
 concept observer = std::default_initializable<O> && requires(O& o, const event& e, bool succeeded) {
     o.on_begin(e);

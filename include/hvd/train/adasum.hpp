@@ -125,7 +125,7 @@ void agree_on_adasum(Comm& comm, dtype id, const Shape& shape, const reduce_opti
 /// @throws hvd::mismatch_error if the ranks disagree, hvd::peer_error as collectives do. Feature
 /// C3, arXiv:2006.02924. @snippet tests/train/snippets.cpp adasum
 template <class Comm, class X>
-requires writable<X>
+    requires writable<X>
 void adasum_allreduce(Comm& comm, X&& x, const reduce_options& o = {}) {
     const auto whole = detail::flat_view(x);
     using T = typename decltype(whole)::value_type;

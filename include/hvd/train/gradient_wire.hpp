@@ -17,7 +17,7 @@ namespace detail {
 // What a codec makes of gradients is reduced too, which not every backend can.
 template <class Half, class Backend>
 constexpr bool reduces_wire =
-    reducible<Half, op::sum, Backend>&& reducible<Half, op::average, Backend>;
+    reducible<Half, op::sum, Backend> && reducible<Half, op::average, Backend>;
 
 template <class Backend>
 constexpr bool reduces_wire_of(gradient_codec codec) {

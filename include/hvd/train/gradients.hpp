@@ -16,12 +16,14 @@ class local_parameters {
 public:
     /// This parameter's gradient does not travel.
     template <class P>
-    requires viewable<P>
-    void register_local(P&& parameter) { memory_.push_back(detail::flat_view(parameter).data()); }
+        requires viewable<P>
+    void register_local(P&& parameter) {
+        memory_.push_back(detail::flat_view(parameter).data());
+    }
 
     /// Whether it was registered.
     template <class P>
-    requires viewable<P>
+        requires viewable<P>
     bool contains(P&& parameter) const {
         const void* const data = detail::flat_view(parameter).data();
         for (const void* const known : memory_)

@@ -26,7 +26,13 @@ std::uint64_t content_of(const optimizers::momentum<T>& o) {
 
 template <class T>
 adam_rule<T> next_rule(const optimizers::adam<T>& o) {
-    return {double(o.rate), double(o.beta1), double(o.beta2), double(o.epsilon), double(o.decay), true, static_cast<long long>(o.steps) + 1};
+    return {double(o.rate),
+            double(o.beta1),
+            double(o.beta2),
+            double(o.epsilon),
+            double(o.decay),
+            true,
+            static_cast<long long>(o.steps) + 1};
 }
 template <class T>
 void end_step(optimizers::adam<T>& o) {
@@ -34,34 +40,48 @@ void end_step(optimizers::adam<T>& o) {
 }
 template <class T>
 std::uint64_t content_of(const optimizers::adam<T>& o) {
-    return hash().add("adam").add(double(o.rate)).add(double(o.beta1)).add(double(o.beta2)).add(double(o.epsilon)).add(double(o.decay)).add(o.steps).value();
+    return hash()
+        .add("adam")
+        .add(double(o.rate))
+        .add(double(o.beta1))
+        .add(double(o.beta2))
+        .add(double(o.epsilon))
+        .add(double(o.decay))
+        .add(o.steps)
+        .value();
 }
 
 }  // namespace detail
 
-/// Parameters and the optimizer that a plan of their gradients steps, in one pass: see `plan::run_and_apply`.
+/// Parameters and the optimizer that a plan of their gradients steps, in one pass: see
+/// `plan::run_and_apply`.
 ///
-/// `Optimizer` is `optimizers::momentum`, `adam` or `adamw`; what it is told to remember (its slots) stays
-/// empty: the state is here, on each rank that of its slices only, and made by the first run. Rates and
-/// other numbers may be changed between runs through `optimizer()`, on all ranks alike: they are compared.
-/// **Lifetime**: the parameters outlive it, at the same places. It goes with one plan: its state is in
-/// the order of that plan's slices.
+/// `Optimizer` is `optimizers::momentum`, `adam` or `adamw`; what it is told to remember (its
+/// slots) stays empty: the state is here, on each rank that of its slices only, and made by the
+/// first run. Rates and other numbers may be changed between runs through `optimizer()`, on all
+/// ranks alike: they are compared.
+/// **Lifetime**: the parameters outlive it, at the same places. It goes with one plan: its state is
+/// in the order of that plan's slices.
 /// @snippet tests/train/snippets.cpp run_and_apply
 template <class Optimizer>
 class joined_step {
 public:
     using value_type = typename Optimizer::value_type;
 
-    /// Of parameters as `hvd::fuse(…)` gives them, all of the optimizer's element type (float or double).
+    /// Of parameters as `hvd::fuse(…)` gives them, all of the optimizer's element type (float or
+    /// double).
     /// @throws hvd::usage_error for a parameter with gaps.
     template <class... Parts>
-    joined_step(const fused<Parts...>& parameters, Optimizer optimizer) : optimizer_(std::move(optimizer)) {
-        static_assert(std::is_same_v<detail::fused_types_t<fused<Parts...>>, detail::type_list<value_type>>,
-                      "hvd: the parameters of a joined_step are all of the optimizer's element type");
+    joined_step(const fused<Parts...>& parameters, Optimizer optimizer)
+        : optimizer_(std::move(optimizer)) {
+        static_assert(
+            std::is_same_v<detail::fused_types_t<fused<Parts...>>, detail::type_list<value_type>>,
+            "hvd: the parameters of a joined_step are all of the optimizer's element type");
         parameters.for_each([&](const auto& view) {
             targets_.push_back(detail::erase(view));
             if (!targets_.back().dense)
-                throw usage_error(-1, detail::text("hvd: joined_step: parameter ", targets_.size() - 1, " has gaps"));
+                throw usage_error(-1, detail::text("hvd: joined_step: parameter ",
+                                                   targets_.size() - 1, " has gaps"));
         });
         update_.targets = targets_;
         update_.id = dtype_traits<value_type>::id;
@@ -76,10 +96,12 @@ public:
     Optimizer& optimizer() noexcept { return optimizer_; }
 
     /// Bytes of optimizer state on this rank.
-    std::size_t state_bytes() const noexcept { return (first_.size() + second_.size()) * sizeof(value_type); }
+    std::size_t state_bytes() const noexcept {
+        return (first_.size() + second_.size()) * sizeof(value_type);
+    }
 
-    /// For plans: the next step begins. It counts once it has come to its end; one that the ranks could not
-    /// agree on has not been.
+    /// For plans: the next step begins. It counts once it has come to its end; one that the ranks
+    /// could not agree on has not been.
     const detail::joined_update& begin() {
         rule_.emplace(detail::next_rule(optimizer_));
         update_.content = detail::content_of(optimizer_);
@@ -93,16 +115,18 @@ public:
 private:
     using rule = decltype(detail::next_rule(std::declval<Optimizer&>()));
 
-    static void apply(void* self, std::size_t done, std::size_t bytes, std::byte* values, const std::byte* current) {
-        static_cast<joined_step*>(self)->apply_to(done / sizeof(value_type), bytes / sizeof(value_type),
-                                                  reinterpret_cast<value_type*>(values), reinterpret_cast<const value_type*>(current));
+    static void apply(void* self, std::size_t done, std::size_t bytes, std::byte* values,
+                      const std::byte* current) {
+        static_cast<joined_step*>(self)->apply_to(
+            done / sizeof(value_type), bytes / sizeof(value_type),
+            reinterpret_cast<value_type*>(values), reinterpret_cast<const value_type*>(current));
     }
 
     void apply_to(std::size_t first, std::size_t n, value_type* values, const value_type* current) {
         provide(first_, first + n);
         if constexpr (rule::states > 1) provide(second_, first + n);
-        detail::update_elements(*rule_, n, current, values, first_.data() + first, rule::states > 1 ? second_.data() + first : nullptr,
-                                values);
+        detail::update_elements(*rule_, n, current, values, first_.data() + first,
+                                rule::states > 1 ? second_.data() + first : nullptr, values);
     }
 
     static void provide(std::vector<value_type>& state, std::size_t size) {

@@ -25,7 +25,7 @@ struct optimizer_element {
     using type = float;
 };
 template <class Optimizer>
-requires requires { typename Optimizer::value_type; }
+    requires requires { typename Optimizer::value_type; }
 struct optimizer_element<Optimizer> {
     using type = typename Optimizer::value_type;
 };
@@ -77,16 +77,16 @@ public:
     /// @throws hvd::usage_error for a name that is there already, sizes that differ, and memory in
     /// common with that of another parameter or gradient.
     template <class P, class G>
-    requires writable<P> && writable<G> std::size_t register_parameter(std::string_view name,
-                                                                       P&& value, G&& gradient) {
+        requires writable<P> && writable<G>
+    std::size_t register_parameter(std::string_view name, P&& value, G&& gradient) {
         return add({.kind = detail::parameter_kind::shared}, name, value, gradient);
     }
 
     /// A parameter that is this rank's own: its gradient never travels, and is divided by the
     /// number of ranks unless `scale_local` is false. Feature G4.
     template <class P, class G>
-    requires writable<P> && writable<G> std::size_t register_local(std::string_view name, P&& value,
-                                                                   G&& gradient) {
+        requires writable<P> && writable<G>
+    std::size_t register_local(std::string_view name, P&& value, G&& gradient) {
         return add({.kind = detail::parameter_kind::local}, name, value, gradient);
     }
 
@@ -96,9 +96,9 @@ public:
     /// @throws hvd::usage_error also for columns that do not divide the table, and with Adasum.
     /// @snippet tests/train/snippets.cpp register_sparse
     template <class P, class G>
-    requires writable<P> && writable<G> std::size_t register_sparse(
-        std::string_view name, P&& value, G&& gradient, std::size_t columns,
-        sparse_policy policy = sparse_policy::automatic) {
+        requires writable<P> && writable<G>
+    std::size_t register_sparse(std::string_view name, P&& value, G&& gradient, std::size_t columns,
+                                sparse_policy policy = sparse_policy::automatic) {
         const auto table = detail::flat_view(gradient);
         if (columns == 0 || table.size() % columns != 0)
             refuse("sparse parameter \"", name, "\": a table of ", table.size(),

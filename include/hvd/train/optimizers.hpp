@@ -191,15 +191,11 @@ struct adadelta {
 /// have equal sizes pair by pair and stand in the order of registration. A frozen parameter's views
 /// are empty.
 template <class O, class T>
-concept optimizer_of = requires(O& o, optimizers::tensors<T> list) {
-    o.step(list, list);
-};
+concept optimizer_of = requires(O& o, optimizers::tensors<T> list) { o.step(list, list); };
 
 /// O holds its parameters and gradients itself (LibTorch's): `step()`.
 template <class O>
-concept self_contained_optimizer = requires(O& o) {
-    o.step();
-};
+concept self_contained_optimizer = requires(O& o) { o.step(); };
 
 }  // namespace v0
 }  // namespace hvd

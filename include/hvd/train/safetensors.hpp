@@ -72,7 +72,8 @@ template <class... Parts>
 
 /// A tensor under the name that it gets in a file.
 template <class X>
-requires writable<X> named_tensor named(std::string name, X&& tensor) {
+    requires writable<X>
+named_tensor named(std::string name, X&& tensor) {
     const auto shaped = detail::to_view(tensor);
     const auto flat = detail::flat_view(tensor);
     using T = typename decltype(flat)::value_type;

@@ -25,7 +25,7 @@ concept optimizer_with_state = requires(O& o) {
 ///
 /// @tparam Views a contiguous range of `tensor_view`s. **Collective**. @throws as `broadcast`.
 template <class Comm, class Views>
-requires requires(Comm& comm) { comm.size(); }
+    requires requires(Comm& comm) { comm.size(); }
 void broadcast_parameters(Comm& comm, const Views& parameters, root from = root{0}) {
     comm.broadcast(fuse(parameters), from, {.name = "parameters"});
 }
@@ -95,8 +95,7 @@ void broadcast_optimizer_state(Comm& comm, O& optimizer, Keeps keeps, root from 
 /// The same for all parameters.
 template <class Comm, optimizer_with_state O>
 void broadcast_optimizer_state(Comm& comm, O& optimizer, root from = root{0}) {
-    broadcast_optimizer_state(
-        comm, optimizer, [](std::size_t) { return false; }, from);
+    broadcast_optimizer_state(comm, optimizer, [](std::size_t) { return false; }, from);
 }
 
 /// The same for the optimizer inside; slots of local parameters are left as they are.

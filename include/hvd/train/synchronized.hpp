@@ -20,7 +20,7 @@ template <class T>
 class [[nodiscard(
     "hvd: synchronized gradients change nothing until they are applied")]] synchronized_gradients {
 public:
-    synchronized_gradients(synchronized_gradients && other) noexcept
+    synchronized_gradients(synchronized_gradients&& other) noexcept
         : rank_(other.rank_),
           tensors_(other.tensors_),
           shared_(other.shared_),

@@ -69,7 +69,7 @@ public:
     /// `join_mode`). A rank without samples gives anything of that size. Not of integers: the
     /// ranks' shares, which are added up, would each be truncated.
     template <class X>
-    requires writable<X>
+        requires writable<X>
     void mean(X&& x) {
         static_assert(!std::is_integral_v<detail::element_of<X>>,
                       "hvd: uneven_scope::mean is of floating-point elements: the ranks' shares of "
@@ -84,7 +84,7 @@ public:
     /// Reduces with sum, min, max or product over the ranks that take part: the others give what
     /// changes nothing.
     template <class X, class Op>
-    requires writable<X>
+        requires writable<X>
     void reduce(X&& x, const Op& with) {
         using T = detail::element_of<X>;
         using limits = std::numeric_limits<T>;

@@ -50,7 +50,7 @@ public:
 
     /// Of `allreduce(x, op, scales)` with sum or average, in place.
     template <class G, class Op>
-    requires writable<G>
+        requires writable<G>
     void allreduce(G&& gradient, const Op& with, const reduce_options& scales = {}) {
         check_linear<Op>();
         comm_.allreduce(gradient, with, scales);
@@ -60,7 +60,7 @@ public:
     /// gradient goes to where the extreme was; ranks that share it divide it evenly. By Horovod's
     /// convention it is reduced with the same operation, which is not the derivative.
     template <class G, class X, class Op>
-    requires writable<G>
+        requires writable<G>
     void allreduce_extreme(G&& gradient, const X& input, const X& output, const Op& with) {
         static_assert(std::is_same_v<Op, op::min> || std::is_same_v<Op, op::max>,
                       "hvd: allreduce_extreme is for min and max");
@@ -82,7 +82,7 @@ public:
     /// Of `allreduce(x, product)`: `input` is x. What is zero is left out of the products of the
     /// others, which are worked out in double.
     template <class G, class X>
-    requires writable<G>
+        requires writable<G>
     void allreduce_product(G&& gradient, const X& input) {
         if (horovod_) return comm_.allreduce(gradient, product);
         const auto g = detail::elements(detail::flat_view(gradient));
@@ -109,7 +109,7 @@ public:
     /// Of `reduce(x, into(y), op, root, scales)` with sum or average: the root gives the gradient
     /// of y, and all ranks get that of x in its place.
     template <class G, class Op>
-    requires writable<G>
+        requires writable<G>
     void reduce(G&& gradient, const Op&, root to = root{0}, const reduce_options& scales = {}) {
         check_linear<Op>();
         comm_.broadcast(gradient, to);
@@ -149,7 +149,7 @@ public:
 
     /// Of `broadcast(x, root)`, in place: the gradient on the root, zeros elsewhere.
     template <class G>
-    requires writable<G>
+        requires writable<G>
     void broadcast(G&& gradient, root from = root{0}) {
         using T = detail::element_of<G>;
         if (horovod_) comm_.reduce(gradient, average, from);
