@@ -2,8 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <vector>
 
@@ -27,6 +29,21 @@ std::vector<int> counting(std::size_t n) {
     std::vector<int> values(n);
     std::iota(values.begin(), values.end(), 0);
     return values;
+}
+
+// Copies so many bytes between blocks that begin so far into a page; whether exactly those arrived.
+bool copies(std::size_t bytes, std::size_t to, std::size_t from) {
+    constexpr std::size_t page = 4096;
+    const std::byte untouched{0xff};
+    alignas(page) static std::byte source[3 * page], target[3 * page];
+    for (std::size_t i = 0; i < sizeof source; ++i) source[i] = std::byte(i % 251);
+    std::fill(std::begin(target), std::end(target), untouched);
+    copy_bytes(target + to, source + from, bytes);
+    for (std::size_t i = 0; i < sizeof target; ++i) {
+        const bool inside = i >= to && i < to + bytes;
+        if (target[i] != (inside ? source[from + i - to] : untouched)) return false;
+    }
+    return true;
 }
 
 template <class Fused>
@@ -138,6 +155,18 @@ TEST_CASE("a layout groups by element type, without gaps inside, each group on a
     CHECK(p.offsets == std::vector<std::size_t>{0, 12, 32, 64, 128});
     CHECK(p.tensors[1].data == reinterpret_cast<std::byte*>(b.data()));
     CHECK(p.tensors[3].element_bytes == 1);
+}
+
+TEST_CASE("bytes are copied wherever in their pages they lie, and no others") {
+    for (const std::size_t bytes : {0, 1, 63, 64, 2047, 2048, 2049, 2111, 2112, 4097, 8000})
+        for (const std::size_t to : {0, 1, 16, 4080})
+            for (const std::size_t from : {0, 1, 16, 4080}) {
+                CAPTURE(bytes);
+                CAPTURE(to);
+                CAPTURE(from);
+                CHECK(copies(bytes, to, from));
+            }
+    copy_bytes(nullptr, nullptr, 0);
 }
 
 TEST_CASE("a layout of nothing has no bytes") {

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../kernel/copy.hpp"
 #include "operation.hpp"
 
 namespace hvd {
@@ -13,7 +14,9 @@ namespace detail {
 // before: all ranks have entered and agree.
 
 inline void copy_block(std::byte* to, const std::byte* from, std::size_t bytes) {
-    if (bytes > 0 && to != from) std::memmove(to, from, bytes);
+    if (bytes == 0 || to == from) return;
+    if (to < from + bytes && from < to + bytes) std::memmove(to, from, bytes);
+    else copy_bytes(to, from, bytes);
 }
 
 // After code that may fail on one rank alone: all learn of it, in the order of calls.

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../kernel/copy.hpp"
 #include "node_group.hpp"
 
 namespace hvd {
@@ -103,8 +104,8 @@ private:
         for (int i = 1; i < size_; ++i) {
             const int peer = (rank_ + i) % size_;
             if (receive_[peer].bytes > 0)
-                std::memcpy(receive_[peer].data, at_place(peer, std::size_t(rank_)),
-                            receive_[peer].bytes);
+                copy_bytes(receive_[peer].data, at_place(peer, std::size_t(rank_)),
+                           receive_[peer].bytes);
         }
     }
 
@@ -163,8 +164,8 @@ private:
             const std::size_t begin = round_ * plan.portion;
             if (p == rank_ || begin >= send_[p].bytes) continue;
             const std::size_t rest = send_[p].bytes - begin;
-            std::memcpy(window(rank_) + position(p, rank_) * plan.stride, send_[p].data + begin,
-                        rest < plan.portion ? rest : plan.portion);
+            copy_bytes(window(rank_) + position(p, rank_) * plan.stride, send_[p].data + begin,
+                       rest < plan.portion ? rest : plan.portion);
             if (plan.stride == 0) return;
         }
     }
@@ -183,7 +184,7 @@ private:
             const std::size_t portion = fill_of(p).portion, begin = round_ * portion;
             if (p == rank_ || begin >= receive_[p].bytes) continue;
             const std::size_t rest = receive_[p].bytes - begin;
-            std::memcpy(receive_[p].data + begin, portion_from(p), rest < portion ? rest : portion);
+            copy_bytes(receive_[p].data + begin, portion_from(p), rest < portion ? rest : portion);
         }
     }
 

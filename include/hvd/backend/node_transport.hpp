@@ -343,7 +343,7 @@ private:
         }
         // Not by the kernel at once: its stores would wait for lines that the peers have read, one
         // by one.
-        std::memcpy(part_in_window(rank_, rank_), result, own.bytes);
+        copy_bytes(part_in_window(rank_, rank_), result, own.bytes);
         if (!direct) scatter_bytes(op, own.begin, own.bytes, result);
     }
 

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../kernel/copy.hpp"
 #include "operation.hpp"
 
 namespace hvd {
@@ -47,7 +48,7 @@ void for_each_stretch(const operation& op, std::size_t begin, std::size_t bytes,
 
 inline void gather_bytes(const operation& op, std::size_t begin, std::size_t bytes, std::byte* to) {
     for_each_stretch(op, begin, bytes, [&](const stretch& s) {
-        std::memcpy(to, s.in, s.bytes);
+        copy_bytes(to, s.in, s.bytes);
         to += s.bytes;
     });
 }
@@ -56,7 +57,7 @@ inline void gather_bytes(const operation& op, std::size_t begin, std::size_t byt
 inline void gather_targets(const operation& op, std::size_t begin, std::size_t bytes,
                            std::byte* to) {
     for_each_stretch(op, begin, bytes, [&](const stretch& s) {
-        std::memcpy(to, s.out, s.bytes);
+        copy_bytes(to, s.out, s.bytes);
         to += s.bytes;
     });
 }
@@ -64,7 +65,7 @@ inline void gather_targets(const operation& op, std::size_t begin, std::size_t b
 inline void scatter_bytes(const operation& op, std::size_t begin, std::size_t bytes,
                           const std::byte* from) {
     for_each_stretch(op, begin, bytes, [&](const stretch& s) {
-        std::memcpy(s.out, from, s.bytes);
+        copy_bytes(s.out, from, s.bytes);
         from += s.bytes;
     });
 }

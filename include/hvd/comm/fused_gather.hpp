@@ -155,7 +155,7 @@ private:
         filled.assign(outputs.size(), 0);
         for_each_piece([&](std::size_t, std::size_t t, std::size_t count, const std::byte* at) {
             const std::size_t bytes = count * outputs[t].element_bytes;
-            if (bytes > 0) std::memcpy(outputs[t].data + filled[t], at, bytes);
+            copy_bytes(outputs[t].data + filled[t], at, bytes);
             filled[t] += bytes;
         });
     }

@@ -42,9 +42,9 @@ public:
         for_each_stretch(op_, g.offset, g.count * g.element_bytes, [&](const stretch& s) {
             for (std::size_t at = 0; at < s.bytes; at += sizeof values) {
                 const std::size_t n = s.bytes - at < sizeof values ? s.bytes - at : sizeof values;
-                std::memcpy(values, s.in + at, n);
+                copy_bytes(values, s.in + at, n);
                 op_.update->apply(op_.update->self, done, n, values, s.out + at);
-                std::memcpy(s.out + at, values, n);
+                copy_bytes(s.out + at, values, n);
                 done += n;
             }
         });

@@ -7,6 +7,7 @@
 
 #include "../core/dtype.hpp"
 #include "../core/tensor_view.hpp"
+#include "copy.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -56,8 +57,8 @@ void copy_strided(const tensor_ref& t, std::size_t dimension, std::byte* at, std
     const bool last = dimension + 1 >= t.dimensions;
     if (last && (t.dimensions == 0 || t.steps[dimension] == std::ptrdiff_t(t.element_bytes))) {
         const std::size_t run = (t.dimensions == 0 ? 1 : t.extents[dimension]) * t.element_bytes;
-        if constexpr (Pack) std::memcpy(buffer, at, run);
-        else std::memcpy(at, buffer, run);
+        if constexpr (Pack) copy_bytes(buffer, at, run);
+        else copy_bytes(at, buffer, run);
         buffer += run;
         return;
     }
@@ -75,7 +76,7 @@ void copy_strided(const tensor_ref& t, std::size_t dimension, std::byte* at, std
 // Copies a tensor, row-major, to `buffer`.
 inline void pack(const tensor_ref& t, std::byte* buffer) {
     if (t.count == 0) return;
-    if (t.dense) std::memcpy(buffer, t.data, t.bytes());
+    if (t.dense) copy_bytes(buffer, t.data, t.bytes());
     else copy_strided<true>(t, 0, t.data, buffer);
 }
 
@@ -83,7 +84,7 @@ inline void pack(const tensor_ref& t, std::byte* buffer) {
 inline void unpack(const tensor_ref& t, const std::byte* buffer) {
     if (t.count == 0) return;
     std::byte* from = const_cast<std::byte*>(buffer);
-    if (t.dense) std::memcpy(t.data, from, t.bytes());
+    if (t.dense) copy_bytes(t.data, from, t.bytes());
     else copy_strided<false>(t, 0, t.data, from);
 }
 

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "copy.hpp"
 #include "plain.hpp"
 #include "stream.hpp"
 
@@ -45,8 +46,7 @@ inline void reduce_to_places(reduce_function reduce, reduce_args args, std::size
         for (int r = 0; r < args.ranks; ++r) inputs[r] += bytes;
         for (int p = 0; p < places; ++p) {
             if (streaming) stream_bytes(outputs[p] + at, buffer, bytes);
-            else if (outputs[p] + at != args.out)
-                __builtin_memcpy(outputs[p] + at, args.out, bytes);
+            else if (outputs[p] + at != args.out) copy_bytes(outputs[p] + at, args.out, bytes);
         }
     }
     if (streaming) finish_streaming();
