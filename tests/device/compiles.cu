@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 // The doors and the kernels, as nvcc takes them.
+#include <vector>
+
 #include <hvd/kernel/kernels.cuh>
 #include <hvd/nccl.hpp>
 #include <hvd/threads.hpp>
@@ -14,4 +16,9 @@ void call(hvd::communicator<hvd::threads>& world, hvd::tensor_view<float, hvd::d
     hvd::device_arena arena(node, 1 << 20);
     node.allreduce(arena.tensor<float>(hvd::shape(100)), hvd::max);
     node.plan_allreduce(hvd::fuse(x, y), hvd::average).run();
+    std::vector<float> host(4);
+    world.allreduce(host, [](float a, float b) { return a > b ? a : b; });
+    world.plan_allreduce(host, hvd::average).run();
+    const hvd::request sum = world.allreduce_async(host, hvd::sum);
+    world.broadcast_object(host, hvd::root{0});
 }

@@ -50,9 +50,7 @@ constexpr bool op_fits_element() {
     constexpr bool boolean = std::same_as<T, bool>;
     constexpr bool number = dtype_traits<T>::arithmetic && !boolean;
     if constexpr (is_custom<plain>)
-        return requires(const decltype(plain::combine)& f, const T& x) {
-            { f(x, x) } -> std::convertible_to<T>;
-        };
+        return std::is_invocable_r_v<T, const decltype(plain::combine)&, const T&, const T&>;
     else if constexpr (std::same_as<plain, op::average>)
         return number && (!integer || is_rounded<Op>) &&
                requires(const typename dtype_traits<T>::accumulator& a) {
