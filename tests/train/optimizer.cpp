@@ -59,7 +59,40 @@ void check_equals_one_rank(communicator& comm, const Optimizer& optimizer,
     }
 }
 
+// As one rank would with numbers in float, whose parameters are rounded after each step.
+template <template <class> class Optimizer>
+void check_16_bits(communicator& comm) {
+    using T = hvd::bfloat16;
+    std::vector<T> x = {T(1.0f), T(-2.0f), T(0.5f)}, gradient(3);
+    std::vector<float> expected = {1.0f, -2.0f, 0.5f}, gradient_in_float(3);
+    hvd::distributed_optimizer distributed(comm, Optimizer<T>());
+    distributed.register_parameter("x", x, gradient);
+    Optimizer<float> alone;
+    const std::vector<hvd::tensor_view<float>> values = {hvd::view(expected.data(), 3)},
+                                               gradients = {hvd::view(gradient_in_float.data(), 3)};
+    for (int step = 0; step < steps; ++step) {
+        for (std::size_t k = 0; k < 3; ++k)
+            gradient_in_float[k] = float(gradient[k] = T(float(k) - 0.5f * float(step)));
+        CHECK(distributed.step());
+        alone.step(values, gradients);
+        for (std::size_t k = 0; k < 3; ++k) {
+            expected[k] = float(T(expected[k]));
+            CHECK(float(x[k]) == expected[k]);
+        }
+    }
+}
+
 }  // namespace
+
+TEST_CASE("optimizers of 16-bit parameters compute and remember in float") {
+    hvd_test::on_ranks([](communicator& comm) {
+        check_16_bits<optimizers::sgd>(comm);
+        check_16_bits<optimizers::momentum>(comm);
+        check_16_bits<optimizers::adam>(comm);
+        check_16_bits<optimizers::adamw>(comm);
+        check_16_bits<optimizers::adadelta>(comm);
+    });
+}
 
 TEST_CASE("N ranks with a part of the batch equal one rank with all of it") {
     hvd_test::on_ranks([](communicator& comm) {

@@ -21,6 +21,10 @@ namespace optimizers {
 template <class T>
 using tensors = std::span<const tensor_view<T>>;
 
+/// What an optimizer for elements of type T computes with and remembers: float for those of 16 bits.
+template <class T>
+using number = typename dtype_traits<T>::accumulator;
+
 /// What an optimizer remembers of each parameter's elements; made at the first step that needs it.
 template <class T>
 using slots = std::vector<std::vector<T>>;
@@ -48,11 +52,12 @@ void for_each(tensors<T> parameters, tensors<T> gradients, F f) {
 template <class T = float>
 struct sgd {
     using value_type = T;
-    T rate = T(0.01);
+    using R = number<T>;
+    R rate = R(0.01);
 
     void step(tensors<T> parameters, tensors<T> gradients) {
         detail::for_each(parameters, gradients, [&](std::size_t, std::span<T> p, std::span<T> g) {
-            for (std::size_t k = 0; k < p.size(); ++k) p[k] = T(p[k] - rate * g[k]);
+            for (std::size_t k = 0; k < p.size(); ++k) p[k] = T(R(p[k]) - rate * R(g[k]));
         });
     }
 
@@ -68,16 +73,17 @@ struct sgd {
 template <class T = float>
 struct momentum {
     using value_type = T;
-    T rate = T(0.01);
-    T factor = T(0.9);
-    slots<T> velocity = {};
+    using R = number<T>;
+    R rate = R(0.01);
+    R factor = R(0.9);
+    slots<R> velocity = {};
 
     void step(tensors<T> parameters, tensors<T> gradients) {
         detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
             const auto v = detail::slot_of(velocity, i, p.size());
             for (std::size_t k = 0; k < p.size(); ++k) {
-                v[k] = T(factor * v[k] + g[k]);
-                p[k] = T(p[k] - rate * v[k]);
+                v[k] = factor * v[k] + R(g[k]);
+                p[k] = T(R(p[k]) - rate * v[k]);
             }
         });
     }
@@ -98,27 +104,30 @@ struct momentum {
 template <class T = float>
 struct adam {
     using value_type = T;
-    T rate = T(0.001);
-    T beta1 = T(0.9);
-    T beta2 = T(0.999);
-    T epsilon = T(1e-8);
-    T decay = T(0);  ///< of the values themselves, times the rate; not through the gradient
+    using R = number<T>;
+    R rate = R(0.001);
+    R beta1 = R(0.9);
+    R beta2 = R(0.999);
+    R epsilon = R(1e-8);
+    R decay = R(0);  ///< of the values themselves, times the rate; not through the gradient
     double steps = 0;
-    slots<T> mean = {};
-    slots<T> variance = {};
+    slots<R> mean = {};
+    slots<R> variance = {};
 
     void step(tensors<T> parameters, tensors<T> gradients) {
         steps += 1;
-        const T mean_bias = T(1 - std::pow(double(beta1), steps));
-        const T variance_bias = T(1 - std::pow(double(beta2), steps));
+        const R mean_bias = R(1 - std::pow(double(beta1), steps));
+        const R variance_bias = R(1 - std::pow(double(beta2), steps));
         detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
             const auto m = detail::slot_of(mean, i, p.size());
             const auto v = detail::slot_of(variance, i, p.size());
             for (std::size_t k = 0; k < p.size(); ++k) {
-                m[k] = beta1 * m[k] + (1 - beta1) * g[k];
-                v[k] = beta2 * v[k] + (1 - beta2) * g[k] * g[k];
-                p[k] -= rate * (m[k] / mean_bias / (std::sqrt(v[k] / variance_bias) + epsilon) +
-                                decay * p[k]);
+                const R value = R(p[k]), gradient = R(g[k]);
+                m[k] = beta1 * m[k] + (1 - beta1) * gradient;
+                v[k] = beta2 * v[k] + (1 - beta2) * gradient * gradient;
+                p[k] = T(value -
+                         rate * (m[k] / mean_bias / (std::sqrt(v[k] / variance_bias) + epsilon) +
+                                 decay * value));
             }
         });
     }
@@ -142,8 +151,9 @@ struct adam {
 /// Adam with its usual decay.
 template <class T = float>
 struct adamw : adam<T> {
-    adamw() { this->decay = T(0.01); }
-    explicit adamw(T rate, T decay = T(0.01)) {
+    using R = number<T>;
+    adamw() { this->decay = R(0.01); }
+    explicit adamw(R rate, R decay = R(0.01)) {
         this->rate = rate;
         this->decay = decay;
     }
@@ -153,21 +163,23 @@ struct adamw : adam<T> {
 template <class T = float>
 struct adadelta {
     using value_type = T;
-    T rate = T(1);
-    T rho = T(0.9);
-    T epsilon = T(1e-6);
-    slots<T> squares = {};  ///< running mean of squared gradients
-    slots<T> changes = {};  ///< running mean of squared changes
+    using R = number<T>;
+    R rate = R(1);
+    R rho = R(0.9);
+    R epsilon = R(1e-6);
+    slots<R> squares = {};  ///< running mean of squared gradients
+    slots<R> changes = {};  ///< running mean of squared changes
 
     void step(tensors<T> parameters, tensors<T> gradients) {
         detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
             const auto s = detail::slot_of(squares, i, p.size());
             const auto c = detail::slot_of(changes, i, p.size());
             for (std::size_t k = 0; k < p.size(); ++k) {
-                s[k] = rho * s[k] + (1 - rho) * g[k] * g[k];
-                const T change = std::sqrt((c[k] + epsilon) / (s[k] + epsilon)) * g[k];
+                const R gradient = R(g[k]);
+                s[k] = rho * s[k] + (1 - rho) * gradient * gradient;
+                const R change = std::sqrt((c[k] + epsilon) / (s[k] + epsilon)) * gradient;
                 c[k] = rho * c[k] + (1 - rho) * change * change;
-                p[k] -= rate * change;
+                p[k] = T(R(p[k]) - rate * change);
             }
         });
     }
