@@ -155,6 +155,43 @@ TEST_CASE(
     });
 }
 
+TEST_CASE("what peers read is not overwritten by what comes: such an output is refused") {
+    on_every_transport([](auto& comm) {
+        const std::size_t n = 6, all = n * std::size_t(comm.size());
+        const std::size_t elsewhere = n * std::size_t((comm.rank() + 1) % comm.size());
+        std::vector<int> x(all, 1);
+        const auto mine = hvd::view(x.data() + elsewhere, n);
+        if (comm.size() > 1) {
+            thrown<hvd::usage_error>([&] { comm.allgather(mine, hvd::into(x)); });
+            thrown<hvd::usage_error>([&] { comm.allgather_async(mine, hvd::into(x)).wait(); });
+            const hvd::root last{comm.size() - 1};
+            const bool is_last = comm.rank() == last.rank;
+            std::vector<int> part(n);
+            const auto to = hvd::into(is_last ? hvd::view(x.data(), n) : hvd::view(part.data(), n));
+            const auto scatter = [&] { comm.scatter(x, to, last); };
+            if (is_last) thrown<hvd::usage_error>(scatter);
+            else thrown<hvd::peer_error>(scatter);
+        }
+        CHECK(x == std::vector<int>(all, 1));
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("the root's part of a scatter may stay where it is") {
+    on_every_transport([](auto& comm) {
+        const std::size_t n = 5;
+        std::vector<int> x(n * std::size_t(comm.size())), part(n);
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = int(i);
+        const std::vector<int> before = x;
+        const hvd::root last{comm.size() - 1};
+        const auto own = hvd::view(x.data() + n * std::size_t(last.rank), n);
+        const auto to = comm.rank() == last.rank ? own : hvd::view(part.data(), n);
+        comm.scatter(x, hvd::into(to), last);
+        for (std::size_t i = 0; i < n; ++i) CHECK(to.data()[i] == int(n) * comm.rank() + int(i));
+        CHECK(x == before);
+    });
+}
+
 TEST_CASE("an output of another size is refused with both sizes, and the communicator works on") {
     on_every_transport([](auto& comm) {
         const std::vector<int> in(10, 1);

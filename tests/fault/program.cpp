@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -182,6 +183,54 @@ void forks(int& argc, char**& argv) {
     work(comm, 10);
 }
 
+// A child that ends as programs do ends nothing of its parent's.
+void forks_and_exits(int&, char**&) {
+    hvd::init(options);
+    work(hvd::world(), 3);
+    if (const pid_t child = fork(); child == 0) {
+        std::exit(0);
+    } else {
+        int status = -1;
+        waitpid(child, &status, 0);
+        require(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended well");
+    }
+    work(hvd::world(), 10);
+    say("the parent went on");
+}
+
+// As in a container: processes have other numbers there, and this one's is nobody's in the others.
+void enter_a_container() {
+    const int used = 20 * (getpid() % 10);  // MPI's threads have the next ones
+    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+        say("this system gives no namespaces of processes");
+        _exit(77);
+    }
+    const auto go_on_in_child = [] {
+        const pid_t child = fork();
+        int status = 0;
+        if (child == 0) return;
+        waitpid(child, &status, 0);
+        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+    };
+    go_on_in_child();  // its first process, which has to live as long as it does
+    for (int i = 0; i < used; ++i) {
+        const pid_t child = fork();
+        if (child == 0) _exit(0);
+        waitpid(child, nullptr, 0);
+    }
+    go_on_in_child();
+}
+
+void is_slow_in_a_container(int& argc, char**& argv) {
+    enter_a_container();
+    hvd::mpi_environment environment(argc, argv);
+    auto comm = communicator::world(options);
+    work(comm, 3);
+    if (fails(comm)) std::this_thread::sleep_for(300ms);
+    comm.barrier();
+    say("all are alive");
+}
+
 void uses_no_mpi(int& argc, char**& argv) {
     const auto refused = [](const char* when) {
         try {
@@ -227,6 +276,8 @@ int main(int argc, char** argv) {
         {"inside_serialized", [&] { inside(MPI_THREAD_SERIALIZED, argc, argv); }},
         {"inside_multiple", [&] { inside(MPI_THREAD_MULTIPLE, argc, argv); }},
         {"forks", [&] { forks(argc, argv); }},
+        {"forks_and_exits", [&] { forks_and_exits(argc, argv); }},
+        {"is_slow_in_a_container", [&] { is_slow_in_a_container(argc, argv); }},
         {"uses_no_mpi", [&] { uses_no_mpi(argc, argv); }},
     };
     ways.at(how)();

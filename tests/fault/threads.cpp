@@ -133,6 +133,22 @@ TEST_CASE("a rank that is gone ends the calls of communicators that were split o
     CHECK(errors == 1);  // rank 1, whose half the last rank was in
 }
 
+TEST_CASE("a rank that is gone ends the making of communicators of a node's ranks, too") {
+    for (const bool of_node : {true, false}) {
+        std::atomic<int> errors{0};
+        hvd::run_threads(3, [&](communicator& comm) {
+            if (fails(comm)) return;
+            try {
+                auto part = of_node ? comm.local() : comm.cross();
+                part.barrier();
+            } catch (const hvd::peer_error&) {
+                ++errors;
+            }
+        });
+        CHECK(errors == 2);
+    }
+}
+
 TEST_CASE("a rank beyond the deadline is named, and afterwards calls are refused") {
     const auto late = [](const hvd::communicator_options& of_communicator,
                          const hvd::options& of_call) {

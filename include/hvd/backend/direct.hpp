@@ -182,15 +182,21 @@ private:
         }
     }
 
-    void run_reduce_scatter(operation& op, workspace&) {
+    // MPI wants buffers that have nothing in common, hvd allows this rank's part of the input.
+    void run_reduce_scatter(operation& op, workspace& w) {
         std::byte* out = op.out;
         std::vector<int> counts(static_cast<std::size_t>(size_));
         for (const reduction_group& g : op.groups) {
             for (int p = 0; p < size_; ++p)
                 counts[std::size_t(p)] = narrow(g.count_of(p, size_), "reduce_scatter");
-            check(MPI_Reduce_scatter(op.in + g.offset, out, counts.data(), mpi_datatype(g.id),
-                                     mpi_operation(op.entry.op), comm_),
-                  "MPI_Reduce_scatter");
+            const std::size_t bytes = g.count_of(rank_, size_) * g.element_bytes;
+            const bool in_place = out == g.part(op.in, rank_, size_).data;
+            if (in_place) w.part.resize(bytes);
+            check(
+                MPI_Reduce_scatter(op.in + g.offset, in_place ? w.part.data() : out, counts.data(),
+                                   mpi_datatype(g.id), mpi_operation(op.entry.op), comm_),
+                "MPI_Reduce_scatter");
+            if (in_place && bytes > 0) std::memcpy(out, w.part.data(), bytes);
             finish_group(g, op, out, g.count_of(rank_, size_));
             out += aligned(g.count_of(rank_, size_) * g.element_bytes);
         }

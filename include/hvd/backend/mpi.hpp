@@ -6,6 +6,9 @@
 #include <span>
 #include <vector>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "../core/handles.hpp"
 #include "../detail/mpi_api.hpp"
 #include "../detail/mpi_types.hpp"
@@ -42,10 +45,8 @@ public:
     mpi_link& operator=(const mpi_link&) = delete;
 
     ~mpi_link() {
-        if (!mpi_is_running() || given_up_) return;
-        if (across_ != MPI_COMM_NULL) MPI_Comm_free(&across_);
-        if (node_ != MPI_COMM_NULL) MPI_Comm_free(&node_);
-        MPI_Comm_free(&comm_);
+        if (!mpi_is_running() || given_up_ || getpid() != process_) return;
+        free_handles();
     }
 
     int rank() const { return rank_; }
@@ -104,7 +105,7 @@ public:
     }
 
     // This rank's part of a new segment of its node, where rank r has `bytes[r]`; null on all ranks
-    // of the node if the system refuses it. Memory of its own where ranks share none.
+    // if the system refuses it to one. Memory of its own where ranks share none.
     std::byte* share(std::span<const std::size_t> bytes) {
         if (area() == nullptr) {
             own_.push_back(shared_memory::of_this_process(bytes[std::size_t(rank_)]));
@@ -117,7 +118,8 @@ public:
             all += shared_memory::whole_pages(bytes[std::size_t(p)]);
         }
         shared_memory memory = map_together(all, begin, begin + bytes[std::size_t(rank_)]);
-        if (!memory) return nullptr;
+        // What is refused on one node is given back on the others.
+        if (!all_of(comm_, bool(memory))) return nullptr;
         std::byte* const mine = static_cast<std::byte*>(memory.data()) + begin;
         const std::uint64_t id = memory.how_to_open().id;
         reachable_->add(id, std::move(memory), all);
@@ -180,10 +182,13 @@ protected:
     // Owns `comm`; `handle` is what the user knows it by.
     mpi_link(MPI_Comm comm, MPI_Comm handle, const communicator_options& options, bool share_memory)
         : comm_(comm), native_(handle) {
-        set_up();
-        by_library_ = options.cross_by_library;
-        nodes_ = agreed_node_size(options) > 0 ? nodes_of_one_host(size_, options) : find_nodes();
-        if (share_memory) make_area(window_ = options.window_bytes);
+        made([&] {
+            set_up();
+            by_library_ = options.cross_by_library;
+            const bool declared = agreed_node_size(options) > 0;
+            nodes_ = declared ? nodes_of_one_host(size_, options) : find_nodes();
+            if (share_memory) make_area(window_ = options.window_bytes);
+        });
     }
 
     // Among ranks of another; a window of 0 bytes: no memory is shared.
@@ -194,8 +199,21 @@ protected:
           nodes_(std::move(nodes)),
           by_library_(by_library),
           reachable_(shared<segments>::make(std::move(reachable))) {
-        set_up();
-        if (window > 0) make_area(window_ = window);
+        made([&] {
+            set_up();
+            if (window > 0) make_area(window_ = window);
+        });
+    }
+
+    // A constructor's work: where it fails, nobody else frees the handles.
+    template <class F>
+    void made(F work) {
+        try {
+            work();
+        } catch (...) {
+            free_handles();
+            throw;
+        }
     }
 
     static void require_running() {
@@ -222,6 +240,12 @@ protected:
         MPI_Comm copy = MPI_COMM_NULL;
         check_mpi(MPI_Comm_dup(handle, &copy), "MPI_Comm_dup", -1);
         return copy;
+    }
+
+    void free_handles() {
+        if (across_ != MPI_COMM_NULL) MPI_Comm_free(&across_);
+        if (node_ != MPI_COMM_NULL) MPI_Comm_free(&node_);
+        MPI_Comm_free(&comm_);
     }
 
     MPI_Comm comm_among(std::span<const int> ranks, int context) const {
@@ -341,15 +365,28 @@ private:
             memory_ = {};
             return;
         }
+        const std::int64_t process = process_for_node();
         const node_area area(memory_.data(), ranks, window, reachable_);
         if (mine == 0) area.construct();
         check(MPI_Barrier(of_node()), "MPI_Barrier");
-        area.slot(mine).process.store_relaxed(getpid());
+        area.slot(mine).process.store_relaxed(process);
         area.slot(mine).processors = processor_set::of_this_thread();
         check(MPI_Barrier(of_node()), "MPI_Barrier");
         area_ = area;
         if (by_library_ && nodes.count() > 1)
             check(MPI_Comm_split(comm_, mine, rank_, &across_), "MPI_Comm_split");
+    }
+
+    // What the ranks of the node can ask the kernel about this one: -1 where they are in different
+    // containers, whose numbers say nothing in another.
+    [[gnu::cold]] std::int64_t process_for_node() const {
+        struct stat numbering{};
+        const bool known = stat("/proc/self/ns/pid", &numbering) == 0;
+        const std::int64_t mine = known ? std::int64_t(numbering.st_ino) : 0;
+        std::int64_t range[] = {mine, -mine};
+        check(MPI_Allreduce(MPI_IN_PLACE, range, 2, MPI_INT64_T, MPI_MIN, of_node()),
+              "MPI_Allreduce");
+        return range[0] == -range[1] ? getpid() : -1;
     }
 
     MPI_Comm of_node() const { return node_ != MPI_COMM_NULL ? node_ : comm_; }
@@ -377,9 +414,10 @@ private:
         return memory;
     }
 
-    bool all_of_node(bool mine) const {
+    bool all_of_node(bool mine) const { return all_of(of_node(), mine); }
+    bool all_of(MPI_Comm ranks, bool mine) const {
         int all = mine ? 1 : 0;
-        check(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, of_node()), "MPI_Allreduce");
+        check(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, ranks), "MPI_Allreduce");
         return all != 0;
     }
 
@@ -397,6 +435,7 @@ private:
     std::vector<MPI_Request> requests_;
     std::vector<int> peers_;
     bool given_up_ = false;
+    pid_t process_ = getpid();  // a child that it forked leaves MPI alone
 };
 
 }  // namespace detail

@@ -36,8 +36,8 @@ struct alignas(64) node_slot {
     atomic<std::uint64_t> step{0};  // how many synchronisations this rank has reached
     alignas(64) atomic<std::uint32_t> left{0};
     atomic<std::uint32_t> reaches{0};  // it may be reading or writing tensors of others
-    atomic<std::int64_t> process{0};
-    processor_set processors;  // that this rank may run on
+    atomic<std::int64_t> process{0};   // 0: a thread; -1: a process that can't be asked about
+    processor_set processors;          // that this rank may run on
     char farewell[256] = {};
     alignas(64) record entry[2];  // by parity of the collective: read by peers until the next entry
     alignas(64) window_fill fill[2];  // by parity of the filling

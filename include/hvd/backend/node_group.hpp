@@ -156,7 +156,7 @@ private:
         const node_slot& slot = area_.slot(peer);
         if (slot.left.load() != 0) return !arrived(peer);
         const auto process = pid_t(slot.process.load_relaxed());
-        return process != 0 && kill(process, 0) != 0 && errno == ESRCH;
+        return process > 0 && kill(process, 0) != 0 && errno == ESRCH;
     }
 
     std::uint64_t steps_ = 0, entries_ = 0, fills_ = 0;

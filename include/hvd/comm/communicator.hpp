@@ -64,7 +64,7 @@ public:
               detail::make_session<Backend>(detail::owner<link_type>(link.release()), options)),
           topology_(detail::topology_of(detail::access::link_of(*this))) {}
 
-    /// Takes over a raw handle (`MPI_Comm`) and frees it in the end.
+    /// Takes over a raw handle (`MPI_Comm`) and frees it in the end, also where options are refused.
     /// @throws hvd::usage_error for null handles and others that can't work.
     template <class Handle>
         requires std::constructible_from<link_type, const Handle&, adopt_t,
@@ -120,14 +120,14 @@ public:
     communicator local()
         requires splittable_link<link_type>
     {
-        return among(topology_.local);
+        return among("local", topology_.local);
     }
 
     /// The ranks with this local rank, one of each node that has it. **Collective**.
     communicator cross()
         requires splittable_link<link_type>
     {
-        return among(topology_.cross);
+        return among("cross", topology_.cross);
     }
 
     /// The given ranks, in ascending order; empty on all others. **Collective**: all ranks of this
@@ -176,8 +176,9 @@ public:
 private:
     friend struct detail::access;
 
-    communicator among(const std::vector<int>& ranks) {
+    communicator among(const char* name, const std::vector<int>& ranks) {
         auto& own = detail::access::session_of(*this);
+        detail::agree_on(own, name);
         return communicator(detail::access::link_of(*this).subset(ranks, own.next_context()),
                             own.options());
     }

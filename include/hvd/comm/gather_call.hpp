@@ -22,6 +22,9 @@ struct gather_call : call {
         describe(kind, o.name);
         describe(in);
         if (kind == collective::gather) check_root(r.rank, size);
+        if constexpr (std::is_same_v<Result, given_memory>)
+            if (kind == collective::allgather)
+                check_place(bytes_of(in), in.size() * sizeof(T), to.count * sizeof(T), size);
         op.in = bytes_of(in);
         if constexpr (is_strided<In>) {
             input.tensor = erase(in);
@@ -36,6 +39,19 @@ struct gather_call : call {
             op.provide = [](void* self, std::span<const std::size_t> counts) {
                 return detail::provide(*static_cast<gather_call*>(self)->result, counts);
             };
+    }
+
+private:
+    // Peers read the input while their elements arrive: it may lie in the output where this rank's
+    // end up, and nowhere else.
+    void check_place(const std::byte* in, std::size_t bytes, std::size_t out_bytes, int size) {
+        const std::byte* const out = result.data;
+        if (bytes == 0 || in + bytes <= out || in >= out + out_bytes) return;
+        if (in == out + std::size_t(result.rank) * bytes && out_bytes == bytes * std::size_t(size))
+            return;
+        refuse(text("hvd: ", op.entry.label(),
+                    ": input and output overlap, but the input is not where this rank's elements "
+                    "end up"));
     }
 };
 

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <exception>
 
+#include <unistd.h>
+
 #include "../detail/clock.hpp"
 #include "../detail/mpi_api.hpp"
 
@@ -26,7 +28,8 @@ struct environment_options {
 /// Destroyed while an exception unwinds, it says so with rank, gives the peers a moment to report
 /// their own `hvd::peer_error`, and calls `MPI_Abort`: one rank's exception does not hang the
 /// others. An exception that nobody catches is reported with its text and aborts the job as well.
-/// Declare it before every communicator. Not movable. Features A1, A9.
+/// Declare it before every communicator. Not movable. A child that was forked leaves MPI alone.
+/// Features A1, A9.
 /// @throws hvd::usage_error if MPI has been finalised; hvd::mpi_error if it can't be started.
 /// @snippet tests/docs/snippets.cpp mpi_environment
 class mpi_environment {
@@ -45,7 +48,7 @@ public:
 
     ~mpi_environment() {
         if (terminate_ != nullptr) std::set_terminate(terminate_);
-        if (!detail::mpi_is_running()) return;
+        if (getpid() != process_ || !detail::mpi_is_running()) return;
         if (std::uncaught_exceptions() > exceptions_) abort_job();
         if (owner_) MPI_Finalize();
     }
@@ -77,7 +80,18 @@ private:
         detail::check_mpi(MPI_Init_thread(argc, argv, levels[int(options_.threads)], &given),
                           "MPI_Init_thread", -1);
         owner_ = true;
+        started() = {process_, options_.sink};
         terminate_ = std::set_terminate(&report_and_abort);
+    }
+
+    // What a terminate handler can't be told.
+    struct starter {
+        pid_t process = 0;
+        message_sink sink = &detail::write_to_stderr;
+    };
+    static starter& started() {
+        static starter last;
+        return last;
     }
 
     // For an exception that nobody catches: nothing unwinds then, but its text is at hand.
@@ -85,11 +99,11 @@ private:
         try {
             if (const std::exception_ptr failure = std::current_exception())
                 std::rethrow_exception(failure);
-            last_words(&detail::write_to_stderr, "std::terminate was called");
+            last_words(started().sink, "std::terminate was called");
         } catch (const std::exception& e) {
-            last_words(&detail::write_to_stderr, e.what());
+            last_words(started().sink, e.what());
         } catch (...) {
-            last_words(&detail::write_to_stderr, "an exception that is no std::exception");
+            last_words(started().sink, "an exception that is no std::exception");
         }
         end_job();
     }
@@ -101,7 +115,7 @@ private:
     }
 
     [[noreturn]] static void end_job() noexcept {
-        if (detail::mpi_is_running()) MPI_Abort(MPI_COMM_WORLD, 1);
+        if (getpid() == started().process && detail::mpi_is_running()) MPI_Abort(MPI_COMM_WORLD, 1);
         std::abort();
     }
 
@@ -116,6 +130,7 @@ private:
     }
 
     environment_options options_;
+    pid_t process_ = getpid();
     int exceptions_ = std::uncaught_exceptions();
     bool owner_ = false;
     std::terminate_handler terminate_ = nullptr;  // what it was before

@@ -19,9 +19,22 @@ struct scatter_call : distribute_call<In, Result> {
         if (rank != r.rank) return;
         if (counts) this->split_by(counts, in.size(), size);
         else split_rows_into(in, size);
+        if constexpr (std::is_same_v<Result, given_memory>)
+            check_place(bytes_of(in), in.size() * sizeof(typename In::value_type), to);
     }
 
 private:
+    // Peers read the input while this rank's part is copied: that may be where it lies already, and
+    // nowhere else in it.
+    void check_place(const std::byte* in, std::size_t bytes, const given_memory& out) {
+        const std::size_t each = this->op.element_bytes;
+        std::size_t own = 0;
+        for (std::size_t r = 0; r < std::size_t(out.rank) && r < this->op.send_counts.size(); ++r)
+            own += this->op.send_counts[r] * each;
+        if (out.data == in + own) return;
+        this->check_overlap(in, out.data, bytes, out.count * each);
+    }
+
     // As reduce_scatter: the first (rows % size) ranks get one row more.
     void split_rows_into(const In& in, int size) {
         this->counts.resize(std::size_t(size) + 1);

@@ -73,6 +73,14 @@ Comm subset(Comm& comm, std::span<const int> ranks) {
     return Comm(access::link_of(comm).subset(members, context), own.options());
 }
 
+// All ranks are about to do the same, or all throw.
+[[gnu::cold]] inline void agree_on(session& own, std::string_view what) {
+    call agreed;
+    agreed.describe(collective::agree, what);
+    agreed.op.entry.content = hash().add(what).value();
+    own.run(agreed.op, {});
+}
+
 // All ranks' numbers, by rank, in the order of the communicator's calls: of what hvd does, which no
 // call of the user's is taken for.
 [[gnu::cold]] inline void tell_all(session& own, std::string_view what,

@@ -31,13 +31,23 @@ inline std::uint64_t number_in(const char* path, std::string_view key, std::uint
     return number;
 }
 
+// Bytes that a control group uses: without the files in its cache, which give way to what is asked
+// for.
+inline std::uint64_t memory_in_use() {
+    constexpr const char* parts = "/sys/fs/cgroup/memory.stat";
+    const std::uint64_t used = number_in("/sys/fs/cgroup/memory.current", "", 0);
+    const std::uint64_t cached =
+        number_in(parts, "\ninactive_file ", 0) + number_in(parts, "\nactive_file ", 0);
+    return used > cached ? used - cached : 0;
+}
+
 // Bytes that this process may still use: of the machine, and of its control group where it has a
 // limit.
 inline std::uint64_t available_memory() {
     const std::uint64_t kibibytes = number_in("/proc/meminfo", "MemAvailable:", UINT64_MAX / 1024);
     const std::uint64_t limit =
         number_in("/sys/fs/cgroup/memory.max", "", UINT64_MAX);  // "max": none
-    const std::uint64_t used = number_in("/sys/fs/cgroup/memory.current", "", 0);
+    const std::uint64_t used = memory_in_use();
     const std::uint64_t machine = kibibytes * 1024, group = limit > used ? limit - used : 0;
     return machine < group ? machine : group;
 }

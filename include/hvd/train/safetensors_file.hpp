@@ -64,10 +64,18 @@ public:
     }
 
     /// Reads it into the memory of `t`.
-    void read(const named_tensor& t) const { read_bytes(require(t).first, t.data, t.bytes); }
+    void read(const named_tensor& t) const {
+        read_bytes(require(t).first, t.data, t.bytes);
+        if (t.type == dtype::boolean) make_booleans(t.data, t.bytes);
+    }
 
 private:
     static constexpr std::size_t most_header_bytes = 100'000'000;  // as the format's own reader
+
+    // A bool that is neither 0 nor 1 is none.
+    static void make_booleans(std::byte* first, std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i) first[i] = std::byte(first[i] != std::byte(0));
+    }
 
     template <class... Parts>
     [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {

@@ -69,7 +69,7 @@ sparse_rows<T> merged(std::span<const std::int64_t> indices, std::span<const Wir
     }
     std::vector<double> sums(result.indices.size() * columns);
     for (std::size_t i = 0; i < indices.size(); ++i) {
-        double* const to = &sums[0] + std::size_t(places[std::size_t(indices[i])]) * columns;
+        double* const to = sums.data() + std::size_t(places[std::size_t(indices[i])]) * columns;
         for (std::size_t c = 0; c < columns; ++c) to[c] += as_double(values[i * columns + c]);
     }
     result.values.reserve(sums.size());
