@@ -52,6 +52,10 @@ void check_every_collective(Comm& comm) {
         }
         const part mine(count, comm.rank(), n);
         CHECK(wrong(comm.reduce_scatter(in, hvd::sum), mine.count, sum, mine.first) == 0);
+        tensor<float> v = in;
+        const auto kept = hvd::view(v.data() + mine.first, mine.count);
+        comm.reduce_scatter(v, hvd::sum, hvd::into(kept));
+        CHECK(wrong(std::span(kept.data(), mine.count), mine.count, sum, mine.first) == 0);
         CHECK(wrong_input<float>(comm.scatter(in), mine.count, 0, mine.first) == 0);
         CHECK(comm.gather(in).values.size() == (comm.rank() == 0 ? count * size_of(comm) : 0));
         CHECK(comm.alltoall(all).counts == std::vector<std::size_t>(size_of(comm), count));
