@@ -244,6 +244,16 @@ TEST_CASE("the average of the largest integers does not overflow on the way") {
     });
 }
 
+TEST_CASE_TEMPLATE("a rounding is for integers: averages of floats take no notice", T, float,
+                   double, hvd::float16, hvd::bfloat16) {
+    on_every_transport([](auto& comm) {
+        std::vector<T> x(21, T(float(comm.rank()))), y = x;
+        comm.allreduce(x, hvd::average);
+        comm.allreduce(y, hvd::average(hvd::rounding::nearest));
+        for (std::size_t i = 0; i < x.size(); ++i) CHECK(float(x[i]) == float(y[i]));
+    });
+}
+
 TEST_CASE("sums of integers that overflow wrap around") {
     on_every_transport([](auto& comm) {
         std::int32_t x = std::numeric_limits<std::int32_t>::max();

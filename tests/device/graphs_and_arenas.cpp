@@ -2,9 +2,15 @@
 // SPDX-FileCopyrightText: The hvd authors
 // Plans in CUDA graphs, and memory that NCCL knows beforehand.
 
+#include <concepts>
+
 #include "support.hpp"
 
 using namespace device_test;
+
+static_assert(std::movable<hvd::communicator<hvd::nccl>>);
+static_assert(!std::copyable<hvd::communicator<hvd::nccl>>);
+static_assert(std::movable<hvd::device_plan> && !std::copyable<hvd::device_plan>);
 
 TEST_CASE("a plan captured into a graph runs at each launch of it") {
     on_gpus([](auto& gpus) {
@@ -94,6 +100,8 @@ TEST_CASE("tensors of an arena are not packed, and neighbours are one call") {
                 CHECK(std::string(e.what()).find("8000 bytes wanted, 3712 left of 4096") !=
                       std::string::npos);
             }
+            CHECK_THROWS_AS((void)arena.tensor<double>(hvd::shape(std::size_t(1) << 61)),
+                            hvd::usage_error);
             gpus.barrier();
             if (n > 1)
                 CHECK(emulation::calls_of("ncclAllReduce") ==

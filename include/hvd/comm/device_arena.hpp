@@ -33,8 +33,8 @@ public:
     /// @throws hvd::usage_error if there is not enough left.
     template <class T, std::size_t Rank>
     tensor_view<T, device, Rank> tensor(extents<Rank> shape) {
-        const tensor_view<T, device, Rank> fits(nullptr, shape);
-        const std::size_t bytes = fits.size() * sizeof(T), left = memory_.size() - used_;
+        const std::size_t sizes[] = {detail::product(shape.data(), Rank), sizeof(T)};
+        const std::size_t bytes = detail::product(sizes, 2), left = memory_.size() - used_;
         if (bytes > left)
             throw usage_error(
                 session_->rank(),

@@ -28,6 +28,8 @@ class device_plans;
 class [[nodiscard("hvd: a plan does nothing until it is run")]] device_plan {
 public:
     device_plan() = default;
+    device_plan(device_plan&&) noexcept = default;
+    device_plan& operator=(device_plan&&) noexcept = default;
 
     /// Whether there is something to run.
     explicit operator bool() const noexcept { return calls_ != nullptr; }

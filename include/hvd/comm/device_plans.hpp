@@ -98,13 +98,16 @@ public:
     std::shared_ptr<planned_calls> calls = std::make_shared<planned_calls>();
 
 private:
-    // Between them lies nothing, or what the arena left empty.
+    // Between them lies nothing, or what the arena left empty: of one arena, for where another one
+    // lies is different on every rank.
     bool continues(const device_call& last, const device_call& next) const {
         const std::byte* const end = last.in + last.count * last.element_bytes;
         if (last.id != next.id || last.element_bytes != next.element_bytes || end > next.in)
             return false;
         const bool whole = std::size_t(next.in - last.in) % last.element_bytes == 0;
-        return whole && (end == next.in || session_.is_padding({end, next.in}));
+        const std::size_t bytes = std::size_t(next.in - last.in) + next.count * next.element_bytes;
+        return whole && session_.in_arena(last.in, bytes) &&
+               (end == next.in || session_.is_padding({end, next.in}));
     }
 
     // Before the ranks agree: where there is no room for the plan on one rank, all are told.

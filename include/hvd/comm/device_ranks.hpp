@@ -14,6 +14,9 @@ class device_ranks : public device_collectives<Comm, B> {
 public:
     using backend_type = B;
 
+    device_ranks(device_ranks&&) noexcept = default;
+    device_ranks& operator=(device_ranks&&) noexcept = default;
+
     /// Whether this rank is a member.
     explicit operator bool() const noexcept { return session_ != nullptr; }
     /// This rank's number; -1 when empty.

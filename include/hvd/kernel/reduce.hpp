@@ -43,7 +43,7 @@ constexpr auto canonical_reduction() {
     } else if constexpr (is_integer_element<T> && !ordered) {
         return reduced_as<sized_unsigned<sizeof(T)>, plain>{};
     } else {
-        return reduced_as<T, Op>{};
+        return reduced_as<T, std::conditional_t<is_integer_element<T>, Op, plain>>{};
     }
 }
 
