@@ -20,15 +20,25 @@ constexpr bool moves_memory_of = [] {
     else return on_host<X>;
 }();
 
+// Compilers explain at length why a concept does not hold, of a value they say only that.
+template <class X>
+constexpr bool is_viewable = viewable<X>;
+template <class X>
+constexpr bool is_writable = writable<X>;
+template <class T, class Backend>
+constexpr bool is_transportable = transportable<T, Backend>;
+template <class T, class Op, class Backend>
+constexpr bool is_reducible = reducible<T, Op, Backend>;
+
 // The checks speak in the order in which a user would ask, and stop at the first that fails, so
 // that what the compiler prints is one message.
 template <class Backend, class X>
 constexpr bool check_tensor() {
     if constexpr (!check_no_bits<X>()) {
         return false;
-    } else if constexpr (!viewable<X>) {
+    } else if constexpr (!is_viewable<X>) {
         static_assert(
-            viewable<X>,
+            is_viewable<X>,
             "hvd: not a tensor: needs a contiguous range, array or view whose elements have "
             "hvd::dtype_traits");
         return false;
@@ -39,9 +49,9 @@ constexpr bool check_tensor() {
             "backend moves");
         return false;
     } else {
-        static_assert(transportable<element_of<X>, Backend>,
+        static_assert(is_transportable<element_of<X>, Backend>,
                       "hvd: this backend does not move this element type");
-        return transportable<element_of<X>, Backend>;
+        return is_transportable<element_of<X>, Backend>;
     }
 }
 
@@ -50,8 +60,9 @@ template <class Backend, class X>
 constexpr bool check_written() {
     if constexpr (!check_tensor<Backend, X>()) {
         return false;
-    } else if constexpr (!writable<X>) {
-        static_assert(writable<X>, "hvd: the call writes this tensor, but its elements are const");
+    } else if constexpr (!is_writable<X>) {
+        static_assert(is_writable<X>,
+                      "hvd: the call writes this tensor, but its elements are const");
         return false;
     } else {
         static_assert(is_borrowed<X>,
@@ -78,7 +89,8 @@ template <class Backend, class T, class Op>
 constexpr bool check_reducible() {
     using plain = plain_op_t<Op>;
     constexpr bool integer_average =
-        is_integer_element<T> && std::same_as<plain, op::average> && !is_rounded<Op>;
+        is_integer_element<T> && std::same_as<plain, op::average> && !is_rounded<Op> &&
+        is_reducible<T, decltype(average(rounding::toward_zero)), Backend>;
     constexpr bool whole_vectors = std::same_as<plain, op::adasum>;
     if constexpr (whole_vectors) {
         static_assert(!whole_vectors,
@@ -91,17 +103,15 @@ constexpr bool check_reducible() {
                       "hvd: the average of integers needs a rounding: "
                       "hvd::average(hvd::rounding::toward_zero)");
         return false;
-    } else if constexpr (!transportable<T, Backend>) {
-        static_assert(transportable<T, Backend>,
+    } else if constexpr (!is_transportable<T, Backend>) {
+        static_assert(is_transportable<T, Backend>,
                       "hvd: this backend does not move this element type");
         return false;
     } else {
-        constexpr bool reduces =
-            reducible<T, Op, Backend>;  // compilers explain a concept at length
-        static_assert(reduces,
+        static_assert(is_reducible<T, Op, Backend>,
                       "hvd: this backend can't reduce this element type with this operation "
                       "(hvd::reducible)");
-        return reduces;
+        return is_reducible<T, Op, Backend>;
     }
 }
 
