@@ -247,6 +247,46 @@ TEST_CASE("direct<mpi>: scales") {
     });
 }
 
+TEST_CASE("direct<mpi>: a blocking call comes after the asynchronous ones before it") {
+    on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
+        const int n = comm.size();
+        const auto check = [&](int expected, auto call) {
+            int x = 1;
+            auto pending = comm.allreduce_async(x, hvd::sum);
+            if (comm.rank() == 0) pending.test();  // it is over here and has not begun elsewhere
+            int y = 100;
+            call(y);
+            CHECK(x == n);
+            pending.wait();
+            CHECK(y == expected);
+        };
+        check(100 * n, [&](int& y) { comm.allreduce(y, hvd::sum); });
+        check(comm.rank() == 0 ? 100 * n : 100, [&](int& y) { comm.reduce(y, hvd::sum); });
+        check(100, [&](int& y) { comm.broadcast(y); });
+        check(100, [&](int&) { comm.barrier(); });
+        std::vector<int> all(size_of(comm));
+        check(100, [&](int& y) { comm.allgather(std::as_const(y), hvd::into(all)); });
+        CHECK(all == std::vector<int>(size_of(comm), 100));
+    });
+}
+
+TEST_CASE("direct<mpi>: an error nobody looked at is thrown by the next call") {
+    on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
+        const auto forget = [&] {
+            std::vector<int> mine(4), all(1);  // no room
+            const auto never_waited_for = comm.allgather_async(mine, hvd::into(all));
+        };
+        int x = 1;
+        forget();
+        thrown<hvd::usage_error>([&] { comm.allreduce(x, hvd::sum); });
+        forget();
+        thrown<hvd::usage_error>([&] { comm.barrier(); });
+        forget();
+        thrown<hvd::usage_error>([&] { const auto pending = comm.barrier_async(); });
+        check_that_it_works(comm);
+    });
+}
+
 TEST_CASE("direct<mpi>: what one MPI call cannot count is refused before anything is sent") {
     on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
         // Nothing is there: reading any of it would be a crash.

@@ -45,8 +45,8 @@ public:
                           "hvd: input and output have different element types");
             const auto view = to_view(in);
             if constexpr (is_direct<B> && !is_strided<decltype(view)>) {
-                access::link_of(self()).allgather(view.data(), out.view.data(), view.size(),
-                                                  out.view.size());
+                access::direct_link_of(self(), collective::allgather)
+                    .allgather(view.data(), out.view.data(), view.size(), out.view.size());
             } else {
                 gather_call<view_of<const In&>, given_memory> call(
                     collective::allgather, view,

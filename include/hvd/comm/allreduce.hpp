@@ -189,7 +189,8 @@ private:
     template <class In, class Out, class Op>
     void reduce_views(const In& in, const Out& out, const Op& op, const reduce_options& o) {
         if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
-            access::link_of(self()).allreduce(in.data(), out.data(), in.size(), op, o);
+            access::direct_link_of(self(), collective::allreduce)
+                .allreduce(in.data(), out.data(), in.size(), op, o);
         } else {
             allreduce_call<In, Out, Op> call(in, out, op, o);
             run_call(self(), call, o);

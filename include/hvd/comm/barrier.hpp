@@ -24,7 +24,7 @@ public:
     void barrier(const options& o = {}) {
         Comm& self = static_cast<Comm&>(*this);
         if constexpr (is_direct<B>) {
-            access::link_of(self).barrier();
+            access::direct_link_of(self, collective::barrier).barrier();
         } else {
             barrier_call call(o);
             run_call(self, call, o);

@@ -151,10 +151,11 @@ private:
     template <class In, class Out>
     void run_views(const In& in, const Out& out, root r, const options& o) {
         if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
+            auto& link = access::direct_link_of(self(), collective::broadcast);
             if (bytes_of(in) != bytes_of(out) && own().rank() == r.rank)
                 std::memmove(bytes_of(out), bytes_of(in),
                              in.size() * sizeof(typename Out::value_type));
-            access::link_of(self()).broadcast(out.data(), out.size(), r.rank);
+            link.broadcast(out.data(), out.size(), r.rank);
         } else {
             broadcast_call<In, Out> call(in, out, r, own().rank(), own().size(), o);
             run_call(self(), call, o);

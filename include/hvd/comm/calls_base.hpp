@@ -40,6 +40,14 @@ struct access {
         return backend_of(comm).link();
     }
 
+    // For a blocking call that the link makes at once: it comes after all that were made before it.
+    template <class Comm>
+    static auto& direct_link_of(Comm& comm, collective kind) {
+        auto& own = backend_of(comm);
+        own.precede(kind);
+        return own.link();
+    }
+
     [[gnu::cold, noreturn]] static void throw_empty() {
         throw usage_error(-1, "hvd: this communicator is empty: its rank is not a member of it");
     }

@@ -56,6 +56,15 @@ public:
         throw_unseen();
     }
 
+    // For a blocking call that the backend's link makes by itself. Inline: it costs a few
+    // instructions where no asynchronous call was ever made.
+    void precede(collective kind) {
+        if (fork_.in_child()) [[unlikely]]
+            throw_forked(collective_names[std::size_t(kind)]);
+        if (queue_) [[unlikely]]
+            catch_up();
+    }
+
     shared<call_queue>& queue() noexcept { return queue_; }
     bool threaded() const noexcept { return traits_.threaded; }
 
@@ -175,15 +184,19 @@ private:
 
     void admit(operation& op) {
         if (fork_.in_child()) [[unlikely]]
-            throw_forked(op);
+            throw_forked(op.entry.label());
         refuse_if_broken(op);
         op.entry.compares_names = traits_.agrees_on_names;
     }
 
-    [[gnu::cold, noreturn]] void throw_forked(const operation& op) const {
-        throw usage_error(rank(),
-                          text("hvd: ", op.entry.label(), " in a process forked from rank ", rank(),
-                               ": a communicator belongs to the process that made it"));
+    [[gnu::cold, gnu::noinline]] void catch_up() {
+        queue_->drain(*queue_);
+        throw_unseen();
+    }
+
+    [[gnu::cold, noreturn]] void throw_forked(std::string_view label) const {
+        throw usage_error(rank(), text("hvd: ", label, " in a process forked from rank ", rank(),
+                                       ": a communicator belongs to the process that made it"));
     }
 
     [[gnu::cold, noreturn]] void throw_broken(const operation& op) const {

@@ -112,7 +112,8 @@ private:
     template <class In, class Out, class Op>
     void run_views(const In& in, const Out& out, const Op& op, root r, const reduce_options& o) {
         if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
-            access::link_of(self()).reduce(in.data(), out.data(), in.size(), op, r.rank, o);
+            access::direct_link_of(self(), collective::reduce)
+                .reduce(in.data(), out.data(), in.size(), op, r.rank, o);
         } else {
             reduce_call<In, Out, Op> call(in, out, op, r, own().rank(), own().size(), o);
             run_call(self(), call, o);
