@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <chrono>
 #include <coroutine>
+#include <memory>
 #include <thread>
 
 #include "reference.hpp"
@@ -62,6 +63,24 @@ detached disagree(Comm& comm, std::vector<int>& x, std::string& error, trace& en
     }
     end = {true, std::this_thread::get_id()};
 }
+
+// Its first message cannot be sent; afterwards it is given up and not used.
+struct broken_link {
+    int rank() const { return 0; }
+    int size() const { return 2; }
+    void send(int, const std::byte*, std::size_t) {
+        CHECK(!cancelled);
+        throw hvd::error(0, "the wire is cut");
+    }
+    void recv(int, std::byte*, std::size_t) {}
+    bool poll() { return false; }
+    bool pending(int) const { return true; }
+    void cancel() noexcept { cancelled = true; }
+    bool cancelled = false;
+};
+struct broken {
+    using link_type = broken_link;
+};
 
 }  // namespace
 
@@ -323,4 +342,18 @@ TEST_CASE("co_await throws what the call failed with") {
         CHECK(error == "shape");
         check_that_it_works(comm);
     });
+}
+
+TEST_CASE("a link that fails while test() begins a call is not used again") {
+    for (const bool by_test : {true, false}) {
+        hvd::communicator<broken> comm(std::make_unique<broken_link>());
+        auto pending = comm.barrier_async();
+        const auto e = thrown<hvd::error>([&] {
+            if (by_test) pending.test();
+            else pending.wait();
+        });
+        if (e) CHECK(contains(e->what(), "the wire is cut"));
+        const auto refused = thrown<hvd::peer_error>([&] { comm.barrier(); });
+        if (refused) CHECK(contains(refused->what(), "the wire is cut"));
+    }
 }

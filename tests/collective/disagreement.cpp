@@ -224,6 +224,39 @@ TEST_CASE("an error nobody looked at is thrown by the next call") {
     });
 }
 
+TEST_CASE("an error that one rank did not look at takes the place of its next call") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<float> a(5, 1), b(3, 1), x(10 + rank_of(comm));
+        const auto expect_forgotten = [&](const auto& call) {
+            {
+                auto pending = comm.allreduce_async(x, hvd::sum);
+                if (comm.rank() != 0) thrown<hvd::mismatch_error>([&] { pending.wait(); });
+            }
+            if (comm.rank() == 0) {
+                thrown<hvd::mismatch_error>(call);
+            } else {
+                const auto e = thrown<hvd::peer_error>(call);
+                if (e) CHECK(e->peers() == std::vector<int>{0});
+                if (e) CHECK(contains(e->what(), "an earlier call of this rank failed: "));
+                if (e) CHECK(contains(e->what(), "ranks disagree on shape"));
+            }
+            check_that_it_works(comm);
+        };
+        expect_forgotten([&] { comm.allreduce(a, hvd::sum); });
+        expect_forgotten([&] { comm.allreduce(hvd::fuse(a, b), hvd::sum); });
+        expect_forgotten([&] { comm.barrier_async().wait(); });
+        expect_forgotten([&] { comm.allgather_async(a).wait(); });
+        expect_forgotten([&] { comm.split(0); });
+        expect_forgotten([&] { auto never_made = comm.plan_allreduce(a, hvd::sum); });
+        auto plan = comm.plan_allreduce(hvd::fuse(a, b), hvd::sum);
+        expect_forgotten([&] { plan.run(); });
+        expect_forgotten([&] { plan.run_async().wait(); });
+        CHECK(a == std::vector<float>(5, 1));
+        plan.run();
+        CHECK(b == std::vector<float>(3, float(comm.size())));
+    });
+}
+
 TEST_CASE("other lists of a subset") {
     on_every_transport_from(2, [](auto& comm) {
         const int other = comm.rank();

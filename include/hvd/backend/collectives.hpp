@@ -27,13 +27,7 @@ inline bool settle(transport& t, workspace& w, const operation& op) {
     store(outcome.name, collective_names[std::size_t(op.entry.kind)]);
     if (w.failure) {
         outcome.refused = true;
-        try {
-            std::rethrow_exception(w.failure);
-        } catch (const std::exception& e) {
-            store(outcome.text, e.what());
-        } catch (...) {
-            store(outcome.text, "unknown exception");
-        }
+        store(outcome.text, what_of(w.failure));
     }
     t.enter(outcome);
     return true;

@@ -144,6 +144,10 @@ struct operation {
     std::size_t buffer_bytes = 0;
     std::vector<std::byte>* buffer = nullptr;  // instead of the communicator's
 
+    // Why this rank takes no part in the call: it is refused, for its peers make it, and throws
+    // this.
+    std::exception_ptr failure;
+
     const joined_update* update = nullptr;
     bool updated = false;  // by the transport
 };

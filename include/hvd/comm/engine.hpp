@@ -53,7 +53,7 @@ public:
     // For the queue: an asynchronous call is admitted when it is made and executed in its turn.
     void admit_asynchronous(operation& op) {
         admit(op);
-        throw_unseen();
+        take_unseen(op);
     }
 
     // For a blocking call that the backend's link makes by itself. Inline: it costs a few
@@ -96,12 +96,16 @@ public:
     // From here on: by the thread that makes calls go on, the caller's or the progress thread.
 
     void execute(operation& op, time_point limit) {
+        start(op);
+        finish(op, limit);
+    }
+
+    // The first step: entering.
+    void start(operation& op) {
         try {
             begin(op);
-            run_on(op, limit);
         } catch (...) {
             fail(op);
-            throw;
         }
     }
 
@@ -111,20 +115,7 @@ public:
             run_on(op, limit);
         } catch (...) {
             fail(op);
-            throw;
         }
-    }
-
-    // The first step: entering.
-    void begin(operation& op) {
-        observe(op, 0);
-        const auto* const t = traits_.transport.get();
-        packs_ = op.pack != nullptr && !(t != nullptr && !op.tensors.empty() && t->takes_lists() &&
-                                         t->reduces_to_all(op));
-        if (packs_ && op.in == nullptr) provide_buffer(op);
-        step_ = 0;
-        if (traits_.run_whole != nullptr) traits_.run_whole(traits_.link, op, work_);
-        else traits_.transport->enter_call(op, op.entry);
     }
 
     // As far as a call goes without waiting: true when it is over.
@@ -144,7 +135,6 @@ public:
             return true;
         } catch (...) {
             fail(op);
-            throw;
         }
     }
 
@@ -155,8 +145,19 @@ private:
     void run_blocking(operation& op, time_span deadline) {
         admit(op);
         if (queue_) queue_->drain(*queue_);
-        throw_unseen();
+        take_unseen(op);
         execute(op, limit_for(deadline));
+    }
+
+    void begin(operation& op) {
+        observe(op, 0);
+        const auto* const t = traits_.transport.get();
+        packs_ = op.pack != nullptr && !(t != nullptr && !op.tensors.empty() && t->takes_lists() &&
+                                         t->reduces_to_all(op));
+        if (packs_ && op.in == nullptr) provide_buffer(op);
+        step_ = 0;
+        if (traits_.run_whole != nullptr) traits_.run_whole(traits_.link, op, work_);
+        else traits_.transport->enter_call(op, op.entry);
     }
 
     // In the end: coroutines learn what became of their calls, which are complete; further ones are
@@ -211,6 +212,22 @@ private:
             std::rethrow_exception(std::exchange(unseen_, nullptr));
     }
 
+    // The call throws what nobody has looked at, and keeps its place in the order of calls: its
+    // peers make it. Where ranks don't tell each other of refusals it throws before it is made.
+    void take_unseen(operation& op) {
+        if (!unseen_) [[likely]]
+            return;
+        if (traits_.run_whole != nullptr) throw_unseen();
+        forfeit(op, "an earlier call of this rank failed: ", std::exchange(unseen_, nullptr));
+    }
+
+    [[gnu::cold]] static void forfeit(operation& op, const char* why, std::exception_ptr failure) {
+        op.failure = std::move(failure);
+        if (op.entry.refused) return;  // the first reason wins
+        op.entry.refused = true;
+        store(op.entry.text, text("hvd: ", op.entry.label(), ": ", why, what_of(op.failure)));
+    }
+
     void run_on(operation& op, time_point limit) {
         if (traits_.run_whole == nullptr) {
             do wait_ready(*traits_.transport, limit, stop_);
@@ -237,19 +254,19 @@ private:
         observe(op, 1);
     }
 
-    // In a handler: whether the communicator can go on is what the transport says.
-    [[gnu::cold]] void fail(operation& op) {
+    // In a handler: whether the communicator can go on is what the transport says. A plan's call is
+    // made again, without this refusal.
+    [[gnu::cold, noreturn]] void fail(operation& op) {
         observe(op, 2);
-        if (!traits_.transport || !traits_.transport->lost) return;
-        try {
-            throw;
-        } catch (const std::exception& e) {
-            broken_ = e.what();
-        } catch (...) {
-            broken_ = "an unknown exception";
+        if (traits_.transport && traits_.transport->lost) {
+            broken_ = what_of(std::current_exception());
+            is_broken_.store(true);
+            leave(broken_);
         }
-        is_broken_.store(true);
-        leave(broken_);
+        if (!op.failure) throw;
+        op.entry.refused = false;
+        op.entry.text[0] = 0;
+        std::rethrow_exception(std::exchange(op.failure, nullptr));
     }
 
     void observe(const operation& op, int phase) {

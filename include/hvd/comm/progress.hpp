@@ -179,7 +179,7 @@ private:
         try {
             if (!std::exchange(under_way_, true)) {
                 owner_.refuse_if_broken(*head.op);
-                owner_.begin(*head.op);
+                owner_.start(*head.op);
             }
             if (!owner_.advance(*head.op, head.limit)) return false;
         } catch (...) {

@@ -120,6 +120,16 @@ using message_sink = void (*)(std::string_view line);
 
 namespace detail {
 
+inline message what_of(const std::exception_ptr& failure) {
+    try {
+        std::rethrow_exception(failure);
+    } catch (const std::exception& e) {
+        return e.what();
+    } catch (...) {
+        return "unknown exception";
+    }
+}
+
 inline void write_to_stderr(std::string_view line) {
     std::fprintf(stderr, "%.*s\n", int(line.size()), line.data());
 }
