@@ -3,6 +3,7 @@
 #include <chrono>
 #include <coroutine>
 #include <memory>
+#include <stdexcept>
 #include <thread>
 
 #include "reference.hpp"
@@ -28,6 +29,54 @@ struct trace {
     bool done = false;
     std::thread::id thread;
 };
+
+// A coroutine whose frame goes with this object, and whose exceptions come out of what resumes it.
+struct owned {
+    struct promise_type {
+        owned get_return_object() {
+            return owned(std::coroutine_handle<promise_type>::from_promise(*this));
+        }
+        std::suspend_never initial_suspend() { return {}; }
+        std::suspend_always final_suspend() noexcept { return {}; }
+        void return_void() {}
+        void unhandled_exception() { throw; }
+    };
+    explicit owned(std::coroutine_handle<promise_type> frame) : handle(frame) {}
+    owned(const owned&) = delete;
+    ~owned() { handle.destroy(); }
+    std::coroutine_handle<promise_type> handle;
+};
+
+template <class Comm>
+owned sum_once(Comm& comm, std::vector<int>& x, trace& end) {
+    co_await comm.allreduce_async(x, hvd::sum);
+    end = {true, std::this_thread::get_id()};
+}
+
+owned wait_for(hvd::request& pending, trace& end) {
+    co_await pending;
+    end = {true, std::this_thread::get_id()};
+}
+
+owned throw_after(hvd::request& pending) {
+    co_await pending;
+    throw std::runtime_error("no more data");
+}
+
+template <class T>
+owned take(hvd::result<T>& pending, std::string& error) {
+    try {
+        co_await pending;
+    } catch (const hvd::mismatch_error& e) {
+        error = e.field();
+    }
+}
+
+// So that what rank 0 has begun is not over at once.
+template <class Comm>
+void come_late_unless_first(const Comm& comm) {
+    if (comm.rank() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
 
 template <class Comm>
 detached sum_twice(Comm& comm, std::vector<int>& x, trace& end) {
@@ -356,4 +405,74 @@ TEST_CASE("a link that fails while test() begins a call is not used again") {
         const auto refused = thrown<hvd::peer_error>([&] { comm.barrier(); });
         if (refused) CHECK(contains(refused->what(), "the wire is cut"));
     }
+}
+
+TEST_CASE("a result whose call failed is empty, and does not look like one that came") {
+    on_every_transport_from(2, [](auto& comm) {
+        const std::vector<int> mine(3);
+        const std::vector<float> other(3);
+        const auto check = [&](const auto& begun, const auto& look) {
+            auto pending = begun();
+            look(pending);
+            CHECK(!pending);
+            thrown<hvd::usage_error>([&] { pending.wait(); });
+        };
+        const auto check_all = [&](const auto& begun) {
+            check(begun, [](auto& p) { thrown<hvd::mismatch_error>([&] { p.wait(); }); });
+            check(begun, [](auto& p) {
+                thrown<hvd::mismatch_error>([&] {
+                    while (!p.test()) std::this_thread::yield();
+                });
+            });
+            check(begun, [&](auto& p) {
+                std::string error;
+                const owned taking = take(p, error);
+                while (!taking.handle.done()) comm.run_ready();
+                CHECK(error == "element type");
+            });
+        };
+        if (comm.rank() == 0) check_all([&] { return comm.allgather_async(mine); });
+        else check_all([&] { return comm.allgather_async(other); });
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("a coroutine that is destroyed while it waits is forgotten") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<int> x(1000, 1), y(1000, 1);
+        trace end, other_end;
+        bool done = false, other_done = false;
+        come_late_unless_first(comm);
+        auto pending = comm.allreduce_async(y, hvd::sum);
+        {
+            const owned other = wait_for(pending, other_end), waiting = sum_once(comm, x, end);
+            done = end.done;
+            other_done = other_end.done;
+        }
+        CHECK(comm.run_ready() == 0);
+        pending.wait();
+        CHECK(end.done == done);
+        CHECK(other_end.done == other_done);
+        CHECK(x == std::vector<int>(1000, comm.size()));
+        CHECK(y == x);
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("a coroutine that throws into a wait does not hide what the call failed with") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<int> x(10 + rank_of(comm)), y(1);
+        come_late_unless_first(comm);
+        auto reached = comm.barrier_async();
+        auto failing = comm.allreduce_async(x, hvd::sum);
+        if (comm.rank() == 0) {
+            const owned waiting = throw_after(reached);
+            thrown<std::runtime_error>([&] { failing.wait(); });
+            thrown<hvd::mismatch_error>([&] { comm.allreduce(y, hvd::sum); });
+        } else {
+            thrown<hvd::mismatch_error>([&] { failing.wait(); });
+            thrown<hvd::peer_error>([&] { comm.allreduce(y, hvd::sum); });
+        }
+        check_that_it_works(comm);
+    });
 }

@@ -27,6 +27,8 @@ public:
     inline void wait();
     // Resumes `waiter` from the communicator's run_ready() once the call is complete.
     inline void resume_later(std::coroutine_handle<> waiter);
+    // The coroutine is gone before that.
+    inline void forget(std::coroutine_handle<> waiter) noexcept;
     inline void run_ready();
     // The next call on the communicator throws a failure that nobody has looked at.
     inline void leave_unseen(std::exception_ptr failure) noexcept;
@@ -91,6 +93,14 @@ public:
 
     void add_waiter(std::coroutine_handle<> handle, queued& call) {
         waiters_.push_back({handle, &call});
+    }
+
+    void remove_waiter(std::coroutine_handle<> handle) noexcept {
+        for (std::size_t i = 0; i < waiters_.size(); ++i)
+            if (waiters_[i].handle == handle) {
+                waiters_.erase(waiters_.begin() + std::ptrdiff_t(i));
+                return;
+            }
     }
 
     std::size_t resume_ready() {
@@ -213,6 +223,9 @@ bool queued::test() { return progress::of(*owner).test(*this); }
 void queued::wait() { progress::of(*owner).wait(*this); }
 void queued::resume_later(std::coroutine_handle<> waiter) {
     progress::of(*owner).add_waiter(waiter, *this);
+}
+void queued::forget(std::coroutine_handle<> waiter) noexcept {
+    progress::of(*owner).remove_waiter(waiter);
 }
 void queued::run_ready() { progress::of(*owner).resume_ready(); }
 void queued::leave_unseen(std::exception_ptr failure) noexcept {

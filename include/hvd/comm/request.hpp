@@ -51,24 +51,48 @@ public:
 
     /// Resumes on the thread that next waits on the communicator, calls its `run_ready()` or
     /// destroys it; then the call is complete as well, and further ones on it throw
-    /// `hvd::peer_error`.
-    auto operator co_await() {
-        struct awaiter {
-            request& self;
-            bool await_ready() { return !self.call_ || self.call_->done(); }
-            void await_suspend(std::coroutine_handle<> waiter) { self.call_->resume_later(waiter); }
-            void await_resume() { self.collect(); }
-        };
-        return awaiter{*this};
-    }
+    /// `hvd::peer_error`. A coroutine that is destroyed instead is forgotten.
+    auto operator co_await() { return awaiter(*this); }
 
 private:
+    // Lives in the coroutine's frame.
+    class awaiter {
+    public:
+        explicit awaiter(request& self) : self_(self) {}
+        awaiter(const awaiter&) = delete;
+        awaiter& operator=(const awaiter&) = delete;
+        ~awaiter() {
+            if (call_) call_->forget(waiter_);
+        }
+
+        bool await_ready() { return !self_.call_ || self_.call_->done(); }
+        void await_suspend(std::coroutine_handle<> waiter) {
+            self_.call_->resume_later(waiter);
+            waiter_ = waiter;
+            call_ = self_.call_;
+        }
+        void await_resume() {
+            call_ = {};
+            self_.collect();
+        }
+
+    private:
+        request& self_;
+        std::coroutine_handle<> waiter_;
+        detail::shared<detail::queued> call_;  // while it is waited for
+    };
+
     void collect() {
         const detail::shared<detail::queued> call = std::move(call_);
         call_ = {};
         if (!call) return;
         const std::exception_ptr failure = call->take_failure();
-        call->run_ready();
+        try {
+            call->run_ready();
+        } catch (...) {  // by a coroutine that lets its exceptions out
+            if (failure) call->leave_unseen(failure);
+            throw;
+        }
         if (failure) std::rethrow_exception(failure);
     }
 
@@ -99,15 +123,22 @@ public:
 
     explicit operator bool() const noexcept { return bool(value_); }
 
-    /// Looks once whether the call is complete.
-    bool test() { return call_.test(); }
+    /// Looks once whether the call is complete. The handle is empty if the call failed.
+    bool test() {
+        try {
+            return call_.test();
+        } catch (...) {
+            value_ = {};
+            throw;
+        }
+    }
 
-    /// Waits for the call and gives its result; the handle is empty afterwards.
-    /// @throws hvd::usage_error if the result has been taken before.
+    /// Waits for the call and gives its result; the handle is empty afterwards, also if the call
+    /// failed.
+    /// @throws hvd::usage_error if the result has been taken before, or there is none.
     T wait() {
-        if (!value_) throw usage_error(-1, "hvd: this result was taken before");
+        const auto value = take();
         call_.wait();
-        const auto value = std::move(value_);
         return std::move(value->value);
     }
 
@@ -118,14 +149,20 @@ public:
             bool await_ready() { return inner.await_ready(); }
             void await_suspend(std::coroutine_handle<> waiter) { inner.await_suspend(waiter); }
             T await_resume() {
+                const auto value = self.take();
                 inner.await_resume();
-                return self.wait();
+                return std::move(value->value);
             }
         };
         return awaiter{*this, call_.operator co_await()};
     }
 
 private:
+    detail::shared<detail::counted_value<T>> take() {
+        if (!value_) throw usage_error(-1, "hvd: this result was taken before");
+        return std::move(value_);
+    }
+
     request call_;
     detail::shared<detail::counted_value<T>> value_;
 };
