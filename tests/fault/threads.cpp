@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -258,6 +260,102 @@ TEST_CASE("an update that throws on one rank ends the communicator on all") {
             }
         });
     }
+}
+
+namespace {
+
+// One rank finds no memory for what is larger than a text.
+thread_local bool memory_is_scarce = false;
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+    if (memory_is_scarce && bytes > 10000) throw std::bad_alloc();
+    if (void* memory = std::malloc(bytes)) return memory;
+    throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+auto every_other(std::vector<float>& x) {
+    return hvd::view(x.data(), hvd::shape(x.size() / 2), hvd::strides(2));
+}
+
+// Where the last rank finds no memory for a call, no rank waits for another.
+template <class Make>
+void expect_no_memory(bool works_on, Make make) {
+    for (const int ranks : rank_counts) {
+        CAPTURE(ranks);
+        hvd::run_threads(ranks, [&](communicator& comm) {
+            auto call = make(comm);
+            if (fails(comm)) {
+                memory_is_scarce = true;
+                CHECK_THROWS_AS(call(), std::bad_alloc);
+                memory_is_scarce = false;
+            } else {
+                CHECK_THROWS_AS(call(), hvd::peer_error);
+            }
+            if (works_on) comm.barrier();
+            else CHECK_THROWS_AS(comm.barrier(), hvd::peer_error);
+        });
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a rank without memory for a buffer refuses the call") {
+    std::vector<float> shared(10000, 1);
+    expect_no_memory(true, [&](communicator& comm) {
+        return [&, x = shared]() mutable { comm.allreduce(every_other(x), hvd::sum); };
+    });
+    expect_no_memory(true, [&](communicator& comm) {
+        return [&, x = shared]() mutable {
+            auto never_made = comm.plan_broadcast(hvd::fuse(every_other(x), x));
+        };
+    });
+    shared.resize(100000);  // for 7 ranks, too
+    expect_no_memory(true, [&](communicator& comm) {
+        return [&, x = shared] { comm.reduce_scatter(x, hvd::sum); };
+    });
+    expect_no_memory(true, [&](communicator& comm) {
+        return [&, x = shared] { comm.reduce_scatter_async(x, hvd::sum).wait(); };
+    });
+    expect_no_memory(true, [&](communicator& comm) {
+        return [&, x = shared] { comm.reduce_scatter(hvd::fuse(x), hvd::sum); };
+    });
+    expect_no_memory(true, [&](communicator& comm) {
+        return [&, x = shared] { comm.allgather(hvd::fuse(x)); };
+    });
+}
+
+TEST_CASE("a rank without memory for an object refuses to take it") {
+    const std::string text(50000, 'x');
+    expect_no_memory(true, [&](communicator& comm) {
+        return [&, object = comm.rank() == 0 ? text : std::string()]() mutable {
+            comm.broadcast_object(object);
+        };
+    });
+}
+
+TEST_CASE("a rank without memory in the middle of a call gives its communicator up") {
+    expect_no_memory(false, [&](communicator& comm) {
+        return [&, x = std::vector<float>(20000 * std::size_t(comm.size()), 1)]() mutable {
+            comm.reduce(x, hvd::sum);
+            comm.barrier();  // not all need this rank
+        };
+    });
+    expect_no_memory(false, [&](communicator& comm) {
+        std::vector<float> x(20000 * std::size_t(comm.size()), 1), part(10000);
+        // The same in size and dense: only the strided one's copy is missing then.
+        comm.reduce_scatter(hvd::fuse(hvd::view(x.data(), x.size() / 2)), hvd::sum,
+                            hvd::into(hvd::fuse(part)));
+        return [&, x, part]() mutable {
+            comm.reduce_scatter(hvd::fuse(every_other(x)), hvd::sum, hvd::into(hvd::fuse(part)));
+            comm.barrier();
+        };
+    });
 }
 
 TEST_CASE("asynchronous calls end with an error when a rank is gone") {

@@ -94,7 +94,7 @@ inline bool reduce(transport& t, workspace& w, operation& op, std::size_t step) 
     const int root = op.entry.root;
     const std::size_t mine = g.part(op.in, t.rank(), t.size()).bytes;
     if (step == 1) {
-        if (t.rank() != root) w.part.resize(mine);
+        if (t.rank() != root) t.guarded([&] { w.part.resize(mine); });
         return reduce_part(t, w, op, g,
                            t.rank() == root ? g.part(op.out, root, t.size()).data : w.part.data());
     }

@@ -57,8 +57,8 @@ public:
         longest_ = longest_of(send, size_);
         portion_ = portion_for(job.element_bytes);
         room_ = smaller(portion_, own_bytes());
-        if (arrived_.size() < 2 * room_ * std::size_t(size_))
-            arrived_.resize(2 * room_ * std::size_t(size_));
+        const std::size_t bytes = 2 * room_ * std::size_t(size_);
+        if (arrived_.size() < bytes) this->guarded([&] { arrived_.resize(bytes); });
         post_portion();
     }
 

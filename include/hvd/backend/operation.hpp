@@ -152,6 +152,24 @@ struct operation {
     bool updated = false;  // by the transport
 };
 
+// Where one rank can't do what its peers begin: it refuses the call and throws `failure`.
+[[gnu::cold]] inline void forfeit(operation& op, const char* why, std::exception_ptr failure) {
+    op.failure = std::move(failure);
+    if (op.entry.refused) return;  // the first reason wins
+    op.entry.refused = true;
+    store(op.entry.text, text("hvd: ", op.entry.label(), ": ", why, what_of(op.failure)));
+}
+
+// Memory of a call before it enters; a rank that has none forfeits it.
+template <class T>
+void make_room(operation& op, std::vector<T>& memory, std::size_t n) {
+    try {
+        if (memory.size() < n) memory.resize(n);
+    } catch (...) {
+        forfeit(op, "no memory for its data: ", std::current_exception());
+    }
+}
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd

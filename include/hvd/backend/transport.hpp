@@ -95,16 +95,7 @@ public:
     // What user code threw while others waited: kept until the protocol has run to its end.
     std::exception_ptr take_failure() { return std::exchange(failure_, nullptr); }
 
-    std::vector<const record*> records;  // of the last enter(), by rank
-    bool lost = false;                   // a peer or the link is: nothing more can be agreed on
-
-protected:
-    template <class F>
-    void guard(F reduce) {
-        keep_failure(failure_, reduce);
-    }
-
-    // An exception of anything else is not the operation's: the ranks are no longer in step.
+    // An exception of anything but the operation itself, where the peers go on: the ranks are no longer in step.
     template <class F>
     auto guarded(F f) {
         try {
@@ -115,6 +106,16 @@ protected:
             throw;
         }
     }
+
+    std::vector<const record*> records;  // of the last enter(), by rank
+    bool lost = false;                   // a peer or the link is: nothing more can be agreed on
+
+protected:
+    template <class F>
+    void guard(F reduce) {
+        keep_failure(failure_, reduce);
+    }
+
     // Gives up what is under way.
     virtual void cancel() noexcept {}
 

@@ -154,7 +154,7 @@ private:
         const auto* const t = traits_.transport.get();
         packs_ = op.pack != nullptr && !(t != nullptr && !op.tensors.empty() && t->takes_lists() &&
                                          t->reduces_to_all(op));
-        if (packs_ && op.in == nullptr) provide_buffer(op);
+        if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
         step_ = 0;
         if (traits_.run_whole != nullptr) traits_.run_whole(traits_.link, op, work_);
         else traits_.transport->enter_call(op, op.entry);
@@ -173,7 +173,8 @@ private:
 
     void provide_buffer(operation& op) {
         std::vector<std::byte>& buffer = op.buffer != nullptr ? *op.buffer : work_.buffer;
-        if (buffer.size() < op.buffer_bytes) buffer.resize(op.buffer_bytes);
+        make_room(op, buffer, op.buffer_bytes);
+        if (op.entry.refused) return;
         op.in = buffer.data();
         if (op.out == nullptr) op.out = buffer.data();
     }
@@ -221,13 +222,6 @@ private:
         forfeit(op, "an earlier call of this rank failed: ", std::exchange(unseen_, nullptr));
     }
 
-    [[gnu::cold]] static void forfeit(operation& op, const char* why, std::exception_ptr failure) {
-        op.failure = std::move(failure);
-        if (op.entry.refused) return;  // the first reason wins
-        op.entry.refused = true;
-        store(op.entry.text, text("hvd: ", op.entry.label(), ": ", why, what_of(op.failure)));
-    }
-
     void run_on(operation& op, time_point limit) {
         if (traits_.run_whole == nullptr) {
             do wait_ready(*traits_.transport, limit, stop_);
@@ -244,7 +238,7 @@ private:
         if (step_ == 0) {
             check_records(rank(), t.records.data(), size());
             if (op.only_agree) return true;
-            if (packs_) op.pack(op.self, op);
+            if (packs_) t.guarded([&] { op.pack(op.self, op); });
         }
         return !begin_step(t, work_, op, ++step_);
     }

@@ -28,7 +28,7 @@ struct fused_gather_call : call {
         describe(collective::allgather, o.name);
         std::size_t bytes = head();
         for (const tensor_ref& t : memory.tensors) bytes += t.bytes();
-        memory.input.resize(bytes);
+        make_room(op, memory.input, bytes);
         op.entry.fused = true;
         op.entry.count = bytes;
         op.entry.content = row_content(memory.tensors);

@@ -32,8 +32,8 @@ struct fused_reduce_scatter_call : reduction_call<Op> {
         [&]<class... T>(type_list<T...>) {
             (lay_out_group<T>(index++, bytes, result_bytes), ...);
         }(fused_types_t<Fused>{});
-        memory.input.resize(bytes);
-        memory.output.resize(result_bytes);
+        make_room(op, memory.input, bytes);
+        make_room(op, memory.output, result_bytes);
         hash content;
         for (const tensor_ref& tensor : memory.tensors) content.add(tensor);
         op.entry.fused = true;
@@ -72,7 +72,7 @@ struct fused_reduce_scatter_call : reduction_call<Op> {
     void make_results(std::tuple<R...>& results) {
         memory.outputs.clear();
         for_each_result(results, [&](auto& result) {
-            result.resize(slice(memory.outputs.size(), rank_));
+            make_room(this->op, result, slice(memory.outputs.size(), rank_));
             memory.outputs.push_back(erase(view(result.data(), result.size())));
         });
     }

@@ -182,9 +182,26 @@ private:
             if (failure) std::rethrow_exception(failure);  // the peers have its text
             throw;
         }
-        bytes.resize(std::size_t(size));
+        try {
+            bytes.resize(std::size_t(size));
+        } catch (...) {
+            refuse_object(size, o);
+            throw;
+        }
         self().broadcast(bytes, r, o);
         return bytes;
+    }
+
+    // In the place of the broadcast that the peers make.
+    void refuse_object(std::uint64_t size, const options& o) {
+        call refused;
+        refused.describe(collective::broadcast, o.name);
+        refused.refuse(text("hvd: ", refused.op.entry.label(), ": no memory for an object of ",
+                            size, " bytes"));
+        try {
+            run_call(self(), refused, o);
+        } catch (const error&) {  // this rank throws why it refused
+        }
     }
 
     template <class T>

@@ -67,7 +67,7 @@ struct kept_reduce_scatter : reduce_scatter_call<In, Op> {
     kept_reduce_scatter(const In& in, const Op& f, shared<counted_value<std::vector<stored<T>>>> to,
                         int rank, int size, const reduce_options& o)
         : reduce_scatter_call<In, Op>(in, f, size, nullptr, o), value(std::move(to)) {
-        value->value.resize(this->group.count_of(rank, size));
+        make_room(this->op, value->value, this->group.count_of(rank, size));
         this->set_output(reinterpret_cast<std::byte*>(value->value.data()), value->value.size(),
                          rank, size);
     }
@@ -95,7 +95,8 @@ public:
             if constexpr (check_reducible<B, T, operation_of<Op>>()) {
                 reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(
                     to_view(in), as_operation(op), own().size(), &own().work(), o);
-                std::vector<stored<T>> result(call.group.count_of(own().rank(), own().size()));
+                std::vector<stored<T>> result;
+                make_room(call.op, result, call.group.count_of(own().rank(), own().size()));
                 call.set_output(reinterpret_cast<std::byte*>(result.data()), result.size(),
                                 own().rank(), own().size());
                 run_call(self(), call, o);
