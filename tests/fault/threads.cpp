@@ -396,6 +396,42 @@ TEST_CASE("a forked child gets usage_error, its parent goes on") {
     });
 }
 
+TEST_CASE("a forked child waits for no call of its parent and ends its communicators") {
+    hvd::run_threads(2, [](communicator& comm) {
+        if (comm.rank() == 1) {
+            std::this_thread::sleep_for(500ms);  // the child is made while rank 0 waits
+            return comm.barrier();
+        }
+        auto alone = communicator::world();
+        alone.barrier_async().wait();  // it has a thread, which waits for work
+        auto pending = comm.barrier_async();
+        std::this_thread::sleep_for(50ms);
+        if (const pid_t child = fork(); child == 0) {
+            alarm(10);
+            int status = 0;
+            try {
+                pending.test();
+                status = 1;
+            } catch (const hvd::usage_error&) {
+            }
+            try {
+                pending.wait();
+                status = 2;
+            } catch (const hvd::usage_error&) {
+            }
+            pending = hvd::request();
+            comm = communicator();
+            alone = communicator();
+            _exit(status);
+        } else {
+            int status = -1;
+            waitpid(child, &status, 0);
+            CHECK(status == 0);
+        }
+        pending.wait();
+    });
+}
+
 TEST_CASE("no ranks are refused") {
     CHECK_THROWS_AS(hvd::run_threads(0, [](communicator&) {}), hvd::usage_error);
     CHECK_THROWS_AS(hvd::run_threads(-3, [](communicator&) {}), hvd::usage_error);

@@ -95,7 +95,8 @@ public:
     // What user code threw while others waited: kept until the protocol has run to its end.
     std::exception_ptr take_failure() { return std::exchange(failure_, nullptr); }
 
-    // An exception of anything but the operation itself, where the peers go on: the ranks are no longer in step.
+    // An exception of anything but the operation itself, where the peers go on: the ranks are no
+    // longer in step.
     template <class F>
     auto guarded(F f) {
         try {

@@ -74,6 +74,7 @@ public:
 
     [[gnu::cold]] void end(const char* reason) noexcept {
         if (std::exchange(closed_, true)) return;
+        if (fork_.in_child()) return abandon_queue();
         stop_.store_relaxed(now() + options_.destructor_deadline.nanoseconds());
         if (queue_) queue_->drain(*queue_);
         if (queue_) queue_->stop(*queue_);
@@ -81,6 +82,11 @@ public:
         is_broken_.store(true);
         leave(reason);
         resume_waiting();
+    }
+
+    void refuse_if_forked(const operation& op) const {
+        if (fork_.in_child()) [[unlikely]]
+            throw_forked(op.entry.label());
     }
 
     void refuse_if_broken(const operation& op) const {
@@ -160,6 +166,12 @@ private:
         else traits_.transport->enter_call(op, op.entry);
     }
 
+    // The progress thread is not in a forked child: nobody waits for it, and what it waited on is
+    // not destroyed, for that waits, too.
+    void abandon_queue() noexcept {
+        if (queue_) queue_->retain();
+    }
+
     // In the end: coroutines learn what became of their calls, which are complete; further ones are
     // refused.
     void resume_waiting() noexcept {
@@ -185,8 +197,7 @@ private:
     }
 
     void admit(operation& op) {
-        if (fork_.in_child()) [[unlikely]]
-            throw_forked(op.entry.label());
+        refuse_if_forked(op);
         refuse_if_broken(op);
         op.entry.compares_names = traits_.agrees_on_names;
     }

@@ -21,8 +21,7 @@ public:
     shared<session> owner;
     shared<queued> behind;  // the next in the queue
 
-    // Both throw only what the backend's own waiting throws; the call's failure comes from
-    // take_failure().
+    // Both throw only in a forked child; the call's failure comes from take_failure().
     inline bool test();
     inline void wait();
     // Resumes `waiter` from the communicator's run_ready() once the call is complete.
@@ -81,12 +80,14 @@ public:
     }
 
     bool test(queued& call) {
+        owner_.refuse_if_forked(*call.op);
         while (!worker_ && !call.done())
             if (!advance(*front())) return false;
         return call.done();
     }
 
     void wait(queued& call) {
+        owner_.refuse_if_forked(*call.op);
         if (worker_) return wait_done(call);
         while (!call.done()) finish(*front());
     }
