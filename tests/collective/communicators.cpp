@@ -3,6 +3,8 @@
 #include <numeric>
 #include <thread>
 
+#include <hvd/comm/host_ranks_of.hpp>
+
 #include "disagreement.hpp"
 #include "reference.hpp"
 
@@ -253,5 +255,25 @@ TEST_CASE("barrier holds everybody until the last has come") {
             comm.broadcast(arrived, hvd::root{round % comm.size()});
             CHECK(arrived == round);
         }
+    });
+}
+
+TEST_CASE("whatever one rank throws where all must succeed, all throw") {
+    on_every_transport([](auto& comm) {
+        using host = typename std::remove_reference_t<decltype(comm)>::backend_type;
+        hvd::detail::host_ranks_of<host> ranks(comm.split(0));
+        const bool fails = comm.rank() == comm.size() - 1;
+        const auto open = [&] {
+            ranks.on_all("opening", hvd::detail::never, [&] {
+                if (fails) throw 7;
+            });
+        };
+        if (fails) {
+            CHECK_THROWS_AS(open(), int);
+        } else {
+            const auto e = thrown<hvd::peer_error>(open);
+            if (e) CHECK(e->peers() == std::vector<int>{comm.size() - 1});
+        }
+        check_that_it_works(comm);
     });
 }

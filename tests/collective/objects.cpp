@@ -25,6 +25,11 @@ struct unreadable {
     std::string text;
 };
 
+// Its serializer throws what is no std::exception.
+struct unwritable {
+    bool fails = false;
+};
+
 }  // namespace
 
 template <>
@@ -48,6 +53,17 @@ struct hvd::serializer<unreadable> {
     }
     static unreadable read(std::span<const std::byte>&) {
         throw std::runtime_error("not my version");
+    }
+};
+
+template <>
+struct hvd::serializer<unwritable> {
+    static void write(std::vector<std::byte>& buffer, const unwritable& u) {
+        if (u.fails) throw 7;
+        serializer<bool>::write(buffer, u.fails);
+    }
+    static unwritable read(std::span<const std::byte>& bytes) {
+        return {serializer<bool>::read(bytes)};
     }
 };
 
@@ -137,6 +153,19 @@ TEST_CASE("what a serializer throws comes out of the call, and the communicator 
         if (comm.rank() == 0) comm.broadcast_object(object);
         else thrown<std::runtime_error>([&] { comm.broadcast_object(object); });
         check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("whatever a serializer throws while it writes, the peers learn of it") {
+    on_every_transport([](auto& comm) {
+        unwritable object{comm.rank() == 0};
+        const auto check = [&](const auto& call) {
+            if (object.fails) CHECK_THROWS_AS(call(), int);
+            else thrown<hvd::peer_error>(call);
+            check_that_it_works(comm);
+        };
+        check([&] { comm.broadcast_object(object); });
+        check([&] { comm.allgather_object(object); });
     });
 }
 

@@ -163,6 +163,14 @@ TEST_CASE("a torn, foreign or ill-sized file is refused with its reason and chan
     });
 }
 
+TEST_CASE("whatever the rank throws that reads or writes the file, all throw checkpoint_error") {
+    hvd_test::on_ranks([](communicator& comm) {
+        CHECK_THROWS_AS(hvd::detail::on_root_or_all_throw(comm, [] { throw 7; }),
+                        hvd::checkpoint_error);
+        comm.barrier();
+    });
+}
+
 TEST_CASE("killing the writer at any moment leaves the old checkpoint or the new one") {
 #if defined(HVD_TEST_BACKEND_MPI)
     return;  // the writer is one process whatever the backend is, and MPI's processes are not

@@ -52,10 +52,10 @@ public:
         std::exception_ptr failure;
         try {
             f();
-        } catch (const error& e) {
+        } catch (...) {
             failure = std::current_exception();
             mine.refused = true;
-            store(mine.text, e.what());
+            store(mine.text, what_of(failure));
         }
         try {
             agree(mine, limit);

@@ -229,9 +229,10 @@ private:
                                               call& announcement) {
         try {
             bytes = written(object);
-        } catch (const std::exception& e) {
-            announcement.refuse(text("hvd: an object's serializer threw: ", e.what()));
-            return std::current_exception();
+        } catch (...) {
+            const std::exception_ptr failure = std::current_exception();
+            announcement.refuse(text("hvd: an object's serializer threw: ", what_of(failure)));
+            return failure;
         }
         return nullptr;
     }

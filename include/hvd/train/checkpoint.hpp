@@ -16,8 +16,8 @@ void on_root_or_all_throw(Comm& comm, F f) {
     if (comm.rank() == 0) {
         try {
             f();
-        } catch (const std::exception& e) {
-            failure = e.what();
+        } catch (...) {
+            failure = std::string_view(what_of(std::current_exception()));
             if (failure.empty()) failure = "unknown reason";
         }
     }
