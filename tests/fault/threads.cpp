@@ -315,6 +315,12 @@ TEST_CASE("a rank without memory for a buffer refuses the call") {
             auto never_made = comm.plan_broadcast(hvd::fuse(every_other(x), x));
         };
     });
+    expect_no_memory(true, [&](communicator& comm) {
+        return [&, x = shared]() mutable {
+            auto never_made = comm.plan_allreduce(hvd::fuse(x), hvd::average, {},
+                                                  hvd::error_feedback<hvd::cast<hvd::float16>>{});
+        };
+    });
     shared.resize(100000);  // for 7 ranks, too
     expect_no_memory(true, [&](communicator& comm) {
         return [&, x = shared] { comm.reduce_scatter(x, hvd::sum); };

@@ -33,7 +33,7 @@ struct coded_allreduce_call : reduction_call<Op> {
         [&]<class... T>(type_list<T...>) {
             (place<T>(list, type++, bytes, content), ...);
         }(fused_types_t<Fused>{});
-        residuals_.resize(Codec::keeps_residual ? coded_elements_ : 0);
+        make_room(op, residuals_, Codec::keeps_residual ? coded_elements_ : 0);
         op.groups = groups_;
         op.entry.fused = true;
         op.entry.count = op.buffer_bytes = bytes;
