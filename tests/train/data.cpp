@@ -111,6 +111,23 @@ TEST_CASE("a loader gives all batches in order, then nothing; with and without a
     }
 }
 
+TEST_CASE("a loader whose batch can't be made says why, and has ended") {
+    for (const std::size_t ahead : {0, 1, 4}) {
+        int made = 0;
+        hvd::background_loader loader(
+            [&]() -> std::optional<int> {
+                if (made == 2) throw std::runtime_error("no disk");
+                return made++;
+            },
+            ahead);
+        CHECK(loader.next() == 0);
+        CHECK(loader.next() == 1);
+        CHECK_THROWS_WITH(loader.next(), "no disk");
+        CHECK_FALSE(loader.next());
+        CHECK_FALSE(loader.next());
+    }
+}
+
 TEST_CASE(
     "a loader makes no more batches ahead than its queue holds, and stops when it is dropped") {
     std::atomic<int> made = 0;

@@ -68,6 +68,63 @@ TEST_CASE("after a call that did not match a step, the optimizer steps on") {
     });
 }
 
+TEST_CASE(
+    "a backward pass that fails on one rank ends the step on all, and the next one is ordinary") {
+    enum class failure { at_once, thrown, reported_twice, no_such_gradient };
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        for (const std::size_t bucket_bytes : {std::size_t(4096), std::size_t(1)})
+            for (const failure how : {failure::at_once, failure::thrown, failure::reported_twice,
+                                      failure::no_such_gradient}) {
+                CAPTURE(bucket_bytes);
+                CAPTURE(int(how));
+                trainer t(comm, {.bucket_bytes = bucket_bytes});
+                if (how == failure::thrown)
+                    t.step(true);  // the first step agrees on the parameters
+                if (comm.rank() == 1) {
+                    t.optimizer.zero_gradients();
+                    if (how != failure::at_once) t.optimizer.gradient_ready(1);
+                    if (how == failure::reported_twice)
+                        CHECK_THROWS_AS(t.optimizer.gradient_ready(1), hvd::usage_error);
+                    else if (how == failure::no_such_gradient)
+                        CHECK_THROWS_AS(t.optimizer.gradient_ready(2), hvd::usage_error);
+                    else t.optimizer.abandon("no more data");
+                } else {
+                    CHECK_THROWS_AS(t.step(true), hvd::peer_error);
+                }
+                for (const bool overlap : {true, false}) {
+                    t.a.assign(4, 1);
+                    t.b.assign(4, 1);
+                    t.step(overlap);
+                    CHECK(t.a == floats(4, 0));
+                    CHECK(t.b == floats(4, 0));
+                }
+                check_in_step(comm);
+            }
+    });
+}
+
+TEST_CASE("a step is abandoned where only what comes after the buckets can fail") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        for (const hvd::optimizer_options& o : std::vector<hvd::optimizer_options>{
+                 {.skip_nonfinite = true}, {.op = hvd::gradient_op::adasum}}) {
+            trainer t(comm, o);
+            t.step();
+            const floats before = t.a;
+            if (comm.rank() == 1) {
+                t.optimizer.zero_gradients();
+                t.optimizer.gradient_ready(1);
+                t.optimizer.gradient_ready(0);
+                t.optimizer.abandon();
+            } else {
+                CHECK_THROWS_AS(t.step(true), hvd::peer_error);
+            }
+            CHECK(t.a == before);
+            t.step(true);
+            check_in_step(comm);
+        }
+    });
+}
+
 TEST_CASE("parameters that one rank froze are told on all, and the optimizer steps on") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         for (const std::size_t bucket_bytes : {std::size_t(4096), std::size_t(1)}) {

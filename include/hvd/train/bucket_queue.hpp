@@ -67,15 +67,26 @@ public:
         if (failure) std::rethrow_exception(failure);
     }
 
+    // Refuses those that have not started: the peers run them.
+    [[gnu::cold]] void refuse_rest(Comm& comm, std::string_view why) {
+        for (std::size_t b = started_; b < buckets_.size(); ++b) refuse_one(comm, why);
+    }
+
     // Instead of running them, where the first one's call failed: peers that did not see that this
     // step is another one run them.
     [[gnu::cold]] void stand_in(Comm& comm) {
         together_ = buckets_.size() < 2;
-        for (std::size_t b = 1; b < buckets_.size(); ++b) {
-            try {
-                post_refusal(comm, "this rank's parameters have changed");
-            } catch (...) {  // not the first
-            }
+        for (std::size_t b = 1; b < buckets_.size(); ++b)
+            refuse_one(comm, "this rank's parameters have changed");
+    }
+
+    // A call that the peers make.
+    [[gnu::cold]] static void refuse_one(Comm& comm, std::string_view why) {
+        constexpr std::string_view hvd = "hvd: ";  // is said again
+        if (why.substr(0, hvd.size()) == hvd) why.remove_prefix(hvd.size());
+        try {
+            post_refusal(comm, why);
+        } catch (...) {  // what failed before is what is thrown
         }
     }
 

@@ -63,6 +63,7 @@ public:
 
 private:
     std::optional<batch_type> made_here() {
+        ended_ = true;  // also where it throws
         auto batch = make_();
         ended_ = !batch;
         return batch;

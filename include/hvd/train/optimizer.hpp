@@ -124,19 +124,40 @@ public:
     /// gradients are under way.
     void zero_gradients() {
         if (buckets_.started() > 0)
-            refuse("zero_gradients() while gradients are under way: synchronize() or step() first");
+            refuse(
+                "zero_gradients() while gradients are under way: synchronize() or step() first, ",
+                "or abandon() a step that failed");
         for (auto& p : parameters_) zero(p);
         for (auto& s : sparse_) s.clear();
+    }
+
+    /// Gives up the step that is under way, where this rank's backward pass has failed: the calls
+    /// of the peers' step throw `hvd::peer_error` with `why`, and on all ranks the next step begins
+    /// with `zero_gradients()`. A report that is refused does this by itself.
+    ///
+    /// It waits for the peers to come to the end of their reports. A step in which all gradients
+    /// were reported, and of which nothing else is agreed on (sparse tables, Adasum, what is
+    /// finite), the peers have made.
+    void abandon(std::string_view why = "a rank abandoned its step") {
+        require_closed();
+        const std::size_t left = buckets_.size() - buckets_.started();
+        const bool agrees_first = !sealed_ && detail::described(parameters_) != agreed_;
+        if (agrees_first || (left == 0 && agrees_on_more())) buckets_.refuse_one(comm_, why);
+        else buckets_.refuse_rest(comm_, why);
+        give_up();
+        if (!agrees_first && left > 1)
+            forget_agreement();  // as the peers, of whose calls several fail
     }
 
     /// The backward pass has written gradient i, and leaves it alone until the step.
     /// @throws hvd::usage_error if that is said more than `backward_passes_per_step` times in a
     /// step.
     void gradient_ready(std::size_t i) {
-        if (sparse_of(i) != nullptr)
-            refuse("gradient_ready(", i, "): \"", parameters_[i].name,
-                   "\" is sparse; say its rows too");
-        report(i);
+        report(i, [&] {
+            if (sparse_of(i) != nullptr)
+                refuse("gradient_ready(", i, "): \"", parameters_[i].name,
+                       "\" is sparse; say its rows too");
+        });
     }
 
     /// The same for a sparse parameter: these rows, of which an index may stand several times, add
@@ -144,10 +165,11 @@ public:
     /// @throws hvd::usage_error also for an index that is no row and sizes that do not fit.
     void gradient_ready(std::size_t i, const sparse_view<T>& rows) {
         auto* const sparse = sparse_of(i);
-        if (sparse == nullptr)
-            refuse("gradient_ready(", i, ", rows): there is no sparse parameter ", i);
-        sparse->check(comm_.rank(), rows);
-        report(i);
+        report(i, [&] {
+            if (sparse == nullptr)
+                refuse("gradient_ready(", i, ", rows): there is no sparse parameter ", i);
+            sparse->check(comm_.rank(), rows);
+        });
         sparse->add(rows);
     }
 
@@ -267,18 +289,37 @@ private:
         parameters_[i].frozen = frozen;
     }
 
-    void report(std::size_t i) {
+    // `check` throws for what can't be reported: peers that wait for it are told.
+    template <class Check>
+    void report(std::size_t i, Check check) {
         require_closed();
+        over_if_it_fails([&] { seal(); });
+        try {
+            check();
+            check_report(i);
+        } catch (const usage_error& e) {
+            abandon(e.what());
+            throw;
+        }
+        ++parameters_[i].reports;
+        some_reported_ = true;
+        over_if_it_fails([&] { start_complete_buckets(); });
+    }
+
+    void check_report(std::size_t i) const {
         if (i >= parameters_.size())
             refuse("gradient_ready(", i, "): there are ", parameters_.size(), " parameters");
-        over_if_it_fails([&] { seal(); });
-        auto& p = parameters_[i];
+        const auto& p = parameters_[i];
         if (p.reports == options_.backward_passes_per_step)
             refuse("gradient \"", p.name, "\" was ready ", p.reports,
                    " times already: step() comes after backward_passes_per_step passes");
-        ++p.reports;
-        some_reported_ = true;
-        over_if_it_fails([&] { start_complete_buckets(); });
+    }
+
+    // Whether the ranks make calls after those of the buckets.
+    bool agrees_on_more() const {
+        bool sparse = false;
+        for (const auto& s : sparse_) sparse |= !parameters_[s.parameter()].frozen;
+        return sparse || options_.skip_nonfinite || options_.op == gradient_op::adasum;
     }
 
     detail::sparse_gradient<T>* sparse_of(std::size_t parameter) {
