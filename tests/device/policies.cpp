@@ -239,6 +239,29 @@ TEST_CASE_TEMPLATE("a plan of what reduces as the host does gives the bits of th
     emulation::reset();
 }
 
+TEST_CASE_TEMPLATE("floats that travel as 16-bit ones have the bits of the host's plan", Backend,
+                   hvd::staged<host>, hvd::cuda_ipc) {
+    for (const int ranks : {1, 2, 3})
+        hvd::run_threads(ranks, [](hvd::communicator<host>& world) {
+            hvd::communicator<Backend> gpus(world);
+            std::vector<float> values;  // no bfloat16 holds a third of their sum
+            for (int i = 0; i < 100; ++i) values.push_back(float(i * 7 + world.rank() * 13) / 11);
+            const tensor<float> x(values), y(std::vector<float>(3, 40000));
+            gpus.plan_allreduce(x.view(), hvd::average, {.prescale = 0.3, .postscale = 1.7},
+                                hvd::cast<hvd::bfloat16>{})
+                .run();
+            world
+                .plan_allreduce(values, hvd::average, {.prescale = 0.3, .postscale = 1.7},
+                                hvd::cast<hvd::bfloat16>{})
+                .run();
+            CHECK(x.values() == values);
+            gpus.plan_allreduce(y.view(), hvd::average, {}, hvd::cast<hvd::float16>{}).run();
+            CHECK(y.values() == std::vector<float>(3, 40000));  // a sum of two is no float16
+        });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
 TEST_CASE("a hierarchical communicator that is one node leaves it all to NCCL") {
     on_ranks<in_nodes>(3, 3, [](auto& gpus) {
         const tensor<hvd::bfloat16> x{hvd::bfloat16(float(gpus.rank()))};

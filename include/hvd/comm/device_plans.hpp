@@ -136,11 +136,11 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op,
                const device_plan_options& o) {
     using W = typename Codec::template type_of<T>;
     // The mean of floats is a factor of the unpacking; what reduces as the host does has its own,
-    // with its own bits.
+    // with its own bits. Scales are the codec's there too, as in the host's plans.
     constexpr bool on_host =
         requires { typename B::host_backend; } || requires { requires B::reduces_as_the_host; };
     constexpr bool scales = is_float_element<T> && !(on_host && std::is_same_v<T, W>);
-    constexpr bool divides = scales && std::is_same_v<Op, op::average>;
+    constexpr bool divides = scales && !on_host && std::is_same_v<Op, op::average>;
     static const op::sum plain{};
     const double before = scales ? o.prescale : 1,
                  after = scales ? o.postscale / (divides ? maker.size() : 1) : 1;
