@@ -138,6 +138,25 @@ TEST_CASE("16-bit floats are averaged and scaled without rounding the factor") {
     });
 }
 
+TEST_CASE("means of float16 whose sum is no float16") {
+    on_gpus([](auto& gpus) {
+        const auto n = std::size_t(gpus.size());
+        const std::vector<hvd::float16> one{hvd::float16(40000)}, all(n, one[0]);
+        const auto is = [](const auto& x, float expected) {
+            for (const hvd::float16 v : x.values()) CHECK(float(v) == expected);
+        };
+        const tensor<hvd::float16> x(one), y(one), z(one), parts(all), part(one);
+        gpus.allreduce(x.view(), hvd::average);
+        is(x, 40000);
+        gpus.allreduce(y.view(), hvd::average, {.prescale = 0x1p-20, .postscale = 0x1p19});
+        is(y, 20000);
+        gpus.reduce(z.view(), hvd::into(z.view()), hvd::average, hvd::root{0});
+        is(z, 40000);
+        gpus.reduce_scatter(parts.view(), hvd::average, hvd::into(part.view()));
+        is(part, 40000);
+    });
+}
+
 TEST_CASE("CUDA's own 16-bit floats, and 8-bit ones as transport") {
     on_gpus([](auto& gpus) {
         const tensor<__half> h{__float2half(1.5f)};

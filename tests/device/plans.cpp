@@ -119,6 +119,28 @@ TEST_CASE("floats that travel as 16-bit ones") {
     });
 }
 
+TEST_CASE("means of float16 whose sum is no float16, packed or not, and as what floats travel as") {
+    for (const std::size_t below : {std::size_t(0), std::size_t(1) << 20})
+        on_gpus([below](auto& gpus) {
+            const std::vector<hvd::float16> values(10, hvd::float16(40000));
+            const tensor<hvd::float16> a(values), b(values);
+            const tensor<float> c(std::vector<float>(10, 40000)), d(std::vector<float>(10, 60000));
+            gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::average, {.pack_below = below})
+                .run();
+            for (const hvd::float16 x : a.values()) CHECK(float(x) == 40000);
+            for (const hvd::float16 x : b.values()) CHECK(float(x) == 40000);
+            gpus.plan_allreduce(c.view(), hvd::average, {.pack_below = below},
+                                hvd::cast<hvd::float16>{})
+                .run();
+            CHECK(c.values() == std::vector<float>(10, 40000));
+            gpus.plan_allreduce(d.view(), hvd::average,
+                                {.prescale = 0.01, .postscale = 100, .pack_below = below},
+                                hvd::cast<hvd::float16>{})
+                .run();
+            CHECK(d.values()[9] == doctest::Approx(60000).epsilon(0.001));
+        });
+}
+
 TEST_CASE("a broadcast of many tensors") {
     on_gpus([](auto& gpus) {
         const int root = gpus.size() - 1, r = gpus.rank();

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <bit>
+
 #include "../detail/cuda_api.hpp"
 #include "record.hpp"
 
@@ -58,6 +60,13 @@ struct device_call {
                kind == collective::reduce_scatter;
     }
 };
+
+// What each rank's elements are multiplied by before a mean's sum, where that is made in their own
+// type: no float16 holds the sum of two that are large. A power of two at or below 1 / ranks rounds
+// nothing but subnormals.
+inline double factor_before_mean(dtype id, int ranks) {
+    return id == dtype::float16 ? 1.0 / std::bit_ceil(unsigned(ranks)) : 1;
+}
 
 // A rank that is alone moves what it has to where it wants it.
 inline void copy_alone(const device_call& call, cudaStream_t stream, int rank) {

@@ -24,14 +24,15 @@ inline double power_below(double factor) {
     return exponent == 0 || exponent == 0x7ff0000000000000u ? 1 : std::bit_cast<double>(exponent);
 }
 
-// A power of two that any 16-bit float holds.
-inline bool is_plain_power(double factor) {
-    return factor == power_below(factor) && factor >= 0x1p-14 && factor <= 0x1p15;
+// The nearest to that which any 16-bit float holds.
+inline double plain_power(double factor) {
+    const double power = power_below(factor);
+    return power < 0x1p-14 ? 0x1p-14 : power > 0x1p15 ? 0x1p15 : power;
 }
 
 // 32- and 64-bit floats take the whole factor before the sum, which costs nothing. Of a 16-bit
 // float only a power of two does not round: the rest of the factor follows the sum, in float, so
-// that both round once.
+// that both round once. A mean of float16 is made small enough before; it loses subnormals by that.
 inline nccl_scale scale_of(const device_call& call, int size, int rank, const char* label) {
     const bool average = call.op == op::average::id;
     const double factor = call.prescale * call.postscale / (average ? size : 1);
@@ -41,14 +42,14 @@ inline nccl_scale scale_of(const device_call& call, int size, int rank, const ch
         throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ", op_names[call.op],
                                      " of ", dtype_name(call.id), " can't be scaled by ", factor,
                                      " by NCCL: only sums and averages of floats are"));
-    if (call.element_bytes > 2 || is_plain_power(factor)) return {factor, 1};
+    if (call.element_bytes > 2 || factor == plain_power(factor)) return {factor, 1};
     if (!has_kernels())
         throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ", dtype_name(call.id),
                                      " scaled by ", factor,
                                      " would be rounded by NCCL, and this program has no kernels: "
                                      "compile a .cu file with hvd/kernel/kernels.cuh into it"));
-    const double power = power_below(call.prescale);
-    const double before = is_plain_power(power) ? power : 1;
+    const double before =
+        plain_power(power_below(call.prescale) * (average ? factor_before_mean(call.id, size) : 1));
     return {before, factor / before};
 }
 

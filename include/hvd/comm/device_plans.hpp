@@ -142,8 +142,9 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op,
     constexpr bool scales = is_float_element<T> && !(on_host && std::is_same_v<T, W>);
     constexpr bool divides = scales && !on_host && std::is_same_v<Op, op::average>;
     static const op::sum plain{};
-    const double before = scales ? o.prescale : 1,
-                 after = scales ? o.postscale / (divides ? maker.size() : 1) : 1;
+    const double before_sum = divides ? factor_before_mean(dtype_traits<W>::id, maker.size()) : 1;
+    const double before = scales ? o.prescale * before_sum : 1,
+                 after = scales ? o.postscale / (divides ? maker.size() * before_sum : 1) : 1;
     std::vector<tensor_ref> tensors;
     std::size_t small = 0;
     list.for_each([&](const auto& x) {
