@@ -272,6 +272,27 @@ TEST_CASE("a hierarchical communicator that is one node leaves it all to NCCL") 
     });
 }
 
+TEST_CASE("sums of float16 are kept small inside the nodes") {
+    on_policy<in_nodes>([](auto& gpus) {
+        const int n = gpus.size();
+        const tensor<hvd::float16> mean(std::vector<hvd::float16>(5, hvd::float16(40000))),
+            sum(std::vector<hvd::float16>(5, hvd::float16(60000)));
+        gpus.allreduce(mean.view(), hvd::average);
+        for (const hvd::float16 x : mean.values()) CHECK(float(x) == 40000);
+        gpus.allreduce(sum.view(), hvd::sum, {.prescale = 0.01});
+        for (const hvd::float16 x : sum.values())
+            CHECK(float(x) == doctest::Approx(600 * n).epsilon(0.001));
+        const tensor<float> large(std::vector<float>(5, 40000));
+        gpus.plan_allreduce(large.view(), hvd::average, {}, hvd::cast<hvd::float16>{}).run();
+        CHECK(large.values() == std::vector<float>(5, 40000));
+    });
+    on_ranks<in_nodes>(4, 2, [](auto& gpus) {  // the host's step takes the whole of a large one
+        const tensor<hvd::float16> x{hvd::float16(60)};
+        gpus.allreduce(x.view(), hvd::sum, {.prescale = 1024, .postscale = 0x1p-10});
+        CHECK(float(x.values()[0]) == 240);
+    });
+}
+
 TEST_CASE("what a hierarchical communicator can't scale is refused before anything moves") {
     on_ranks<in_nodes>(4, 2, [](auto& gpus) {
         const tensor<float> x{1, 2};

@@ -41,7 +41,7 @@ public:
     }
 
     // Factors of a sum are those of the step between the nodes, which the host does without
-    // rounding twice.
+    // rounding twice; but for a power of two in the node, where 16-bit floats are summed as such.
     void check(const device_call& call, const char* label) const override {
         if (!by_halves(call) || (call.prescale == 1 && call.postscale == 1)) return;
         const bool adds = call.op == op::average::id || call.op == op::sum::id;
@@ -101,6 +101,15 @@ private:
         }
     }
 
+    // What keeps the sums inside the nodes small: of the prescale and the mean the power of two
+    // that rounds nothing and needs no kernel.
+    double before_nodes(const device_call& call) const {
+        const bool average = call.op == op::average::id;
+        const double power = plain_power(power_below(call.prescale) *
+                                         (average ? factor_before_mean(call.id, this->size()) : 1));
+        return power < 1 ? power : 1;
+    }
+
     // NCCL may fail, or be late, before the host can go on.
     void between_nodes(const device_call& step, const char* label, cudaStream_t stream,
                        time_point limit) {
@@ -110,6 +119,7 @@ private:
 
     void allreduce(const device_call& call, cudaStream_t stream, time_point limit) {
         const bool average = call.op == op::average::id;
+        const double before = before_nodes(call);
         const int ranks = local_.size(), me = local_.rank();
         const std::size_t n = std::size_t(ranks), each = call.count / n, more = call.count % n;
         std::vector<std::size_t> counts;
@@ -119,7 +129,8 @@ private:
 
         device_call step = call;
         step.kind = collective::reduce_scatter;
-        step.prescale = step.postscale = 1;
+        step.prescale = before;
+        step.postscale = 1;
         if (average) step.op = op::sum::id;
         step.out = call.out + first * call.element_bytes;
         step.count = each;
@@ -129,6 +140,7 @@ private:
         device_call between = call;
         between.in = between.out = step.out;
         between.count = counts[std::size_t(me)];
+        between.prescale /= before;
         if (average) between.postscale *= double(cross_->size()) / this->size();
         between_nodes(between, "allreduce", stream, limit);
 
