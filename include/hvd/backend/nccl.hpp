@@ -13,6 +13,9 @@ inline namespace v0 {
 ///
 /// Reduces what NCCL reduces: sum, average of floats, min, max and product of 8-, 32- and 64-bit
 /// integers and of floats of 16, 32 and 64 bits. Moves every element.
+///
+/// Sums of float16 are made in float16. Averages are multiplied by a power of two before, so that
+/// they do not overflow; elements below 2^-14 times the ranks lose their last bits by that.
 struct nccl {
     using space_type = device;
     static constexpr bool has_arenas = true;

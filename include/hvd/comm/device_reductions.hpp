@@ -33,7 +33,8 @@ public:
     /// operation and scales.
     /// **Buffers**: device memory of this communicator's GPU, ready on `.stream` (else on the
     /// communicator's own stream). **Completion**: done on return. Averages and scales round once,
-    /// for each element type by its cheapest exact means. @throws hvd::usage_error for a call that
+    /// for each element type by its cheapest exact means (NCCL's of float16 lose subnormals:
+    /// docs/device.md). @throws hvd::usage_error for a call that
     /// this rank can see to be wrong, hvd::peer_error, hvd::nccl_error, hvd::cuda_error.
     /// @snippet tests/device/snippets.cpp device_allreduce
     template <class X, class Op>
