@@ -3,6 +3,7 @@
 // CUDA IPC between ranks that are threads: what it moves and reduces, and what it says when that is
 // not possible.
 
+#include <bit>
 #include <complex>
 #include <memory>
 #include <string>
@@ -232,6 +233,10 @@ TEST_CASE("a rank that is alone has no window and asks nobody") {
         gpus.allreduce(x.view(), hvd::max, {.prescale = 2, .postscale = 0.25});
         CHECK(x.values() == std::vector<float>{0.5, 1.5});
         CHECK(emulation::calls_of("launch_reduction") == 1);
+        const auto nan = std::bit_cast<float>(0x7fc12345u);  // is copied as it is
+        const tensor<float> y{nan}, z{0};
+        gpus.allreduce(y.view(), z.view(), hvd::sum);
+        CHECK(std::bit_cast<std::uint32_t>(z.values()[0]) == 0x7fc12345u);
         CHECK(gpus.split(3).size() == 1);
         CHECK(!gpus.split(-1));
     });

@@ -14,7 +14,8 @@ inline namespace v0 {
 /// Reduces, in rank order and with the bits that the host gives: sum, average, min, max and product
 /// of 8- to 64-bit integers and of floats of 16, 32 and 64 bits; averages of integers with a
 /// rounding; sum and average of complex numbers; bit_and, bit_or and bit_xor of integers. Not
-/// callables. Moves every element.
+/// callables. Moves every element. A rank that is alone copies what is not scaled: its NaNs keep
+/// their payloads.
 struct cuda_ipc {
     using space_type = device;
     static constexpr bool has_arenas = true;
