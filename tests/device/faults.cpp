@@ -111,6 +111,41 @@ TEST_CASE("a staged call that its own stream holds up") {
     CHECK(emulation::live_objects() == 0);
 }
 
+TEST_CASE("a rank that is late for the host's part of a hierarchical communicator") {
+    // NCCL's part of a broadcast, which no one waits for, would never end.
+    const auto late = [](bool plans) {
+        hvd::run_threads(
+            4,
+            [plans](world_type& world) {
+                const tensor<float> x{1}, y{1}, all(std::vector<float>(4));
+                cudaStream_t stream{};
+                cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+                {
+                    hvd::communicator<hvd::hierarchical<nccl, hvd::threads>> gpus(world, impatient);
+                    if (world.rank() == 1) {
+                        std::this_thread::sleep_for(1200ms * slowness);
+                    } else {
+                        gpus.broadcast_async(x.view(), hvd::root{0}, {.stream = stream})
+                            .wait(stream);
+                        if (plans)
+                            CHECK_THROWS_AS(
+                                gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::average),
+                                hvd::peer_error);
+                        else
+                            CHECK_THROWS_AS(gpus.allgather(x.view(), hvd::into(all.view())),
+                                            hvd::peer_error);
+                        cudaStreamSynchronize(stream);
+                    }
+                }
+                cudaStreamDestroy(stream);
+            },
+            {.node_size = 2});
+        CHECK(emulation::live_objects() == 0);
+    };
+    late(true);
+    late(false);
+}
+
 TEST_CASE("each rank of a node gets a GPU of its own, or all are told why not") {
     hvd::run_threads(4, [](world_type& world) { CHECK(hvd::pin_device(world) == world.rank()); });
     hvd::run_threads(4,

@@ -67,6 +67,7 @@ public:
 
     shared<call_queue>& queue() noexcept { return queue_; }
     bool threaded() const noexcept { return traits_.threaded; }
+    bool is_broken() const noexcept { return is_broken_.load(); }
 
     void set_unseen(std::exception_ptr failure) noexcept {
         if (!unseen_) unseen_ = std::move(failure);

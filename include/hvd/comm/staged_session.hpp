@@ -103,7 +103,7 @@ public:
                  time_point limit) override {
         refuse_if_broken(label);
         try {
-            for (const device_call& call : calls) run(call, stream, limit);
+            for (const device_call& call : calls) on_host([&] { run(call, stream, limit); });
         } catch (const cuda_error& e) {  // the host's communicator knows nothing of it
             staging_.finish();
             give_up(e.what());
@@ -121,7 +121,10 @@ public:
             return tensor_view<std::byte>(reinterpret_cast<std::byte*>(r), {n * sizeof(record)});
         };
         record own = mine;
-        host_.allgather(bytes(&own, 1), into(bytes(all.data(), all.size())), options_until(limit));
+        on_host([&] {
+            host_.allgather(bytes(&own, 1), into(bytes(all.data(), all.size())),
+                            options_until(limit));
+        });
         check_records(rank(), all);
     }
 
@@ -150,6 +153,19 @@ protected:
     }
 
 private:
+    // What the host refuses is no failure, and its communicator works on. Where it does not, no
+    // later call can be made, and what is under way elsewhere, in NCCL, would not end by itself.
+    template <class F>
+    void on_host(F&& f) {
+        try {
+            f();
+        } catch (const error& e) {
+            if (!broken() && static_cast<engine&>(access::session_of(host_)).is_broken())
+                give_up(e.what());
+            throw;
+        }
+    }
+
     // The host compares chunk by chunk: a rank that has more of them than the others would be told
     // by their next call.
     void agree_on_size(const device_call& call, time_point limit) {
