@@ -245,6 +245,22 @@ TEST_CASE("a rank that never comes: the others' deadline") {
         2, {.deadline = 10s, .destructor_deadline = 1s});
 }
 
+TEST_CASE("a rank that never comes: who only looks is told by the deadline too") {
+    on_gpus(
+        [](auto& gpus) {
+            const tensor<int> x{1};
+            if (gpus.rank() == 0) return;
+            auto pending = gpus.allreduce_async(x.view(), hvd::sum, {.deadline = 50ms});
+            const auto until = std::chrono::steady_clock::now() + 60s;
+            const auto look = [&] {
+                while (!pending.test() && std::chrono::steady_clock::now() < until) {
+                }
+            };
+            CHECK_THROWS_AS(look(), hvd::peer_error);
+        },
+        2, {.deadline = 10s, .destructor_deadline = 1s});
+}
+
 TEST_CASE("a borrowed communicator of NCCL's goes on without what was made in it") {
     on_gpus(
         [](auto& gpus) {

@@ -96,10 +96,12 @@ public:
         refuse_if_broken(label);
     }
 
-    bool test(const cuda_event& done, const char* label) {
+    // Looks once; throws as the wait does.
+    bool test(const cuda_event& done, const char* label, time_point limit) {
         const current_device here(device_, rank_);
         if (!reached(done)) {
             look_for_errors(label);
+            if (now() > limit) expire(label);
             return false;
         }
         refuse_if_broken(label);

@@ -46,10 +46,10 @@ public:
     /// Whether it stands for a call that nobody has waited for.
     explicit operator bool() const noexcept { return session_ != nullptr; }
 
-    /// Looks once whether the call is complete.
+    /// Looks once whether the call is complete; throws, as `wait()` does, past its deadline.
     bool test() {
         if (session_ == nullptr) return true;
-        if (!session_->test(done_, label_)) return false;
+        if (!session_->test(done_, label_, limit_)) return false;
         session_ = nullptr;
         return true;
     }
