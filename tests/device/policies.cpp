@@ -201,6 +201,34 @@ TEST_CASE("ranks that disagree on a staged call are told, and the communicator w
     });
 }
 
+TEST_CASE("staged tensors that are moved have one element type on all ranks") {
+    on_ranks<hvd::staged<host>>(2, 2, [](auto& gpus) {
+        const std::size_t n = std::size_t(gpus.size());
+        const tensor<double> wide(std::vector<double>(4 * n)), all_wide(std::vector<double>(4 * n));
+        const tensor<float> narrow(std::vector<float>(8 * n)), all(std::vector<float>(8 * n));
+        const auto disagree = [&](auto&& call) {
+            const auto made = [&] {
+                if (gpus.rank() == 0) call(wide, all_wide, 4);
+                else call(narrow, all, 8);
+            };
+            CHECK_THROWS_AS(made(), hvd::mismatch_error);
+        };
+        disagree([&](const auto& x, const auto&, std::size_t) { gpus.broadcast(x.view()); });
+        disagree([&](const auto& x, const auto& y, std::size_t each) {
+            gpus.allgather(hvd::device_view(x.data(), each), hvd::into(y.view()));
+        });
+        disagree([&](const auto& x, const auto& y, std::size_t) {
+            gpus.alltoall(x.view(), hvd::into(y.view()));
+        });
+        disagree([&](const auto& x, const auto& y, std::size_t each) {
+            const std::vector<std::size_t> counts(n, each);
+            gpus.gather(hvd::device_view(x.data(), each), hvd::into(y.view()), hvd::root{0},
+                        {.counts = counts});
+        });
+        gpus.broadcast(wide.view());
+    });
+}
+
 TEST_CASE("ranks with other numbers of chunks are told so, all of them, in the same call") {
     on_ranks<hvd::staged<host>>(2, 2, [](auto& gpus) {
         const std::size_t chunk = hvd::detail::staged_session<host>::chunk_bytes,

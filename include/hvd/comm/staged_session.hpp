@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "../backend/ipc_message.hpp"
 #include "host_ranks_of.hpp"
 #include "host_reduction.hpp"
 #include "made_on_all.hpp"
@@ -143,7 +144,7 @@ protected:
         wait(mark(stream), collective_names[std::size_t(call.kind)],
              limit);  // what is before it on the stream may be late
         if (call.kind == collective::barrier) return host_.barrier(options_until(limit));
-        agree_on_size(call, limit);
+        compare(call, limit);
         switch (call.kind) {
             case collective::allreduce:
             case collective::reduce: return reduce_all(call, stream, limit);
@@ -166,14 +167,14 @@ private:
         }
     }
 
-    // The host compares chunk by chunk: a rank that has more of them than the others would be told
-    // by their next call.
-    void agree_on_size(const device_call& call, time_point limit) {
-        if (!call.counts.empty() || call.count * call.element_bytes < most_of(call)) return;
-        record mine;
-        mine.kind = call.kind;
-        mine.count = mine.content = call.count;
-        agree(mine, limit);
+    // The host compares what it reduces, chunk by chunk: a rank that has more of them than the
+    // others would be told by their next call. Of what it moves it sees only bytes.
+    void compare(const device_call& call, time_point limit) {
+        const bool is_small =
+            !call.counts.empty() || call.count * call.element_bytes < most_of(call);
+        if (call.reduces() && is_small) return;
+        const ipc_parts parts{call, size()};
+        agree(record_of({&parts, 1}), limit);
     }
 
     void reduce_on_host(const device_call& call, collective kind, std::byte* data,
