@@ -59,6 +59,32 @@ TEST_CASE("a rank that never makes a communicator") {
     CHECK(emulation::live_objects() == 0);
 }
 
+TEST_CASE_TEMPLATE("where one rank can't make a communicator, all are told which and why", Backend,
+                   nccl, hvd::staged<hvd::threads>, hvd::cuda_ipc) {
+    emulation::reset();
+    emulation::fail("cudaStreamCreateWithFlags", 1, cudaErrorMemoryAllocation);
+    std::atomic<int> failed = 0, told = 0;
+    hvd::run_threads(3, [&](world_type& world) {
+        try {
+            hvd::communicator<Backend> gpus(world);
+            FAIL("it was made");
+        } catch (const hvd::cuda_error&) {
+            ++failed;
+        } catch (const hvd::peer_error& e) {
+            CHECK_MESSAGE(std::string(e.what()).find(
+                              "refused it: hvd: cudaStreamCreateWithFlags") != std::string::npos,
+                          e.what());
+            CHECK(e.peers().size() == 1);
+            ++told;
+        }
+        world.barrier();
+    });
+    CHECK(failed == 1);
+    CHECK(told == 2);
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
 TEST_CASE("a rank that dies before, between and after the calls of a plan") {
     for (const int at : {0, 1, 2}) {
         INFO("after ", at, " runs");
@@ -161,7 +187,10 @@ TEST_CASE("each rank of a node gets a GPU of its own, or all are told why not") 
                           "would share the GPU 0000:00:00.0: start as many ranks") !=
                       std::string::npos);
                 count(seen.failed);
-            } catch (const hvd::peer_error&) {
+            } catch (const hvd::peer_error& e) {
+                CHECK(e.peers() == std::vector<int>{0, 4});
+                CHECK(std::string(e.what()).find("rank 0 refused it: hvd: pin_device on rank 0: "
+                                                 "local ranks 0 and 4") != std::string::npos);
                 count(seen.told);
             }
         });

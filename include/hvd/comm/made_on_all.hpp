@@ -2,34 +2,48 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <exception>
+#include <vector>
+
 #include "communicator.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// Compares the records of all ranks: throws what they make necessary, on all of them.
 template <class Comm>
-bool all_of(Comm& comm, bool mine) {
-    int all = mine;
-    comm.allreduce(all, hvd::min);
-    return all != 0;
+void compare_records(Comm& comm, const record& mine) {
+    std::vector<record> all(static_cast<std::size_t>(comm.size()));
+    comm.allgather(
+        tensor_view<const std::byte>(reinterpret_cast<const std::byte*>(&mine), {sizeof mine}),
+        into(tensor_view<std::byte>(reinterpret_cast<std::byte*>(all.data()),
+                                    {sizeof mine * all.size()})));
+    check_records(comm.rank(), all);
 }
 
-// Makes this rank's part of a communicator; where that fails on one rank, no other waits for it.
+// Makes this rank's part of a communicator; where that fails on one rank, the others do not wait
+// for it, and are told why.
 template <class Bootstrap, class F>
 auto made_on_all(Bootstrap& bootstrap, const char* what, F&& make) {
     decltype(make()) made{};
+    record mine;
+    mine.kind = collective::agree;
+    store(mine.name, what);
+    std::exception_ptr failure;
     try {
         made = make();
-    } catch (...) {
-        if (bootstrap.size() > 1) all_of(bootstrap, false);
-        throw;
+    } catch (const std::exception& e) {
+        failure = std::current_exception();
+        mine.refused = true;
+        store(mine.text, e.what());
     }
-    if (bootstrap.size() > 1 && !all_of(bootstrap, true))
-        throw peer_error(bootstrap.rank(),
-                         text("hvd: ", what, " on rank ", bootstrap.rank(),
-                              ": another rank has no usable GPU, or what else it needs"),
-                         {});
+    try {
+        if (bootstrap.size() > 1) compare_records(bootstrap, mine);
+    } catch (const error&) {
+        if (!failure) throw;
+    }
+    if (failure) std::rethrow_exception(failure);
     return made;
 }
 

@@ -54,10 +54,13 @@ public:
         if (size == 1) return;
         bootstrap.broadcast(
             tensor_view<std::byte>(reinterpret_cast<std::byte*>(&first), {sizeof first}));
-        if (!detail::all_of(bootstrap, first.version == version))
-            throw usage_error(rank,
-                              detail::text("hvd: ranks have different NCCL libraries: rank 0 ",
-                                           first.version, ", rank ", rank, " ", version));
+        detail::made_on_all(bootstrap, "communicator<nccl>", [&] {
+            if (first.version != version)
+                throw usage_error(rank,
+                                  detail::text("hvd: ranks have different NCCL libraries: rank 0 ",
+                                               first.version, ", rank ", rank, " ", version));
+            return true;
+        });
         session_->join(first.id);
     }
 
