@@ -59,6 +59,28 @@ TEST_CASE("a rank that never makes a communicator") {
     CHECK(emulation::live_objects() == 0);
 }
 
+TEST_CASE_TEMPLATE("a communicator is waited for until its own deadline", Backend, nccl,
+                   hvd::staged<hvd::threads>, hvd::cuda_ipc,
+                   hvd::hierarchical<nccl, hvd::threads>) {
+    std::atomic<int> told = 0;
+    hvd::run_threads(3, [&](world_type& world) {
+        if (world.rank() == 1) {  // stays, and never comes
+            const auto until = std::chrono::steady_clock::now() + 30s;
+            while (told < 2 && std::chrono::steady_clock::now() < until)
+                std::this_thread::sleep_for(1ms);
+            return;
+        }
+        try {
+            hvd::communicator<Backend> gpus(world, {.deadline = 100ms});
+        } catch (const hvd::peer_error& e) {
+            CHECK_MESSAGE(std::string(e.what()).find("in time") != std::string::npos, e.what());
+            ++told;
+        }
+    });
+    CHECK(told == 2);
+    CHECK(emulation::live_objects() == 0);
+}
+
 TEST_CASE_TEMPLATE("where one rank can't make a communicator, all are told which and why", Backend,
                    nccl, hvd::staged<hvd::threads>, hvd::cuda_ipc) {
     emulation::reset();

@@ -19,9 +19,10 @@ public:
 
     static std::shared_ptr<cuda_aware_session> make(communicator<mpi>& bootstrap,
                                                     const communicator_options& options) {
+        meet_before_making(bootstrap, options);
         auto host = bootstrap.split(0, bootstrap.rank());
         communicator<direct<mpi>> direct(host.native_handle(), borrow, options);
-        return made_on_all(bootstrap, "communicator<cuda_aware<mpi>>", [&] {
+        return made_on_all(bootstrap, "communicator<cuda_aware<mpi>>", options.deadline, [&] {
             if (!is_cuda_aware())
                 throw usage_error(host.rank(),
                                   text("hvd: communicator<cuda_aware<mpi>> on rank ", host.rank(),

@@ -6,6 +6,7 @@
 #include "../backend/cuda_ipc_session.hpp"
 #include "device_ranks.hpp"
 #include "host_ranks_of.hpp"
+#include "made_on_all.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -76,6 +77,7 @@ public:
     template <class Bootstrap>
     explicit communicator(communicator<Bootstrap>& bootstrap,
                           const communicator_options& options = {}) {
+        detail::meet_before_making(bootstrap, options);
         detail::refuse_several_nodes(bootstrap);
         auto calls = link_to(bootstrap), farewell = link_to(bootstrap);
         session_ = detail::make_cuda_ipc_session(std::move(calls), std::move(farewell), options);

@@ -13,19 +13,27 @@ namespace detail {
 
 // Compares the records of all ranks: throws what they make necessary, on all of them.
 template <class Comm>
-void compare_records(Comm& comm, const record& mine) {
+void compare_records(Comm& comm, const record& mine, time_span deadline) {
     std::vector<record> all(static_cast<std::size_t>(comm.size()));
     comm.allgather(
         tensor_view<const std::byte>(reinterpret_cast<const std::byte*>(&mine), {sizeof mine}),
         into(tensor_view<std::byte>(reinterpret_cast<std::byte*>(all.data()),
-                                    {sizeof mine * all.size()})));
+                                    {sizeof mine * all.size()})),
+        {.deadline = deadline});
     check_records(comm.rank(), all);
+}
+
+// Before calls of the bootstrap that know no deadline: a rank that comes here comes to them too.
+template <class Bootstrap>
+void meet_before_making(Bootstrap& bootstrap, const communicator_options& options) {
+    if (bootstrap.size() > 1 && options.deadline.nanoseconds() != 0)
+        bootstrap.barrier({.deadline = options.deadline});
 }
 
 // Makes this rank's part of a communicator; where that fails on one rank, the others do not wait
 // for it, and are told why.
 template <class Bootstrap, class F>
-auto made_on_all(Bootstrap& bootstrap, const char* what, F&& make) {
+auto made_on_all(Bootstrap& bootstrap, const char* what, time_span deadline, F&& make) {
     decltype(make()) made{};
     record mine;
     mine.kind = collective::agree;
@@ -39,7 +47,7 @@ auto made_on_all(Bootstrap& bootstrap, const char* what, F&& make) {
         store(mine.text, e.what());
     }
     try {
-        if (bootstrap.size() > 1) compare_records(bootstrap, mine);
+        if (bootstrap.size() > 1) compare_records(bootstrap, mine, deadline);
     } catch (const error&) {
         if (!failure) throw;
     }

@@ -43,7 +43,7 @@ public:
         } first{};
         const int rank = bootstrap.rank(), size = bootstrap.size();
         int version = 0;
-        session_ = detail::made_on_all(bootstrap, "communicator<nccl>", [&] {
+        session_ = detail::made_on_all(bootstrap, "communicator<nccl>", options.deadline, [&] {
             const int device = detail::device_of_this_thread(rank);
             first.version = version = detail::nccl_library_version(rank);
             auto session = std::make_shared<session_type>(rank, size, device, options);
@@ -53,8 +53,9 @@ public:
         });
         if (size == 1) return;
         bootstrap.broadcast(
-            tensor_view<std::byte>(reinterpret_cast<std::byte*>(&first), {sizeof first}));
-        detail::made_on_all(bootstrap, "communicator<nccl>", [&] {
+            tensor_view<std::byte>(reinterpret_cast<std::byte*>(&first), {sizeof first}),
+            hvd::root{0}, {.deadline = options.deadline});
+        detail::made_on_all(bootstrap, "communicator<nccl>", options.deadline, [&] {
             if (first.version != version)
                 throw usage_error(rank,
                                   detail::text("hvd: ranks have different NCCL libraries: rank 0 ",

@@ -33,7 +33,7 @@ int pin_device(communicator<B>& comm, const pin_options& o = {}) {
         char bus[32];
     } mine{};
     const int rank = comm.rank();
-    const int device = detail::made_on_all(comm, "pin_device", [&] {
+    const int device = detail::made_on_all(comm, "pin_device", {}, [&] {
         int count = 0;
         detail::check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount", rank);
         if (count < 1)
@@ -47,7 +47,7 @@ int pin_device(communicator<B>& comm, const pin_options& o = {}) {
     });
     auto node = comm.local();
     const auto all = node.allgather(tensor_view<const char>(mine.bus, {sizeof mine.bus})).values;
-    detail::made_on_all(comm, "pin_device", [&] {
+    detail::made_on_all(comm, "pin_device", {}, [&] {
         for (int other = 0; !o.share && other < node.size(); ++other)
             if (other != node.rank() &&
                 std::strncmp(all.data() + sizeof mine.bus * std::size_t(other), mine.bus,

@@ -93,8 +93,9 @@ public:
     // With a communicator of its own out of `bootstrap`. **Collective**.
     static std::shared_ptr<staged_session> make(communicator<Host>& bootstrap,
                                                 const communicator_options& options) {
+        meet_before_making(bootstrap, options);
         auto host = bootstrap.split(0, bootstrap.rank());
-        return made_on_all(bootstrap, "a communicator of staged tensors", [&] {
+        return made_on_all(bootstrap, "a communicator of staged tensors", options.deadline, [&] {
             return std::make_shared<staged_session>(
                 std::move(host), device_of_this_thread(bootstrap.rank()), options);
         });
