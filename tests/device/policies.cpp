@@ -229,6 +229,36 @@ TEST_CASE("staged tensors that are moved have one element type on all ranks") {
     });
 }
 
+TEST_CASE_TEMPLATE("what one rank refuses by itself is told to the others, which go on", Backend,
+                   hvd::staged<host>, hvd::cuda_ipc) {
+    on_ranks<Backend>(2, 2, [](auto& gpus) {
+        const std::size_t n = std::size_t(gpus.size());
+        const tensor<float> x(std::vector<float>(8 * n, 1)), half(std::vector<float>(4 * n)),
+            y(std::vector<float>(8 * n));
+        const auto one_refuses = [&](auto&& call) {
+            if (gpus.rank() == 0) {
+                CHECK_THROWS_AS(call(half), hvd::usage_error);
+                return;
+            }
+            try {
+                call(y);
+                FAIL("it was made");
+            } catch (const hvd::peer_error& e) {
+                CHECK(e.peers() == std::vector<int>{0});
+                CHECK_MESSAGE(std::string(e.what()).find("rank 0 refused it") != std::string::npos,
+                              e.what());
+            }
+        };
+        one_refuses([&](const auto& out) { gpus.allreduce(x.view(), out.view(), hvd::sum); });
+        one_refuses([&](const auto& out) { gpus.alltoall(x.view(), hvd::into(out.view())); });
+        one_refuses([&](const auto& out) {
+            (void)gpus.plan_allgather(hvd::device_view(x.data(), 8), hvd::into(out.view()));
+        });
+        gpus.allreduce(x.view(), hvd::sum);
+        CHECK(x.values()[0] == float(n));
+    });
+}
+
 TEST_CASE("ranks with other numbers of chunks are told so, all of them, in the same call") {
     on_ranks<hvd::staged<host>>(2, 2, [](auto& gpus) {
         const std::size_t chunk = hvd::detail::staged_session<host>::chunk_bytes,

@@ -77,6 +77,14 @@ public:
         check_records(rank(), all);
     }
 
+    void post_refusal(const record& mine, time_point limit) override {
+        if (size() == 1 || broken()) return;
+        if (mine.making_plan) return agree(mine, limit);
+        ipc_message refused{};
+        refused.what = mine;
+        linked([&] { reach_.calls().all(refused, limit); });
+    }
+
     void give_up(std::string_view why) noexcept override {
         device_session::give_up(why);
         reach_.leave();

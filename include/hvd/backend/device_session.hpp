@@ -45,6 +45,10 @@ public:
     // Whether what is enqueued may become a part of a CUDA graph.
     virtual bool can_be_captured() const { return false; }
 
+    // In the place of a call that this rank refuses, where calls are compared: its peers, which
+    // make it, are told.
+    virtual void post_refusal(const record&, time_point) {}
+
     // Throws what the records of all ranks make necessary, on all of them.
     virtual void agree(const record& mine, time_point limit) = 0;
 

@@ -35,6 +35,12 @@ public:
         });
     }
 
+    // What MPI itself moves is not compared.
+    void post_refusal(const record& mine, time_point limit) override {
+        if (mine.making_plan || device_call{.kind = mine.kind}.reduces())
+            staged_session<mpi>::post_refusal(mine, limit);
+    }
+
 private:
     void run(const device_call& call, cudaStream_t stream, time_point limit) override {
         // direct<mpi> gathers equal parts only.

@@ -64,8 +64,12 @@ void describe_reduction(device_call& call, const Op& op, const device_reduce_opt
 // Makes calls of one rank, refusing what it can see to be wrong before anything is enqueued.
 class device_arguments {
 public:
-    device_arguments(const device_session& session, collective kind)
-        : label_(collective_names[std::size_t(kind)]),
+    device_arguments(device_session& session, collective kind, time_span deadline,
+                     bool plans = false)
+        : session_(session),
+          deadline_(deadline),
+          plans_(plans),
+          label_(collective_names[std::size_t(kind)]),
           rank_(session.rank()),
           size_(std::size_t(session.size())) {
         call.kind = kind;
@@ -82,15 +86,14 @@ public:
         call.out = detail::bytes_of(to);
         if ((call.in == nullptr && from.size() > 0) || (call.out == nullptr && to.size() > 0))
             [[unlikely]]
-            throw usage_error(rank_,
-                              text("hvd: ", label_, " on rank ", rank_, ": null pointer with ",
-                                   from.size() + to.size(), " elements"));
+            refuse(text("hvd: ", label_, " on rank ", rank_, ": null pointer with ",
+                        from.size() + to.size(), " elements"));
     }
 
     void require(std::size_t wanted, std::size_t given, const char* what) const {
         if (wanted != given) [[unlikely]]
-            throw usage_error(rank_, text("hvd: ", label_, " on rank ", rank_, ": ", what, " has ",
-                                          given, " elements, expected ", wanted));
+            refuse(text("hvd: ", label_, " on rank ", rank_, ": ", what, " has ", given,
+                        " elements, expected ", wanted));
     }
 
     // The same bytes or none in common.
@@ -99,17 +102,16 @@ public:
                    b = reinterpret_cast<std::uintptr_t>(call.out);
         if (in == 0 || out == 0 || (a == b && in == out)) return;
         if (a < b + out * call.element_bytes && b < a + in * call.element_bytes) [[unlikely]]
-            throw usage_error(rank_,
-                              text("hvd: ", label_, " on rank ", rank_, ": input of ", in,
-                                   " elements and output of ", out,
-                                   " elements overlap in part; they must be the same or apart"));
+            refuse(text("hvd: ", label_, " on rank ", rank_, ": input of ", in,
+                        " elements and output of ", out,
+                        " elements overlap in part; they must be the same or apart"));
     }
 
     void root(int r) {
         call.root = r;
         if (r < 0 || std::size_t(r) >= size_) [[unlikely]]
-            throw usage_error(rank_, text("hvd: ", label_, " on rank ", rank_, ": root ", r,
-                                          " is not a rank of this communicator of size ", size_));
+            refuse(text("hvd: ", label_, " on rank ", rank_, ": root ", r,
+                        " is not a rank of this communicator of size ", size_));
     }
     bool is_root() const { return call.root == rank_; }
 
@@ -131,9 +133,8 @@ public:
         if (send.empty() && receive.empty()) {
             require(in, out, "into()");
             if (in % size_ != 0) [[unlikely]]
-                throw usage_error(rank_,
-                                  text("hvd: ", label_, " on rank ", rank_, ": ", in,
-                                       " elements can't be split evenly over ", size_, " ranks"));
+                refuse(text("hvd: ", label_, " on rank ", rank_, ": ", in,
+                            " elements can't be split evenly over ", size_, " ranks"));
             call.count = in / size_;
             return;
         }
@@ -150,6 +151,24 @@ public:
     device_call call;
 
 private:
+    // The peers enter the call, and would wait for this rank. Whether they could be told or not,
+    // the reason is what counts here.
+    [[gnu::cold, noreturn]] void refuse(const message& why) const {
+        record mine;
+        mine.kind = call.kind;
+        mine.making_plan = plans_;
+        mine.refused = true;
+        store(mine.text, why);
+        try {
+            session_.post_refusal(mine, session_.limit_for(deadline_));
+        } catch (const error&) {
+        }
+        throw usage_error(rank_, why);
+    }
+
+    device_session& session_;
+    time_span deadline_;
+    bool plans_;
     const char* label_;
     int rank_;
     std::size_t size_;

@@ -26,12 +26,13 @@ public:
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
             if constexpr (check_fused_moved<B, std::remove_cvref_t<X>>()) {
                 std::vector<device_call> calls;
-                x.for_each(
-                    [&](const auto& tensor) { calls.push_back(broadcast_of(tensor, r).call); });
+                x.for_each([&](const auto& tensor) {
+                    calls.push_back(broadcast_of(tensor, r, o.deadline).call);
+                });
                 return start(session(), calls, "broadcast", o.stream, o.deadline);
             } else return {};
         } else if constexpr (check_device_pair<B, X, X>()) {
-            return begin(broadcast_of(x, r), o);
+            return begin(broadcast_of(x, r, o.deadline), o);
         } else {
             return {};
         }
@@ -111,7 +112,7 @@ public:
     void barrier(const device_options& o = {}) { barrier_async(o).wait(); }
     /// The same, begun.
     device_request barrier_async(const device_options& o = {}) {
-        return begin(device_arguments(*session(), collective::barrier), o);
+        return begin(device_arguments(*session(), collective::barrier, o.deadline), o);
     }
 
 private:
@@ -120,8 +121,9 @@ private:
     }
 
     template <class In, class Out>
-    device_arguments arguments(collective kind, const In& in, const Out& out) const {
-        device_arguments a(*session(), kind);
+    device_arguments arguments(collective kind, const In& in, const Out& out,
+                               time_span deadline) const {
+        device_arguments a(*session(), kind, deadline);
         a.tensors(in, out);
         return a;
     }
@@ -132,7 +134,7 @@ private:
     device_request begin(collective kind, const In& in, const into_view<View>& to,
                          const device_options& o, F&& describe) const {
         if constexpr (check_device_pair<B, In, View>()) {
-            auto a = arguments(kind, in, to.view);
+            auto a = arguments(kind, in, to.view, o.deadline);
             describe(a, to_view(in).size(), to.view.size());
             return begin(a, o);
         } else {
@@ -141,8 +143,8 @@ private:
     }
 
     template <class X>
-    device_arguments broadcast_of(const X& x, root r) const {
-        auto a = arguments(collective::broadcast, x, x);
+    device_arguments broadcast_of(const X& x, root r, time_span deadline) const {
+        auto a = arguments(collective::broadcast, x, x, deadline);
         a.root(r.rank);
         a.call.count = to_view(x).size();
         return a;

@@ -258,7 +258,7 @@ public:
     device_plan plan_allgather(const In& in, const into_view<View>& to,
                                const device_plan_options& o = {}) {
         if constexpr (check_device_pair<B, In, View>()) {
-            device_arguments a(*session(), collective::allgather);
+            device_arguments a(*session(), collective::allgather, o.deadline, true);
             a.tensors(in, to.view);
             a.counts({}, to_view(in).size(), to.view.size());
             return single(a, erase(to_view(in)), o);
@@ -274,7 +274,7 @@ public:
                                     const device_plan_options& o = {}) {
         if constexpr (check_device_reduction<B, In, View, Op>()) {
             const auto function = std::make_shared<const operation_of<Op>>(as_operation(op));
-            device_arguments a(*session(), collective::reduce_scatter);
+            device_arguments a(*session(), collective::reduce_scatter, o.deadline, true);
             a.tensors(in, to.view);
             a.counts({}, to.view.size(), to_view(in).size());
             describe_reduction<B, element_of<In>>(

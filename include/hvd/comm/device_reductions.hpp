@@ -10,11 +10,11 @@ namespace detail {
 
 // A fused list as calls of one group: every tensor goes from where it is.
 template <class B, class Op, class Fused>
-std::vector<device_call> calls_of_reduction(const device_session& session, const Fused& list,
+std::vector<device_call> calls_of_reduction(device_session& session, const Fused& list,
                                             const Op& op, const device_reduce_options& o) {
     std::vector<device_call> calls;
     list.for_each([&](const auto& x) {
-        device_arguments a(session, collective::allreduce);
+        device_arguments a(session, collective::allreduce, o.deadline);
         a.tensors(x, x);
         a.call.count = x.size();
         describe_reduction<B, element_of<decltype(x)>>(a.call, op, o);
@@ -135,7 +135,7 @@ private:
     template <class In, class Out, class Op>
     device_arguments reduction(collective kind, const In& in, const Out& out, const Op& op,
                                const device_reduce_options& o) const {
-        device_arguments a(*session(), kind);
+        device_arguments a(*session(), kind, o.deadline);
         a.tensors(in, out);
         describe_reduction<B, element_of<In>>(a.call, op, o);
         return a;

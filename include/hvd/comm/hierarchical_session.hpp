@@ -55,6 +55,11 @@ public:
                                    ": only sums and averages of floats are"));
     }
 
+    // NCCL's half compares nothing: the peers would not come to the host.
+    void post_refusal(const record& mine, time_point limit) override {
+        if (mine.making_plan || !by_halves({.kind = mine.kind})) base::post_refusal(mine, limit);
+    }
+
     // A node that has lost a rank is no use to the others.
     void give_up(std::string_view why) noexcept override {
         base::give_up(why);

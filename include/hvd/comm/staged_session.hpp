@@ -130,6 +130,15 @@ public:
         check_records(rank(), all);
     }
 
+    // The host's records are compared whatever its peers call first.
+    void post_refusal(const record& mine, time_point limit) override {
+        if (size() == 1 || broken()) return;
+        call refused;
+        refused.describe(collective::agree, "a refusal");
+        refused.refuse(mine.text);
+        on_host([&] { access::session_of(host_).run(refused.op, options_until(limit).deadline); });
+    }
+
     // The peers wait for the host's communicator, which tells them when it ends.
     void give_up(std::string_view why) noexcept override {
         device_session::give_up(why);
