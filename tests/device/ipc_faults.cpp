@@ -153,6 +153,23 @@ TEST_CASE("ranks on several nodes are refused, each with those of its node") {
     emulation::reset();
 }
 
+TEST_CASE("windows of different sizes are refused on all ranks, which work on") {
+    hvd::run_threads(3, [](world_type& world) {
+        hvd::communicator_options options = patient;
+        options.device_window_bytes = world.rank() == 1 ? 8192 : 4096;
+        const std::string said =
+            text_of<hvd::usage_error>([&] { gpu_communicator gpus(world, options); });
+        has(said, "on rank " + std::to_string(world.rank()));
+        has(said, world.rank() == 1
+                      ? "is 8192 here, and from 4096 to 8192 on the ranks: all ranks"
+                      : "is 4096 here, and from 4096 to 8192 on the ranks: all ranks");
+        gpu_communicator gpus(world, patient);
+        check_works(gpus);
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
 TEST_CASE("GPUs that can't access each other are refused") {
     emulation::answer("cudaDeviceCanAccessPeer", 0);
     hvd::run_threads(2, [](world_type& world) {

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
+
 #include "../kernel/reduction.hpp"
 #include "host_ranks.hpp"
 #include "ipc_events.hpp"
@@ -28,11 +30,13 @@ public:
         ipc_home own;
         calls_->on_all(name, limit, [&] { own = ipc_home::of_this_rank(device, rank_); });
         homes_ = calls_->all(own, limit);
+        const auto rooms = calls_->all(room, limit);
         calls_->on_all(name, limit, [&] {
             if (calls_->size() > most_reduced_ranks)
                 throw usage_error(rank_,
                                   text("hvd: ", name, " on rank ", rank_, ": ", calls_->size(),
                                        " ranks, it takes up to ", most_reduced_ranks));
+            require_equal(rooms);
             reach_all(homes_, device, rank_);
         });
         ipc_events::offer mine{};
@@ -108,6 +112,16 @@ public:
     }
 
 private:
+    // Each rank finds the second half of another's window, and cuts its calls, by its own size.
+    void require_equal(const std::vector<std::size_t>& rooms) const {
+        const auto [least, most] = std::ranges::minmax(rooms);
+        if (least != most)
+            throw usage_error(
+                rank_, text("hvd: ", name, " on rank ", rank_,
+                            ": .device_window_bytes in whole units is ", room_, " here, and from ",
+                            least, " to ", most, " on the ranks: all ranks must say the same"));
+    }
+
     template <class F>
     void for_all_memory(F&& f) {
         f(window_);
