@@ -99,6 +99,22 @@ TEST_CASE("parts of different sizes, gathered, scattered and exchanged") {
     });
 }
 
+TEST_CASE("a rank that would send itself another number than it expects is told both") {
+    on_gpus([](auto& gpus) {
+        std::vector<std::size_t> two(std::size_t(gpus.size()), 1), one = two;
+        two[std::size_t(gpus.rank())] = 2;
+        const tensor<int> in(std::vector<int>(two.size() + 1)), out(std::vector<int>(two.size()));
+        try {
+            gpus.alltoall(in.view(), hvd::into(out.view()), {.counts = two, .receive_counts = one});
+            FAIL("it was taken");
+        } catch (const hvd::usage_error& e) {
+            CHECK(std::string(e.what()).find("sends 2 to itself by .counts, expects 1") !=
+                  std::string::npos);
+        }
+        gpus.alltoall(out.view(), hvd::into(tensor<int>(out.values()).view()));
+    });
+}
+
 TEST_CASE("a barrier") {
     on_gpus([](auto& gpus) {
         static int arrived;

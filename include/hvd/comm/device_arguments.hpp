@@ -142,6 +142,11 @@ public:
         require(size_, receive.size(), ".receive_counts");
         call.counts = send;
         call.receive_counts = receive;
+        const std::size_t own = std::size_t(rank_);
+        if (send[own] != receive[own]) [[unlikely]]
+            throw usage_error(rank_, text("hvd: ", label_, " on rank ", rank_, ": rank ", rank_,
+                                          " sends ", send[own], " to itself by .counts, expects ",
+                                          receive[own], " by .receive_counts"));
         require(call.total(int(size_)), in, "the input");
         require(call.total_received(int(size_)), out, "into()");
     }
