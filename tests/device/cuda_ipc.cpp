@@ -113,25 +113,6 @@ TEST_CASE("tensors of an arena that are not aligned alike") {
     });
 }
 
-TEST_CASE("an input in an arena that its own rank writes over") {
-    on_ranks([](auto& gpus) {
-        const int n = gpus.size(), r = gpus.rank();
-        const std::size_t count = 500, ranks = std::size_t(n);
-        memory m(gpus, place::arena, 3 * (ranks * count * 4 + 128));
-        const auto x = m.tensor(values_of<int>(r, ranks * count));
-        gpus.reduce_scatter(x, hvd::sum,
-                            hvd::into(hvd::device_view(x.data(), count)));  // not its own part
-        CHECK(same_bytes(
-            hvd::device_view(x.data(), count),
-            part(reduced<int>(hvd::sum, n, ranks * count), std::size_t(r) * count, count)));
-        const auto y = m.tensor(values_of<int>(r, ranks * count));
-        gpus.allgather(hvd::device_view(y.data(), count), hvd::into(y));
-        for (int p = 0; p < n; ++p)
-            CHECK(same_bytes(hvd::device_view(y.data() + std::size_t(p) * count, count),
-                             part(values_of<int>(p, ranks * count), 0, count)));
-    });
-}
-
 TEST_CASE("several tensors in one call meet once") {
     on_ranks([](auto& gpus) {
         if (gpus.size() == 1) return;

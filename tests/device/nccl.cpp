@@ -332,6 +332,8 @@ TEST_CASE("arguments that do not fit are refused before anything is called") {
         CHECK_THROWS_AS(gpus.allreduce(hvd::device_view(overlap.data(), 2),
                                        hvd::device_view(overlap.data() + 1, 2), hvd::sum),
                         hvd::usage_error);
+        const tensor<int> all(std::vector<int>(std::size_t(gpus.size())));
+        CHECK_THROWS_AS(gpus.alltoall(all.view(), hvd::into(all.view())), hvd::usage_error);
         CHECK_THROWS_AS(gpus.broadcast(hvd::device_view(static_cast<int*>(nullptr), 2)),
                         hvd::usage_error);
         CHECK_THROWS_AS(gpus.allreduce(one.view(), hvd::sum, {.prescale = 0.5}), hvd::usage_error);

@@ -99,6 +99,41 @@ void check_policy() {
     });
 }
 
+// In place as NCCL has it is right, every other overlap refused.
+template <class Backend>
+void check_overlaps() {
+    on_policy<Backend>([](auto& gpus) {
+        const int n = gpus.size(), r = gpus.rank(), last = n - 1;
+        const std::size_t ranks = std::size_t(n), own = 2 * std::size_t(r);
+        std::vector<int> own_only(2 * ranks, -1), everything;
+        own_only[own] = own_only[own + 1] = r;
+        for (int p = 0; p < n; ++p) everything.insert(everything.end(), 2, p);
+        const tensor<int> all(own_only), rooted(own_only), spare(std::vector<int>(2 * ranks + 1));
+        const auto at = [](const tensor<int>& x, std::size_t first, std::size_t count) {
+            return hvd::device_view(x.data() + first, count);
+        };
+        const auto mine = at(all, own, 2), whole = at(spare, 0, 2 * ranks), part = at(spare, 1, 2);
+        gpus.allgather(mine, hvd::into(all.view()));
+        CHECK(all.values() == everything);
+        gpus.gather(at(rooted, own, 2), hvd::into(rooted.view()), hvd::root{last});
+        CHECK(rooted.values() == (r == last ? everything : own_only));
+        gpus.scatter(rooted.view(), hvd::into(at(rooted, own, 2)), hvd::root{last});
+        CHECK(rooted.values() == (r == last ? everything : own_only));
+        gpus.reduce_scatter(all.view(), hvd::sum, hvd::into(mine));
+        CHECK(all.values()[own] == r * n);
+        gpus.reduce(at(spare, own, 2), hvd::into(at(spare, own, 2)), hvd::sum, hvd::root{last});
+
+        CHECK_THROWS_AS(gpus.allgather(part, hvd::into(whole)), hvd::usage_error);
+        CHECK_THROWS_AS(gpus.reduce_scatter(whole, hvd::sum, hvd::into(part)), hvd::usage_error);
+        CHECK_THROWS_AS(gpus.alltoall(whole, hvd::into(at(spare, 1, 2 * ranks))), hvd::usage_error);
+        if (r != 0) return;  // what others do not use may overlap
+        CHECK_THROWS_AS(gpus.gather(part, hvd::into(whole), hvd::root{0}), hvd::usage_error);
+        CHECK_THROWS_AS(gpus.scatter(whole, hvd::into(part), hvd::root{0}), hvd::usage_error);
+        CHECK_THROWS_AS(gpus.reduce(at(spare, 0, 2), hvd::into(part), hvd::sum, hvd::root{0}),
+                        hvd::usage_error);
+    });
+}
+
 template <class Backend>
 void check_uneven() {
     on_policy<Backend>([](auto& gpus) {
@@ -157,15 +192,19 @@ void check_plan() {
 
 TEST_CASE("staged: every collective") { check_policy<hvd::staged<host>>(); }
 TEST_CASE("staged: parts of different sizes") { check_uneven<hvd::staged<host>>(); }
+TEST_CASE("staged: overlaps") { check_overlaps<hvd::staged<host>>(); }
 TEST_CASE("staged: plans") { check_plan<hvd::staged<host>>(); }
 TEST_CASE("CUDA IPC: every collective") { check_policy<hvd::cuda_ipc>(); }
 TEST_CASE("CUDA IPC: parts of different sizes") { check_uneven<hvd::cuda_ipc>(); }
+TEST_CASE("CUDA IPC: overlaps") { check_overlaps<hvd::cuda_ipc>(); }
 TEST_CASE("CUDA IPC: plans") { check_plan<hvd::cuda_ipc>(); }
 TEST_CASE("hierarchical: every collective") { check_policy<in_nodes>(); }
 TEST_CASE("hierarchical: parts of different sizes") { check_uneven<in_nodes>(); }
+TEST_CASE("hierarchical: overlaps") { check_overlaps<in_nodes>(); }
 TEST_CASE("hierarchical: plans") { check_plan<in_nodes>(); }
 TEST_CASE("a backend per operation: every collective") { check_policy<mixed>(); }
 TEST_CASE("a backend per operation: parts of different sizes") { check_uneven<mixed>(); }
+TEST_CASE("a backend per operation: overlaps") { check_overlaps<mixed>(); }
 TEST_CASE("a backend per operation: plans") { check_plan<mixed>(); }
 
 TEST_CASE("a tensor of many chunks is staged piece by piece, and comes out whole") {

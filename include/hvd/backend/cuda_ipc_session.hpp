@@ -197,7 +197,7 @@ private:
     ipc_places places_of(const ipc_parts& p) const {
         ipc_places result;
         if (p.gives(rank()))
-            result.in = reach_.place_of(p.call.in, p.given_by(rank()), !p.overwrites_input(rank()));
+            result.in = reach_.place_of(p.call.in, p.given_by(rank()), !p.overwrites_input());
         if (p.is_given(rank())) result.out = reach_.place_of(p.call.out, p.taken_by(rank()), true);
         return result;
     }

@@ -49,6 +49,9 @@ public:
     // make it, are told.
     virtual void post_refusal(const record&, time_point) {}
 
+    // Whether an alltoall may write over its input.
+    virtual bool exchanges_in_place() const { return true; }
+
     // Throws what the records of all ranks make necessary, on all of them.
     virtual void agree(const record& mine, time_point limit) = 0;
 

@@ -91,18 +91,9 @@ struct ipc_parts {
                    : taken_at(size);
     }
 
-    // Whether this rank writes over what others still read; in place as NCCL has it, it does not.
-    bool overwrites_input(int rank) const {
-        if (call.kind == collective::allreduce || call.kind == collective::reduce ||
-            call.kind == collective::broadcast)
-            return false;
-        const std::byte *const in = call.in, *const out = call.out;
-        const auto a = reinterpret_cast<std::uintptr_t>(in),
-                   b = reinterpret_cast<std::uintptr_t>(out);
-        if (!gives(rank) || a >= b + taken_by(rank) || b >= a + given_by(rank)) return false;
-        if (call.kind == collective::reduce_scatter || call.kind == collective::scatter)
-            return b != a + given_at(rank, rank);
-        return call.kind == collective::alltoall || a != b + taken_at(rank);
+    // Whether this rank writes over what others still read; all else that is in place does not.
+    bool overwrites_input() const {
+        return call.kind == collective::alltoall && call.in == call.out;
     }
 };
 

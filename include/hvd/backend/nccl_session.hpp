@@ -65,6 +65,7 @@ public:
     }
 
     bool can_be_captured() const override { return true; }
+    bool exchanges_in_place() const override { return false; }
 
     void agree(const record& mine, time_point limit) override {
         refuse_if_broken("agreement");

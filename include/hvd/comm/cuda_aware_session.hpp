@@ -41,6 +41,8 @@ public:
             staged_session<mpi>::post_refusal(mine, limit);
     }
 
+    bool exchanges_in_place() const override { return false; }
+
 private:
     void run(const device_call& call, cudaStream_t stream, time_point limit) override {
         // direct<mpi> gathers equal parts only.

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
+
 #include "call.hpp"
 #include "calls_base.hpp"
 #include "device_options.hpp"
@@ -71,7 +73,8 @@ public:
           plans_(plans),
           label_(collective_names[std::size_t(kind)]),
           rank_(session.rank()),
-          size_(std::size_t(session.size())) {
+          size_(std::size_t(session.size())),
+          exchanges_in_place_(session.exchanges_in_place()) {
         call.kind = kind;
     }
 
@@ -96,15 +99,17 @@ public:
                         " elements, expected ", wanted));
     }
 
-    // The same bytes or none in common.
+    // Nothing that this rank reads and writes is in common, unless it is in place. Counts and root
+    // are known.
     void apart(std::size_t in, std::size_t out) const {
+        const bool of_root = call.kind == collective::reduce || call.kind == collective::gather ||
+                             call.kind == collective::scatter;
+        if (in == 0 || out == 0 || (of_root && !is_root()) || is_in_place()) return;
         const auto a = reinterpret_cast<std::uintptr_t>(call.in),
                    b = reinterpret_cast<std::uintptr_t>(call.out);
-        if (in == 0 || out == 0 || (a == b && in == out)) return;
         if (a < b + out * call.element_bytes && b < a + in * call.element_bytes) [[unlikely]]
             refuse(text("hvd: ", label_, " on rank ", rank_, ": input of ", in,
-                        " elements and output of ", out,
-                        " elements overlap in part; they must be the same or apart"));
+                        " elements and output of ", out, " elements overlap", must()));
     }
 
     void root(int r) {
@@ -171,12 +176,45 @@ private:
         throw usage_error(rank_, why);
     }
 
+    // As NCCL has it: what a rank has of its own is where all have it. An exchange is where each
+    // part comes to the place of the one that went.
+    bool is_in_place() const {
+        const std::size_t before = call.total(rank_) * call.element_bytes;
+        switch (call.kind) {
+            case collective::allgather:
+            case collective::gather: return call.in == call.out + before;
+            case collective::reduce_scatter:
+            case collective::scatter: return call.out == call.in + before;
+            case collective::alltoall:
+                return call.in == call.out && exchanges_in_place_ &&
+                       std::ranges::equal(call.counts, call.receive_counts);
+            default: return call.in == call.out;
+        }
+    }
+
+    const char* must() const {
+        switch (call.kind) {
+            case collective::allgather:
+            case collective::gather:
+                return "; they must be apart, or the input this rank's part of the output";
+            case collective::reduce_scatter:
+            case collective::scatter:
+                return "; they must be apart, or the output this rank's part of the input";
+            case collective::alltoall:
+                return exchanges_in_place_
+                           ? "; they must be apart, or the same with the same counts"
+                           : "; they must be apart: this backend has no alltoall in place";
+            default: return " in part; they must be the same or apart";
+        }
+    }
+
     device_session& session_;
     time_span deadline_;
     bool plans_;
     const char* label_;
     int rank_;
     std::size_t size_;
+    bool exchanges_in_place_;
 };
 
 }  // namespace detail

@@ -39,7 +39,8 @@ public:
     }
 
     /// Gives every rank all tensors, one after the other in rank order: equal ones, or `.counts`
-    /// elements.
+    /// elements. **Buffers** of this and the following: `in` and `out` lie apart, or a rank's own
+    /// tensor at its place in that of all ranks.
     template <class In, class View>
     void allgather(const In& in, const into_view<View>& to, const device_options& o = {}) {
         allgather_async(in, to, o).wait();
@@ -92,7 +93,8 @@ public:
 
     /// Sends the p-th part of `in` to rank p: equal parts, or `.counts` elements to each rank, of
     /// which each knows by `.receive_counts` what comes from the others: nothing is asked for
-    /// before the data moves.
+    /// before the data moves. `in` and `out` lie apart; on `staged` and `cuda_ipc` they may also be
+    /// the same, where each rank sends a rank as much as it gets from it.
     template <class In, class View>
     void alltoall(const In& in, const into_view<View>& to, const device_options& o = {}) {
         alltoall_async(in, to, o).wait();
@@ -135,7 +137,9 @@ private:
                          const device_options& o, F&& describe) const {
         if constexpr (check_device_pair<B, In, View>()) {
             auto a = arguments(kind, in, to.view, o.deadline);
-            describe(a, to_view(in).size(), to.view.size());
+            const std::size_t given = to_view(in).size(), taken = to.view.size();
+            describe(a, given, taken);
+            a.apart(given, taken);
             return begin(a, o);
         } else {
             return {};

@@ -100,13 +100,15 @@ public:
             a.root(r.rank);
             a.call.count = to_view(in).size();
             if (a.is_root()) a.require(a.call.count, to.view.size(), "into()");
+            a.apart(a.call.count, to.view.size());
             return begin(a, o);
         } else {
             return {};
         }
     }
 
-    /// Reduces over all ranks and leaves each its part: equal ones, or `.counts` elements.
+    /// Reduces over all ranks and leaves each its part: equal ones, or `.counts` elements. `in` and
+    /// `out` lie apart, or `out` is this rank's part of `in`.
     template <class In, class View, class Op>
     void reduce_scatter(const In& in, const Op& op, const into_view<View>& to,
                         const device_reduce_options& o = {}) {
@@ -121,6 +123,7 @@ public:
             const auto operation = as_operation(op);
             auto a = reduction(collective::reduce_scatter, in, to.view, operation, o);
             a.counts(o.counts, to.view.size(), to_view(in).size());
+            a.apart(to_view(in).size(), to.view.size());
             return begin(a, o);
         } else {
             return {};
