@@ -241,6 +241,46 @@ TEST_CASE("ranks that plan different things are told so, all of them") {
         2);
 }
 
+TEST_CASE("tensors that are nowhere, too short or overlap are refused, and all ranks are told") {
+    on_gpus([](auto& gpus) {
+        const bool odd = gpus.rank() == gpus.size() - 1;
+        const std::size_t n = std::size_t(gpus.size());
+        const tensor<float> x(std::vector<float>(2 * n, 1)), y{1, 2};
+        const auto nowhere = hvd::device_view(static_cast<float*>(nullptr), 2);
+        const auto mine = odd ? nowhere : y.view();
+        const auto shifted = hvd::device_view(x.data() + 1, 2);
+        const auto refused = [&](const char* why, auto&& plan) {
+            INFO(std::string(why));
+            try {
+                (void)plan();
+                FAIL("it was taken");
+            } catch (const hvd::usage_error& e) {
+                CHECK(odd);
+                CHECK(std::string(e.what()).find(why) != std::string::npos);
+            } catch (const hvd::peer_error& e) {
+                CHECK(!odd);
+                CHECK(std::string(e.what()).find(why) != std::string::npos);
+            }
+        };
+        const char* const null = "null pointer with ";
+        refused(null, [&] { return gpus.plan_allreduce(mine, hvd::sum); });
+        refused(null, [&] { return gpus.plan_allreduce(hvd::fuse(mine, x.view()), hvd::sum); });
+        refused(null, [&] { return gpus.plan_broadcast(mine); });
+        refused(null, [&] { return gpus.plan_broadcast(hvd::fuse(mine, x.view())); });
+        refused(null, [&] { return gpus.plan_allgather(mine, hvd::into(x.view())); });
+        refused(null,
+                [&] { return gpus.plan_reduce_scatter(x.view(), hvd::sum, hvd::into(mine)); });
+        refused("elements overlap",
+                [&] { return gpus.plan_allgather(odd ? shifted : y.view(), hvd::into(x.view())); });
+        refused("elements, expected", [&] {
+            const auto all = hvd::device_view(x.data(), odd ? 2 * n - 1 : 2 * n);
+            return gpus.plan_reduce_scatter(all, hvd::sum, hvd::into(y.view()));
+        });
+        gpus.plan_allreduce(y.view(), hvd::sum).run();
+        CHECK(y.values()[1] == float(2 * n));
+    });
+}
+
 TEST_CASE("several tensors in one call go from where they are") {
     on_gpus([](auto& gpus) {
         const tensor<float> a{1, 2}, c{3};

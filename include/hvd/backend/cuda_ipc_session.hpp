@@ -79,7 +79,6 @@ public:
 
     void post_refusal(const record& mine, time_point limit) override {
         if (size() == 1 || broken()) return;
-        if (mine.making_plan) return agree(mine, limit);
         ipc_message refused{};
         refused.what = mine;
         linked([&] { reach_.calls().all(refused, limit); });

@@ -37,7 +37,7 @@ public:
 
     // What MPI itself moves is not compared.
     void post_refusal(const record& mine, time_point limit) override {
-        if (mine.making_plan || device_call{.kind = mine.kind}.reduces())
+        if (device_call{.kind = mine.kind}.reduces())
             staged_session<mpi>::post_refusal(mine, limit);
     }
 

@@ -67,10 +67,10 @@ void describe_reduction(device_call& call, const Op& op, const device_reduce_opt
 class device_arguments {
 public:
     device_arguments(device_session& session, collective kind, time_span deadline,
-                     bool plans = false)
+                     bool of_plan = false)
         : session_(session),
           deadline_(deadline),
-          plans_(plans),
+          of_plan_(of_plan),
           label_(collective_names[std::size_t(kind)]),
           rank_(session.rank()),
           size_(std::size_t(session.size())),
@@ -149,9 +149,8 @@ public:
         call.receive_counts = receive;
         const std::size_t own = std::size_t(rank_);
         if (send[own] != receive[own]) [[unlikely]]
-            throw usage_error(rank_, text("hvd: ", label_, " on rank ", rank_, ": rank ", rank_,
-                                          " sends ", send[own], " to itself by .counts, expects ",
-                                          receive[own], " by .receive_counts"));
+            refuse(text("hvd: ", label_, " on rank ", rank_, ": rank ", rank_, " sends ", send[own],
+                        " to itself by .counts, expects ", receive[own], " by .receive_counts"));
         require(call.total(int(size_)), in, "the input");
         require(call.total_received(int(size_)), out, "into()");
     }
@@ -161,19 +160,22 @@ public:
     device_call call;
 
 private:
-    // The peers enter the call, and would wait for this rank. Whether they could be told or not,
-    // the reason is what counts here.
+    // The peers enter the call, and would wait for this rank; of a plan they are told when it is
+    // agreed on. Whether they could be told or not, the reason is what counts here.
     [[gnu::cold, noreturn]] void refuse(const message& why) const {
+        if (!of_plan_) post(why);
+        throw usage_error(rank_, why);
+    }
+
+    [[gnu::cold]] void post(const message& why) const {
         record mine;
         mine.kind = call.kind;
-        mine.making_plan = plans_;
         mine.refused = true;
         store(mine.text, why);
         try {
             session_.post_refusal(mine, session_.limit_for(deadline_));
         } catch (const error&) {
         }
-        throw usage_error(rank_, why);
     }
 
     // As NCCL has it: what a rank has of its own is where all have it. An exchange is where each
@@ -210,7 +212,7 @@ private:
 
     device_session& session_;
     time_span deadline_;
-    bool plans_;
+    bool of_plan_;
     const char* label_;
     int rank_;
     std::size_t size_;

@@ -35,6 +35,9 @@ public:
     }
 
     void note(const tensor_ref& t, bool packed, dtype wire) {
+        if (t.data == nullptr && t.count > 0)
+            refuse(text("hvd: ", calls->label, " on rank ", session_.rank(), ": null pointer with ",
+                        t.count, " elements"));
         content_.add(t).add(packed).add(std::uint64_t(wire));
         entry_.count += t.bytes();
     }
@@ -258,10 +261,11 @@ public:
     device_plan plan_allgather(const In& in, const into_view<View>& to,
                                const device_plan_options& o = {}) {
         if constexpr (check_device_pair<B, In, View>()) {
-            device_arguments a(*session(), collective::allgather, o.deadline, true);
-            a.tensors(in, to.view);
-            a.counts({}, to_view(in).size(), to.view.size());
-            return single(a, erase(to_view(in)), o);
+            return single(collective::allgather, erase(to_view(in)), o, [&](device_arguments& a) {
+                a.tensors(in, to.view);
+                a.counts({}, to_view(in).size(), to.view.size());
+                a.apart(to_view(in).size(), to.view.size());
+            });
         } else {
             return {};
         }
@@ -274,13 +278,14 @@ public:
                                     const device_plan_options& o = {}) {
         if constexpr (check_device_reduction<B, In, View, Op>()) {
             const auto function = std::make_shared<const operation_of<Op>>(as_operation(op));
-            device_arguments a(*session(), collective::reduce_scatter, o.deadline, true);
-            a.tensors(in, to.view);
-            a.counts({}, to.view.size(), to_view(in).size());
-            describe_reduction<B, element_of<In>>(
-                a.call, *function,
-                device_reduce_options{.prescale = o.prescale, .postscale = o.postscale});
-            return single(a, erase(to_view(in)), o, function);
+            const device_reduce_options scales{.prescale = o.prescale, .postscale = o.postscale};
+            const auto describe = [&](device_arguments& a) {
+                describe_reduction<B, element_of<In>>(a.call, *function, scales);
+                a.tensors(in, to.view);
+                a.counts({}, to.view.size(), to_view(in).size());
+                a.apart(to_view(in).size(), to.view.size());
+            };
+            return single(collective::reduce_scatter, erase(to_view(in)), o, describe, function);
         } else {
             return {};
         }
@@ -296,9 +301,17 @@ private:
         return {*session(), kind, o};
     }
 
-    device_plan single(const device_arguments& a, const tensor_ref& t, const device_plan_options& o,
-                       std::shared_ptr<const void> function = {}) const {
-        auto maker = make(a.call.kind, o);
+    // What `describe(arguments)` refuses, the other ranks are told.
+    template <class F>
+    device_plan single(collective kind, const tensor_ref& t, const device_plan_options& o,
+                       F&& describe, std::shared_ptr<const void> function = {}) const {
+        auto maker = make(kind, o);
+        device_arguments a(*session(), kind, o.deadline, true);
+        try {
+            describe(a);
+        } catch (const usage_error& e) {
+            maker.refuse(e.what());
+        }
         maker.note(t, false, t.id);
         maker.entry().op = std::uint8_t(a.call.op);
         maker.calls->function = std::move(function);

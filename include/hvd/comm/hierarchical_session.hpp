@@ -57,7 +57,7 @@ public:
 
     // NCCL's half compares nothing: the peers would not come to the host.
     void post_refusal(const record& mine, time_point limit) override {
-        if (mine.making_plan || !by_halves({.kind = mine.kind})) base::post_refusal(mine, limit);
+        if (!by_halves({.kind = mine.kind})) base::post_refusal(mine, limit);
     }
 
     // A node that has lost a rank is no use to the others.
