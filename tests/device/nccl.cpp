@@ -250,6 +250,28 @@ TEST_CASE("a rank that dies: the others are told, and shrink") {
     }
 }
 
+TEST_CASE("a list that can't be excluded is refused before anything is given up") {
+    on_gpus([](auto& gpus) {
+        const int n = gpus.size(), r = gpus.rank(), other = (r + 1) % n;
+        const auto refused = [&](const std::vector<int>& list, const std::string& why) {
+            try {
+                (void)gpus.shrink(list);
+                FAIL("it was taken");
+            } catch (const hvd::usage_error& e) {
+                INFO(e.what());
+                CHECK(std::string(e.what()).find(n > 1 ? why : "has 1 rank") != std::string::npos);
+            }
+        };
+        refused({r}, "rank " + std::to_string(r) + " is this rank");
+        refused({other, -1}, "rank -1 is not a rank");
+        refused({n}, "rank " + std::to_string(n) + " is not a rank");
+        refused({other, other}, "rank " + std::to_string(other) + " is excluded twice");
+        const tensor<int> x{1};
+        gpus.allreduce(x.view(), hvd::sum);
+        CHECK(x.values()[0] == n);
+    });
+}
+
 TEST_CASE("a rank that never comes: the others' deadline") {
     on_gpus(
         [](auto& gpus) {

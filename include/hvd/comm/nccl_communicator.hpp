@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
 #include <memory>
 
 #include "../backend/nccl.hpp"
@@ -93,7 +94,10 @@ public:
 
     /// The ranks that are not `excluded`, in their order: goes on after others died. **Collective**
     /// on those ranks alone. Calls under way are given up, and so is this communicator.
+    /// @throws hvd::usage_error, before anything is given up, for a list that has this rank, no
+    /// rank of this communicator, or one twice, and on a rank that is alone.
     communicator shrink(std::span<const int> excluded) {
+        check_excluded(excluded);
         session().give_up("shrink");
         if (session().handle() == nullptr)
             throw usage_error(rank(), "hvd: shrink: NCCL has nothing left to shrink");
@@ -113,6 +117,21 @@ private:
         void operator()(ncclComm_t comm) const { ncclCommAbort(comm); }
     };
     using unclaimed = std::unique_ptr<std::remove_pointer_t<ncclComm_t>, aborted>;
+
+    void check_excluded(std::span<const int> excluded) const {
+        const auto refuse = [this](const auto&... why) {
+            throw usage_error(rank(), detail::text("hvd: shrink on rank ", rank(), ": ", why...));
+        };
+        if (size() == 1) refuse("this communicator has 1 rank, nobody can be excluded");
+        for (std::size_t i = 0; i < excluded.size(); ++i) {
+            const int other = excluded[i];
+            if (other < 0 || other >= size())
+                refuse("rank ", other, " is not a rank of this communicator of size ", size());
+            if (other == rank()) refuse("rank ", other, " is this rank, which stays");
+            if (std::ranges::count(excluded.first(i), other) > 0)
+                refuse("rank ", other, " is excluded twice");
+        }
+    }
 
     void take(ncclComm_t comm, bool owned, const communicator_options& options) {
         if (comm == nullptr)
