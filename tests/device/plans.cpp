@@ -169,6 +169,26 @@ TEST_CASE("a run of a plan that has gone ends well") {
     });
 }
 
+TEST_CASE("a plan's name is in what its runs say") {
+    on_gpus(
+        [](auto& gpus) {
+            const tensor<float> a{1};
+            auto plan = gpus.plan_allreduce(a.view(), hvd::sum, {.name = "step", .deadline = 50ms});
+            if (gpus.rank() == 0) return;
+            for (const char* why : {"did not come in time", "was given up after"}) {
+                try {
+                    plan.run();
+                    FAIL("rank 0 came");
+                } catch (const hvd::peer_error& e) {
+                    INFO(e.what());
+                    CHECK(std::string(e.what()).starts_with("hvd: allreduce 'step' on rank "));
+                    CHECK(std::string(e.what()).find(why) != std::string::npos);
+                }
+            }
+        },
+        2, {.deadline = 10s, .destructor_deadline = 1s});
+}
+
 TEST_CASE("where one rank has no room for a plan, all are told, and the communicator works on") {
     on_gpus(
         [](auto& gpus) {

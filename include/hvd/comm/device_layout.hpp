@@ -67,7 +67,7 @@ struct planned_calls {
     cuda_memory buffer, tiles;
     std::size_t before = 0, after = 0;  // tiles of each launch; they follow each other
     std::shared_ptr<const void> function;
-    const char* label = "";
+    message label;  // with the plan's name: of errors
     time_span deadline{};
 
     const tile* first_tile() const { return reinterpret_cast<const tile*>(tiles.data()); }

@@ -49,25 +49,26 @@ public:
     device_request run_async(cudaStream_t stream = nullptr) {
         if (calls_ == nullptr) throw usage_error(-1, "hvd: this plan is empty");
         detail::device_session& s = *session_;
-        s.refuse_if_broken(calls_->label);
+        const char* const label = calls_->label.c_str();
+        s.refuse_if_broken(label);
         const cudaStream_t where = s.stream_or_own(stream);
         const detail::current_device here(s.device(), s.rank());
         const bool captured = stream != nullptr && detail::is_capturing(stream, s.rank());
         if (captured && !s.can_be_captured())
-            throw usage_error(s.rank(), detail::text("hvd: ", calls_->label, " on rank ", s.rank(),
+            throw usage_error(s.rank(), detail::text("hvd: ", label, " on rank ", s.rank(),
                                                      ": this backend needs the host at each run "
                                                      "and can't be captured into a CUDA graph"));
         const detail::time_point limit = s.limit_for(calls_->deadline);
         s.guarded([&] {
             detail::launch_tiles_of(calls_->first_tile(), calls_->before, where, s.rank());
         });
-        s.enqueue(calls_->calls, calls_->label, where, limit);
+        s.enqueue(calls_->calls, label, where, limit);
         s.guarded([&] {
             detail::launch_tiles_of(calls_->first_tile() + calls_->before, calls_->after, where,
                                     s.rank());
         });
         if (captured) return {};
-        return {session_, s.mark(where), calls_->label, limit, calls_};
+        return {session_, s.mark(where), label, limit, calls_};
     }
 
 private:

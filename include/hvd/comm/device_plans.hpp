@@ -15,13 +15,13 @@ class device_plan_maker {
 public:
     device_plan_maker(device_session& session, collective kind, const device_plan_options& o)
         : session_(session), options_(o) {
-        calls->label = collective_names[std::size_t(kind)];
         calls->deadline = o.deadline;
         entry_.kind = kind;
         entry_.fused = entry_.making_plan = true;
         entry_.prescale = o.prescale;
         entry_.postscale = o.postscale;
         store(entry_.name, o.name);
+        calls->label = entry_.label();
     }
 
     record& entry() { return entry_; }
@@ -71,7 +71,7 @@ public:
 
     void check(const device_call& call) {
         try {
-            session_.check(call, calls->label);
+            session_.check(call, calls->label.c_str());
         } catch (const usage_error& e) {
             refuse(e.what());
         }
