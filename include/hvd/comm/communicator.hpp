@@ -64,7 +64,7 @@ public:
               detail::make_session<Backend>(detail::owner<link_type>(link.release()), options)),
           topology_(detail::topology_of(detail::access::link_of(*this))) {}
 
-    /// Takes over a raw handle (`MPI_Comm`) and frees it in the end, also where options are refused.
+    /// Takes over a raw handle (`MPI_Comm`): frees it in the end, also where options are refused.
     /// @throws hvd::usage_error for null handles and others that can't work.
     template <class Handle>
         requires std::constructible_from<link_type, const Handle&, adopt_t,

@@ -21,7 +21,7 @@ namespace optimizers {
 template <class T>
 using tensors = std::span<const tensor_view<T>>;
 
-/// What an optimizer for elements of type T computes with and remembers: float for those of 16 bits.
+/// What an optimizer of elements of type T computes with and remembers: float for 16 bits.
 template <class T>
 using number = typename dtype_traits<T>::accumulator;
 
