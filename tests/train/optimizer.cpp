@@ -450,6 +450,7 @@ TEST_CASE("wrong registrations, reports and orders are refused with the name") {
         refused([&] { distributed.gradient_ready(1); }, "there are 1 parameters");
         distributed.gradient_ready(0);
         refused([&] { distributed.gradient_ready(0); }, "\"a\" was ready 1 times already");
+        distributed.gradient_ready(0);  // of the next step: that one is over
         refused([&] { distributed.zero_gradients(); }, "while gradients are under way");
         refused([&] { distributed.freeze(0); }, "between steps");
         auto gradients = distributed.synchronize();
