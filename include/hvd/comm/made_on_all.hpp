@@ -41,10 +41,10 @@ auto made_on_all(Bootstrap& bootstrap, const char* what, time_span deadline, F&&
     std::exception_ptr failure;
     try {
         made = make();
-    } catch (const std::exception& e) {
+    } catch (...) {
         failure = std::current_exception();
         mine.refused = true;
-        store(mine.text, e.what());
+        store(mine.text, what_of(failure));
     }
     try {
         if (bootstrap.size() > 1) compare_records(bootstrap, mine, deadline);

@@ -133,10 +133,9 @@ public:
     // The host's records are compared whatever its peers call first.
     void post_refusal(const record& mine, time_point limit) override {
         if (size() == 1 || broken()) return;
-        call refused;
-        refused.describe(collective::agree, "a refusal");
-        refused.refuse(mine.text);
-        on_host([&] { access::session_of(host_).run(refused.op, options_until(limit).deadline); });
+        on_host([&] {
+            run_refused(access::session_of(host_), mine.text, options_until(limit).deadline);
+        });
     }
 
     // The peers wait for the host's communicator, which tells them when it ends.

@@ -81,6 +81,15 @@ Comm subset(Comm& comm, std::span<const int> ranks) {
     own.run(agreed.op, {});
 }
 
+// In the place of a call that the peers make: they are told why this rank does not. Throws that
+// here, too, where ranks compare their calls.
+[[gnu::cold]] inline void run_refused(session& own, std::string_view why, time_span deadline) {
+    call refused;
+    refused.describe(collective::agree, "a refusal");
+    refused.refuse(why);
+    own.run(refused.op, deadline);
+}
+
 // All ranks' numbers, by rank, in the order of the communicator's calls: of what hvd does, which no
 // call of the user's is taken for.
 [[gnu::cold]] inline void tell_all(session& own, std::string_view what,

@@ -12,11 +12,9 @@ namespace detail {
 // its peers, which make it, get peer_error with this text, and the order of calls is kept.
 template <class Comm, class... Parts>
 [[gnu::cold, noreturn]] void post_refusal(Comm& comm, const Parts&... parts) {
-    call refused;
-    refused.describe(collective::agree, "a refusal");
-    refused.refuse(text("hvd: ", parts...));  // whoever throws adds the rank
-    access::session_of(comm).run(refused.op, {});
-    throw usage_error(comm.rank(), refused.op.entry.text);  // where nobody compares
+    const message why = text("hvd: ", parts...);  // whoever throws adds the rank
+    run_refused(access::session_of(comm), why, {});
+    throw usage_error(comm.rank(), why);  // where nobody compares
 }
 
 }  // namespace detail
