@@ -54,7 +54,7 @@ concept tells = requires(Link& l, notice& n) {
 template <class Link>
 class word_of_mouth {
 public:
-    explicit word_of_mouth(Link& link) : link_(link) {}
+    explicit word_of_mouth(Link& link) : link_(link), farewells_(std::size_t(link.size())) {}
 
     // Whether waiting is in vain.
     bool heard() {
@@ -137,7 +137,6 @@ private:
     }
 
     void take_leave(const notice& news) {
-        farewells_.resize(std::size_t(link_.size()));
         farewells_[std::size_t(news.teller)] = news.text;
         parted_at_ = now();
         ++parted_;
