@@ -4,6 +4,7 @@
 
 // Three ranks of which one fails: nobody hangs, everybody is told, nothing leaks.
 
+#include <mutex>
 #include <set>
 #include <string>
 
@@ -15,6 +16,7 @@ using world_type = hvd::communicator<hvd::threads>;
 
 struct outcome {
     int failed = 0, told = 0, done = 0;
+    std::string why;  // what those who were told heard
 };
 
 inline void count(int& what) { __atomic_fetch_add(&what, 1, __ATOMIC_RELAXED); }
@@ -24,6 +26,7 @@ inline void count(int& what) { __atomic_fetch_add(&what, 1, __ATOMIC_RELAXED); }
 template <class F>
 outcome with_failures(const std::string& function, F f) {
     outcome seen;
+    std::mutex mutex;
     const auto begun = std::chrono::steady_clock::now();
     hvd::run_threads(3, [&](world_type& world) {
         try {
@@ -39,6 +42,8 @@ outcome with_failures(const std::string& function, F f) {
         } catch (const hvd::peer_error& e) {
             CHECK_MESSAGE(std::string(e.what()).find("rank") != std::string::npos, e.what());
             count(seen.told);
+            const std::lock_guard lock(mutex);
+            seen.why += std::string(e.what()) + "; ";
         }
     });
     // A machine that is busy may take long, but not as long as a hang.
@@ -59,9 +64,10 @@ constexpr hvd::communicator_options impatient{
     .destructor_deadline = std::chrono::milliseconds(200 * slowness)};
 
 // The first call of each function, one between, and the last one that the work makes; or every
-// call.
+// call. Impatient where peers learn of a failure by its deadline alone.
 template <class F>
-void fail_each(std::initializer_list<const char*> functions, F work, bool every = false) {
+void fail_each(std::initializer_list<const char*> functions, F work, bool every = false,
+               const hvd::communicator_options& options = impatient) {
     emulation::reset();
     hvd::run_threads(3, [&](world_type& world) { work(world, patient); });
     std::vector<int> calls;
@@ -70,7 +76,7 @@ void fail_each(std::initializer_list<const char*> functions, F work, bool every 
     const int* last = calls.data();
     for (const char* function : functions) {
         const int n = *last++;
-        INFO(function, ", called ", n, " times");
+        INFO(std::string(function), ", called ", n, " times");
         REQUIRE(n > 0);
         std::set<int> chosen{1, (n + 1) / 2, n};
         for (int k = 1; every && k <= n; ++k) chosen.insert(k);
@@ -79,7 +85,8 @@ void fail_each(std::initializer_list<const char*> functions, F work, bool every 
             emulation::reset();
             emulation::fail(function, k, 3);  // an internal error of NCCL; not initialised, of CUDA
             const outcome seen =
-                with_failures(function, [&](world_type& world) { work(world, impatient); });
+                with_failures(function, [&](world_type& world) { work(world, options); });
+            INFO(seen.why);
             CHECK(seen.failed <= 1);
             CHECK(seen.failed + seen.told + seen.done == 3);
             // How often it is polled for is up to chance: the last look may not be made.

@@ -60,7 +60,7 @@ TEST_CASE("every call of CUDA's that a communicator and its collectives make, fa
     fail_each({"cudaStreamCreateWithFlags", "cudaDeviceGetPCIBusId", "cudaDeviceGetAttribute",
                "cudaEventCreateWithFlags", "cudaEventRecord", "cudaStreamWaitEvent",
                "cudaEventQuery", "cudaMemcpyAsync", "launch_reduction"},
-              work);
+              work, false, patient);
 }
 
 TEST_CASE("every single call of an allreduce, failing") {
@@ -73,7 +73,7 @@ TEST_CASE("every single call of an allreduce, failing") {
             gpu_communicator gpus(world, small);
             gpus.allreduce(x.view(), hvd::sum);
         },
-        true);
+        true, patient);
 }
 
 TEST_CASE("ranks that disagree are told so, by name, and the communicator works on") {
