@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -201,7 +202,8 @@ void forks_and_exits(int&, char**&) {
 // As in a container: processes have other numbers there, and this one's is nobody's in the others.
 void enter_a_container() {
     const int used = 20 * (getpid() % 10);  // MPI's threads have the next ones
-    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+    constexpr int own = CLONE_NEWPID | CLONE_NEWNS;
+    if (unshare(own) != 0 && unshare(CLONE_NEWUSER | own) != 0) {
         say("this system gives no namespaces of processes");
         _exit(77);
     }
@@ -213,6 +215,12 @@ void enter_a_container() {
         _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
     };
     go_on_in_child();  // its first process, which has to live as long as it does
+    // Its processes by their numbers there: the sanitizers look for themselves.
+    mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+    if (mount("proc", "/proc", "proc", 0, nullptr) != 0) {
+        say("this system lets nobody mount /proc");
+        _exit(77);
+    }
     for (int i = 0; i < used; ++i) {
         const pid_t child = fork();
         if (child == 0) _exit(0);
