@@ -381,8 +381,10 @@ bool blocks(const ncclConfig_t* config) { return config == nullptr || config->bl
 
 ncclResult_t forget(ncclComm_t comm) {
     const std::lock_guard lock(mutex);
-    withdraw(*comm);
-    if (live.erase(comm->shared_from_this()) > 0) emulation::count_object(-1);
+    const shared_comm last = comm->shared_from_this();
+    withdraw(*last);
+    last->deferred.clear();  // which has it, too
+    if (live.erase(last) > 0) emulation::count_object(-1);
     changed.notify_all();
     return ncclSuccess;
 }
