@@ -4,7 +4,8 @@
 """Compiles every header by itself, twice in one unit, with warnings as errors: alone.py INCLUDE_DIR BUILD_ROOT SOURCE
 
 SOURCE is the file of the build whose compiler and include paths are used. A header whose library (interop/, JSON) is absent,
-and one that needs MPI where there is none, are named and left out."""
+and one that needs MPI where there is none, are named and left out. Without MPI only those are compiled that ask for it:
+the others are the same as with it."""
 
 import concurrent.futures
 import os
@@ -29,6 +30,8 @@ def absent_library(headers, compiler, file):
 
 def main(include_dir, build_root, source):
     headers, compiler = Headers(include_dir), Compiler(build_root, source)
+    with_mpi = compiler.has("mpi.h")
+    files = [file for file in headers.files if with_mpi or "detail/has_mpi.hpp" in headers.reach(file)]
 
     def check(file):
         absent = absent_library(headers, compiler, file)
@@ -38,9 +41,9 @@ def main(include_dir, build_root, source):
         return result.returncode == 0, f"{file}: does not compile alone\n{result.stdout}" if result.stdout else None
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(check, headers.files))
+        results = list(pool.map(check, files))
     print(*[text for _, text in results if text], sep="\n")
-    print(f"{len(headers.files)} headers")
+    print(f"{len(files)} headers")
     return not all(ok for ok, _ in results)
 
 
