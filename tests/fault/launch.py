@@ -29,6 +29,7 @@ SCENARIOS = {
     "calls_something_else": (ENDS, {r"rank \d got mismatch_error about collective": lambda n: n}),
     "is_late": (ENDS, {r"rank \d got peer_error of {last}: hvd: barrier 'epoch' .*rank {last}": lambda n: n - 1,
                        r"rank \d is refused: .": lambda n: n}),
+    "drops_a_request": (ENDS, {r"rank \d is refused: .": lambda n: n}),
     "inside_single": (ENDS, {"done at level": lambda n: n}),
     "inside_funneled": (ENDS, {"done at level": lambda n: n}),
     "inside_serialized": (ENDS, {"done at level": lambda n: n}),

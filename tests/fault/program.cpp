@@ -138,6 +138,23 @@ void is_late(int& argc, char**& argv, std::chrono::milliseconds deadline) {
     });
 }
 
+// The late rank finds that those who dropped their requests have given up.
+void drops_a_request(int& argc, char**& argv) {
+    hvd::mpi_environment environment(argc, argv);
+    options.destructor_deadline = std::chrono::nanoseconds(500ms);
+    auto comm = communicator::world(options);
+    std::vector<float> x(1000);
+    work(comm, 10);
+    if (fails(comm)) std::this_thread::sleep_for(2s);
+    else {
+        const auto request = comm.allreduce_async(x, hvd::sum);
+    }
+    expect_peer_error(comm, [&] {
+        if (fails(comm)) comm.allreduce(x, hvd::sum);
+        comm.barrier();
+    });
+}
+
 // MPI is the user's, at a level of his.
 void inside(int level, int& argc, char**& argv) {
     int given = -1;
@@ -279,6 +296,7 @@ int main(int argc, char** argv) {
         {"calls_something_else", [&] { calls_something_else(argc, argv); }},
         {"is_late", [&] { is_late(argc, argv, 0ms); }},
         {"is_late_for_a_call", [&] { is_late(argc, argv, 2000ms); }},
+        {"drops_a_request", [&] { drops_a_request(argc, argv); }},
         {"inside_single", [&] { inside(MPI_THREAD_SINGLE, argc, argv); }},
         {"inside_funneled", [&] { inside(MPI_THREAD_FUNNELED, argc, argv); }},
         {"inside_serialized", [&] { inside(MPI_THREAD_SERIALIZED, argc, argv); }},

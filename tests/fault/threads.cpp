@@ -182,6 +182,29 @@ TEST_CASE("a rank beyond the deadline is named, and afterwards calls are refused
     late({}, {.name = "epoch", .deadline = 300ms});
 }
 
+TEST_CASE("a request that is dropped waits for its peers no longer than a destructor may") {
+    for (const int ranks : rank_counts) {
+        std::atomic<int> dropped{0}, refused{0};
+        const auto run = [&](communicator& comm) {
+            std::vector<float> x(1000, 1);
+            comm.allreduce(x, hvd::sum);
+            if (!fails(comm)) {
+                const auto request = comm.allreduce_async(x, hvd::sum);
+            }
+            ++dropped;
+            while (dropped < comm.size()) std::this_thread::sleep_for(1ms);
+            try {
+                if (fails(comm)) comm.allreduce(x, hvd::sum);
+                comm.barrier();
+            } catch (const hvd::peer_error&) {
+                ++refused;
+            }
+        };
+        hvd::run_threads(ranks, run, {.destructor_deadline = 100ms});
+        CHECK(refused == ranks);
+    }
+}
+
 TEST_CASE("ranks that come just when the others give up have come") {
     using namespace hvd::detail;
     const auto memory = shared_memory::of_this_process(node_area::bytes(2, 4096));

@@ -111,7 +111,7 @@ public:
     void close_arena(std::span<std::byte> memory) noexcept override {
         remove_arena(memory.data());
         const auto arena = reach_.find_arena(memory.data());
-        const time_point limit = now() + options().destructor_deadline.nanoseconds();
+        const time_point limit = destructor_limit();
         if (memory.empty() || arena == nullptr || broken()) return;
         try {
             const current_device here(device(), rank());
@@ -328,7 +328,7 @@ private:
     }
 
     void end() noexcept {
-        const time_point limit = now() + options().destructor_deadline.nanoseconds();
+        const time_point limit = destructor_limit();
         reach_.leave();
         try {
             const current_device here(device(), rank());

@@ -67,6 +67,10 @@ public:
         return limit_of(deadline.nanoseconds() == 0 ? options_.deadline : deadline);
     }
 
+    time_point destructor_limit() const {
+        return now() + options_.destructor_deadline.nanoseconds();
+    }
+
     cudaStream_t stream_or_own(cudaStream_t stream) const {
         if (stream == cudaStreamPerThread || stream == cudaStreamLegacy)
             throw usage_error(rank_, text("hvd: the default streams can't be used on rank ", rank_,

@@ -166,7 +166,7 @@ private:
         if (comm_ == nullptr) return;
         try {
             settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister",
-                   now() + options().destructor_deadline.nanoseconds());
+                   destructor_limit());
         } catch (...) {  // the communicator is given up, and says so at its next call
         }
     }
@@ -283,8 +283,7 @@ private:
         try {
             const current_device here(device(), rank());
             if (!broken()) {
-                settle(ncclCommFinalize(comm_), "ncclCommFinalize",
-                       now() + options().destructor_deadline.nanoseconds());
+                settle(ncclCommFinalize(comm_), "ncclCommFinalize", destructor_limit());
                 ncclCommDestroy(comm_);
                 return;
             }

@@ -12,8 +12,9 @@ inline namespace v0 {
 /// A call on device tensors that is under way: the host waits for it, or a stream does.
 ///
 /// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a
-/// `test()` that is true, or the destructor, which waits; after `wait(stream)` the stream's later
-/// work comes after the call. Empty, and complete, for a plan that was captured into a CUDA graph.
+/// `test()` that is true, or the destructor, which waits: until the communicator's
+/// `destructor_deadline` at most, after which the communicator is given up; after `wait(stream)`
+/// the stream's later work comes after the call. Empty, and complete, for a plan that was captured into a CUDA graph.
 /// @throws hvd::peer_error for late and dead peers, hvd::nccl_error and hvd::cuda_error for
 /// failures.
 /// @snippet tests/device/snippets.cpp device_request
@@ -32,7 +33,7 @@ public:
     device_request(device_request&&) noexcept = default;
     device_request& operator=(device_request&& other) noexcept {
         if (this != &other) {
-            finish_quietly();
+            finish_quietly(limit_);
             session_ = std::move(other.session_);
             done_ = std::move(other.done_);
             label_ = other.label_;
@@ -41,7 +42,9 @@ public:
         }
         return *this;
     }
-    ~device_request() { finish_quietly(); }
+    ~device_request() {
+        if (session_ != nullptr) finish_quietly(session_->destructor_limit());
+    }
 
     /// Whether it stands for a call that nobody has waited for.
     explicit operator bool() const noexcept { return session_ != nullptr; }
@@ -67,7 +70,8 @@ public:
     }
 
 private:
-    void finish_quietly() noexcept {
+    void finish_quietly(detail::time_point limit) noexcept {
+        if (limit < limit_) limit_ = limit;
         try {
             wait();
         } catch (...) {  // the communicator is given up: its next call says why

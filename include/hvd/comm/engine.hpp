@@ -76,13 +76,18 @@ public:
     [[gnu::cold]] void end(const char* reason) noexcept {
         if (std::exchange(closed_, true)) return;
         if (fork_.in_child()) return abandon_queue();
-        stop_.store_relaxed(now() + options_.destructor_deadline.nanoseconds());
+        end_soon(true);
         if (queue_) queue_->drain(*queue_);
         if (queue_) queue_->stop(*queue_);
         if (!is_broken_.load()) broken_ = reason;  // a plan may still be there
         is_broken_.store(true);
         leave(reason);
         resume_waiting();
+    }
+
+    // While a destructor waits: calls that its deadline finds under way give the communicator up.
+    void end_soon(bool soon) noexcept {
+        stop_.store_relaxed(soon ? now() + options_.destructor_deadline.nanoseconds() : never);
     }
 
     void refuse_if_forked(const operation& op) const {

@@ -24,6 +24,8 @@ public:
     // Both throw only in a forked child; the call's failure comes from take_failure().
     inline bool test();
     inline void wait();
+    // As a destructor does: until its deadline at most.
+    inline void wait_briefly();
     // Resumes `waiter` from the communicator's run_ready() once the call is complete.
     inline void resume_later(std::coroutine_handle<> waiter);
     // The coroutine is gone before that.
@@ -90,6 +92,12 @@ public:
         owner_.refuse_if_forked(*call.op);
         if (worker_) return wait_done(call);
         while (!call.done()) finish(*front());
+    }
+
+    void wait_briefly(queued& call) {
+        owner_.end_soon(true);
+        wait(call);
+        owner_.end_soon(false);
     }
 
     void add_waiter(std::coroutine_handle<> handle, queued& call) {
@@ -222,6 +230,7 @@ private:
 
 bool queued::test() { return progress::of(*owner).test(*this); }
 void queued::wait() { progress::of(*owner).wait(*this); }
+void queued::wait_briefly() { progress::of(*owner).wait_briefly(*this); }
 void queued::resume_later(std::coroutine_handle<> waiter) {
     progress::of(*owner).add_waiter(waiter, *this);
 }

@@ -11,8 +11,10 @@ inline namespace v0 {
 /// An asynchronous call that is under way; whoever holds it holds its completion. Feature B3.
 ///
 /// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a
-/// `test()` that is true, `co_await`, or the destructor, which waits. Movable; empty when moved
-/// from, and then complete. **Threads**: used by one thread at a time, the communicator's.
+/// `test()` that is true, `co_await`, or the destructor, which waits: until the communicator's
+/// `destructor_deadline` at most, after which the communicator is given up. Assigning to it waits
+/// as `wait()` does. Movable; empty when moved from, and then complete. **Threads**: used by one
+/// thread at a time, the communicator's.
 /// @throws from `wait()`, `test()` and `co_await` what the call failed with, once.
 class [[nodiscard(
     "hvd: an asynchronous call is not complete until its request is waited for")]] request {
@@ -22,12 +24,12 @@ public:
     request(request&&) noexcept = default;
     request& operator=(request&& other) noexcept {
         if (this != &other) {
-            finish_quietly();
+            finish_quietly(&detail::queued::wait);
             call_ = std::move(other.call_);
         }
         return *this;
     }
-    ~request() { finish_quietly(); }
+    ~request() { finish_quietly(&detail::queued::wait_briefly); }
 
     /// Whether it stands for a call that nobody has waited for.
     explicit operator bool() const noexcept { return bool(call_); }
@@ -96,10 +98,10 @@ private:
         if (failure) std::rethrow_exception(failure);
     }
 
-    void finish_quietly() noexcept {
+    void finish_quietly(void (detail::queued::*wait)()) noexcept {
         if (!call_) return;
         try {
-            if (!call_->done()) call_->wait();
+            if (!call_->done()) ((*call_).*wait)();
             if (auto failure = call_->take_failure()) call_->leave_unseen(failure);
         } catch (...) {
             call_->leave_unseen(std::current_exception());
