@@ -176,9 +176,9 @@ TEST_CASE("a rank that is late for the host's part of a hierarchical communicato
                         gpus.broadcast_async(x.view(), hvd::root{0}, {.stream = stream})
                             .wait(stream);
                         if (plans)
-                            CHECK_THROWS_AS(
-                                gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::average),
-                                hvd::peer_error);
+                            CHECK_THROWS_AS(static_cast<void>(gpus.plan_allreduce(
+                                                hvd::fuse(x.view(), y.view()), hvd::average)),
+                                            hvd::peer_error);
                         else
                             CHECK_THROWS_AS(gpus.allgather(x.view(), hvd::into(all.view())),
                                             hvd::peer_error);

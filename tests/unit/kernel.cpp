@@ -206,7 +206,7 @@ TEST_CASE("bits and logic") {
 TEST_CASE("callables get the running result on the left") {
     const auto digits = hvd::custom([](int a, int b) { return 10 * a + b; });
     CHECK(one<int>(digits, {1, 2, 3, 4}) == 1234);
-    const int offset = 100;
+    int offset = 100;
     CHECK(one<int>(hvd::custom([offset](int a, int b) { return a + b + offset; }), {1, 2, 3}) ==
           206);
 }

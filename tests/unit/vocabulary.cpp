@@ -19,9 +19,13 @@ using hvd::dtype;
 
 struct fixed_point {
     int raw;
-    friend fixed_point operator+(fixed_point a, fixed_point b) { return {a.raw + b.raw}; }
-    friend fixed_point operator*(fixed_point a, fixed_point b) { return {a.raw * b.raw / 256}; }
-    friend auto operator<=>(const fixed_point&, const fixed_point&) = default;
+    [[maybe_unused]] friend fixed_point operator+(fixed_point a, fixed_point b) {
+        return {a.raw + b.raw};
+    }
+    [[maybe_unused]] friend fixed_point operator*(fixed_point a, fixed_point b) {
+        return {a.raw * b.raw / 256};
+    }
+    [[maybe_unused]] friend auto operator<=>(const fixed_point&, const fixed_point&) = default;
 };
 struct fp8 {
     unsigned char bits;

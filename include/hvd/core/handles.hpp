@@ -81,10 +81,13 @@ public:
         requires std::is_convertible_v<U*, T*>
     shared(const shared<U>& other) noexcept : shared(other.get()) {}
     shared(shared&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-    shared& operator=(shared other) noexcept {
-        std::swap(object_, other.object_);
+    // Not by value: clang 16 destroys no argument that is `{}`, in a template.
+    shared& operator=(shared&& other) noexcept {
+        shared taken(std::move(other));
+        std::swap(object_, taken.object_);
         return *this;
     }
+    shared& operator=(const shared& other) noexcept { return *this = shared(other); }
     ~shared() {
         if (object_ != nullptr) object_->release();
     }

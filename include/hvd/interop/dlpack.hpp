@@ -102,8 +102,9 @@ public:
     }
     dlpack_tensor(dlpack_tensor&& other) noexcept
         : tensor_(std::exchange(other.tensor_, nullptr)) {}
-    dlpack_tensor& operator=(dlpack_tensor other) noexcept {
-        std::swap(tensor_, other.tensor_);
+    dlpack_tensor& operator=(dlpack_tensor&& other) noexcept {
+        dlpack_tensor taken(std::move(other));
+        std::swap(tensor_, taken.tensor_);
         return *this;
     }
     ~dlpack_tensor() {
