@@ -20,9 +20,10 @@ constexpr std::byte untouched{0x5a};
 template <class From, class To>
 void fill(std::vector<std::byte>& memory, std::size_t offset, std::size_t count,
           std::vector<float>& values) {
+    const float first = std::is_unsigned_v<From> ? 0 : -100;
     values.clear();
     for (std::size_t i = 0; i < count; ++i) {
-        values.push_back(float(int(i % 251)) - 100 + (i % 3 == 0 ? 0.5f : 0.0f));
+        values.push_back(first + float(i % 251) + (i % 3 == 0 ? 0.5f : 0.0f));
         const From x = From(values.back());
         std::memcpy(memory.data() + offset + i * sizeof x, &x, sizeof x);
     }

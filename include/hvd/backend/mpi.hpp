@@ -255,7 +255,9 @@ protected:
         const int included = MPI_Group_incl(all, int(ranks.size()), ranks.data(), &some);
         MPI_Group_free(&all);
         check(included, "MPI_Group_incl");
-        const int created = MPI_Comm_create_group(comm_, some, context % 32768, &comm);
+        // Not hvd's own tags: Open MPI's messages for it are found by receives and probes of those.
+        const int created =
+            MPI_Comm_create_group(comm_, some, notice_tag + 1 + context % 32000, &comm);
         MPI_Group_free(&some);
         check(created, "MPI_Comm_create_group");
         return comm;
