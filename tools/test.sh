@@ -53,7 +53,7 @@ stage_nompi() { only unit.handles headers consumer fault.threads && CXX=g++ stag
 core=(unit.kernel unit.handles unit.vocabulary fault.threads 'collective.plans.*' 'collective.asynchronous.*' 'collective.objects.*')
 only() { [[ ${#names[@]} -gt 0 ]] || names=("$@"); }
 
-# Sanitizers are clang's, which takes half of g++'s time to compile for them. Slower programs get more time: HVD_TEST_TIMEOUT is the
+# By clang, which takes half of g++'s time to compile for these. Slower programs get more time: HVD_TEST_TIMEOUT is the
 # watchdog's, in seconds per test case.
 stage_asan() {
   export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
@@ -67,10 +67,10 @@ stage_asan() {
 
 stage_tsan() {
   export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1"
-  # Where the kernel lets it: the runtime does not find its way in a widely randomised address space.
+  # Where the kernel lets it: g++ 12's runtime does not find its way in a widely randomised address space.
   local launcher=()
   if setarch "$(uname -m)" -R true 2>/dev/null; then launcher=(setarch "$(uname -m)" -R); fi
-  HVD_TEST_TIMEOUT=480 slower=4 CXX=$(clang) stage build/tsan "$tsan" -Dmpi=disabled "${all_parts[@]}" \
+  HVD_TEST_TIMEOUT=480 slower=4 CXX=g++ stage build/tsan "$tsan" -Dmpi=disabled "${all_parts[@]}" \
     -Dexamples=disabled -Db_sanitize=thread
 }
 
@@ -116,7 +116,7 @@ broken() {
 
 jobs_of_stages=(demo test)
 [[ " ${stages[*]} " != *" clang "* ]] || jobs_of_stages+=(clang)
-[[ " ${stages[*]} " != *san* ]] || jobs_of_stages+=(sanitizers)
+[[ " ${stages[*]} " != *" asan "* ]] || jobs_of_stages+=(sanitizers)
 [[ " ${stages[*]} " != *" mpich "* ]] || jobs_of_stages+=(mpich)
 [[ " ${stages[*]} " != *" bench "* ]] || jobs_of_stages+=(bench)
 need "${jobs_of_stages[@]}"
