@@ -299,6 +299,19 @@ TEST_CASE("a rank that never comes: who only looks is told by the deadline too")
         2, {.deadline = 10s, .destructor_deadline = 1s});
 }
 
+TEST_CASE("a request that is dropped waits for its peers no longer than a destructor may") {
+    on_gpus(
+        [](auto& gpus) {
+            const tensor<int> x{1};
+            if (gpus.rank() == 0) return;
+            {
+                const auto pending = gpus.allreduce_async(x.view(), hvd::sum);
+            }
+            CHECK_THROWS_AS(gpus.barrier(), hvd::peer_error);
+        },
+        2, {.destructor_deadline = 1s});
+}
+
 TEST_CASE("a borrowed communicator of NCCL's goes on without what was made in it") {
     on_gpus(
         [](auto& gpus) {

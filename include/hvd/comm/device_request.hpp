@@ -14,7 +14,8 @@ inline namespace v0 {
 /// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a
 /// `test()` that is true, or the destructor, which waits: until the communicator's
 /// `destructor_deadline` at most, after which the communicator is given up; after `wait(stream)`
-/// the stream's later work comes after the call. Empty, and complete, for a plan that was captured into a CUDA graph.
+/// the stream's later work comes after the call. Empty, and complete, for a plan that was captured
+/// into a CUDA graph.
 /// @throws hvd::peer_error for late and dead peers, hvd::nccl_error and hvd::cuda_error for
 /// failures.
 /// @snippet tests/device/snippets.cpp device_request
