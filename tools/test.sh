@@ -31,8 +31,8 @@ tsan="$sanitized !unit !collective.*.others.threads !collective.thresholds.neigh
 
 # What takes too long for each change, unless it is asked for by name: counts beyond 2^31, the other half of the element
 # types, 1 and 4 ranks on MPI (threads have all numbers), a stranger's backend and more placements of nodes, LibTorch,
-# nvcc, each header alone, what the pages say of the trainer.
-left_to_all=(big integers np1 np4 queues neighbours 'interop.torch*' 'examples.torch_mnist*' 'device.compiles*' 'device.the_kernel*'
+# what nvcc compiles, each header alone, what the pages say of the trainer.
+left_to_all=(big integers np1 np4 queues neighbours 'interop.torch*' 'examples.torch_mnist*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
   headers.compile_alone examples.fashion_mnist.says)
 
 stage_gcc() {

@@ -97,14 +97,20 @@ private:
         return !op.tensors.empty() || op.pack == nullptr;
     }
 
-    // Every rank reduces all of it, instead of its part: between two ranks no more moves that way,
-    // and small tensors are worth the work, for all wait once only. Waiting is dear where ranks
-    // have to give way to each other. With an update each has its part, and the state of its part
-    // alone.
+    // Every rank reduces all of it, instead of its part: between two ranks little more moves that
+    // way, and small tensors are worth the work, for all wait once only. Waiting is dear where ranks
+    // have to give way to each other, and so is computing with 16-bit floats. With an update each
+    // has its part, and the state of its part alone.
     bool is_reduced_by_all(const operation& op) const {
-        const std::size_t most =
-            (crowded_ ? std::size_t(64) << 10 : std::size_t(16) << 10) / std::size_t(size_);
-        return op.update == nullptr && (size_ <= 2 || total_bytes(op) <= most);
+        if (op.update != nullptr) return false;
+        if (size_ <= 2) return !is_computing(op) || total_bytes(op) <= std::size_t(128) << 10;
+        const std::size_t most = crowded_ ? std::size_t(64) << 10 : std::size_t(16) << 10;
+        return total_bytes(op) <= most / std::size_t(size_);
+    }
+    static bool is_computing(const operation& op) {
+        for (const reduction_group& g : op.groups)
+            if (g.id == dtype::float16 || g.id == dtype::bfloat16) return true;
+        return false;
     }
     bool fits_window(const operation& op) const { return total_bytes(op) <= area_.window_bytes(); }
     bool is_small(const operation& op) const { return is_reduced_by_all(op) && fits_window(op); }
