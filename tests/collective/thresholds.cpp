@@ -37,7 +37,8 @@ std::set<std::size_t> thresholds(int ranks, std::size_t window_bytes) {
          {std::size_t(4096), (std::size_t(16) << 10) / n, (std::size_t(64) << 10) / n})
         sizes.insert({whole / n / sizeof(T), whole / n / sizeof(T) + 1});
     around(sizes, window_bytes / n / 64 * 64 / sizeof(T));
-    // Between nodes: in slices or in parts; between two ranks, of 16-bit floats: by all or in parts.
+    // Between nodes: in slices or in parts. Between two ranks, of 16-bit floats: by all or in
+    // parts.
     const std::size_t slices = (std::size_t(128) << 10) / n / sizeof(T);
     sizes.insert({slices, slices + 1});
     return sizes;

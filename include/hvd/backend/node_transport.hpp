@@ -98,9 +98,9 @@ private:
     }
 
     // Every rank reduces all of it, instead of its part: between two ranks little more moves that
-    // way, and small tensors are worth the work, for all wait once only. Waiting is dear where ranks
-    // have to give way to each other, and so is computing with 16-bit floats. With an update each
-    // has its part, and the state of its part alone.
+    // way, and small tensors are worth the work, for all wait once only. Waiting is dear where
+    // ranks have to give way to each other, and so is computing with 16-bit floats. With an update
+    // each has its part, and the state of its part alone.
     bool is_reduced_by_all(const operation& op) const {
         if (op.update != nullptr) return false;
         if (size_ <= 2) return !is_computing(op) || total_bytes(op) <= std::size_t(128) << 10;
