@@ -76,7 +76,7 @@ public:
     [[gnu::cold]] void end(const char* reason) noexcept {
         if (std::exchange(closed_, true)) return;
         if (fork_.in_child()) return abandon_queue();
-        end_soon(true);
+        stop_at(destructor_limit());
         if (queue_) queue_->drain(*queue_);
         if (queue_) queue_->stop(*queue_);
         if (!is_broken_.load()) broken_ = reason;  // a plan may still be there
@@ -85,10 +85,11 @@ public:
         resume_waiting();
     }
 
-    // While a destructor waits: calls that its deadline finds under way give the communicator up.
-    void end_soon(bool soon) noexcept {
-        stop_.store_relaxed(soon ? now() + options_.destructor_deadline.nanoseconds() : never);
+    time_point destructor_limit() const noexcept {
+        return now() + options_.destructor_deadline.nanoseconds();
     }
+    // A call that is under way then gives the communicator up.
+    void stop_at(time_point limit) noexcept { stop_.store_relaxed(limit); }
 
     void refuse_if_forked(const operation& op) const {
         if (fork_.in_child()) [[unlikely]]

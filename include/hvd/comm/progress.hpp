@@ -95,9 +95,9 @@ public:
     }
 
     void wait_briefly(queued& call) {
-        owner_.end_soon(true);
+        owner_.stop_at(owner_.destructor_limit());
         wait(call);
-        owner_.end_soon(false);
+        owner_.stop_at(never);
     }
 
     void add_waiter(std::coroutine_handle<> handle, queued& call) {
