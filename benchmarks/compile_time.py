@@ -3,8 +3,9 @@
 # SPDX-FileCopyrightText: The hvd authors
 """CPU time of compiling one allreduce and one broadcast: hvd's doors beside Boost.MPI's and plain <mpi.h>.
 
-Each is compiled as a whole program and as a function of a larger one, without and with optimisation. Candidates take
-turns within a round, so that all see the same machine; figures are medians over the rounds."""
+Each is compiled as a whole program, as the main file of a program that compiles hvd's communicator in another of its files
+(as Boost.MPI is compiled in its library), and as a function of a larger program, without and with optimisation. Candidates
+take turns within a round, so that all see the same machine; figures are medians over the rounds."""
 
 import argparse
 import json
@@ -24,6 +25,7 @@ HVD = {
     "environment": "hvd::mpi_environment environment{argc, argv};",
     "world": "auto world = hvd::communicator<hvd::mpi>::world();",
     "communicator": "hvd::communicator<hvd::mpi>",
+    "elsewhere": "extern template class hvd::communicator<hvd::mpi>;",
     "calls": "world.allreduce(gradient, hvd::average); world.broadcast(gradient, hvd::root{0});",
 }
 BOOST = {
@@ -53,10 +55,11 @@ CANDIDATES = {
 }
 
 
-def program(header, texts):
+def program(header, texts, declarations=""):
     return f"""#include <{header}>
 #include <functional>
 #include <vector>
+{declarations}
 int main(int argc, char** argv) {{
     {texts["environment"]}
     {texts["world"]}
@@ -64,6 +67,10 @@ int main(int argc, char** argv) {{
     {texts["calls"]}
 }}
 """
+
+
+def main_file(header, texts):
+    return program(header, texts, texts.get("elsewhere", ""))
 
 
 def function(header, texts):
@@ -93,7 +100,7 @@ def measure(command, candidates, rounds):
     times = {}
     with tempfile.TemporaryDirectory() as folder:
         for round_ in range(rounds + 1):
-            for form in (program, function):
+            for form in (program, main_file, function):
                 for optimisation in ("-O0", "-O2"):
                     for name in candidates:
                         header, flags, texts = CANDIDATES[name]

@@ -2,8 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include "hvd_test.hpp"
 
-template hvd::detail::shared<hvd::detail::session> hvd::detail::make_session<hvd_test::backend>(
-    hvd::detail::owner<hvd_test::backend::link_type>, const hvd::communicator_options&);
+template class hvd::communicator<hvd_test::backend>;
 
 #if defined(HVD_TEST_BACKEND_MPI)
 

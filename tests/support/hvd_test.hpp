@@ -80,6 +80,4 @@ void on_ranks(F f) {
 }  // namespace hvd_test
 
 // What is behind a communicator is compiled once, in backend.cpp, and not in each test.
-extern template hvd::detail::shared<hvd::detail::session>
-hvd::detail::make_session<hvd_test::backend>(hvd::detail::owner<hvd_test::backend::link_type>,
-                                             const hvd::communicator_options&);
+extern template class hvd::communicator<hvd_test::backend>;

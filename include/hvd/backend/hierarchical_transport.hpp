@@ -87,7 +87,7 @@ public:
                 return true;
             }
             if (groups_.size() > 1) {
-                groups_ = groups_.subspan(1);
+                groups_ = {groups_.data() + 1, groups_.size() - 1};
                 begin_group();
                 return true;
             }

@@ -264,8 +264,8 @@ protected:
     }
 
     std::vector<int> nodes_among(std::span<const int> ranks) const {
-        std::vector<int> nodes;
-        for (const int rank : ranks) nodes.push_back(node_of(rank));
+        std::vector<int> nodes(ranks.size());
+        for (std::size_t i = 0; i < ranks.size(); ++i) nodes[i] = node_of(ranks[i]);
         return nodes;
     }
 

@@ -29,7 +29,7 @@ public:
         // Elements larger than a round: everything is brought here first, in bytes.
         const std::size_t bytes = job.count * job.element_bytes;
         brought_.resize(bytes * std::size_t(size_));
-        blocks_.assign(std::size_t(size_), {});
+        blocks_.resize(std::size_t(size_));
         for (int p = 0; p < size_; ++p)
             if (p != rank_)
                 blocks_[std::size_t(p)] = {brought_.data() + std::size_t(p) * bytes, bytes};

@@ -25,20 +25,22 @@ int node_of(const Link& link, int rank) {
 class node_map {
 public:
     template <class Link>
-    [[gnu::cold]] explicit node_map(const Link& link) : me_(link.rank()) {
-        std::vector<int> known;
-        for (int rank = 0; rank < link.size(); ++rank) {
+    [[gnu::cold]] explicit node_map(const Link& link)
+        : me_(link.rank()), places_(std::size_t(link.size())), ranks_(places_.size()) {
+        const int size = link.size();
+        std::vector<int> known, sizes(std::size_t(size), 0);
+        for (int rank = 0; rank < size; ++rank) {
             const int name = node_of(link, rank);
-            std::size_t node = 0;
-            while (node < known.size() && known[node] != name) ++node;
-            if (node == known.size()) {
-                known.push_back(name);
-                nodes_.emplace_back();
-            }
-            consecutive_ = consecutive_ && node + 1 == known.size();
-            places_.push_back({int(node), int(nodes_[node].size())});
-            nodes_[node].push_back(rank);
+            std::size_t n = 0;
+            while (n < known.size() && known[n] != name) ++n;
+            if (n == known.size()) known.push_back(name);
+            consecutive_ = consecutive_ && n + 1 == known.size();
+            places_[std::size_t(rank)] = {int(n), sizes[n]++};
         }
+        begins_ = std::vector<int>(known.size() + 1);
+        for (std::size_t n = 0; n < known.size(); ++n) begins_[n + 1] = begins_[n] + sizes[n];
+        for (int rank = 0; rank < size; ++rank)
+            ranks_[std::size_t(begins_[std::size_t(node(rank))] + local(rank))] = rank;
         for (int step = 1; step < count(); ++step) {
             const int node = (mine() + step) % count();
             others_.push_back(node);
@@ -47,13 +49,16 @@ public:
         }
     }
 
-    int count() const { return int(nodes_.size()); }
+    int count() const { return int(begins_.size()) - 1; }
     int mine() const { return node(me_); }
     int local_rank() const { return local(me_); }
-    int local_size() const { return int(nodes_[std::size_t(mine())].size()); }
+    int local_size() const { return int(ranks(mine()).size()); }
     int node(int rank) const { return places_[std::size_t(rank)].node; }
     int local(int rank) const { return places_[std::size_t(rank)].local; }
-    std::span<const int> ranks(int node) const { return nodes_[std::size_t(node)]; }
+    std::span<const int> ranks(int node) const {
+        const int* const begin = &begins_[std::size_t(node)];
+        return {ranks_.data() + begin[0], std::size_t(begin[1] - begin[0])};
+    }
     // Whether the ranks of every node follow each other.
     bool consecutive() const { return consecutive_; }
 
@@ -65,9 +70,9 @@ public:
     }
     int partner(int node) const { return partner(me_, node); }
     // The ranks of other nodes that this rank deals with.
-    std::span<const int> served() const { return served_; }
+    std::span<const int> served() const { return {served_.data(), served_.size()}; }
     // The other nodes, each rank beginning with the one after its own: not all with the same.
-    std::span<const int> others() const { return others_; }
+    std::span<const int> others() const { return {others_.data(), others_.size()}; }
 
 private:
     struct place {
@@ -76,8 +81,9 @@ private:
 
     int me_;
     bool consecutive_ = true;
-    std::vector<std::vector<int>> nodes_;
-    std::vector<place> places_;
+    std::vector<place> places_;  // by rank
+    std::vector<int> ranks_;     // node by node
+    std::vector<int> begins_;    // of each node in them, and their end
     std::vector<int> others_, served_;
 };
 

@@ -219,7 +219,6 @@ private:
     }
 
     void reduce_in_place(const operation& op) {
-        outputs_.resize(std::size_t(size_));
         for (const reduction_group& g : op.groups) {
             const std::size_t begin = g.offset + g.begin_of(rank_, size_) * g.element_bytes;
             for_each_stretch(
@@ -366,7 +365,7 @@ private:
     stage stage_ = stage::first;
     const operation* op_ = nullptr;
     chunk before_, now_;
-    std::vector<std::byte*> outputs_;
+    std::vector<std::byte*> outputs_ = std::vector<std::byte*>(std::size_t(size_));
     std::vector<std::byte> scratch_;      // a part, and what is there where it goes
     const std::byte* current_ = nullptr;  // where an update goes
     std::size_t done_ = 0;                // bytes of this rank's slices that are updated

@@ -2,9 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <charconv>
+#include <climits>
 #include <cstdlib>
-#include <string_view>
 #include <vector>
 
 #include "../core/error.hpp"
@@ -23,13 +22,12 @@ inline int declared_node_size(const communicator_options& options) {
     if (options.node_size > 0) return options.node_size;
     const char* const variable = std::getenv("HVD_NODE_SIZE");
     if (variable == nullptr || *variable == 0) return 0;
-    const std::string_view value(variable);
-    int size = 0;
-    const auto [rest, error] = std::from_chars(value.data(), value.data() + value.size(), size);
-    if (error != std::errc() || rest != value.data() + value.size() || size < 1)
+    char* end = nullptr;
+    const long size = std::strtol(variable, &end, 10);
+    if (*end != 0 || size < 1 || size > INT_MAX)
         throw usage_error(
-            -1, text("hvd: HVD_NODE_SIZE is '", value, "'; it takes a number of ranks from 1"));
-    return size;
+            -1, text("hvd: HVD_NODE_SIZE is '", variable, "'; it takes a number of ranks from 1"));
+    return int(size);
 }
 
 // A number for each rank, equal for ranks that share a node.

@@ -64,6 +64,12 @@ struct fused_memory {
     std::vector<std::byte> dense;  // one tensor, packed
 };
 
+// A span's own constructor from a range draws the concepts of ranges into every file.
+template <class T>
+std::span<const T> span_of(const std::vector<T>& v) {
+    return {v.data(), v.size()};
+}
+
 // What the operations of one communicator share, so that repeated calls allocate nothing.
 struct workspace {
     std::vector<block> send, receive;
@@ -118,9 +124,18 @@ struct joined_update {
     std::uint64_t content = 0;  // of what it does: each rank does its part for all of them
 };
 
+// What is wrong with the arguments of a call. Its text is made behind the communicator, once, and
+// not in each file that makes calls.
+struct flaw {
+    enum what : std::uint8_t { none, null_pointer, extents, no_rank, sizes, overlap };
+    what kind = none;
+    std::size_t first = 0, second = 0;  // sizes, in elements; of an overlap, in bytes
+};
+
 // A collective without its types. Everything it points to outlives its run.
 struct operation {
     record entry;
+    detail::flaw flaw;  // why it is refused, where `entry` does not say it yet
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
     std::size_t element_bytes = 1;
@@ -158,6 +173,33 @@ struct operation {
     if (op.entry.refused) return;  // the first reason wins
     op.entry.refused = true;
     store(op.entry.text, text("hvd: ", op.entry.label(), ": ", why, what_of(op.failure)));
+}
+
+[[gnu::cold]] inline message reason_of(const flaw& f, const operation& op, int size) {
+    const record& entry = op.entry;
+    switch (f.kind) {
+        case flaw::null_pointer: return text("null pointer with ", entry.count, " elements");
+        case flaw::extents: {
+            message extents;
+            for (std::size_t d = 0; d < entry.dimensions; ++d)
+                extents += text(d > 0 ? " x " : "", entry.extents[d]);
+            return text("no memory has ", extents, " elements of ", op.element_bytes, " bytes");
+        }
+        case flaw::no_rank:
+            return text("root ", entry.root, " is not a rank of this communicator of size ", size);
+        case flaw::sizes: return text("output has ", f.first, " elements, input ", f.second);
+        case flaw::overlap:
+            return text("input of ", f.first, " bytes and output of ", f.second,
+                        " bytes overlap in part; they must be the same or apart");
+        case flaw::none: break;
+    }
+    return {};
+}
+
+// Says in its record why a call with a flaw is refused.
+[[gnu::cold, gnu::noinline]] inline void tell_flaw(operation& op, int size) {
+    const flaw f = std::exchange(op.flaw, {});
+    store(op.entry.text, text("hvd: ", op.entry.label(), ": ", reason_of(f, op, size)));
 }
 
 // Memory of a call before it enters; a rank that has none forfeits it.

@@ -207,16 +207,17 @@ inline field first_difference(const record& a, const record& b) {
 
 [[gnu::cold, noreturn]] inline void throw_mismatch(int me, const record* const* records, int size,
                                                    field f) {
-    std::vector<message> values;
-    std::vector<mismatch_error::entry> table;
+    const std::size_t ranks = std::size_t(size);
+    std::vector<message> values(ranks);
+    std::vector<mismatch_error::entry> table(ranks);
     message what = text("hvd: ", records[me]->label(), " on rank ", me, ": ranks disagree on ",
                         field_names[int(f)], ":");
-    for (int r = 0; r < size; ++r) {
-        values.push_back(print_field(*records[r], f));
-        what += text(r == 0 ? " rank " : ", rank ", r, ": ", values.back());
+    for (std::size_t r = 0; r < ranks; ++r) {
+        const message& value = values[r] = print_field(*records[r], f);
+        table[r] = {int(r), value};
+        what += text(r == 0 ? " rank " : ", rank ", r, ": ", value);
     }
-    for (int r = 0; r < size; ++r) table.emplace_back(r, values[std::size_t(r)]);
-    throw mismatch_error(me, what, field_names[int(f)], table);
+    throw mismatch_error(me, what, field_names[int(f)], {table.data(), table.size()});
 }
 
 inline void check_records(int me, const record* const* records, int size) {
@@ -230,8 +231,8 @@ inline void check_records(int me, const record* const* records, int size) {
 }
 
 inline void check_records(int me, const std::vector<record>& records) {
-    std::vector<const record*> pointers;
-    for (const record& r : records) pointers.push_back(&r);
+    std::vector<const record*> pointers(records.size());
+    for (std::size_t r = 0; r < records.size(); ++r) pointers[r] = &records[r];
     check_records(me, pointers.data(), int(records.size()));
 }
 

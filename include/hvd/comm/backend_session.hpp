@@ -91,14 +91,6 @@ private:
     [[no_unique_address]] observer_type observer_;
 };
 
-// All that is behind a communicator is compiled where this is, and it is not inline: where a
-// program of many files declares it `extern template`, only one of them compiles it.
-template <class B>
-shared<session> make_session(owner<typename B::link_type> link,
-                             const communicator_options& options) {
-    return shared<backend_session<B>>::make(std::move(link), options);
-}
-
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd

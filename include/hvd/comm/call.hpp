@@ -20,12 +20,17 @@ struct call {
     call(const call&) = delete;
     call& operator=(const call&) = delete;
 
-    // The first reason wins; the peers get it as peer_error. Cold, like all that only makes its
-    // text: a call is compiled wherever it is made.
+    // The first reason wins; the peers get it as peer_error.
     [[gnu::cold, gnu::noinline]] void refuse(std::string_view why) {
         if (op.entry.refused) return;
         op.entry.refused = true;
         store(op.entry.text, why);
+    }
+
+    void refuse(flaw::what kind, std::size_t first = 0, std::size_t second = 0) {
+        if (op.entry.refused) return;
+        op.entry.refused = true;
+        op.flaw = {kind, first, second};
     }
 
     void describe(collective kind, std::string_view name) {
@@ -44,17 +49,17 @@ struct call {
         op.entry.dimensions = R;
         op.entry.count = view.size();
         for (std::size_t d = 0; d < R; ++d) op.entry.extents[d] = view.extent(d);
-        if (view.data() == nullptr && view.size() > 0) refuse_null();
-        if (view.size() > PTRDIFF_MAX / sizeof(V)) refuse_extents();
+        if (view.data() == nullptr && view.size() > 0) refuse(flaw::null_pointer);
+        if (view.size() > PTRDIFF_MAX / sizeof(V)) refuse(flaw::extents);
     }
 
     void check_root(int root, int size) {
         op.entry.root = root;
-        if (root < 0 || root >= size) refuse_root(size);
+        if (root < 0 || root >= size) refuse(flaw::no_rank);
     }
 
     void check_size(std::size_t out, std::size_t in) {
-        if (out != in) refuse_size(out, in);
+        if (out != in) refuse(flaw::sizes, out, in);
     }
 
     // Same bytes or none in common.
@@ -63,31 +68,7 @@ struct call {
         if (in_bytes == 0 || out_bytes == 0 || (in == out && in_bytes == out_bytes)) return;
         const auto a = reinterpret_cast<std::uintptr_t>(in),
                    b = reinterpret_cast<std::uintptr_t>(out);
-        if (a < b + out_bytes && b < a + in_bytes) refuse_overlap(in_bytes, out_bytes);
-    }
-
-private:
-    [[gnu::cold, gnu::noinline]] void refuse_null() {
-        refuse(
-            text("hvd: ", op.entry.label(), ": null pointer with ", op.entry.count, " elements"));
-    }
-    [[gnu::cold, gnu::noinline]] void refuse_extents() {
-        message extents;
-        for (std::size_t d = 0; d < op.entry.dimensions; ++d)
-            extents += text(d > 0 ? " x " : "", op.entry.extents[d]);
-        refuse(text("hvd: ", op.entry.label(), ": no memory has ", extents, " elements of ",
-                    op.element_bytes, " bytes"));
-    }
-    [[gnu::cold, gnu::noinline]] void refuse_root(int size) {
-        refuse(text("hvd: ", op.entry.label(), ": root ", op.entry.root,
-                    " is not a rank of this communicator of size ", size));
-    }
-    [[gnu::cold, gnu::noinline]] void refuse_size(std::size_t out, std::size_t in) {
-        refuse(text("hvd: ", op.entry.label(), ": output has ", out, " elements, input ", in));
-    }
-    [[gnu::cold, gnu::noinline]] void refuse_overlap(std::size_t in_bytes, std::size_t out_bytes) {
-        refuse(text("hvd: ", op.entry.label(), ": input of ", in_bytes, " bytes and output of ",
-                    out_bytes, " bytes overlap in part; they must be the same or apart"));
+        if (a < b + out_bytes && b < a + in_bytes) refuse(flaw::overlap, in_bytes, out_bytes);
     }
 };
 

@@ -59,10 +59,9 @@ public:
         requires requires(Pointer p) {
             { p.release() } -> std::convertible_to<link_type*>;
         }
-    explicit communicator(Pointer link, const communicator_options& options = {})
-        : session_(
-              detail::make_session<Backend>(detail::owner<link_type>(link.release()), options)),
-          topology_(detail::topology_of(detail::access::link_of(*this))) {}
+    explicit communicator(Pointer link, const communicator_options& options = {}) {
+        begin(detail::owner<link_type>(link.release()), options);
+    }
 
     /// Takes over a raw handle (`MPI_Comm`): frees it in the end, also where options are refused.
     /// @throws hvd::usage_error for null handles and others that can't work.
@@ -82,10 +81,7 @@ public:
 
     /// All ranks there are, on a duplicate of its own. **Collective**. Features A1, A10.
     static communicator world(const communicator_options& options = {})
-        requires requires { link_type::world(options); }
-    {
-        return communicator(link_type::world(options), options);
-    }
+        requires requires { link_type::world(options); };
 
     communicator(communicator&&) noexcept = default;
     communicator& operator=(communicator&& other) noexcept {
@@ -176,6 +172,8 @@ public:
 private:
     friend struct detail::access;
 
+    void begin(detail::owner<link_type> link, const communicator_options& options);
+
     communicator among(const char* name, const std::vector<int>& ranks) {
         auto& own = detail::access::session_of(*this);
         detail::agree_on(own, name);
@@ -194,6 +192,22 @@ private:
     detail::shared<detail::session> session_;
     detail::topology topology_;
 };
+
+// Neither is inline: all that is behind a communicator is compiled where they are, and in a program
+// of several files that declare `extern template class hvd::communicator<…>`, in one of them.
+
+template <class B>
+communicator<B> communicator<B>::world(const communicator_options& options)
+    requires requires { link_type::world(options); }
+{
+    return communicator(link_type::world(options), options);
+}
+
+template <class B>
+void communicator<B>::begin(detail::owner<link_type> link, const communicator_options& options) {
+    session_ = detail::shared<detail::backend_session<B>>::make(std::move(link), options);
+    topology_ = detail::topology_of(detail::access::link_of(*this));
+}
 
 }  // namespace v0
 }  // namespace hvd

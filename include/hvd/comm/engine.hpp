@@ -206,6 +206,8 @@ private:
     void admit(operation& op) {
         refuse_if_forked(op);
         refuse_if_broken(op);
+        if (op.flaw.kind != flaw::none) [[unlikely]]
+            tell_flaw(op, size());
         op.entry.compares_names = traits_.agrees_on_names;
     }
 

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <cstring>
+
 #include "allgather.hpp"
 #include "broadcast.hpp"
 #include "object_name.hpp"
@@ -33,8 +35,9 @@ inline std::span<const std::byte> take(std::span<const std::byte>& bytes, std::s
 }
 
 inline void put(std::vector<std::byte>& buffer, const void* data, std::size_t n) {
-    const auto* const begin = static_cast<const std::byte*>(data);
-    if (n > 0) buffer.insert(buffer.end(), begin, begin + n);
+    if (n == 0) return;
+    buffer.resize(buffer.size() + n);
+    std::memcpy(buffer.data() + buffer.size() - n, data, n);
 }
 
 }  // namespace detail

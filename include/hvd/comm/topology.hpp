@@ -38,7 +38,7 @@ topology topology_of(const Link& link) {
     const auto mine = nodes.ranks(nodes.mine());
     topology result;
     result.local_rank = nodes.local_rank();
-    result.local.assign(mine.begin(), mine.end());
+    result.local = std::vector<int>(mine.data(), mine.data() + mine.size());
     for (int r = 0; r < link.size(); ++r) {
         if (nodes.local(r) == nodes.local_rank()) result.cross.push_back(r);
         if (nodes.ranks(nodes.node(r)).size() != mine.size()) result.homogeneous = false;
@@ -95,7 +95,7 @@ Comm subset(Comm& comm, std::span<const int> ranks) {
 [[gnu::cold]] inline void tell_all(session& own, std::string_view what,
                                    std::span<const std::int64_t> mine,
                                    std::vector<std::int64_t>& all) {
-    all.resize(mine.size() * std::size_t(own.size()));
+    all = std::vector<std::int64_t>(mine.size() * std::size_t(own.size()));
     call told;
     told.describe(collective::allgather, what);
     told.describe(view(mine.data(), mine.size()));

@@ -56,12 +56,14 @@ public:
     std::string_view field() const noexcept { return details_->field; }
 
     /// Each rank with its value, in rank order.
-    std::span<const entry> table() const noexcept { return details_->table; }
+    std::span<const entry> table() const noexcept {
+        return {details_->table.data(), details_->table.size()};
+    }
 
 private:
     struct details final : detail::counted {
         details(std::string_view f, std::span<const entry> entries)
-            : field(f), table(entries.begin(), entries.end()) {
+            : field(f), table(entries.data(), entries.data() + entries.size()) {
             for (const entry& e : entries) texts += e.second;
             std::string_view rest = texts;
             for (entry& e : table) {

@@ -2,9 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <string_view>
 
 #include <fcntl.h>
@@ -18,17 +18,15 @@ namespace detail {
 inline std::uint64_t number_in(const char* path, std::string_view key, std::uint64_t otherwise) {
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return otherwise;
-    char content[2048];
-    const ssize_t read_bytes = read(file, content, sizeof content);
+    char content[2048] = {};
+    const ssize_t read_bytes = read(file, content, sizeof content - 1);
     close(file);
     const std::string_view all(content, read_bytes > 0 ? std::size_t(read_bytes) : 0);
     const std::size_t at = all.find(key);
     if (at == all.npos) return otherwise;
     const std::size_t digit = all.find_first_not_of(" \t", at + key.size());
-    if (digit == all.npos) return otherwise;
-    std::uint64_t number = otherwise;
-    std::from_chars(all.data() + digit, all.data() + all.size(), number);
-    return number;
+    if (digit == all.npos || all[digit] < '0' || all[digit] > '9') return otherwise;
+    return std::strtoull(all.data() + digit, nullptr, 10);
 }
 
 // Bytes that a control group uses: without the files in its cache, which give way to what is asked
