@@ -70,6 +70,7 @@ private:
     }
 
     void work() {
+        std::exception_ptr failure;
         try {
             while (wait_for_room()) {
                 auto batch = make_();
@@ -80,10 +81,10 @@ private:
                 }
                 changed_.notify_all();
             }
-            end(nullptr);
         } catch (...) {
-            end(std::current_exception());
+            failure = std::current_exception();
         }
+        end(std::move(failure));  // after the handler: nothing of it is this thread's any more
     }
 
     // Before a batch is made: the one in the making is ahead, too.
