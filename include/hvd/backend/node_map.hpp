@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "../core/span_of.hpp"
+
 namespace hvd {
 inline namespace v0 {
 namespace detail {
@@ -70,9 +72,9 @@ public:
     }
     int partner(int node) const { return partner(me_, node); }
     // The ranks of other nodes that this rank deals with.
-    std::span<const int> served() const { return {served_.data(), served_.size()}; }
+    std::span<const int> served() const { return span_of(served_); }
     // The other nodes, each rank beginning with the one after its own: not all with the same.
-    std::span<const int> others() const { return {others_.data(), others_.size()}; }
+    std::span<const int> others() const { return span_of(others_); }
 
 private:
     struct place {

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "../core/span_of.hpp"
 #include "transport.hpp"
 
 namespace hvd {
@@ -63,12 +64,6 @@ struct fused_memory {
     std::vector<std::byte> input, output;
     std::vector<std::byte> dense;  // one tensor, packed
 };
-
-// A span's own constructor from a range draws the concepts of ranges into every file.
-template <class T>
-std::span<const T> span_of(const std::vector<T>& v) {
-    return {v.data(), v.size()};
-}
 
 // What the operations of one communicator share, so that repeated calls allocate nothing.
 struct workspace {

@@ -11,6 +11,7 @@
 #include "../core/error.hpp"
 #include "../core/op.hpp"
 #include "../core/options.hpp"
+#include "../core/span_of.hpp"
 #include "../kernel/pack.hpp"
 
 namespace hvd {
@@ -217,7 +218,7 @@ inline field first_difference(const record& a, const record& b) {
         table[r] = {int(r), value};
         what += text(r == 0 ? " rank " : ", rank ", r, ": ", value);
     }
-    throw mismatch_error(me, what, field_names[int(f)], {table.data(), table.size()});
+    throw mismatch_error(me, what, field_names[int(f)], span_of(table));
 }
 
 inline void check_records(int me, const record* const* records, int size) {

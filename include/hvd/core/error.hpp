@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "handles.hpp"
+#include "span_of.hpp"
 #include "text.hpp"
 
 namespace hvd {
@@ -56,9 +57,7 @@ public:
     std::string_view field() const noexcept { return details_->field; }
 
     /// Each rank with its value, in rank order.
-    std::span<const entry> table() const noexcept {
-        return {details_->table.data(), details_->table.size()};
-    }
+    std::span<const entry> table() const noexcept { return detail::span_of(details_->table); }
 
 private:
     struct details final : detail::counted {
