@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <coroutine>
+#include <limits>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -151,6 +153,21 @@ TEST_CASE("a copied error keeps its details") {
     CHECK(copy.table()[1] == hvd::mismatch_error::entry(1, "4"));
     const hvd::peer_error peer(0, "text", {2, 3});
     CHECK(hvd::peer_error(peer).peers() == std::vector<int>{2, 3});
+}
+
+TEST_CASE("numbers in messages have the digits that tell them from all others, and no more") {
+    const auto printed = [](double number) {
+        return std::string(std::string_view(hvd::detail::text(number)));
+    };
+    CHECK(printed(0.5) == "0.5");
+    CHECK(printed(0.1) == "0.1");
+    CHECK(printed(-2) == "-2");
+    CHECK(printed(1e-20) == "1e-20");
+    CHECK(printed(123456789) == "123456789");
+    CHECK(printed(1.0 / 3) == "0.3333333333333333");
+    CHECK(printed(0.1 + 0.2) == "0.30000000000000004");
+    CHECK(printed(-std::numeric_limits<double>::infinity()) == "-inf");
+    CHECK(printed(std::numeric_limits<double>::quiet_NaN()) == "nan");
 }
 
 TEST_CASE("objects come back from their bytes") {

@@ -134,7 +134,7 @@ inline bool broadcast(transport& t, workspace& w, operation& op, std::size_t ste
 // w.counts is complete: memory for the result, and every rank learns whether all have it.
 inline bool provide(transport& t, workspace& w, operation& op) {
     try {
-        if (op.provide != nullptr) op.out = op.provide(op.self, span_of(w.counts));
+        if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
     } catch (...) {
         w.failure = std::current_exception();
     }

@@ -78,7 +78,7 @@ private:
 
     // Parts that begin where cache lines do.
     void lay_out(int ranks) {
-        parts_.resize(std::size_t(ranks));
+        if (parts_.empty()) parts_ = table<block>(std::size_t(ranks));
         const std::size_t each = (whole_.bytes / std::size_t(ranks) + 64) / 64 * 64;
         for (int rank = 0; rank < ranks; ++rank)
             parts_[std::size_t(rank)] = portion_of(whole_, std::size_t(rank), each);
@@ -86,7 +86,7 @@ private:
 
     crossing<Link>& cross_;
     cross_spread<Link> spread_;
-    std::vector<block> parts_;
+    table<block> parts_;
     block whole_;
     int root_ = 0, home_ = 0, phase_ = 0;
     std::size_t portion_ = 0;

@@ -127,7 +127,7 @@ private:
     std::size_t portion_ = 1, portions_ = 0, room_ = 0, turn_ = 0, round_ = 0;
     bool awaited_ = false;
     std::vector<std::byte> partial_, arrived_;  // by round; by node
-    std::vector<const std::byte*> inputs_;
+    table<const std::byte*> inputs_;
 };
 
 }  // namespace detail

@@ -134,7 +134,7 @@ private:
     inner_reduction whole_;
     std::size_t bytes_ = 0;
     std::vector<std::byte> partial_;  // by node
-    std::vector<const std::byte*> inputs_;
+    table<const std::byte*> inputs_;
 };
 
 }  // namespace detail

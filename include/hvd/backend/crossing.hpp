@@ -30,8 +30,8 @@ struct crossing {
     node_transport memory;
     transport& inner =
         memory;  // called as any transport, lest every step has a copy of the whole of it
-    std::vector<round> rounds;                     // those of the other nodes, then its own
-    std::vector<block> local_send, local_receive;  // by local rank: of the in-node step
+    std::vector<round> rounds;               // those of the other nodes, then its own
+    table<block> local_send, local_receive;  // by local rank: of the in-node step
 
     [[gnu::cold]] crossing(Link& l, const node_area& area)
         : link(l),

@@ -213,7 +213,7 @@ private:
     };
 
     // In bytes.
-    layout laid_out(const std::vector<std::size_t>& elements, std::size_t element_bytes,
+    layout laid_out(slice<const std::size_t> elements, std::size_t element_bytes,
                     const char* what) const {
         layout result{std::vector<int>(elements.size()), std::vector<int>(elements.size())};
         std::size_t at = 0;
@@ -230,7 +230,7 @@ private:
         check(MPI_Allgather(&mine, 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_),
               "MPI_Allgather");
         const layout all = laid_out(w.counts, op.element_bytes, "allgather");
-        if (op.provide != nullptr) op.out = op.provide(op.self, span_of(w.counts));
+        if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
         check(MPI_Allgatherv(op.in, all.counts[std::size_t(rank_)], MPI_BYTE, op.out,
                              all.counts.data(), all.places.data(), MPI_BYTE, comm_),
               "MPI_Allgatherv");
@@ -242,7 +242,7 @@ private:
         check(MPI_Allgather(&mine, 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_),
               "MPI_Allgather");
         const layout all = laid_out(w.counts, op.element_bytes, "gather");
-        if (op.provide != nullptr) op.out = op.provide(op.self, span_of(w.counts));
+        if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
         check(MPI_Gatherv(op.in, all.counts[std::size_t(rank_)], MPI_BYTE, op.out,
                           all.counts.data(), all.places.data(), MPI_BYTE, op.entry.root, comm_),
               "MPI_Gatherv");
@@ -250,13 +250,13 @@ private:
 
     // A scatter is the alltoall in which only the root sends.
     void run_distribute(operation& op, workspace& w) {
-        std::vector<std::size_t> sent(w.counts.size());  // of a scatter: 0, but on its root
+        table<std::size_t> sent(w.counts.size());  // of a scatter: 0, but on its root
         for (std::size_t r = 0; r < op.send_counts.size(); ++r) sent[r] = op.send_counts[r];
         check(MPI_Alltoall(sent.data(), 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_),
               "MPI_Alltoall");
         const layout out = laid_out(sent, op.element_bytes, "alltoall"),
                      in = laid_out(w.counts, op.element_bytes, "alltoall");
-        if (op.provide != nullptr) op.out = op.provide(op.self, span_of(w.counts));
+        if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
         check(MPI_Alltoallv(op.in, out.counts.data(), out.places.data(), MPI_BYTE, op.out,
                             in.counts.data(), in.places.data(), MPI_BYTE, comm_),
               "MPI_Alltoallv");

@@ -51,7 +51,7 @@ public:
         const block& for_all = send[rank_ == 0 ? 1 : 0];
         switch (moves_.kind) {
             case collective::allgather:
-                parts_.assign(receive, receive + size_);
+                for (int p = 0; p < size_; ++p) parts_[std::size_t(p)] = receive[p];
                 parts_[std::size_t(rank_)] = for_all;
                 return begin(step::spread, [&] { spread_.begin(parts_.data(), size_); });
             case collective::broadcast:
@@ -268,12 +268,12 @@ private:
     cross_reduction<Link> reduction_;
     cross_broadcast<Link> broadcast_;
     word_of_mouth<Link> word_;
-    std::vector<record> entries_;
-    std::vector<block> parts_, sent_;
+    table<record> entries_;
+    table<block> parts_, sent_;
     const block* send_ = nullptr;
     const block* receive_ = nullptr;
     const operation* op_ = nullptr;
-    std::span<const reduction_group>
+    slice<const reduction_group>
         groups_;  // that are yet to be reduced to all, the one under way first
     record entered_;
     movement moves_;

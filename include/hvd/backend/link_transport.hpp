@@ -155,7 +155,7 @@ private:
     word_of_mouth<Link> word_;
     bool spins_ = false;
     step step_ = step::enter;
-    std::vector<record> entries_;
+    table<record> entries_;
     std::vector<std::byte> arrived_;
     const block* send_ = nullptr;
     const block* receive_ = nullptr;

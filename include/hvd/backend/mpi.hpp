@@ -108,8 +108,8 @@ public:
     // if the system refuses it to one. Memory of its own where ranks share none.
     std::byte* share(std::span<const std::size_t> bytes) {
         if (area() == nullptr) {
-            own_.push_back(shared_memory::of_this_process(bytes[std::size_t(rank_)]));
-            return static_cast<std::byte*>(own_.back().data());
+            const std::size_t mine = bytes[std::size_t(rank_)];
+            return kept(shared_memory::of_this_process(mine), 0, mine);
         }
         std::size_t all = shared_memory::whole_pages(1), begin = 0;
         for (int p = 0; p < size_; ++p) {
@@ -120,10 +120,8 @@ public:
         shared_memory memory = map_together(all, begin, begin + bytes[std::size_t(rank_)]);
         // What is refused on one node is given back on the others.
         if (!all_of(comm_, bool(memory))) return nullptr;
-        std::byte* const mine = static_cast<std::byte*>(memory.data()) + begin;
         const std::uint64_t id = memory.how_to_open().id;
-        reachable_->add(id, std::move(memory), all);
-        return mine;
+        return kept(std::move(memory), id, all) + begin;
     }
 
     // Small enough that MPI takes it over at once; where it does not, the copy, which is in MPI's
@@ -298,6 +296,13 @@ private:
         return &requests_.back();
     }
 
+    // As long as this communicator and those derived from it live. Id 0: for this rank alone.
+    std::byte* kept(shared_memory memory, std::uint64_t id, std::size_t bytes) {
+        std::byte* const data = static_cast<std::byte*>(memory.data());
+        reachable_->add(id, std::move(memory), bytes);
+        return data;
+    }
+
     void set_up() {
         // Failures come back as codes, on this communicator only: it is hvd's own.
         MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
@@ -431,7 +436,6 @@ private:
     MPI_Comm across_ =
         MPI_COMM_NULL;  // the ranks with this local rank, where the library is asked for
     shared_memory memory_;
-    std::vector<shared_memory> own_;
     shared<segments> reachable_ = shared<segments>::make();
     node_area area_{nullptr, 0, 0, {}};
     std::vector<MPI_Request> requests_;

@@ -29,7 +29,7 @@ public:
         // Elements larger than a round: everything is brought here first, in bytes.
         const std::size_t bytes = job.count * job.element_bytes;
         brought_.resize(bytes * std::size_t(size_));
-        blocks_.resize(std::size_t(size_));
+        if (blocks_.empty()) blocks_ = table<block>(std::size_t(size_));
         for (int p = 0; p < size_; ++p)
             if (p != rank_)
                 blocks_[std::size_t(p)] = {brought_.data() + std::size_t(p) * bytes, bytes};
@@ -212,7 +212,7 @@ private:
     const block* send_ = nullptr;
     const block* receive_ = nullptr;
     reduction job_{};
-    std::vector<block> blocks_;
+    table<block> blocks_;
     std::vector<std::byte> brought_;
 };
 

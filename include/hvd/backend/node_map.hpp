@@ -3,10 +3,10 @@
 #pragma once
 
 #include <concepts>
-#include <span>
 #include <vector>
 
-#include "../core/span_of.hpp"
+#include "../core/slice.hpp"
+#include "../core/table.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -57,7 +57,7 @@ public:
     int local_size() const { return int(ranks(mine()).size()); }
     int node(int rank) const { return places_[std::size_t(rank)].node; }
     int local(int rank) const { return places_[std::size_t(rank)].local; }
-    std::span<const int> ranks(int node) const {
+    slice<const int> ranks(int node) const {
         const int* const begin = &begins_[std::size_t(node)];
         return {ranks_.data() + begin[0], std::size_t(begin[1] - begin[0])};
     }
@@ -72,9 +72,9 @@ public:
     }
     int partner(int node) const { return partner(me_, node); }
     // The ranks of other nodes that this rank deals with.
-    std::span<const int> served() const { return span_of(served_); }
+    slice<const int> served() const { return served_; }
     // The other nodes, each rank beginning with the one after its own: not all with the same.
-    std::span<const int> others() const { return span_of(others_); }
+    slice<const int> others() const { return others_; }
 
 private:
     struct place {
@@ -83,9 +83,9 @@ private:
 
     int me_;
     bool consecutive_ = true;
-    std::vector<place> places_;  // by rank
-    std::vector<int> ranks_;     // node by node
-    std::vector<int> begins_;    // of each node in them, and their end
+    table<place> places_;      // by rank
+    std::vector<int> ranks_;   // node by node
+    std::vector<int> begins_;  // of each node in them, and their end
     std::vector<int> others_, served_;
 };
 

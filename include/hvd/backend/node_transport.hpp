@@ -200,7 +200,7 @@ private:
             if (!show_place(0, op.in, total_bytes(op)) || !show_place(1, out, total_bytes(op)))
                 return false;
         } else {
-            const std::span<const tensor_ref> targets =
+            const slice<const tensor_ref> targets =
                 op.update != nullptr ? op.update->targets : op.tensors;
             if (2 * op.tensors.size() > room_for_places()) return false;
             for (std::size_t i = 0; i < op.tensors.size(); ++i)
@@ -365,7 +365,7 @@ private:
     stage stage_ = stage::first;
     const operation* op_ = nullptr;
     chunk before_, now_;
-    std::vector<std::byte*> outputs_ = std::vector<std::byte*>(std::size_t(size_));
+    table<std::byte*> outputs_{std::size_t(size_)};
     std::vector<std::byte> scratch_;      // a part, and what is there where it goes
     const std::byte* current_ = nullptr;  // where an update goes
     std::size_t done_ = 0;                // bytes of this rank's slices that are updated

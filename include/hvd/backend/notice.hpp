@@ -164,7 +164,7 @@ private:
     message why_;
     std::vector<int> missing_;
     bool heard_ = false;
-    std::vector<message> farewells_;  // of those that have parted, by rank
+    table<message> farewells_;  // of those that have parted, by rank
     int parted_ = 0;
     time_point parted_at_ = 0;
 };

@@ -2,10 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <span>
 #include <vector>
 
-#include "../core/span_of.hpp"
+#include "../core/slice.hpp"
+#include "../core/table.hpp"
 #include "transport.hpp"
 
 namespace hvd {
@@ -67,8 +67,8 @@ struct fused_memory {
 
 // What the operations of one communicator share, so that repeated calls allocate nothing.
 struct workspace {
-    std::vector<block> send, receive;
-    std::vector<std::size_t> counts;  // each rank's, in elements
+    table<block> send, receive;
+    table<std::size_t> counts;        // each rank's, in elements
     std::vector<std::byte> buffer;    // of fused calls
     std::vector<std::byte> part;      // a rank's part of a reduction it does not keep
     std::vector<tensor_ref> tensors;  // of fused calls
@@ -108,7 +108,7 @@ private:
 // into new values of the parameters at `targets`, one for each tensor, and these go to all ranks
 // instead.
 struct joined_update {
-    std::span<const tensor_ref> targets;
+    slice<const tensor_ref> targets;
     dtype id = dtype::float32;
     // `values` has `bytes` of reduced elements and gets the new ones; `current` has those of the
     // targets. `done` bytes of this rank's slices, whose order is the same in each run, came
@@ -136,15 +136,15 @@ struct operation {
     std::size_t element_bytes = 1;
     // Of a fused list: where its tensors lie and begin, in the order of `in`. Whoever takes them
     // from there needs no packing. Dense ones only, in place.
-    std::span<const tensor_ref> tensors;
-    std::span<const std::size_t> offsets;
-    std::span<const reduction_group> groups;   // of reductions
-    std::span<const std::size_t> send_counts;  // of alltoall and of a scatter's root, in elements
-    bool fallible = false;                     // user code runs in the middle and may throw
-    bool only_agree = false;                   // nothing moves: the making of a plan
+    slice<const tensor_ref> tensors;
+    slice<const std::size_t> offsets;
+    slice<const reduction_group> groups;   // of reductions
+    slice<const std::size_t> send_counts;  // of alltoall and of a scatter's root, in elements
+    bool fallible = false;                 // user code runs in the middle and may throw
+    bool only_agree = false;               // nothing moves: the making of a plan
 
     // Memory for a result whose size only the call knows; called with each rank's count.
-    std::byte* (*provide)(void* self, std::span<const std::size_t> counts) = nullptr;
+    std::byte* (*provide)(void* self, slice<const std::size_t> counts) = nullptr;
     // Around the data movement: many tensors into one buffer of buffer_bytes, and back.
     void (*pack)(void* self, operation&) = nullptr;
     void (*unpack)(void* self, operation&) = nullptr;

@@ -11,7 +11,8 @@
 #include "../core/error.hpp"
 #include "../core/op.hpp"
 #include "../core/options.hpp"
-#include "../core/span_of.hpp"
+#include "../core/slice.hpp"
+#include "../core/table.hpp"
 #include "../kernel/pack.hpp"
 
 namespace hvd {
@@ -209,8 +210,8 @@ inline field first_difference(const record& a, const record& b) {
 [[gnu::cold, noreturn]] inline void throw_mismatch(int me, const record* const* records, int size,
                                                    field f) {
     const std::size_t ranks = std::size_t(size);
-    std::vector<message> values(ranks);
-    std::vector<mismatch_error::entry> table(ranks);
+    detail::table<message> values(ranks);
+    detail::table<mismatch_error::entry> table(ranks);
     message what = text("hvd: ", records[me]->label(), " on rank ", me, ": ranks disagree on ",
                         field_names[int(f)], ":");
     for (std::size_t r = 0; r < ranks; ++r) {
@@ -218,7 +219,7 @@ inline field first_difference(const record& a, const record& b) {
         table[r] = {int(r), value};
         what += text(r == 0 ? " rank " : ", rank ", r, ": ", value);
     }
-    throw mismatch_error(me, what, field_names[int(f)], span_of(table));
+    throw mismatch_error(me, what, field_names[int(f)], table);
 }
 
 inline void check_records(int me, const record* const* records, int size) {
@@ -231,8 +232,8 @@ inline void check_records(int me, const record* const* records, int size) {
         throw_mismatch(me, records, size, first);
 }
 
-inline void check_records(int me, const std::vector<record>& records) {
-    std::vector<const record*> pointers(records.size());
+inline void check_records(int me, slice<const record> records) {
+    table<const record*> pointers(records.size());
     for (std::size_t r = 0; r < records.size(); ++r) pointers[r] = &records[r];
     check_records(me, pointers.data(), int(records.size()));
 }

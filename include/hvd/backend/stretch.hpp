@@ -28,8 +28,7 @@ void for_each_stretch(const operation& op, std::size_t begin, std::size_t bytes,
         if (bytes > 0) f(stretch{0, begin, bytes, op.in + begin, out + begin});
         return;
     }
-    const std::span<const tensor_ref> targets =
-        op.update != nullptr ? op.update->targets : op.tensors;
+    const slice<const tensor_ref> targets = op.update != nullptr ? op.update->targets : op.tensors;
     std::size_t low = 0,
                 high = op.tensors.size();  // the last tensor that begins at or before `begin`
     while (high - low > 1) {

@@ -4,8 +4,8 @@
 
 #include <exception>
 #include <string_view>
-#include <vector>
 
+#include "../core/table.hpp"
 #include "../kernel/reduce.hpp"
 #include "record.hpp"
 
@@ -108,8 +108,8 @@ public:
         }
     }
 
-    std::vector<const record*> records;  // of the last enter(), by rank
-    bool lost = false;                   // a peer or the link is: nothing more can be agreed on
+    table<const record*> records;  // of the last enter(), by rank
+    bool lost = false;             // a peer or the link is: nothing more can be agreed on
 
 protected:
     template <class F>
@@ -129,7 +129,7 @@ protected:
     }
 
     int rank_, size_;
-    std::vector<const std::byte*> inputs_;
+    table<const std::byte*> inputs_;
     std::exception_ptr failure_;
 };
 

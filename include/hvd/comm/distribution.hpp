@@ -52,7 +52,7 @@ struct distribution : call {
     void split_equally(std::size_t rows, std::size_t total, int size) {
         if (rows % std::size_t(size) != 0) return refuse_rows(rows, size);
         counts.assign(std::size_t(size), total / std::size_t(size));
-        op.send_counts = span_of(counts);
+        op.send_counts = counts;
     }
 
     // Counts are elements; their sum is the whole tensor.
@@ -68,7 +68,7 @@ struct distribution : call {
             sum += counts[r];
         }
         if (sum != total) return refuse_sum(sum, total);
-        op.send_counts = span_of(counts);
+        op.send_counts = counts;
     }
 
 private:
@@ -112,7 +112,7 @@ struct distribute_call : distribution {
         describe(in);
         op.self = this;
         op.in = bytes_of(in);
-        op.provide = [](void* self, std::span<const std::size_t> counts) {
+        op.provide = [](void* self, slice<const std::size_t> counts) {
             return detail::provide(*static_cast<distribute_call*>(self)->result, counts);
         };
         if constexpr (is_strided<In>) {

@@ -37,7 +37,7 @@ struct fused_gather_call : call {
         op.pack = [](void* self, operation&) {
             static_cast<fused_gather_call*>(self)->pack_mine();
         };
-        op.provide = [](void* self, std::span<const std::size_t> counts) {
+        op.provide = [](void* self, slice<const std::size_t> counts) {
             auto& call = *static_cast<fused_gather_call*>(self);
             call.ranks_ = counts.size();
             call.memory.output.resize(total_of(counts));

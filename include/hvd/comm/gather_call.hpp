@@ -36,7 +36,7 @@ struct gather_call : call {
         }
         op.self = this;
         if (receives)
-            op.provide = [](void* self, std::span<const std::size_t> counts) {
+            op.provide = [](void* self, slice<const std::size_t> counts) {
                 return detail::provide(*static_cast<gather_call*>(self)->result, counts);
             };
     }

@@ -52,7 +52,7 @@ public:
 
 private:
     bool matches() const {
-        const std::span<const tensor_ref> targets = op_.update->targets;
+        const slice<const tensor_ref> targets = op_.update->targets;
         if (op_.entry.kind != collective::allreduce || op_.groups.size() != 1 ||
             op_.groups.front().id != op_.update->id)
             return false;

@@ -12,6 +12,14 @@ inline namespace v0 {
 namespace detail {
 
 class progress;
+class queued;
+
+// A coroutine that waits for a call; lives in its frame.
+struct waiter {
+    std::coroutine_handle<> handle;
+    queued* call = nullptr;
+    waiter* behind = nullptr;
+};
 
 // An asynchronous collective in the queue of its communicator.
 class queued : public counted {
@@ -26,10 +34,10 @@ public:
     inline void wait();
     // As a destructor does: until its deadline at most.
     inline void wait_briefly();
-    // Resumes `waiter` from the communicator's run_ready() once the call is complete.
-    inline void resume_later(std::coroutine_handle<> waiter);
+    // Resumes its coroutine from the communicator's run_ready() once the call is complete.
+    inline void resume_later(waiter& coroutine) noexcept;
     // The coroutine is gone before that.
-    inline void forget(std::coroutine_handle<> waiter) noexcept;
+    inline void forget(waiter& coroutine) noexcept;
     inline void run_ready();
     // The next call on the communicator throws a failure that nobody has looked at.
     inline void leave_unseen(std::exception_ptr failure) noexcept;
@@ -100,30 +108,32 @@ public:
         owner_.stop_at(never);
     }
 
-    void add_waiter(std::coroutine_handle<> handle, queued& call) {
-        waiters_.push_back({handle, &call});
+    void add_waiter(waiter& last) noexcept {
+        waiter** end = &waiting_;
+        while (*end != nullptr) end = &(*end)->behind;
+        *end = &last;
     }
 
-    void remove_waiter(std::coroutine_handle<> handle) noexcept {
-        for (std::size_t i = 0; i < waiters_.size(); ++i)
-            if (waiters_[i].handle == handle) {
-                waiters_.erase(waiters_.begin() + std::ptrdiff_t(i));
+    void remove_waiter(const waiter& gone) noexcept {
+        for (waiter** at = &waiting_; *at != nullptr; at = &(*at)->behind)
+            if (*at == &gone) {
+                *at = gone.behind;
                 return;
             }
     }
 
     std::size_t resume_ready() {
         std::size_t resumed = 0;
-        for (std::size_t i = 0; i < waiters_.size();) {
-            const waiter next = waiters_[i];
+        for (waiter** at = &waiting_; *at != nullptr;) {
+            waiter& next = **at;
             if (!next.call->done() && !next.call->test()) {
-                ++i;
+                at = &next.behind;
                 continue;
             }
-            waiters_.erase(waiters_.begin() + std::ptrdiff_t(i));
+            *at = next.behind;
             next.handle.resume();
             ++resumed;
-            i = 0;  // the coroutine may have added others
+            at = &waiting_;  // the coroutine may have added others, or ended some
         }
         return resumed;
     }
@@ -152,11 +162,6 @@ public:
     }
 
 private:
-    struct waiter {
-        std::coroutine_handle<> handle;
-        queued* call;
-    };
-
     shared<queued> front() {
         const lock_guard lock(mutex_);
         return first_;
@@ -222,8 +227,8 @@ private:
     mutex mutex_;
     condition changed_;  // the queue, or what is complete
     shared<queued> first_, last_;
-    bool under_way_ = false;  // the first one has begun, without a progress thread
-    std::vector<waiter> waiters_;
+    bool under_way_ = false;     // the first one has begun, without a progress thread
+    waiter* waiting_ = nullptr;  // the first; in their order
     bool stopping_ = false;
     thread worker_;
 };
@@ -231,12 +236,11 @@ private:
 bool queued::test() { return progress::of(*owner).test(*this); }
 void queued::wait() { progress::of(*owner).wait(*this); }
 void queued::wait_briefly() { progress::of(*owner).wait_briefly(*this); }
-void queued::resume_later(std::coroutine_handle<> waiter) {
-    progress::of(*owner).add_waiter(waiter, *this);
+void queued::resume_later(waiter& coroutine) noexcept {
+    coroutine.call = this;
+    progress::of(*owner).add_waiter(coroutine);
 }
-void queued::forget(std::coroutine_handle<> waiter) noexcept {
-    progress::of(*owner).remove_waiter(waiter);
-}
+void queued::forget(waiter& coroutine) noexcept { progress::of(*owner).remove_waiter(coroutine); }
 void queued::run_ready() { progress::of(*owner).resume_ready(); }
 void queued::leave_unseen(std::exception_ptr failure) noexcept {
     static_cast<engine&>(*owner).set_unseen(std::move(failure));

@@ -58,30 +58,29 @@ public:
 
 private:
     // Lives in the coroutine's frame.
-    class awaiter {
+    class awaiter : detail::waiter {
     public:
         explicit awaiter(request& self) : self_(self) {}
         awaiter(const awaiter&) = delete;
         awaiter& operator=(const awaiter&) = delete;
         ~awaiter() {
-            if (call_) call_->forget(waiter_);
+            if (kept_) kept_->forget(*this);
         }
 
         bool await_ready() { return !self_.call_ || self_.call_->done(); }
-        void await_suspend(std::coroutine_handle<> waiter) {
-            self_.call_->resume_later(waiter);
-            waiter_ = waiter;
-            call_ = self_.call_;
+        void await_suspend(std::coroutine_handle<> coroutine) {
+            handle = coroutine;
+            kept_ = self_.call_;
+            kept_->resume_later(*this);
         }
         void await_resume() {
-            call_ = {};
+            kept_ = {};
             self_.collect();
         }
 
     private:
         request& self_;
-        std::coroutine_handle<> waiter_;
-        detail::shared<detail::queued> call_;  // while it is waited for
+        detail::shared<detail::queued> kept_;  // while it is waited for
     };
 
     void collect() {

@@ -33,7 +33,7 @@ struct gathered {
 namespace detail {
 
 // What all ranks give; as much as there can be where that is more.
-inline std::size_t total_of(std::span<const std::size_t> counts) {
+inline std::size_t total_of(slice<const std::size_t> counts) {
     std::size_t total = 0;
     for (const std::size_t count : counts)
         total = count > ~std::size_t(0) - total ? ~std::size_t(0) : total + count;
@@ -42,7 +42,7 @@ inline std::size_t total_of(std::span<const std::size_t> counts) {
 
 // Memory for a result that the call makes.
 template <class T>
-std::byte* provide(gathered<T>& result, std::span<const std::size_t> counts) {
+std::byte* provide(gathered<T>& result, slice<const std::size_t> counts) {
     result.counts.assign(counts.begin(), counts.end());
     result.displacements.resize(counts.size());
     std::size_t total = 0;
@@ -56,13 +56,13 @@ std::byte* provide(gathered<T>& result, std::span<const std::size_t> counts) {
 
 // The same for a plain vector.
 template <class T>
-std::byte* provide(std::vector<T>& values, std::span<const std::size_t> counts) {
+std::byte* provide(std::vector<T>& values, slice<const std::size_t> counts) {
     values.resize(total_of(counts));
     return reinterpret_cast<std::byte*>(values.data());
 }
 
 template <class T>
-std::byte* provide(counted_value<T>& kept, std::span<const std::size_t> counts) {
+std::byte* provide(counted_value<T>& kept, slice<const std::size_t> counts) {
     return detail::provide(kept.value, counts);
 }
 
@@ -76,7 +76,7 @@ struct given_memory {
     const given_memory& operator*() const { return *this; }  // as a handle to a result is
 };
 
-inline std::byte* provide(const given_memory& memory, std::span<const std::size_t> counts) {
+inline std::byte* provide(const given_memory& memory, slice<const std::size_t> counts) {
     const std::size_t total = total_of(counts);
     if (total != memory.count)
         throw usage_error(memory.rank, text("hvd: ", collective_names[std::size_t(memory.kind)],

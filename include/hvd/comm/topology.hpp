@@ -18,7 +18,7 @@ struct topology {
     bool homogeneous = true;
 };
 
-inline int position_of(int rank, std::span<const int> ranks) {
+inline int position_of(int rank, slice<const int> ranks) {
     for (std::size_t i = 0; i < ranks.size(); ++i)
         if (ranks[i] == rank) return int(i);
     return -1;
@@ -92,10 +92,9 @@ Comm subset(Comm& comm, std::span<const int> ranks) {
 
 // All ranks' numbers, by rank, in the order of the communicator's calls: of what hvd does, which no
 // call of the user's is taken for.
-[[gnu::cold]] inline void tell_all(session& own, std::string_view what,
-                                   std::span<const std::int64_t> mine,
-                                   std::vector<std::int64_t>& all) {
-    all = std::vector<std::int64_t>(mine.size() * std::size_t(own.size()));
+[[gnu::cold]] inline table<std::int64_t> tell_all(session& own, std::string_view what,
+                                                  slice<const std::int64_t> mine) {
+    table<std::int64_t> all(mine.size() * std::size_t(own.size()));
     call told;
     told.describe(collective::allgather, what);
     told.describe(view(mine.data(), mine.size()));
@@ -103,14 +102,14 @@ Comm subset(Comm& comm, std::span<const int> ranks) {
     told.op.in = reinterpret_cast<const std::byte*>(mine.data());
     told.op.out = reinterpret_cast<std::byte*>(all.data());
     own.run(told.op, {});
+    return all;
 }
 
 template <class Comm>
 Comm split(Comm& comm, int color, int key) {
     auto& own = access::session_of(comm);
     const std::int64_t mine[2] = {color, key};
-    std::vector<std::int64_t> all;
-    tell_all(own, "split", mine, all);
+    const auto all = tell_all(own, "split", {mine, 2});
     const int context = own.next_context();
     if (color < 0) return Comm();
     std::vector<int> members;

@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "handles.hpp"
-#include "span_of.hpp"
+#include "slice.hpp"
+#include "table.hpp"
 #include "text.hpp"
 
 namespace hvd {
@@ -50,28 +51,31 @@ public:
     using entry = std::pair<int, std::string_view>;
 
     mismatch_error(int rank, std::string_view what, std::string_view field,
-                   std::span<const entry> table)
+                   detail::slice<const entry> table)
         : error(rank, what), details_(detail::shared<details>::make(field, table)) {}
 
     /// What they disagree about: "element type", "count", "root", …
     std::string_view field() const noexcept { return details_->field; }
 
     /// Each rank with its value, in rank order.
-    std::span<const entry> table() const noexcept { return detail::span_of(details_->table); }
+    template <class Entry = entry>  // compiled where it is used: see slice
+    std::span<const Entry> table() const noexcept {
+        return detail::slice<const Entry>(details_->table);
+    }
 
 private:
     struct details final : detail::counted {
-        details(std::string_view f, std::span<const entry> entries)
-            : field(f), table(entries.data(), entries.data() + entries.size()) {
+        details(std::string_view f, detail::slice<const entry> entries)
+            : field(f), table(entries.size()) {
             for (const entry& e : entries) texts += e.second;
-            std::string_view rest = texts;
-            for (entry& e : table) {
-                e.second = rest.substr(0, e.second.size());
-                rest.remove_prefix(e.second.size());
+            const char* text = texts.c_str();
+            for (std::size_t i = 0; i < entries.size(); ++i) {
+                table[i] = {entries[i].first, {text, entries[i].second.size()}};
+                text += entries[i].second.size();
             }
         }
         detail::message field, texts;
-        std::vector<entry> table;
+        detail::table<entry> table;
     };
     detail::shared<details> details_;
 };

@@ -19,9 +19,10 @@ inline std::uint64_t number_in(const char* path, std::string_view key, std::uint
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return otherwise;
     char content[2048] = {};
-    const ssize_t read_bytes = read(file, content, sizeof content - 1);
+    const bool is_read = read(file, content, sizeof content - 1) > 0;
     close(file);
-    const std::string_view all(content, read_bytes > 0 ? std::size_t(read_bytes) : 0);
+    if (!is_read) return otherwise;
+    const std::string_view all = content;
     const std::size_t at = all.find(key);
     if (at == all.npos) return otherwise;
     const std::size_t digit = all.find_first_not_of(" \t", at + key.size());
