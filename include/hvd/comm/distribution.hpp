@@ -51,7 +51,8 @@ struct distribution : call {
     // As many rows for each rank; what does not divide is refused, as Horovod does (feature B9).
     void split_equally(std::size_t rows, std::size_t total, int size) {
         if (rows % std::size_t(size) != 0) return refuse_rows(rows, size);
-        counts.assign(std::size_t(size), total / std::size_t(size));
+        counts.resize(std::size_t(size));
+        for (std::size_t& count : counts) count = total / std::size_t(size);
         op.send_counts = counts;
     }
 

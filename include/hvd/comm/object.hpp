@@ -27,9 +27,11 @@ namespace detail {
                                left, " left"));
 }
 
-inline std::span<const std::byte> take(std::span<const std::byte>& bytes, std::size_t n) {
+// Of a span; a template, so that one is made only where objects are read: see slice.
+template <class Bytes>
+Bytes take(Bytes& bytes, std::size_t n) {
     if (n > bytes.size()) throw_torn(n, bytes.size());
-    const auto front = bytes.first(n);
+    const Bytes front = bytes.first(n);
     bytes = bytes.subspan(n);
     return front;
 }
