@@ -22,7 +22,7 @@ packages() {
     sanitizers) clang=$(newest_package clang 16) && echo "$clang" "lib${clang/-/-rt-}-dev" "${clang/clang/llvm}" ;;
     mpich) echo mpich libmpich-dev ;;
     bench) echo iproute2 mpich libmpich-dev nlohmann-json3-dev libboost-mpi-dev libboost-serialization-dev python3 python3-matplotlib "$(where_known libgloo-dev)" ;;
-    docs) echo doxygen graphviz ;;
+    docs) echo doxygen ;;
     format) echo git clang-format-19 ;;
   esac
 }

@@ -32,9 +32,10 @@ tsan="$sanitized !unit !collective.*.others.threads !collective.thresholds.neigh
 # What takes too long for each change, unless it is asked for by name: counts beyond 2^31, the other half of the element
 # types, 1 and 4 ranks on MPI (threads have all numbers), a stranger's backend and more placements of nodes, LibTorch,
 # what nvcc compiles, each header alone, what must not compile, programs that use an installed hvd, what has the same code
-# tested elsewhere.
+# tested elsewhere, and what needs Doxygen.
 left_to_all=(big integers np1 np4 queues neighbours 'interop.torch*' 'examples.torch_mnist*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
-  headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'train.killed_while_saving.mpi*' '*.package')
+  headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_reference*'
+  'train.killed_while_saving.mpi*' '*.package')
 
 stage_gcc() {
   local but=("${left_to_all[@]/#/!}")
@@ -118,6 +119,7 @@ broken() {
 jobs_of_stages=(demo test)
 [[ " ${stages[*]} " != *" clang "* ]] || jobs_of_stages+=(clang)
 [[ " ${stages[*]} " != *" asan "* ]] || jobs_of_stages+=(sanitizers)
+[[ " ${stages[*]} " != *" more "* ]] || jobs_of_stages+=(docs)
 [[ " ${stages[*]} " != *" mpich "* ]] || jobs_of_stages+=(mpich)
 [[ " ${stages[*]} " != *" bench "* ]] || jobs_of_stages+=(bench)
 need "${jobs_of_stages[@]}"

@@ -10,6 +10,7 @@
   pictures              docs/images/*.svg are what draw.py draws
   tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
   snippets              every @snippet of the headers exists
+  reference             the API reference is built without warnings
   programs BUILD_ROOT SOURCE [MPICXX MPIEXEC...]
                         the programs of the pages compile and run, those with MPI as README.md says
   errors PROGRAM BACKEND [MPIEXEC...]
@@ -20,6 +21,7 @@ import filecmp
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -185,6 +187,21 @@ def check_programs(root, build_root, like, mpicxx=None, *mpiexec):
                 for said in re.findall(r"//\s*(\d+ ranks: .*)$", block["text"], re.M):
                     if said not in result.stdout:
                         yield f"{page.name}: program {number} does not print: {said}"
+
+
+def check_reference(root):
+    """The API reference, as ./run docs builds it."""
+    if not shutil.which("doxygen"):
+        print("doxygen is not installed; ./run docs installs it")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = (root / "tools/Doxyfile").read_text() + f"OUTPUT_DIRECTORY = {folder}\n"
+        result = subprocess.run(["doxygen", "-"], cwd=root, input=settings, text=True, check=False, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, timeout=240)
+        if result.returncode != 0:
+            yield f"doxygen: {result.stdout}"
+        if not list(pathlib.Path(folder).glob("html/*communicator*.html")):
+            yield "the reference has no page of hvd::communicator"
 
 
 def check_errors(root, program, backend, *mpiexec):

@@ -196,16 +196,17 @@ private:
 // Neither is inline: all that is behind a communicator is compiled where they are, and in a program
 // of several files that declare `extern template class hvd::communicator<…>`, in one of them.
 
-template <class B>
-communicator<B> communicator<B>::world(const communicator_options& options)
+template <class Backend>
+communicator<Backend> communicator<Backend>::world(const communicator_options& options)
     requires requires { link_type::world(options); }
 {
     return communicator(link_type::world(options), options);
 }
 
-template <class B>
-void communicator<B>::begin(detail::owner<link_type> link, const communicator_options& options) {
-    session_ = detail::shared<detail::backend_session<B>>::make(std::move(link), options);
+template <class Backend>
+void communicator<Backend>::begin(detail::owner<link_type> link,
+                                  const communicator_options& options) {
+    session_ = detail::shared<detail::backend_session<Backend>>::make(std::move(link), options);
     topology_ = detail::topology_of(detail::access::link_of(*this));
 }
 
