@@ -217,9 +217,17 @@ void forks_and_exits(int&, char**&) {
     say("the parent went on");
 }
 
-// As in a container: processes have other numbers there, and this one's is nobody's in the others.
+// As the launcher says before MPI is there.
+int launched_rank() {
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
+        if (const char* rank = std::getenv(name)) return std::atoi(rank);
+    return 0;
+}
+
+// As in a container: processes have other numbers there, and this one's is nobody's in the others:
+// Open MPI 4.1 crashes where two have the same.
 void enter_a_container() {
-    const int used = 20 * (getpid() % 10);  // MPI's threads have the next ones
+    const int used = 20 * launched_rank();  // MPI's threads have the next ones
     constexpr int own = CLONE_NEWPID | CLONE_NEWNS;
     if (unshare(own) != 0 && unshare(CLONE_NEWUSER | own) != 0) {
         say("this system gives no namespaces of processes");
