@@ -7,7 +7,7 @@
 #include <cstring>
 #include <deque>
 
-#include <hvd/train/joined_step.hpp>
+#include <hvd/train/optimizer/fused_step.hpp>
 
 #include "support/bandwidth.hpp"
 #include "support/gradients.hpp"
@@ -149,7 +149,7 @@ private:
             bench::gradients parameters;
             views list, parameter_list;
             hvd::plan<typename Comm::backend_type> plan;
-            hvd::joined_step<hvd::optimizers::adam<float>> step;
+            hvd::fused_step<hvd::optimizers::adam<float>> step;
 
             joined(Comm& comm, bench::gradients& g, const std::vector<std::size_t>& counts,
                    std::pmr::memory_resource* memory)

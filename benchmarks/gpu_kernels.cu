@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 // hvd's kernel, and what it is measured against: our own writing of Horovod's batched copy.
-#include <hvd/kernel/kernels.cuh>
+#include <hvd/kernel/cuda/kernels.cuh>
 
 #include "support/eight_blocks.hpp"
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include <hvd/train/sparse.hpp>
+#include <hvd/train/sparse/sparse.hpp>
 
 #include "corpus.hpp"
 

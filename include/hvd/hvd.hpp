@@ -4,7 +4,7 @@
 
 // The door to everything for the host: threads, and MPI where <mpi.h> is found, unless HVD_WITH_MPI
 // (0 or 1) says otherwise; HVD_HAS_MPI says what it came to.
-#include "detail/has_mpi.hpp"
+#include "platform/has_mpi.hpp"
 #include "threads.hpp"
 #if HVD_HAS_MPI
 #include "mpi.hpp"

@@ -3,7 +3,7 @@
 #pragma once
 
 // The door to device tensors: hvd::nccl, and what combines it with the host. Needs the headers of
-// CUDA and NCCL, and both libraries to link with.
-#include "comm/hierarchical_session.hpp"
-#include "comm/nccl_communicator.hpp"
-#include "staged.hpp"
+// CUDA and NCCL, and both libraries to endpoint with.
+#include "cuda.hpp"
+#include "device/combined/hierarchical.hpp"
+#include "device/nccl/communicator.hpp"

@@ -10,8 +10,8 @@
 
 #include <hvd/threads.hpp>
 
-// More elements than an int counts, on a link that counts what would be sent and sends nothing: no
-// byte of the tensors is there, so that touching one is a crash.
+// More elements than an int counts, on an endpoint that counts what would be sent and sends
+// nothing: no byte of the tensors is there, so that touching one is a crash.
 
 namespace {
 
@@ -23,7 +23,7 @@ bool is_nowhere(const std::byte* data) { return nowhere_begin <= data && data < 
 
 // Rank 0 of two. What is no part of a tensor (an entry, a count) comes back as if the other rank
 // had said the same.
-class counting_link {
+class counting_endpoint {
 public:
     int rank() const { return 0; }
     int size() const { return 2; }
@@ -54,7 +54,7 @@ private:
 };
 
 struct counting {
-    using link_type = counting_link;
+    using endpoint_type = counting_endpoint;
 };
 
 // Addresses without memory.
@@ -89,10 +89,10 @@ struct moved {
 
 template <class F>
 moved by(F call) {
-    counting_link::sent = counting_link::received = 0;
-    hvd::communicator<counting> comm(std::make_unique<counting_link>());
+    counting_endpoint::sent = counting_endpoint::received = 0;
+    hvd::communicator<counting> comm(std::make_unique<counting_endpoint>());
     call(comm);
-    return {counting_link::sent, counting_link::received};
+    return {counting_endpoint::sent, counting_endpoint::received};
 }
 
 constexpr std::size_t many = (std::size_t(1) << 31) + 3, more = (std::size_t(1) << 33) + 1;

@@ -114,7 +114,7 @@ detached disagree(Comm& comm, std::vector<int>& x, std::string& error, trace& en
 }
 
 // Its first message cannot be sent; afterwards it is given up and not used.
-struct broken_link {
+struct broken_endpoint {
     int rank() const { return 0; }
     int size() const { return 2; }
     void send(int, const std::byte*, std::size_t) {
@@ -128,7 +128,7 @@ struct broken_link {
     bool cancelled = false;
 };
 struct broken {
-    using link_type = broken_link;
+    using endpoint_type = broken_endpoint;
 };
 
 }  // namespace
@@ -393,9 +393,9 @@ TEST_CASE("co_await throws what the call failed with") {
     });
 }
 
-TEST_CASE("a link that fails while test() begins a call is not used again") {
+TEST_CASE("an endpoint that fails while test() begins a call is not used again") {
     for (const bool by_test : {true, false}) {
-        hvd::communicator<broken> comm(std::make_unique<broken_link>());
+        hvd::communicator<broken> comm(std::make_unique<broken_endpoint>());
         auto pending = comm.barrier_async();
         const auto e = thrown<hvd::error>([&] {
             if (by_test) pending.test();

@@ -157,7 +157,7 @@ TEST_CASE("hundreds of communicators leave no handles behind") {
 
 TEST_CASE("options that differ between ranks are refused on all of them") {
     if (launched_ranks() < 2) return;
-    const bool first = hvd::detail::mpi_link::world({})->rank() == 0;
+    const bool first = hvd::detail::mpi_endpoint::world({})->rank() == 0;
     const auto refused = [](const hvd::communicator_options& options, const std::string& name) {
         const auto e =
             thrown<hvd::usage_error>([&] { hvd::communicator<hvd::mpi>::world(options); });

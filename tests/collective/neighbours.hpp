@@ -12,48 +12,48 @@ namespace hvd_test {
 // How ranks are placed: the node of each.
 using placement = int (*)(int rank);
 
-class neighbour_link : public queue_link {
+class neighbour_endpoint : public queue_endpoint {
 public:
-    neighbour_link(std::shared_ptr<post_office> office, int rank, std::vector<int> nodes,
-                   std::size_t window)
-        : queue_link(std::move(office), rank), nodes_(std::move(nodes)) {
+    neighbour_endpoint(std::shared_ptr<post_office> office, int rank, std::vector<int> nodes,
+                       std::size_t window)
+        : queue_endpoint(std::move(office), rank), nodes_(std::move(nodes)) {
         using namespace hvd::detail;
         const int node = node_of(rank);
         const int neighbours = int(std::count(nodes_.begin(), nodes_.end(), node));
-        window = node_area::window_for(neighbours, window);
+        window = shm_region::window_for(neighbours, window);
         const std::lock_guard lock(office_->mutex);
         auto& memory = office_->memory[node];
         const bool first = memory == nullptr;
         if (first)
             memory = std::make_shared<shared_memory>(
-                shared_memory::of_this_process(node_area::bytes(neighbours, window)));
+                shared_memory::of_this_process(shm_region::bytes(neighbours, window)));
         memory_ = std::static_pointer_cast<shared_memory>(memory);
-        area_ = node_area(memory_->data(), neighbours, window, segments::of_this_process());
-        if (first) area_.construct();
+        region_ = shm_region(memory_->data(), neighbours, window, segments::of_this_process());
+        if (first) region_.construct();
     }
 
     int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
-    const hvd::detail::node_area* area() const { return &area_; }
+    const hvd::detail::shm_region* region() const { return &region_; }
 
-    std::unique_ptr<neighbour_link> subset(std::span<const int> ranks, int context) {
+    std::unique_ptr<neighbour_endpoint> subset(std::span<const int> ranks, int context) {
         std::vector<int> nodes;
         for (const int rank : ranks) nodes.push_back(node_of(rank));
         auto [office, me] = child(ranks, context);
-        return std::make_unique<neighbour_link>(std::move(office), me, std::move(nodes),
-                                                area_.window_bytes());
+        return std::make_unique<neighbour_endpoint>(std::move(office), me, std::move(nodes),
+                                                    region_.window_bytes());
     }
 
 private:
     std::vector<int> nodes_;
     std::shared_ptr<hvd::detail::shared_memory> memory_;
-    hvd::detail::node_area area_{nullptr, 0, 0, {}};
+    hvd::detail::shm_region region_{nullptr, 0, 0, {}};
 };
 
 struct neighbours {
-    using link_type = neighbour_link;
+    using endpoint_type = neighbour_endpoint;
 };
 static_assert(hvd::backend<neighbours>);
-static_assert(hvd::splittable_link<neighbour_link>);
+static_assert(hvd::splittable_endpoint<neighbour_endpoint>);
 
 // Runs f(comm) on `ranks` threads placed like this.
 template <class F>
@@ -62,8 +62,8 @@ void run_neighbours(int ranks, placement place, F f,
     std::vector<int> nodes;
     for (int rank = 0; rank < ranks; ++rank) nodes.push_back(place(rank));
     run_in_office(ranks, [&](std::shared_ptr<post_office> office, int rank) {
-        hvd::communicator<neighbours> comm(
-            std::make_unique<neighbour_link>(std::move(office), rank, nodes, options.window_bytes));
+        hvd::communicator<neighbours> comm(std::make_unique<neighbour_endpoint>(
+            std::move(office), rank, nodes, options.window_bytes));
         f(comm);
     });
 }

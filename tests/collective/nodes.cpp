@@ -111,10 +111,10 @@ TEST_CASE("scales with the library between nodes are applied once") {
         {.cross_by_library = true});
 }
 
-TEST_CASE("a large part of one rank crosses in many portions") {
+TEST_CASE("a large part of one rank crosses in many chunks") {
     on_nodes([](auto& comm) {
         // Long elements, an odd number of them, and a part for each rank that is no whole number of
-        // portions.
+        // chunks.
         const std::size_t n = 1300003;
         tensor<std::complex<double>> x(n);
         for (std::size_t i = 0; i < n; ++i) x[i] = {double(i % 1009), double(comm.rank())};

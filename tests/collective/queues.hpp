@@ -36,9 +36,9 @@ struct post_office {
     bool closed = false;                          // a rank is gone: nobody waits for it
 };
 
-class queue_link {
+class queue_endpoint {
 public:
-    queue_link(std::shared_ptr<post_office> office, int rank)
+    queue_endpoint(std::shared_ptr<post_office> office, int rank)
         : office_(std::move(office)), rank_(rank) {}
 
     int rank() const { return rank_; }
@@ -77,9 +77,9 @@ public:
 
     void cancel() noexcept { wanted_.clear(); }
 
-    std::unique_ptr<queue_link> subset(std::span<const int> ranks, int context) {
+    std::unique_ptr<queue_endpoint> subset(std::span<const int> ranks, int context) {
         auto [office, me] = child(ranks, context);
-        return std::make_unique<queue_link>(std::move(office), me);
+        return std::make_unique<queue_endpoint>(std::move(office), me);
     }
 
 protected:
@@ -107,10 +107,10 @@ private:
 };
 
 struct queues {
-    using link_type = queue_link;
+    using endpoint_type = queue_endpoint;
 };
 static_assert(hvd::backend<queues>);
-static_assert(hvd::splittable_link<queue_link>);
+static_assert(hvd::splittable_endpoint<queue_endpoint>);
 
 // Runs f(office, rank) on `ranks` threads and rethrows what the first to fail threw.
 template <class F>
@@ -137,7 +137,7 @@ void run_in_office(int ranks, F f) {
 template <class F>
 void run_queues(int ranks, F f) {
     run_in_office(ranks, [&](std::shared_ptr<post_office> office, int rank) {
-        hvd::communicator<queues> comm(std::make_unique<queue_link>(std::move(office), rank));
+        hvd::communicator<queues> comm(std::make_unique<queue_endpoint>(std::move(office), rank));
         f(comm);
     });
 }

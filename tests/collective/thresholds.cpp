@@ -101,7 +101,7 @@ TEST_CASE_TEMPLATE("results are right around every internal threshold", T, float
 }
 
 #if !defined(HVD_TEST_QUEUES)
-// The smallest window there is for up to seven ranks: many rounds, and portions that are no power
+// The smallest window there is for up to seven ranks: many rounds, and chunks that are no power
 // of two.
 TEST_CASE_TEMPLATE("results are right around every threshold of a small window", T, float,
                    hvd::bfloat16) {

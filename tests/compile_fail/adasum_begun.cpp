@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <hvd/threads.hpp>
-#include <hvd/train/adasum.hpp>
+#include <hvd/train/gradients/adasum.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
     comm.allreduce_async(values, hvd::adasum).wait();   // BAD

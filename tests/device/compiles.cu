@@ -3,7 +3,7 @@
 // The doors and the kernels, as nvcc takes them.
 #include <vector>
 
-#include <hvd/kernel/kernels.cuh>
+#include <hvd/kernel/cuda/kernels.cuh>
 #include <hvd/nccl.hpp>
 #include <hvd/threads.hpp>
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include <hvd/backend/host_ranks.hpp>
+#include <hvd/protocol/host_ranks.hpp>
 
 namespace device_test {
 

@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
+#include <hvd/cuda.hpp>
 #include <hvd/kernel/reduce.hpp>
-#include <hvd/staged.hpp>
 
 namespace ipc_test {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include <hvd/kernel/pack.cuh>
+#include <hvd/kernel/cuda/pack.cuh>
 #include "support.hpp"
 
 using namespace hvd::detail;

@@ -6,7 +6,7 @@
 
 #include <emulation.hpp>
 
-#include <hvd/staged.hpp>
+#include <hvd/cuda.hpp>
 #include "hvd_test.hpp"
 #include "tensor.hpp"
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include <hvd/kernel/reduce.cuh>
+#include <hvd/kernel/cuda/reduce.cuh>
 #include <hvd/kernel/reduce.hpp>
 #include "support.hpp"
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include <hvd/kernel/kernels.cuh>
+#include <hvd/kernel/cuda/kernels.cuh>
 
 #include "emulation.hpp"
 

@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: The hvd authors
 """The example programs do what their pages say: programs.py WHAT PROGRAM... -- COMMAND...
 
-COMMAND starts the (first) program on {n} ranks: "mpiexec -n {n} engine", or "word2vec --threads {n}".
+COMMAND starts the (first) program on {n} ranks: "mpiexec -n {n} custom_engine", or "word2vec --threads {n}".
 Ends with 77 where the distribution's data is missing."""
 
 import json
@@ -82,7 +82,7 @@ def fashion_mnist(command, inference):
         assert refused.returncode != 0 and "torn" in refused.stderr
 
 
-def engine(command):
+def custom_engine(command):
     """The result is that of one rank, on any number of them."""
     errors = [re.search(r"error ([\d.]+), after \d+ steps ([\d.]+);", on(ranks, command, 2)).groups() for ranks in (1, 2, 3)]
     assert errors[0] == errors[1] == errors[2]

@@ -207,13 +207,13 @@ TEST_CASE("a request that is dropped waits for its peers no longer than a destru
 
 TEST_CASE("ranks that come just when the others give up have come") {
     using namespace hvd::detail;
-    const auto memory = shared_memory::of_this_process(node_area::bytes(2, 4096));
-    const node_area area(memory.data(), 2, 4096, segments::of_this_process());
-    area.construct();
-    node_transport first(area, 0), second(area, 1);
-    first.enter(record{});
+    const auto memory = shared_memory::of_this_process(shm_region::bytes(2, 4096));
+    const shm_region region(memory.data(), 2, 4096, segments::of_this_process());
+    region.construct();
+    shm_transport first(region, 0), second(region, 1);
+    first.enter(call_header{});
     CHECK(!first.ready());
-    second.enter(record{});
+    second.enter(call_header{});
     first.fail(verdict::expired);  // a moment too late to name anybody
     CHECK(!first.lost);
     CHECK(first.ready());
@@ -248,9 +248,9 @@ struct step_without_memory {
     std::vector<float>& parameters;
     bool fails;
     std::vector<hvd::detail::tensor_ref> targets;
-    hvd::detail::joined_update update;
+    hvd::detail::fused_update update;
 
-    const hvd::detail::joined_update& begin() {
+    const hvd::detail::fused_update& begin() {
         targets = {hvd::detail::erase(hvd::view(parameters.data(), parameters.size()))};
         update = {targets, hvd::dtype::float32, &apply, this};
         return update;

@@ -31,7 +31,7 @@ def absent_library(headers, compiler, file):
 def main(include_dir, build_root, source):
     headers, compiler = Headers(include_dir), Compiler(build_root, source)
     with_mpi = compiler.has("mpi.h")
-    files = [file for file in headers.files if with_mpi or "detail/has_mpi.hpp" in headers.reach(file)]
+    files = [file for file in headers.files if file.endswith(".hpp") and (with_mpi or "platform/has_mpi.hpp" in headers.reach(file))]
 
     def check(file):
         absent = absent_library(headers, compiler, file)

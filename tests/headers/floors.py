@@ -3,43 +3,54 @@
 # SPDX-FileCopyrightText: The hvd authors
 """The rules of the house, read from the #include lines: floors.py INCLUDE_DIR"""
 
+import collections
 import pathlib
+import posixpath
+import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 from includes import Headers
 
-# A floor includes itself and those before it. detail/ is beside them: used by all but core, using only core.
-FLOORS = ["", "core", "observe", "kernel", "fusion", "backend", "comm", "engine", "train", "elastic", "data", "interop"]
+# A room includes itself and those before it. A room inside a room is named by its path.
+ROOMS = [
+    "core/lean", "core", "platform", "observe", "kernel/simd", "kernel", "kernel/cuda", "fusion", "protocol",
+    "transport", "transport/shm", "transport/multinode", "transport/tcp", "backend", "execution",
+    "collective/call", "collective/fused", "collective", "comm",
+    "device", "device/nccl", "device/cuda_ipc", "device/staged", "device/combined", "engine",
+    "train", "train/gradients", "train/sparse", "train/optimizer", "train/checkpoint", "train/input", "elastic", "data", "interop",
+]
 NAMES_ONLY = ["version.hpp", "fwd.hpp"]
+INNER_DOORS = ["train/checkpoint.hpp"]
 SYSTEM = {"cxxabi.h", "fcntl.h", "immintrin.h", "pthread.h", "sched.h", "signal.h", "time.h", "unistd.h", "x86intrin.h"}
 # The libraries that a header outside interop/ is there for; no door includes it.
-OWN_LIBRARY = {file: "nlohmann/json.hpp" for file in ("train/safetensors_file.hpp", "train/write_safetensors.hpp")}
+OWN_LIBRARY = {file: "nlohmann/json.hpp" for file in ("train/checkpoint/safetensors_file.hpp", "train/checkpoint/write_safetensors.hpp")}
 SLOW_TO_COMPILE = {"algorithm", "atomic", "complex", "functional", "future", "iostream", "map", "memory", "regex", "string", "thread"}
 LEAN_DOORS = ("hvd.hpp", "mpi.hpp", "threads.hpp")  # whose time to compile is promised
-ONE_PLACE = ("mpi.h", "cuda_runtime_api.h", "nccl.h")  # each included by one file, in detail/
-MOST_LINES = 500
+ONE_PLACE = ("mpi.h", "cuda_runtime_api.h", "nccl.h")  # each included by one file, in platform/
+MOST_LINES, MEDIAN_LINES = 500, 130
+MOST_HEADERS = 16  # of one folder
 
 
-def floor(file):
+def room(file):
+    """The folder of a header: "" for those that only name things, "door" for those that only include."""
     if file in NAMES_ONLY:
         return ""
-    return file.split("/")[0] if "/" in file else "door"
+    return posixpath.dirname(file) if "/" in file and file not in INNER_DOORS else "door"
 
 
 def may_include(file, other):
-    here, there = floor(file), floor(other)
-    if here == "door":
+    here, there = room(file), room(other)
+    if here == "door" or there == "":
         return True
-    if there == "door":
+    if there == "door" or here == "":
         return False
-    if here == there or there == "":
-        return True
-    if there == "detail":
-        return here not in ("core", "")
-    if here == "detail":
-        return there == "core"
-    return FLOORS.index(there) < FLOORS.index(here)
+    return ROOMS.index(there) <= ROOMS.index(here)
+
+
+def circle(headers, file):
+    """Whether a header reaches itself."""
+    return any(file in headers.reach(other) for other in headers.own[file])
 
 
 def is_standard(name):
@@ -54,38 +65,51 @@ def offences(headers):
         if len(includers) > 1:
             yield f"more than one file includes <{library}>: {', '.join(includers)}"
     mpi_includers = [file for file in headers.files if "mpi.h" in headers.foreign[file]]
+    lengths = []
     for file in headers.files:
         text = (headers.root / file).read_text()
         lines = text.count("\n")
+        lengths.append(lines)
         if lines > MOST_LINES:
             yield f"{file}: {lines} lines, more than {MOST_LINES}"
         if not text.startswith("// SPDX-License-Identifier: Apache-2.0\n"):
             yield f"{file}: does not begin with its licence"
         if "#pragma once\n" not in text:
             yield f"{file}: no #pragma once"
-        if floor(file) not in FLOORS + ["door", "detail"]:
-            yield f"{file}: in a folder that is no floor of the house"
+        if room(file) not in ROOMS + ["", "door"]:
+            yield f"{file}: in a folder that is no room of the house"
             continue
         for other in headers.own[file]:
             if other not in headers.files:
                 yield f"{file}: includes {other}, which does not exist"
+            elif room(other) not in ROOMS + ["", "door"]:
+                continue  # said of that header
             elif not may_include(file, other):
-                yield f"{file}: includes the later floor {other}"
+                yield f"{file}: includes the later room {other}"
             if other == "comm/default.hpp" and file != "hvd.hpp":
                 yield f"{file}: includes comm/default.hpp, which is for hvd.hpp alone"
         for name in headers.foreign[file]:
-            if name in ONE_PLACE and floor(file) == "detail":
+            if name in ONE_PLACE and room(file) == "platform":
                 continue
             if OWN_LIBRARY.get(file) == name:
                 continue
-            if not is_standard(name) and floor(file) != "interop":
+            if name.startswith("cuda_") and file.endswith(".cuh"):
+                continue
+            if not is_standard(name) and room(file) != "interop":
                 yield f"{file}: includes the library <{name}>"
             if name in SLOW_TO_COMPILE and file in lean:
                 yield f"{file}: includes <{name}>, which everyone behind a door would compile"
+        if circle(headers, file):
+            yield f"{file}: includes itself in a circle"
+    for folder, number in collections.Counter(map(posixpath.dirname, headers.files)).items():
+        if number > MOST_HEADERS:
+            yield f"{folder or 'the doors'}: {number} headers, more than {MOST_HEADERS}"
+    if (median := statistics.median(lengths)) > MEDIAN_LINES:
+        yield f"half of all headers have more than {median} lines, the limit is {MEDIAN_LINES}"
     for file in headers.files:
-        if (floor(file) == "interop" or file in OWN_LIBRARY) and file in behind_doors:
+        if (room(file) == "interop" or file in OWN_LIBRARY) and file in behind_doors:
             yield f"{file}: is behind a door"
-        if floor(file) == "backend" and "threads" in file and any(f in mpi_includers for f in headers.reach(file)):
+        if room(file) == "backend" and "threads" in file and any(f in mpi_includers for f in headers.reach(file)):
             yield f"{file}: reaches <mpi.h>"
 
 

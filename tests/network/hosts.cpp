@@ -14,7 +14,7 @@ using namespace hvd_test;
 
 namespace {
 
-// From sizes that go in one message to several portions of every part.
+// From sizes that go in one message to several chunks of every part.
 constexpr std::size_t lengths[] = {1, 3000, 100003, 700001};
 
 std::vector<float> numbers(int rank, std::size_t n) {

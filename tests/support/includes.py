@@ -13,7 +13,7 @@ LINE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 class Headers:
     def __init__(self, include_dir):
         self.root = pathlib.Path(include_dir) / "hvd"
-        self.files = sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*.hpp"))
+        self.files = sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*.[hc][pu][ph]"))
         self.own, self.foreign = {}, {}
         for file in self.files:
             found = LINE.findall((self.root / file).read_text())

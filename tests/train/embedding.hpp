@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <hvd/train/sparse.hpp>
+#include <hvd/train/sparse/sparse.hpp>
 
 #include "model.hpp"
 

@@ -90,7 +90,7 @@ TEST_CASE("run_and_apply snippet") {
         std::vector<float> weight(1000), gradient(1000, float(world.rank()));
         //! [run_and_apply]
         auto plan = world.plan_allreduce(gradient, hvd::average);
-        hvd::joined_step step{hvd::fuse(weight), hvd::optimizers::adam<float>{.rate = 0.01f}};
+        hvd::fused_step step{hvd::fuse(weight), hvd::optimizers::adam<float>{.rate = 0.01f}};
         plan.run_and_apply(step);  // instead of plan.run() and a step on every rank
         //! [run_and_apply]
         CHECK(weight[0] == doctest::Approx(world.size() > 1 ? -0.01 : 0));

@@ -2,71 +2,21 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <concepts>
-#include <cstddef>
-#include <span>
 #include <type_traits>
+
+#include "../transport/endpoint.hpp"
 
 namespace hvd {
 inline namespace v0 {
-
-/// What one rank of one communicator must be able to do for hvd to build every collective on it.
-///
-/// - `rank()`, `size()`: this rank and how many there are.
-/// - `send(peer, data, bytes)`: begins to send; `data` stays untouched until `poll()` says so.
-///   Sends to one peer arrive in their order, each filling one `recv` of the same size.
-/// - `recv(peer, data, bytes)`: begins to receive. Never called for the rank itself or with 0
-///   bytes.
-/// - `poll()`: goes on; true when all that was begun is complete. Must not block.
-/// - `pending(peer)`: whether something begun with that peer is not complete (names late ranks).
-/// - `cancel()`: gives up all that was begun; the link is not used for data afterwards.
-///
-/// One thread at a time calls it. Failures are thrown, as types derived from `hvd::error`.
-///
-/// It may also have:
-/// - `subset(ranks, context)`: called by all of `ranks` (positions in this link, in the new order)
-///   and nobody else, gives a link among them (a `std::unique_ptr`, or what else has `release()`);
-///   `context` is the same on all of them and new in each call on this link: makes `split`,
-///   `subset`, `local` and `cross` work;
-/// - `node_of(rank)`: equal numbers for ranks that share a node (without it each is a node);
-/// - `threaded()`: whether a progress thread may drive the link (without it: no).
-///
-/// hvd's own links have more (memory in common, notices), whose types are internal.
-template <class L>
-concept link =
-    requires(L& l, const L& c, int peer, const std::byte* out, std::byte* in, std::size_t n) {
-        { c.rank() } -> std::convertible_to<int>;
-        { c.size() } -> std::convertible_to<int>;
-        l.send(peer, out, n);
-        l.recv(peer, in, n);
-        { l.poll() } -> std::convertible_to<bool>;
-        { c.pending(peer) } -> std::convertible_to<bool>;
-        { l.cancel() } noexcept;
-    };
 
 /// A backend taken as it is: one call of its library for each call, no checks, its own order.
 template <class Backend>
 struct direct;
 
-/// A link among ranks that share all their memory and need no messages, as those of `hvd::threads`:
-/// `area()` is what they have in common. Its type is internal.
-template <class L>
-concept shared_link = requires(L& l, const L& c) {
-    { c.rank() } -> std::convertible_to<int>;
-    { c.size() } -> std::convertible_to<int>;
-    l.area()->ranks();
-};
-
-/// A link that can make links among some of its ranks.
-template <class L>
-concept splittable_link = requires(L& l, std::span<const int> ranks, int context) {
-    { l.subset(ranks, context).release() } -> std::convertible_to<L*>;
-};
-
 /// A backend: an empty type that says what moves bytes. See docs/adding_a_backend.md.
 template <class B>
-concept backend =
-    std::is_empty_v<B> && (link<typename B::link_type> || shared_link<typename B::link_type>);
+concept backend = std::is_empty_v<B> && (endpoint<typename B::endpoint_type> ||
+                                         shared_endpoint<typename B::endpoint_type>);
 
 }  // namespace v0
 }  // namespace hvd

@@ -2,9 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../detail/mpi_types.hpp"
+#include "../platform/mpi_types.hpp"
+#include "../transport/operation.hpp"
 #include "mpi.hpp"
-#include "operation.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -12,21 +12,22 @@ namespace detail {
 
 // One MPI call for each call. Counts above 2^31 - 1 become several calls where that means the same,
 // and are refused before anything is sent where it does not.
-class direct_mpi_link : public mpi_link {
+class direct_mpi_endpoint : public mpi_endpoint {
 public:
-    direct_mpi_link(const MPI_Comm& handle, adopt_t, const communicator_options& options)
-        : mpi_link(checked(handle), handle, options, false) {}
-    direct_mpi_link(const MPI_Comm& handle, borrow_t, const communicator_options& options)
-        : mpi_link(duplicate(checked(handle)), handle, options, false) {}
+    direct_mpi_endpoint(const MPI_Comm& handle, adopt_t, const communicator_options& options)
+        : mpi_endpoint(checked(handle), handle, options, false) {}
+    direct_mpi_endpoint(const MPI_Comm& handle, borrow_t, const communicator_options& options)
+        : mpi_endpoint(duplicate(checked(handle)), handle, options, false) {}
 
-    static owner<direct_mpi_link> world(const communicator_options& options) {
+    static owner<direct_mpi_endpoint> world(const communicator_options& options) {
         require_running();
-        return owner<direct_mpi_link>(new direct_mpi_link(duplicate(MPI_COMM_WORLD), options));
+        return owner<direct_mpi_endpoint>(
+            new direct_mpi_endpoint(duplicate(MPI_COMM_WORLD), options));
     }
 
-    owner<direct_mpi_link> subset(std::span<const int> ranks, int context) const {
-        return owner<direct_mpi_link>(
-            new direct_mpi_link(comm_among(ranks, context), nodes_among(ranks)));
+    owner<direct_mpi_endpoint> subset(std::span<const int> ranks, int context) const {
+        return owner<direct_mpi_endpoint>(
+            new direct_mpi_endpoint(comm_among(ranks, context), nodes_among(ranks)));
     }
 
     // Asynchronous calls are made in wait() and test(), one MPI call at a time.
@@ -105,9 +106,10 @@ public:
     }
 
 private:
-    direct_mpi_link(MPI_Comm own, const communicator_options& options)
-        : mpi_link(own, own, options, false) {}
-    direct_mpi_link(MPI_Comm own, std::vector<int> nodes) : mpi_link(own, std::move(nodes), 0) {}
+    direct_mpi_endpoint(MPI_Comm own, const communicator_options& options)
+        : mpi_endpoint(own, own, options, false) {}
+    direct_mpi_endpoint(MPI_Comm own, std::vector<int> nodes)
+        : mpi_endpoint(own, std::move(nodes), 0) {}
 
     template <class F>
     static void in_portions(std::size_t count, F&& f) {
@@ -272,7 +274,7 @@ static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
 /// callables.
 template <>
 struct direct<mpi> {
-    using link_type = detail::direct_mpi_link;
+    using endpoint_type = detail::direct_mpi_endpoint;
     static constexpr bool is_direct = true;
     template <class T, class Op>
     static constexpr bool reduces = detail::mpi_reduces<T, Op>;

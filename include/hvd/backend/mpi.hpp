@@ -9,42 +9,42 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../core/handles.hpp"
-#include "../detail/mpi_api.hpp"
-#include "../detail/mpi_types.hpp"
-#include "../detail/shared_memory.hpp"
+#include "../core/lean/handles.hpp"
+#include "../platform/mpi_api.hpp"
+#include "../platform/mpi_types.hpp"
+#include "../platform/shared_memory.hpp"
+#include "../protocol/failure_notice.hpp"
+#include "../transport/chunks.hpp"
+#include "../transport/node_map.hpp"
+#include "../transport/shm/shm_region.hpp"
 #include "concept.hpp"
-#include "node_area.hpp"
-#include "node_map.hpp"
-#include "nodes.hpp"
-#include "notice.hpp"
-#include "portions.hpp"
+#include "node_size.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// An MPI communicator as a link: messages between any two ranks, and shared memory for the ranks of
-// each node.
-class mpi_link {
+// An MPI communicator as an endpoint: messages between any two ranks, and shared memory for the
+// ranks of each node.
+class mpi_endpoint {
 public:
-    mpi_link(const MPI_Comm& handle, adopt_t, const communicator_options& options)
-        : mpi_link(checked(handle), handle, options, true) {}
+    mpi_endpoint(const MPI_Comm& handle, adopt_t, const communicator_options& options)
+        : mpi_endpoint(checked(handle), handle, options, true) {}
 
-    mpi_link(const MPI_Comm& handle, borrow_t, const communicator_options& options)
-        : mpi_link(duplicate(checked(handle)), handle, options, true) {}
+    mpi_endpoint(const MPI_Comm& handle, borrow_t, const communicator_options& options)
+        : mpi_endpoint(duplicate(checked(handle)), handle, options, true) {}
 
-    static owner<mpi_link> world(const communicator_options& options) {
+    static owner<mpi_endpoint> world(const communicator_options& options) {
         require_running();
-        auto link = owner<mpi_link>::make(MPI_COMM_WORLD, borrow, options);
-        link->native_ = link->comm_;
-        return link;
+        auto endpoint = owner<mpi_endpoint>::make(MPI_COMM_WORLD, borrow, options);
+        endpoint->native_ = endpoint->comm_;
+        return endpoint;
     }
 
-    mpi_link(const mpi_link&) = delete;
-    mpi_link& operator=(const mpi_link&) = delete;
+    mpi_endpoint(const mpi_endpoint&) = delete;
+    mpi_endpoint& operator=(const mpi_endpoint&) = delete;
 
-    ~mpi_link() {
+    ~mpi_endpoint() {
         if (!mpi_is_running() || given_up_ || getpid() != process_) return;
         free_handles();
     }
@@ -53,7 +53,7 @@ public:
     int size() const { return size_; }
     int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
     bool threaded() const { return mpi_thread_level() == MPI_THREAD_MULTIPLE; }
-    const node_area* area() const { return area_.ranks() > 0 ? &area_ : nullptr; }
+    const shm_region* region() const { return region_.ranks() > 0 ? &region_ : nullptr; }
     MPI_Comm native_handle() const { return native_; }
 
     void send(int peer, const std::byte* data, std::size_t bytes) {
@@ -107,7 +107,7 @@ public:
     // This rank's part of a new segment of its node, where rank r has `bytes[r]`; null on all ranks
     // if the system refuses it to one. Memory of its own where ranks share none.
     std::byte* share(std::span<const std::size_t> bytes) {
-        if (area() == nullptr) {
+        if (region() == nullptr) {
             const std::size_t mine = bytes[std::size_t(rank_)];
             return kept(shared_memory::of_this_process(mine), 0, mine);
         }
@@ -126,7 +126,7 @@ public:
 
     // Small enough that MPI takes it over at once; where it does not, the copy, which is in MPI's
     // memory, is left to it for good.
-    [[gnu::cold]] bool tell(int peer, const notice& news) noexcept {
+    [[gnu::cold]] bool send_notice(int peer, const failure_notice& news) noexcept {
         void* copy = nullptr;
         if (!mpi_is_running() || MPI_Alloc_mem(sizeof news, MPI_INFO_NULL, &copy) != MPI_SUCCESS)
             return false;
@@ -140,7 +140,7 @@ public:
         return true;
     }
 
-    bool heard(notice& news) {
+    bool receive_notice(failure_notice& news) {
         int there = 0;
         MPI_Status status;
         check(MPI_Iprobe(MPI_ANY_SOURCE, notice_tag, comm_, &there, &status), "MPI_Iprobe");
@@ -171,14 +171,15 @@ public:
         }
     }
 
-    owner<mpi_link> subset(std::span<const int> ranks, int context) const {
-        return owner<mpi_link>(new mpi_link(comm_among(ranks, context), nodes_among(ranks), window_,
-                                            reachable_, by_library_));
+    owner<mpi_endpoint> subset(std::span<const int> ranks, int context) const {
+        return owner<mpi_endpoint>(new mpi_endpoint(comm_among(ranks, context), nodes_among(ranks),
+                                                    window_, reachable_, by_library_));
     }
 
 protected:
     // Owns `comm`; `handle` is what the user knows it by.
-    mpi_link(MPI_Comm comm, MPI_Comm handle, const communicator_options& options, bool share_memory)
+    mpi_endpoint(MPI_Comm comm, MPI_Comm handle, const communicator_options& options,
+                 bool share_memory)
         : comm_(comm), native_(handle) {
         made([&] {
             set_up();
@@ -190,8 +191,8 @@ protected:
     }
 
     // Among ranks of another; a window of 0 bytes: no memory is shared.
-    mpi_link(MPI_Comm comm, std::vector<int> nodes, std::size_t window,
-             shared<segments> reachable = {}, bool by_library = false)
+    mpi_endpoint(MPI_Comm comm, std::vector<int> nodes, std::size_t window,
+                 shared<segments> reachable = {}, bool by_library = false)
         : comm_(comm),
           native_(comm),
           nodes_(std::move(nodes)),
@@ -278,14 +279,14 @@ protected:
 private:
     static constexpr int tag = 0, notice_tag = 1;
 
-    // Pieces of a portion: what is longer than 64 KiB with MPI's header goes over Open MPI's TCP in
-    // a way that leaves the wire empty half of the time. Not of what is longer than portions are:
+    // Pieces of a chunk: what is longer than 64 KiB with MPI's header goes over Open MPI's TCP in
+    // a way that leaves the wire empty half of the time. Not of what is longer than chunks are:
     // pieces are sent whether or not somebody is there to receive them.
     template <class F>
     static void for_each_message(std::size_t bytes, F&& f) {
         constexpr std::size_t piece = std::size_t(60) << 10,
                               whole = std::size_t(1) << 30;  // an int of bytes, with room to spare
-        const std::size_t most = bytes <= portion_of_exchange ? piece : whole;
+        const std::size_t most = bytes <= chunk_of_exchange ? piece : whole;
         for (std::size_t begin = 0; begin < bytes; begin += most)
             f(begin, int(bytes - begin < most ? bytes - begin : most));
     }
@@ -363,8 +364,8 @@ private:
         if (nodes.count() > 1)
             check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node_), "MPI_Comm_split");
         const int ranks = nodes.local_size(), mine = nodes.local_rank();
-        window = node_area::window_for(ranks, window);
-        const std::size_t bytes = node_area::bytes(ranks, window);
+        window = shm_region::window_for(ranks, window);
+        const std::size_t bytes = shm_region::bytes(ranks, window);
         memory_ = map_together(bytes, mine == 0 ? 0 : bytes, bytes);
         int mapped = memory_ ? 1 : 0, all = 0;
         check(MPI_Allreduce(&mapped, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
@@ -373,13 +374,13 @@ private:
             return;
         }
         const std::int64_t process = process_for_node();
-        const node_area area(memory_.data(), ranks, window, reachable_);
-        if (mine == 0) area.construct();
+        const shm_region region(memory_.data(), ranks, window, reachable_);
+        if (mine == 0) region.construct();
         check(MPI_Barrier(of_node()), "MPI_Barrier");
-        area.slot(mine).process.store_relaxed(process);
-        area.slot(mine).processors = processor_set::of_this_thread();
+        region.slot(mine).process.store_relaxed(process);
+        region.slot(mine).processors = processor_set::of_this_thread();
         check(MPI_Barrier(of_node()), "MPI_Barrier");
-        area_ = area;
+        region_ = region;
         if (by_library_ && nodes.count() > 1)
             check(MPI_Comm_split(comm_, mine, rank_, &across_), "MPI_Comm_split");
     }
@@ -437,7 +438,7 @@ private:
         MPI_COMM_NULL;  // the ranks with this local rank, where the library is asked for
     shared_memory memory_;
     shared<segments> reachable_ = shared<segments>::make();
-    node_area area_{nullptr, 0, 0, {}};
+    shm_region region_{nullptr, 0, 0, {}};
     std::vector<MPI_Request> requests_;
     std::vector<int> peers_;
     bool given_up_ = false;
@@ -450,7 +451,7 @@ private:
 /// its own between nodes; reductions are in rank order, on several nodes in the order of the nodes.
 /// Works at any thread level.
 struct mpi {
-    using link_type = detail::mpi_link;
+    using endpoint_type = detail::mpi_endpoint;
 };
 
 static_assert(backend<mpi>);

@@ -5,12 +5,12 @@
 #include <span>
 #include <vector>
 
-#include "../core/handles.hpp"
+#include "../core/lean/handles.hpp"
 #include "../core/options.hpp"
-#include "../detail/thread.hpp"
+#include "../platform/thread.hpp"
+#include "../transport/shm/shm_region.hpp"
 #include "concept.hpp"
-#include "node_area.hpp"
-#include "nodes.hpp"
+#include "node_size.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -23,14 +23,14 @@ public:
     // `where` they may all run: of one of them that is not pinned yet. @throws std::bad_alloc
     threads_hub(std::vector<int> nodes, std::size_t window, const processor_set& where)
         : nodes_(std::move(nodes)),
-          memory_(shared_memory::of_this_process(node_area::bytes(ranks(), window))),
-          area_(memory_.data(), ranks(), window, segments::of_this_process()) {
+          memory_(shared_memory::of_this_process(shm_region::bytes(ranks(), window))),
+          region_(memory_.data(), ranks(), window, segments::of_this_process()) {
         if (!memory_) throw std::bad_alloc();
-        area_.construct();
-        area_.slot(0).processors = where;
+        region_.construct();
+        region_.slot(0).processors = where;
     }
 
-    const node_area& area() const { return area_; }
+    const shm_region& region() const { return region_; }
     int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
 
     // The hub of a subset: made by whoever comes first, forgotten here when all have come.
@@ -44,8 +44,8 @@ public:
             std::vector<int> nodes;
             for (const int rank : members) nodes.push_back(node_of(rank));
             children_.push_back({context, members.front(), int(members.size()),
-                                 shared<threads_hub>::make(std::move(nodes), area_.window_bytes(),
-                                                           area_.slot(0).processors)});
+                                 shared<threads_hub>::make(std::move(nodes), region_.window_bytes(),
+                                                           region_.slot(0).processors)});
         }
         const shared<threads_hub> hub = children_[i].hub;
         if (--children_[i].missing == 0) children_.erase(children_.begin() + std::ptrdiff_t(i));
@@ -64,27 +64,27 @@ private:
 
     std::vector<int> nodes_;
     shared_memory memory_;
-    node_area area_;
+    shm_region region_;
     mutex mutex_;
     std::vector<child_hub> children_;  // that some member has yet to come for
 };
 
-class threads_link {
+class threads_endpoint {
 public:
-    threads_link(shared<threads_hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+    threads_endpoint(shared<threads_hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
     // Alone: a communicator that needs nobody.
-    static owner<threads_link> world(const communicator_options& options) {
-        return owner<threads_link>::make(
+    static owner<threads_endpoint> world(const communicator_options& options) {
+        return owner<threads_endpoint>::make(
             shared<threads_hub>::make(std::vector<int>(1),
-                                      node_area::window_for(1, options.window_bytes),
+                                      shm_region::window_for(1, options.window_bytes),
                                       processor_set::of_this_thread()),
             0);
     }
 
     int rank() const { return rank_; }
-    int size() const { return hub_->area().ranks(); }
-    const node_area* area() const { return &hub_->area(); }
+    int size() const { return hub_->region().ranks(); }
+    const shm_region* region() const { return &hub_->region(); }
     int node_of(int rank) const { return hub_->node_of(rank); }
     bool threaded() const { return true; }
 
@@ -95,10 +95,10 @@ public:
         return static_cast<std::byte*>(own_.back().data());
     }
 
-    owner<threads_link> subset(std::span<const int> ranks, int context) const {
+    owner<threads_endpoint> subset(std::span<const int> ranks, int context) const {
         int me = 0;
         while (ranks[std::size_t(me)] != rank_) ++me;
-        return owner<threads_link>::make(hub_->child(context, ranks), me);
+        return owner<threads_endpoint>::make(hub_->child(context, ranks), me);
     }
 
 private:
@@ -114,7 +114,7 @@ private:
 /// `run_threads` starts them. Tensors of 4 KiB and more are read where they lie; reductions are in
 /// rank order, on several (declared) nodes in the order of the nodes.
 struct threads {
-    using link_type = detail::threads_link;
+    using endpoint_type = detail::threads_endpoint;
 };
 
 static_assert(backend<threads>);

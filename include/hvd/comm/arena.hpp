@@ -101,9 +101,10 @@ public:
     arena(communicator<Backend>& comm, std::size_t bytes)
         : session_(&detail::access::session_of(comm)) {
         share_ = [](arena& self, std::span<const std::size_t> sizes) {
-            auto& link = static_cast<detail::backend_session<Backend>&>(*self.session_).link();
-            if constexpr (requires { link.share(sizes); }) return link.share(sizes);
-            else return self.own_memory(sizes[std::size_t(link.rank())]);
+            auto& endpoint =
+                static_cast<detail::backend_session<Backend>&>(*self.session_).endpoint();
+            if constexpr (requires { endpoint.share(sizes); }) return endpoint.share(sizes);
+            else return self.own_memory(sizes[std::size_t(endpoint.rank())]);
         };
         grow(bytes);
     }

@@ -5,17 +5,18 @@
 #include <exception>
 #include <initializer_list>
 
-#include "allgather.hpp"
-#include "allreduce.hpp"
-#include "alltoall.hpp"
-#include "barrier.hpp"
-#include "broadcast.hpp"
-#include "gather.hpp"
+#include "../backend/concept.hpp"
+#include "../collective/allgather.hpp"
+#include "../collective/allreduce.hpp"
+#include "../collective/alltoall.hpp"
+#include "../collective/barrier.hpp"
+#include "../collective/broadcast.hpp"
+#include "../collective/gather.hpp"
+#include "../collective/reduce.hpp"
+#include "../collective/reduce_scatter.hpp"
+#include "../collective/scatter.hpp"
 #include "object.hpp"
 #include "plan.hpp"
-#include "reduce.hpp"
-#include "reduce_scatter.hpp"
-#include "scatter.hpp"
 #include "topology.hpp"
 
 namespace hvd {
@@ -48,40 +49,40 @@ class communicator : public detail::allreduce_calls<communicator<Backend>, Backe
 
 public:
     using backend_type = Backend;
-    using link_type = typename Backend::link_type;
+    using endpoint_type = typename Backend::endpoint_type;
 
     /// Empty: a communicator that this rank is not a member of.
     communicator() = default;
 
-    /// From a link of the backend, by `std::unique_ptr` or another owner that can `release()` it;
-    /// what backends and tests of backends use.
+    /// From an endpoint of the backend, by `std::unique_ptr` or another owner that can `release()`
+    /// it; what backends and tests of backends use.
     template <class Pointer>
         requires requires(Pointer p) {
-            { p.release() } -> std::convertible_to<link_type*>;
+            { p.release() } -> std::convertible_to<endpoint_type*>;
         }
-    explicit communicator(Pointer link, const communicator_options& options = {}) {
-        begin(detail::owner<link_type>(link.release()), options);
+    explicit communicator(Pointer endpoint, const communicator_options& options = {}) {
+        begin(detail::owner<endpoint_type>(endpoint.release()), options);
     }
 
     /// Takes over a raw handle (`MPI_Comm`): frees it in the end, also where options are refused.
     /// @throws hvd::usage_error for null handles and others that can't work.
     template <class Handle>
-        requires std::constructible_from<link_type, const Handle&, adopt_t,
+        requires std::constructible_from<endpoint_type, const Handle&, adopt_t,
                                          const communicator_options&>
     communicator(const Handle& handle, adopt_t, const communicator_options& options = {})
-        : communicator(detail::owner<link_type>::make(handle, adopt, options), options) {}
+        : communicator(detail::owner<endpoint_type>::make(handle, adopt, options), options) {}
 
     /// Works beside the owner of a raw handle (`MPI_Comm`), on a duplicate of its own.
     /// **Collective**: all ranks of the handle.
     template <class Handle>
-        requires std::constructible_from<link_type, const Handle&, borrow_t,
+        requires std::constructible_from<endpoint_type, const Handle&, borrow_t,
                                          const communicator_options&>
     communicator(const Handle& handle, borrow_t, const communicator_options& options = {})
-        : communicator(detail::owner<link_type>::make(handle, borrow, options), options) {}
+        : communicator(detail::owner<endpoint_type>::make(handle, borrow, options), options) {}
 
     /// All ranks there are, on a duplicate of its own. **Collective**. Features A1, A10.
     static communicator world(const communicator_options& options = {})
-        requires requires { link_type::world(options); };
+        requires requires { endpoint_type::world(options); };
 
     communicator(communicator&&) noexcept = default;
     communicator& operator=(communicator&& other) noexcept {
@@ -114,14 +115,14 @@ public:
 
     /// The ranks of this node, in order. **Collective**.
     communicator local()
-        requires splittable_link<link_type>
+        requires splittable_endpoint<endpoint_type>
     {
         return among("local", topology_.local);
     }
 
     /// The ranks with this local rank, one of each node that has it. **Collective**.
     communicator cross()
-        requires splittable_link<link_type>
+        requires splittable_endpoint<endpoint_type>
     {
         return among("cross", topology_.cross);
     }
@@ -130,12 +131,12 @@ public:
     /// communicator, with the same list. Roots of the result are its own ranks. Feature I3.
     /// @throws hvd::usage_error for a rank that is not one or stands twice.
     communicator subset(std::span<const int> ranks)
-        requires splittable_link<link_type>
+        requires splittable_endpoint<endpoint_type>
     {
         return detail::subset(*this, ranks);
     }
     communicator subset(std::initializer_list<int> ranks)
-        requires splittable_link<link_type>
+        requires splittable_endpoint<endpoint_type>
     {
         return subset(std::span<const int>(ranks.begin(), ranks.size()));
     }
@@ -143,16 +144,16 @@ public:
     /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a
     /// negative colour. **Collective**.
     communicator split(int color, int key = 0)
-        requires splittable_link<link_type>
+        requires splittable_endpoint<endpoint_type>
     {
         return detail::split(*this, color, key);
     }
 
     /// The backend's own handle (`MPI_Comm`); it lives as long as the communicator.
     auto native_handle() const
-        requires requires(link_type& l) { l.native_handle(); }
+        requires requires(endpoint_type& l) { l.native_handle(); }
     {
-        return detail::access::link_of(*this).native_handle();
+        return detail::access::endpoint_of(*this).native_handle();
     }
 
     /// What an `observed<Backend, Observer>` has seen; read it when no call is under way.
@@ -165,19 +166,20 @@ public:
     /// Resumes, on this thread, coroutines that wait for calls that are complete; gives their
     /// number.
     std::size_t run_ready() {
-        const auto& queue = static_cast<detail::engine&>(detail::access::session_of(*this)).queue();
+        const auto& queue =
+            static_cast<detail::call_driver&>(detail::access::session_of(*this)).queue();
         return queue ? queue->run_ready(*queue) : 0;
     }
 
 private:
     friend struct detail::access;
 
-    void begin(detail::owner<link_type> link, const communicator_options& options);
+    void begin(detail::owner<endpoint_type> endpoint, const communicator_options& options);
 
     communicator among(const char* name, const std::vector<int>& ranks) {
         auto& own = detail::access::session_of(*this);
         detail::agree_on(own, name);
-        return communicator(detail::access::link_of(*this).subset(ranks, own.next_context()),
+        return communicator(detail::access::endpoint_of(*this).subset(ranks, own.next_context()),
                             own.options());
     }
 
@@ -198,16 +200,16 @@ private:
 
 template <class Backend>
 communicator<Backend> communicator<Backend>::world(const communicator_options& options)
-    requires requires { link_type::world(options); }
+    requires requires { endpoint_type::world(options); }
 {
-    return communicator(link_type::world(options), options);
+    return communicator(endpoint_type::world(options), options);
 }
 
 template <class Backend>
-void communicator<Backend>::begin(detail::owner<link_type> link,
+void communicator<Backend>::begin(detail::owner<endpoint_type> endpoint,
                                   const communicator_options& options) {
-    session_ = detail::shared<detail::backend_session<Backend>>::make(std::move(link), options);
-    topology_ = detail::topology_of(detail::access::link_of(*this));
+    session_ = detail::shared<detail::backend_session<Backend>>::make(std::move(endpoint), options);
+    topology_ = detail::topology_of(detail::access::endpoint_of(*this));
 }
 
 }  // namespace v0

@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "../detail/has_mpi.hpp"
-#include "../detail/thread.hpp"
+#include "../platform/has_mpi.hpp"
+#include "../platform/thread.hpp"
 #include "communicator.hpp"
 #if HVD_HAS_MPI
 #include "../backend/mpi.hpp"
@@ -28,7 +28,7 @@ using default_environment = no_environment;
 #endif
 
 // The process-wide communicator: hvd's only global. Templates all the way, so that units built with
-// and without MPI link together: each kind has its own.
+// and without MPI endpoint together: each kind has its own.
 template <class Backend, class Environment>
 struct process_state {
     detail::mutex mutex;

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../backend/host_ranks.hpp"
+#include "../protocol/host_ranks.hpp"
 #include "communicator.hpp"
 
 namespace hvd {

@@ -11,16 +11,16 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Compares the records of all ranks: throws what they make necessary, on all of them.
+// Compares the headers of all ranks: throws what they make necessary, on all of them.
 template <class Comm>
-void compare_records(Comm& comm, const record& mine, time_span deadline) {
-    std::vector<record> all(static_cast<std::size_t>(comm.size()));
+void compare_headers(Comm& comm, const call_header& mine, time_span deadline) {
+    std::vector<call_header> all(static_cast<std::size_t>(comm.size()));
     comm.allgather(
         tensor_view<const std::byte>(reinterpret_cast<const std::byte*>(&mine), {sizeof mine}),
         into(tensor_view<std::byte>(reinterpret_cast<std::byte*>(all.data()),
                                     {sizeof mine * all.size()})),
         {.deadline = deadline});
-    check_records(comm.rank(), all);
+    check_headers(comm.rank(), all);
 }
 
 // Before calls of the bootstrap that know no deadline: a rank that comes here comes to them too.
@@ -35,7 +35,7 @@ void meet_before_making(Bootstrap& bootstrap, const communicator_options& option
 template <class Bootstrap, class F>
 auto made_on_all(Bootstrap& bootstrap, const char* what, time_span deadline, F&& make) {
     decltype(make()) made{};
-    record mine;
+    call_header mine;
     mine.kind = collective::agree;
     store(mine.name, what);
     std::exception_ptr failure;
@@ -47,7 +47,7 @@ auto made_on_all(Bootstrap& bootstrap, const char* what, time_span deadline, F&&
         store(mine.text, what_of(failure));
     }
     try {
-        if (bootstrap.size() > 1) compare_records(bootstrap, mine, deadline);
+        if (bootstrap.size() > 1) compare_headers(bootstrap, mine, deadline);
     } catch (const error&) {
         if (!failure) throw;
     }

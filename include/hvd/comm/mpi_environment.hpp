@@ -7,8 +7,8 @@
 
 #include <unistd.h>
 
-#include "../detail/clock.hpp"
-#include "../detail/mpi_api.hpp"
+#include "../platform/clock.hpp"
+#include "../platform/mpi_api.hpp"
 
 namespace hvd {
 inline namespace v0 {

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "allgather.hpp"
-#include "broadcast.hpp"
+#include "../collective/allgather.hpp"
+#include "../collective/broadcast.hpp"
 #include "object_name.hpp"
 
 namespace hvd {

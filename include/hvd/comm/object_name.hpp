@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../backend/record.hpp"
+#include "../protocol/call_header.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -40,7 +40,7 @@ message object_name() {
 }
 
 // Long names go by their beginning and a hash.
-[[gnu::cold]] inline void store_object_name(record& entry, std::string_view name) {
+[[gnu::cold]] inline void store_object_name(call_header& entry, std::string_view name) {
     constexpr std::size_t digits = 8;
     constexpr std::size_t front = sizeof entry.type - digits - 2;
     if (name.size() < sizeof entry.type) store(entry.type, name);

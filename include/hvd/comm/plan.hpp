@@ -2,12 +2,12 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../backend/stretch.hpp"
-#include "allgather.hpp"
-#include "allreduce.hpp"
-#include "broadcast.hpp"
-#include "coded_allreduce.hpp"
-#include "reduce_scatter.hpp"
+#include "../collective/allgather.hpp"
+#include "../collective/allreduce.hpp"
+#include "../collective/broadcast.hpp"
+#include "../collective/coded_allreduce.hpp"
+#include "../collective/reduce_scatter.hpp"
+#include "../transport/list_segment.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -19,7 +19,7 @@ class plan_calls;
 // A plan's operation for the time of one run with an update.
 class update_of_plan {
 public:
-    update_of_plan(operation& op, const joined_update& update) : op_(op), entry_(op.entry) {
+    update_of_plan(operation& op, const fused_update& update) : op_(op), entry_(op.entry) {
         op.update = &update;
         op.updated = false;
         op.entry.content =
@@ -39,7 +39,7 @@ public:
         alignas(64) std::byte values[8192];
         std::size_t done = 0;
         const reduction_group& g = op_.groups.front();
-        for_each_stretch(op_, g.offset, g.count * g.element_bytes, [&](const stretch& s) {
+        for_each_list_segment(op_, g.offset, g.count * g.element_bytes, [&](const list_segment& s) {
             for (std::size_t at = 0; at < s.bytes; at += sizeof values) {
                 const std::size_t n = s.bytes - at < sizeof values ? s.bytes - at : sizeof values;
                 copy_bytes(values, s.in + at, n);
@@ -77,7 +77,7 @@ private:
     }
 
     operation& op_;
-    record entry_;
+    call_header entry_;
 };
 
 // A call that a plan keeps, whatever its types.
@@ -121,8 +121,8 @@ public:
     }
 
     /// Reduces gradients and takes an optimizer's step in one pass: an allreduce's plan, whose
-    /// tensors are the gradients, and a `joined_step` over as many parameters
-    /// (train/joined_step.hpp).
+    /// tensors are the gradients, and a `fused_step` over as many parameters
+    /// (train/fused_step.hpp).
     ///
     /// Inside a node each rank reduces its slice and updates that slice of the parameters while it
     /// is in the cache; then all ranks have the new parameters. The optimizer's state exists once
@@ -135,7 +135,7 @@ public:
     /// @snippet tests/train/snippets.cpp run_and_apply
     template <class Step>
         requires requires(Step& step) {
-            { step.begin() } -> std::same_as<const detail::joined_update&>;
+            { step.begin() } -> std::same_as<const detail::fused_update&>;
             step.end();
         }
     void run_and_apply(Step& step) {

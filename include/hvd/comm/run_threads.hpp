@@ -71,25 +71,25 @@ inline message reason_of(const std::exception_ptr& failure) {
 /// @tparam Backend `threads`, or a policy around it: `run_threads<hvd::checked<hvd::threads>>(4,
 /// f)`
 template <class Backend = threads, class F>
-    requires std::is_same_v<typename Backend::link_type, detail::threads_link>
+    requires std::is_same_v<typename Backend::endpoint_type, detail::threads_endpoint>
 void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
     using detail::text;
     if (ranks < 1)
         throw usage_error(-1, text("hvd: run_threads needs at least one rank, got ", ranks));
     const auto hub = detail::shared<detail::threads_hub>::make(
         detail::nodes_of_one_host(ranks, options),
-        detail::node_area::window_for(ranks, options.window_bytes),
+        detail::shm_region::window_for(ranks, options.window_bytes),
         detail::processor_set::of_this_thread());
     detail::first_failure failure;
     const auto body = [&](int rank) {
         communicator<Backend> comm;
         try {
-            comm = communicator<Backend>(detail::owner<detail::threads_link>::make(hub, rank),
+            comm = communicator<Backend>(detail::owner<detail::threads_endpoint>::make(hub, rank),
                                          options);
             f(comm);
         } catch (...) {
             failure.offer(rank, std::current_exception());
-            hub->area().leave(rank, detail::reason_of(std::current_exception()));
+            hub->region().leave(rank, detail::reason_of(std::current_exception()));
         }
     };
     {
@@ -100,7 +100,7 @@ void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
             const auto refused =
                 std::make_exception_ptr(usage_error(rank, text("hvd: no thread for rank ", rank)));
             failure.offer(rank, refused);
-            hub->area().leave(rank, detail::reason_of(refused));
+            hub->region().leave(rank, detail::reason_of(refused));
         }
     }
     failure.rethrow();

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "../backend/node_map.hpp"
-#include "calls_base.hpp"
+#include "../collective/call/calls_base.hpp"
+#include "../transport/node_map.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -32,18 +32,18 @@ void sort_ranks(std::vector<int>& ranks, Before before) {
             std::swap(ranks[k], ranks[k - 1]);
 }
 
-template <class Link>
-topology topology_of(const Link& link) {
-    const node_map nodes(link);
+template <class Endpoint>
+topology topology_of(const Endpoint& endpoint) {
+    const node_map nodes(endpoint);
     const auto mine = nodes.ranks(nodes.mine());
     topology result;
     result.local_rank = nodes.local_rank();
     result.local = std::vector<int>(mine.data(), mine.data() + mine.size());
-    for (int r = 0; r < link.size(); ++r) {
+    for (int r = 0; r < endpoint.size(); ++r) {
         if (nodes.local(r) == nodes.local_rank()) result.cross.push_back(r);
         if (nodes.ranks(nodes.node(r)).size() != mine.size()) result.homogeneous = false;
     }
-    result.cross_rank = position_of(link.rank(), result.cross);
+    result.cross_rank = position_of(endpoint.rank(), result.cross);
     return result;
 }
 
@@ -70,7 +70,7 @@ Comm subset(Comm& comm, std::span<const int> ranks) {
     own.run(agreed.op, {});
     const int context = own.next_context();
     if (position_of(comm.rank(), members) < 0) return Comm();
-    return Comm(access::link_of(comm).subset(members, context), own.options());
+    return Comm(access::endpoint_of(comm).subset(members, context), own.options());
 }
 
 // All ranks are about to do the same, or all throw.
@@ -118,7 +118,7 @@ Comm split(Comm& comm, int color, int key) {
     sort_ranks(members, [&](int a, int b) {
         return all[2 * std::size_t(a) + 1] < all[2 * std::size_t(b) + 1];
     });
-    return Comm(access::link_of(comm).subset(members, context), own.options());
+    return Comm(access::endpoint_of(comm).subset(members, context), own.options());
 }
 
 }  // namespace detail

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "handles.hpp"
-#include "slice.hpp"
-#include "table.hpp"
-#include "text.hpp"
+#include "lean/handles.hpp"
+#include "lean/slice.hpp"
+#include "lean/table.hpp"
+#include "lean/text.hpp"
 
 namespace hvd {
 inline namespace v0 {

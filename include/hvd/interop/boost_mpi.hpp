@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../detail/mpi_api.hpp"
+#include "../platform/mpi_api.hpp"
 
 #include <boost/mpi/communicator.hpp>
 

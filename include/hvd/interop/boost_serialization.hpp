@@ -16,7 +16,7 @@ inline namespace v0 {
 /// Everything that Boost.Serialization can write, where hvd has no serializer of its own.
 ///
 /// In Boost's binary format: between ranks of one program on one kind of machine. Include the
-/// headers of Boost.Serialization for the containers you send, and link `boost_serialization`.
+/// headers of Boost.Serialization for the containers you send, and endpoint `boost_serialization`.
 /// @throws what Boost's archives throw, for bytes that are not what was expected.
 template <class T>
     requires(!std::is_trivially_copyable_v<T> && std::is_class_v<T> && !detail::string_like<T>)

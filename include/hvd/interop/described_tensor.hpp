@@ -10,7 +10,7 @@
 
 #include "../core/error.hpp"
 #include "../core/half.hpp"
-#include "../core/text.hpp"
+#include "../core/lean/text.hpp"
 #include "../core/viewable.hpp"
 
 namespace hvd {

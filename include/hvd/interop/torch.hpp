@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "../train/optimizer.hpp"
+#include "../train/optimizer/optimizer.hpp"
 #include "described_tensor.hpp"
 
 namespace hvd {

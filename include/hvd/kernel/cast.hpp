@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "lanes.hpp"
 #include "plain.hpp"
+#include "simd/lanes.hpp"
 
 namespace hvd {
 inline namespace v0 {

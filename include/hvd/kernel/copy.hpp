@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "vector.hpp"
+#include "simd/vector.hpp"
 
 namespace hvd {
 inline namespace v0 {

@@ -4,7 +4,7 @@
 
 #include "copy.hpp"
 #include "plain.hpp"
-#include "stream.hpp"
+#include "simd/stream.hpp"
 
 namespace hvd {
 inline namespace v0 {

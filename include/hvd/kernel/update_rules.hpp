@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "vector.hpp"
+#include "simd/vector.hpp"
 
 namespace hvd {
 inline namespace v0 {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "../backend/record.hpp"
 #include "../comm/communicator.hpp"
+#include "../protocol/call_header.hpp"
 #include "post_refusal.hpp"
 #include "refuse.hpp"
 #include "unequal.hpp"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../core/error.hpp"
-#include "../core/text.hpp"
+#include "../core/lean/text.hpp"
 
 namespace hvd {
 inline namespace v0 {

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "../core/error.hpp"
-#include "../core/text.hpp"
+#include "../core/lean/text.hpp"
 
 namespace hvd {
 inline namespace v0 {

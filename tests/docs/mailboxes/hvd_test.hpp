@@ -26,14 +26,14 @@ using communicator = hvd::communicator<backend>;
 template <class F>
 void on_mailboxes(int ranks, F f) {
     const auto office = std::make_shared<post_office>(ranks);
-    // A link learns of a lost rank by its deadline alone.
+    // An endpoint learns of a lost rank by its deadline alone.
     const hvd::communicator_options options{.deadline = std::chrono::seconds(60)};
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank)
         threads.emplace_back([&, rank] {
             try {
-                communicator comm(std::make_unique<mailbox_link>(office, rank), options);
+                communicator comm(std::make_unique<mailbox_endpoint>(office, rank), options);
                 f(comm);
             } catch (...) {
                 failures[std::size_t(rank)] = std::current_exception();

@@ -10,7 +10,7 @@
 
 #include "hvd_test.hpp"
 
-TEST_CASE("a link of one's own reduces in rank order, as threads do") {
+TEST_CASE("an endpoint of one's own reduces in rank order, as threads do") {
     // Sums of these depend on the order.
     const float values[] = {1e8f, 1.0f, -1e8f, 1.0f};
     for (const int ranks : {2, 3, 4}) {
@@ -26,7 +26,7 @@ TEST_CASE("a link of one's own reduces in rank order, as threads do") {
     }
 }
 
-TEST_CASE("a link of one's own tells ranks that disagree, and works on") {
+TEST_CASE("an endpoint of one's own tells ranks that disagree, and works on") {
     hvd_test::on_mailboxes(2, [](auto& comm) {
         std::vector<float> x(std::size_t(1 + comm.rank()));
         CHECK_THROWS_AS(comm.allreduce(x, hvd::sum), hvd::mismatch_error);
@@ -36,7 +36,7 @@ TEST_CASE("a link of one's own tells ranks that disagree, and works on") {
     });
 }
 
-TEST_CASE("a link of one's own names the rank that does not come in time") {
+TEST_CASE("an endpoint of one's own names the rank that does not come in time") {
     hvd_test::on_mailboxes(3, [](auto& comm) {
         if (comm.rank() == 1) return;
         try {
@@ -49,10 +49,10 @@ TEST_CASE("a link of one's own names the rank that does not come in time") {
     });
 }
 
-TEST_CASE("a link of one's own takes the policies") {
+TEST_CASE("an endpoint of one's own takes the policies") {
     const auto office = std::make_shared<post_office>(1);
     using checked = hvd::checked<hvd::observed<mailboxes, hvd::statistics>>;
-    hvd::communicator<checked> comm(std::make_unique<mailbox_link>(office, 0));
+    hvd::communicator<checked> comm(std::make_unique<mailbox_endpoint>(office, 0));
     comm.barrier();
     CHECK(comm.observer().calls() == 1);
     CHECK(comm.split(0).size() == 1);

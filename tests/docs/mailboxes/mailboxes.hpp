@@ -66,10 +66,10 @@ private:
 };
 //! [office]
 
-//! [link]
-class mailbox_link {
+//! [endpoint]
+class mailbox_endpoint {
 public:
-    mailbox_link(std::shared_ptr<post_office> office, int rank)
+    mailbox_endpoint(std::shared_ptr<post_office> office, int rank)
         : office_(std::move(office)), rank_(rank), expected_(std::size_t(office_->ranks())) {}
 
     int rank() const { return rank_; }
@@ -100,14 +100,14 @@ public:
     void cancel() noexcept {
         for (auto& places : expected_) places.clear();
     }
-    //! [link]
+    //! [endpoint]
 
     //! [optional]
     // Makes split(), subset(), local() and cross() work.
-    std::unique_ptr<mailbox_link> subset(std::span<const int> ranks, int context) const {
+    std::unique_ptr<mailbox_endpoint> subset(std::span<const int> ranks, int context) const {
         int me = 0;
         while (ranks[std::size_t(me)] != rank_) ++me;
-        return std::make_unique<mailbox_link>(office_->branch(context, ranks), me);
+        return std::make_unique<mailbox_endpoint>(office_->branch(context, ranks), me);
     }
 
     // All ranks are in one process: one node.
@@ -125,7 +125,7 @@ private:
 
 //! [backend]
 struct mailboxes {
-    using link_type = mailbox_link;
+    using endpoint_type = mailbox_endpoint;
 };
 
 static_assert(hvd::backend<mailboxes>);

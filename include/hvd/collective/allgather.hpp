@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "call/calls_base.hpp"
+#include "call/gather_call.hpp"
+#include "fused/fused_gather.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class Comm, class B>
+class allgather_calls {
+public:
+    /// Gives every rank every rank's tensor, in rank order.
+    ///
+    /// The first extents may differ between ranks, also be 0; the others are equal. A C++ scalar is
+    /// a tensor of one. **Collective**: all ranks, in the same order of calls. **Buffers**: `in` is
+    /// read; the result is new memory, in elements, rank after rank. **Completion**: done on
+    /// return.
+    /// @throws as `allreduce`. Feature B6.
+    /// @snippet tests/docs/snippets.cpp allgather
+    template <class In>
+        requires(!is_fused<In>)
+    auto allgather(const In& in, const options& o = {}) {
+        if constexpr (check_tensor<B, const In&>()) {
+            using T = element_of<const In&>;
+            gathered<T> result;
+            gather_call<view_of<const In&>, gathered<T>*> call(
+                collective::allgather, to_view(in), &result, root{}, true, own().size(), o);
+            run_call(self(), call, o);
+            return result;
+        }
+    }
+
+    /// The same into the caller's memory, which has room for exactly all ranks' elements.
+    ///
+    /// In place: `in` lies in `out` where this rank's elements end up.
+    template <class In, class View>
+        requires(!is_fused<In>)
+    void allgather(const In& in, const into_view<View>& out, const options& o = {}) {
+        if constexpr (check_tensor<B, const In&>()) {
+            static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
+                          "hvd: input and output have different element types");
+            const auto view = to_view(in);
+            if constexpr (is_direct<B> && !is_strided<decltype(view)>) {
+                access::direct_endpoint_of(self(), collective::allgather)
+                    .allgather(view.data(), out.view.data(), view.size(), out.view.size());
+            } else {
+                gather_call<view_of<const In&>, given_memory> call(
+                    collective::allgather, view,
+                    memory_of(out, own().rank(), collective::allgather), root{}, true, own().size(),
+                    o);
+                run_call(self(), call, o);
+            }
+        }
+    }
+
+    /// Gathers several tensors at once: a tuple of what `allgather` gives for each, a vector of
+    /// them for a runtime list. **Collective** and errors as `allgather`. Feature B7.
+    template <class... Parts>
+    auto allgather(const fused<Parts...>& list, const options& o = {}) {
+        auto results = empty_results<gathered>(list);
+        if constexpr (check_fused_moved<B, fused<Parts...>>()) {
+            fused_memory& memory = own().work().fused;
+            list_tensors(list, memory.tensors);
+            fused_gather_call call(memory, o);
+            run_call(self(), call, o);
+            fill_all(results, call);
+        }
+        return results;
+    }
+
+    /// The same into the caller's tensors: `allgather(fuse(a, b), into(fuse(all_a, all_b)))`.
+    template <class... Parts, class... Outs>
+    void allgather(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
+                   const options& o = {}) {
+        if constexpr (check_fused_moved<B, fused<Parts...>>()) {
+            fused_memory& memory = own().work().fused;
+            list_tensors(list, memory.tensors);
+            list_tensors(out.view, memory.outputs);
+            fused_gather_into_call call(memory, own().rank(), o);
+            run_call(self(), call, o);
+        }
+    }
+
+    /// With new memory, begun: the result is complete when `wait()` gives it.
+    template <class In>
+        requires(!is_fused<std::remove_cvref_t<In>>)
+    auto allgather_async(In&& in, const options& o = {}) {
+        if constexpr (check_kept<B, In>()) {
+            using T = element_of<In>;
+            auto value = shared<counted_value<gathered<T>>>::make();
+            return result<gathered<T>>(
+                start_call<gather_call<view_of<In>, shared<counted_value<gathered<T>>>>>(
+                    self(), o, collective::allgather, to_view(in), value, root{}, true,
+                    own().size(), o),
+                value);
+        }
+    }
+
+    /// Into the caller's memory, begun.
+    template <class In, class View>
+        requires(!is_fused<std::remove_cvref_t<In>>)
+    request allgather_async(In&& in, const into_view<View>& out, const options& o = {}) {
+        if constexpr (check_kept<B, In>()) {
+            static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
+                          "hvd: input and output have different element types");
+            return start_call<gather_call<view_of<In>, given_memory>>(
+                self(), o, collective::allgather, to_view(in),
+                memory_of(out, own().rank(), collective::allgather), root{}, true, own().size(), o);
+        }
+        return {};
+    }
+
+    /// Several tensors at once with new memory, begun: `wait()` gives a tuple.
+    template <class... Parts>
+    auto allgather_async(const fused<Parts...>& list, const options& o = {}) {
+        if constexpr (check_fused_moved<B, fused<Parts...>>()) {
+            using Results = results_of<gathered, fused<Parts...>>;
+            auto value = shared<counted_value<Results>>::make(empty_results<gathered>(list));
+            return result<Results>(
+                start_call<kept_fused_gather<Results>>(self(), o, memory_for(list), value, o),
+                value);
+        }
+    }
+
+    /// Several tensors at once into the caller's, begun.
+    template <class... Parts, class... Outs>
+    request allgather_async(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
+                            const options& o = {}) {
+        if constexpr (check_fused_moved<B, fused<Parts...>>())
+            return start_call<with_memory<fused_gather_into_call>>(
+                self(), o, memory_for(list, out.view), own().rank(), o);
+        return {};
+    }
+
+private:
+    Comm& self() { return static_cast<Comm&>(*this); }
+    auto& own() { return access::session_of(self()); }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

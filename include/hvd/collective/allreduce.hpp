@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "call/calls_base.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// In place, or from one tensor to another of as many elements.
+template <class In, class Out, class Op>
+struct allreduce_call : reduction_call<Op> {
+    using T = typename In::value_type;
+    packed_tensor input, output;
+    reduction_group group;
+
+    allreduce_call(const In& in, const Out& out, const Op& f, const reduce_options& o)
+        : reduction_call<Op>(f) {
+        operation& op = this->op;
+        this->describe(collective::allreduce, o.name);
+        this->describe(in);
+        this->describe_reduction(o);
+        this->check_size(out.size(), in.size());
+        if constexpr (!is_strided<In> && !is_strided<Out>)  // packed tensors may overlap
+            this->check_overlap(bytes_of(in), bytes_of(out), in.size() * sizeof(T),
+                                out.size() * sizeof(T));
+        group = this->template group_of<T>(0, in.size());
+        op.groups = {&group, 1};
+        if constexpr (is_strided<In> || is_strided<Out>) {
+            input.tensor = erase(in);
+            output.tensor = erase(out);
+            op.buffer_bytes = in.size() * sizeof(T);
+            op.self = this;
+            op.pack = [](void* self, operation& op) {
+                packed_tensor::pack_into_buffer(&static_cast<allreduce_call*>(self)->input, op);
+            };
+            op.unpack = [](void* self, operation& op) {
+                packed_tensor::unpack_from_buffer(&static_cast<allreduce_call*>(self)->output, op);
+            };
+        } else {
+            op.in = bytes_of(in);
+            op.out = bytes_of(out);
+        }
+    }
+};
+
+// A fused list, in place. The storage is the caller's: the communicator's for calls that wait.
+template <class Fused, class Op>
+struct fused_allreduce_call : reduction_call<Op> {
+    fused_buffer buffer;
+    std::array<reduction_group, fused_types_t<Fused>::size> groups;
+
+    fused_allreduce_call(const Fused& list, const Op& f, const reduce_options& o,
+                         std::vector<tensor_ref>& tensors, std::vector<std::size_t>& offsets)
+        : reduction_call<Op>(f), buffer{tensors, offsets} {
+        operation& op = this->op;
+        this->describe(collective::allreduce, o.name);
+        this->describe_reduction(o);
+        fused_layout layout{tensors, offsets};
+        const auto placed = lay_out(list, layout);
+        [&]<class... T>(type_list<T...>) {
+            std::size_t i = 0;
+            ((groups[i] = this->template group_of<T>(placed[i].offset, placed[i].count), ++i), ...);
+        }(fused_types_t<Fused>{});
+        op.groups = groups;
+        op.entry.fused = true;
+        op.entry.count = layout.bytes;
+        op.entry.content = buffer.content();
+        if (!buffer.needs_packing()) {
+            op.in = op.out = tensors.front().data;
+            return;
+        }
+        if (buffer.is_dense()) {
+            op.tensors = tensors;
+            op.offsets = offsets;
+        }
+        op.buffer_bytes = layout.bytes;
+        op.self = &buffer;
+        op.pack = &fused_buffer::pack_all;
+        op.unpack = &fused_buffer::unpack_all;
+    }
+};
+
+// The same with storage of its own, for calls and plans that outlive their making.
+template <class Fused, class Op>
+struct kept_fused_allreduce : fused_storage, fused_allreduce_call<Fused, Op> {
+    kept_fused_allreduce(const Fused& list, const Op& f, const reduce_options& o)
+        : fused_allreduce_call<Fused, Op>(list, f, o, this->tensors, this->offsets) {}
+};
+
+template <class Comm, class B>
+class allreduce_calls {
+public:
+    /// Reduces `x` over all ranks, element by element; every rank gets the result in `x`.
+    ///
+    /// The reduction is in rank order, inside each node first where there are several, and gives
+    /// every rank the same bits (docs/determinism.md says which backends promise what); 16-bit
+    /// types are summed in float and rounded once.
+    /// **Collective**: all ranks, in the same order of calls, with equal element type, count,
+    /// shape, operation and scales. **Buffers**: `x` is read and written: any viewable, a `fuse(…)`
+    /// of several, also empty. **Completion**: done on return. **Threads**: one at a time per
+    /// communicator.
+    /// @throws hvd::usage_error for a call that is wrong by itself, hvd::mismatch_error if the
+    /// ranks disagree, hvd::peer_error if another rank refused, left or is late. Features B1, B2,
+    /// B4, B5. `hvd::adasum` is for this form alone (others do not compile), with
+    /// hvd/train/adasum.hpp included; each tensor of a `fuse(…)` is combined by itself.
+    /// @snippet tests/docs/snippets.cpp allreduce
+    template <class X, class Op>
+    void allreduce(X&& x, const Op& op, const reduce_options& o = {}) {
+        if constexpr (!check_operation<Op>()) {
+            return;
+        } else if constexpr (std::is_same_v<Op, op::adasum>) {
+            run_adasum(self(), x, o);
+        } else if constexpr (is_fused<std::remove_cvref_t<X>>) {
+            if constexpr (check_fused_written<B, X>() &&
+                          check_fused_reducible<B, operation_of<Op>, X>())
+                run_fused(x, as_operation(op), o);
+        } else if constexpr (check_written<B, X>()) {
+            if constexpr (check_reducible<B, element_of<X>, operation_of<Op>>()) {
+                const auto view = to_view(x);
+                reduce_views(view, view, as_operation(op), o);
+            }
+        }
+    }
+
+    /// Reduces `in` over all ranks into `out`, which has as many elements.
+    ///
+    /// As in place; `out` may be exactly `in`. @throws hvd::usage_error also if they overlap in
+    /// part or differ in size.
+    template <class In, class Out, class Op>
+        requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
+    void allreduce(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() && check_tensor<B, const In&>() &&
+                      check_written<B, Out>()) {
+            using T = element_of<const In&>;
+            static_assert(std::is_same_v<T, element_of<Out>>,
+                          "hvd: input and output have different element types");
+            if constexpr (check_reducible<B, T, operation_of<Op>>())
+                reduce_views(to_view(in), to_view(out), as_operation(op), o);
+        }
+    }
+
+    /// The same, begun: complete when the request is. `x` stays untouched until then.
+    template <class X, class Op>
+    request allreduce_async(X&& x, const Op& op, const reduce_options& o = {}) {
+        using O = operation_of<Op>;
+        if constexpr (!check_operation<Op>()) {
+            return {};
+        } else if constexpr (is_fused<std::remove_cvref_t<X>>) {
+            if constexpr (check_fused_written<B, X>() && check_fused_reducible<B, O, X>())
+                return start_call<kept_fused_allreduce<std::remove_cvref_t<X>, O>>(
+                    self(), o, x, as_operation(op), o);
+        } else if constexpr (check_written<B, X>()) {
+            if constexpr (check_reducible<B, element_of<X>, O>())
+                return start_call<allreduce_call<view_of<X>, view_of<X>, O>>(
+                    self(), o, to_view(x), to_view(x), as_operation(op), o);
+        }
+        return {};
+    }
+
+    /// The same from `in` to `out`, begun: both stay as they are until the request is complete.
+    template <class In, class Out, class Op>
+        requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
+    request allreduce_async(In&& in, Out&& out, const Op& op, const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() && check_kept<B, In>() && check_written<B, Out>()) {
+            using T = element_of<In>;
+            static_assert(std::is_same_v<T, element_of<Out>>,
+                          "hvd: input and output have different element types");
+            if constexpr (check_reducible<B, T, operation_of<Op>>())
+                return start_call<allreduce_call<view_of<In>, view_of<Out>, operation_of<Op>>>(
+                    self(), o, to_view(in), to_view(out), as_operation(op), o);
+        }
+        return {};
+    }
+
+private:
+    Comm& self() { return static_cast<Comm&>(*this); }
+
+    // Adasum combines whole vectors, not elements. It is made of other calls, on a later floor.
+    template <class C, class X>
+    static void run_adasum(C& comm, X& x, const reduce_options& o) {
+        constexpr bool known = requires { adasum_allreduce(comm, x, o); };
+        static_assert(known,
+                      "hvd: allreduce with hvd::adasum needs #include <hvd/train/adasum.hpp>");
+        if constexpr (known) adasum_allreduce(comm, x, o);
+    }
+
+    template <class In, class Out, class Op>
+    void reduce_views(const In& in, const Out& out, const Op& op, const reduce_options& o) {
+        if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
+            access::direct_endpoint_of(self(), collective::allreduce)
+                .allreduce(in.data(), out.data(), in.size(), op, o);
+        } else {
+            allreduce_call<In, Out, Op> call(in, out, op, o);
+            run_call(self(), call, o);
+        }
+    }
+
+    template <class Fused, class Op>
+    void run_fused(const Fused& list, const Op& op, const reduce_options& o) {
+        workspace& work = access::session_of(self()).work();
+        fused_allreduce_call<Fused, Op> call(list, op, o, work.tensors, work.offsets);
+        run_call(self(), call, o);
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

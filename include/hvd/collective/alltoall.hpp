@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "call/calls_base.hpp"
+#include "call/distribution.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class In, class Result>
+struct alltoall_call : distribute_call<In, Result> {
+    alltoall_call(const In& in, const given_counts& counts, Result to, int size, workspace* lender,
+                  const options& o)
+        : distribute_call<In, Result>(collective::alltoall, in, to, lender, o) {
+        if (counts) this->split_by(counts, in.size(), size);
+        else this->split_equally(In::rank() == 0 ? 1 : in.extent(0), in.size(), size);
+        if constexpr (std::is_same_v<Result, given_memory>)
+            check_apart(bytes_of(in), in.size() * sizeof(typename In::value_type), to);
+    }
+
+private:
+    void check_apart(const std::byte* in, std::size_t bytes, const given_memory& out) {
+        this->check_overlap(in, out.data, bytes, out.count * this->op.element_bytes);
+        if (out.data == in && out.count > 0)
+            this->refuse(
+                text("hvd: ", this->op.entry.label(), ": input and output are the same memory"));
+    }
+};
+
+template <class Comm, class B>
+class alltoall_calls {
+public:
+    /// Sends `counts[r]` elements to each rank r, one rank's after another's, and gives what they
+    /// sent.
+    ///
+    /// **Collective**: all ranks, in the same order of calls; every rank has its own counts,
+    /// integers of any type, zeros included. **Buffers**: `in` is read; the result is new memory.
+    /// Counts are elements and add up to the whole of `in`. @throws as `allreduce`;
+    /// hvd::usage_error for counts that are negative or do not add up. Feature B9.
+    /// @snippet tests/docs/snippets.cpp alltoall
+    template <class In, class Counts>
+        requires is_range<const Counts>
+    auto alltoall(const In& in, const Counts& counts, const options& o = {}) {
+        return run_new(in, given_counts(counts), o);
+    }
+
+    /// Sends every rank an equal share of `in`.
+    template <class In>
+    auto alltoall(const In& in, const options& o = {}) {
+        return run_new(in, {}, o);
+    }
+
+    /// With counts, into the caller's memory, which has room for exactly what comes.
+    template <class In, class Counts, class View>
+        requires is_range<const Counts>
+    void alltoall(const In& in, const Counts& counts, const into_view<View>& out,
+                  const options& o = {}) {
+        run_into(in, given_counts(counts), out, o);
+    }
+
+    /// Equal shares, into the caller's memory.
+    template <class In, class View>
+    void alltoall(const In& in, const into_view<View>& out, const options& o = {}) {
+        run_into(in, {}, out, o);
+    }
+
+    /// With counts and new memory, begun: the result is complete when `wait()` gives it. The counts
+    /// are copied.
+    template <class In, class Counts>
+        requires is_range<const Counts>
+    auto alltoall_async(In&& in, const Counts& counts, const options& o = {}) {
+        return start_new(std::forward<In>(in), given_counts(counts), o);
+    }
+
+    /// Equal shares and new memory, begun.
+    template <class In>
+    auto alltoall_async(In&& in, const options& o = {}) {
+        return start_new(std::forward<In>(in), {}, o);
+    }
+
+    /// With counts, which are copied, into the caller's memory, begun.
+    template <class In, class Counts, class View>
+        requires is_range<const Counts>
+    request alltoall_async(In&& in, const Counts& counts, const into_view<View>& out,
+                           const options& o = {}) {
+        return start_into(std::forward<In>(in), given_counts(counts), out, o);
+    }
+
+    /// Equal shares, into the caller's memory, begun.
+    template <class In, class View>
+    request alltoall_async(In&& in, const into_view<View>& out, const options& o = {}) {
+        return start_into(std::forward<In>(in), {}, out, o);
+    }
+
+private:
+    Comm& self() { return static_cast<Comm&>(*this); }
+    auto& own() { return access::session_of(self()); }
+
+    template <class In>
+    auto run_new(const In& in, const given_counts& counts, const options& o) {
+        if constexpr (check_tensor<B, const In&>()) {
+            using T = element_of<const In&>;
+            gathered<T> result;
+            alltoall_call<view_of<const In&>, gathered<T>*> call(to_view(in), counts, &result,
+                                                                 own().size(), &own().work(), o);
+            run_call(self(), call, o);
+            return result;
+        }
+    }
+
+    template <class In, class View>
+    void run_into(const In& in, const given_counts& counts, const into_view<View>& out,
+                  const options& o) {
+        if constexpr (check_tensor<B, const In&>() && check_same_elements<const In&, View>()) {
+            alltoall_call<view_of<const In&>, given_memory> call(
+                to_view(in), counts, memory_of(out, own().rank(), collective::alltoall),
+                own().size(), &own().work(), o);
+            run_call(self(), call, o);
+        }
+    }
+
+    template <class In>
+    auto start_new(In&& in, const given_counts& counts, const options& o) {
+        if constexpr (check_kept<B, In>()) {
+            using T = element_of<In>;
+            auto value = shared<counted_value<gathered<T>>>::make();
+            return result<gathered<T>>(
+                start_call<alltoall_call<view_of<In>, shared<counted_value<gathered<T>>>>>(
+                    self(), o, to_view(in), counts, value, own().size(), nullptr, o),
+                value);
+        }
+    }
+
+    template <class In, class View>
+    request start_into(In&& in, const given_counts& counts, const into_view<View>& out,
+                       const options& o) {
+        if constexpr (check_kept<B, In>() && check_same_elements<In, View>())
+            return start_call<alltoall_call<view_of<In>, given_memory>>(
+                self(), o, to_view(in), counts, memory_of(out, own().rank(), collective::alltoall),
+                own().size(), nullptr, o);
+        return {};
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "call/calls_base.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+struct barrier_call : call {
+    explicit barrier_call(const options& o) { describe(collective::barrier, o.name); }
+};
+
+template <class Comm, class B>
+class barrier_calls {
+public:
+    /// Returns when every rank has called it.
+    ///
+    /// **Collective**: all ranks, in the same order of calls. @throws hvd::peer_error naming the
+    /// ranks that did not come within the deadline, hvd::mismatch_error if a rank calls something
+    /// else. Feature B12.
+    /// @snippet tests/docs/snippets.cpp barrier
+    void barrier(const options& o = {}) {
+        Comm& self = static_cast<Comm&>(*this);
+        if constexpr (is_direct<B>) {
+            access::direct_endpoint_of(self, collective::barrier).barrier();
+        } else {
+            barrier_call call(o);
+            run_call(self, call, o);
+        }
+    }
+
+    /// The same, begun: the request is complete when every rank has called it.
+    request barrier_async(const options& o = {}) {
+        return start_call<barrier_call>(static_cast<Comm&>(*this), o, o);
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

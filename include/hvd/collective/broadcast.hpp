@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "call/calls_base.hpp"
+#include "call/result_types.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class In, class Out>
+struct broadcast_call : call {
+    packed_tensor input, output;
+    bool is_root;
+
+    broadcast_call(const In& in, const Out& out, root r, int rank, int size, const options& o)
+        : is_root(rank == r.rank) {
+        describe(collective::broadcast, o.name);
+        describe(out);
+        check_root(r.rank, size);
+        const std::size_t bytes = out.size() * op.element_bytes;
+        if (is_root) check_size(out.size(), in.size());
+        if constexpr (!is_strided<In> && !is_strided<Out>)  // packed tensors may overlap
+            if (is_root)
+                check_overlap(bytes_of(in), bytes_of(out), in.size() * op.element_bytes, bytes);
+        if constexpr (is_strided<In> || is_strided<Out>) {
+            input.tensor = erase(in);
+            output.tensor = erase(out);
+            op.buffer_bytes = bytes;
+            op.self = this;
+            op.pack = [](void* self, operation& op) {
+                auto& call = *static_cast<broadcast_call*>(self);
+                if (call.is_root) packed_tensor::pack_into_buffer(&call.input, op);
+            };
+            op.unpack = [](void* self, operation& op) {
+                packed_tensor::unpack_from_buffer(&static_cast<broadcast_call*>(self)->output, op);
+            };
+        } else {
+            op.in = bytes_of(in);
+            op.out = bytes_of(out);
+        }
+    }
+};
+
+template <class Fused>
+struct fused_broadcast_call : call {
+    fused_buffer buffer;
+    bool is_root;
+
+    fused_broadcast_call(const Fused& list, root r, int rank, int size, const options& o,
+                         std::vector<tensor_ref>& tensors, std::vector<std::size_t>& offsets)
+        : buffer{tensors, offsets}, is_root(rank == r.rank) {
+        describe(collective::broadcast, o.name);
+        check_root(r.rank, size);
+        fused_layout layout{tensors, offsets};
+        lay_out(list, layout);
+        op.entry.fused = true;
+        op.entry.count = layout.bytes;
+        op.entry.content = buffer.content();
+        if (!buffer.needs_packing()) {
+            op.in = op.out = tensors.front().data;
+            return;
+        }
+        op.buffer_bytes = layout.bytes;
+        op.self = this;
+        op.pack = [](void* self, operation& op) {
+            auto& call = *static_cast<fused_broadcast_call*>(self);
+            if (call.is_root) fused_buffer::pack_all(&call.buffer, op);
+        };
+        op.unpack = [](void* self, operation& op) {
+            auto& call = *static_cast<fused_broadcast_call*>(self);
+            if (!call.is_root) fused_buffer::unpack_all(&call.buffer, op);
+        };
+    }
+};
+
+template <class Fused>
+struct kept_fused_broadcast : fused_storage, fused_broadcast_call<Fused> {
+    kept_fused_broadcast(const Fused& list, root r, int rank, int size, const options& o)
+        : fused_broadcast_call<Fused>(list, r, rank, size, o, this->tensors, this->offsets) {}
+};
+
+template <class Comm, class B>
+class broadcast_calls {
+public:
+    /// Gives every rank the root's `x`.
+    ///
+    /// **Collective**: all ranks, in the same order of calls, with equal element type, shape and
+    /// root.
+    /// **Buffers**: read on the root, written elsewhere: any viewable, a `fuse(…)` of several, also
+    /// empty. **Completion**: done on return. **Threads**: one at a time per communicator.
+    /// @throws as `allreduce`. Feature B8.
+    /// @snippet tests/docs/snippets.cpp broadcast
+    template <class X>
+    void broadcast(X&& x, root r = root{0}, const options& o = {}) {
+        if constexpr (is_fused<std::remove_cvref_t<X>>) {
+            if constexpr (check_fused_written<B, X>()) {
+                workspace& work = own().work();
+                fused_broadcast_call<std::remove_cvref_t<X>> call(x, r, own().rank(), own().size(),
+                                                                  o, work.tensors, work.offsets);
+                run_call(self(), call, o);
+            }
+        } else if constexpr (check_written<B, X>()) {
+            run_views(to_view(x), to_view(x), r, o);
+        }
+    }
+
+    /// Gives every rank, the root included, the root's `in` in `out`; the others' `in` is not read.
+    template <class In, class View>
+    void broadcast(const In& in, const into_view<View>& out, root r = root{0},
+                   const options& o = {}) {
+        if constexpr (check_tensor<B, const In&>()) {
+            static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
+                          "hvd: input and output have different element types");
+            run_views(to_view(in), out.view, r, o);
+        }
+    }
+
+    /// In place, begun: complete when the request is. `x` stays untouched until then.
+    template <class X>
+    request broadcast_async(X&& x, root r = root{0}, const options& o = {}) {
+        if constexpr (is_fused<std::remove_cvref_t<X>>) {
+            if constexpr (check_fused_written<B, X>())
+                return start_call<kept_fused_broadcast<std::remove_cvref_t<X>>>(
+                    self(), o, x, r, own().rank(), own().size(), o);
+        } else if constexpr (check_written<B, X>()) {
+            return start_call<broadcast_call<view_of<X>, view_of<X>>>(
+                self(), o, to_view(x), to_view(x), r, own().rank(), own().size(), o);
+        }
+        return {};
+    }
+
+    /// From the root's `in` to every rank's `out`, begun.
+    template <class In, class View>
+    request broadcast_async(In&& in, const into_view<View>& out, root r = root{0},
+                            const options& o = {}) {
+        if constexpr (check_kept<B, In>()) {
+            static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
+                          "hvd: input and output have different element types");
+            return start_call<broadcast_call<view_of<In>, View>>(self(), o, to_view(in), out.view,
+                                                                 r, own().rank(), own().size(), o);
+        }
+        return {};
+    }
+
+private:
+    Comm& self() { return static_cast<Comm&>(*this); }
+    auto& own() { return access::session_of(self()); }
+
+    template <class In, class Out>
+    void run_views(const In& in, const Out& out, root r, const options& o) {
+        if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
+            auto& endpoint = access::direct_endpoint_of(self(), collective::broadcast);
+            if (bytes_of(in) != bytes_of(out) && own().rank() == r.rank)
+                std::memmove(bytes_of(out), bytes_of(in),
+                             in.size() * sizeof(typename Out::value_type));
+            endpoint.broadcast(out.data(), out.size(), r.rank);
+        } else {
+            broadcast_call<In, Out> call(in, out, r, own().rank(), own().size(), o);
+            run_call(self(), call, o);
+        }
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

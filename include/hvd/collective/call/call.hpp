@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../fusion/layout.hpp"
+#include "../../transport/operation.hpp"
+#include "checks.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A call knows one typed collective: it turns its arguments into an operation, which it holds. It
+// stays where it was made (on the stack, in a queue or in a plan), for the operation points into
+// it.
+struct call {
+    operation op;
+
+    call() = default;
+    call(const call&) = delete;
+    call& operator=(const call&) = delete;
+
+    // The first reason wins; the peers get it as peer_error.
+    [[gnu::cold, gnu::noinline]] void refuse(std::string_view why) {
+        if (op.entry.refused) return;
+        op.entry.refused = true;
+        store(op.entry.text, why);
+    }
+
+    void refuse(flaw::what kind, std::size_t first = 0, std::size_t second = 0) {
+        if (op.entry.refused) return;
+        op.entry.refused = true;
+        op.flaw = {kind, first, second};
+    }
+
+    void describe(collective kind, std::string_view name) {
+        op.entry.kind = kind;
+        if (!name.empty()) store(op.entry.name, name);
+    }
+
+    template <class T, class S, std::size_t R, class L>
+    void describe(const tensor_view<T, S, R, L>& view) {
+        static_assert(R <= max_dimensions, "hvd: a tensor has at most 8 dimensions");
+        using V = std::remove_cv_t<T>;
+        op.element_bytes = sizeof(V);
+        op.entry.id = dtype_traits<V>::id;
+        if constexpr (dtype_traits<V>::id == dtype::user)
+            store(op.entry.type, text(dtype_name<V>(), "/", sizeof(V)));
+        op.entry.dimensions = R;
+        op.entry.count = view.size();
+        for (std::size_t d = 0; d < R; ++d) op.entry.extents[d] = view.extent(d);
+        if (view.data() == nullptr && view.size() > 0) refuse(flaw::null_pointer);
+        if (view.size() > PTRDIFF_MAX / sizeof(V)) refuse(flaw::extents);
+    }
+
+    void check_root(int root, int size) {
+        op.entry.root = root;
+        if (root < 0 || root >= size) refuse(flaw::no_rank);
+    }
+
+    void check_size(std::size_t out, std::size_t in) {
+        if (out != in) refuse(flaw::sizes, out, in);
+    }
+
+    // Same bytes or none in common.
+    void check_overlap(const std::byte* in, const std::byte* out, std::size_t in_bytes,
+                       std::size_t out_bytes) {
+        if (in_bytes == 0 || out_bytes == 0 || (in == out && in_bytes == out_bytes)) return;
+        const auto a = reinterpret_cast<std::uintptr_t>(in),
+                   b = reinterpret_cast<std::uintptr_t>(out);
+        if (a < b + out_bytes && b < a + in_bytes) refuse(flaw::overlap, in_bytes, out_bytes);
+    }
+};
+
+// A tensor that may be strided: the operation works on a packed copy then.
+struct packed_tensor {
+    tensor_ref tensor{};
+
+    static void pack_into_buffer(void* self, operation& op) {
+        pack(static_cast<packed_tensor*>(self)->tensor, const_cast<std::byte*>(op.in));
+    }
+    static void unpack_from_buffer(void* self, operation& op) {
+        unpack(static_cast<packed_tensor*>(self)->tensor, op.out);
+    }
+};
+
+template <class View>
+constexpr bool is_strided = std::is_same_v<typename View::layout, strided>;
+
+template <class View>
+std::byte* bytes_of(const View& view) {
+    return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(view.data()));
+}
+
+// The reducing part of a call: the operation by value, captures included.
+template <class Op>
+struct reduction_call : call {
+    Op function;
+
+    explicit reduction_call(const Op& f) : function(f) {}
+
+    void describe_reduction(const reduce_options& o) {
+        op.entry.op = std::uint8_t(Op::id);
+        if constexpr (is_rounded<Op>) op.entry.mode = std::uint8_t(1 + int(function.mode));
+        op.entry.prescale = o.prescale;
+        op.entry.postscale = o.postscale;
+        op.fallible = is_custom<Op>;
+    }
+
+    template <class T>
+    reduction_group group_of(std::size_t offset, std::size_t count) {
+        constexpr bool scales =
+            is_float_element<T> || is_complex_element<T> || in_wide_integers<T, Op>;
+        if constexpr (!scales)
+            if (op.entry.prescale != 1 || op.entry.postscale != 1)
+                refuse(text("hvd: ", op.entry.label(), ": ", dtype_name<T>(),
+                            " can't be scaled by ", op.entry.prescale, " and ", op.entry.postscale,
+                            " without a rounding: use hvd::sum(hvd::rounding::toward_zero) or "
+                            "hvd::average(…)"));
+        return {&reduce_elements<T, Op>, &function, sizeof(T), offset, count, nullptr,
+                dtype_traits<T>::id};
+    }
+};
+
+// A fused list in one buffer, with what packs it.
+struct fused_buffer {
+    std::vector<tensor_ref>& tensors;
+    std::vector<std::size_t>& offsets;
+
+    static void pack_all(void* self, operation& op) {
+        auto& buffer = *static_cast<fused_buffer*>(self);
+        for (std::size_t i = 0; i < buffer.tensors.size(); ++i)
+            pack(buffer.tensors[i], const_cast<std::byte*>(op.in) + buffer.offsets[i]);
+    }
+    static void unpack_all(void* self, operation& op) {
+        auto& buffer = *static_cast<fused_buffer*>(self);
+        for (std::size_t i = 0; i < buffer.tensors.size(); ++i)
+            unpack(buffer.tensors[i], op.out + buffer.offsets[i]);
+    }
+
+    std::uint64_t content() const {
+        hash h;
+        h.add(tensors.size());
+        for (const tensor_ref& t : tensors) h.add(t);
+        return h.value();
+    }
+
+    // A single dense tensor goes from where it is.
+    bool needs_packing() const { return tensors.size() != 1 || !tensors.front().dense; }
+    bool is_dense() const {
+        for (const tensor_ref& t : tensors)
+            if (!t.dense) return false;
+        return true;
+    }
+};
+
+// The storage of a call that outlives its making.
+struct fused_storage {
+    std::vector<tensor_ref> tensors;
+    std::vector<std::size_t> offsets;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

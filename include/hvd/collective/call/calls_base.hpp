@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../execution/backend_session.hpp"
+#include "../../execution/request.hpp"
+#include "call.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A queued call and the call itself, in one allocation.
+template <class Call>
+struct queued_call : queued {
+    Call call;
+
+    template <class... A>
+    explicit queued_call(A&&... arguments) : call(std::forward<A>(arguments)...) {
+        op = &call.op;
+    }
+};
+
+// How the files of this folder, each of which adds one collective to `communicator`, reach it.
+struct access {
+    template <class Comm>
+    static session& session_of(Comm& comm) {
+        if (!comm.session_) [[unlikely]]
+            throw_empty();
+        return *comm.session_;
+    }
+
+    template <class Comm>
+    static auto& backend_of(Comm& comm) {
+        return static_cast<backend_session<typename Comm::backend_type>&>(session_of(comm));
+    }
+
+    template <class Comm>
+    static auto& endpoint_of(Comm& comm) {
+        return backend_of(comm).endpoint();
+    }
+
+    // For a blocking call that the endpoint makes at once: it comes after all that were made before
+    // it.
+    template <class Comm>
+    static auto& direct_endpoint_of(Comm& comm, collective kind) {
+        auto& own = backend_of(comm);
+        own.precede(kind);
+        return own.endpoint();
+    }
+
+    [[gnu::cold, noreturn]] static void throw_empty() {
+        throw usage_error(-1, "hvd: this communicator is empty: its rank is not a member of it");
+    }
+};
+
+template <class Comm, class Call, class Options>
+void run_call(Comm& comm, Call& call, const Options& o) {
+    access::session_of(comm).run(call.op, o.deadline);
+}
+
+template <class Call, class Comm, class Options, class... A>
+request start_call(Comm& comm, const Options& o, A&&... arguments) {
+    auto queued = shared<queued_call<Call>>::make(std::forward<A>(arguments)...);
+    progress::of(access::session_of(comm)).start(queued, o.deadline);
+    return request(queued);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

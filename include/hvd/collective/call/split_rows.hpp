@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstddef>
+
+#include "../../transport/operation.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Splits the first extent as evenly as whole rows allow: the first (rows % size) ranks get one
+// more. `bounds` are size + 1.
+template <class View>
+void split_rows(const View& view, int size, std::size_t* bounds) {
+    const std::size_t rows = View::rank() == 0 ? 1 : view.extent(0);
+    const std::size_t row = rows == 0 ? 0 : view.size() / rows;
+    for (int r = 0; r <= size; ++r) bounds[r] = even_part(rows, r, size) * row;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

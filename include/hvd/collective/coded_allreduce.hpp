@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "../fusion/codec.hpp"
+#include "call/calls_base.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A reduction of what a codec has scaled already. Its `op` is an inner_reduction.
+inline void reduce_unscaled(const reduce_args& args) {
+    reduce_args coded = args;
+    coded.prescale = coded.postscale = 1;
+    inner_reduction::run(coded);
+}
+
+// A fused list in place, whose elements travel as a codec says: packed and scaled in one pass, and
+// back. Other elements are packed as they are, and scaled where they are reduced.
+template <class Fused, class Op, class Codec>
+struct coded_allreduce_call : reduction_call<Op> {
+    coded_allreduce_call(const Fused& list, const Op& f, const reduce_options& o)
+        : reduction_call<Op>(f), prescale_(o.prescale), postscale_(o.postscale) {
+        operation& op = this->op;
+        this->describe(collective::allreduce, o.name);
+        this->describe_reduction(o);
+        hash content;
+        std::size_t bytes = 0, type = 0;
+        [&]<class... T>(type_list<T...>) {
+            (place<T>(list, type++, bytes, content), ...);
+        }(fused_types_t<Fused>{});
+        make_room(op, residuals_, Codec::keeps_residual ? coded_elements_ : 0);
+        op.groups = groups_;
+        op.entry.fused = true;
+        op.entry.count = op.buffer_bytes = bytes;
+        op.entry.content = content.value();
+        op.self = this;
+        op.pack = [](void* self, operation& op) {
+            static_cast<coded_allreduce_call*>(self)->encode(const_cast<std::byte*>(op.in));
+        };
+        op.unpack = [](void* self, operation& op) {
+            static_cast<coded_allreduce_call*>(self)->decode(op.out);
+        };
+    }
+
+private:
+    // A tensor, and where it lies in the buffer.
+    struct piece {
+        tensor_ref tensor;
+        std::size_t offset;
+        bool coded;
+    };
+    using coded_type = typename Codec::template type_of<float>;
+
+    template <class T>
+    void place(const Fused& list, std::size_t type, std::size_t& bytes, hash& content) {
+        using W = typename Codec::template type_of<T>;
+        constexpr bool coded = !std::is_same_v<T, W>;
+        static_assert(!coded || std::is_same_v<T, float>, "hvd: a codec changes floats only");
+        bytes = aligned(bytes);
+        const std::size_t offset = bytes;
+        list.for_each([&](const auto& view) {
+            if constexpr (std::is_same_v<typename std::remove_cvref_t<decltype(view)>::value_type,
+                                         T>) {
+                const tensor_ref tensor = erase(view);
+                if (coded && !tensor.dense)
+                    this->refuse(text("hvd: ", this->op.entry.label(), ": tensor ", pieces_.size(),
+                                      " has gaps: codecs take tensors without"));
+                content.add(tensor).add(std::uint64_t(dtype_traits<W>::id));
+                pieces_.push_back({tensor, bytes, coded});
+                bytes += tensor.count * sizeof(W);
+                if (coded) coded_elements_ += tensor.count;
+            }
+        });
+        reduction_group& group = groups_[type] =
+            this->template group_of<W>(offset, (bytes - offset) / sizeof(W));
+        if (!coded) return;
+        unscaled_ = {group.function, group.op};
+        group.function = &reduce_unscaled;
+        group.op = &unscaled_;
+    }
+
+    void encode(std::byte* buffer) {
+        float* residual = residuals_.data();
+        for (const piece& p : pieces_) {
+            if (!p.coded) {
+                pack(p.tensor, buffer + p.offset);
+                continue;
+            }
+            const float* const from = reinterpret_cast<const float*>(p.tensor.data);
+            coded_type* const to = reinterpret_cast<coded_type*>(buffer + p.offset);
+            if constexpr (Codec::keeps_residual)
+                Codec::encode(from, p.tensor.count, to, prescale_, residual);
+            else Codec::encode(from, p.tensor.count, to, prescale_);
+            if constexpr (Codec::keeps_residual) residual += p.tensor.count;
+        }
+    }
+
+    void decode(const std::byte* buffer) const {
+        for (const piece& p : pieces_) {
+            if (p.coded)
+                Codec::decode(reinterpret_cast<const coded_type*>(buffer + p.offset),
+                              p.tensor.count, reinterpret_cast<float*>(p.tensor.data), postscale_);
+            else unpack(p.tensor, buffer + p.offset);
+        }
+    }
+
+    double prescale_, postscale_;
+    std::vector<piece> pieces_;
+    std::vector<float> residuals_;  // of the coded elements, in their order
+    std::size_t coded_elements_ = 0;
+    std::array<reduction_group, fused_types_t<Fused>::size> groups_;
+    inner_reduction unscaled_;  // of the one type that is coded
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

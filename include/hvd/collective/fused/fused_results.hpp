@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../call/result_types.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// What a fused call that makes new tensors gives: one result for each tensor, a vector of them for
+// each runtime list.
+template <template <class> class Result, class Part>
+struct part_result {
+    using type = Result<typename Part::value_type>;
+};
+template <template <class> class Result, class V>
+struct part_result<Result, std::span<const V>> {
+    using type = std::vector<Result<typename V::value_type>>;
+};
+
+template <template <class> class Result, class... Parts>
+auto empty_results(const fused<Parts...>& list) {
+    std::tuple<typename part_result<Result, Parts>::type...> results;
+    const auto fit = [](auto& result, const auto& part) {
+        if constexpr (requires { part.size_bytes(); }) result.resize(part.size());
+    };
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+        (fit(std::get<I>(results), std::get<I>(list.parts())), ...);
+    }(std::index_sequence_for<Parts...>());
+    return results;
+}
+
+// Calls f(result) for each tensor's result, in the order of fused::for_each.
+template <class... Results, class F>
+void for_each_result(std::tuple<Results...>& results, F&& f) {
+    const auto each = [&f](auto& result) {
+        if constexpr (requires { result.front().values; } || requires { result.front().front(); })
+            for (auto& one : result) f(one);
+        else f(result);
+    };
+    std::apply([&](auto&... result) { (each(result), ...); }, results);
+}
+
+template <class T>
+using stored_vector = std::vector<stored<T>>;
+
+template <template <class> class Result, class Fused>
+using results_of = decltype(empty_results<Result>(std::declval<const Fused&>()));
+
+void list_tensors(const auto& list, std::vector<tensor_ref>& tensors) {
+    tensors.clear();
+    list.for_each([&](const auto& view) { tensors.push_back(erase(view)); });
+}
+
+// The memory that a fused call works in, with its tensors and where they go.
+template <class List>
+fused_memory memory_for(const List& list) {
+    fused_memory memory;
+    list_tensors(list, memory.tensors);
+    return memory;
+}
+template <class List, class Out>
+fused_memory memory_for(const List& list, const Out& out) {
+    fused_memory memory = memory_for(list);
+    list_tensors(out, memory.outputs);
+    return memory;
+}
+
+// A fused call that outlives its making, and its memory.
+struct own_memory {
+    fused_memory kept;
+};
+template <class Call>
+struct with_memory : own_memory, Call {
+    template <class... A>
+    explicit with_memory(fused_memory memory, A&&... arguments)
+        : own_memory{std::move(memory)}, Call(this->kept, std::forward<A>(arguments)...) {}
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "call/calls_base.hpp"
+#include "call/gather_call.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class Comm, class B>
+class gather_calls {
+public:
+    /// Gives the root every rank's tensor, in rank order; the others get an empty result.
+    ///
+    /// First extents may differ. **Collective**, **Completion** and errors as `allgather`, plus the
+    /// root.
+    /// @snippet tests/docs/snippets.cpp gather
+    template <class In>
+    auto gather(const In& in, root r = root{0}, const options& o = {}) {
+        if constexpr (check_tensor<B, const In&>()) {
+            using T = element_of<const In&>;
+            gathered<T> result;
+            gather_call<view_of<const In&>, gathered<T>*> call(collective::gather, to_view(in),
+                                                               &result, r, own().rank() == r.rank,
+                                                               own().size(), o);
+            run_call(self(), call, o);
+            return result;
+        }
+    }
+
+    /// Into the root's memory, which has room for exactly all elements; the others' is not looked
+    /// at.
+    template <class In, class View>
+    void gather(const In& in, const into_view<View>& out, root r = root{0}, const options& o = {}) {
+        if constexpr (check_tensor<B, const In&>()) {
+            static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
+                          "hvd: input and output have different element types");
+            gather_call<view_of<const In&>, given_memory> call(
+                collective::gather, to_view(in), memory_of(out, own().rank(), collective::gather),
+                r, own().rank() == r.rank, own().size(), o);
+            run_call(self(), call, o);
+        }
+    }
+
+    /// With new memory on the root, begun.
+    template <class In>
+    auto gather_async(In&& in, root r = root{0}, const options& o = {}) {
+        if constexpr (check_kept<B, In>()) {
+            using T = element_of<In>;
+            auto value = shared<counted_value<gathered<T>>>::make();
+            return result<gathered<T>>(
+                start_call<gather_call<view_of<In>, shared<counted_value<gathered<T>>>>>(
+                    self(), o, collective::gather, to_view(in), value, r, own().rank() == r.rank,
+                    own().size(), o),
+                value);
+        }
+    }
+
+    /// Into the root's memory, begun.
+    template <class In, class View>
+    request gather_async(In&& in, const into_view<View>& out, root r = root{0},
+                         const options& o = {}) {
+        if constexpr (check_kept<B, In>())
+            return start_call<gather_call<view_of<In>, given_memory>>(
+                self(), o, collective::gather, to_view(in),
+                memory_of(out, own().rank(), collective::gather), r, own().rank() == r.rank,
+                own().size(), o);
+        return {};
+    }
+
+private:
+    Comm& self() { return static_cast<Comm&>(*this); }
+    auto& own() { return access::session_of(self()); }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

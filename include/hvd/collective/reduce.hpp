@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "call/calls_base.hpp"
+#include "call/result_types.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class In, class Out, class Op>
+struct reduce_call : reduction_call<Op> {
+    using T = typename In::value_type;
+    packed_tensor input, output;
+    reduction_group group;
+    bool is_root;
+
+    reduce_call(const In& in, const Out& out, const Op& f, hvd::root r, int rank, int size,
+                const reduce_options& o)
+        : reduction_call<Op>(f), is_root(rank == r.rank) {
+        operation& op = this->op;
+        this->describe(collective::reduce, o.name);
+        this->describe(in);
+        this->describe_reduction(o);
+        this->check_root(r.rank, size);
+        if (is_root) this->check_size(out.size(), in.size());
+        if constexpr (!is_strided<In> && !is_strided<Out>)  // packed tensors may overlap
+            if (is_root)
+                this->check_overlap(bytes_of(in), bytes_of(out), in.size() * sizeof(T),
+                                    out.size() * sizeof(T));
+        group = this->template group_of<T>(0, in.size());
+        op.groups = {&group, 1};
+        if constexpr (is_strided<In> || is_strided<Out>) {
+            input.tensor = erase(in);
+            output.tensor = erase(out);
+            op.buffer_bytes = in.size() * sizeof(T);
+            op.self = this;
+            op.pack = [](void* self, operation& op) {
+                packed_tensor::pack_into_buffer(&static_cast<reduce_call*>(self)->input, op);
+            };
+            op.unpack = [](void* self, operation& op) {
+                auto& call = *static_cast<reduce_call*>(self);
+                if (call.is_root) packed_tensor::unpack_from_buffer(&call.output, op);
+            };
+        } else {
+            op.in = bytes_of(in);
+            op.out = bytes_of(out);
+        }
+    }
+};
+
+template <class Comm, class B>
+class reduce_calls {
+public:
+    /// Reduces `x` over all ranks; the root gets the result in `x`, the others' stay as they are.
+    ///
+    /// **Collective**, **Buffers**, **Threads** and errors as `allreduce`, plus the root, which all
+    /// name alike. **Completion**: done on return.
+    /// @snippet tests/docs/snippets.cpp reduce
+    template <class X, class Op>
+    void reduce(X&& x, const Op& op, root r = root{0}, const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() && check_written<B, X>()) {
+            if constexpr (check_reducible<B, element_of<X>, operation_of<Op>>())
+                run_views(to_view(x), to_view(x), as_operation(op), r, o);
+        }
+    }
+
+    /// Reduces `in` over all ranks into the root's `out`; the others' `out` is not looked at.
+    template <class In, class View, class Op>
+    void reduce(const In& in, const into_view<View>& out, const Op& op, root r = root{0},
+                const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() && check_tensor<B, const In&>()) {
+            static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
+                          "hvd: input and output have different element types");
+            if constexpr (check_reducible<B, element_of<const In&>, operation_of<Op>>())
+                run_views(to_view(in), out.view, as_operation(op), r, o);
+        }
+    }
+
+    /// In place, begun: complete when the request is.
+    template <class X, class Op>
+    request reduce_async(X&& x, const Op& op, root r = root{0}, const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() && check_written<B, X>()) {
+            if constexpr (check_reducible<B, element_of<X>, operation_of<Op>>())
+                return start_call<reduce_call<view_of<X>, view_of<X>, operation_of<Op>>>(
+                    self(), o, to_view(x), to_view(x), as_operation(op), r, own().rank(),
+                    own().size(), o);
+        }
+        return {};
+    }
+
+    /// Into the root's `out`, begun: both tensors stay as they are until the request is complete.
+    template <class In, class View, class Op>
+    request reduce_async(In&& in, const into_view<View>& out, const Op& op, root r = root{0},
+                         const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() && check_kept<B, In>()) {
+            static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
+                          "hvd: input and output have different element types");
+            if constexpr (check_reducible<B, element_of<In>, operation_of<Op>>())
+                return start_call<reduce_call<view_of<In>, View, operation_of<Op>>>(
+                    self(), o, to_view(in), out.view, as_operation(op), r, own().rank(),
+                    own().size(), o);
+        }
+        return {};
+    }
+
+private:
+    Comm& self() { return static_cast<Comm&>(*this); }
+    auto& own() { return access::session_of(self()); }
+
+    template <class In, class Out, class Op>
+    void run_views(const In& in, const Out& out, const Op& op, root r, const reduce_options& o) {
+        if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
+            access::direct_endpoint_of(self(), collective::reduce)
+                .reduce(in.data(), out.data(), in.size(), op, r.rank, o);
+        } else {
+            reduce_call<In, Out, Op> call(in, out, op, r, own().rank(), own().size(), o);
+            run_call(self(), call, o);
+        }
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

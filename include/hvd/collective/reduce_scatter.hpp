@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "call/calls_base.hpp"
+#include "fused/fused_scatter.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class In, class Op>
+struct reduce_scatter_call : reduction_call<Op> {
+    using T = typename In::value_type;
+    packed_tensor input;
+    lent_sizes bounds;
+    reduction_group group;
+
+    // `lender` has the memory for bounds; a queued call has none.
+    reduce_scatter_call(const In& in, const Op& f, int size, workspace* lender,
+                        const reduce_options& o)
+        : reduction_call<Op>(f), bounds(lender) {
+        operation& op = this->op;
+        this->describe(collective::reduce_scatter, o.name);
+        this->describe(in);
+        this->describe_reduction(o);
+        group = this->template group_of<T>(0, in.size());
+        if constexpr (In::rank() > 1) {
+            bounds.resize(std::size_t(size) + 1);
+            split_rows(in, size, bounds.data());
+            group.bounds = bounds.data();
+        }
+        op.groups = {&group, 1};
+        op.in = bytes_of(in);
+        if constexpr (is_strided<In>) {
+            input.tensor = erase(in);
+            op.buffer_bytes = in.size() * sizeof(T);
+            op.in = nullptr;
+            op.self = this;
+            op.pack = [](void* self, operation& op) {
+                packed_tensor::pack_into_buffer(&static_cast<reduce_scatter_call*>(self)->input,
+                                                op);
+            };
+        }
+    }
+
+    // Where the result goes; the only overlap that makes sense is this rank's own part of the
+    // input.
+    void set_output(std::byte* out, std::size_t count, int rank, int size) {
+        operation& op = this->op;
+        const std::size_t part = group.count_of(rank, size);
+        op.out = out;
+        if (count != part)
+            this->refuse(text("hvd: ", op.entry.label(), " on rank ", rank,
+                              ": into() has room for ", count, " elements, this rank's part has ",
+                              part));
+        if (op.in != nullptr && out != group.part(op.in, rank, size).data)
+            this->check_overlap(op.in, out, group.count * sizeof(T), count * sizeof(T));
+    }
+};
+
+template <class In, class Op>
+struct kept_reduce_scatter : reduce_scatter_call<In, Op> {
+    using T = typename In::value_type;
+    shared<counted_value<std::vector<stored<T>>>> value;
+
+    kept_reduce_scatter(const In& in, const Op& f, shared<counted_value<std::vector<stored<T>>>> to,
+                        int rank, int size, const reduce_options& o)
+        : reduce_scatter_call<In, Op>(in, f, size, nullptr, o), value(std::move(to)) {
+        make_room(this->op, value->value, this->group.count_of(rank, size));
+        this->set_output(reinterpret_cast<std::byte*>(value->value.data()), value->value.size(),
+                         rank, size);
+    }
+    kept_reduce_scatter(const In& in, const Op& f, std::byte* out, std::size_t count, int rank,
+                        int size, const reduce_options& o)
+        : reduce_scatter_call<In, Op>(in, f, size, nullptr, o) {
+        this->set_output(out, count, rank, size);
+    }
+};
+
+template <class Comm, class B>
+class reduce_scatter_calls {
+public:
+    /// Reduces `in` over all ranks and gives each rank its part of the result.
+    ///
+    /// The parts are whole rows (of a one-dimensional tensor: elements) in rank order, split
+    /// evenly; the first `rows % size` ranks get one more. **Collective**, **Buffers** (`in` is
+    /// read), **Completion** and errors as `allreduce`. Feature B10.
+    /// @snippet tests/docs/snippets.cpp reduce_scatter
+    template <class In, class Op>
+        requires(!is_fused<In>)
+    auto reduce_scatter(const In& in, const Op& op, const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() && check_tensor<B, const In&>()) {
+            using T = element_of<const In&>;
+            if constexpr (check_reducible<B, T, operation_of<Op>>()) {
+                reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(
+                    to_view(in), as_operation(op), own().size(), &own().work(), o);
+                std::vector<stored<T>> result;
+                make_room(call.op, result, call.group.count_of(own().rank(), own().size()));
+                call.set_output(reinterpret_cast<std::byte*>(result.data()), result.size(),
+                                own().rank(), own().size());
+                run_call(self(), call, o);
+                return result;
+            }
+        }
+    }
+
+    /// The same into the caller's memory, which has exactly the size of this rank's part; it may be
+    /// this rank's part of `in`.
+    template <class In, class Op, class View>
+        requires(!is_fused<In>)
+    void reduce_scatter(const In& in, const Op& op, const into_view<View>& out,
+                        const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() && check_tensor<B, const In&>()) {
+            static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
+                          "hvd: input and output have different element types");
+            if constexpr (check_reducible<B, element_of<const In&>, operation_of<Op>>()) {
+                reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(
+                    to_view(in), as_operation(op), own().size(), &own().work(), o);
+                call.set_output(bytes_of(out.view), out.view.size(), own().rank(), own().size());
+                run_call(self(), call, o);
+            }
+        }
+    }
+
+    /// Reduces and scatters several tensors at once: a tuple of what `reduce_scatter` gives for
+    /// each.
+    /// **Collective** and errors as `reduce_scatter`. Feature B11.
+    template <class... Parts, class Op>
+    auto reduce_scatter(const fused<Parts...>& list, const Op& op, const reduce_options& o = {}) {
+        auto results = empty_results<stored_vector>(list);
+        if constexpr (check_operation<Op>() &&
+                      check_fused_reducible<B, operation_of<Op>, fused<Parts...>>()) {
+            fused_reduce_scatter_call<fused<Parts...>, operation_of<Op>> call(
+                own().work().fused, list, as_operation(op), own().rank(), own().size(), o);
+            call.make_results(results);
+            run_call(self(), call, o);
+        }
+        return results;
+    }
+
+    /// The same into the caller's tensors.
+    template <class... Parts, class Op, class... Outs>
+    void reduce_scatter(const fused<Parts...>& list, const Op& op,
+                        const into_view<fused<Outs...>>& out, const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() &&
+                      check_fused_reducible<B, operation_of<Op>, fused<Parts...>>()) {
+            fused_reduce_scatter_call<fused<Parts...>, operation_of<Op>> call(
+                own().work().fused, list, as_operation(op), own().rank(), own().size(), o);
+            call.set_outputs(out.view);
+            run_call(self(), call, o);
+        }
+    }
+
+    /// With new memory, begun: the result is complete when `wait()` gives it.
+    template <class In, class Op>
+        requires(!is_fused<std::remove_cvref_t<In>>)
+    auto reduce_scatter_async(In&& in, const Op& op, const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() && check_kept<B, In>()) {
+            using T = element_of<In>;
+            if constexpr (check_reducible<B, T, operation_of<Op>>()) {
+                auto value = shared<counted_value<std::vector<stored<T>>>>::make();
+                return result<std::vector<stored<T>>>(
+                    start_call<kept_reduce_scatter<view_of<In>, operation_of<Op>>>(
+                        self(), o, to_view(in), as_operation(op), value, own().rank(), own().size(),
+                        o),
+                    value);
+            }
+        }
+    }
+
+    /// Into the caller's memory, begun.
+    template <class In, class Op, class View>
+        requires(!is_fused<std::remove_cvref_t<In>>)
+    request reduce_scatter_async(In&& in, const Op& op, const into_view<View>& out,
+                                 const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() && check_kept<B, In>()) {
+            if constexpr (check_reducible<B, element_of<In>, operation_of<Op>>())
+                return start_call<kept_reduce_scatter<view_of<In>, operation_of<Op>>>(
+                    self(), o, to_view(in), as_operation(op), bytes_of(out.view), out.view.size(),
+                    own().rank(), own().size(), o);
+        }
+        return {};
+    }
+
+    /// Several tensors at once with new memory, begun: `wait()` gives a tuple.
+    template <class... Parts, class Op>
+    auto reduce_scatter_async(const fused<Parts...>& list, const Op& op,
+                              const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() &&
+                      check_fused_reducible<B, operation_of<Op>, fused<Parts...>>()) {
+            using Call = kept_fused_reduce_scatter<fused<Parts...>, operation_of<Op>>;
+            auto value = shared<counted_value<typename Call::results>>::make(
+                empty_results<stored_vector>(list));
+            return result<typename Call::results>(
+                start_call<Call>(self(), o, list, as_operation(op), value, own().rank(),
+                                 own().size(), o),
+                value);
+        }
+    }
+
+    /// Several tensors at once into the caller's, begun.
+    template <class... Parts, class Op, class... Outs>
+    request reduce_scatter_async(const fused<Parts...>& list, const Op& op,
+                                 const into_view<fused<Outs...>>& out,
+                                 const reduce_options& o = {}) {
+        if constexpr (check_operation<Op>() &&
+                      check_fused_reducible<B, operation_of<Op>, fused<Parts...>>())
+            return start_call<kept_fused_reduce_scatter<fused<Parts...>, operation_of<Op>>>(
+                self(), o, list, as_operation(op), out.view, own().rank(), own().size(), o);
+        return {};
+    }
+
+private:
+    Comm& self() { return static_cast<Comm&>(*this); }
+    auto& own() { return access::session_of(self()); }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "call/calls_base.hpp"
+#include "call/distribution.hpp"
+#include "call/split_rows.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class In, class Result>
+struct scatter_call : distribute_call<In, Result> {
+    scatter_call(const In& in, const given_counts& counts, Result to, root r, int rank, int size,
+                 workspace* lender, const options& o)
+        : distribute_call<In, Result>(collective::scatter, in, to, lender, o) {
+        this->check_root(r.rank, size);
+        if (rank != r.rank) return;
+        if (counts) this->split_by(counts, in.size(), size);
+        else split_rows_into(in, size);
+        if constexpr (std::is_same_v<Result, given_memory>)
+            check_place(bytes_of(in), in.size() * sizeof(typename In::value_type), to);
+    }
+
+private:
+    // Peers read the input while this rank's part is copied: that may be where it lies already, and
+    // nowhere else in it.
+    void check_place(const std::byte* in, std::size_t bytes, const given_memory& out) {
+        const std::size_t each = this->op.element_bytes;
+        std::size_t own = 0;
+        for (std::size_t r = 0; r < std::size_t(out.rank) && r < this->op.send_counts.size(); ++r)
+            own += this->op.send_counts[r] * each;
+        if (out.data == in + own) return;
+        this->check_overlap(in, out.data, bytes, out.count * each);
+    }
+
+    // As reduce_scatter: the first (rows % size) ranks get one row more.
+    void split_rows_into(const In& in, int size) {
+        this->counts.resize(std::size_t(size) + 1);
+        split_rows(in, size, this->counts.data());
+        for (std::size_t r = 0; r < std::size_t(size); ++r)
+            this->counts[r] = this->counts[r + 1] - this->counts[r];
+        this->counts.pop_back();
+        this->op.send_counts = this->counts;
+    }
+};
+
+template <class Comm, class B>
+class scatter_calls {
+public:
+    /// Splits the root's `in` among the ranks, in rank order: each gets its part.
+    ///
+    /// Whole rows, evenly; the first `rows % size` ranks get one more. **Collective**: all ranks,
+    /// in the same order of calls, with equal element type and root. **Buffers**: `in` is read on
+    /// the root and only its element type matters elsewhere; the result is new memory. @throws as
+    /// `allreduce`.
+    /// @snippet tests/docs/snippets.cpp scatter
+    template <class In>
+    auto scatter(const In& in, root r = root{0}, const options& o = {}) {
+        return run_new(in, {}, r, o);
+    }
+
+    /// The same with the root's `counts[r]` elements for rank r; the others' counts are not looked
+    /// at.
+    template <class In, class Counts>
+        requires is_range<const Counts>
+    auto scatter(const In& in, const Counts& counts, root r = root{0}, const options& o = {}) {
+        return run_new(in, given_counts(counts), r, o);
+    }
+
+    /// Evenly, into the caller's memory, which has exactly the size of this rank's part.
+    template <class In, class View>
+    void scatter(const In& in, const into_view<View>& out, root r = root{0},
+                 const options& o = {}) {
+        run_into(in, {}, out, r, o);
+    }
+
+    /// By the root's counts, into the caller's memory, which has exactly the size of this rank's
+    /// part.
+    template <class In, class Counts, class View>
+        requires is_range<const Counts>
+    void scatter(const In& in, const Counts& counts, const into_view<View>& out, root r = root{0},
+                 const options& o = {}) {
+        run_into(in, given_counts(counts), out, r, o);
+    }
+
+    /// Evenly and with new memory, begun: the result is complete when `wait()` gives it.
+    template <class In>
+    auto scatter_async(In&& in, root r = root{0}, const options& o = {}) {
+        return start_new(std::forward<In>(in), {}, r, o);
+    }
+
+    /// By the root's counts, which are copied, with new memory, begun.
+    template <class In, class Counts>
+        requires is_range<const Counts>
+    auto scatter_async(In&& in, const Counts& counts, root r = root{0}, const options& o = {}) {
+        return start_new(std::forward<In>(in), given_counts(counts), r, o);
+    }
+
+    /// Evenly, into the caller's memory, begun.
+    template <class In, class View>
+    request scatter_async(In&& in, const into_view<View>& out, root r = root{0},
+                          const options& o = {}) {
+        return start_into(std::forward<In>(in), {}, out, r, o);
+    }
+
+    /// By the root's counts, which are copied, into the caller's memory, begun.
+    template <class In, class Counts, class View>
+        requires is_range<const Counts>
+    request scatter_async(In&& in, const Counts& counts, const into_view<View>& out,
+                          root r = root{0}, const options& o = {}) {
+        return start_into(std::forward<In>(in), given_counts(counts), out, r, o);
+    }
+
+private:
+    Comm& self() { return static_cast<Comm&>(*this); }
+    auto& own() { return access::session_of(self()); }
+
+    template <class In>
+    auto run_new(const In& in, const given_counts& counts, root r, const options& o) {
+        if constexpr (check_tensor<B, const In&>()) {
+            std::vector<stored<element_of<const In&>>> result;
+            scatter_call<view_of<const In&>, decltype(result)*> call(
+                to_view(in), counts, &result, r, own().rank(), own().size(), &own().work(), o);
+            run_call(self(), call, o);
+            return result;
+        }
+    }
+
+    template <class In, class View>
+    void run_into(const In& in, const given_counts& counts, const into_view<View>& out, root r,
+                  const options& o) {
+        if constexpr (check_tensor<B, const In&>() && check_same_elements<const In&, View>()) {
+            scatter_call<view_of<const In&>, given_memory> call(
+                to_view(in), counts, memory_of(out, own().rank(), collective::scatter), r,
+                own().rank(), own().size(), &own().work(), o);
+            run_call(self(), call, o);
+        }
+    }
+
+    template <class In>
+    auto start_new(In&& in, const given_counts& counts, root r, const options& o) {
+        if constexpr (check_kept<B, In>()) {
+            using Values = std::vector<stored<element_of<In>>>;
+            auto value = shared<counted_value<Values>>::make();
+            return result<Values>(
+                start_call<scatter_call<view_of<In>, shared<counted_value<Values>>>>(
+                    self(), o, to_view(in), counts, value, r, own().rank(), own().size(), nullptr,
+                    o),
+                value);
+        }
+    }
+
+    template <class In, class View>
+    request start_into(In&& in, const given_counts& counts, const into_view<View>& out, root r,
+                       const options& o) {
+        if constexpr (check_kept<B, In>() && check_same_elements<In, View>())
+            return start_call<scatter_call<view_of<In>, given_memory>>(
+                self(), o, to_view(in), counts, memory_of(out, own().rank(), collective::scatter),
+                r, own().rank(), own().size(), nullptr, o);
+        return {};
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

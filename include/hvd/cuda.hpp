@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// The door to device tensors without NCCL: hvd::cuda_ipc, hvd::staged<…>, hvd::cuda_aware<mpi>,
+// through_host. Needs the headers of CUDA and its runtime to endpoint with.
+#include "platform/has_mpi.hpp"
+#if HVD_HAS_MPI
+#include "device/staged/cuda_aware.hpp"
+#endif
+#include "device/arena.hpp"
+#include "device/combined/per_operation.hpp"
+#include "device/cuda_ipc/communicator.hpp"
+#include "device/pin_device.hpp"
+#include "device/staged/communicator.hpp"
+#include "device/through_host.hpp"
+#include "version.hpp"

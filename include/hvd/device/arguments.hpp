@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <algorithm>
+
+#include "../collective/call/call.hpp"
+#include "../collective/call/calls_base.hpp"
+#include "../collective/call/result_types.hpp"
+#include "host_reduction.hpp"
+#include "options.hpp"
+#include "request.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// How the files that add collectives of device tensors to a communicator reach it.
+struct device_access {
+    template <class Comm>
+    static const auto& session_of(const Comm& comm) {
+        if (comm.session_ == nullptr) [[unlikely]]
+            access::throw_empty();
+        return comm.session_;
+    }
+    template <class Comm, class Session>
+    static Comm made_of(std::shared_ptr<Session> session) {
+        Comm comm;
+        comm.session_ = std::move(session);
+        return comm;
+    }
+};
+
+template <class B, class In, class Out>
+constexpr bool check_device_pair() {
+    if constexpr (check_tensor<B, In>() && check_written<B, Out&>()) {
+        static_assert(!is_strided<view_of<In>> && !is_strided<view_of<Out&>>,
+                      "hvd: tensors of a device are moved without gaps");
+        static_assert(std::is_same_v<element_of<In>, element_of<Out&>>,
+                      "hvd: input and output have different element types");
+        return true;
+    } else {
+        return false;
+    }
+}
+
+template <class B, class In, class Out, class Op>
+constexpr bool check_device_reduction() {
+    if constexpr (check_device_pair<B, In, Out>())
+        return check_reducible<B, element_of<In>, operation_of<Op>>();
+    else return false;
+}
+
+// `op` outlives the call.
+template <class B, class T, class Op>
+void describe_reduction(device_call& call, const Op& op, const device_reduce_options& o) {
+    call.op = Op::id;
+    if constexpr (is_rounded<Op>) call.mode = std::uint8_t(1 + std::uint8_t(op.mode));
+    call.prescale = o.prescale;
+    call.postscale = o.postscale;
+    call.function = &op;
+    if constexpr (requires { typename B::host_backend; })
+        call.reduce_on_host = &reduce_typed<typename B::host_backend, T, Op>;
+}
+
+// Makes calls of one rank, refusing what it can see to be wrong before anything is enqueued.
+class device_arguments {
+public:
+    device_arguments(device_session& session, collective kind, time_span deadline,
+                     bool of_plan = false)
+        : session_(session),
+          deadline_(deadline),
+          of_plan_(of_plan),
+          label_(collective_names[std::size_t(kind)]),
+          rank_(session.rank()),
+          size_(std::size_t(session.size())),
+          exchanges_in_place_(session.exchanges_in_place()) {
+        call.kind = kind;
+    }
+
+    template <class In, class Out>
+    void tensors(const In& in, const Out& out) {
+        const auto from = to_view(in);
+        const auto to = to_view(out);
+        using T = element_of<In>;
+        call.id = dtype_traits<T>::id;
+        call.element_bytes = sizeof(T);
+        call.in = detail::bytes_of(from);
+        call.out = detail::bytes_of(to);
+        if ((call.in == nullptr && from.size() > 0) || (call.out == nullptr && to.size() > 0))
+            [[unlikely]]
+            refuse(text("hvd: ", label_, " on rank ", rank_, ": null pointer with ",
+                        from.size() + to.size(), " elements"));
+    }
+
+    void require(std::size_t wanted, std::size_t given, const char* what) const {
+        if (wanted != given) [[unlikely]]
+            refuse(text("hvd: ", label_, " on rank ", rank_, ": ", what, " has ", given,
+                        " elements, expected ", wanted));
+    }
+
+    // Nothing that this rank reads and writes is in common, unless it is in place. Counts and root
+    // are known.
+    void apart(std::size_t in, std::size_t out) const {
+        const bool of_root = call.kind == collective::reduce || call.kind == collective::gather ||
+                             call.kind == collective::scatter;
+        if (in == 0 || out == 0 || (of_root && !is_root()) || is_in_place()) return;
+        const auto a = reinterpret_cast<std::uintptr_t>(call.in),
+                   b = reinterpret_cast<std::uintptr_t>(call.out);
+        if (a < b + out * call.element_bytes && b < a + in * call.element_bytes) [[unlikely]]
+            refuse(text("hvd: ", label_, " on rank ", rank_, ": input of ", in,
+                        " elements and output of ", out, " elements overlap", must()));
+    }
+
+    void root(int r) {
+        call.root = r;
+        if (r < 0 || std::size_t(r) >= size_) [[unlikely]]
+            refuse(text("hvd: ", label_, " on rank ", rank_, ": root ", r,
+                        " is not a rank of this communicator of size ", size_));
+    }
+    bool is_root() const { return call.root == rank_; }
+
+    // `mine` elements of this rank; `all` of all ranks, where this rank has those (`with_all`).
+    void counts(std::span<const std::size_t> counts, std::size_t mine, std::size_t all,
+                bool with_all = true) {
+        call.counts = counts;
+        call.count = mine;
+        if (!counts.empty()) {
+            require(size_, counts.size(), ".counts");
+            require(counts[std::size_t(rank_)], mine, "this rank's tensor");
+        }
+        if (with_all) require(call.total(int(size_)), all, "the tensor of all ranks");
+    }
+
+    // Of an alltoall.
+    void exchange(std::span<const std::size_t> send, std::span<const std::size_t> receive,
+                  std::size_t in, std::size_t out) {
+        if (send.empty() && receive.empty()) {
+            require(in, out, "into()");
+            if (in % size_ != 0) [[unlikely]]
+                refuse(text("hvd: ", label_, " on rank ", rank_, ": ", in,
+                            " elements can't be split evenly over ", size_, " ranks"));
+            call.count = in / size_;
+            return;
+        }
+        require(size_, send.size(), ".counts");
+        require(size_, receive.size(), ".receive_counts");
+        call.counts = send;
+        call.receive_counts = receive;
+        const std::size_t own = std::size_t(rank_);
+        if (send[own] != receive[own]) [[unlikely]]
+            refuse(text("hvd: ", label_, " on rank ", rank_, ": rank ", rank_, " sends ", send[own],
+                        " to itself by .counts, expects ", receive[own], " by .receive_counts"));
+        require(call.total(int(size_)), in, "the input");
+        require(call.total_received(int(size_)), out, "into()");
+    }
+
+    const char* label() const { return label_; }
+
+    device_call call;
+
+private:
+    // The peers enter the call, and would wait for this rank; of a plan they are told when it is
+    // agreed on. Whether they could be told or not, the reason is what counts here.
+    [[gnu::cold, noreturn]] void refuse(const message& why) const {
+        if (!of_plan_) post(why);
+        throw usage_error(rank_, why);
+    }
+
+    [[gnu::cold]] void post(const message& why) const {
+        call_header mine;
+        mine.kind = call.kind;
+        mine.refused = true;
+        store(mine.text, why);
+        try {
+            session_.post_refusal(mine, session_.limit_for(deadline_));
+        } catch (const error&) {
+        }
+    }
+
+    // As NCCL has it: what a rank has of its own is where all have it. An exchange is where each
+    // part comes to the place of the one that went.
+    bool is_in_place() const {
+        const std::size_t before = call.total(rank_) * call.element_bytes;
+        switch (call.kind) {
+            case collective::allgather:
+            case collective::gather: return call.in == call.out + before;
+            case collective::reduce_scatter:
+            case collective::scatter: return call.out == call.in + before;
+            case collective::alltoall:
+                return call.in == call.out && exchanges_in_place_ &&
+                       std::ranges::equal(call.counts, call.receive_counts);
+            default: return call.in == call.out;
+        }
+    }
+
+    const char* must() const {
+        switch (call.kind) {
+            case collective::allgather:
+            case collective::gather:
+                return "; they must be apart, or the input this rank's part of the output";
+            case collective::reduce_scatter:
+            case collective::scatter:
+                return "; they must be apart, or the output this rank's part of the input";
+            case collective::alltoall:
+                return exchanges_in_place_
+                           ? "; they must be apart, or the same with the same counts"
+                           : "; they must be apart: this backend has no alltoall in place";
+            default: return " in part; they must be the same or apart";
+        }
+    }
+
+    device_session& session_;
+    time_span deadline_;
+    bool of_plan_;
+    const char* label_;
+    int rank_;
+    std::size_t size_;
+    bool exchanges_in_place_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

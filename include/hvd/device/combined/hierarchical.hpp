@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../nccl/communicator.hpp"
+#include "../staged/communicator.hpp"
+#include "policy.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Two halves inside the node around one step between the nodes.
+template <class Device, class Host>
+class hierarchical_session final : public staged_session<Host> {
+    using base = staged_session<Host>;
+
+public:
+    hierarchical_session(communicator<Host> host, communicator<Device> local,
+                         std::shared_ptr<base> cross, std::vector<int> places, int device,
+                         const communicator_options& options)
+        : base(std::move(host), device, options),
+          local_(std::move(local)),
+          cross_(std::move(cross)),
+          places_(std::move(places)) {}
+
+    static std::shared_ptr<hierarchical_session> make(communicator<Host>& bootstrap,
+                                                      const communicator_options& options) {
+        meet_before_making(bootstrap, options);
+        const int place[2] = {bootstrap.local_rank(), bootstrap.cross_rank()};
+        auto places = bootstrap.allgather(place).values;
+        auto host = bootstrap.split(0, bootstrap.rank()), node = bootstrap.local(),
+             same = bootstrap.cross();
+        communicator<Device> local(node, options);
+        auto cross = base::make(same, options);
+        if (!bootstrap.is_homogeneous()) places.clear();
+        return made_on_all(bootstrap, "a hierarchical communicator", options.deadline, [&] {
+            return std::make_shared<hierarchical_session>(
+                std::move(host), std::move(local), std::move(cross), std::move(places),
+                device_of_this_thread(bootstrap.rank()), options);
+        });
+    }
+
+    // Factors of a sum are those of the step between the nodes, which the host does without
+    // rounding twice; but for a power of two in the node, where 16-bit floats are summed as such.
+    void check(const device_call& call, const char* label) const override {
+        if (!by_halves(call) || (call.prescale == 1 && call.postscale == 1)) return;
+        const bool adds = call.op == op::average::id || call.op == op::sum::id;
+        const bool is_float = call.id >= dtype::float16 && call.id <= dtype::float64;
+        if (!adds || !is_float)
+            throw usage_error(this->rank(),
+                              text("hvd: ", label, " on rank ", this->rank(), ": a hierarchical ",
+                                   op_names[call.op], " of ", dtype_name(call.id),
+                                   " can't be scaled by ", call.prescale, " and ", call.postscale,
+                                   ": only sums and averages of floats are"));
+    }
+
+    // NCCL's half compares nothing: the peers would not come to the host.
+    void post_refusal(const call_header& mine, time_point limit) override {
+        if (!by_halves({.kind = mine.kind})) base::post_refusal(mine, limit);
+    }
+
+    // A node that has lost a rank is no use to the others.
+    void give_up(std::string_view why) noexcept override {
+        base::give_up(why);
+        local_.abort();
+        if (cross_ != nullptr) cross_->give_up(why);
+    }
+
+    void look_for_errors(const char* label) override {
+        base::look_for_errors(label);
+        try {
+            own(local_).look_for_errors(label);
+        } catch (const error& e) {
+            give_up(e.what());
+            throw;
+        }
+    }
+
+private:
+    static device_session& own(const communicator<Device>& comm) {
+        return *device_access::session_of(comm);
+    }
+
+    bool is_one_node() const { return cross_->size() == 1; }
+
+    // NCCL scales 16-bit floats with hvd's kernels, the host without.
+    bool is_for_nccl(const device_call& call) const {
+        return is_one_node() && (has_kernels() || call.element_bytes > 2);
+    }
+
+    bool by_halves(const device_call& call) const {
+        return !places_.empty() && local_.size() > 1 &&
+               (call.kind == collective::allreduce || call.kind == collective::broadcast);
+    }
+
+    void run(const device_call& call, cudaStream_t stream, time_point limit) override {
+        if (!by_halves(call)) return base::run(call, stream, limit);
+        check(call, collective_names[std::size_t(call.kind)]);
+        try {
+            if (call.kind == collective::broadcast) broadcast(call, stream, limit);
+            else if (is_for_nccl(call)) own(local_).enqueue({&call, 1}, "allreduce", stream, limit);
+            else allreduce(call, stream, limit);
+        } catch (const error& e) {  // this node is a step behind the others, or its ranks are
+            give_up(e.what());
+            throw;
+        }
+    }
+
+    // What keeps the sums inside the nodes small: of the prescale and the mean the power of two
+    // that rounds nothing and needs no kernel.
+    double before_nodes(const device_call& call) const {
+        const bool average = call.op == op::average::id;
+        const double power = plain_power(power_below(call.prescale) *
+                                         (average ? factor_before_mean(call.id, this->size()) : 1));
+        return power < 1 ? power : 1;
+    }
+
+    // NCCL may fail, or be late, before the host can go on.
+    void between_nodes(const device_call& step, const char* label, cudaStream_t stream,
+                       time_point limit) {
+        this->wait(this->mark(stream), label, limit);
+        cross_->enqueue({&step, 1}, label, stream, limit);
+    }
+
+    void allreduce(const device_call& call, cudaStream_t stream, time_point limit) {
+        const bool average = call.op == op::average::id;
+        const double before = before_nodes(call);
+        const int ranks = local_.size(), me = local_.rank();
+        const std::size_t n = std::size_t(ranks), each = call.count / n, more = call.count % n;
+        std::vector<std::size_t> counts;
+        for (std::size_t p = 0; p < n; ++p) counts.push_back(each + (p < more));
+        const std::size_t first =
+            each * std::size_t(me) + (std::size_t(me) < more ? std::size_t(me) : more);
+
+        device_call step = call;
+        step.kind = collective::reduce_scatter;
+        step.prescale = before;
+        step.postscale = 1;
+        if (average) step.op = op::sum::id;
+        step.out = call.out + first * call.element_bytes;
+        step.count = each;
+        if (more > 0) step.counts = counts;
+        own(local_).enqueue({&step, 1}, "allreduce", stream, limit);
+
+        device_call between = call;
+        between.in = between.out = step.out;
+        between.count = counts[std::size_t(me)];
+        between.prescale /= before;
+        if (average) between.postscale *= double(cross_->size()) / this->size();
+        between_nodes(between, "allreduce", stream, limit);
+
+        step.kind = collective::allgather;
+        step.in = step.out;
+        step.out = call.out;
+        own(local_).enqueue({&step, 1}, "allreduce", stream, limit);
+    }
+
+    // To the ranks that have the root's number on their node, and from them to their nodes.
+    void broadcast(const device_call& call, cudaStream_t stream, time_point limit) {
+        device_call step = call;
+        const int number = places_[2 * std::size_t(call.root)];
+        if (local_.rank() == number && !is_one_node()) {
+            step.root = places_[2 * std::size_t(call.root) + 1];
+            between_nodes(step, "broadcast", stream, limit);
+        }
+        step.root = number;
+        own(local_).enqueue({&step, 1}, "broadcast", stream, limit);
+    }
+
+    communicator<Device> local_;
+    std::shared_ptr<base> cross_;
+    std::vector<int>
+        places_;  // each rank's number on its node, and its node's; empty where nodes differ
+};
+
+template <class Device, class Host>
+struct device_session_of<hierarchical<Device, Host>> {
+    using type = hierarchical_session<Device, Host>;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

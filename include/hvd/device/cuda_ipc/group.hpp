@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../protocol/host_ranks.hpp"
+#include "message.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The calls that are enqueued together, and what the ranks say of them.
+class ipc_group {
+public:
+    void begin(std::span<const device_call> calls, int size) {
+        size_ = std::size_t(size);
+        parts_.clear();
+        for (const device_call& call : calls) parts_.push_back({call, size});
+        places_.assign(parts_.size() * size_, {});
+        mine_ = {};
+        mine_.what = header_of(parts_);
+    }
+
+    std::span<const ipc_parts> parts() const { return parts_; }
+    const ipc_parts& parts(std::size_t call) const { return parts_[call]; }
+    const ipc_places& places(std::size_t call, int rank) const {
+        return places_[std::size_t(rank) * parts_.size() + call];
+    }
+
+    // Of this rank.
+    void put(std::size_t call, int rank, const ipc_places& p) {
+        places_[std::size_t(rank) * parts_.size() + call] = p;
+        if (call < ipc_message::most_places) mine_.places[call] = p;
+    }
+    void refuse(std::string_view why) {
+        if (std::exchange(mine_.what.refused, true)) return;
+        store(mine_.what.text, why);
+    }
+    const ipc_message& message() const { return mine_; }
+
+    // Whether a tensor goes through a window: of this rank, before the others have said where
+    // theirs are.
+    bool needs_window() const {
+        for (const auto& [in, out] : places_)
+            if (in.arena == ipc_place::window || out.arena == ipc_place::window) return true;
+        return false;
+    }
+
+    // Its ranks know only after a meeting how it is cut.
+    bool has_uneven_exchange() const {
+        for (const ipc_parts& p : parts_)
+            if (p.is_uneven_exchange()) return true;
+        return false;
+    }
+
+    // Throws where the ranks' calls are not the same. Gives whether there are more places than a
+    // message takes.
+    bool learn(int rank, const std::vector<ipc_message>& all) {
+        std::vector<call_header> headers;
+        for (const ipc_message& m : all) headers.push_back(m.what);
+        check_headers(rank, headers);
+        for (std::size_t r = 0; r < size_; ++r)
+            for (std::size_t c = 0; c < parts_.size() && c < ipc_message::most_places; ++c)
+                places_[r * parts_.size() + c] = all[r].places[c];
+        return parts_.size() > ipc_message::most_places;
+    }
+
+    void exchange_places(host_ranks& ranks, time_point limit) {
+        const std::size_t n = parts_.size(), first = ipc_message::most_places, more = n - first;
+        std::vector<ipc_places> all(more * size_);
+        const std::span own(places_.data() + std::size_t(ranks.rank()) * n + first, more);
+        ranks.allgather(std::as_bytes(own), reinterpret_cast<std::byte*>(all.data()), limit);
+        for (std::size_t r = 0; r < size_; ++r)
+            for (std::size_t c = 0; c < more; ++c) places_[r * n + first + c] = all[r * more + c];
+    }
+
+    // What each rank sends to each in an alltoall, and what it expects.
+    void exchange_counts(host_ranks& ranks, time_point limit) {
+        counts_.clear();
+        for (ipc_parts& p : parts_) {
+            if (!p.is_uneven_exchange()) continue;
+            std::vector<std::uint64_t> own(p.call.counts.begin(), p.call.counts.end()),
+                all(2 * size_ * size_);
+            own.insert(own.end(), p.call.receive_counts.begin(), p.call.receive_counts.end());
+            ranks.allgather(std::as_bytes(std::span(own)), reinterpret_cast<std::byte*>(all.data()),
+                            limit);
+            counts_.push_back(std::move(all));
+        }
+    }
+
+    // Throws where that is not the same.
+    void learn_counts(int rank) {
+        auto next = counts_.begin();
+        for (ipc_parts& p : parts_) {
+            if (!p.is_uneven_exchange()) continue;
+            const std::vector<std::uint64_t> all = std::exchange(*next, {});
+            for (std::size_t from = 0; from < size_; ++from)
+                for (std::size_t to = 0; to < size_; ++to) {
+                    const std::uint64_t given = next->emplace_back(all[2 * size_ * from + to]),
+                                        taken = all[2 * size_ * to + size_ + from];
+                    if (given != taken) throw_unequal(rank, int(from), given, int(to), taken);
+                }
+            p.sent = next++->data();
+        }
+    }
+
+private:
+    [[gnu::cold, noreturn]] static void throw_unequal(int rank, int from, std::uint64_t given,
+                                                      int to, std::uint64_t taken) {
+        const detail::message values[] = {text("sends ", given, " to rank ", to),
+                                          text("expects ", taken, " from rank ", from)};
+        const mismatch_error::entry table[] = {{from, values[0]}, {to, values[1]}};
+        throw mismatch_error(
+            rank,
+            text("hvd: alltoall on rank ", rank, ": ranks disagree on count: rank ", from, " ",
+                 values[0], ", rank ", to, " ", values[1]),
+            "count", table);
+    }
+
+    std::size_t size_ = 0;
+    std::vector<ipc_parts> parts_;
+    std::vector<ipc_places> places_;  // of rank 0's calls, of rank 1's, …
+    ipc_message mine_{};
+    std::vector<std::vector<std::uint64_t>> counts_;  // of each alltoall of different parts
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <vector>
+
+#include "../../platform/cuda_api.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Where a rank is: processes have numbers in the namespace of their container.
+struct ipc_home {
+    std::uint64_t process = 0, numbering = 0;
+    char bus[32] = {};   // of its GPU
+    int has_events = 0;  // that other processes can wait for
+
+    static ipc_home of_this_rank(int device, int rank) {
+        ipc_home home;
+        struct stat numbering{};
+        home.process = std::uint64_t(getpid());
+        if (stat("/proc/self/ns/pid", &numbering) == 0) home.numbering = numbering.st_ino;
+        check_cuda(cudaDeviceGetPCIBusId(home.bus, int(sizeof home.bus), device),
+                   "cudaDeviceGetPCIBusId", rank);
+        check_cuda(cudaDeviceGetAttribute(&home.has_events, cudaDevAttrIpcEventSupport, device),
+                   "cudaDeviceGetAttribute", rank);
+        return home;
+    }
+
+    bool shares_process_with(const ipc_home& other) const {
+        return process == other.process && numbering == other.numbering;
+    }
+    bool shares_device_with(const ipc_home& other) const {
+        return std::strcmp(bus, other.bus) == 0;
+    }
+};
+
+// A peer of the same process is reached once peer access is on; of others it comes with the
+// mapping.
+inline void reach_device(const ipc_home& peer, int other, int device, int rank, bool same_process) {
+    int number = 0, can = 0;
+    if (cudaDeviceGetByPCIBusId(&number, peer.bus) != cudaSuccess) {
+        cudaGetLastError();
+        throw usage_error(
+            rank, text("hvd: communicator<cuda_ipc>: rank ", rank, " can't see the GPU ",
+                       static_cast<const char*>(peer.bus), " of rank ", other,
+                       ": leave all GPUs of the node visible and choose with hvd::pin_device"));
+    }
+    check_cuda(cudaDeviceCanAccessPeer(&can, device, number), "cudaDeviceCanAccessPeer", rank);
+    if (can == 0)
+        throw usage_error(
+            rank, text("hvd: communicator<cuda_ipc>: the GPU of rank ", rank,
+                       " can't access that of rank ", other, ", ",
+                       static_cast<const char*>(peer.bus), "; use hvd::staged or hvd::nccl"));
+    if (!same_process) return;
+    const cudaError_t enabled = cudaDeviceEnablePeerAccess(number, 0);
+    if (enabled == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError();
+    else check_cuda(enabled, "cudaDeviceEnablePeerAccess", rank);
+}
+
+// Throws hvd::usage_error where this rank can't work with one of the others.
+inline void reach_all(const std::vector<ipc_home>& homes, int device, int rank) {
+    const ipc_home& own = homes[std::size_t(rank)];
+    for (std::size_t other = 0; other < homes.size(); ++other) {
+        const ipc_home& peer = homes[other];
+        const bool same_process = own.shares_process_with(peer);
+        if (!same_process && (own.has_events == 0 || peer.has_events == 0))
+            throw usage_error(
+                rank, text("hvd: communicator<cuda_ipc>: the GPU of rank ",
+                           own.has_events == 0 ? rank : int(other),
+                           " has no CUDA IPC (cudaDevAttrIpcEventSupport), which ranks ", rank,
+                           " and ", other, " need as processes; use hvd::staged or hvd::nccl"));
+        if (!own.shares_device_with(peer))
+            reach_device(peer, int(other), device, rank, same_process);
+    }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "home.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Device memory that each rank has and all can reach. What peers have mapped may not be freed:
+// `close` first, on all of them.
+class ipc_memory {
+public:
+    // What a rank tells of its memory.
+    struct offer {
+        cudaIpcMemHandle_t handle;
+        std::byte* data;
+    };
+
+    ipc_memory() = default;
+    ipc_memory(const ipc_memory&) = delete;
+    ipc_memory& operator=(const ipc_memory&) = delete;
+    ~ipc_memory() { close(); }
+
+    // Less than 2 MiB would be part of a block, of which other processes would get the whole.
+    void allocate(std::size_t bytes, int rank) {
+        constexpr std::size_t block = std::size_t(2) << 20;
+        own_ = cuda_memory(cuda_memory::kind::device, (bytes + block - 1) / block * block, rank);
+        size_ = bytes;
+    }
+
+    offer exported(const std::vector<ipc_home>& homes, int rank) const {
+        offer mine{};
+        mine.data = own_.data();
+        for (const ipc_home& peer : homes)
+            if (!peer.shares_process_with(homes[std::size_t(rank)])) {
+                check_cuda(cudaIpcGetMemHandle(&mine.handle, own_.data()), "cudaIpcGetMemHandle",
+                           rank);
+                break;
+            }
+        return mine;
+    }
+
+    void open(const std::vector<offer>& offers, const std::vector<ipc_home>& homes, int rank) {
+        for (std::size_t p = 0; p < offers.size(); ++p) {
+            if (homes[p].shares_process_with(homes[std::size_t(rank)])) {
+                places_.push_back({offers[p].data, false});
+                continue;
+            }
+            void* mapped = nullptr;
+            check_cuda(
+                cudaIpcOpenMemHandle(&mapped, offers[p].handle, cudaIpcMemLazyEnablePeerAccess),
+                "cudaIpcOpenMemHandle", rank);
+            places_.push_back({static_cast<std::byte*>(mapped), true});
+        }
+    }
+
+    std::byte* of(int rank) const { return places_[std::size_t(rank)].data; }
+    std::byte* own() const { return own_.data(); }
+    std::size_t size() const { return size_; }
+    bool has(const std::byte* first, std::size_t bytes) const {
+        return first >= own() && first + bytes <= own() + size_;
+    }
+
+    // Gives back what is of others.
+    void close() noexcept {
+        for (const place& p : places_)
+            if (p.mapped) cudaIpcCloseMemHandle(p.data);
+        places_.clear();
+    }
+
+    // Where peers did not say that they have closed it: it is never freed.
+    void keep() noexcept {
+        places_.clear();
+        own_.leak();
+    }
+
+private:
+    struct place {
+        std::byte* data;
+        bool mapped;
+    };
+
+    cuda_memory own_;
+    std::size_t size_ = 0;
+    std::vector<place> places_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

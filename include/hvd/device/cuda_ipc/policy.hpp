@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../core/memory.hpp"
+#include "../../kernel/cuda/reduction.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// The ranks of one node reach each other's device memory by CUDA IPC, and kernels of hvd's reduce
+/// it over NVLink, or over PCIe; see `communicator<cuda_ipc>`. Needs no NCCL.
+///
+/// Reduces, in rank order and with the bits that the host gives: sum, average, min, max and product
+/// of 8- to 64-bit integers and of floats of 16, 32 and 64 bits; averages of integers with a
+/// rounding; sum and average of complex numbers; bit_and, bit_or and bit_xor of integers. Not
+/// callables. Moves every element. A rank that is alone copies what is not scaled: its NaNs keep
+/// their payloads.
+struct cuda_ipc {
+    using space_type = device;
+    static constexpr bool has_arenas = true;
+    static constexpr bool reduces_as_the_host = true;
+    template <class T, class Op>
+    static constexpr bool reduces = detail::reduced_by_kernel<T, Op>();
+};
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <algorithm>
+
+#include "../../kernel/cuda/reduction.hpp"
+#include "../../protocol/host_ranks.hpp"
+#include "events.hpp"
+#include "memory.hpp"
+#include "message.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// What a rank reaches of the others: on the host by endpoints, one for the calls and one to say
+// farewell; on streams by events; in memory by mappings of a window of two halves and of arenas.
+class ipc_reach {
+public:
+    static constexpr const char* name = "communicator<cuda_ipc>";
+
+    // **Collective**, on the current device.
+    void connect(std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell,
+                 int device, std::size_t room, time_point limit) {
+        calls_ = std::move(calls);
+        farewell_ = std::move(farewell);
+        rank_ = calls_->rank();
+        room_ = room;
+        ipc_home own;
+        calls_->on_all(name, limit, [&] { own = ipc_home::of_this_rank(device, rank_); });
+        homes_ = calls_->all(own, limit);
+        const auto rooms = calls_->all(room, limit);
+        calls_->on_all(name, limit, [&] {
+            if (calls_->size() > most_reduced_ranks)
+                throw usage_error(rank_,
+                                  text("hvd: ", name, " on rank ", rank_, ": ", calls_->size(),
+                                       " ranks, it takes up to ", most_reduced_ranks));
+            require_equal(rooms);
+            reach_all(homes_, device, rank_);
+        });
+        ipc_events::offer mine{};
+        calls_->on_all(name, limit, [&] {
+            events_.create(rank_);
+            mine = events_.exported(homes_, rank_);
+            window_.allocate(2 * room_, rank_);
+        });
+        const auto offers = calls_->all(mine, limit);
+        calls_->on_all(name, limit, [&] { events_.open(offers, homes_, rank_); });
+        share(window_, limit);
+    }
+
+    bool is_connected() const { return farewell_ != nullptr; }
+    host_ranks& calls() { return *calls_; }
+    host_ranks& farewell() { return *farewell_; }
+    ipc_events& events() { return events_; }
+
+    // Peers that wait on the host are told.
+    void leave() noexcept { calls_ = {}; }
+
+    // The next number is its, on all ranks.
+    ipc_memory& add_arena(std::unique_ptr<ipc_memory> arena) {
+        return *arenas_.emplace_back(std::move(arena));
+    }
+
+    std::unique_ptr<ipc_memory>* find_arena(const std::byte* own) {
+        for (auto& arena : arenas_)
+            if (arena != nullptr && arena->own() == own) return &arena;
+        return nullptr;
+    }
+
+    // **Collective**.
+    void share(ipc_memory& memory, time_point limit) {
+        ipc_memory::offer mine{};
+        calls_->on_all(name, limit, [&] { mine = memory.exported(homes_, rank_); });
+        const auto offers = calls_->all(mine, limit);
+        calls_->on_all(name, limit, [&] { memory.open(offers, homes_, rank_); });
+    }
+
+    // Where others find a tensor of this rank: in an arena that it may stay in, else in the window.
+    ipc_place place_of(const std::byte* data, std::size_t bytes, bool may_stay) const {
+        if (bytes == 0) return {};
+        for (std::size_t a = 0; may_stay && a < arenas_.size(); ++a)
+            if (arenas_[a] != nullptr && arenas_[a]->has(data, bytes))
+                return {std::int32_t(a), std::uint64_t(data - arenas_[a]->own())};
+        return {ipc_place::window, 0};
+    }
+
+    std::byte* in_window(int rank, std::size_t half) const {
+        return window_.of(rank) + half * room_;
+    }
+    std::byte* in_arena(int rank, const ipc_place& place) const {
+        return arenas_[std::size_t(place.arena)]->of(rank) + place.offset;
+    }
+
+    // What peers may still use is not freed before they say that they don't; where they say
+    // nothing, it never is.
+    void end(bool finished, time_point limit) noexcept {
+        if (!is_connected()) return;
+        leave();
+        try {
+            if (finished) {
+                for_all_memory([](ipc_memory& m) { m.close(); });
+                events_.close();
+                farewell_->all('e', limit);
+                return;
+            }
+        } catch (...) {
+        }
+        for_all_memory([](ipc_memory& m) { m.keep(); });
+        events_.keep();
+    }
+
+private:
+    // Each rank finds the second half of another's window, and cuts its calls, by its own size.
+    void require_equal(const std::vector<std::size_t>& rooms) const {
+        const auto [least, most] = std::ranges::minmax(rooms);
+        if (least != most)
+            throw usage_error(
+                rank_, text("hvd: ", name, " on rank ", rank_,
+                            ": .device_window_bytes in whole units is ", room_, " here, and from ",
+                            least, " to ", most, " on the ranks: all ranks must say the same"));
+    }
+
+    template <class F>
+    void for_all_memory(F&& f) {
+        f(window_);
+        for (const auto& arena : arenas_)
+            if (arena != nullptr) f(*arena);
+    }
+
+    std::unique_ptr<host_ranks> calls_, farewell_;  // the first is null when left
+    int rank_ = 0;
+    std::size_t room_ = 0;  // of each half of the window
+    std::vector<ipc_home> homes_;
+    ipc_events events_;
+    ipc_memory window_;
+    std::vector<std::unique_ptr<ipc_memory>> arenas_;  // by number; null when closed
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <vector>
+
+#include "parts.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The bytes from `first` on, `most` at most, of every part of a call, and where they are in a
+// window: part after part.
+struct ipc_piece {
+    std::size_t call;
+    std::size_t first, most;
+    std::size_t base, stride;
+
+    // Of a part that has `all`.
+    std::size_t bytes_of(std::size_t all) const {
+        return all <= first ? 0 : all - first < most ? all - first : most;
+    }
+};
+
+using ipc_step = std::vector<ipc_piece>;
+
+// So that ranks share no sector of memory, and vectors of the kernel are aligned.
+constexpr std::size_t ipc_unit = 128;
+
+constexpr std::size_t whole_units(std::size_t bytes) {
+    return (bytes + ipc_unit - 1) / ipc_unit * ipc_unit;
+}
+
+// The calls in steps, each of which fits into `room` bytes of every rank; small calls share one. On
+// all ranks alike.
+inline std::vector<ipc_step> cut_into_steps(std::span<const ipc_parts> calls, std::size_t room) {
+    std::vector<ipc_step> steps;
+    std::size_t used = room;
+    for (std::size_t c = 0; c < calls.size(); ++c) {
+        const std::size_t all = calls[c].longest(), parts = std::size_t(calls[c].parts());
+        for (std::size_t done = 0; done < all;) {
+            const std::size_t fits = (room - used) / parts / ipc_unit * ipc_unit, left = all - done;
+            if (left > fits && used > 0) {
+                steps.emplace_back();
+                used = 0;
+                continue;
+            }
+            const std::size_t most = left < fits ? left : fits;
+            steps.back().push_back({c, done, most, used, whole_units(most)});
+            used += parts * whole_units(most);
+            done += most;
+        }
+    }
+    return steps;
+}
+
+// Where no window is needed.
+inline std::vector<ipc_step> one_step(std::span<const ipc_parts> calls) {
+    ipc_step step;
+    for (std::size_t c = 0; c < calls.size(); ++c)
+        if (const std::size_t all = calls[c].longest(); all > 0) step.push_back({c, 0, all, 0, 0});
+    return step.empty() ? std::vector<ipc_step>() : std::vector<ipc_step>{step};
+}
+
+// What of `bytes` is this rank's to reduce.
+struct ipc_slice {
+    std::size_t begin, end;
+};
+inline ipc_slice slice_of(std::size_t bytes, int rank, int size) {
+    const std::size_t units = whole_units(bytes) / ipc_unit, n = std::size_t(size),
+                      r = std::size_t(rank);
+    const std::size_t begin = units * r / n * ipc_unit, end = units * (r + 1) / n * ipc_unit;
+    return {begin < bytes ? begin : bytes, end < bytes ? end : bytes};
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

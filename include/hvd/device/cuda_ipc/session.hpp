@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../session.hpp"
+#include "group.hpp"
+#include "reach.hpp"
+#include "schedule.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Ranks of one node whose streams meet by events and whose kernels reach each other's memory.
+// Nothing waits on the device but for events that the host knows to be recorded. A rank that is
+// alone reaches nothing.
+class cuda_ipc_session final : public device_session {
+public:
+    cuda_ipc_session(int rank, int size, int device, const communicator_options& options)
+        : device_session(rank, size, device, options), room_(room_for(size, options)) {}
+    ~cuda_ipc_session() { end(); }
+
+    // With the other ranks, by the endpoints that it keeps.
+    void connect(std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell) {
+        const current_device here(device(), rank());
+        linked([&] {
+            reach_.connect(std::move(calls), std::move(farewell), device(), room_, limit_for({}));
+        });
+    }
+
+    // The endpoints of a communicator of some of the ranks.
+    std::unique_ptr<host_ranks> split_endpoint(bool farewell, int color, int key) {
+        std::unique_ptr<host_ranks> part;
+        linked([&] { part = (farewell ? reach_.farewell() : reach_.calls()).split(color, key); });
+        return part;
+    }
+
+    void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream,
+                 time_point limit) override {
+        refuse_if_broken(label);
+        if (size() == 1) {
+            for (const device_call& call : calls) alone(call, label, stream);
+            return;
+        }
+        guarded([&] {
+            if (last_) last_.make_wait(stream, rank());
+            try {
+                move_all(calls, label, stream, limit);
+            } catch (...) {
+                mark_last(stream);
+                throw;
+            }
+            last_.call_header(stream, rank());
+        });
+    }
+
+    void check(const device_call& call, const char* label) const override {
+        if (!call.reduces()) return;
+        const dtype id = numbers_of(call.id, call.op).id;
+        const bool scaled = call.prescale != 1 || call.postscale != 1;
+        if (scaled && (id < dtype::float16 || id > dtype::float64))
+            throw usage_error(
+                rank(), text("hvd: ", label, " on rank ", rank(), ": ", op_names[call.op], " of ",
+                             dtype_name(call.id), " can't be scaled by ", call.prescale, " and ",
+                             call.postscale, " by hvd's kernel: only floats are"));
+        if (!has_reductions() && (size() > 1 || scaled))
+            throw usage_error(rank(),
+                              text("hvd: ", label, " on rank ", rank(),
+                                   ": this program has no kernel that reduces: compile a .cu "
+                                   "file with hvd/kernel/kernels.cuh into it"));
+    }
+
+    void agree(const call_header& mine, time_point limit) override {
+        refuse_if_broken("agreement");
+        std::vector<call_header> all{mine};
+        if (size() > 1) linked([&] { all = reach_.calls().all(mine, limit); });
+        check_headers(rank(), all);
+    }
+
+    void post_refusal(const call_header& mine, time_point limit) override {
+        if (size() == 1 || broken()) return;
+        ipc_message refused{};
+        refused.what = mine;
+        linked([&] { reach_.calls().all(refused, limit); });
+    }
+
+    void give_up(std::string_view why) noexcept override {
+        device_session::give_up(why);
+        reach_.leave();
+    }
+
+    std::span<std::byte> open_arena(std::size_t bytes) override {
+        auto arena = std::make_unique<ipc_memory>();
+        call_header mine = arena_header(bytes);
+        const current_device here(device(), rank());
+        try {
+            if (bytes > 0) arena->allocate(bytes, rank());
+        } catch (const cuda_error& e) {
+            mine.refused = true;
+            store(mine.text, text("hvd: device_arena of ", bytes, " bytes: ", e.what()));
+        }
+        agree(mine, limit_for({}));
+        ipc_memory& memory = reach_.add_arena(std::move(arena));
+        if (size() > 1 && bytes > 0) linked([&] { reach_.share(memory, limit_for({})); });
+        const std::span<std::byte> all(memory.own(), bytes);
+        add_arena(all);
+        return all;
+    }
+
+    // With the other ranks. Where they do not come, the memory stays until the session ends.
+    void close_arena(std::span<std::byte> memory) noexcept override {
+        remove_arena(memory.data());
+        const auto arena = reach_.find_arena(memory.data());
+        const time_point limit = destructor_limit();
+        if (memory.empty() || arena == nullptr || broken()) return;
+        try {
+            const current_device here(device(), rank());
+            if (!finish(limit)) return;
+            (*arena)->close();
+            if (size() > 1) linked([&] { reach_.calls().all('e', limit); });
+            *arena = {};
+        } catch (...) {  // the communicator is given up, and says so at its next call
+        }
+    }
+
+private:
+    static std::size_t room_for(int size, const communicator_options& options) {
+        const std::size_t least = ipc_unit * std::size_t(size),
+                          wanted = whole_units(options.device_window_bytes);
+        return wanted > least ? wanted : least;
+    }
+
+    // A host's communicator that fails does so for good; a refusal is no failure.
+    template <class F>
+    void linked(F&& f) {
+        try {
+            f();
+        } catch (const usage_error&) {
+            throw;
+        } catch (const error& e) {
+            give_up(e.what());
+            throw;
+        }
+    }
+
+    void alone(const device_call& call, const char* label, cudaStream_t stream) {
+        check(call, label);
+        guarded([&] {
+            if (!call.reduces() || (call.prescale == 1 && call.postscale == 1))
+                return copy_alone(call, stream, rank());
+            reduction_launch l = launch_of(call);
+            l.in[0] = call.in;
+            l.out[l.places++] = call.out;
+            launch(l, call.bytes_of(0), stream);
+        });
+    }
+
+    // Each step ends with a meeting; the window's halves take turns, so that the next step's input
+    // is there by then. This rank's first is there before the ranks meet, where it is known to go
+    // through the window.
+    void move_all(std::span<const device_call> calls, const char* label, cudaStream_t stream,
+                  time_point limit) {
+        describe(calls, label);
+        const bool uneven = group_.has_uneven_exchange(), early = group_.needs_window() && !uneven;
+        std::vector<ipc_step> steps;
+        if (early) steps = cut_into_steps(group_.parts(), room_);
+        if (!steps.empty()) bring_in(steps[0], 0, stream);
+        meet_first(uneven, stream, limit);
+        if (!early)
+            steps = group_.needs_window() ? cut_into_steps(group_.parts(), room_)
+                                          : one_step(group_.parts());
+        if (uneven && group_.needs_window() && !steps.empty()) {
+            bring_in(steps[0], 0, stream);
+            meet(stream, limit);
+        }
+        for (std::size_t s = 0; s < steps.size(); ++s) {
+            for (const ipc_piece& piece : steps[s]) move(piece, s % 2, stream);
+            if (s + 1 < steps.size()) bring_in(steps[s + 1], (s + 1) % 2, stream);
+            meet(stream, limit);
+            bring_out(steps[s], s % 2, stream);
+        }
+    }
+
+    void describe(std::span<const device_call> calls, const char* label) {
+        group_.begin(calls, size());
+        for (std::size_t c = 0; c < calls.size(); ++c) {
+            try {
+                check(calls[c], label);
+            } catch (const usage_error& e) {
+                group_.refuse(e.what());
+            }
+            group_.put(c, rank(), places_of(group_.parts(c)));
+        }
+    }
+
+    ipc_places places_of(const ipc_parts& p) const {
+        ipc_places result;
+        if (p.gives(rank()))
+            result.in = reach_.place_of(p.call.in, p.given_by(rank()), !p.overwrites_input());
+        if (p.is_given(rank())) result.out = reach_.place_of(p.call.out, p.taken_by(rank()), true);
+        return result;
+    }
+
+    // The ranks compare their calls and learn each other's places; then the stream waits for what
+    // theirs had to do before.
+    void meet_first(bool uneven, cudaStream_t stream, time_point limit) {
+        reach_.events().call_header(stream, rank());
+        std::vector<ipc_message> all;
+        linked([&] { all = reach_.calls().all(group_.message(), limit); });
+        if (group_.learn(rank(), all))
+            linked([&] { group_.exchange_places(reach_.calls(), limit); });
+        if (uneven) {
+            linked([&] { group_.exchange_counts(reach_.calls(), limit); });
+            group_.learn_counts(rank());
+        }
+        reach_.events().make_wait(stream, rank());
+    }
+
+    void meet(cudaStream_t stream, time_point limit) {
+        reach_.events().call_header(stream, rank());
+        linked([&] { reach_.calls().all('m', limit); });
+        reach_.events().make_wait(stream, rank());
+    }
+
+    // Of a call that failed: it may have begun to use the window.
+    void mark_last(cudaStream_t stream) noexcept {
+        try {
+            last_.call_header(stream, rank());
+        } catch (const cuda_error& e) {
+            give_up(e.what());
+        }
+    }
+
+    // Where this rank sees a piece of another's.
+    std::byte* seen(const ipc_piece& piece, std::size_t half, const ipc_place& place, int r,
+                    int part) const {
+        if (place.arena == ipc_place::window)
+            return reach_.in_window(r, half) + piece.base + std::size_t(part) * piece.stride;
+        return reach_.in_arena(r, place) + group_.parts(piece.call).given_at(r, part) + piece.first;
+    }
+
+    void copy(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream) const {
+        if (to != from) copy_async(to, from, bytes, cudaMemcpyDeviceToDevice, stream, rank());
+    }
+
+    void bring_in(const ipc_step& step, std::size_t half, cudaStream_t stream) const {
+        for (const ipc_piece& piece : step) {
+            const ipc_parts& p = group_.parts(piece.call);
+            const ipc_place& place = group_.places(piece.call, rank()).in;
+            for (int part = 0; place.arena == ipc_place::window && part < p.parts(); ++part)
+                copy(seen(piece, half, place, rank(), part),
+                     p.call.in + p.given_at(rank(), part) + piece.first,
+                     piece.bytes_of(p.given(rank(), part)), stream);
+        }
+    }
+
+    void bring_out(const ipc_step& step, std::size_t half, cudaStream_t stream) const {
+        for (const ipc_piece& piece : step) {
+            const ipc_place& place = group_.places(piece.call, rank()).out;
+            if (place.arena != ipc_place::window) continue;
+            copy(group_.parts(piece.call).call.out + piece.first,
+                 seen(piece, half, place, rank(), 0), piece.most, stream);
+        }
+    }
+
+    void move(const ipc_piece& piece, std::size_t half, cudaStream_t stream) const {
+        const ipc_parts& p = group_.parts(piece.call);
+        if (p.call.reduces()) return reduce(piece, half, stream);
+        const int part = p.has_parts() ? rank() : 0;
+        for (int from = 0; p.copies(rank()) && from < size(); ++from) {
+            if (!p.gives(from) || p.given(from, part) <= piece.first) continue;
+            copy(p.call.out + p.taken_at(from) + piece.first,
+                 seen(piece, half, group_.places(piece.call, from).in, from, part),
+                 piece.bytes_of(p.given(from, part)), stream);
+        }
+    }
+
+    // This rank's slice, for all; or its part, for itself.
+    void reduce(const ipc_piece& piece, std::size_t half, cudaStream_t stream) const {
+        const ipc_parts& p = group_.parts(piece.call);
+        const bool scatters = p.call.kind == collective::reduce_scatter;
+        const int part = scatters ? rank() : 0;
+        const std::size_t bytes = piece.bytes_of(p.given(rank(), part));
+        const ipc_slice slice = scatters ? ipc_slice{0, bytes} : slice_of(bytes, rank(), size());
+        if (slice.begin == slice.end) return;
+        reduction_launch l = launch_of(p.call);
+        for (int r = 0; r < size(); ++r) {
+            const ipc_places& places = group_.places(piece.call, r);
+            l.in[r] = seen(piece, half, places.in, r, part) + slice.begin;
+            if (p.is_given(r))
+                l.out[l.places++] = seen(piece, half, places.out, r, 0) + slice.begin;
+        }
+        if (scatters) l.out[l.places++] = p.call.out + piece.first;
+        launch(l, slice.end - slice.begin, stream);
+    }
+
+    reduction_launch launch_of(const device_call& call) const {
+        reduction_launch l{};
+        const reduced_numbers numbers = numbers_of(call.id, call.op);
+        l.id = numbers.id;
+        l.op = numbers.op;
+        l.ranks = size();
+        l.divisor = call.op == op::average::id ? size() : 0;
+        l.mode = rounding(call.mode > 0 ? call.mode - 1 : 0);
+        l.prescale = call.prescale;
+        l.postscale = call.postscale;
+        return l;
+    }
+
+    void launch(reduction_launch& l, std::size_t bytes, cudaStream_t stream) const {
+        l.count = bytes / bytes_of_number(l.id);
+        l.head = head_of(l);
+        if (l.count > 0)
+            check_cuda(launch_reduction(l, stream), "launch of hvd's reduction kernel", rank());
+    }
+
+    // Whether all that this rank has enqueued is done.
+    bool finish(time_point limit) noexcept {
+        backoff pauses(false);
+        while (last_) {
+            try {
+                if (last_.reached(rank())) return true;
+            } catch (const cuda_error&) {  // until the limit, then: nothing is known of it
+            }
+            if (pauses.pause() && now() > limit) return false;
+        }
+        return true;
+    }
+
+    void end() noexcept {
+        const time_point limit = destructor_limit();
+        reach_.leave();
+        try {
+            const current_device here(device(), rank());
+            reach_.end(finish(limit), limit);
+        } catch (...) {
+            reach_.end(false, limit);
+        }
+    }
+
+    std::size_t room_;  // of each half of the window
+    ipc_reach reach_;
+    // The latest call's end: the next one, on any stream, does not touch the window before.
+    cuda_event last_;
+    ipc_group group_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

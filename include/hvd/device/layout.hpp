@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <memory>
+
+#include "../kernel/cuda/tile.hpp"
+#include "session.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Where the packed tensors of a plan lie in its buffer, and the tiles that bring them there and
+// back. Slots are aligned to 16 bytes, so that the kernel and NCCL use whole vectors; groups, one
+// per type, to 256.
+class device_layout {
+public:
+    // Where the next group begins.
+    std::size_t begin_group() { return bytes_ = (bytes_ + 255) / 256 * 256; }
+
+    // Elements become those of the wire by `pack` and come back by `unpack`, scaled.
+    void add(const tensor_ref& tensor, copy_kind pack, copy_kind unpack, double before,
+             double after) {
+        slots_.push_back({tensor, bytes_, pack, unpack, before, after});
+        const std::size_t wire = pack == copy_kind::bytes ? tensor.element_bytes : bytes_to(pack);
+        bytes_ += (tensor.count * wire + 15) / 16 * 16;
+    }
+
+    std::size_t bytes() const { return bytes_; }
+
+    // The tiles of both ways, once it is known where the buffer is.
+    std::vector<tile> packing(std::byte* buffer) const {
+        std::vector<tile> tiles;
+        for (const slot& s : slots_)
+            cut_into_tiles(tiles, s.tensor.data, buffer + s.offset, units(s, s.pack), s.pack,
+                           s.before);
+        return tiles;
+    }
+    std::vector<tile> unpacking(std::byte* buffer) const {
+        std::vector<tile> tiles;
+        for (const slot& s : slots_)
+            cut_into_tiles(tiles, buffer + s.offset, s.tensor.data, units(s, s.unpack), s.unpack,
+                           s.after);
+        return tiles;
+    }
+
+private:
+    struct slot {
+        tensor_ref tensor;
+        std::size_t offset;
+        copy_kind pack, unpack;
+        double before, after;
+    };
+
+    static std::size_t units(const slot& s, copy_kind kind) {
+        return kind == copy_kind::bytes ? s.tensor.bytes() : s.tensor.count;
+    }
+
+    std::vector<slot> slots_;
+    std::size_t bytes_ = 0;
+};
+
+// What a plan runs: a launch, the calls, a launch.
+struct planned_calls {
+    std::vector<device_call> calls;
+    cuda_memory buffer, tiles;
+    std::size_t before = 0, after = 0;  // tiles of each launch; they follow each other
+    std::shared_ptr<const void> function;
+    message label;  // with the plan's name: of errors
+    time_span deadline{};
+
+    const tile* first_tile() const { return reinterpret_cast<const tile*>(tiles.data()); }
+};
+
+// Makes the buffer and brings the tiles to the device; calls for parts of the buffer begin with
+// null pointers, and offsets in it.
+inline void place(planned_calls& plan, const device_layout& layout, bool packs, bool unpacks,
+                  device_session& session) {
+    const current_device here(session.device(), session.rank());
+    const cudaStream_t stream = session.stream_or_own(nullptr);
+    plan.buffer = cuda_memory(cuda_memory::kind::device, layout.bytes(), session.rank());
+    if (layout.bytes() == 0) return;
+    // Between the slots are bytes that are reduced too: no NaN shall come of them.
+    check_cuda(cudaMemsetAsync(plan.buffer.data(), 0, layout.bytes(), stream), "cudaMemsetAsync",
+               session.rank());
+    std::vector<tile> tiles;
+    if (packs) tiles = layout.packing(plan.buffer.data());
+    plan.before = tiles.size();
+    if (unpacks)
+        for (const tile& t : layout.unpacking(plan.buffer.data())) tiles.push_back(t);
+    plan.after = tiles.size() - plan.before;
+    plan.tiles =
+        cuda_memory(cuda_memory::kind::device, tiles.size() * sizeof(tile), session.rank());
+    const finish_before_leaving finish{stream};
+    copy_async(plan.tiles.data(), tiles.data(), plan.tiles.size(), cudaMemcpyHostToDevice, stream,
+               session.rank());
+    session.wait(session.mark(stream), "making of a plan", session.limit_for({}));
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

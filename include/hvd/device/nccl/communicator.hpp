@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <algorithm>
+#include <memory>
+
+#include "../../comm/made_on_all.hpp"
+#include "../ranks.hpp"
+#include "policy.hpp"
+#include "session.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// Ranks with a GPU each; device tensors are moved by NCCL. Made from the ranks of a communicator
+/// of any other backend, on the device that is current: `communicator<nccl> gpus(world)`.
+///
+/// Calls are matched by their order on all ranks. Making a plan compares what the ranks plan;
+/// single calls are not compared, and one that a rank refuses makes it late for the others: give a
+/// deadline. Calls run on `.stream` (never a default stream), else on a stream of the
+/// communicator's own, and tensors must be ready there. After a failure or a deadline it is given
+/// up and refuses further calls; `shrink` goes on without the dead.
+/// **Threads**: one calling thread at a time. A rank that is alone calls NCCL only to scale.
+/// @snippet tests/device/snippets.cpp nccl
+template <>
+class communicator<nccl>
+    : public detail::device_ranks<communicator<nccl>, nccl, detail::nccl_session> {
+    using session_type = detail::nccl_session;
+
+public:
+    /// Empty: a communicator that this rank is not a member of.
+    communicator() = default;
+
+    /// The ranks of `bootstrap`, with the device that is current on each. **Collective**.
+    /// @throws hvd::nccl_error, hvd::cuda_error, hvd::usage_error for an unsuitable NCCL library,
+    /// hvd::peer_error where other ranks failed or did not come within `options.deadline`.
+    template <class Bootstrap>
+    explicit communicator(communicator<Bootstrap>& bootstrap,
+                          const communicator_options& options = {}) {
+        struct hello {
+            ncclUniqueId id;
+            int version;
+        } first{};
+        const int rank = bootstrap.rank(), size = bootstrap.size();
+        int version = 0;
+        session_ = detail::made_on_all(bootstrap, "communicator<nccl>", options.deadline, [&] {
+            const int device = detail::device_of_this_thread(rank);
+            first.version = version = detail::nccl_library_version(rank);
+            auto session = std::make_shared<session_type>(rank, size, device, options);
+            if (size > 1 && rank == 0)
+                detail::check_nccl(ncclGetUniqueId(&first.id), "ncclGetUniqueId", 0);
+            return session;
+        });
+        if (size == 1) return;
+        bootstrap.broadcast(
+            tensor_view<std::byte>(reinterpret_cast<std::byte*>(&first), {sizeof first}),
+            hvd::root{0}, {.deadline = options.deadline});
+        detail::made_on_all(bootstrap, "communicator<nccl>", options.deadline, [&] {
+            if (first.version != version)
+                throw usage_error(rank,
+                                  detail::text("hvd: ranks have different NCCL libraries: rank 0 ",
+                                               first.version, ", rank ", rank, " ", version));
+            return true;
+        });
+        session_->join(first.id);
+    }
+
+    /// Takes over an NCCL communicator and ends it at last, also where this throws; it need not be
+    /// one that does not block.
+    communicator(ncclComm_t comm, adopt_t, const communicator_options& options = {}) {
+        take(comm, true, options);
+    }
+    /// Works with an NCCL communicator that its owner keeps alive, and uses for nothing else
+    /// meanwhile.
+    communicator(ncclComm_t comm, borrow_t, const communicator_options& options = {}) {
+        take(comm, false, options);
+    }
+
+    /// NCCL's own handle; null on a rank that is alone and has not scaled.
+    ncclComm_t native_handle() const { return session().handle(); }
+
+    /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a
+    /// negative colour.
+    /// **Collective**, with no call under way.
+    communicator split(int color, int key = 0) {
+        session().refuse_if_broken("split");
+        if (size() == 1) return color < 0 ? communicator() : communicator(alone());
+        return derived(session().derive("ncclCommSplit", [=](ncclComm_t comm, ncclComm_t* result,
+                                                             ncclConfig_t* config) {
+            return ncclCommSplit(comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, result, config);
+        }));
+    }
+
+    /// The ranks that are not `excluded`, in their order: goes on after others died. **Collective**
+    /// on those ranks alone. Calls under way are given up, and so is this communicator.
+    /// @throws hvd::usage_error, before anything is given up, for a list that has this rank, no
+    /// rank of this communicator, or one twice, and on a rank that is alone.
+    communicator shrink(std::span<const int> excluded) {
+        check_excluded(excluded);
+        session().give_up("shrink");
+        if (session().handle() == nullptr)
+            throw usage_error(rank(), "hvd: shrink: NCCL has nothing left to shrink");
+        std::vector<int> list(excluded.begin(), excluded.end());
+        return derived(session().derive(
+            "ncclCommShrink", [&](ncclComm_t comm, ncclComm_t* result, ncclConfig_t* config) {
+                return ncclCommShrink(comm, list.data(), int(list.size()), result, config,
+                                      NCCL_SHRINK_ABORT);
+            }));
+    }
+
+private:
+    using device_ranks::device_ranks;
+
+    // A communicator of NCCL's that no session has yet.
+    struct aborted {
+        void operator()(ncclComm_t comm) const { ncclCommAbort(comm); }
+    };
+    using unclaimed = std::unique_ptr<std::remove_pointer_t<ncclComm_t>, aborted>;
+
+    void check_excluded(std::span<const int> excluded) const {
+        const auto refuse = [this](const auto&... why) {
+            throw usage_error(rank(), detail::text("hvd: shrink on rank ", rank(), ": ", why...));
+        };
+        if (size() == 1) refuse("this communicator has 1 rank, nobody can be excluded");
+        for (std::size_t i = 0; i < excluded.size(); ++i) {
+            const int other = excluded[i];
+            if (other < 0 || other >= size())
+                refuse("rank ", other, " is not a rank of this communicator of size ", size());
+            if (other == rank()) refuse("rank ", other, " is this rank, which stays");
+            if (std::ranges::count(excluded.first(i), other) > 0)
+                refuse("rank ", other, " is excluded twice");
+        }
+    }
+
+    void take(ncclComm_t comm, bool owned, const communicator_options& options) {
+        if (comm == nullptr)
+            throw usage_error(-1, "hvd: a communicator can't be made from a null ncclComm_t");
+        unclaimed kept(owned ? comm : nullptr);
+        int rank = -1, size = 0, device = 0;
+        detail::check_nccl(ncclCommUserRank(comm, &rank), "ncclCommUserRank", -1);
+        detail::check_nccl(ncclCommCount(comm, &size), "ncclCommCount", rank);
+        detail::check_nccl(ncclCommCuDevice(comm, &device), "ncclCommCuDevice", rank);
+        session_ = std::make_shared<session_type>(rank, size, device, options);
+        kept.release();
+        session_->take(comm, owned);
+    }
+
+    std::shared_ptr<session_type> alone() const {
+        return std::make_shared<session_type>(0, 1, session().device(), session().options());
+    }
+
+    // Out of this one; polls first, for rank and size are known only then.
+    communicator derived(ncclComm_t made) const {
+        if (made == nullptr) return {};
+        unclaimed comm(made);
+        ncclResult_t state = ncclInProgress;
+        detail::backoff pauses(false);
+        const detail::time_point limit = session().limit_for({});
+        while (state == ncclInProgress) {
+            detail::check_nccl(ncclCommGetAsyncError(made, &state), "ncclCommGetAsyncError",
+                               rank());
+            if (state == ncclInProgress && pauses.pause() && detail::now() > limit)
+                throw peer_error(
+                    rank(),
+                    detail::text(
+                        "hvd: other ranks did not come in time to make a communicator with rank ",
+                        rank()),
+                    {});
+        }
+        return communicator(comm.release(), adopt, session().options());
+    }
+};
+
+}  // namespace v0
+}  // namespace hvd

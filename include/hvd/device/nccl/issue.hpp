@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../platform/nccl_api.hpp"
+#include "../call.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// What one group did, until NCCL has taken all of it: the first failure and who had it.
+class nccl_calls {
+public:
+    void add(ncclResult_t code, const char* api) {
+        ++count_;
+        if (failed() || code == ncclSuccess || code == ncclInProgress) return;
+        code_ = code;
+        api_ = api;
+    }
+    bool failed() const { return code_ != ncclSuccess; }
+    bool alone() const { return count_ == 1; }
+    ncclResult_t code() const { return code_; }
+    const char* api() const { return api_; }
+
+private:
+    ncclResult_t code_ = ncclSuccess;
+    const char* api_ = "";
+    int count_ = 0;
+};
+
+struct nccl_place {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    int rank, size;
+    std::byte* scratch;
+};
+
+// Elements that NCCL does not know are moved as bytes.
+struct nccl_elements {
+    ncclDataType_t type;
+    std::size_t unit;
+
+    explicit nccl_elements(const device_call& c)
+        : type(has_nccl_type(c.id) ? nccl_type(c.id) : ncclUint8),
+          unit(has_nccl_type(c.id) ? 1 : c.element_bytes) {}
+};
+
+// Parts of different sizes: NCCL has no call for them, but takes messages or reductions in a group.
+// A part without elements is no message, which both of its ranks know.
+inline void issue_parts(nccl_calls& made, const device_call& c, ncclRedOp_t op,
+                        const nccl_place& at) {
+    const nccl_elements e(c);
+    const std::size_t width = c.element_bytes;
+    const auto send = [&](const std::byte* from, std::size_t n, int peer) {
+        if (n > 0)
+            made.add(ncclSend(from, n * e.unit, e.type, peer, at.comm, at.stream), "ncclSend");
+    };
+    const auto receive = [&](std::byte* to, std::size_t n, int peer) {
+        if (n > 0) made.add(ncclRecv(to, n * e.unit, e.type, peer, at.comm, at.stream), "ncclRecv");
+    };
+    const bool is_root = c.root == at.rank;
+    const std::byte* in = c.in;
+    std::byte* out = c.out;
+    for (int p = 0; p < at.size; ++p) {
+        const std::size_t n = c.count_of(p);
+        switch (c.kind) {
+            case collective::reduce_scatter:
+                if (n > 0)
+                    made.add(ncclReduce(in, out, n, e.type, op, p, at.comm, at.stream),
+                             "ncclReduce");
+                in += n * width;
+                break;
+            case collective::allgather:
+                if (n > 0)
+                    made.add(ncclBroadcast(c.in, out, n * e.unit, e.type, p, at.comm, at.stream),
+                             "ncclBroadcast");
+                out += n * width;
+                break;
+            case collective::gather:
+                if (is_root) receive(out, n, p);
+                out += n * width;
+                break;
+            case collective::scatter:
+                if (is_root) send(in, n, p);
+                in += n * width;
+                break;
+            default:  // alltoall
+                send(in, n, p);
+                receive(out, c.received_from(p), p);
+                in += n * width;
+                out += c.received_from(p) * width;
+        }
+    }
+    if (c.kind == collective::gather) send(c.in, c.count_of(at.rank), c.root);
+    if (c.kind == collective::scatter) receive(c.out, c.count_of(at.rank), c.root);
+}
+
+inline void issue(nccl_calls& made, const device_call& c, ncclRedOp_t op, const nccl_place& at) {
+    if (!c.counts.empty()) return issue_parts(made, c, op, at);
+    const nccl_elements e(c);
+    const std::size_t n = c.count * e.unit;
+    switch (c.kind) {
+        case collective::allreduce:
+            return made.add(ncclAllReduce(c.in, c.out, n, e.type, op, at.comm, at.stream),
+                            "ncclAllReduce");
+        case collective::reduce:
+            return made.add(ncclReduce(c.in, c.out, n, e.type, op, c.root, at.comm, at.stream),
+                            "ncclReduce");
+        case collective::reduce_scatter:
+            return made.add(ncclReduceScatter(c.in, c.out, n, e.type, op, at.comm, at.stream),
+                            "ncclReduceScatter");
+        case collective::broadcast:
+            return made.add(ncclBroadcast(c.in, c.out, n, e.type, c.root, at.comm, at.stream),
+                            "ncclBroadcast");
+        case collective::allgather:
+            return made.add(ncclAllGather(c.in, c.out, n, e.type, at.comm, at.stream),
+                            "ncclAllGather");
+        case collective::gather:
+            return made.add(ncclGather(c.in, c.out, n, e.type, c.root, at.comm, at.stream),
+                            "ncclGather");
+        case collective::scatter:
+            return made.add(ncclScatter(c.in, c.out, n, e.type, c.root, at.comm, at.stream),
+                            "ncclScatter");
+        case collective::alltoall:
+            return made.add(ncclAlltoAll(c.in, c.out, n, e.type, at.comm, at.stream),
+                            "ncclAlltoAll");
+        default:  // a barrier: NCCL has none, but no reduction ends before all have begun it
+            return made.add(
+                ncclAllReduce(at.scratch, at.scratch, 1, ncclUint8, ncclMax, at.comm, at.stream),
+                "ncclAllReduce");
+    }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

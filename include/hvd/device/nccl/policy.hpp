@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../core/concepts.hpp"
+#include "../../core/memory.hpp"
+#include "../../platform/nccl_api.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// Ranks have a GPU each, and NCCL moves device tensors between them; see `communicator<nccl>`.
+///
+/// Reduces what NCCL reduces: sum, average of floats, min, max and product of 8-, 32- and 64-bit
+/// integers and of floats of 16, 32 and 64 bits. Moves every element.
+///
+/// Sums of float16 are made in float16. Averages are multiplied by a power of two before, so that
+/// they do not overflow; elements below 2^-14 times the ranks lose their last bits by that.
+struct nccl {
+    using space_type = device;
+    static constexpr bool has_arenas = true;
+    template <class T, class Op>
+    static constexpr bool reduces =
+        detail::has_nccl_type(dtype_traits<T>::id) && detail::has_nccl_op<Op>;
+};
+
+}  // namespace v0
+}  // namespace hvd

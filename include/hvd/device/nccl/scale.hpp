@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <bit>
+
+#include "../../kernel/cuda/tile.hpp"
+#include "../../platform/nccl_api.hpp"
+#include "../call.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Where the scales of a sum are applied: NCCL multiplies before it adds, by a number of the
+// elements' own type; after it hvd's kernel does, in float.
+struct nccl_scale {
+    double before = 1, after = 1;
+};
+
+// The power of two at or below |factor|; 1 where there is none.
+inline double power_below(double factor) {
+    const std::uint64_t exponent = std::bit_cast<std::uint64_t>(factor) & 0x7ff0000000000000u;
+    return exponent == 0 || exponent == 0x7ff0000000000000u ? 1 : std::bit_cast<double>(exponent);
+}
+
+// The nearest to that which any 16-bit float holds.
+inline double plain_power(double factor) {
+    const double power = power_below(factor);
+    return power < 0x1p-14 ? 0x1p-14 : power > 0x1p15 ? 0x1p15 : power;
+}
+
+// 32- and 64-bit floats take the whole factor before the sum, which costs nothing. Of a 16-bit
+// float only a power of two does not round: the rest of the factor follows the sum, in float, so
+// that both round once. A mean of float16 is made small enough before; it loses subnormals by that.
+inline nccl_scale scale_of(const device_call& call, int size, int rank, const char* label) {
+    const bool average = call.op == op::average::id;
+    const double factor = call.prescale * call.postscale / (average ? size : 1);
+    if (factor == 1) return {};
+    const bool is_float = call.id >= dtype::float16 && call.id <= dtype::float64;
+    if (!is_float || !(average || call.op == op::sum::id))
+        throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ", op_names[call.op],
+                                     " of ", dtype_name(call.id), " can't be scaled by ", factor,
+                                     " by NCCL: only sums and averages of floats are"));
+    if (call.element_bytes > 2 || factor == plain_power(factor)) return {factor, 1};
+    if (!has_kernels())
+        throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ", dtype_name(call.id),
+                                     " scaled by ", factor,
+                                     " would be rounded by NCCL, and this program has no kernels: "
+                                     "compile a .cu file with hvd/kernel/kernels.cuh into it"));
+    const double before =
+        plain_power(power_below(call.prescale) * (average ? factor_before_mean(call.id, size) : 1));
+    return {before, factor / before};
+}
+
+// A number in the element type, as NCCL wants it.
+class nccl_scalar {
+public:
+    nccl_scalar(dtype id, double value) {
+        switch (id) {
+            case dtype::float16: set(float16(float(value))); break;
+            case dtype::bfloat16: set(bfloat16(float(value))); break;
+            case dtype::float32: set(float(value)); break;
+            default: set(value); break;
+        }
+    }
+    void* data() { return bytes_; }
+
+private:
+    template <class T>
+    void set(T value) {
+        std::memcpy(bytes_, &value, sizeof value);
+    }
+
+    alignas(8) std::byte bytes_[8] = {};
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

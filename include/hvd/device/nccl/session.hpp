@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "../../platform/nccl_api.hpp"
+#include "../session.hpp"
+#include "issue.hpp"
+#include "scale.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A communicator of NCCL's that does not block: every call is polled for until NCCL has taken it,
+// before anything else touches NCCL or the stream. After a failure it is revoked, which frees the
+// stream and leaves it to be shrunk, and refuses further calls. A rank that is alone has none until
+// it needs one.
+class nccl_session final : public device_session {
+public:
+    using device_session::device_session;
+    ~nccl_session() { end(); }
+
+    ncclComm_t handle() const { return comm_; }
+
+    // With the other ranks.
+    void join(const ncclUniqueId& id) {
+        const current_device here(device(), rank());
+        ncclConfig_t config = not_blocking();
+        settle(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config),
+               "ncclCommInitRankConfig", limit_for({}));
+    }
+
+    // A communicator made by NCCL out of another, or by the user; `owned`: to be ended by this one.
+    void take(ncclComm_t comm, bool owned) {
+        comm_ = comm;
+        owned_ = owned;
+        settle(ncclInProgress, "ncclCommGetAsyncError", limit_for({}));
+    }
+
+    // All calls are one group to NCCL, which launches those of about one size together.
+    void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream,
+                 time_point limit) override {
+        refuse_if_broken(label);
+        operations_.clear();
+        for (const device_call& call : calls)
+            operations_.push_back(operation_for(call, label, limit));
+        // NCCL takes 2048 calls in a group; a call with counts is one for each rank.
+        const std::size_t most = size() < 1024 ? 1024 / std::size_t(size()) : 1;
+        for (std::size_t first = 0; first < calls.size(); first += most) {
+            const std::size_t n = calls.size() - first < most ? calls.size() - first : most;
+            enqueue_group(calls.subspan(first, n), operations_.data() + first, label, stream,
+                          limit);
+        }
+        guarded([&] {
+            for (std::size_t i = 0; i < calls.size(); ++i)
+                if (operations_[i].after != 1) scale_result(calls[i], operations_[i].after, stream);
+        });
+    }
+
+    void check(const device_call& call, const char* label) const override {
+        if (call.reduces()) scale_of(call, size(), rank(), label);
+    }
+
+    bool can_be_captured() const override { return true; }
+    bool exchanges_in_place() const override { return false; }
+
+    void agree(const call_header& mine, time_point limit) override {
+        refuse_if_broken("agreement");
+        std::vector<call_header> all(static_cast<std::size_t>(size()), mine);
+        if (size() > 1) exchange(mine, all, limit);
+        check_headers(rank(), all);
+    }
+
+    // NCCL's own way from this communicator to another: `make(comm, &result, &config)`.
+    template <class F>
+    ncclComm_t derive(const char* api, F&& make) {
+        const current_device here(device(), rank());
+        ncclConfig_t config = not_blocking();
+        ncclComm_t result = nullptr;
+        settle(make(comm_, &result, &config), api, limit_for({}));
+        return result;
+    }
+
+    // Memory of ncclMemAlloc, at the same place of a window on all ranks: NCCL moves it without
+    // copies.
+    std::span<std::byte> open_arena(std::size_t bytes) override {
+        call_header mine = arena_header(bytes);
+        const current_device here(device(), rank());
+        void* memory = nullptr;
+        const ncclResult_t allocated = bytes > 0 ? ncclMemAlloc(&memory, bytes) : ncclSuccess;
+        std::unique_ptr<void, nccl_memory> kept(memory);
+        if (allocated != ncclSuccess) {
+            mine.refused = true;
+            store(mine.text, text("hvd: device_arena: ncclMemAlloc of ", bytes,
+                                  " bytes failed: ", ncclGetErrorString(allocated)));
+        }
+        agree(mine, limit_for({}));
+        ncclWindow_t window = nullptr;
+        if (size() > 1 && bytes > 0)
+            settle(ncclCommWindowRegister(comm_, memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC),
+                   "ncclCommWindowRegister", limit_for({}));
+        const std::span<std::byte> arena(static_cast<std::byte*>(kept.release()), bytes);
+        if (window != nullptr) windows_.push_back({arena.data(), window});
+        add_arena(arena);
+        return arena;
+    }
+
+    void close_arena(std::span<std::byte> memory) noexcept override {
+        remove_arena(memory.data());
+        for (const auto& [data, window] : windows_)
+            if (data == memory.data()) close_window(window);
+        std::erase_if(windows_, [&](const auto& w) { return w.data == memory.data(); });
+        ncclMemFree(memory.data());
+    }
+
+    void look_for_errors(const char* label) override {
+        refuse_if_broken(label);
+        if (comm_ == nullptr) return;
+        ncclResult_t state = ncclSuccess;
+        const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+        if (asked != ncclSuccess) fail(asked, "ncclCommGetAsyncError", false);
+        if (state != ncclSuccess && state != ncclInProgress) fail(state, label, false);
+    }
+
+    void give_up(std::string_view why) noexcept override {
+        if (broken()) return;
+        device_session::give_up(why);
+        if (comm_ == nullptr) return;
+        const ncclResult_t revoked = ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
+        if (revoked == ncclSuccess || revoked == ncclInProgress || !owned_) return;
+        ncclCommAbort(std::exchange(comm_, nullptr));
+    }
+
+private:
+    struct scaled_operation {
+        ncclRedOp_t op = ncclSum;
+        double after = 1;  // what the result is multiplied by once NCCL is done
+        bool scales = false;
+    };
+    struct nccl_memory {
+        void operator()(void* memory) const { ncclMemFree(memory); }
+    };
+    struct open_window {
+        const std::byte* data;
+        ncclWindow_t window;
+    };
+    struct premultiplied {
+        dtype id;
+        double factor;
+        ncclRedOp_t op;
+    };
+
+    scaled_operation operation_for(const device_call& call, const char* label, time_point limit) {
+        if (call.kind == collective::barrier && scratch_.data() == nullptr)
+            scratch_ = guarded([&] { return cuda_memory(cuda_memory::kind::device, 16, rank()); });
+        if (!call.reduces()) return {};
+        const nccl_scale scale = scale_of(call, size(), rank(), label);
+        if (scale.before == 1) return {nccl_op(call.op), scale.after, false};
+        return {premultiplied_sum(call.id, scale.before, limit), scale.after, true};
+    }
+
+    void close_window(ncclWindow_t window) noexcept {
+        if (comm_ == nullptr) return;
+        try {
+            settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister",
+                   destructor_limit());
+        } catch (...) {  // the communicator is given up, and says so at its next call
+        }
+    }
+
+    // A sum of elements that are multiplied by `factor` on this rank; made once for each type and
+    // factor.
+    ncclRedOp_t premultiplied_sum(dtype id, double factor, time_point limit) {
+        for (const premultiplied& s : premultiplied_)
+            if (s.id == id && s.factor == factor) return s.op;
+        if (comm_ == nullptr) {  // a rank that is alone needs NCCL only for this
+            ncclUniqueId alone;
+            check_nccl(ncclGetUniqueId(&alone), "ncclGetUniqueId", rank());
+            join(alone);
+        }
+        ncclRedOp_t op = ncclSum;
+        nccl_scalar scalar(id, factor);
+        settle(ncclRedOpCreatePreMulSum(&op, scalar.data(), nccl_type(id), ncclScalarHostImmediate,
+                                        comm_),
+               "ncclRedOpCreatePreMulSum", limit);
+        premultiplied_.push_back({id, factor, op});
+        return op;
+    }
+
+    void enqueue_group(std::span<const device_call> calls, const scaled_operation* operations,
+                       const char* label, cudaStream_t stream, time_point limit) {
+        const auto needs_nccl = [&](std::size_t i) { return size() > 1 || operations[i].scales; };
+        std::size_t grouped = 0;
+        for (std::size_t i = 0; i < calls.size(); ++i) {
+            if (needs_nccl(i)) ++grouped;
+            else guarded([&] { copy_alone(calls[i], stream, rank()); });
+        }
+        if (grouped == 0) return;
+        nccl_calls made;
+        check_nccl(ncclGroupStart(), "ncclGroupStart", rank());
+        for (std::size_t i = 0; i < calls.size(); ++i)
+            if (needs_nccl(i))
+                issue(made, calls[i], operations[i].op,
+                      {comm_, stream, rank(), size(), scratch_.data()});
+        const ncclResult_t ended = ncclGroupEnd();
+        if (made.failed()) fail(made.code(), made.api(), made.alone());
+        if (ended != ncclSuccess && ended != ncclInProgress) fail(ended, "ncclGroupEnd", false);
+        settle(ended, label, limit);
+    }
+
+    void scale_result(const device_call& call, double factor, cudaStream_t stream) {
+        if (call.kind == collective::reduce && call.root != rank()) return;
+        launch_scale(call.out, call.count_of(rank()), copy_between(call.id, call.id, true), factor,
+                     stream, rank());
+    }
+
+    // Each rank's header to all, through device memory.
+    void exchange(const call_header& mine, std::vector<call_header>& all, time_point limit) {
+        const current_device here(device(), rank());
+        const std::size_t each = sizeof mine;
+        const cuda_memory memory = guarded(
+            [&] { return cuda_memory(cuda_memory::kind::device, each * all.size(), rank()); });
+        std::byte* const own = memory.data() + std::size_t(rank()) * each;
+        const cudaStream_t stream = stream_or_own(nullptr);
+        const finish_before_leaving finish{stream};
+        guarded([&] { copy_async(own, &mine, each, cudaMemcpyHostToDevice, stream, rank()); });
+        const device_call gather{
+            .kind = collective::allgather, .in = own, .out = memory.data(), .count = each};
+        enqueue({&gather, 1}, "agreement", stream, limit);
+        wait(mark(stream), "agreement", limit);
+        guarded([&] {
+            copy_async(all.data(), memory.data(), memory.size(), cudaMemcpyDeviceToHost, stream,
+                       rank());
+        });
+        wait(mark(stream), "agreement", limit);
+    }
+
+    static ncclConfig_t not_blocking() {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        return config;
+    }
+
+    // Until NCCL has taken what was called.
+    void settle(ncclResult_t code, const char* api, time_point limit,
+                std::source_location where = std::source_location::current()) {
+        backoff pauses(false);
+        while (code == ncclInProgress) {
+            if (comm_ == nullptr) return;
+            const ncclResult_t asked = ncclCommGetAsyncError(comm_, &code);
+            if (asked != ncclSuccess) fail(asked, "ncclCommGetAsyncError", false, where);
+            if (code == ncclInProgress && pauses.pause() && now() > limit) expire(api);
+        }
+        if (code != ncclSuccess) fail(code, api, true, where);
+    }
+
+    // An argument that NCCL refuses before it does anything is a matter of this rank alone.
+    [[gnu::cold, noreturn]] void fail(
+        ncclResult_t code, const char* api, bool before_anything,
+        std::source_location where = std::source_location::current()) {
+        try {
+            if (code == ncclRemoteError)
+                throw peer_error(rank(),
+                                 text("hvd: ", api, " on rank ", rank(),
+                                      ": another rank is gone: ", ncclGetErrorString(code)),
+                                 {});
+            throw_nccl_error(code, api, rank(), comm_, where);
+        } catch (const error& e) {
+            if (code != ncclInvalidArgument || !before_anything) give_up(e.what());
+            throw;
+        }
+    }
+
+    void end() noexcept {
+        if (comm_ == nullptr) return;
+        if (!owned_) {  // it goes on without what was made in it
+            for (const premultiplied& p : premultiplied_) ncclRedOpDestroy(p.op, comm_);
+            return;
+        }
+        try {
+            const current_device here(device(), rank());
+            if (!broken()) {
+                settle(ncclCommFinalize(comm_), "ncclCommFinalize", destructor_limit());
+                ncclCommDestroy(comm_);
+                return;
+            }
+        } catch (...) {
+        }
+        if (comm_ != nullptr) ncclCommAbort(comm_);
+    }
+
+    ncclComm_t comm_ = nullptr;
+    bool owned_ = true;
+    std::vector<open_window> windows_;  // of arenas
+    std::vector<premultiplied> premultiplied_;
+    std::vector<scaled_operation> operations_;  // of the calls being enqueued
+    cuda_memory scratch_;                       // what a barrier reduces
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

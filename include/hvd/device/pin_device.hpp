@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstring>
+
+#include "../comm/made_on_all.hpp"
+#include "../platform/cuda_api.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// What `pin_device` may be told.
+struct pin_options {
+    /// Ranks may share a GPU: for tests. NCCL takes such ranks only where each process has an
+    /// NCCL_HOSTID of its own.
+    bool share = false;
+};
+
+/// Makes a GPU of its own current on each rank, and gives its number: the local rank's, among those
+/// that the process can see.
+///
+/// **Collective**. Processes that see one GPU each (CUDA_VISIBLE_DEVICES) get that one.
+/// **Threads**: a device is current on the calling thread; other threads of the rank call
+/// cudaSetDevice with the number.
+/// @throws hvd::usage_error if two ranks of a node have the same GPU, hvd::cuda_error if there is
+/// none, hvd::peer_error on the other ranks.
+/// @snippet tests/device/snippets.cpp nccl
+template <class B>
+int pin_device(communicator<B>& comm, const pin_options& o = {}) {
+    using detail::text;
+    struct place {
+        char bus[32];
+    } mine{};
+    const int rank = comm.rank();
+    const int device = detail::made_on_all(comm, "pin_device", {}, [&] {
+        int count = 0;
+        detail::check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount", rank);
+        if (count < 1)
+            throw usage_error(
+                rank, text("hvd: pin_device on rank ", rank, ": this process can see no GPU"));
+        const int own = comm.local_rank() % count;
+        detail::check_cuda(cudaSetDevice(own), "cudaSetDevice", rank);
+        detail::check_cuda(cudaDeviceGetPCIBusId(mine.bus, int(sizeof mine.bus), own),
+                           "cudaDeviceGetPCIBusId", rank);
+        return own;
+    });
+    auto node = comm.local();
+    const auto all = node.allgather(tensor_view<const char>(mine.bus, {sizeof mine.bus})).values;
+    detail::made_on_all(comm, "pin_device", {}, [&] {
+        for (int other = 0; !o.share && other < node.size(); ++other)
+            if (other != node.rank() &&
+                std::strncmp(all.data() + sizeof mine.bus * std::size_t(other), mine.bus,
+                             sizeof mine.bus) == 0)
+                throw usage_error(
+                    rank, text("hvd: pin_device on rank ", rank, ": local ranks ", node.rank(),
+                               " and ", other, " of ", node.size(), " would share the GPU ",
+                               static_cast<const char*>(mine.bus),
+                               ": start as many ranks as there are GPUs, or make more of them "
+                               "visible; tests may share one "
+                               "with {.share = true} and an NCCL_HOSTID for each process"));
+        return true;
+    });
+    return device;
+}
+
+}  // namespace v0
+}  // namespace hvd

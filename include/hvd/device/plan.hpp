@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "layout.hpp"
+#include "request.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class Comm, class B>
+class device_plans;
+
+}  // namespace detail
+
+/// A collective of device tensors that is laid out and agreed on once, and runs at every step: a
+/// launch that packs the small tensors, calls for them and for the large ones in one group, a
+/// launch that unpacks.
+///
+/// Running it allocates and agrees on nothing. **Buffers**: the tensors outlive it, at the same
+/// places, ready on the stream of the run. Movable, empty when moved from; it keeps what it needs
+/// of its communicator alive, and a request what the run needs of the plan. It outlives work that
+/// only a stream waits for (`wait(stream)`). On `communicator<nccl>` a run on a stream that is
+/// being captured becomes a part of the CUDA graph; all ranks capture it, and launch the graph as
+/// often. The plan outlives the graphs that captured it. **Threads**: the communicator's rule.
+/// @snippet tests/device/snippets.cpp device_plan
+class [[nodiscard("hvd: a plan does nothing until it is run")]] device_plan {
+public:
+    device_plan() = default;
+    device_plan(device_plan&&) noexcept = default;
+    device_plan& operator=(device_plan&&) noexcept = default;
+
+    /// Whether there is something to run.
+    explicit operator bool() const noexcept { return calls_ != nullptr; }
+
+    /// How many of the plan's bytes are packed; 0: its tensors go from where they are.
+    std::size_t packed_bytes() const noexcept {
+        return calls_ == nullptr ? 0 : calls_->buffer.size();
+    }
+
+    /// Runs the collective on `stream`, else on the communicator's own. **Collective**: all ranks
+    /// run the plans of a communicator in one order. @throws hvd::usage_error if empty, and as the
+    /// collective does.
+    void run(cudaStream_t stream = nullptr) { run_async(stream).wait(); }
+
+    /// Begins to run it; complete when the request is. Not begun again before that, but for the
+    /// same stream.
+    device_request run_async(cudaStream_t stream = nullptr) {
+        if (calls_ == nullptr) throw usage_error(-1, "hvd: this plan is empty");
+        detail::device_session& s = *session_;
+        const char* const label = calls_->label.c_str();
+        s.refuse_if_broken(label);
+        const cudaStream_t where = s.stream_or_own(stream);
+        const detail::current_device here(s.device(), s.rank());
+        const bool captured = stream != nullptr && detail::is_capturing(stream, s.rank());
+        if (captured && !s.can_be_captured())
+            throw usage_error(s.rank(), detail::text("hvd: ", label, " on rank ", s.rank(),
+                                                     ": this backend needs the host at each run "
+                                                     "and can't be captured into a CUDA graph"));
+        const detail::time_point limit = s.limit_for(calls_->deadline);
+        s.guarded([&] {
+            detail::launch_tiles_of(calls_->first_tile(), calls_->before, where, s.rank());
+        });
+        s.enqueue(calls_->calls, label, where, limit);
+        s.guarded([&] {
+            detail::launch_tiles_of(calls_->first_tile() + calls_->before, calls_->after, where,
+                                    s.rank());
+        });
+        if (captured) return {};
+        return {session_, s.mark(where), label, limit, calls_};
+    }
+
+private:
+    template <class, class>
+    friend class detail::device_plans;
+
+    device_plan(std::shared_ptr<detail::device_session> session,
+                std::shared_ptr<detail::planned_calls> calls)
+        : session_(std::move(session)), calls_(std::move(calls)) {}
+
+    std::shared_ptr<detail::device_session> session_;
+    std::shared_ptr<detail::planned_calls> calls_;
+};
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "arguments.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A fused list as calls of one group: every tensor goes from where it is.
+template <class B, class Op, class Fused>
+std::vector<device_call> calls_of_reduction(device_session& session, const Fused& list,
+                                            const Op& op, const device_reduce_options& o) {
+    std::vector<device_call> calls;
+    list.for_each([&](const auto& x) {
+        device_arguments a(session, collective::allreduce, o.deadline);
+        a.tensors(x, x);
+        a.call.count = x.size();
+        describe_reduction<B, element_of<decltype(x)>>(a.call, op, o);
+        calls.push_back(a.call);
+    });
+    return calls;
+}
+
+template <class Comm, class B>
+class device_reductions {
+public:
+    /// Reduces `x` over all ranks, in place: a view of device memory, or a `fuse(…)` of several, of
+    /// which each goes from where it is (a plan packs the small ones).
+    ///
+    /// **Collective**: all ranks, in the same order of calls, with equal element type, count,
+    /// operation and scales.
+    /// **Buffers**: device memory of this communicator's GPU, ready on `.stream` (else on the
+    /// communicator's own stream). **Completion**: done on return. Averages and scales round once,
+    /// for each element type by its cheapest exact means (NCCL's of float16 lose subnormals:
+    /// docs/device.md). @throws hvd::usage_error for a call that
+    /// this rank can see to be wrong, hvd::peer_error, hvd::nccl_error, hvd::cuda_error.
+    /// @snippet tests/device/snippets.cpp device_allreduce
+    template <class X, class Op>
+        requires operation_like<Op>
+    void allreduce(X&& x, const Op& op, const device_reduce_options& o = {}) {
+        allreduce_async(x, op, o).wait();
+    }
+
+    /// Reduces `in` over all ranks to `out`, which has as many elements: the same memory, or apart.
+    template <class In, class Out, class Op>
+        requires operation_like<Op> && (!operation_like<Out>)
+    void allreduce(const In& in, Out&& out, const Op& op, const device_reduce_options& o = {}) {
+        allreduce_async(in, out, op, o).wait();
+    }
+
+    /// The same, begun: complete when the request is.
+    template <class X, class Op>
+        requires operation_like<Op>
+    device_request allreduce_async(X&& x, const Op& op, const device_reduce_options& o = {}) {
+        if constexpr (is_fused<std::remove_cvref_t<X>>) {
+            if constexpr (check_fused_reducible<B, operation_of<Op>, X>()) {
+                const auto operation = as_operation(op);
+                return start(session(), calls_of_reduction<B>(*session(), x, operation, o),
+                             "allreduce", o.stream, o.deadline);
+            } else return {};
+        } else if constexpr (check_written<B, X>()) {
+            return allreduce_async(x, x, op, o);
+        } else {
+            return {};
+        }
+    }
+    /// From `in` to `out`, begun.
+    template <class In, class Out, class Op>
+        requires operation_like<Op> && (!operation_like<Out>)
+    device_request allreduce_async(const In& in, Out&& out, const Op& op,
+                                   const device_reduce_options& o = {}) {
+        if constexpr (check_device_reduction<B, In, Out, Op>()) {
+            const auto operation = as_operation(op);
+            auto a = reduction(collective::allreduce, in, out, operation, o);
+            a.call.count = to_view(in).size();
+            a.require(a.call.count, to_view(out).size(), "the output");
+            a.apart(a.call.count, a.call.count);
+            return begin(a, o);
+        } else {
+            return {};
+        }
+    }
+
+    /// Reduces to `out` of the root; on other ranks `out` is not used. Otherwise as `allreduce`.
+    template <class In, class View, class Op>
+    void reduce(const In& in, const into_view<View>& to, const Op& op, root r = root{0},
+                const device_reduce_options& o = {}) {
+        reduce_async(in, to, op, r, o).wait();
+    }
+
+    /// The same, begun.
+    template <class In, class View, class Op>
+    device_request reduce_async(const In& in, const into_view<View>& to, const Op& op,
+                                root r = root{0}, const device_reduce_options& o = {}) {
+        if constexpr (check_device_reduction<B, In, View, Op>()) {
+            const auto operation = as_operation(op);
+            auto a = reduction(collective::reduce, in, to.view, operation, o);
+            a.root(r.rank);
+            a.call.count = to_view(in).size();
+            if (a.is_root()) a.require(a.call.count, to.view.size(), "into()");
+            a.apart(a.call.count, to.view.size());
+            return begin(a, o);
+        } else {
+            return {};
+        }
+    }
+
+    /// Reduces over all ranks and leaves each its part: equal ones, or `.counts` elements. `in` and
+    /// `out` lie apart, or `out` is this rank's part of `in`.
+    template <class In, class View, class Op>
+    void reduce_scatter(const In& in, const Op& op, const into_view<View>& to,
+                        const device_reduce_options& o = {}) {
+        reduce_scatter_async(in, op, to, o).wait();
+    }
+
+    /// The same, begun.
+    template <class In, class View, class Op>
+    device_request reduce_scatter_async(const In& in, const Op& op, const into_view<View>& to,
+                                        const device_reduce_options& o = {}) {
+        if constexpr (check_device_reduction<B, In, View, Op>()) {
+            const auto operation = as_operation(op);
+            auto a = reduction(collective::reduce_scatter, in, to.view, operation, o);
+            a.counts(o.counts, to.view.size(), to_view(in).size());
+            a.apart(to_view(in).size(), to.view.size());
+            return begin(a, o);
+        } else {
+            return {};
+        }
+    }
+
+private:
+    const auto& session() const {
+        return device_access::session_of(static_cast<const Comm&>(*this));
+    }
+
+    template <class In, class Out, class Op>
+    device_arguments reduction(collective kind, const In& in, const Out& out, const Op& op,
+                               const device_reduce_options& o) const {
+        device_arguments a(*session(), kind, o.deadline);
+        a.tensors(in, out);
+        describe_reduction<B, element_of<In>>(a.call, op, o);
+        return a;
+    }
+
+    device_request begin(const device_arguments& a, const device_reduce_options& o) const {
+        return start(session(), {&a.call, 1}, a.label(), o.stream, o.deadline);
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

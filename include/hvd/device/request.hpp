@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <memory>
+
+#include "session.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// A call on device tensors that is under way: the host waits for it, or a stream does.
+///
+/// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a
+/// `test()` that is true, or the destructor, which waits: until the communicator's
+/// `destructor_deadline` at most, after which the communicator is given up; after `wait(stream)`
+/// the stream's later work comes after the call. Empty, and complete, for a plan that was captured
+/// into a CUDA graph.
+/// @throws hvd::peer_error for late and dead peers, hvd::nccl_error and hvd::cuda_error for
+/// failures.
+/// @snippet tests/device/snippets.cpp device_request
+class [[nodiscard(
+    "hvd: an asynchronous call is not complete until its request is waited for")]] device_request {
+public:
+    device_request() = default;
+    device_request(std::shared_ptr<detail::device_session> session, detail::cuda_event done,
+                   const char* label, detail::time_point limit,
+                   std::shared_ptr<const void> used = {})
+        : session_(std::move(session)),
+          done_(std::move(done)),
+          label_(label),
+          limit_(limit),
+          used_(std::move(used)) {}
+    device_request(device_request&&) noexcept = default;
+    device_request& operator=(device_request&& other) noexcept {
+        if (this != &other) {
+            finish_quietly(limit_);
+            session_ = std::move(other.session_);
+            done_ = std::move(other.done_);
+            label_ = other.label_;
+            limit_ = other.limit_;
+            used_ = std::move(other.used_);
+        }
+        return *this;
+    }
+    ~device_request() {
+        if (session_ != nullptr) finish_quietly(session_->destructor_limit());
+    }
+
+    /// Whether it stands for a call that nobody has waited for.
+    explicit operator bool() const noexcept { return session_ != nullptr; }
+
+    /// Looks once whether the call is complete; throws, as `wait()` does, past its deadline.
+    bool test() {
+        if (session_ == nullptr) return true;
+        if (!session_->test(done_, label_, limit_)) return false;
+        session_ = nullptr;
+        return true;
+    }
+
+    /// The host waits, at most until the call's deadline.
+    void wait() {
+        if (const auto session = std::exchange(session_, nullptr))
+            session->wait(done_, label_, limit_);
+    }
+
+    /// Later work of `stream` waits; the host goes on, and the request is done with.
+    void wait(cudaStream_t stream) {
+        if (const auto session = std::exchange(session_, nullptr))
+            done_.make_wait(stream, session->rank());
+    }
+
+private:
+    void finish_quietly(detail::time_point limit) noexcept {
+        if (limit < limit_) limit_ = limit;
+        try {
+            wait();
+        } catch (...) {  // the communicator is given up: its next call says why
+        }
+    }
+
+    std::shared_ptr<detail::device_session> session_;
+    detail::cuda_event done_;
+    const char* label_ = "";
+    detail::time_point limit_ = detail::never;
+    std::shared_ptr<const void> used_;  // memory of the call
+};
+
+namespace detail {
+
+// Begins the calls as one.
+inline device_request start(const std::shared_ptr<device_session>& session,
+                            std::span<const device_call> calls, const char* label,
+                            cudaStream_t stream, time_span deadline) {
+    const cudaStream_t where = session->stream_or_own(stream);
+    const current_device here(session->device(), session->rank());
+    if (stream != nullptr && is_capturing(stream, session->rank()))
+        throw usage_error(session->rank(),
+                          text("hvd: ", label, " on rank ", session->rank(),
+                               ": its stream is being captured into a graph, which takes only "
+                               "plans: their ranks agreed on it"));
+    const time_point limit = session->limit_for(deadline);
+    session->enqueue(calls, label, where, limit);
+    return {session, session->mark(where), label, limit};
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../core/options.hpp"
+#include "../platform/clock.hpp"
+#include "../platform/cuda_api.hpp"
+#include "call.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// From now on; 0: never.
+inline time_point limit_of(time_span deadline) {
+    return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
+}
+
+// One rank's part of a communicator of device tensors, whatever moves them: its device, its stream,
+// and why it was given up, if it was. Held by the communicator and by all requests and plans.
+class device_session {
+public:
+    device_session(int rank, int size, int device, const communicator_options& options)
+        : options_(options),
+          rank_(rank),
+          size_(size),
+          device_(device),
+          stream_((current_device(device, rank), rank)) {}
+    device_session(const device_session&) = delete;
+    device_session& operator=(const device_session&) = delete;
+    virtual ~device_session() = default;
+
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+    int device() const { return device_; }
+    const communicator_options& options() const { return options_; }
+
+    // Enqueues the calls, in their order, behind the stream's earlier work. The device is current.
+    virtual void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream,
+                         time_point limit) = 0;
+
+    // Throws hvd::usage_error for a call that it can't make.
+    virtual void check(const device_call&, const char*) const {}
+
+    // Whether what is enqueued may become a part of a CUDA graph.
+    virtual bool can_be_captured() const { return false; }
+
+    // In the place of a call that this rank refuses, where calls are compared: its peers, which
+    // make it, are told.
+    virtual void post_refusal(const call_header&, time_point) {}
+
+    // Whether an alltoall may write over its input.
+    virtual bool exchanges_in_place() const { return true; }
+
+    // Throws what the headers of all ranks make necessary, on all of them.
+    virtual void agree(const call_header& mine, time_point limit) = 0;
+
+    // Ends all calls under way; `why` is what further calls say.
+    virtual void give_up(std::string_view why) noexcept {
+        if (!broken()) broken_ = why;
+    }
+
+    // While the host waits: throws what has gone wrong meanwhile.
+    virtual void look_for_errors(const char* label) { refuse_if_broken(label); }
+
+    time_point limit_for(time_span deadline) const {
+        return limit_of(deadline.nanoseconds() == 0 ? options_.deadline : deadline);
+    }
+
+    time_point destructor_limit() const {
+        return now() + options_.destructor_deadline.nanoseconds();
+    }
+
+    cudaStream_t stream_or_own(cudaStream_t stream) const {
+        if (stream == cudaStreamPerThread || stream == cudaStreamLegacy)
+            throw usage_error(rank_, text("hvd: the default streams can't be used on rank ", rank_,
+                                          ": NCCL's own thread would use another; make a stream"));
+        return stream == nullptr ? stream_.get() : stream;
+    }
+
+    // Where CUDA fails, peers may still read this rank's tensors: ends all calls before the caller
+    // frees them.
+    template <class F>
+    auto guarded(F&& call) {
+        try {
+            return call();
+        } catch (const cuda_error& e) {
+            give_up(e.what());
+            throw;
+        }
+    }
+
+    // What the stream is to come to before all that was enqueued is done.
+    cuda_event mark(cudaStream_t stream) {
+        return guarded([&] { return cuda_event(stream, rank_); });
+    }
+
+    // Until the stream has come to `done`.
+    void wait(const cuda_event& done, const char* label, time_point limit) {
+        const current_device here(device_, rank_);
+        backoff pauses(false);
+        while (!reached(done)) {
+            if (!pauses.pause()) continue;
+            look_for_errors(label);
+            if (now() > limit) expire(label);
+        }
+        refuse_if_broken(label);
+    }
+
+    // Looks once; throws as the wait does.
+    bool test(const cuda_event& done, const char* label, time_point limit) {
+        const current_device here(device_, rank_);
+        if (!reached(done)) {
+            look_for_errors(label);
+            if (now() > limit) expire(label);
+            return false;
+        }
+        refuse_if_broken(label);
+        return true;
+    }
+
+    // Memory that the backend knows beforehand on all ranks; collective, as is giving it back. Only
+    // of backends that have such memory.
+    virtual std::span<std::byte> open_arena(std::size_t) { return {}; }
+    virtual void close_arena(std::span<std::byte>) noexcept {}
+
+    // Such memory is better left where it is.
+    void add_arena(std::span<const std::byte> memory) { arenas_.push_back(memory); }
+    void remove_arena(const std::byte* begin) {
+        for (const auto& arena : arenas_)
+            if (arena.data() == begin)
+                std::erase_if(padding_, [&](const auto& p) { return lies_in(arena, p); });
+        std::erase_if(arenas_, [&](const auto& arena) { return arena.data() == begin; });
+    }
+    bool in_arena(const std::byte* data, std::size_t bytes) const {
+        for (const auto& arena : arenas_)
+            if (lies_in(arena, {data, bytes})) return true;
+        return false;
+    }
+
+    // What no tensor of an arena has: a call may go over it.
+    void add_padding(std::span<const std::byte> gap) { padding_.push_back(gap); }
+    bool is_padding(std::span<const std::byte> gap) const {
+        for (const auto& p : padding_)
+            if (p.data() == gap.data() && p.size() == gap.size()) return true;
+        return false;
+    }
+
+    bool broken() const { return !broken_.empty(); }
+
+    void refuse_if_broken(const char* label) const {
+        if (broken()) [[unlikely]]
+            throw peer_error(rank_,
+                             text("hvd: ", label, " on rank ", rank_,
+                                  ": this communicator was given up after: ", broken_),
+                             {});
+    }
+
+protected:
+    [[gnu::cold, noreturn]] void expire(const char* label) {
+        const message what =
+            text("hvd: ", label, " on rank ", rank_, ": other ranks did not come in time");
+        give_up(what);
+        throw peer_error(rank_, what, {});
+    }
+
+private:
+    static bool lies_in(std::span<const std::byte> whole, std::span<const std::byte> part) {
+        return part.data() >= whole.data() &&
+               part.data() + part.size() <= whole.data() + whole.size();
+    }
+
+    bool reached(const cuda_event& done) {
+        return guarded([&] { return done.reached(rank_); });
+    }
+
+    communicator_options options_;
+    int rank_, size_, device_;
+    cuda_stream stream_;
+    std::vector<std::span<const std::byte>> arenas_, padding_;
+    message broken_;  // why it was given up
+};
+
+// What ranks compare before they make an arena.
+inline call_header arena_header(std::size_t bytes) {
+    call_header r;
+    r.kind = collective::agree;
+    r.count = r.content = bytes;
+    store(r.name, "device_arena");
+    return r;
+}
+
+// The CUDA device that is current on this thread.
+inline int device_of_this_thread(int rank) {
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice", rank);
+    return device;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

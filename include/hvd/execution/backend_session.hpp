@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../transport/multinode/multinode_transport.hpp"
+#include "call_driver.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class B>
+concept observes = requires { typename B::observer_type; };
+
+struct no_observer {};
+
+template <class B>
+struct observer_of {
+    using type = no_observer;
+};
+template <observes B>
+struct observer_of<B> {
+    using type = typename B::observer_type;
+};
+
+// Whether the backend has a shorter way for plain tensors: one call of its library.
+template <class B>
+constexpr bool is_direct = requires { requires B::is_direct; };
+
+// Shared memory where all ranks of the endpoint have some; where those of each node have, by it
+// inside the nodes and by messages between them; otherwise by messages.
+template <class Endpoint>
+owner<transport> make_transport(Endpoint& endpoint) {
+    if constexpr (requires { endpoint.region(); }) {
+        if (const shm_region* const region = endpoint.region()) {
+            if (region->ranks() == endpoint.size())
+                return owner<shm_transport>::make(*region, endpoint.rank());
+            if constexpr (hvd::endpoint<Endpoint>)
+                return owner<multinode_transport<Endpoint>>::make(endpoint, *region);
+        }
+    }
+    if constexpr (hvd::endpoint<Endpoint>)
+        return owner<endpoint_transport<Endpoint>>::make(endpoint);
+    else return {};
+}
+
+// A session with the endpoint of its backend.
+template <class B>
+class backend_session : public call_driver {
+public:
+    using endpoint_type = typename B::endpoint_type;
+
+    backend_session(owner<endpoint_type> endpoint, const communicator_options& options)
+        : call_driver(endpoint->rank(), endpoint->size(), options), endpoint_(std::move(endpoint)) {
+        set_traits(*endpoint_);
+    }
+
+    // While the endpoint still lives.
+    ~backend_session() { end("communicator destroyed"); }
+
+    endpoint_type& endpoint() noexcept { return *endpoint_; }
+    auto& observer() noexcept { return observer_; }
+
+private:
+    using observer_type = typename observer_of<B>::type;
+
+    void set_traits(endpoint_type& l) {
+        if constexpr (requires(operation& op, workspace& w) { l.run(op, w); }) {
+            traits_.run_whole = [](void* endpoint, operation& op, workspace& w) {
+                static_cast<endpoint_type*>(endpoint)->run(op, w);
+            };
+            traits_.endpoint = &l;
+        } else {
+            traits_.transport = make_transport(l);
+        }
+        if constexpr (requires {
+                          { l.threaded() } -> std::convertible_to<bool>;
+                      })
+            traits_.threaded = l.threaded();
+        traits_.agrees_on_names = requires { requires B::agrees_on_names; };
+        if constexpr (observes<B>) {
+            traits_.observer = &observer_;
+            traits_.observe = [](void* self, const event& e, int phase) {
+                auto& observer = *static_cast<observer_type*>(self);
+                if (phase == 0) observer.on_begin(e);
+                else observer.on_end(e, phase == 1);
+            };
+        }
+    }
+
+    owner<endpoint_type> endpoint_;
+    [[no_unique_address]] observer_type observer_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../core/lean/atomic.hpp"
+#include "../observe/observer.hpp"
+#include "../platform/fork_guard.hpp"
+#include "../transport/collectives.hpp"
+#include "session.hpp"
+#include "wait.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// What a communicator has once it has made an asynchronous call; see progress.hpp. Programs without
+// such calls do not compile it.
+struct call_queue : counted {
+    // A blocking call comes after all asynchronous ones made before it.
+    void (*drain)(call_queue&) noexcept = nullptr;
+    // Ends the progress thread; no call is under way.
+    void (*stop)(call_queue&) noexcept = nullptr;
+    // Resumes coroutines whose calls are complete, on this thread.
+    std::size_t (*run_ready)(call_queue&) = nullptr;
+};
+
+// What a backend decides for a session, once.
+struct session_traits {
+    owner<detail::transport> transport;
+    bool threaded = false;  // a progress thread may drive it
+    bool agrees_on_names = false;
+    // A backend that has whole collectives of its own.
+    void (*run_whole)(void* endpoint, operation&, workspace&) = nullptr;
+    void* endpoint = nullptr;
+    void (*observe)(void* observer, const event&,
+                    int phase) = nullptr;  // 0 begin, 1 ended well, 2 failed
+    void* observer = nullptr;
+};
+
+// The order of one rank's calls on one communicator: admits a call, drives it through its steps,
+// and knows whether the communicator can go on. Without types, so that it is compiled once.
+class call_driver : public session {
+public:
+    call_driver(int rank, int size, const communicator_options& options)
+        : session(rank, size, options) {
+        run_ = [](session& self, operation& op, time_span deadline) {
+            static_cast<call_driver&>(self).run_blocking(op, deadline);
+        };
+        close_ = [](session& self, const char* reason) noexcept {
+            static_cast<call_driver&>(self).end(reason);
+        };
+    }
+
+    // For the queue: an asynchronous call is admitted when it is made and executed in its turn.
+    void admit_asynchronous(operation& op) {
+        admit(op);
+        take_unseen(op);
+    }
+
+    // For a blocking call that the backend's endpoint makes by itself. Inline: it costs a few
+    // instructions where no asynchronous call was ever made.
+    void precede(collective kind) {
+        if (fork_.in_child()) [[unlikely]]
+            throw_forked(collective_names[std::size_t(kind)]);
+        if (queue_) [[unlikely]]
+            catch_up();
+    }
+
+    shared<call_queue>& queue() noexcept { return queue_; }
+    bool threaded() const noexcept { return traits_.threaded; }
+    bool is_broken() const noexcept { return is_broken_.load(); }
+
+    void set_unseen(std::exception_ptr failure) noexcept {
+        if (!unseen_) unseen_ = std::move(failure);
+    }
+
+    [[gnu::cold]] void end(const char* reason) noexcept {
+        if (std::exchange(closed_, true)) return;
+        if (fork_.in_child()) return abandon_queue();
+        stop_at(destructor_limit());
+        if (queue_) queue_->drain(*queue_);
+        if (queue_) queue_->stop(*queue_);
+        if (!is_broken_.load()) broken_ = reason;  // a plan may still be there
+        is_broken_.store(true);
+        leave(reason);
+        resume_waiting();
+    }
+
+    time_point destructor_limit() const noexcept {
+        return now() + options_.destructor_deadline.nanoseconds();
+    }
+    // A call that is under way then gives the communicator up.
+    void stop_at(time_point limit) noexcept { stop_.store_relaxed(limit); }
+
+    void refuse_if_forked(const operation& op) const {
+        if (fork_.in_child()) [[unlikely]]
+            throw_forked(op.entry.label());
+    }
+
+    void refuse_if_broken(const operation& op) const {
+        if (is_broken_.load()) [[unlikely]]
+            throw_broken(op);
+    }
+
+    time_point limit_for(time_span deadline) const {
+        if (deadline.nanoseconds() == 0) deadline = options_.deadline;
+        return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
+    }
+
+    // From here on: by the thread that makes calls go on, the caller's or the progress thread.
+
+    void execute(operation& op, time_point limit) {
+        start(op);
+        finish(op, limit);
+    }
+
+    // The first step: entering.
+    void start(operation& op) {
+        try {
+            begin(op);
+        } catch (...) {
+            fail(op);
+        }
+    }
+
+    // The rest of a call that has begun.
+    void finish(operation& op, time_point limit) {
+        try {
+            run_on(op, limit);
+        } catch (...) {
+            fail(op);
+        }
+    }
+
+    // As far as a call goes without waiting: true when it is over.
+    bool advance(operation& op, time_point limit) {
+        try {
+            if (traits_.run_whole == nullptr) {
+                transport& t = *traits_.transport;
+                do {
+                    if (!t.ready()) {
+                        if (t.hopeless()) t.fail(verdict::hopeless);
+                        if (now() > limit) t.fail(verdict::expired);
+                        return false;
+                    }
+                } while (!proceed(op));
+            }
+            conclude(op);
+            return true;
+        } catch (...) {
+            fail(op);
+        }
+    }
+
+protected:
+    session_traits traits_;
+
+private:
+    void run_blocking(operation& op, time_span deadline) {
+        admit(op);
+        if (queue_) queue_->drain(*queue_);
+        take_unseen(op);
+        execute(op, limit_for(deadline));
+    }
+
+    void begin(operation& op) {
+        observe(op, 0);
+        const auto* const t = traits_.transport.get();
+        packs_ = op.pack != nullptr && !(t != nullptr && !op.tensors.empty() && t->takes_lists() &&
+                                         t->reduces_to_all(op));
+        if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
+        step_ = 0;
+        if (traits_.run_whole != nullptr) traits_.run_whole(traits_.endpoint, op, work_);
+        else traits_.transport->enter_call(op, op.entry);
+    }
+
+    // The progress thread is not in a forked child: nobody waits for it, and what it waited on is
+    // not destroyed, for that waits, too.
+    void abandon_queue() noexcept {
+        if (queue_) queue_->retain();
+    }
+
+    // In the end: coroutines learn what became of their calls, which are complete; further ones are
+    // refused.
+    void resume_waiting() noexcept {
+        for (bool all = queue_.get() == nullptr; !all;) try {
+                queue_->run_ready(*queue_);
+                all = true;
+            } catch (
+                ...) {  // by a coroutine that lets its exceptions out; nobody is there to get it
+            }
+    }
+
+    void provide_buffer(operation& op) {
+        std::vector<std::byte>& buffer = op.buffer != nullptr ? *op.buffer : work_.buffer;
+        make_room(op, buffer, op.buffer_bytes);
+        if (op.entry.refused) return;
+        op.in = buffer.data();
+        if (op.out == nullptr) op.out = buffer.data();
+    }
+
+    void leave(std::string_view reason) noexcept {
+        if (traits_.transport && !fork_.in_child())
+            traits_.transport->leave(reason, options_.destructor_deadline.nanoseconds());
+    }
+
+    void admit(operation& op) {
+        refuse_if_forked(op);
+        refuse_if_broken(op);
+        if (op.flaw.kind != flaw::none) [[unlikely]]
+            tell_flaw(op, size());
+        op.entry.compares_names = traits_.agrees_on_names;
+    }
+
+    [[gnu::cold, gnu::noinline]] void catch_up() {
+        queue_->drain(*queue_);
+        throw_unseen();
+    }
+
+    [[gnu::cold, noreturn]] void throw_forked(std::string_view label) const {
+        throw usage_error(rank(), text("hvd: ", label, " in a process forked from rank ", rank(),
+                                       ": a communicator belongs to the process that made it"));
+    }
+
+    [[gnu::cold, noreturn]] void throw_broken(const operation& op) const {
+        throw peer_error(rank(),
+                         text("hvd: ", op.entry.label(), " on rank ", rank(),
+                              ": this communicator was given up after: ", broken_),
+                         {});
+    }
+
+    void throw_unseen() {
+        if (unseen_) [[unlikely]]
+            std::rethrow_exception(std::exchange(unseen_, nullptr));
+    }
+
+    // The call throws what nobody has looked at, and keeps its place in the order of calls: its
+    // peers make it. Where ranks don't tell each other of refusals it throws before it is made.
+    void take_unseen(operation& op) {
+        if (!unseen_) [[likely]]
+            return;
+        if (traits_.run_whole != nullptr) throw_unseen();
+        forfeit(op, "an earlier call of this rank failed: ", std::exchange(unseen_, nullptr));
+    }
+
+    void run_on(operation& op, time_point limit) {
+        if (traits_.run_whole == nullptr) {
+            do wait_ready(*traits_.transport, limit, stop_);
+            while (!proceed(op));
+        }
+        conclude(op);
+    }
+
+    // A round is ready: goes on to the next, of this step or of the collective. True when it is
+    // over.
+    bool proceed(operation& op) {
+        transport& t = *traits_.transport;
+        if (t.next()) return false;
+        if (step_ == 0) {
+            check_headers(rank(), t.headers.data(), size());
+            if (op.only_agree) return true;
+            if (packs_) t.guarded([&] { op.pack(op.self, op); });
+        }
+        return !begin_step(t, work_, op, ++step_);
+    }
+
+    void conclude(operation& op) {
+        if (packs_ && op.unpack != nullptr && !op.only_agree) op.unpack(op.self, op);
+        observe(op, 1);
+    }
+
+    // In a handler: whether the communicator can go on is what the transport says. A plan's call is
+    // made again, without this refusal.
+    [[gnu::cold, noreturn]] void fail(operation& op) {
+        observe(op, 2);
+        if (traits_.transport && traits_.transport->lost) {
+            broken_ = what_of(std::current_exception());
+            is_broken_.store(true);
+            leave(broken_);
+        }
+        if (!op.failure) throw;
+        op.entry.refused = false;
+        op.entry.text[0] = 0;
+        std::rethrow_exception(std::exchange(op.failure, nullptr));
+    }
+
+    void observe(const operation& op, int phase) {
+        if (traits_.observe == nullptr) return;
+        const call_header& entry = op.entry;
+        traits_.observe(
+            traits_.observer,
+            {collective_names[std::size_t(entry.kind)], std::string_view(entry.name), entry.id,
+             std::size_t(entry.count) * op.element_bytes, rank(), size(), now()},
+            phase);
+    }
+
+    fork_guard fork_;
+    bool packs_ = false;  // the call under way
+    std::size_t step_ = 0;
+    atomic<time_point> stop_{never};
+
+    message broken_;  // why; written once, before the flag
+    atomic<bool> is_broken_{false};
+    std::exception_ptr unseen_;
+    bool closed_ = false;
+
+    shared<call_queue> queue_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

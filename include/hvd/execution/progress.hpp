@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <coroutine>
+
+#include "../platform/thread.hpp"
+#include "call_driver.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+class progress;
+class queued;
+
+// A coroutine that waits for a call; lives in its frame.
+struct waiter {
+    std::coroutine_handle<> handle;
+    queued* call = nullptr;
+    waiter* behind = nullptr;
+};
+
+// An asynchronous collective in the queue of its communicator.
+class queued : public counted {
+public:
+    operation* op = nullptr;  // lives in the class derived from this one
+    time_point limit = never;
+    shared<session> owner;
+    shared<queued> behind;  // the next in the queue
+
+    // Both throw only in a forked child; the call's failure comes from take_failure().
+    inline bool test();
+    inline void wait();
+    // As a destructor does: until its deadline at most.
+    inline void wait_briefly();
+    // Resumes its coroutine from the communicator's run_ready() once the call is complete.
+    inline void resume_later(waiter& coroutine) noexcept;
+    // The coroutine is gone before that.
+    inline void forget(waiter& coroutine) noexcept;
+    inline void run_ready();
+    // The next call on the communicator throws a failure that nobody has looked at.
+    inline void leave_unseen(std::exception_ptr failure) noexcept;
+
+    bool done() const { return done_.load(); }
+
+    void finish(std::exception_ptr failure) {
+        failure_ = std::move(failure);
+        done_.store(true);
+    }
+
+    // Once: whoever looks first has seen it.
+    std::exception_ptr take_failure() { return std::exchange(failure_, nullptr); }
+
+private:
+    atomic<bool> done_{false};
+    std::exception_ptr failure_;
+};
+
+// The asynchronous calls of one communicator, in their order. Where the backend allows it, a thread
+// makes them go on; otherwise wait() and test() do.
+class progress final : public call_queue {
+public:
+    explicit progress(call_driver& owner) : owner_(owner) {
+        drain = [](call_queue& self) noexcept { static_cast<progress&>(self).finish_all(); };
+        stop = [](call_queue& self) noexcept { static_cast<progress&>(self).end(); };
+        run_ready = [](call_queue& self) { return static_cast<progress&>(self).resume_ready(); };
+    }
+    ~progress() { end(); }
+
+    // The communicator's queue, made by its first asynchronous call.
+    static progress& of(session& session_of_call) {
+        call_driver& e = static_cast<call_driver&>(session_of_call);
+        if (!e.queue()) e.queue() = shared<progress>::make(e);
+        return static_cast<progress&>(*e.queue());
+    }
+
+    void start(const shared<queued>& call, time_span deadline) {
+        owner_.admit_asynchronous(*call->op);
+        call->owner = shared<session>(&owner_);
+        call->limit = owner_.limit_for(deadline);
+        {
+            const lock_guard lock(mutex_);
+            if (last_) last_->behind = call;
+            else first_ = call;
+            last_ = call;
+            changed_.notify_all();
+        }
+        if (!worker_ && owner_.threaded()) worker_ = thread([this] { serve(); });
+    }
+
+    bool test(queued& call) {
+        owner_.refuse_if_forked(*call.op);
+        while (!worker_ && !call.done())
+            if (!advance(*front())) return false;
+        return call.done();
+    }
+
+    void wait(queued& call) {
+        owner_.refuse_if_forked(*call.op);
+        if (worker_) return wait_done(call);
+        while (!call.done()) finish(*front());
+    }
+
+    void wait_briefly(queued& call) {
+        owner_.stop_at(owner_.destructor_limit());
+        wait(call);
+        owner_.stop_at(never);
+    }
+
+    void add_waiter(waiter& last) noexcept {
+        waiter** end = &waiting_;
+        while (*end != nullptr) end = &(*end)->behind;
+        *end = &last;
+    }
+
+    void remove_waiter(const waiter& gone) noexcept {
+        for (waiter** at = &waiting_; *at != nullptr; at = &(*at)->behind)
+            if (*at == &gone) {
+                *at = gone.behind;
+                return;
+            }
+    }
+
+    std::size_t resume_ready() {
+        std::size_t resumed = 0;
+        for (waiter** at = &waiting_; *at != nullptr;) {
+            waiter& next = **at;
+            if (!next.call->done() && !next.call->test()) {
+                at = &next.behind;
+                continue;
+            }
+            *at = next.behind;
+            next.handle.resume();
+            ++resumed;
+            at = &waiting_;  // the coroutine may have added others, or ended some
+        }
+        return resumed;
+    }
+
+    void finish_all() noexcept {
+        if (!worker_) {
+            while (const shared<queued> head = front()) finish(*head);
+            return;
+        }
+        shared<queued> last;
+        {
+            const lock_guard lock(mutex_);
+            last = last_;
+        }
+        if (last) wait_done(*last);
+    }
+
+    void end() noexcept {
+        if (!worker_) return;
+        {
+            const lock_guard lock(mutex_);
+            stopping_ = true;
+            changed_.notify_all();
+        }
+        worker_.join();
+    }
+
+private:
+    shared<queued> front() {
+        const lock_guard lock(mutex_);
+        return first_;
+    }
+
+    void wait_done(const queued& call) {
+        const lock_guard lock(mutex_);
+        while (!call.done()) changed_.wait(mutex_);
+    }
+
+    // What the progress thread does next; empty in the end.
+    shared<queued> next() {
+        const lock_guard lock(mutex_);
+        while (!first_ && !stopping_) changed_.wait(mutex_);
+        return stopping_ ? shared<queued>() : first_;
+    }
+
+    void serve() {
+        while (const shared<queued> head = next()) finish(*head);
+    }
+
+    // The first call in the queue, to its end.
+    void finish(queued& head) {
+        std::exception_ptr failure;
+        try {
+            owner_.refuse_if_broken(*head.op);
+            if (std::exchange(under_way_, false)) owner_.finish(*head.op, head.limit);
+            else owner_.execute(*head.op, head.limit);
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        pop(std::move(failure));
+    }
+
+    // Without a progress thread: the first call, as far as it goes without waiting. True when it is
+    // over.
+    bool advance(queued& head) {
+        std::exception_ptr failure;
+        try {
+            if (!std::exchange(under_way_, true)) {
+                owner_.refuse_if_broken(*head.op);
+                owner_.start(*head.op);
+            }
+            if (!owner_.advance(*head.op, head.limit)) return false;
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        under_way_ = false;
+        pop(std::move(failure));
+        return true;
+    }
+
+    void pop(std::exception_ptr failure) {
+        const lock_guard lock(mutex_);
+        const shared<queued> head = std::move(first_);
+        first_ = std::move(head->behind);
+        if (!first_) last_ = {};
+        head->finish(std::move(failure));
+        changed_.notify_all();
+    }
+
+    call_driver& owner_;
+    mutex mutex_;
+    condition changed_;  // the queue, or what is complete
+    shared<queued> first_, last_;
+    bool under_way_ = false;     // the first one has begun, without a progress thread
+    waiter* waiting_ = nullptr;  // the first; in their order
+    bool stopping_ = false;
+    thread worker_;
+};
+
+bool queued::test() { return progress::of(*owner).test(*this); }
+void queued::wait() { progress::of(*owner).wait(*this); }
+void queued::wait_briefly() { progress::of(*owner).wait_briefly(*this); }
+void queued::resume_later(waiter& coroutine) noexcept {
+    coroutine.call = this;
+    progress::of(*owner).add_waiter(coroutine);
+}
+void queued::forget(waiter& coroutine) noexcept { progress::of(*owner).remove_waiter(coroutine); }
+void queued::run_ready() { progress::of(*owner).resume_ready(); }
+void queued::leave_unseen(std::exception_ptr failure) noexcept {
+    static_cast<call_driver&>(*owner).set_unseen(std::move(failure));
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../core/lean/handles.hpp"
+#include "../transport/operation.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// What a call needs of its communicator. Who only uses communicators compiles no more than this;
+// what is behind it (call_driver.hpp) is compiled where communicators are made.
+class session : public counted {
+public:
+    session(int rank, int size, const communicator_options& options)
+        : options_(options), work_(size), rank_(rank), size_(size) {}
+
+    int rank() const noexcept { return rank_; }
+    int size() const noexcept { return size_; }
+    workspace& work() noexcept { return work_; }
+    const communicator_options& options() const noexcept { return options_; }
+    int next_context() noexcept { return ++contexts_; }
+    std::uint64_t next_plan() noexcept { return ++plans_; }
+
+    // A blocking call, after all that were made before it.
+    void run(operation& op, time_span deadline) { run_(*this, op, deadline); }
+    // Ends the calls under way within the destructor's deadline, and tells the peers.
+    void close(const char* reason) noexcept { close_(*this, reason); }
+
+protected:
+    // What is behind it; not virtual for the reason that `counted` gives.
+    void (*run_)(session&, operation&, time_span) = nullptr;
+    void (*close_)(session&, const char*) noexcept = nullptr;
+    communicator_options options_;
+    workspace work_;
+
+private:
+    int rank_, size_;
+    int contexts_ = 0;
+    std::uint64_t plans_ = 0;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// What the kernels know of elements and of memory.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../../core/half.hpp"
+#include "../host_device.hpp"
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// What one load or store moves.
+struct [[gnu::may_alias]] alignas(16) chunk16 {
+    unsigned long long low, high;
+};
+
+struct float16_bits {
+    std::uint16_t bits;
+};
+struct bfloat16_bits {
+    std::uint16_t bits;
+};
+
+HVD_KERNEL_HOST_DEVICE inline float widened(float16_bits x) {
+#ifdef __CUDA_ARCH__
+    return __half2float(__ushort_as_half(x.bits));
+#else
+    return float(float16::from_bits(x.bits));
+#endif
+}
+HVD_KERNEL_HOST_DEVICE inline float widened(bfloat16_bits x) {
+#ifdef __CUDA_ARCH__
+    return __bfloat162float(__ushort_as_bfloat16(x.bits));
+#else
+    return float(bfloat16::from_bits(x.bits));
+#endif
+}
+HVD_KERNEL_HOST_DEVICE inline float widened(float x) { return x; }
+HVD_KERNEL_HOST_DEVICE inline double widened(double x) { return x; }
+
+// The NaN is the host's.
+HVD_KERNEL_HOST_DEVICE inline void narrow_to(float16_bits& to, float x) {
+#ifdef __CUDA_ARCH__
+    to.bits = x == x ? __half_as_ushort(__float2half_rn(x)) : 0x7e00;
+#else
+    to.bits = float16(x).bits();
+#endif
+}
+HVD_KERNEL_HOST_DEVICE inline void narrow_to(bfloat16_bits& to, float x) {
+#ifdef __CUDA_ARCH__
+    to.bits = x == x ? __bfloat16_as_ushort(__float2bfloat16_rn(x)) : 0x7fc0;
+#else
+    to.bits = bfloat16(x).bits();
+#endif
+}
+HVD_KERNEL_HOST_DEVICE inline void narrow_to(float& to, float x) { to = x; }
+HVD_KERNEL_HOST_DEVICE inline void narrow_to(double& to, double x) { to = x; }
+
+// Read once and not again: leaves the cache to what is written, which the collective reads next.
+HVD_KERNEL_HOST_DEVICE inline chunk16 load_chunk(const std::byte* from) {
+#ifdef __CUDA_ARCH__
+    const ulonglong2 x = __ldcs(reinterpret_cast<const ulonglong2*>(from));
+    return {x.x, x.y};
+#else
+    return *reinterpret_cast<const chunk16*>(from);
+#endif
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstdint>
+
+#include "../../core/concepts.hpp"
+#include "../../platform/cuda_api.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// What the kernel adds up in place of an element: types that are laid out alike share its code.
+struct reduced_numbers {
+    dtype id;
+    int op;
+    unsigned each;  // how many of them make one element
+};
+
+constexpr reduced_numbers numbers_of(dtype id, int op) {
+    const bool ordered = op == op::min::id || op == op::max::id;
+    switch (id) {
+        case dtype::boolean:
+            if (op == op::max::id || op == op::logical_or::id) op = op::bit_or::id;
+            if (op == op::min::id || op == op::logical_and::id) op = op::bit_and::id;
+            return {dtype::uint8, op, 1};
+        case dtype::byte: return {dtype::uint8, op, 1};
+        case dtype::complex64: return {dtype::float32, op, 2};
+        case dtype::complex128: return {dtype::float64, op, 2};
+        case dtype::int8:
+        case dtype::int16:
+        case dtype::int32:
+        case dtype::int64:
+            return {ordered || op == op::average::id
+                        ? id
+                        : dtype(int(id) + int(dtype::uint8) - int(dtype::int8)),
+                    op, 1};
+        default: return {id, op, 1};
+    }
+}
+
+constexpr std::size_t bytes_of_number(dtype id) {
+    switch (id) {
+        case dtype::int8:
+        case dtype::uint8: return 1;
+        case dtype::int16:
+        case dtype::uint16:
+        case dtype::float16:
+        case dtype::bfloat16: return 2;
+        case dtype::int32:
+        case dtype::uint32:
+        case dtype::float32: return 4;
+        default: return 8;
+    }
+}
+
+// What the kernel reduces, of what `reducible` lets through.
+template <class T, class Op>
+constexpr bool reduced_by_kernel() {
+    using plain = plain_op_t<Op>;
+    constexpr bool adds = std::is_same_v<plain, op::sum> || std::is_same_v<plain, op::average>;
+    constexpr bool logical =
+        std::is_same_v<plain, op::logical_and> || std::is_same_v<plain, op::logical_or>;
+    if constexpr (dtype_traits<T>::id == dtype::user || is_custom<plain> ||
+                  std::is_same_v<plain, op::adasum>)
+        return false;
+    else if constexpr (is_rounded<Op>)
+        return is_integer_element<T> && std::is_same_v<plain, op::average>;
+    else if constexpr (is_complex_element<T>) return adds;
+    else return !logical || dtype_traits<T>::id == dtype::boolean;
+}
+
+// More GPUs than a node has; the places of all are an argument of the kernel.
+constexpr int most_reduced_ranks = 64;
+
+// One launch: element i of every output is that of all inputs, reduced in their order, with the
+// bits that the host's reduction gives. An output may be exactly an input.
+struct reduction_launch {
+    const std::byte* in[most_reduced_ranks];
+    std::byte* out[most_reduced_ranks];
+    std::uint64_t count;  // of numbers, as is what follows
+    std::uint64_t
+        head;  // before the first that is aligned to 16 bytes; `count`: they are not aligned alike
+    double prescale, postscale;
+    int ranks, places;
+    int divisor;  // of an average: the communicator's size; else 0
+    int op;
+    rounding mode;
+    dtype id;
+};
+
+// Enqueues the launch; kernel/reduce.cuh, which nvcc compiles, defines it. Weak for the reason that
+// launch_tiles has.
+[[gnu::weak]] cudaError_t launch_reduction(const reduction_launch& launch, cudaStream_t stream);
+
+inline bool has_reductions() { return &launch_reduction != nullptr; }
+
+// Elements up to the first chunk that is aligned in all inputs and outputs.
+inline std::uint64_t head_of(const reduction_launch& l) {
+    const auto offset = [](const std::byte* at) {
+        return reinterpret_cast<std::uintptr_t>(at) % 16;
+    };
+    for (int r = 0; r < l.ranks; ++r)
+        if (offset(l.in[r]) != offset(l.out[0])) return l.count;
+    for (int p = 1; p < l.places; ++p)
+        if (offset(l.out[p]) != offset(l.out[0])) return l.count;
+    const std::uint64_t head = (16 - offset(l.out[0])) % 16 / bytes_of_number(l.id);
+    return head < l.count ? head : l.count;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

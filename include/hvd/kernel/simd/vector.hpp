@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "../../core/half.hpp"
+#include "level.hpp"
+
+// Vectors of GNU C, in place of <immintrin.h>, which takes longer to compile than all of hvd. They
+// are passed by reference: by value, their ABI would depend on the caller's instructions.
+
+#if HVD_KERNEL_VECTORS
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class T, int Bytes>
+struct vector_of {
+    typedef T type __attribute__((vector_size(Bytes)));
+    typedef T unaligned __attribute__((vector_size(Bytes), aligned(1), may_alias));
+};
+
+template <class T, int Bytes>
+using simd_vector = typename vector_of<T, Bytes>::type;
+
+template <class V, class T>
+HVD_KERNEL_BODY void read_bits(V& to, const T* from) {
+    to = *reinterpret_cast<
+        const typename vector_of<std::remove_cvref_t<decltype(to[0])>, sizeof(V)>::unaligned*>(
+        from);
+}
+
+template <class V, class T>
+HVD_KERNEL_BODY void write_bits(T* to, const V& from) {
+    *reinterpret_cast<
+        typename vector_of<std::remove_cvref_t<decltype(from[0])>, sizeof(V)>::unaligned*>(to) =
+        from;
+}
+
+// A product that is not contracted with a following addition: AVX-512 brings fused multiply-add,
+// which rounds once where the other levels round twice. clang contracts within expressions only.
+template <class V>
+HVD_KERNEL_BODY void multiply(V& a, std::remove_cvref_t<decltype(std::declval<V&>()[0])> factor) {
+    a *= factor;
+#ifndef __clang__
+    asm("" : "+v"(a));
+#endif
+}
+
+// Element by element; by parts of 16 bytes where the compiler knows no wider root in a body.
+template <class V>
+HVD_KERNEL_BODY void square_root(V& x) {
+    constexpr bool is_double = sizeof(x[0]) == 8;
+#ifdef __clang__
+    using part = simd_vector<std::remove_cvref_t<decltype(x[0])>, 16>;
+    part parts[sizeof(V) / 16];
+    __builtin_memcpy(parts, &x, sizeof x);
+    for (part& p : parts) {
+        if constexpr (is_double) p = __builtin_ia32_sqrtpd(p);
+        else p = __builtin_ia32_sqrtps(p);
+    }
+    __builtin_memcpy(&x, parts, sizeof x);
+#else
+    if constexpr (sizeof(V) == 16 && is_double) asm("sqrtpd %0, %0" : "+x"(x));
+    else if constexpr (sizeof(V) == 16) asm("sqrtps %0, %0" : "+x"(x));
+    else if constexpr (is_double) asm("vsqrtpd %0, %0" : "+v"(x));
+    else asm("vsqrtps %0, %0" : "+v"(x));
+#endif
+}
+
+// ---- float16 ------------------------------------------------------------------------------------
+
+// 16 bytes of float at a time there are no instructions for it: hvd::float16's own way, in vectors.
+template <class F, class H>
+HVD_KERNEL_BODY void widen_float16(F& to, const H& from) {
+    if constexpr (sizeof(F) > 16) {
+#ifdef __clang__
+        to = __builtin_convertvector(
+            reinterpret_cast<const simd_vector<_Float16, sizeof(H)>&>(from), F);
+#else
+        asm("vcvtph2ps {%1, %0|%0, %1}" : "=v"(to) : "v"(from));
+#endif
+    } else {
+        using U = simd_vector<std::uint32_t, sizeof(F)>;
+        const U word = __builtin_convertvector(from, U);
+        const F scaled = reinterpret_cast<F>((word & 0x7fff) << 13) * 0x1p112f;
+        const U special = reinterpret_cast<U>(scaled >= 65536.0f) & 0x7f800000;
+        to = reinterpret_cast<F>(reinterpret_cast<U>(scaled) | special | ((word & 0x8000) << 16));
+    }
+}
+
+// No NaNs come here but the canonical one.
+template <class H, class F>
+HVD_KERNEL_BODY void narrow_float16(H& to, const F& from) {
+    if constexpr (sizeof(F) > 16) {
+#ifdef __clang__
+        const auto half = __builtin_convertvector(from, simd_vector<_Float16, sizeof(H)>);
+        to = reinterpret_cast<const H&>(half);
+#else
+        asm("vcvtps2ph {$0, %1, %0|%0, %1, 0}" : "=v"(to) : "v"(from));
+#endif
+    } else {
+        using U = simd_vector<std::uint32_t, sizeof(F)>;
+        const U word = reinterpret_cast<U>(from);
+        const U magnitude = word & 0x7fffffff;
+        const U subnormal = reinterpret_cast<U>(reinterpret_cast<F>(magnitude) + 0.5f) - 0x3f000000;
+        const U normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+        U result = magnitude < 0x38800000 ? subnormal : normal;
+        result = magnitude >= 0x477ff000 ? U{} + 0x7c00 : result;
+        result = magnitude > 0x7f800000 ? U{} + 0x7e00 : result;
+        to = __builtin_convertvector(result | ((word >> 16) & 0x8000), H);
+    }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
+
+#endif

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// The one place that includes the CUDA runtime: its C interface, which any compiler takes.
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "../core/device_error.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+[[gnu::cold, noreturn]] inline void throw_cuda_error(cudaError_t code, const char* api, int rank,
+                                                     std::source_location where) {
+    cudaGetLastError();  // the next call is not to blame for this one
+    const bool no_gpu = code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver;
+    throw cuda_error(
+        rank, api, int(code),
+        text(cudaGetErrorString(code), no_gpu ? "; no usable GPU or driver was found" : ""), where);
+}
+
+inline void check_cuda(cudaError_t code, const char* api, int rank,
+                       std::source_location where = std::source_location::current()) {
+    if (code != cudaSuccess) [[unlikely]]
+        throw_cuda_error(code, api, rank, where);
+}
+
+// The device of a communicator is current while hvd works on it, and the caller's afterwards.
+class current_device {
+public:
+    current_device(int device, int rank) {
+        check_cuda(cudaGetDevice(&before_), "cudaGetDevice", rank);
+        if (before_ == device) before_ = -1;
+        else check_cuda(cudaSetDevice(device), "cudaSetDevice", rank);
+    }
+    current_device(const current_device&) = delete;
+    current_device& operator=(const current_device&) = delete;
+    ~current_device() {
+        if (before_ >= 0) cudaSetDevice(before_);
+    }
+
+private:
+    int before_ = -1;
+};
+
+// A stream that does not wait for the default stream.
+class cuda_stream {
+public:
+    explicit cuda_stream(int rank) {
+        check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+                   "cudaStreamCreateWithFlags", rank);
+    }
+    cuda_stream(const cuda_stream&) = delete;
+    cuda_stream& operator=(const cuda_stream&) = delete;
+    ~cuda_stream() { cudaStreamDestroy(stream_); }
+
+    cudaStream_t get() const noexcept { return stream_; }
+
+private:
+    cudaStream_t stream_ = nullptr;
+};
+
+// Memory that its scope made, before this, outlives the copies that are under way, also where an
+// exception unwinds.
+struct finish_before_leaving {
+    cudaStream_t stream;
+    ~finish_before_leaving() { cudaStreamSynchronize(stream); }
+};
+
+// A point in the work of a stream. Empty when moved from.
+class cuda_event {
+public:
+    cuda_event() = default;
+    cuda_event(cudaStream_t stream, int rank) {
+        check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming),
+                   "cudaEventCreateWithFlags", rank);
+        const cudaError_t recorded = cudaEventRecord(event_, stream);
+        if (recorded == cudaSuccess) return;
+        cudaEventDestroy(event_);
+        check_cuda(recorded, "cudaEventRecord", rank);
+    }
+    cuda_event(cuda_event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+    cuda_event& operator=(cuda_event&& other) noexcept {
+        std::swap(event_, other.event_);
+        return *this;
+    }
+    ~cuda_event() {
+        if (event_ != nullptr) cudaEventDestroy(event_);
+    }
+
+    explicit operator bool() const noexcept { return event_ != nullptr; }
+
+    // Whether the stream has come to it.
+    bool reached(int rank) const {
+        const cudaError_t state = cudaEventQuery(event_);
+        if (state == cudaErrorNotReady) return false;
+        check_cuda(state, "cudaEventQuery", rank);
+        return true;
+    }
+
+    // Again, of any stream; made where it was empty.
+    void call_header(cudaStream_t stream, int rank) {
+        if (event_ == nullptr) *this = cuda_event(stream, rank);
+        else check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord", rank);
+    }
+
+    void make_wait(cudaStream_t stream, int rank) const {
+        check_cuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent", rank);
+    }
+
+private:
+    cudaEvent_t event_ = nullptr;
+};
+
+// Memory that is freed with its owner: of the device, or of the host and pinned. Empty when moved
+// from.
+class cuda_memory {
+public:
+    enum class kind { device, pinned };
+
+    cuda_memory() = default;
+    cuda_memory(kind where, std::size_t bytes, int rank) : kind_(where) {
+        if (bytes == 0) return;
+        void* memory = nullptr;
+        if (where == kind::device) check_cuda(cudaMalloc(&memory, bytes), "cudaMalloc", rank);
+        else
+            check_cuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc", rank);
+        data_ = static_cast<std::byte*>(memory);
+        bytes_ = bytes;
+    }
+    cuda_memory(cuda_memory&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)),
+          bytes_(std::exchange(other.bytes_, 0)),
+          kind_(other.kind_) {}
+    cuda_memory& operator=(cuda_memory&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        std::swap(kind_, other.kind_);
+        return *this;
+    }
+    ~cuda_memory() {
+        if (data_ == nullptr) return;
+        if (kind_ == kind::device) cudaFree(data_);
+        else cudaFreeHost(data_);
+    }
+
+    std::byte* data() const noexcept { return data_; }
+    std::size_t size() const noexcept { return bytes_; }
+
+    // Is empty then, and the memory never freed.
+    void leak() noexcept {
+        data_ = nullptr;
+        bytes_ = 0;
+    }
+
+private:
+    std::byte* data_ = nullptr;
+    std::size_t bytes_ = 0;
+    kind kind_ = kind::device;
+};
+
+inline void copy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction,
+                       cudaStream_t stream, int rank) {
+    if (bytes > 0)
+        check_cuda(cudaMemcpyAsync(to, from, bytes, direction, stream), "cudaMemcpyAsync", rank);
+}
+
+// Whether what is enqueued becomes a part of a CUDA graph: then nothing may wait for it.
+inline bool is_capturing(cudaStream_t stream, int rank) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing", rank);
+    return status != cudaStreamCaptureStatusNone;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

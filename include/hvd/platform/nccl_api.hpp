@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// The one place that includes <nccl.h>.
+#include <nccl.h>
+
+#include "../core/dtype.hpp"
+#include "../core/op.hpp"
+#include "cuda_api.hpp"
+
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7),
+              "hvd: needs the header of NCCL 2.28.7 or later");
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+[[gnu::cold, noreturn]] inline void throw_nccl_error(ncclResult_t code, const char* api, int rank,
+                                                     ncclComm_t comm, std::source_location where) {
+    const char* const last = ncclGetLastError(comm);
+    const bool more = last != nullptr && *last != '\0';
+    throw nccl_error(rank, api, int(code),
+                     text(ncclGetErrorString(code), more ? ": " : "", more ? last : ""), where);
+}
+
+inline void check_nccl(ncclResult_t code, const char* api, int rank,
+                       std::source_location where = std::source_location::current()) {
+    if (code != ncclSuccess) [[unlikely]]
+        throw_nccl_error(code, api, rank, nullptr, where);
+}
+
+// The library that is loaded may be another than the header: older ones lack what is called here.
+inline int nccl_library_version(int rank) {
+    int version = 0;
+    check_nccl(ncclGetVersion(&version), "ncclGetVersion", rank);
+    if (version < NCCL_VERSION(2, 28, 7))
+        throw usage_error(
+            rank, text("hvd: the NCCL library on rank ", rank, " has version ", version,
+                       ", hvd needs 22807 (2.28.7) or later; its header is ", NCCL_VERSION_CODE));
+    return version;
+}
+
+// What NCCL can add up; others are moved as bytes.
+constexpr bool has_nccl_type(dtype id) {
+    switch (id) {
+        case dtype::int8:
+        case dtype::int32:
+        case dtype::int64:
+        case dtype::uint8:
+        case dtype::uint32:
+        case dtype::uint64:
+        case dtype::float16:
+        case dtype::bfloat16:
+        case dtype::float32:
+        case dtype::float64: return true;
+        default: return false;
+    }
+}
+
+constexpr ncclDataType_t nccl_type(dtype id) {
+    switch (id) {
+        case dtype::int8: return ncclInt8;
+        case dtype::int32: return ncclInt32;
+        case dtype::int64: return ncclInt64;
+        case dtype::uint32: return ncclUint32;
+        case dtype::uint64: return ncclUint64;
+        case dtype::float16: return ncclFloat16;
+        case dtype::bfloat16: return ncclBfloat16;
+        case dtype::float32: return ncclFloat32;
+        case dtype::float64: return ncclFloat64;
+        default: return ncclUint8;
+    }
+}
+
+template <class Op>
+constexpr bool has_nccl_op =
+    std::is_same_v<Op, op::sum> || std::is_same_v<Op, op::average> || std::is_same_v<Op, op::min> ||
+    std::is_same_v<Op, op::max> || std::is_same_v<Op, op::product>;
+
+// By the number that operations have in headers.
+constexpr ncclRedOp_t nccl_op(int id) {
+    return id == op::min::id       ? ncclMin
+           : id == op::max::id     ? ncclMax
+           : id == op::product::id ? ncclProd
+                                   : ncclSum;
+}
+
+}  // namespace detail
+
+/// CUDA's own 16-bit floats are hvd's elements float16 and bfloat16.
+template <>
+struct dtype_traits<__half> : detail::builtin_element<dtype::float16, float> {};
+template <>
+struct dtype_traits<__nv_bfloat16> : detail::builtin_element<dtype::bfloat16, float> {};
+
+/// 8-bit floats are moved, never reduced.
+template <>
+struct dtype_traits<__nv_fp8_e4m3> : transport_only<__nv_fp8_e4m3> {
+    static constexpr std::string_view name = "fp8_e4m3";
+};
+template <>
+struct dtype_traits<__nv_fp8_e5m2> : transport_only<__nv_fp8_e5m2> {
+    static constexpr std::string_view name = "fp8_e5m2";
+};
+
+}  // namespace v0
+}  // namespace hvd

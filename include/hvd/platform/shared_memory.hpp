@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../core/lean/text.hpp"
+#include "available_memory.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Memory that processes of one user on one host map together; empty where the system refused.
+class shared_memory {
+public:
+    // What another process needs to open it.
+    struct ticket {
+        char path[48] = "";    // empty: there is nothing to open
+        std::uint64_t id = 0;  // nobody else's
+        std::uint64_t device = 0, file = 0;
+    };
+
+    shared_memory() = default;
+    shared_memory(shared_memory&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)),
+          bytes_(other.bytes_),
+          file_(std::exchange(other.file_, -1)),
+          ticket_(other.ticket_),
+          named_(std::exchange(other.named_, false)) {}
+    shared_memory& operator=(shared_memory&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        std::swap(file_, other.file_);
+        std::swap(ticket_, other.ticket_);
+        std::swap(named_, other.named_);
+        return *this;
+    }
+    ~shared_memory() {
+        all_have_it();
+        if (data_ != nullptr) munmap(data_, bytes_);
+    }
+
+    static constexpr std::size_t whole_pages(std::size_t bytes) {
+        return (bytes + 4095) / 4096 * 4096;
+    }
+
+    // A file without a name, which other processes find among this one's: nothing is left behind,
+    // however and whenever the processes end. `named`: under a name that nobody can guess, for
+    // those that can't look there (another process namespace, a process that may not be looked at).
+    static shared_memory create(std::size_t bytes, bool named) {
+        shared_memory result;
+        std::uint64_t random[2] = {};
+        if (getrandom(random, sizeof random, 0) != ssize_t(sizeof random)) return result;
+        ticket& t = result.ticket_;
+        if (named) {
+            store(t.path, text("/hvd-", random[0], "-", random[1]));
+            result.file_ = shm_open(t.path, O_CREAT | O_EXCL | O_RDWR, 0600);
+            result.named_ = result.file_ >= 0;
+        } else {
+            result.file_ = memfd_create("hvd", MFD_CLOEXEC);
+            store(t.path, text("/proc/", getpid(), "/fd/", result.file_));
+        }
+        struct stat status{};
+        if (result.file_ < 0 || fchmod(result.file_, 0600) != 0 ||
+            ftruncate(result.file_, off_t(bytes)) != 0 || fstat(result.file_, &status) != 0 ||
+            !result.map(bytes))
+            return {};
+        t.id = random[0] | 1;
+        t.device = status.st_dev;
+        t.file = status.st_ino;
+        return result;
+    }
+
+    static shared_memory open(const ticket& t, std::size_t bytes) {
+        shared_memory result;
+        if (t.path[0] == 0) return result;
+        const bool named = std::string_view(t.path).starts_with("/hvd-");
+        result.file_ =
+            named ? shm_open(t.path, O_RDWR | O_CLOEXEC, 0) : ::open(t.path, O_RDWR | O_CLOEXEC);
+        result.ticket_ = t;
+        // Another process may have that number here.
+        struct stat status{};
+        if (result.file_ < 0 || fstat(result.file_, &status) != 0 || status.st_dev != t.device ||
+            status.st_ino != t.file || std::size_t(status.st_size) != bytes || !result.map(bytes))
+            return {};
+        return result;
+    }
+
+    // For the threads of this process.
+    static shared_memory of_this_process(std::size_t bytes) {
+        shared_memory result;
+        if (bytes == 0) bytes = 1;
+        void* const memory =
+            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) return result;
+        madvise(memory, bytes, MADV_HUGEPAGE);
+        result.data_ = memory;
+        result.bytes_ = bytes;
+        return result;
+    }
+
+    // Once all have it open, the file is the mappings' alone.
+    void all_have_it() {
+        if (named_) shm_unlink(ticket_.path);
+        named_ = false;
+        if (file_ >= 0) close(file_);
+        file_ = -1;
+    }
+
+    // Near the processor of the rank that reserves it; so that a lack of memory is a refusal now
+    // and not a SIGBUS later. Before all_have_it().
+    bool reserve(std::size_t begin, std::size_t end) {
+        if (begin >= end) return true;
+        if (end - begin > available_memory())
+            return false;  // the kernel would kill a process instead
+#ifdef MADV_POPULATE_WRITE
+        if (madvise(static_cast<std::byte*>(data_) + begin, end - begin, MADV_POPULATE_WRITE) == 0)
+            return true;
+        if (errno != EINVAL) return false;  // since Linux 5.14
+#endif
+        return posix_fallocate(file_, off_t(begin), off_t(end - begin)) == 0;
+    }
+
+    explicit operator bool() const { return data_ != nullptr; }
+    void* data() const { return data_; }
+    const ticket& how_to_open() const { return ticket_; }
+
+private:
+    bool map(std::size_t bytes) {
+        void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+        if (memory == MAP_FAILED) return false;
+        madvise(memory, bytes, MADV_HUGEPAGE);  // where the system gives them
+        data_ = memory;
+        bytes_ = bytes;
+        return true;
+    }
+
+    void* data_ = nullptr;
+    std::size_t bytes_ = 0;
+    int file_ = -1;  // until all have it
+    ticket ticket_;
+    bool named_ = false;  // by this process, and there still
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <utility>
+
+#include <pthread.h>
+
+#include "../core/lean/handles.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// <thread> and <mutex> cost every user of hvd 0.2 s of compilation; this is what is needed of them.
+class mutex {
+public:
+    mutex() = default;
+    mutex(const mutex&) = delete;
+    mutex& operator=(const mutex&) = delete;
+    ~mutex() { pthread_mutex_destroy(&handle_); }
+
+    void lock() { pthread_mutex_lock(&handle_); }
+    void unlock() { pthread_mutex_unlock(&handle_); }
+
+private:
+    friend class condition;
+    pthread_mutex_t handle_ = PTHREAD_MUTEX_INITIALIZER;
+};
+
+// What holders of a mutex wait for.
+class condition {
+public:
+    condition() = default;
+    condition(const condition&) = delete;
+    condition& operator=(const condition&) = delete;
+    ~condition() { pthread_cond_destroy(&handle_); }
+
+    void wait(mutex& held) { pthread_cond_wait(&handle_, &held.handle_); }
+    void notify_all() { pthread_cond_broadcast(&handle_); }
+
+private:
+    pthread_cond_t handle_ = PTHREAD_COND_INITIALIZER;
+};
+
+class lock_guard {
+public:
+    explicit lock_guard(mutex& m) : mutex_(m) { mutex_.lock(); }
+    lock_guard(const lock_guard&) = delete;
+    lock_guard& operator=(const lock_guard&) = delete;
+    ~lock_guard() { mutex_.unlock(); }
+
+private:
+    mutex& mutex_;
+};
+
+// Joins when it dies.
+class thread {
+public:
+    thread() = default;
+
+    template <class F>
+    explicit thread(F body) {
+        auto owned = owner<F>::make(std::move(body));
+        if (pthread_create(&handle_, nullptr, &enter<F>, owned.get()) == 0) {
+            running_ = true;
+            owned.release();
+        }
+    }
+
+    thread(thread&& other) noexcept
+        : handle_(other.handle_), running_(std::exchange(other.running_, false)) {}
+
+    thread& operator=(thread&& other) noexcept {
+        if (this != &other) {
+            join();
+            handle_ = other.handle_;
+            running_ = std::exchange(other.running_, false);
+        }
+        return *this;
+    }
+
+    ~thread() { join(); }
+
+    // False where the system refused to start it.
+    explicit operator bool() const noexcept { return running_; }
+
+    void join() noexcept {
+        if (std::exchange(running_, false)) pthread_join(handle_, nullptr);
+    }
+
+private:
+    template <class F>
+    static void* enter(void* body) {
+        const owner<F> owned(static_cast<F*>(body));
+        (*owned)();
+        return nullptr;
+    }
+
+    pthread_t handle_{};
+    bool running_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

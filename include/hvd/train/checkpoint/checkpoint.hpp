@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "contents.hpp"
+#include "write_safetensors.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// f on the root; what it throws there is thrown on all ranks. **Collective**.
+template <class Comm, class F>
+void on_root_or_all_throw(Comm& comm, F f) {
+    std::string failure;
+    if (comm.rank() == 0) {
+        try {
+            f();
+        } catch (...) {
+            failure = std::string_view(what_of(std::current_exception()));
+            if (failure.empty()) failure = "unknown reason";
+        }
+    }
+    comm.broadcast_object(failure, root{0});
+    if (!failure.empty()) throw checkpoint_error(comm.rank(), failure);
+}
+
+// What could not be loaded is not written.
+template <class Comm, class O, class T>
+void add_slots(const std::string& path, distributed_optimizer<Comm, O, T>& optimizer,
+               std::vector<named_tensor>& tensors) {
+    optimizer.optimizer().for_each_slot([&](const char* slot, auto& slots) {
+        const std::size_t all = for_each_with_slots(
+            optimizer, [&](std::size_t i, const std::string& name, std::size_t size) {
+                if (i >= slots.size() || slots[i].empty()) return;
+                if (slots[i].size() != size)
+                    refuse_file(path, "not written: \"", slot_name(slot, name), "\" has ",
+                                slots[i].size(), " elements, its parameter ", size);
+                tensors.push_back(named(slot_name(slot, name), slots[i]));
+            });
+        if (slots.size() > all)
+            refuse_file(path, "not written: the optimizer has ", slots.size(), " of \"", slot,
+                        "\" for ", all, " parameters");
+    });
+}
+
+template <class Comm, class O, class T>
+void write_training(const std::string& path, distributed_optimizer<Comm, O, T>& optimizer,
+                    training_progress progress, checkpoint_metadata metadata) {
+    for (const auto& [key, value] : metadata)
+        if (is_reserved(key))
+            refuse_file(path, "not written: the name \"", key, "\" in the metadata is hvd's own");
+    std::vector<named_tensor> tensors = model_tensors(optimizer);
+    add_slots(path, optimizer, tensors);
+    metadata[slots_key] = slots_by_name;
+    for_each_number(optimizer.optimizer(), progress,
+                    [&](const std::string& key, auto& number) { metadata[key] = written(number); });
+    write_safetensors(path, tensors, metadata);
+}
+
+template <class Comm, class O, class T>
+void check_training(const safetensors_file& file, distributed_optimizer<Comm, O, T>& optimizer,
+                    const std::vector<named_tensor>& model) {
+    std::set<std::string> tensors, keys;
+    for (const auto& t : model) {
+        file.require(t);
+        tensors.insert(t.name);
+    }
+    optimizer.optimizer().for_each_slot([&](const char* slot, auto&) {
+        for_each_with_slots(optimizer, [&](std::size_t, const std::string& name, std::size_t) {
+            tensors.insert(slot_name(slot, name));
+        });
+    });
+    training_progress progress;
+    for_each_number(optimizer.optimizer(), progress,
+                    [&](const std::string& key, auto&) { keys.insert(key); });
+    check_nothing_else(file, tensors, keys);
+}
+
+template <class Comm, class O, class T>
+training_progress read_training(const safetensors_file& file,
+                                distributed_optimizer<Comm, O, T>& optimizer) {
+    const std::vector<named_tensor> model = model_tensors(optimizer);
+    check_training(file, optimizer, model);
+    auto restored = optimizer.optimizer();  // changed only when the whole file has been found right
+    training_progress progress;
+    for_each_number(restored, progress,
+                    [&](const std::string& key, auto& number) { read_number(file, key, number); });
+    restored.for_each_slot([&](const char* slot, auto& slots) {
+        for_each_with_slots(optimizer,
+                            [&](std::size_t i, const std::string& name, std::size_t size) {
+                                if (slots.size() <= i) slots.resize(i + 1);
+                                slots[i].clear();
+                                if (!file.tensors().contains(slot_name(slot, name))) return;
+                                slots[i].resize(size);
+                                file.read(named(slot_name(slot, name), slots[i]));
+                            });
+    });
+    for (const auto& t : model) file.read(t);
+    optimizer.optimizer() = std::move(restored);
+    return progress;
+}
+
+}  // namespace detail
+
+/// Rank 0 writes model, optimizer and progress in one atomic safetensors file: parameters as
+/// `model.NAME`, slots as `optimizer.SLOT.NAME`, numbers in the metadata. Local parameters are not
+/// part of it.
+/// **Collective**: when it returns the file is on the disk. Feature G10.
+/// @throws hvd::checkpoint_error on every rank if rank 0 could not, and for names of `metadata`
+/// that begin with `hvd.`, `optimizer.` or `progress.`, which are hvd's own.
+template <class Comm, optimizer_with_state O, class T>
+void save_checkpoint(const std::string& path, distributed_optimizer<Comm, O, T>& optimizer,
+                     const training_progress& progress, const checkpoint_metadata& metadata = {}) {
+    detail::on_root_or_all_throw(
+        optimizer.comm(), [&] { detail::write_training(path, optimizer, progress, metadata); });
+}
+
+/// Rank 0 reads the file and gives everybody its state: the run goes on, on any number of ranks.
+/// **Collective**. The file has what the model and the optimizer have, and nothing else of theirs;
+/// one that is refused changes nothing. The order of registration may be another.
+/// @throws hvd::checkpoint_error on every rank, with path and reason.
+template <class Comm, optimizer_with_state O, class T>
+training_progress load_checkpoint(const std::string& path,
+                                  distributed_optimizer<Comm, O, T>& optimizer) {
+    training_progress progress;
+    detail::on_root_or_all_throw(optimizer.comm(), [&] {
+        progress = detail::read_training(safetensors_file(path), optimizer);
+    });
+    broadcast_parameters(optimizer);
+    broadcast_optimizer_state(optimizer);
+    optimizer.comm().broadcast_object(progress, root{0});
+    return progress;
+}
+
+}  // namespace v0
+}  // namespace hvd

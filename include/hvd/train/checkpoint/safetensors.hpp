@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../../core/error.hpp"
+#include "../../core/lean/text.hpp"
+#include "../tensors.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// A file that cannot be written or read, or is not what it should be; `what()` begins with its
+/// path.
+class checkpoint_error : public error {
+public:
+    using error::error;
+};
+
+/// Text beside the tensors of a file.
+using checkpoint_metadata = std::map<std::string, std::string>;
+
+/// A tensor with the name that it has in a file. Owns nothing.
+struct named_tensor {
+    std::string name;
+    dtype type = dtype::float32;
+    std::vector<std::size_t> shape;
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+};
+
+namespace detail {
+
+struct safetensors_type {
+    dtype type;
+    std::string_view name;
+    std::size_t bytes;
+};
+
+inline constexpr safetensors_type safetensors_types[] = {
+    {dtype::int8, "I8", 1},     {dtype::int16, "I16", 2},     {dtype::int32, "I32", 4},
+    {dtype::int64, "I64", 8},   {dtype::uint8, "U8", 1},      {dtype::uint16, "U16", 2},
+    {dtype::uint32, "U32", 4},  {dtype::uint64, "U64", 8},    {dtype::boolean, "BOOL", 1},
+    {dtype::float16, "F16", 2}, {dtype::bfloat16, "BF16", 2}, {dtype::float32, "F32", 4},
+    {dtype::float64, "F64", 8}};
+
+template <class Key>
+const safetensors_type* find_safetensors_type(Key key) {
+    for (const auto& t : safetensors_types) {
+        if constexpr (std::is_same_v<Key, dtype>) {
+            if (t.type == key) return &t;
+        } else if (t.name == key) {
+            return &t;
+        }
+    }
+    return nullptr;
+}
+
+template <class... Parts>
+[[gnu::cold, noreturn]] void refuse_file(std::string_view path, const Parts&... parts) {
+    throw checkpoint_error(-1, text(path, ": ", parts...));
+}
+
+}  // namespace detail
+
+/// A tensor under the name that it gets in a file.
+template <class X>
+    requires writable<X>
+named_tensor named(std::string name, X&& tensor) {
+    const auto shaped = detail::to_view(tensor);
+    const auto flat = detail::flat_view(tensor);
+    using T = typename decltype(flat)::value_type;
+    return {std::move(name),
+            dtype_traits<T>::id,
+            {shaped.shape().begin(), shaped.shape().end()},
+            reinterpret_cast<std::byte*>(flat.data()),
+            flat.size() * sizeof(T)};
+}
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "../../comm/communicator.hpp"
+#include "gradient_wire.hpp"
+#include "options.hpp"
+#include "registry.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Gradients that are reduced by one call: a plan, begun by the last of them that is ready.
+template <class Comm, class T>
+class gradient_bucket {
+public:
+    // **Collective**: the ranks agree on the plan.
+    gradient_bucket(Comm& comm, std::vector<std::size_t> members, parameter_list<T>& parameters,
+                    const optimizer_options& options, const reduce_options& scales)
+        : members_(std::move(members)), codec_(options.codec), scales_(scales) {
+        std::size_t count = 0;
+        for (const std::size_t i : members_) {
+            auto& p = parameters[i];
+            gradients_.push_back(p.gradient);
+            count += p.gradient.size();
+            if (options.error_feedback) residuals_.push_back(p.residual.data());
+        }
+        const auto plan_of = [&](auto&& tensors, const reduce_options& o) {
+            return options.op == gradient_op::average ? comm.plan_allreduce(tensors, average, o)
+                                                      : comm.plan_allreduce(tensors, sum, o);
+        };
+        if (codec_ == gradient_codec::none) plan_ = plan_of(fuse(std::span(gradients_)), scales);
+        with_wire([&](auto& wire) {
+            wire = std::remove_cvref_t<decltype(wire)>(count);
+            plan_ = plan_of(wire.elements(), {.name = scales.name});
+        });
+    }
+
+    const std::vector<std::size_t>& members() const { return members_; }
+
+    void start() {
+        with_wire([&](auto& wire) { wire.encode(gradients_, scales_.prescale, residuals_); });
+        running_ = plan_.run_async();
+    }
+
+    void finish() {
+        running_.wait();
+        with_wire([&](auto& wire) { wire.decode(gradients_, scales_.postscale); });
+    }
+
+private:
+    // f with what the gradients travel in; not called where they travel as they are.
+    template <class F>
+    void with_wire(F f) {
+        with_wire_type<typename Comm::backend_type>(
+            codec_, [&](auto half) { f(std::get<gradient_wire<decltype(half)>>(wires_)); });
+    }
+
+    std::vector<std::size_t> members_;
+    std::vector<tensor_view<T>> gradients_;
+    std::vector<float*> residuals_;  // the parameters'; empty without error feedback
+    gradient_codec codec_;
+    reduce_options scales_;
+    std::tuple<gradient_wire<float16>, gradient_wire<bfloat16>> wires_;  // one in use, or none
+    plan<typename Comm::backend_type> plan_;
+    request running_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

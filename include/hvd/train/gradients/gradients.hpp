@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <vector>
+
+#include "adasum.hpp"
+#include "gradient_wire.hpp"
+#include "options.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// What `partial_distributed_gradients` leaves on its rank: parameters, known by their memory.
+class local_parameters {
+public:
+    /// This parameter's gradient does not travel.
+    template <class P>
+        requires viewable<P>
+    void register_local(P&& parameter) {
+        memory_.push_back(detail::flat_view(parameter).data());
+    }
+
+    /// Whether it was registered.
+    template <class P>
+        requires viewable<P>
+    bool contains(P&& parameter) const {
+        const void* const data = detail::flat_view(parameter).data();
+        for (const void* const known : memory_)
+            if (known == data) return true;
+        return false;
+    }
+
+private:
+    std::vector<const void*> memory_;
+};
+
+/// How a tape's gradients are combined.
+struct gradient_options {
+    gradient_op op = gradient_op::average;
+    double prescale = 1;
+    double postscale = 1;
+    gradient_codec codec = gradient_codec::none;  ///< not with Adasum, which computes in double
+    bool scale_local = true;  ///< local gradients are divided by the number of ranks
+};
+
+namespace detail {
+
+template <class Half, class Comm, class Views, class Op>
+void reduce_gradients_as(Comm& comm, const Views& gradients, const Op& op,
+                         const reduce_options& scales) {
+    using view = std::remove_cvref_t<decltype(*std::data(gradients))>;
+    const std::vector<view> list(std::data(gradients), std::data(gradients) + std::size(gradients));
+    std::size_t count = 0;
+    for (const view& g : list) count += g.size();
+    gradient_wire<Half> wire(count);
+    wire.encode(list, scales.prescale);
+    comm.allreduce(wire.elements(), op, {.name = scales.name});
+    wire.decode(list, scales.postscale);
+}
+
+template <class Comm, class Views, class Op>
+void reduce_gradients(Comm& comm, const Views& gradients, const Op& op, gradient_codec codec,
+                      const reduce_options& scales) {
+    if (codec == gradient_codec::none) return comm.allreduce(fuse(gradients), op, scales);
+    using backend = typename Comm::backend_type;
+    if (!reduces_wire_of<backend>(codec)) post_refusal(comm, no_wire_text);
+    with_wire_type<backend>(codec, [&](auto half) {
+        reduce_gradients_as<decltype(half)>(comm, gradients, op, scales);
+    });
+}
+
+}  // namespace detail
+
+/// Combines the gradients of a backward pass over all ranks, in place: the form of a tape.
+///
+/// @tparam Views a contiguous range of `tensor_view`s, equal in number and sizes on all ranks.
+/// **Collective**. **Completion**: done on return. @throws as `allreduce`. Feature G3.
+/// @snippet tests/train/snippets.cpp distributed_gradients
+template <class Comm, class Views>
+void distributed_gradients(Comm& comm, const Views& gradients, const gradient_options& o = {}) {
+    const reduce_options scales{
+        .name = "gradients", .prescale = o.prescale, .postscale = o.postscale};
+    if (o.op == gradient_op::adasum) {
+        if (o.codec != gradient_codec::none)
+            detail::post_refusal(
+                comm, "gradients combined by Adasum travel in their own type; there is a codec");
+        comm.allreduce(fuse(gradients), adasum, scales);
+    } else if (o.op == gradient_op::average) {
+        detail::reduce_gradients(comm, gradients, average, o.codec, scales);
+    } else {
+        detail::reduce_gradients(comm, gradients, sum, o.codec, scales);
+    }
+}
+
+/// The same for all but the local parameters, whose gradients stay and are divided by the number of
+/// ranks unless `scale_local` is false. The same parameters are local on all ranks. Feature G4.
+/// @throws hvd::usage_error if there are not as many gradients as parameters, hvd::peer_error on
+/// the other ranks then.
+template <class Comm, class Values, class Views>
+void partial_distributed_gradients(Comm& comm, const Values& parameters, const Views& gradients,
+                                   const local_parameters& local, const gradient_options& o = {}) {
+    const std::size_t count = std::size(parameters);
+    if (count != std::size(gradients))
+        detail::post_refusal(comm, "there are ", count, " parameters and ", std::size(gradients),
+                             " gradients");
+    std::vector<std::remove_cvref_t<decltype(*std::data(gradients))>> shared;
+    const auto is_local = [&](std::size_t i) { return local.contains(std::data(parameters)[i]); };
+    for (std::size_t i = 0; i < count; ++i)
+        if (!is_local(i)) shared.push_back(std::data(gradients)[i]);
+    distributed_gradients(comm, shared, o);
+    if (!o.scale_local) return;
+    for (std::size_t i = 0; i < count; ++i)  // last: a call that fails changes nothing
+        if (is_local(i)) detail::scale(std::data(gradients)[i], 1.0 / comm.size());
+}
+
+}  // namespace v0
+}  // namespace hvd

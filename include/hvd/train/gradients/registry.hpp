@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../agreement.hpp"
+#include "../tensors.hpp"
+#include "options.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+enum class parameter_kind : std::uint8_t { shared, local, sparse };
+
+template <class T>
+struct registered_parameter {
+    std::string name = {};
+    tensor_view<T> value = {};
+    tensor_view<T> gradient = {};
+    std::vector<std::size_t> shape = {};  // of both, slowest dimension first
+    parameter_kind kind = parameter_kind::shared;
+    std::size_t columns = 0;  // of a sparse one
+    sparse_policy policy = sparse_policy::automatic;
+    bool frozen = false;
+    int reports = 0;  // of its gradient, since the last step
+    // What rounding has taken from its gradients so far; empty without error feedback. It is here
+    // and not where gradients are rounded, which is made anew when other parameters are frozen.
+    std::vector<float> residual = {};
+
+    bool travels() const { return kind == parameter_kind::shared && !frozen; }
+};
+
+template <class T>
+using parameter_list = std::vector<registered_parameter<T>>;
+
+template <class T>
+bool overlap(const tensor_view<T>& a, const tensor_view<T>& b) {
+    const std::less<const T*> before;
+    return a.size() > 0 && b.size() > 0 && before(a.data(), b.data() + b.size()) &&
+           before(b.data(), a.data() + a.size());
+}
+
+// Memory that two parameters share would be reduced or stepped twice.
+template <class T>
+void check_memory(int rank, const registered_parameter<T>& p,
+                  const registered_parameter<T>& other) {
+    const auto check = [&](const char* mine, const tensor_view<T>& a, const char* its,
+                           const tensor_view<T>& b) {
+        if (overlap(a, b))
+            refuse(rank, "the ", mine, " of parameter \"", p.name, "\" and the ", its, " of \"",
+                   other.name, "\" have memory in common");
+    };
+    if (&p != &other) check("values", p.value, "values", other.value);
+    if (&p != &other) check("gradient", p.gradient, "gradient", other.gradient);
+    check("values", p.value, "gradient", other.gradient);
+    check("gradient", p.gradient, "values", other.value);
+}
+
+template <class T>
+void check_registration(int rank, const parameter_list<T>& known,
+                        const registered_parameter<T>& p) {
+    for (const auto& other : known)
+        if (other.name == p.name)
+            refuse(rank, "a parameter named \"", p.name, "\" is registered already");
+    if (p.value.size() != p.gradient.size())
+        refuse(rank, "parameter \"", p.name, "\" has ", p.value.size(), " elements, its gradient ",
+               p.gradient.size());
+    check_memory(rank, p, p);
+    for (const auto& other : known) check_memory(rank, p, other);
+}
+
+// Everything that the ranks must say alike.
+template <class T>
+std::string described(const parameter_list<T>& parameters) {
+    std::string all;
+    for (const auto& p : parameters) {
+        if (!all.empty()) all += ", ";
+        all += p.name + " " + shown(p.shape);
+        if (p.kind == parameter_kind::local) all += " (local)";
+        if (p.kind == parameter_kind::sparse)
+            all += text(" (sparse, rows of ", p.columns, ", ", name_of(p.policy), ")");
+        if (p.frozen) all += " (frozen)";
+    }
+    return all;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

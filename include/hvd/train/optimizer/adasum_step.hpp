@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "../gradients/adasum.hpp"
+#include "../gradients/registry.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A step that one rank has taken by itself, withheld until the ranks have combined what it changed:
+// a failure on the way leaves the parameters as they were before it.
+template <class T>
+class withheld_step {
+public:
+    // Before the step.
+    explicit withheld_step(const parameter_list<T>& parameters) : parameters_(parameters) {
+        for (const auto& p : parameters) {
+            const auto values = elements(p.value);
+            kept_.emplace_back(values.begin(), p.frozen ? values.begin() : values.end());
+        }
+    }
+
+    // After it: keeps the new values of what stays here, of the others the changes.
+    void take_back() {
+        for_each([](const registered_parameter<T>& p, T& now, T& kept) {
+            std::swap(now, kept);
+            if (p.travels()) kept = from_double<T>(as_double(kept) - as_double(now));
+        });
+    }
+
+    // **Collective**.
+    template <class Comm>
+    void combine(Comm& comm) {
+        for (std::size_t i = 0; i < kept_.size(); ++i)
+            if (parameters_[i].travels()) adasum_allreduce(comm, kept_[i]);
+    }
+
+    void take() {
+        for_each([](const registered_parameter<T>& p, T& now, T& kept) {
+            now = p.travels() ? from_double<T>(as_double(now) + as_double(kept)) : kept;
+        });
+    }
+
+private:
+    template <class F>
+    void for_each(F f) {
+        for (std::size_t i = 0; i < kept_.size(); ++i)
+            for (std::size_t k = 0; k < kept_[i].size(); ++k)
+                f(parameters_[i], parameters_[i].value.data()[k], kept_[i][k]);
+    }
+
+    const parameter_list<T>& parameters_;
+    std::vector<std::vector<T>> kept_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

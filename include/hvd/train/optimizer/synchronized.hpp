@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cmath>
+#include <utility>
+
+#include "../../core/tensor_view.hpp"
+#include "../refuse.hpp"
+#include "../tensors.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// The gradients of one step after `synchronize()`, to be looked at or changed, and handed to
+/// `apply`: equal on all ranks, except those of local parameters, and with Adasum, where ranks
+/// combine their steps instead. Dropping it drops the step. It does not outlive its optimizer.
+/// Feature G8.
+template <class T>
+class [[nodiscard(
+    "hvd: synchronized gradients change nothing until they are applied")]] synchronized_gradients {
+public:
+    synchronized_gradients(synchronized_gradients&& other) noexcept
+        : rank_(other.rank_),
+          tensors_(other.tensors_),
+          shared_(other.shared_),
+          open_(std::exchange(other.open_, nullptr)) {}
+    synchronized_gradients& operator=(synchronized_gradients&&) = delete;
+    ~synchronized_gradients() {
+        if (open_ != nullptr) *open_ = false;
+    }
+
+    /// One for each parameter, in the order of registration; empty for a frozen one.
+    std::span<const tensor_view<T>> tensors() const { return tensors_; }
+
+    /// The same without local parameters, for which there are empty ones: what all ranks may change
+    /// alike by what they see in it.
+    std::span<const tensor_view<T>> shared() const { return shared_; }
+
+    /// This rank.
+    int rank() const noexcept { return rank_; }
+
+private:
+    template <class, class, class>
+    friend class distributed_optimizer;
+
+    synchronized_gradients(int rank, std::span<const tensor_view<T>> tensors,
+                           std::span<const tensor_view<T>> shared, bool& open)
+        : rank_(rank), tensors_(tensors), shared_(shared), open_(&open) {
+        open = true;
+    }
+
+    int rank_;
+    std::span<const tensor_view<T>> tensors_, shared_;
+    bool* open_;
+};
+
+/// The Euclidean norm of all shared gradients together: the same number on all ranks. Local ones
+/// are not in it.
+template <class T>
+double global_norm(const synchronized_gradients<T>& gradients) {
+    double squares = 0;
+    for (const auto& tensor : gradients.shared())
+        for (const T& x : detail::elements(tensor))
+            squares += detail::as_double(x) * detail::as_double(x);
+    return std::sqrt(squares);
+}
+
+/// Scales the shared gradients so that their norm is at most `largest`; gives the norm they had.
+/// Local ones stay as they are. @throws hvd::usage_error for a `largest` that is negative or NaN.
+template <class T>
+double clip_by_norm(synchronized_gradients<T>& gradients, double largest) {
+    if (!(largest >= 0))
+        detail::refuse(gradients.rank(), "gradients are to be clipped to a norm of ", largest,
+                       ", and that is at least 0");
+    const double norm = global_norm(gradients);
+    if (norm > largest)
+        for (const auto& tensor : gradients.shared()) detail::scale(tensor, largest / norm);
+    return norm;
+}
+
+}  // namespace v0
+}  // namespace hvd

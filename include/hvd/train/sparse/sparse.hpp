@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../../comm/communicator.hpp"
+#include "../../core/half.hpp"
+#include "../agreement.hpp"
+#include "../gradients/gradient_wire.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// Rows of a table of which most are zero: the i-th row of `values` belongs to row `indices[i]`.
+///
+/// An index may stand several times: its rows add up. Owns nothing.
+template <class T>
+struct sparse_view {
+    std::span<const std::int64_t> indices;
+    std::span<const T> values;
+};
+
+/// The same with memory of its own; what hvd gives is sorted, each index once.
+template <class T>
+struct sparse_rows {
+    std::vector<std::int64_t> indices;
+    std::vector<T> values;
+
+    operator sparse_view<T>() const { return {indices, values}; }
+};
+
+/// How a sparse allreduce works; all ranks say the same.
+struct sparse_options {
+    sparse_policy policy = sparse_policy::automatic;
+    gradient_op op = gradient_op::average;        ///< or sum
+    gradient_codec codec = gradient_codec::none;  ///< what values are while they travel
+};
+
+namespace detail {
+
+// What is wrong with the rows that a rank gives; empty if nothing is.
+template <class T>
+std::string wrong_rows(const sparse_view<T>& x, std::size_t rows, std::size_t columns) {
+    if (x.values.size() != x.indices.size() * columns)
+        return words("a sparse tensor of ", x.indices.size(), " indices and rows of ", columns,
+                     " elements has ", x.values.size(), " values");
+    for (const std::int64_t i : x.indices)
+        if (i < 0 || std::size_t(i) >= rows)
+            return words("a sparse tensor of ", rows, " rows has the index ", i);
+    return {};
+}
+
+// Adds rows of one index in the order in which they stand, in double: the same bits on every rank.
+template <class T, class Wire>
+sparse_rows<T> merged(std::span<const std::int64_t> indices, std::span<const Wire> values,
+                      std::size_t rows, std::size_t columns, double factor) {
+    constexpr std::int64_t absent = -1;
+    std::vector<std::int64_t> places(rows, absent);
+    for (const std::int64_t i : indices) places[std::size_t(i)] = 0;
+    sparse_rows<T> result;
+    for (std::size_t row = 0; row < rows; ++row) {
+        if (places[row] == absent) continue;
+        places[row] = std::int64_t(result.indices.size());
+        result.indices.push_back(std::int64_t(row));
+    }
+    std::vector<double> sums(result.indices.size() * columns);
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+        double* const to = sums.data() + std::size_t(places[std::size_t(indices[i])]) * columns;
+        for (std::size_t c = 0; c < columns; ++c) to[c] += as_double(values[i * columns + c]);
+    }
+    result.values.reserve(sums.size());
+    for (const double s : sums) result.values.push_back(from_double<T>(s * factor));
+    return result;
+}
+
+template <class Wire, class T>
+std::vector<Wire> encoded(const std::vector<T>& values) {
+    std::vector<Wire> wire;
+    wire.reserve(values.size());
+    for (const T& x : values) wire.push_back(from_double<Wire>(as_double(x)));
+    return wire;
+}
+
+template <class Wire, class Comm, class T>
+sparse_rows<T> gather_rows(Comm& comm, const sparse_rows<T>& mine, std::size_t rows,
+                           std::size_t columns, gradient_op op) {
+    const double factor = op == gradient_op::average ? 1.0 / comm.size() : 1;
+    const auto indices = comm.allgather(mine.indices, {.name = "sparse indices"});
+    const auto values = comm.allgather(encoded<Wire>(mine.values), {.name = "sparse values"});
+    return merged<T, Wire>(indices.values, values.values, rows, columns, factor);
+}
+
+// Sums or averages the table; what is returned is still to be multiplied with. Where the wire is
+// narrower than T, and for averages, the mean travels: it is in the range of what it is made of.
+template <class Wire, class T, class Comm>
+double reduce_in_range(Comm& comm, std::vector<Wire>& table, gradient_op op) {
+    const reduce_options o{.name = "sparse as dense"};
+    if constexpr (is_float_element<Wire>)
+        if (op == gradient_op::average || !std::is_same_v<Wire, T>) {
+            comm.allreduce(table, average, o);
+            return op == gradient_op::average ? 1 : comm.size();
+        }
+    comm.allreduce(table, sum, o);
+    return op == gradient_op::average ? 1.0 / comm.size() : 1;
+}
+
+template <class Wire, class Comm, class T>
+sparse_rows<T> reduce_table(Comm& comm, const sparse_rows<T>& mine, std::size_t rows,
+                            std::size_t columns, gradient_op op) {
+    std::vector<Wire> table(rows * columns, from_double<Wire>(0));
+    std::vector<std::uint8_t> present(rows);
+    const std::vector<Wire> wire = encoded<Wire>(mine.values);
+    for (std::size_t i = 0; i < mine.indices.size(); ++i) {
+        const std::size_t row = std::size_t(mine.indices[i]);
+        present[row] = 1;
+        for (std::size_t c = 0; c < columns; ++c) table[row * columns + c] = wire[i * columns + c];
+    }
+    const double factor = reduce_in_range<Wire, T>(comm, table, op);
+    comm.allreduce(present, max, {.name = "sparse rows"});
+    sparse_rows<T> result;
+    for (std::size_t row = 0; row < rows; ++row) {
+        if (present[row] == 0) continue;
+        result.indices.push_back(std::int64_t(row));
+        for (std::size_t c = 0; c < columns; ++c)
+            result.values.push_back(from_double<T>(as_double(table[row * columns + c]) * factor));
+    }
+    return result;
+}
+
+// What a rank receives: all ranks' rows with their indices, or twice the table, as in a ring.
+inline bool gathers(sparse_policy policy, std::uint64_t all_rows, std::size_t rows,
+                    std::size_t row_bytes) {
+    if (policy != sparse_policy::automatic) return policy == sparse_policy::gather;
+    return all_rows * (row_bytes + sizeof(std::int64_t)) < 2 * std::uint64_t(rows) * row_bytes;
+}
+
+// **Collective**. How many rows all ranks have.
+template <class Comm>
+std::uint64_t agree_on_table(Comm& comm, dtype id, std::size_t mine, std::size_t rows,
+                             std::size_t columns, const sparse_options& o) {
+    hash said;
+    said.add(std::uint64_t(id)).add(rows).add(columns);
+    said.add(std::uint64_t(o.policy)).add(std::uint64_t(o.op)).add(std::uint64_t(o.codec));
+    const agreement<Comm> all(comm, "sparse_allreduce", said, mine);
+    if (!all.reached())
+        all.fail({{"element type", words(dtype_name(id))},
+                  {"rows", words(rows)},
+                  {"columns", words(columns)},
+                  {"policy", name_of(o.policy)},
+                  {"operation", name_of(o.op)},
+                  {"codec", name_of(o.codec)}});
+    return all.total();
+}
+
+template <class Wire, class Comm, class T>
+sparse_rows<T> sparse_allreduce_as(Comm& comm, const sparse_rows<T>& mine, std::size_t rows,
+                                   std::size_t columns, const sparse_options& o) {
+    const std::uint64_t all_rows =
+        agree_on_table(comm, dtype_traits<T>::id, mine.indices.size(), rows, columns, o);
+    return gathers(o.policy, all_rows, rows, columns * sizeof(Wire))
+               ? gather_rows<Wire>(comm, mine, rows, columns, o.op)
+               : reduce_table<Wire>(comm, mine, rows, columns, o.op);
+}
+
+// In the place of the agreement.
+template <class Comm, class T>
+void check_call(Comm& comm, const sparse_view<T>& mine, std::size_t rows, std::size_t columns,
+                const sparse_options& o) {
+    if (o.op == gradient_op::adasum)
+        post_refusal(comm, "sparse gradients are averaged or summed; Adasum needs dense ones");
+    if (!reduces_wire_of<typename Comm::backend_type>(o.codec)) post_refusal(comm, no_wire_text);
+    if (const std::string wrong = wrong_rows(mine, rows, columns); !wrong.empty())
+        post_refusal(comm, std::string_view(wrong));
+}
+
+}  // namespace detail
+
+/// Reduces sparse rows over all ranks; every rank gets the rows that any rank has: sorted, each
+/// once.
+///
+/// Rows of one index are merged on their rank before they travel. The result is what a dense
+/// allreduce of the `rows` × `columns` table gives, to rounding, whichever way it took. Needs
+/// memory for an index per row of the table.
+/// **Collective**: with equal rows, columns, element type and options. **Completion**: done on
+/// return. @throws hvd::mismatch_error if the ranks disagree on these; hvd::usage_error where sizes
+/// do not fit or an index is no row, and for Adasum; hvd::peer_error on the others then. Features
+/// B14, F7. @snippet tests/train/snippets.cpp sparse
+template <class Comm, class T>
+sparse_rows<T> sparse_allreduce(Comm& comm, const sparse_view<T>& mine, std::size_t rows,
+                                std::size_t columns, const sparse_options& o = {}) {
+    detail::check_call(comm, mine, rows, columns, o);
+    const auto local = detail::merged<T, T>(mine.indices, mine.values, rows, columns, 1);
+    if (o.codec == gradient_codec::none)
+        return detail::sparse_allreduce_as<T>(comm, local, rows, columns, o);
+    sparse_rows<T> reduced;
+    detail::with_wire_type<typename Comm::backend_type>(o.codec, [&](auto half) {
+        reduced = detail::sparse_allreduce_as<decltype(half)>(comm, local, rows, columns, o);
+    });
+    return reduced;
+}
+
+/// The same as a dense gradient, `into(table)`: it (`rows` × `columns`, row by row) gets zeros and
+/// the reduced rows; for a parameter that is registered as local with an unscaled gradient, between
+/// the backward pass and the step.
+template <class Comm, class T, class View>
+void sparse_allreduce(Comm& comm, const sparse_view<T>& mine, const into_view<View>& table,
+                      std::size_t columns, const sparse_options& o = {}) {
+    const auto dense = detail::elements(detail::flat_view(table.view));
+    if (columns == 0 || dense.size() % columns != 0)
+        detail::post_refusal(comm, "a table of ", dense.size(), " elements has no rows of ",
+                             columns);
+    const auto reduced = sparse_allreduce(comm, mine, dense.size() / columns, columns, o);
+    for (T& x : dense) x = detail::from_double<T>(0);
+    for (std::size_t i = 0; i < reduced.indices.size(); ++i)
+        for (std::size_t c = 0; c < columns; ++c)
+            dense[std::size_t(reduced.indices[i]) * columns + c] = reduced.values[i * columns + c];
+}
+
+}  // namespace v0
+}  // namespace hvd

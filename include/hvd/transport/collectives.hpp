@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../kernel/copy.hpp"
+#include "operation.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Every collective, once, over any transport. A collective is a script: asked for its step number
+// `step`, it begins that step on the transport, or says that it is over. Step 0 has been taken
+// before: all ranks have entered and agree.
+
+inline void copy_block(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (bytes == 0 || to == from) return;
+    if (to < from + bytes && from < to + bytes) std::memmove(to, from, bytes);
+    else copy_bytes(to, from, bytes);
+}
+
+// After code that may fail on one rank alone: all learn of it, in the order of calls.
+inline bool settle(transport& t, workspace& w, const operation& op) {
+    call_header& outcome = w.outcome;
+    outcome = {};
+    outcome.kind = collective::agree;
+    store(outcome.name, collective_names[std::size_t(op.entry.kind)]);
+    if (w.failure) {
+        outcome.refused = true;
+        store(outcome.text, what_of(w.failure));
+    }
+    t.enter(outcome);
+    return true;
+}
+
+// The other half of settle: this rank's own failure goes on as it was.
+inline void check_settled(transport& t, workspace& w) {
+    if (w.failure) std::rethrow_exception(std::exchange(w.failure, nullptr));
+    check_headers(t.rank(), t.headers.data(), t.size());
+}
+
+inline bool settle_reduction(transport& t, workspace& w, const operation& op, std::size_t step) {
+    if (!op.fallible) {
+        // Nobody agrees on what is not expected: memory that was not to be had, in an update.
+        if (const std::exception_ptr failure = t.take_failure()) {
+            t.lost = true;
+            std::rethrow_exception(failure);
+        }
+        return false;
+    }
+    if (step == 1) {
+        check_settled(t, w);
+        return false;
+    }
+    w.failure = t.take_failure();
+    return settle(t, w, op);
+}
+
+// Each rank reduces its part of a group, to `out`.
+inline bool reduce_part(transport& t, workspace& w, const operation& op, const reduction_group& g,
+                        std::byte* out) {
+    for (int p = 0; p < t.size(); ++p) w.send[std::size_t(p)] = g.part(op.in, p, t.size());
+    t.combine(w.send.data(), {g.function, g.op, g.element_bytes, g.count_of(t.rank(), t.size()),
+                              out, op.entry.prescale, op.entry.postscale});
+    return true;
+}
+
+// In one step, or reduce-scatter, then allgather, for each group.
+inline bool allreduce(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (t.reduces_to_all(op)) {
+        if (step > 1) return settle_reduction(t, w, op, step - 2);
+        t.reduce_to_all(op);
+        return true;
+    }
+    const std::size_t groups = op.groups.size();
+    if (step <= groups) {
+        const reduction_group& g = op.groups[step - 1];
+        return reduce_part(t, w, op, g, g.part(op.out, t.rank(), t.size()).data);
+    }
+    if (step > 2 * groups) return settle_reduction(t, w, op, step - 2 * groups - 1);
+    const reduction_group& g = op.groups[step - groups - 1];
+    const block mine = g.part(op.out, t.rank(), t.size());
+    for (int p = 0; p < t.size(); ++p) {
+        w.send[std::size_t(p)] = mine;
+        w.receive[std::size_t(p)] = g.part(op.out, p, t.size());
+    }
+    t.exchange(w.send.data(), w.receive.data());
+    return true;
+}
+
+// Reduce-scatter, then gather, of the one group.
+inline bool reduce(transport& t, workspace& w, operation& op, std::size_t step) {
+    const reduction_group& g = op.groups.front();
+    const int root = op.entry.root;
+    const std::size_t mine = g.part(op.in, t.rank(), t.size()).bytes;
+    if (step == 1) {
+        if (t.rank() != root) t.guarded([&] { w.part.resize(mine); });
+        return reduce_part(t, w, op, g,
+                           t.rank() == root ? g.part(op.out, root, t.size()).data : w.part.data());
+    }
+    if (step > 2) return settle_reduction(t, w, op, step - 3);
+    w.clear_blocks();
+    if (t.rank() != root) w.send[std::size_t(root)] = {w.part.data(), mine};
+    for (int p = 0; t.rank() == root && p < t.size(); ++p)
+        if (p != root) w.receive[std::size_t(p)] = g.part(op.out, p, t.size());
+    t.exchange(w.send.data(), w.receive.data());
+    return true;
+}
+
+inline bool reduce_scatter(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (step > op.groups.size()) return settle_reduction(t, w, op, step - op.groups.size() - 1);
+    std::byte* out = op.out;
+    for (const reduction_group& g : op.groups.first(step - 1))
+        out += aligned(g.count_of(t.rank(), t.size()) * g.element_bytes);
+    return reduce_part(t, w, op, op.groups[step - 1], out);
+}
+
+inline bool broadcast(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (step > 1) return false;
+    const std::size_t root = std::size_t(op.entry.root);
+    const block whole{op.out, std::size_t(op.entry.count) * op.element_bytes};
+    w.clear_blocks();
+    if (t.rank() == op.entry.root) {
+        copy_block(op.out, op.in, whole.bytes);
+        for (block& b : w.send) b = whole;
+        w.send[root] = {};
+    } else {
+        w.receive[root] = whole;
+    }
+    t.exchange(w.send.data(), w.receive.data());
+    return true;
+}
+
+// w.counts is complete: memory for the result, and every rank learns whether all have it.
+inline bool provide(transport& t, workspace& w, operation& op) {
+    try {
+        if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
+    } catch (...) {
+        w.failure = std::current_exception();
+    }
+    return settle(t, w, op);
+}
+
+// receive[p] gets w.counts[p] elements, one rank's after another's.
+inline void lay_out_received(workspace& w, const operation& op) {
+    std::byte* at = op.out;
+    for (std::size_t p = 0; p < w.counts.size(); ++p) {
+        w.receive[p] = {at, w.counts[p] * op.element_bytes};
+        at += w.receive[p].bytes;
+    }
+}
+
+inline bool take(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (step == 1) {
+        check_settled(t, w);
+        return false;
+    }
+    try {
+        op.take(op.self);
+    } catch (...) {
+        w.failure = std::current_exception();
+    }
+    return settle(t, w, op);
+}
+
+// allgather and gather: the headers have brought everybody's counts.
+inline bool gather_to(transport& t, workspace& w, operation& op, std::size_t step) {
+    const bool everywhere = op.entry.kind == collective::allgather;
+    if (step == 1) {
+        for (int p = 0; p < t.size(); ++p)
+            w.counts[std::size_t(p)] = t.headers[std::size_t(p)]->count;
+        return provide(t, w, op);
+    }
+    if (step > 2) return op.take != nullptr && take(t, w, op, step - 3);
+    check_settled(t, w);
+    const std::size_t me = std::size_t(t.rank());
+    const block mine{const_cast<std::byte*>(op.in), std::size_t(op.entry.count) * op.element_bytes};
+    w.clear_blocks();
+    if (everywhere || t.rank() == op.entry.root) {
+        lay_out_received(w, op);
+        copy_block(w.receive[me].data, mine.data, mine.bytes);
+    }
+    for (int p = 0; p < t.size(); ++p)
+        if (p != t.rank() && (everywhere || p == op.entry.root)) w.send[std::size_t(p)] = mine;
+    t.exchange(w.send.data(), w.receive.data());
+    return true;
+}
+
+// Every rank tells each peer how many elements it has for it; afterwards w.counts is what comes.
+inline bool exchange_counts(transport& t, workspace& w, const operation& op) {
+    w.clear_blocks();
+    for (int p = 0; p < t.size(); ++p) {
+        const std::size_t i = std::size_t(p);
+        w.counts[i] = p == t.rank() && !op.send_counts.empty() ? op.send_counts[i] : 0;
+        if (p == t.rank()) continue;
+        if (!op.send_counts.empty())
+            w.send[i] = {reinterpret_cast<std::byte*>(const_cast<std::size_t*>(&op.send_counts[i])),
+                         sizeof(std::size_t)};
+        if (op.entry.kind == collective::alltoall || p == op.entry.root)
+            w.receive[i] = {reinterpret_cast<std::byte*>(&w.counts[i]), sizeof(std::size_t)};
+    }
+    t.exchange(w.send.data(), w.receive.data());
+    return true;
+}
+
+// alltoall, and scatter, in which only the root has something to send.
+inline bool distribute(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (step == 1) return exchange_counts(t, w, op);
+    if (step == 2) return provide(t, w, op);
+    if (step > 3) return false;
+    check_settled(t, w);
+    w.clear_blocks();
+    lay_out_received(w, op);
+    const std::byte* at = op.in;
+    for (std::size_t p = 0; p < op.send_counts.size(); ++p) {
+        w.send[p] = {const_cast<std::byte*>(at), op.send_counts[p] * op.element_bytes};
+        at += w.send[p].bytes;
+    }
+    const std::size_t me = std::size_t(t.rank());
+    copy_block(w.receive[me].data, w.send[me].data, w.send[me].bytes);
+    t.exchange(w.send.data(), w.receive.data());
+    return true;
+}
+
+// Begins step `step` of a collective, counted from 1.
+inline bool begin_step(transport& t, workspace& w, operation& op, std::size_t step) {
+    switch (op.entry.kind) {
+        case collective::allreduce: return allreduce(t, w, op, step);
+        case collective::reduce: return reduce(t, w, op, step);
+        case collective::reduce_scatter: return reduce_scatter(t, w, op, step);
+        case collective::broadcast: return broadcast(t, w, op, step);
+        case collective::allgather:
+        case collective::gather: return gather_to(t, w, op, step);
+        case collective::scatter:
+        case collective::alltoall: return distribute(t, w, op, step);
+        case collective::barrier:
+        case collective::agree: break;  // entering is all
+    }
+    return false;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+namespace hvd {
+inline namespace v0 {
+
+/// What one rank of one communicator must be able to do for hvd to build every collective on it.
+///
+/// - `rank()`, `size()`: this rank and how many there are.
+/// - `send(peer, data, bytes)`: begins to send; `data` stays untouched until `poll()` says so.
+///   Sends to one peer arrive in their order, each filling one `recv` of the same size.
+/// - `recv(peer, data, bytes)`: begins to receive. Never called for the rank itself or with 0
+///   bytes.
+/// - `poll()`: goes on; true when all that was begun is complete. Must not block.
+/// - `pending(peer)`: whether something begun with that peer is not complete (names late ranks).
+/// - `cancel()`: gives up all that was begun; the endpoint is not used for data afterwards.
+///
+/// One thread at a time calls it. Failures are thrown, as types derived from `hvd::error`.
+///
+/// It may also have:
+/// - `subset(ranks, context)`: called by all of `ranks` (positions in this endpoint, in the new
+///   order) and nobody else, gives an endpoint among them (a `std::unique_ptr`, or what else has
+///   `release()`); `context` is the same on all of them and new in each call on this endpoint:
+///   makes `split`, `subset`, `local` and `cross` work;
+/// - `node_of(rank)`: equal numbers for ranks that share a node (without it each is a node);
+/// - `threaded()`: whether a progress thread may drive the endpoint (without it: no).
+///
+/// hvd's own endpoints have more (memory in common, notices), whose types are internal.
+template <class L>
+concept endpoint =
+    requires(L& l, const L& c, int peer, const std::byte* out, std::byte* in, std::size_t n) {
+        { c.rank() } -> std::convertible_to<int>;
+        { c.size() } -> std::convertible_to<int>;
+        l.send(peer, out, n);
+        l.recv(peer, in, n);
+        { l.poll() } -> std::convertible_to<bool>;
+        { c.pending(peer) } -> std::convertible_to<bool>;
+        { l.cancel() } noexcept;
+    };
+
+/// An endpoint among ranks that share all their memory and need no messages, as those of
+/// `hvd::threads`: `region()` is what they have in common. Its type is internal.
+template <class L>
+concept shared_endpoint = requires(L& l, const L& c) {
+    { c.rank() } -> std::convertible_to<int>;
+    { c.size() } -> std::convertible_to<int>;
+    l.region()->ranks();
+};
+
+/// An endpoint that can make endpoints among some of its ranks.
+template <class L>
+concept splittable_endpoint = requires(L& l, std::span<const int> ranks, int context) {
+    { l.subset(ranks, context).release() } -> std::convertible_to<L*>;
+};
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../protocol/failure_notice.hpp"
+#include "chunks.hpp"
+#include "endpoint.hpp"
+#include "node_map.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Moves data by messages between every two ranks: all that an endpoint has to offer, and what hvd
+// does where no two ranks have memory in common. Reductions are direct exchanges: each rank gets
+// its part of every other's tensor and reduces it in rank order, so that the bits are those of the
+// other transports.
+template <endpoint Endpoint>
+class endpoint_transport final : public transport {
+public:
+    explicit endpoint_transport(Endpoint& endpoint)
+        : transport(endpoint.rank(), endpoint.size()),
+          endpoint_(endpoint),
+          word_(endpoint),
+          entries_(std::size_t(endpoint.size())) {
+        int here = 0;
+        for (int p = 0; p < size_; ++p) here += node_of(endpoint, p) == node_of(endpoint, rank_);
+        spins_ = here <= processor_set::of_this_thread().count();
+    }
+
+    // Every rank tells every other what it is about to do: a rank that failed poisons this message,
+    // so that nobody moves data for a call that some rank refused.
+    void enter(const call_header& mine) override {
+        step_ = step::enter;
+        entries_[std::size_t(rank_)] = mine;
+        for (int p = 0; p < size_; ++p) {
+            headers[std::size_t(p)] = &entries_[std::size_t(p)];
+            if (p == rank_) continue;
+            receive_from(p, header_of(p));
+            send_to(p, header_of(rank_));
+        }
+    }
+
+    void exchange(const block* send, const block* receive) override {
+        step_ = step::exchange;
+        send_ = send;
+        receive_ = receive;
+        chunks_ = 0;
+        post_exchange();
+    }
+
+    void combine(const block* send, const reduction& job) override {
+        step_ = step::combine;
+        send_ = send;
+        job_ = job;
+        chunks_ = 0;
+        longest_ = longest_of(send, size_);
+        chunk_bytes_ = chunk_for(job.element_bytes);
+        room_ = smaller(chunk_bytes_, own_bytes());
+        const std::size_t bytes = 2 * room_ * std::size_t(size_);
+        if (arrived_.size() < bytes) this->guarded([&] { arrived_.resize(bytes); });
+        post_chunk();
+    }
+
+    bool ready() override {
+        return this->guarded([&] { return bool(endpoint_.poll()); });
+    }
+
+    bool may_spin() const override { return spins_; }
+
+    bool next() override {
+        if (step_ == step::exchange) return post_exchange();
+        if (step_ == step::enter) return false;
+        const bool more = chunks_ * chunk_bytes_ < longest_;
+        if (more) post_chunk();
+        reduce_arrived(chunks_ - (more ? 2 : 1));
+        return more;
+    }
+
+    bool hopeless() override {
+        return this->guarded([&] { return word_.heard(); });
+    }
+
+    [[gnu::cold]] void fail(verdict) override {
+        if (!word_.heard() && !word_.keep_pending()) return;
+        lost = true;
+        endpoint_.cancel();
+        throw peer_error(rank_,
+                         text("hvd: ", entries_[std::size_t(rank_)].label(), " on rank ", rank_,
+                              ": ", word_.why()),
+                         word_.missing());
+    }
+
+    void leave(std::string_view reason, std::int64_t patience) noexcept override {
+        depart_or_notify(word_, endpoint_, reason, patience, lost);
+    }
+
+private:
+    enum class step { enter, exchange, combine };
+
+    block header_of(int rank) {
+        return {reinterpret_cast<std::byte*>(&entries_[std::size_t(rank)]), sizeof(call_header)};
+    }
+    static std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
+    std::size_t own_bytes() const { return job_.count * job_.element_bytes; }
+
+    void cancel() noexcept override { endpoint_.cancel(); }
+
+    void send_to(int peer, const block& b) {
+        if (b.bytes > 0) this->guarded([&] { endpoint_.send(peer, b.data, b.bytes); });
+    }
+    void receive_from(int peer, const block& b) {
+        if (b.bytes > 0) this->guarded([&] { endpoint_.recv(peer, b.data, b.bytes); });
+    }
+
+    // Every pair of ranks is by itself: some have more chunks than others.
+    bool post_exchange() {
+        bool any = false;
+        for (int i = 1; i < size_; ++i) {
+            const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
+            const block in = chunk_of(receive_[from], chunks_, chunk_of_exchange);
+            const block out = chunk_of(send_[to], chunks_, chunk_of_exchange);
+            receive_from(from, in);
+            send_to(to, out);
+            any |= in.bytes + out.bytes > 0;
+        }
+        ++chunks_;
+        return any;
+    }
+
+    // Two of each: while one comes the other is reduced.
+    std::byte* place_for(int peer, std::size_t index) {
+        return arrived_.data() + (2 * std::size_t(peer) + index % 2) * room_;
+    }
+
+    void post_chunk() {
+        for (int i = 1; i < size_; ++i) {
+            const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
+            receive_from(from, {place_for(from, chunks_),
+                                chunk_of(send_[rank_], chunks_, chunk_bytes_).bytes});
+            send_to(to, chunk_of(send_[to], chunks_, chunk_bytes_));
+        }
+        ++chunks_;
+    }
+
+    void reduce_arrived(std::size_t index) {
+        const block mine = chunk_of(send_[rank_], index, chunk_bytes_);
+        for (int p = 0; p < size_; ++p)
+            inputs_[std::size_t(p)] = p == rank_ ? mine.data : place_for(p, index);
+        reduce_range(job_, index * chunk_bytes_ / job_.element_bytes,
+                     mine.bytes / job_.element_bytes);
+    }
+
+    Endpoint& endpoint_;
+    notice_exchange<Endpoint> word_;
+    bool spins_ = false;
+    step step_ = step::enter;
+    table<call_header> entries_;
+    std::vector<std::byte> arrived_;
+    const block* send_ = nullptr;
+    const block* receive_ = nullptr;
+    reduction job_{};
+    std::size_t chunks_ = 0, longest_ = 0, chunk_bytes_ = 1, room_ = 0;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

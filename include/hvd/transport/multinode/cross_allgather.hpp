@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "node_crossing.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Every rank has one block, and all get all of them. A block goes to each other node once, to its
+// rank's partner there, who gives it to the ranks of that node: every rank's path to the network is
+// used.
+template <endpoint Endpoint>
+class cross_allgather {
+public:
+    explicit cross_allgather(node_crossing<Endpoint>& c) : cross_(c) {}
+
+    // parts[p] is rank p's block, or where it comes to; all ranks know the sizes. The ranks of node
+    // `home` have all parts already. The array stays until the step is over.
+    void begin(const block* parts, int ranks, int home = -1) {
+        parts_ = parts;
+        home_ = home;
+        chunks_ = (longest_of(parts, ranks) + chunk_between_nodes - 1) / chunk_between_nodes;
+        begin_turn(0);
+    }
+
+    // In each turn a chunk crosses, while the nodes hand round the one that came before.
+    bool go_on() {
+        for (;;) {
+            while (round_ < cross_.rounds.size())
+                if (hand_round(cross_.rounds[round_++])) return true;
+            if (turn_ == chunks_) return false;
+            if (!std::exchange(awaited_, true)) {
+                cross_.await_endpoint();
+                return true;
+            }
+            begin_turn(turn_ + 1);
+        }
+    }
+
+private:
+    bool at_home() const { return cross_.nodes.mine() == home_; }
+    block chunk(int rank, std::size_t index) const {
+        return chunk_of(parts_[rank], index, chunk_between_nodes);
+    }
+
+    void begin_turn(std::size_t turn) {
+        turn_ = turn;
+        awaited_ = false;
+        round_ = at_home() ? cross_.rounds.size() : 0;
+        if (turn == chunks_) return;
+        if (!at_home())
+            for (const int rank : cross_.nodes.served()) cross_.receive(rank, chunk(rank, turn));
+        const int me = cross_.endpoint.rank();
+        for (const int node : cross_.nodes.others())
+            if (node != home_) cross_.send(cross_.nodes.partner(node), chunk(me, turn));
+    }
+
+    // The node's own chunk needs no network; those of others came in the turn before.
+    bool hand_round(const typename node_crossing<Endpoint>::round& r) {
+        const bool own = r.node == cross_.nodes.mine();
+        if (own ? turn_ == chunks_ : turn_ == 0) return false;
+        const std::size_t index = own ? turn_ : turn_ - 1;
+        std::size_t bytes = 0;
+        for (int local = 0; local < cross_.nodes.local_size(); ++local) {
+            const int rank = cross_.at(r, local);
+            const block b = rank < 0 ? block{} : chunk(rank, index);
+            cross_.local_receive[std::size_t(local)] = b;
+            bytes += b.bytes;
+        }
+        if (bytes == 0 || cross_.nodes.local_size() == 1) return false;
+        block& mine = cross_.local_receive[std::size_t(cross_.nodes.local_rank())];
+        for (block& b : cross_.local_send) b = mine;
+        cross_.local_send[std::size_t(cross_.nodes.local_rank())] = mine = {};
+        cross_.exchange();
+        return true;
+    }
+
+    node_crossing<Endpoint>& cross_;
+    const block* parts_ = nullptr;
+    int home_ = -1;
+    std::size_t chunks_ = 0, turn_ = 0, round_ = 0;
+    bool awaited_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "cross_allgather.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// One rank's block to all. A small one goes straight to one rank of each node. Of a large one every
+// rank gets a part first, from the ranks of the root's node, and spreads it: what leaves the root's
+// node is twice the block at most, however many nodes there are.
+template <endpoint Endpoint>
+class cross_broadcast {
+public:
+    explicit cross_broadcast(node_crossing<Endpoint>& c) : cross_(c), spread_(c) {}
+
+    void begin(int root, const block& whole, int ranks) {
+        root_ = root;
+        whole_ = whole;
+        home_ = cross_.nodes.node(root);
+        small_ = whole.bytes <= small_bytes;
+        phase_ = 0;
+        chunk_bytes_ = 0;
+        if (!small_) lay_out(ranks);
+    }
+
+    bool go_on() { return small_ ? go_on_small() : go_on_large(); }
+
+private:
+    static constexpr std::size_t small_bytes = std::size_t(64) << 10;
+
+    int me() const { return cross_.endpoint.rank(); }
+    bool at_home() const { return cross_.nodes.mine() == home_; }
+
+    bool go_on_small() {
+        const int giver = at_home() ? root_ : cross_.nodes.partner(root_, cross_.nodes.mine());
+        if (phase_ == 0) {
+            if (me() == root_)
+                for (const int node : cross_.nodes.others())
+                    cross_.send(cross_.nodes.partner(node), whole_);
+            else if (me() == giver) cross_.receive(root_, whole_);
+            if (me() == giver && !at_home()) cross_.await_endpoint();
+        }
+        if (phase_ == 1) cross_.share(cross_.nodes.local(giver), whole_);
+        if (phase_ == 2) cross_.await_endpoint();
+        return phase_++ < 3;
+    }
+
+    bool go_on_large() {
+        if (phase_ == 0 && at_home()) {
+            ++phase_;
+            cross_.share(cross_.nodes.local(root_), whole_);
+            return true;
+        }
+        if (phase_ < 2) {
+            phase_ = 1;
+            if (deal(chunk_bytes_++)) return true;
+            spread_.begin(parts_.data(), int(parts_.size()), home_);
+            phase_ = 2;
+        }
+        return spread_.go_on();
+    }
+
+    // Each rank gets a chunk of its part.
+    bool deal(std::size_t index) {
+        const auto chunk = [&](int rank) {
+            return chunk_of(parts_[std::size_t(rank)], index, chunk_of_exchange);
+        };
+        bool any = false;
+        if (!at_home()) any = cross_.receive(cross_.nodes.partner(home_), chunk(me()));
+        else
+            for (const int rank : cross_.nodes.served()) any |= cross_.send(rank, chunk(rank));
+        cross_.await_endpoint();
+        return any;
+    }
+
+    // Parts that begin where cache lines do.
+    void lay_out(int ranks) {
+        if (parts_.empty()) parts_ = table<block>(std::size_t(ranks));
+        const std::size_t each = (whole_.bytes / std::size_t(ranks) + 64) / 64 * 64;
+        for (int rank = 0; rank < ranks; ++rank)
+            parts_[std::size_t(rank)] = chunk_of(whole_, std::size_t(rank), each);
+    }
+
+    node_crossing<Endpoint>& cross_;
+    cross_allgather<Endpoint> spread_;
+    table<block> parts_;
+    block whole_;
+    int root_ = 0, home_ = 0, phase_ = 0;
+    std::size_t chunk_bytes_ = 0;
+    bool small_ = true;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../operation.hpp"
+#include "node_crossing.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A reduction without its end: the sum of some ranks is neither scaled nor divided. Its `op` is an
+// inner_reduction.
+inline void reduce_partially(const reduce_args& args) {
+    reduce_args part = args;
+    part.divisor = 1;
+    part.postscale = 1;
+    inner_reduction::run(part);
+}
+
+// Each rank gets its part of a reduction: every node reduces what its ranks have of it, in rank
+// order, and sends that to the rank, which reduces the nodes' results in the order of the nodes. A
+// part crosses the network once for each node, however many ranks that has.
+template <endpoint Endpoint>
+class cross_reduce_scatter {
+public:
+    // `failure` keeps what the operation throws.
+    [[gnu::cold]] cross_reduce_scatter(node_crossing<Endpoint>& c, std::exception_ptr& failure)
+        : cross_(c), failure_(failure), inputs_(std::size_t(c.nodes.count())) {}
+
+    // send[p] is what this rank has of rank p's part.
+    void begin(const block* send, const reduction& job, int ranks) {
+        send_ = send;
+        job_ = job;
+        ranks_ = ranks;
+        whole_ = {job.function, job.op};
+        const std::size_t longest = longest_of(send, ranks);
+        chunk_bytes_ = chunk_for(job.element_bytes);
+        chunks_ = (longest + chunk_bytes_ - 1) / chunk_bytes_;
+        room_ = longest < chunk_bytes_ ? longest : chunk_bytes_;
+        reserve(partial_, cross_.rounds.size());
+        reserve(arrived_, std::size_t(cross_.nodes.count()));
+        turn_ = round_ = 0;
+        awaited_ = false;
+    }
+
+    // In each turn a chunk is reduced inside the nodes, while the one before crosses.
+    bool go_on() {
+        for (;;) {
+            while (turn_ < chunks_ && round_ < cross_.rounds.size())
+                if (reduce_in_node(round_++)) return true;
+            if (!std::exchange(awaited_, true)) {
+                cross_.await_endpoint();
+                return true;
+            }
+            if (turn_ < chunks_) post();
+            if (turn_ > 0) finish(turn_ - 1);
+            if (turn_ == chunks_) return false;
+            ++turn_;
+            round_ = 0;
+            awaited_ = false;
+        }
+    }
+
+private:
+    int me() const { return cross_.endpoint.rank(); }
+    block chunk(int rank, std::size_t index) const {
+        return chunk_of(send_[rank], index, chunk_bytes_);
+    }
+
+    // Two of each: while one is on its way the other is filled.
+    void reserve(std::vector<std::byte>& places, std::size_t number) const {
+        if (places.size() < 2 * number * room_) places.resize(2 * number * room_);
+    }
+    std::byte* place(std::vector<std::byte>& places, std::size_t number, std::size_t turn) const {
+        return places.data() + (2 * number + turn % 2) * room_;
+    }
+
+    bool reduce_in_node(std::size_t round) {
+        const auto& r = cross_.rounds[round];
+        std::size_t bytes = 0;
+        for (int local = 0; local < cross_.nodes.local_size(); ++local) {
+            const int rank = cross_.at(r, local);
+            const block b = rank < 0 ? block{} : chunk(rank, turn_);
+            cross_.local_send[std::size_t(local)] = b;
+            bytes += b.bytes;
+        }
+        if (bytes == 0) return false;
+        const std::size_t mine = cross_.local_send[std::size_t(cross_.nodes.local_rank())].bytes;
+        cross_.combine({&reduce_partially, &whole_, job_.element_bytes, mine / job_.element_bytes,
+                        place(partial_, round, turn_), job_.prescale, 1});
+        return true;
+    }
+
+    void post() {
+        const std::size_t bytes = chunk(me(), turn_).bytes;
+        for (const int node : cross_.nodes.others())
+            cross_.receive(cross_.nodes.partner(node),
+                           {place(arrived_, std::size_t(node), turn_), bytes});
+        for (std::size_t round = 0; round + 1 < cross_.rounds.size(); ++round) {
+            const int rank = cross_.at(cross_.rounds[round], cross_.nodes.local_rank());
+            if (rank >= 0)
+                cross_.send(rank, {place(partial_, round, turn_), chunk(rank, turn_).bytes});
+        }
+    }
+
+    void finish(std::size_t turn) {
+        const std::size_t bytes = chunk(me(), turn).bytes;
+        if (bytes == 0) return;
+        for (int node = 0; node < cross_.nodes.count(); ++node)
+            inputs_[std::size_t(node)] = node == cross_.nodes.mine()
+                                             ? place(partial_, cross_.rounds.size() - 1, turn)
+                                             : place(arrived_, std::size_t(node), turn);
+        keep_failure(failure_, [&] {
+            job_.function({job_.op, inputs_.data(), cross_.nodes.count(), ranks_,
+                           job_.out + turn * chunk_bytes_, bytes / job_.element_bytes, 1,
+                           job_.postscale});
+        });
+    }
+
+    node_crossing<Endpoint>& cross_;
+    std::exception_ptr& failure_;
+    const block* send_ = nullptr;
+    reduction job_{};
+    inner_reduction whole_;
+    int ranks_ = 0;
+    std::size_t chunk_bytes_ = 1, chunks_ = 0, room_ = 0, turn_ = 0, round_ = 0;
+    bool awaited_ = false;
+    std::vector<std::byte> partial_, arrived_;  // by round; by node
+    table<const std::byte*> inputs_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <algorithm>
+#include <cmath>
+#include <memory_resource>
+#include <string>
+
+#include <hvd/train.hpp>
+
+#include "model.hpp"
+
+// A plan's run_and_apply against the same plan's run and the optimizer's step on every rank.
+
+using communicator = hvd_test::communicator;
+
+namespace {
+
+template <class T>
+using tensors = std::vector<std::pmr::vector<T>>;
+
+template <class T>
+tensors<T> make_tensors(const std::vector<std::size_t>& counts, std::pmr::memory_resource* memory) {
+    tensors<T> all;
+    for (const std::size_t n : counts) all.emplace_back(n, memory);
+    return all;
+}
+
+template <class T>
+auto views_of(tensors<T>& all) {
+    std::vector<hvd::tensor_view<T>> views;
+    for (auto& x : all) views.push_back(hvd::view(x.data(), x.size()));
+    return views;
+}
+
+template <class T>
+void set_gradients(tensors<T>& all, int rank, int step) {
+    for (std::size_t t = 0; t < all.size(); ++t)
+        for (std::size_t i = 0; i < all[t].size(); ++i)
+            all[t][i] = T(std::sin(double(i + 31 * t) + rank + 0.3 * step));
+}
+
+// Four steps both ways from the same beginning.
+template <class Optimizer>
+void compare(communicator& comm, const std::vector<std::size_t>& counts,
+             std::pmr::memory_resource* memory, const Optimizer& optimizer) {
+    using T = typename Optimizer::value_type;
+    auto gradients = make_tensors<T>(counts, memory), parameters = make_tensors<T>(counts, memory);
+    auto own_gradients = make_tensors<T>(counts, std::pmr::new_delete_resource()),
+         own = own_gradients;
+    for (std::size_t t = 0; t < counts.size(); ++t)
+        for (std::size_t i = 0; i < counts[t]; ++i)
+            parameters[t][i] = own[t][i] = T(std::cos(double(i * t)));
+
+    const auto gradient_views = views_of(gradients), parameter_views = views_of(parameters);
+    const auto own_gradient_views = views_of(own_gradients), own_views = views_of(own);
+    auto plan = comm.plan_allreduce(hvd::fuse(gradient_views), hvd::average);
+    auto own_plan = comm.plan_allreduce(hvd::fuse(own_gradient_views), hvd::average);
+    hvd::fused_step step{hvd::fuse(parameter_views), optimizer};
+    Optimizer local = optimizer;
+    for (int n = 1; n <= 4; ++n) {
+        set_gradients(gradients, comm.rank(), n);
+        own_gradients = gradients;
+        step.optimizer().rate = local.rate = T(0.1 / n);
+        plan.run_and_apply(step);
+        own_plan.run();
+        local.step(own_views, own_gradient_views);
+    }
+    double worst = 0;
+    for (std::size_t t = 0; t < counts.size(); ++t) {
+        for (std::size_t i = 0; i < counts[t]; ++i)
+            worst = std::max(worst, std::abs(double(parameters[t][i]) - double(own[t][i])));
+        auto of_root = parameters[t];
+        comm.broadcast(of_root, hvd::root{0});
+        CHECK(std::equal(of_root.begin(), of_root.end(), parameters[t].begin()));
+    }
+    CHECK(worst <= (sizeof(T) == 4 ? 4e-6 : 1e-13));
+}
+
+const std::vector<std::size_t> shapes[] = {{1}, {7, 0, 3}, {5000}, {300, 70001, 1, 64, 2049}};
+
+// On several nodes every rank takes the whole step; on MPI each rank is made a node, or two ranks
+// are.
+template <class F>
+void on_several_nodes([[maybe_unused]] F f) {
+#if defined(HVD_TEST_BACKEND_MPI)
+    const hvd_test::failing_rank_does_not_hang guard;
+    for (const int node_size : {1, 2}) {
+        if (node_size >= hvd_test::launched_ranks()) continue;
+        INFO("with nodes of ", node_size, " ranks");
+        auto world = communicator::world({.node_size = node_size});
+        f(world);
+    }
+#endif
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("one pass equals the allreduce and the step after it", T, float, double) {
+    hvd_test::on_ranks([](communicator& comm) {
+        hvd::arena arena{comm, std::size_t(8) << 20};
+        for (const auto& counts : shapes)
+            for (std::pmr::memory_resource* memory :
+                 {std::pmr::new_delete_resource(),
+                  static_cast<std::pmr::memory_resource*>(&arena)}) {
+                compare(comm, counts, memory, hvd::optimizers::momentum<T>{});
+                compare(comm, counts, memory, hvd::optimizers::adam<T>{});
+                compare(comm, counts, memory, hvd::optimizers::adamw<T>(T(0.01), T(0.1)));
+            }
+    });
+}
+
+TEST_CASE_TEMPLATE("one pass equals the allreduce and the step after it on several nodes", T, float,
+                   double) {
+    on_several_nodes([](communicator& comm) {
+        hvd::arena arena{comm, std::size_t(1) << 20};
+        for (const std::vector<std::size_t>& counts :
+             {std::vector<std::size_t>{1}, {7, 0, 3}, {300, 1, 2049}})
+            for (std::pmr::memory_resource* memory :
+                 {std::pmr::new_delete_resource(),
+                  static_cast<std::pmr::memory_resource*>(&arena)}) {
+                compare(comm, counts, memory, hvd::optimizers::momentum<T>{});
+                compare(comm, counts, memory, hvd::optimizers::adam<T>{});
+            }
+    });
+}
+
+TEST_CASE(
+    "the optimizer's state exists once on one node, a slice on each rank, and on several nodes "
+    "whole on every rank") {
+    const auto check_state = [](communicator& comm) {
+        hvd::arena arena{comm, std::size_t(8) << 20};
+        for (std::pmr::memory_resource* memory :
+             {std::pmr::new_delete_resource(), static_cast<std::pmr::memory_resource*>(&arena)}) {
+            std::pmr::vector<float> gradient(100003, memory), parameter(100003, memory);
+            auto plan = comm.plan_allreduce(gradient, hvd::sum);
+            hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::adam<float>{}};
+            for (int n = 0; n < 2; ++n) plan.run_and_apply(step);
+            std::size_t bytes = step.state_bytes();
+            comm.allreduce(bytes, hvd::sum);
+            const std::size_t copies =
+                comm.local_size() < comm.size() ? std::size_t(comm.size()) : 1;
+            CHECK(bytes == copies * 2 * 100003 * sizeof(float));
+        }
+    };
+    hvd_test::on_ranks(check_state);
+    on_several_nodes(check_state);
+}
+
+TEST_CASE(
+    "gradients and parameters that do not match are refused on every rank, and the plan still "
+    "runs") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> gradient(10, 1.0f), parameter(comm.rank() == 0 ? 9 : 10);
+        auto plan = comm.plan_allreduce(gradient, hvd::sum);
+        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::momentum<float>{}};
+        CHECK_THROWS_AS(plan.run_and_apply(step), hvd::error);
+        plan.run();
+        CHECK(gradient == std::vector<float>(10, float(comm.size())));
+    });
+}
+
+TEST_CASE("a step that the ranks could not agree on has not been one") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> gradient(3, 1.0f), parameter(3, 1.0f);
+        auto plan = comm.plan_allreduce(gradient, hvd::average);
+        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::adam<float>{.rate = 0.1f}};
+        const bool disagree = comm.size() > 1;
+        if (disagree) {
+            const auto step_or = [&] {
+                if (comm.rank() == 0) plan.run_and_apply(step);
+                else comm.barrier();
+            };
+            CHECK_THROWS_AS(step_or(), hvd::mismatch_error);
+            step.optimizer().rate = comm.rank() == 0 ? 0.1f : 0.2f;
+            CHECK_THROWS_AS(plan.run_and_apply(step), hvd::mismatch_error);
+            hvd::fused_step other{hvd::fuse(parameter),
+                                  hvd::optimizers::momentum<float>{.rate = 0.1f}};
+            const auto other_rule = [&] {
+                comm.rank() == 0 ? plan.run_and_apply(step) : plan.run_and_apply(other);
+            };
+            CHECK_THROWS_AS(other_rule(), hvd::mismatch_error);
+            step.optimizer().rate = 0.1f;
+        }
+        CHECK(step.optimizer().steps == 0);
+        plan.run_and_apply(step);
+        CHECK(step.optimizer().steps == 1);
+        for (const float p : parameter)
+            CHECK(p == doctest::Approx(0.9f));  // Adam's first step is the rate
+    });
+}
+
+TEST_CASE("ranks disagree if some run the plan and some apply a step") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        std::vector<float> gradient(10, 1.0f), parameter(10);
+        auto plan = comm.plan_allreduce(gradient, hvd::sum);
+        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::momentum<float>{}};
+        if (comm.rank() == 0) CHECK_THROWS_AS(plan.run_and_apply(step), hvd::mismatch_error);
+        else CHECK_THROWS_AS(plan.run(), hvd::mismatch_error);
+    });
+}
