@@ -3,7 +3,7 @@
 #pragma once
 
 // The door to device tensors without NCCL: hvd::cuda_ipc, hvd::staged<…>, hvd::cuda_aware<mpi>,
-// through_host. Needs the headers of CUDA and its runtime to endpoint with.
+// through_host. It needs CUDA's headers and its runtime to link with.
 #include "platform/has_mpi.hpp"
 #if HVD_HAS_MPI
 #include "device/staged/cuda_aware.hpp"

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The door to everything for the host: threads, and MPI where <mpi.h> is found, unless HVD_WITH_MPI
-// (0 or 1) says otherwise; HVD_HAS_MPI says what it came to.
+// The door to everything for the host: threads, and MPI if <mpi.h> is found. HVD_WITH_MPI (0 or 1)
+// overrides that. HVD_HAS_MPI holds the decision.
 #include "platform/has_mpi.hpp"
 #include "threads.hpp"
 #if HVD_HAS_MPI

@@ -4,7 +4,7 @@
 
 // The door to hvd::mpi and hvd::direct<mpi>: communicators with all collectives, and
 // mpi_environment.
-#include "core/concepts.hpp"  // first: what does not compile is then told in fewer lines
+#include "core/concepts.hpp"  // first, so that errors of wrong calls are shorter
 
 #include "backend/direct.hpp"
 #include "backend/mpi.hpp"

@@ -3,7 +3,7 @@
 #pragma once
 
 // The door to hvd::threads: communicators, all collectives and run_threads, without MPI.
-#include "core/concepts.hpp"  // first: what does not compile is then told in fewer lines
+#include "core/concepts.hpp"  // first, so that errors of wrong calls are shorter
 
 #include "comm/run_threads.hpp"
 #include "version.hpp"

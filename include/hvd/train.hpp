@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The door to training: a distributed optimizer and what belongs to it. A backend's door comes
-// beside it; checkpoints are train/checkpoint.hpp, which needs nlohmann-json.
+// The door to training: a distributed optimizer and everything around it. Include the door of a
+// backend as well. Checkpoints are in train/checkpoint.hpp, which needs nlohmann-json.
 #include "train/batch_norm.hpp"
 #include "train/gradients/adasum.hpp"
 #include "train/gradients/gradients.hpp"

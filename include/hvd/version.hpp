@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-/// The version of these headers. `HVD_VERSION` is one number to compare with: 1002003 for 1.2.3.
+/// The version of these headers. `HVD_VERSION` is one number for comparisons: 1002003 for 1.2.3.
 #define HVD_VERSION_MAJOR 0
 #define HVD_VERSION_MINOR 1
 #define HVD_VERSION_PATCH 0

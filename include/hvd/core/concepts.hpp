@@ -18,7 +18,8 @@ struct any_backend {};
 
 namespace detail {
 
-// What a backend says, if anything. Functions: nvcc takes no lambdas in concepts.
+// The backend's own narrowing, if it declares one. These are functions because nvcc takes no
+// lambdas in concepts.
 template <class T, class Backend>
 constexpr bool moved_by() {
     if constexpr (requires { Backend::template moves<T>; }) return bool(Backend::template moves<T>);
@@ -66,7 +67,7 @@ constexpr bool op_fits_element() {
     else return integer || boolean || std::same_as<T, std::byte>;
 }
 
-// std::vector<bool>, by its nature: a container of bool whose references are not bool&.
+// A container of bool whose references are not bool&, as std::vector<bool> is.
 template <class X>
 concept packed_bools = requires(X& x) {
     typename X::value_type;
@@ -88,7 +89,7 @@ constexpr bool check_no_bits() {
 
 /// Tensors of T can be reduced with Op over the backend. Feature C5.
 ///
-/// `average` of integers needs a rounding; complex numbers have no order; `bit_…` and `logical_…`
+/// `average` of integers needs a rounding. Complex numbers have no order. `bit_…` and `logical_…`
 /// want integers or bool. A backend narrows it with `template <class T, class Op> static constexpr
 /// bool reduces`.
 template <class T, class Op, class Backend = any_backend>

@@ -22,9 +22,9 @@ public:
 
     /// The function that failed: "cudaMemcpyAsync".
     const char* api() const noexcept { return api_; }
-    /// What it returned.
+    /// The code that the function returned.
     int code() const noexcept { return code_; }
-    /// Where hvd called it.
+    /// The place where hvd called it.
     const std::source_location& where() const noexcept { return where_; }
 
 private:
@@ -39,8 +39,8 @@ public:
     using device_error::device_error;
 };
 
-/// A call of NCCL failed. After all but ncclInvalidArgument (4) the communicator refuses further
-/// calls.
+/// A call of NCCL failed. After every error but ncclInvalidArgument (4) the communicator refuses
+/// further calls.
 class nccl_error : public device_error {
 public:
     using device_error::device_error;

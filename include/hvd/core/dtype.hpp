@@ -17,7 +17,7 @@
 namespace hvd {
 inline namespace v0 {
 
-/// What an element is on the wire; ranks compare it before data moves. Feature C4.
+/// The type of an element on the wire; ranks compare it before data moves. Feature C4.
 enum class dtype : std::uint8_t {
     int8,
     int16,
@@ -81,7 +81,8 @@ constexpr std::string_view dtype_names[] = {
     "uint32",  "uint64",    "bool",       "float16", "bfloat16", "float32",
     "float64", "complex64", "complex128", "byte",    "user type"};
 
-// std::complex and everything that is laid out like it; <complex> itself costs 0.3 s to include.
+// Accepts std::complex and every type that is laid out like it. Including <complex> itself costs
+// 0.3 s.
 template <class T>
 concept complex_like = std::is_trivially_copyable_v<T> && requires(const T& z, T& w) {
     typename T::value_type;
@@ -108,7 +109,8 @@ concept plain_integer =
 
 }  // namespace detail
 
-// By size and sign, so that `long` and `long long` both map whichever of them std::int64_t is.
+// Integers are mapped by size and sign. So both `long` and `long long` have an id, whichever of
+// them std::int64_t is.
 template <detail::plain_integer T>
 struct dtype_traits<T>
     : detail::builtin_element<detail::integer_id<sizeof(T), std::is_signed_v<T>>(), T> {};
@@ -141,7 +143,7 @@ template <>
 struct dtype_traits<std::bfloat16_t> : detail::builtin_element<dtype::bfloat16, float> {};
 #endif
 
-/// T is an element: it has a `dtype_traits`.
+/// T is an element: it has `dtype_traits`.
 template <class T>
 concept element = requires {
     { dtype_traits<T>::id } -> std::convertible_to<dtype>;

@@ -18,9 +18,10 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Everything hvd throws. `what()` names the call, the rank and what was expected.
+/// The base of all exceptions that hvd throws. `what()` names the call, the rank and the
+/// expectation that failed.
 ///
-/// What an error holds is shared between its copies: copying one does not throw.
+/// Copies of an error share its contents, so copying one does not throw.
 class error : public std::exception {
 public:
     error(int rank, std::string_view what) : what_(shared_text::make(what)), rank_(rank) {}
@@ -36,29 +37,29 @@ private:
     int rank_;
 };
 
-/// A call that this rank can see to be wrong by itself. Its peers get `peer_error` with the text;
-/// the communicator works on.
+/// This rank alone can see that the call is wrong. Its peers get `peer_error` with the text. The
+/// communicator works on.
 class usage_error : public error {
 public:
     using error::error;
 };
 
-/// The ranks disagree about what is being done; thrown on every rank that takes part in the call.
-/// The communicator works on. Feature I4.
+/// The ranks disagree about the call. Every rank that takes part in the call throws it. The
+/// communicator works on. Feature I4.
 class mismatch_error : public error {
 public:
-    /// A rank and its value, as text; valid while some copy of the error lives.
+    /// A rank and its value as text. The text is valid while some copy of the error lives.
     using entry = std::pair<int, std::string_view>;
 
     mismatch_error(int rank, std::string_view what, std::string_view field,
                    detail::slice<const entry> table)
         : error(rank, what), details_(detail::shared<details>::make(field, table)) {}
 
-    /// What they disagree about: "element type", "count", "root", …
+    /// The field that they disagree about: "element type", "count", "root", …
     std::string_view field() const noexcept { return details_->field; }
 
     /// Each rank with its value, in rank order.
-    template <class Entry = entry>  // compiled where it is used: see slice
+    template <class Entry = entry>  // a template is compiled only where it is used: see slice
     std::span<const Entry> table() const noexcept {
         return detail::slice<const Entry>(details_->table);
     }
@@ -82,14 +83,14 @@ private:
 
 /// Other ranks refused the call, left, or did not come in time.
 ///
-/// After a refusal the communicator works on; after a dead or late peer it refuses further calls.
+/// After a refusal the communicator works on. After a dead or late peer it refuses further calls.
 class peer_error : public error {
 public:
     peer_error(int rank, std::string_view what, std::vector<int> peers)
         : error(rank, what),
           peers_(detail::shared<detail::counted_value<std::vector<int>>>::make(std::move(peers))) {}
 
-    /// The ranks that are the reason.
+    /// The ranks that refused, left or are late.
     const std::vector<int>& peers() const noexcept { return peers_->value; }
 
 private:
@@ -109,9 +110,9 @@ public:
 
     /// The function that failed: "MPI_Allreduce".
     const char* api() const noexcept { return api_; }
-    /// What it returned.
+    /// The code that the function returned.
     int code() const noexcept { return code_; }
-    /// Where hvd called it.
+    /// The place where hvd called it.
     const std::source_location& where() const noexcept { return where_; }
 
 private:
@@ -120,7 +121,7 @@ private:
     std::source_location where_;
 };
 
-/// Where hvd writes the little that it writes: one line without its end, any thread.
+/// A function that receives each message of hvd: one line without its end, called on any thread.
 using message_sink = void (*)(std::string_view line);
 
 namespace detail {

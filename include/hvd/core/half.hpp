@@ -11,8 +11,9 @@ inline namespace v0 {
 
 /// IEEE 754 binary16: 1 sign, 5 exponent and 10 mantissa bits.
 ///
-/// Explicit from float (rounds to nearest, ties to even; overflow gives infinity), converts to
-/// float without loss. It has no arithmetic of its own: hvd reduces it in float and rounds once.
+/// It is explicit from float: it rounds to nearest, ties to even, and overflow gives infinity. It
+/// converts to float without loss. It has no arithmetic of its own: hvd reduces it in float and
+/// rounds once.
 class float16 {
 public:
     float16() = default;
@@ -22,8 +23,8 @@ public:
     constexpr operator float() const noexcept {
         const std::uint32_t magnitude = std::uint32_t(bits_ & 0x7fffu) << 13;
         const std::uint32_t sign = std::uint32_t(bits_ & 0x8000u) << 16;
-        // Moves the exponent's bias from 15 to 127 by a multiplication, which also normalises
-        // subnormal numbers; infinities and NaNs end at 2^16 and above and get all exponent bits.
+        // The multiplication moves the exponent's bias from 15 to 127 and normalises subnormal
+        // numbers. Infinities and NaNs end at 2^16 and above and get all exponent bits.
         const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
         const std::uint32_t special = scaled >= 65536.0f ? 0x7f800000u : 0u;
         return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
@@ -48,7 +49,8 @@ private:
             return std::uint16_t(sign | 0x7e00u | ((magnitude >> 13) & 0x1ffu));
         if (magnitude >= 0x477ff000u) return std::uint16_t(sign | 0x7c00u);
         if (magnitude < 0x38800000u) {
-            // Subnormal: the sum with 0.5 leaves the rounded multiple of 2^-24 in the low bits.
+            // The number is subnormal: the sum with 0.5 leaves the rounded multiple of 2^-24 in the
+            // low bits.
             const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
             return std::uint16_t(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
         }
@@ -61,8 +63,8 @@ private:
 
 /// The upper half of a float: 1 sign, 8 exponent and 7 mantissa bits.
 ///
-/// Explicit from float (rounds to nearest, ties to even), converts to float without loss. It has
-/// no arithmetic of its own: hvd reduces it in float and rounds once.
+/// It is explicit from float (it rounds to nearest, ties to even) and converts to float without
+/// loss. It has no arithmetic of its own: hvd reduces it in float and rounds once.
 class bfloat16 {
 public:
     bfloat16() = default;
@@ -100,7 +102,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What std::numeric_limits says of a binary floating-point type of 16 bits with so many digits.
+// The members of std::numeric_limits for a binary floating-point type of 16 bits with `Digits`
+// digits.
 template <class T, int Digits, int MaxExponent>
 struct half_limits : std::numeric_limits<float> {
     static constexpr int digits = Digits;

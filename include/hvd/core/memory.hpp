@@ -11,10 +11,11 @@ struct host {};
 /// Memory of a GPU. A view of it handed to a host backend does not compile. Feature F4.
 struct device {};
 
-/// Row-major and without gaps.
+/// The layout is row-major and without gaps.
 struct contiguous {};
 
-/// Any stride per dimension; packed into a contiguous buffer by the collectives. Feature B16.
+/// Each dimension has its own stride. The collectives pack such a tensor into a contiguous buffer.
+/// Feature B16.
 struct strided {};
 
 }  // namespace v0

@@ -10,14 +10,14 @@
 namespace hvd {
 inline namespace v0 {
 
-/// How a scaled or averaged integer becomes an integer again.
+/// The way in which a scaled or averaged integer becomes an integer again.
 enum class rounding : std::uint8_t {
-    toward_zero,  ///< what Horovod does (feature B4)
-    nearest,      ///< halves away from zero
+    toward_zero,  ///< as Horovod does (feature B4)
+    nearest,      ///< halves go away from zero
     down,         ///< toward minus infinity
 };
 
-/// Whether `f(a, b)` equals `f(b, a)`.
+/// States that `f(a, b)` equals `f(b, a)`.
 struct commutative_t {};
 /// Says that a callable may be given its arguments in either order.
 inline constexpr commutative_t commutative{};
@@ -37,7 +37,7 @@ struct scalable {
 };
 }  // namespace detail
 
-// The numbers travel in descriptors: ranks compare them.
+// The numbers travel in headers, where ranks compare them.
 struct sum : detail::scalable<sum> {
     static constexpr int id = 0;
 };
@@ -95,7 +95,7 @@ inline constexpr op::logical_and logical_and{};
 inline constexpr op::logical_or logical_or{};
 inline constexpr op::adasum adasum{};
 
-/// Reduces with `f(left, right)`, which must be associative; applied in rank order.
+/// Reduces with `f(left, right)`, which must be associative. It is applied in rank order.
 ///
 /// `f` is kept by value for the call, so that captures may differ from call to call. An exception
 /// that it throws on one rank is rethrown there and reaches the others as `peer_error`.

@@ -9,9 +9,8 @@
 namespace hvd {
 inline namespace v0 {
 
-/// A span of time in options: any `std::chrono` duration converts (`.deadline = 5s`). Including the
-/// standard's chrono header is the user's business; hvd does without. 146 years is the longest
-/// there is.
+/// A span of time in options. Any `std::chrono` duration converts (`.deadline = 5s`); hvd itself
+/// does not include <chrono>. The longest span is 146 years.
 class time_span {
 public:
     constexpr time_span() = default;
@@ -35,7 +34,7 @@ public:
     constexpr std::int64_t nanoseconds() const { return nanoseconds_; }
 
 private:
-    // Longer than anybody waits, and still to be added to the time of day.
+    // Such a span can still be added to the current time without overflow.
     static constexpr std::int64_t longest = INT64_MAX / 2;
 
     static constexpr std::int64_t nearest(long double n) {
@@ -61,30 +60,32 @@ inline constexpr adopt_t adopt{};
 struct borrow_t {};
 inline constexpr borrow_t borrow{};
 
-/// What a call may be told beyond its arguments.
+/// Options of a call.
 struct options {
     std::string_view name = {};  ///< for errors and timelines; need not be unique (feature I5)
-    time_span deadline = {};     ///< for this call; 0: the communicator's
+    time_span deadline = {};     ///< for this call; 0 takes the communicator's
 };
 
-/// What a reduction may be told beyond its arguments. Feature B4.
+/// Options of a reduction. Feature B4.
 struct reduce_options {
     std::string_view name = {};  ///< for errors and timelines
     double prescale = 1;         ///< each rank's tensor is multiplied by it before the reduction
     double postscale = 1;        ///< the result is multiplied by it
-    time_span deadline = {};     ///< for this call; 0: the communicator's
+    time_span deadline = {};     ///< for this call; 0 takes the communicator's
 };
 
-/// What a communicator is told when it is made; all ranks say the same.
+/// Options of a new communicator. All ranks give the same.
 struct communicator_options {
-    time_span deadline = {};  ///< for every call; 0: none, wait as MPI does
+    time_span deadline = {};  ///< for every call; 0 waits without a limit, as MPI does
     time_span destructor_deadline = time_span::of_nanoseconds(2'000'000'000);
-    int node_size = 0;  ///< ranks taken as one node (as if on hosts of their own); 0: as it is,
-                        ///< or what the environment variable HVD_NODE_SIZE says
+    /// ranks taken as one node, as if on hosts of their own; 0 takes HVD_NODE_SIZE from the
+    /// environment, or else the real nodes
+    int node_size = 0;
     bool cross_by_library =
-        false;  ///< MPI: what is between nodes in an allreduce is an MPI_Allreduce, which
-                ///< waits without a deadline and gives the bits that MPI gives;
-                ///< elements and operations that MPI lacks go as without it
+        /// MPI only: an allreduce uses MPI_Allreduce between nodes. MPI_Allreduce has no deadline
+        /// and determines the bits. Elements and operations that MPI lacks go as without this
+        /// option
+        false;
     std::size_t window_bytes = std::size_t(256) << 10;  ///< shared memory per rank and half
     std::size_t device_window_bytes = std::size_t(16)
                                       << 20;  ///< `cuda_ipc`: device memory per rank and half

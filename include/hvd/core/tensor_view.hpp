@@ -31,7 +31,7 @@ constexpr std::array<std::ptrdiff_t, sizeof...(N)> strides(N... step) {
 
 namespace detail {
 
-// Of extents, and of what an element takes; SIZE_MAX instead of a result that wraps round.
+// Multiplies extents and the size of an element; the result is SIZE_MAX where it would wrap round.
 constexpr std::size_t product(const std::size_t* factors, std::size_t n) {
     std::size_t result = 1;
     for (std::size_t i = 0; i < n; ++i)
@@ -49,10 +49,10 @@ struct view_strides<Rank, strided> {
 
 }  // namespace detail
 
-/// A tensor in somebody else's memory: a pointer, extents and, where asked for, strides.
-///
-/// Trivially copyable, never owning: the memory must outlive every call (and every pending
-/// asynchronous call) that uses it. `T` may be const. `Space` says who can read the memory.
+/// A tensor in somebody else's memory: a pointer, extents and, for strided views, strides.
+/// It is trivially copyable and never owns the memory. The memory must outlive every call (and
+/// every pending asynchronous call) that uses it. `T` may be const. `Space` says who can read the
+/// memory.
 template <class T, class Space = host, std::size_t Rank = 1, class Layout = contiguous>
 class tensor_view : detail::view_strides<Rank, Layout> {
 public:
@@ -72,7 +72,7 @@ public:
         requires std::same_as<Layout, strided>
         : detail::view_strides<Rank, Layout>{steps}, data_(data), extents_(shape) {}
 
-    /// A view to write through is also one to read through.
+    /// Makes a view that only reads.
 // nvcc warns of a conversion to the type itself before it looks at the constraint.
 #ifdef __CUDACC__
 #pragma nv_diag_suppress 554
@@ -94,8 +94,8 @@ public:
         return extents_[dimension];
     }
 
-    /// Number of elements; `SIZE_MAX` where no `std::size_t` is large enough, which every call
-    /// refuses.
+    /// The number of elements. It is `SIZE_MAX` where the number exceeds `std::size_t`; every call
+    /// refuses such a tensor.
     constexpr std::size_t size() const noexcept { return detail::product(extents_.data(), Rank); }
 
     /// Step between neighbours in one dimension, in elements.

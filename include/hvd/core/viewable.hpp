@@ -11,10 +11,10 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Makes somebody else's tensor type viewable; `interop/` specialises it, and so may users.
+/// Makes somebody else's tensor type viewable. `interop/` specialises it, and so may users.
 ///
 /// A specialisation has `static auto view(X&)` (or `const X&`) that returns a `tensor_view`, and
-/// `static constexpr bool borrowed`: whether the memory outlives a temporary X.
+/// `static constexpr bool borrowed`, which is true if the memory outlives a temporary X.
 template <class X>
 struct view_traits;
 
@@ -34,7 +34,7 @@ constexpr bool is_tensor_view = false;
 template <class T, class S, std::size_t R, class L>
 constexpr bool is_tensor_view<tensor_view<T, S, R, L>> = true;
 
-// Element type and extents of (nested) C arrays.
+// Views a (nested) C array with its element type and extents.
 template <class A, std::size_t... D>
 constexpr auto array_view(A& array, std::index_sequence<D...>) {
     using T = std::remove_all_extents_t<A>;
@@ -42,7 +42,8 @@ constexpr auto array_view(A& array, std::index_sequence<D...>) {
     return tensor_view<T, host, sizeof...(D)>(static_cast<T*>(first), {std::extent_v<A, D>...});
 }
 
-// The one place that turns what users hand in into a view; void where it cannot.
+// This is the one place that turns an argument of a user into a view. It returns void where it
+// cannot.
 template <class X>
 constexpr auto to_view(X& x) {
     using U = std::remove_cv_t<X>;
@@ -81,7 +82,7 @@ constexpr bool is_borrowed = outlives_its_view<X>();
 
 }  // namespace detail
 
-/// X can be handed to a collective: a `tensor_view`, a contiguous range of elements (spans,
+/// X can be handed to a collective. It is a `tensor_view`, a contiguous range of elements (spans,
 /// vectors, arrays, `std::array`), a (nested) C array as one tensor, an element, or a type with
 /// `view_traits`.
 template <class X>

@@ -11,11 +11,11 @@
 namespace hvd {
 inline namespace v0 {
 
-/// A communicator beside a Boost.MPI one, on a duplicate of its own; `comm` stays its owner's.
+/// Makes a communicator beside a Boost.MPI one, on its own duplicate. `comm` stays its owner's.
 ///
-/// **Collective**: all ranks of `comm`. The other way:
-/// `boost::mpi::communicator(comm.native_handle(), boost::mpi::comm_attach)`. @throws
-/// hvd::usage_error if `comm` is empty. Feature A10.
+/// **Collective**: all ranks of `comm`. The opposite direction is
+/// `boost::mpi::communicator(comm.native_handle(), boost::mpi::comm_attach)`.
+/// @throws hvd::usage_error if `comm` is empty. Feature A10.
 /// @tparam Backend `mpi`, `direct<mpi>` or a policy around them
 template <class Backend>
 communicator<Backend> borrow_boost(const boost::mpi::communicator& comm,

@@ -13,10 +13,13 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Everything that Boost.Serialization can write, where hvd has no serializer of its own.
+/// Serializes every class that Boost.Serialization can write and for which hvd has no serializer of
+/// its own.
 ///
-/// In Boost's binary format: between ranks of one program on one kind of machine. Include the
-/// headers of Boost.Serialization for the containers you send, and endpoint `boost_serialization`.
+/// The bytes are in Boost's binary format, so all ranks run one program on one kind of machine.
+/// Include the headers of Boost.Serialization for the containers you send, and link
+/// `boost_serialization`.
+/// @throws the exceptions of Boost's archives, if the bytes do not match the type.
 /// @throws what Boost's archives throw, for bytes that are not what was expected.
 template <class T>
     requires(!std::is_trivially_copyable_v<T> && std::is_class_v<T> && !detail::string_like<T>)

@@ -17,15 +17,15 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A tensor whose element type, memory and shape are known at run time only.
+// A tensor whose element type, memory and shape are known only at run time.
 struct described_tensor {
-    std::string_view library;  // that it comes from, for errors
+    std::string_view library;  // the library that made it, for errors
     void* data;
     dtype type;
     bool host_reads;    // the host can read the memory
     bool device_reads;  // a CUDA device can
     std::span<const std::int64_t> shape;
-    std::span<const std::int64_t> steps;  // in elements; none: row by row without gaps
+    std::span<const std::int64_t> steps;  // in elements; empty: row-major without gaps
 };
 
 template <class... Parts>
@@ -33,7 +33,7 @@ template <class... Parts>
     throw usage_error(-1, text("hvd: this tensor of ", t.library, " ", parts...));
 }
 
-// The number of elements. What another library says of a tensor is not taken on trust.
+// Returns the number of elements. It checks the description, since another library wrote it.
 inline std::size_t count_of(const described_tensor& t) {
     std::size_t count = 1;
     for (const std::int64_t n : t.shape)
@@ -96,7 +96,8 @@ tensor_view<T, Space, Rank, strided> strided_view_of(const described_tensor& t) 
     return {static_cast<T*>(t.data), shape, steps};
 }
 
-// f(T()) with the element type of the tensor, of those that every operation takes: not complex.
+// Calls f(T()) with the element type of the tensor. Complex types are left out, since not every
+// operation takes them.
 template <class F>
 decltype(auto) with_element_of(const described_tensor& t, F&& f) {
     switch (t.type) {
@@ -119,7 +120,7 @@ decltype(auto) with_element_of(const described_tensor& t, F&& f) {
     }
 }
 
-// f(view) with a flat view of the element type of the tensor.
+// Calls f(view) with a flat view of the tensor's element type.
 template <class Space, class F>
 decltype(auto) with_flat_view(const described_tensor& t, F&& f) {
     return with_element_of(

@@ -12,7 +12,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-constexpr std::uint8_t dlpack_bool = 6;  // not named by the header before DLPack 0.8
+constexpr std::uint8_t dlpack_bool = 6;  // its header has no name for it before DLPack 0.8
 
 inline dtype dtype_of(const DLDataType& type) {
     constexpr dtype none = dtype::user;
@@ -63,14 +63,13 @@ inline described_tensor describe(const DLTensor& t) {
 
 }  // namespace detail
 
-/// A tensor that speaks DLPack, as one dimension in its own memory: NumPy's, PyTorch's, JAX's,
-/// CuPy's.
+/// Views a DLPack tensor (of NumPy, PyTorch, JAX, CuPy, …) in its own memory, as one dimension.
 ///
-/// T and Space (`hvd::host`, `hvd::device`) are what the caller knows of it. It lies row by row
-/// without gaps; otherwise `dlpack_view<T, Space, Rank>` gives a strided view, which collectives
-/// pack.
-/// **Buffers**: as DLPack, which says nothing of who may write; the tensor outlives the view.
-/// @throws hvd::usage_error if its elements, memory or layout are others. Source: DLPack's C ABI.
+/// T and Space (`hvd::host`, `hvd::device`) are the element type and memory that the caller
+/// expects. The tensor must be row-major without gaps. For others `dlpack_view<T, Space, Rank>`
+/// gives a strided view, which collectives pack.
+/// **Buffers**: as in DLPack, which does not say who may write. The tensor outlives the view.
+/// @throws hvd::usage_error if its elements, memory or layout differ. Source: DLPack's C ABI.
 /// @code
 /// world.allreduce(hvd::dlpack_view<float>(managed->dl_tensor), hvd::average);
 /// @endcode
@@ -79,20 +78,20 @@ tensor_view<T, Space> dlpack_view(const DLTensor& tensor) {
     return detail::flat_view_of<T, Space>(detail::describe(tensor));
 }
 
-/// The same in its own number of dimensions, gaps included.
+/// Views the tensor in its own number of dimensions. Gaps are allowed.
 template <class T, class Space, std::size_t Rank>
 tensor_view<T, Space, Rank, strided> dlpack_view(const DLTensor& tensor) {
     return detail::strided_view_of<T, Space, Rank>(detail::describe(tensor));
 }
 
-/// Calls `f(view)` with a flat view of the element type that the tensor has. Complex numbers, which
-/// have no minimum, are not among them: `dlpack_view<std::complex<float>>` names them.
+/// Calls `f(view)` with a flat view of the tensor's element type. Complex numbers have no minimum,
+/// so they are left out; name them with `dlpack_view<std::complex<float>>`.
 template <class Space = host, class F>
 decltype(auto) with_dlpack_view(const DLTensor& tensor, F&& f) {
     return detail::with_flat_view<Space>(detail::describe(tensor), f);
 }
 
-/// A tensor that another library has handed over: its deleter runs when this goes.
+/// Owns a tensor that another library handed over. The destructor runs the tensor's deleter.
 class dlpack_tensor {
 public:
     dlpack_tensor() = default;
@@ -111,17 +110,17 @@ public:
         if (tensor_ != nullptr && tensor_->deleter != nullptr) tensor_->deleter(tensor_);
     }
 
-    /// Whether it holds a tensor.
+    /// True if it holds a tensor.
     explicit operator bool() const noexcept { return tensor_ != nullptr; }
-    /// The tensor; not of an empty one.
+    /// The tensor. The object must not be empty.
     const DLTensor& operator*() const noexcept { return tensor_->dl_tensor; }
 
 private:
     DLManagedTensor* tensor_ = nullptr;
 };
 
-/// The other way: a view of hvd as a DLTensor, which lies in this object and does not outlive it or
-/// the view's memory.
+/// Shows a view of hvd as a DLTensor. The DLTensor lies in this object, and is valid as long as
+/// this object and the view's memory.
 template <std::size_t Rank>
 class dlpack_export {
 public:
@@ -143,7 +142,7 @@ public:
         }
     }
 
-    /// The tensor, as long as this object stays where it is.
+    /// The tensor. The reference is valid until this object moves or dies.
     const DLTensor& operator*() noexcept {
         tensor_.shape = shape_.data();
         tensor_.strides = steps_.data();

@@ -26,13 +26,13 @@ concept eigen_plain = std::is_base_of_v<Eigen::DenseBase<X>, X> && requires(X& x
 template <class X>
 concept eigen_owner = std::is_base_of_v<Eigen::PlainObjectBase<X>, X>;
 
-// Eigen copies what does not fit a Ref of const into the Ref itself.
+// Eigen copies an expression that does not fit a Ref of const into the Ref itself.
 template <class X>
 constexpr bool eigen_may_own = eigen_owner<X>;
 template <class T, int Options, class Stride>
 constexpr bool eigen_may_own<Eigen::Ref<const T, Options, Stride>> = true;
 
-// Whether the type says that there are no gaps: of a dynamic stride it does not.
+// True if the type guarantees that there are no gaps. A type with a dynamic stride does not.
 template <class X>
 constexpr bool eigen_without_gaps =
     eigen_owner<X> ||
@@ -46,9 +46,9 @@ constexpr bool eigen_without_gaps<Eigen::Map<P, Options, Eigen::Stride<0, 0>>> =
 
 /// Eigen's matrices, vectors, maps, references and blocks with direct access are tensors.
 ///
-/// Vectors have one dimension. Matrices have two, slowest first: the columns of a matrix by columns
-/// (Eigen's default) are the rows of the tensor. What owns its memory, and a map or vector whose
-/// type says that it has no gaps, is contiguous; the others are strided.
+/// Vectors have one dimension. Matrices have two, slowest first: the columns of a column-major
+/// matrix (Eigen's default) are the rows of the tensor. A type is contiguous if it owns its memory,
+/// or if it is a map or vector without gaps. The others are strided.
 template <detail::eigen_plain X>
 struct view_traits<X> {
     static constexpr bool borrowed = !detail::eigen_may_own<X>;

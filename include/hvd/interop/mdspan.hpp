@@ -14,8 +14,8 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Whether a layout policy of mdspan is row by row without gaps, so that nothing need be packed:
-/// true for `std::layout_right`. Specialise it for that of another implementation of mdspan.
+/// True if a layout policy of mdspan is row-major without gaps, so that no packing is needed. It is
+/// true for `std::layout_right`. Specialise it for the layout of another implementation of mdspan.
 template <class LayoutPolicy>
 constexpr bool is_row_major = false;
 
@@ -24,8 +24,8 @@ template <>
 constexpr bool is_row_major<std::layout_right> = true;
 #endif
 
-/// Views of pointer, extents and strides in the manner of `std::mdspan`: its own, Kokkos' and
-/// others'. The accessor gives a plain pointer and the layout always has strides. Feature B16.
+/// A view with pointer, extents and strides, as `std::mdspan` is. Kokkos' mdspan and others fit as
+/// well. The accessor gives a plain pointer, and the layout always has strides. Feature B16.
 template <class M>
 concept mdspan_like = requires(const M& m, std::size_t d) {
     requires element<std::remove_cv_t<typename M::element_type>>;
@@ -37,7 +37,8 @@ concept mdspan_like = requires(const M& m, std::size_t d) {
     requires(M::rank() > 0);
 };
 
-/// An mdspan is a tensor of its own shape; where its layout is not `is_row_major`, a strided one.
+/// An mdspan is a tensor of its own shape. It is a strided tensor unless its layout is
+/// `is_row_major`.
 template <mdspan_like M>
 struct view_traits<M> {
     static constexpr bool borrowed = true;

@@ -58,13 +58,14 @@ inline described_tensor describe(const torch::Tensor& t) {
 
 }  // namespace detail
 
-/// A tensor of LibTorch as one dimension in its own memory.
+/// Views a tensor of LibTorch in its own memory, as one dimension.
 ///
-/// T and Space (`hvd::host`, `hvd::device`) are what the caller knows of it: a backend takes one of
-/// them by type. It is contiguous; otherwise `torch_view<T, Space, Rank>` gives a strided view,
-/// which collectives pack. **Buffers**: collectives write behind autograd's back, as optimizers do
-/// without gradients; the tensor outlives the view.
-/// @throws hvd::usage_error if its elements, memory or layout are others.
+/// T and Space (`hvd::host`, `hvd::device`) are the element type and memory that the caller
+/// expects; a backend takes one of the spaces. The tensor must be contiguous. For others
+/// `torch_view<T, Space, Rank>` gives a strided view, which collectives pack.
+/// **Buffers**: autograd does not see the writes of a collective, as with optimizers under no_grad.
+/// The tensor outlives the view.
+/// @throws hvd::usage_error if its elements, memory or layout differ.
 /// @code
 /// world.allreduce(hvd::torch_view<float>(loss), hvd::average);
 /// @endcode
@@ -73,22 +74,22 @@ tensor_view<T, Space> torch_view(const torch::Tensor& tensor) {
     return detail::flat_view_of<T, Space>(detail::describe(tensor));
 }
 
-/// The same in its own number of dimensions, gaps included.
+/// Views the tensor in its own number of dimensions. Gaps are allowed.
 template <class T, class Space, std::size_t Rank>
 tensor_view<T, Space, Rank, strided> torch_view(const torch::Tensor& tensor) {
     return detail::strided_view_of<T, Space, Rank>(detail::describe(tensor));
 }
 
-/// Calls `f(view)` with a flat view of the element type that the tensor has.
+/// Calls `f(view)` with a flat view of the tensor's element type.
 template <class Space = host, class F>
 decltype(auto) with_torch_view(const torch::Tensor& tensor, F&& f) {
     return detail::with_flat_view<Space>(detail::describe(tensor), f);
 }
 
-/// Makes a module's parameters and buffers (running means, counters) those of the root.
+/// Copies the root's parameters and buffers (running means, counters) of a module to all ranks.
 ///
-/// **Collective**: with the same module on all ranks. @throws hvd::usage_error as `torch_view`,
-/// else as `broadcast`. Feature H1.
+/// **Collective**: with the same module on all ranks.
+/// @throws hvd::usage_error as `torch_view`, otherwise as `broadcast`. Feature H1.
 template <class Comm>
 void broadcast_module(Comm& comm, const torch::nn::Module& module, root from = root{0}) {
     const auto send = [&](const torch::Tensor& tensor) {
@@ -99,12 +100,12 @@ void broadcast_module(Comm& comm, const torch::nn::Module& module, root from = r
     for (const auto& buffer : module.buffers()) send(buffer);
 }
 
-/// Makes what an optimizer of LibTorch remembers, and its options, those of the root, in the form
-/// in which LibTorch writes them to a file: ranks that have stepped less, or not at all, go on as
-/// the root does.
+/// Copies the root's optimizer state and options to all ranks. They travel in the form that
+/// LibTorch writes to files. Ranks that have stepped less, or not at all, then go on as the root
+/// does.
 ///
-/// **Collective**: with an optimizer of the same class and parameters on all ranks. @throws as
-/// `broadcast_object`, and what LibTorch throws. Feature H2.
+/// **Collective**: with an optimizer of the same class and parameters on all ranks.
+/// @throws as `broadcast_object`, and the exceptions of LibTorch. Feature H2.
 template <class Comm>
 void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
                                root from = root{0}) {
@@ -124,17 +125,17 @@ void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
     optimizer.load(archive);
 }
 
-/// Hands a module's parameters and gradients to a distributed optimizer, and reports each gradient
-/// from inside `backward()` as soon as it is accumulated, so that communication overlaps the rest
-/// of the pass.
+/// Connects a module to a distributed optimizer. It hands over the parameters and gradients, and
+/// reports each gradient from inside `backward()` as soon as it is accumulated. So communication
+/// overlaps the rest of the pass.
 ///
-/// Any optimizer of LibTorch goes into `distributed_optimizer` as it is: `step()` averages, then
-/// steps it. Gradients get memory here and keep it: zero them by the distributed optimizer's
-/// `zero_gradients()`. Parameters without `requires_grad` are frozen, and have no gradient
-/// meanwhile: LibTorch's optimizers then leave them alone.
-/// **Collective** as the reports are: the same module on all ranks. **Threads**: `backward()`
-/// reports from the thread that calls it. The optimizer, the module and this outlive the passes;
-/// when this has gone, nothing is reported. Features G1, G2.
+/// Any optimizer of LibTorch works in `distributed_optimizer` as it is: `step()` averages the
+/// gradients, then steps the optimizer. The gradients get their memory here and keep it, so zero
+/// them by the distributed optimizer's `zero_gradients()`. Parameters without `requires_grad` are
+/// frozen and have no gradient meanwhile; LibTorch's optimizers then leave them alone.
+/// **Collective** as the reports are: the same module on all ranks.
+/// **Threads**: `backward()` reports from the thread that calls it. The optimizer, the module and
+/// this object outlive the passes. Nothing is reported after this object has gone. Features G1, G2.
 /// @code
 /// hvd::distributed_optimizer optimizer(world, torch::optim::SGD(net->parameters(), 0.01));
 /// hvd::torch_gradients gradients(optimizer, *net);
@@ -149,7 +150,7 @@ template <class Comm, class Optimizer, class T>
 class torch_gradients {
 public:
     /// @throws hvd::usage_error for a parameter whose elements are not T, that is not on the host,
-    /// or has gaps; and as `register_parameter`.
+    /// or that has gaps. It also throws as `register_parameter`.
     torch_gradients(distributed_optimizer<Comm, Optimizer, T>& optimizer,
                     const torch::nn::Module& module)
         : state_(std::make_shared<state>(optimizer)) {
@@ -163,14 +164,14 @@ public:
         follow_requires_grad();
     }
 
-    /// Freezes and unfreezes parameters as `requires_grad()` now says; between steps, on all ranks
-    /// alike.
+    /// Freezes and unfreezes parameters as `requires_grad()` now says. Call it between steps, alike
+    /// on all ranks.
     void follow_requires_grad() {
         for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
             parameter& p = state_->parameters[i];
             if (!p.tensor.requires_grad()) {
                 state_->optimizer.freeze(p.index);
-                // Of zeros, weight decay and momentum would still make a step.
+                // With a gradient of zeros, weight decay and momentum would still make a step.
                 p.tensor.mutable_grad() = torch::Tensor();
             } else {
                 state_->optimizer.unfreeze(p.index);
@@ -185,8 +186,9 @@ private:
         std::size_t index;
         std::string name;
         torch::Tensor tensor;
-        torch::Tensor gradient;  // whose memory the optimizer knows, also where it is not in use
-        // A leaf holds it weakly: without a pass under way it would be made anew, without the hook.
+        torch::Tensor gradient;  // the optimizer keeps its memory while the gradient is not in use
+        // A leaf holds its accumulator weakly. Without this handle a later pass would make a new
+        // one, without the hook.
         std::shared_ptr<torch::autograd::Node> accumulator;
     };
 

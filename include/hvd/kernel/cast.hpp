@@ -15,15 +15,15 @@ struct cast_args {
     std::byte* to;
     std::size_t count;
     double scale;
-    float* residual = nullptr;  // of an encoding: read, added before it, and left with what it lost
+    float* residual = nullptr;  // added before an encoding, which leaves the loss here
 };
 
 template <class From, class To>
 constexpr bool is_cast_vectorized = HVD_KERNEL_VECTORS && is_float_element<From> &&
                                     is_float_element<To> && sizeof(From) <= 4 && sizeof(To) <= 4;
 
-// What is encoded is y = x * scale + residual; the residual becomes y - decoded(encoded(y)), or 0
-// where that is no number: an infinity must not come back in every later step.
+// Encodes y = x * scale + residual. The residual becomes y - decoded(encoded(y)), or 0 where that
+// is not finite: an infinity must not come back in every later step.
 template <class From, class To>
 void cast_plain(const cast_args& args, std::size_t first) {
     using A = std::common_type_t<typename dtype_traits<From>::accumulator,
@@ -95,7 +95,8 @@ HVD_KERNEL_AVX512 void cast_avx512(const cast_args& args) {
 
 #endif
 
-// to = From(from * scale) as To, on a level that runs here; `to` is apart from `from`.
+// Computes to = To(From(from) * scale) at a level that this machine runs. `to` and `from` do not
+// overlap.
 template <class From, class To>
 void cast_elements_at([[maybe_unused]] simd_level l, const cast_args& args) {
     if constexpr (is_cast_vectorized<From, To>) {

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// Functions that nvcc compiles for the device as well: the bodies of kernels, and what they share
-// with the host's.
+// Marks functions that nvcc compiles for the device as well: the bodies of kernels, and functions
+// that they share with the host.
 #ifdef __CUDACC__
 #define HVD_KERNEL_HOST_DEVICE __host__ __device__
 #else

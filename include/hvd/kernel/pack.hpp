@@ -15,7 +15,7 @@ namespace detail {
 
 constexpr std::size_t max_dimensions = 8;
 
-// A tensor without its type: what fusion, packing and agreement between ranks need to know of it.
+// A tensor without its C++ type, as fusion, packing and the agreement between ranks need it.
 struct tensor_ref {
     std::byte* data;
     std::size_t count;
@@ -80,7 +80,7 @@ inline void pack(const tensor_ref& t, std::byte* buffer) {
     else copy_strided<true>(t, 0, t.data, buffer);
 }
 
-// The other way.
+// Copies `buffer` back to the tensor.
 inline void unpack(const tensor_ref& t, const std::byte* buffer) {
     if (t.count == 0) return;
     std::byte* from = const_cast<std::byte*>(buffer);

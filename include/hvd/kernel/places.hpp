@@ -10,24 +10,24 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Whether stores past the caches pay: to several places that were not read just before, each too
-// large for the caches. Measured on 2 cores of an AMD Zen 3 (32 MiB of third cache), float sum of 2
-// inputs to 2 places, medians of 15 to 25 interleaved runs, GB/s without and with: 1 MiB 31.3 and
-// 31.7, 4 MiB 18.0 and 26.3, 64 MiB 16.3 and 21.0. To one place (64 MiB: 24.4 and 21.8) and in
-// place (31.2 and 21.9) they cost.
+// True if stores past the caches pay. They pay for several outputs that were not read just before,
+// and that are too large for the caches. Measured on 2 cores of an AMD Zen 3 (32 MiB of third
+// cache) with a float sum of 2 inputs to 2 outputs, medians of 15 to 25 interleaved runs, GB/s
+// without and with them: 1 MiB 31.3 and 31.7, 4 MiB 18.0 and 26.3, 64 MiB 16.3 and 21.0. They cost
+// with one output (64 MiB: 24.4 and 21.8) and in place (31.2 and 21.9).
 constexpr bool streaming_pays(int places, std::size_t bytes, bool in_place) {
     return places > 1 && !in_place && bytes >= (std::size_t(4) << 20);
 }
 
-// What becomes of reduced elements before they are written: of `bytes` of them at `values`, from
-// `at` bytes into the reduction.
+// A function that changes reduced elements before they are written. It gets `bytes` bytes at
+// `values`, which begin `at` bytes into the reduction.
 struct reduced_hook {
     void (*call)(void* self, std::size_t at, std::size_t bytes, std::byte* values) = nullptr;
     void* self = nullptr;
 };
 
-// Reduces to several places, each of which may be exactly an input: block by block, so that what is
-// written to the second place is in the first cache. args.inputs and args.out are not looked at.
+// Reduces to several outputs, each of which may be exactly an input. It works block by block, so
+// that the second output is written from the first cache. args.inputs and args.out are ignored.
 inline void reduce_to_places(reduce_function reduce, reduce_args args, std::size_t element_bytes,
                              const std::byte** inputs, std::byte* const* outputs, int places,
                              bool streaming, const reduced_hook& hook = {}) {

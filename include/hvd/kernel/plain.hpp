@@ -14,13 +14,12 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// N tensors in, one out, which may be exactly an input.
-// All are aligned as their elements are, no more.
+// Reduces N tensors to one, which may be exactly an input. All are aligned as their elements are.
 struct reduce_args {
     const void* op;
     const std::byte* const* inputs;
-    int ranks;    // how many inputs
-    int divisor;  // of an average: the communicator's size
+    int ranks;    // the number of inputs
+    int divisor;  // the communicator's size, for an average
     std::byte* out;
     std::size_t count;
     double prescale;
@@ -32,8 +31,8 @@ using reduce_function = void (*)(const reduce_args&);
 template <class T, class Op>
 constexpr bool in_wide_integers = is_integer_element<T> && is_rounded<Op>;
 
-// What the running result is held in: float for 16-bit types, which are rounded once at the end;
-// twice the bits or more where integers are scaled, so that no sum overflows before it is divided.
+// The type of the running result. 16-bit floats use float and are rounded once at the end. Scaled
+// integers use twice the bits or more, so that no sum overflows before it is divided.
 template <class T, class Op>
 struct accumulator {
     using type = typename dtype_traits<T>::accumulator;
@@ -61,7 +60,7 @@ HVD_KERNEL_HOST_DEVICE constexpr A wrapping(A a, A b, F f) {
     }
 }
 
-// Callables are the host's; nvcc need not warn of them.
+// Callables run on the host only, so nvcc's warning about them is off.
 #ifdef __CUDACC__
 #pragma nv_exec_check_disable
 #endif
@@ -82,8 +81,8 @@ HVD_KERNEL_HOST_DEVICE constexpr A combine(const Op& operation, const A& a, cons
     else return static_cast<A>(a || b);
 }
 
-// A factor is its own rounding: compilers would contract it with an addition where they may
-// (lanes::scale).
+// Multiplies and rounds. A compiler that may contract would fuse the product with a following
+// addition (see lanes::scale).
 template <class A>
 HVD_KERNEL_HOST_DEVICE constexpr A scaled(const A& value, double factor) {
     if constexpr (std::is_floating_point_v<A>) {
@@ -98,7 +97,7 @@ HVD_KERNEL_HOST_DEVICE constexpr A scaled(const A& value, double factor) {
     } else if constexpr (is_complex_element<A>) {
         return value * static_cast<typename A::value_type>(factor);
     } else {
-        return value;  // refused before: what cannot be scaled has a factor of 1
+        return value;  // types that cannot be scaled are refused earlier, so the factor is 1
     }
 }
 
@@ -124,7 +123,7 @@ T rounded_integer(long double value, rounding mode) {
     return static_cast<T>(whole);
 }
 
-// Exact without scales: the quotient of whole numbers, rounded by its remainder.
+// Computes exactly for calls without scales: the integer quotient, rounded by its remainder.
 template <class T, class Wide>
 T rounded_quotient(Wide sum, int divisor, rounding mode) {
     Wide quotient = sum / divisor;
@@ -138,8 +137,8 @@ T rounded_quotient(Wide sum, int divisor, rounding mode) {
 template <class A>
 constexpr A canonical_nan = std::numeric_limits<A>::quiet_NaN();
 
-// Which of several NaNs a sum takes over depends on how its operands were ordered; with one for all
-// the bits do not.
+// The NaN that a sum returns depends on the order of its operands. With one NaN for all, the bits
+// do not.
 template <class A>
 HVD_KERNEL_HOST_DEVICE constexpr A canonical(A value) {
     return value == value ? value : canonical_nan<A>;
@@ -165,8 +164,8 @@ T finished(const A& value, const reduce_args& args, const Op& operation) {
     }
 }
 
-// Whether an operation asks of its elements only whether they are zero: they are 0 or 1 once they
-// are loaded, so that the result is, of one rank's too.
+// True if an operation only asks which elements are zero. Its elements become 0 or 1 when they are
+// loaded. So the result is 0 or 1 too, even with one rank.
 template <class Op>
 constexpr bool is_logical = std::is_same_v<plain_op_t<Op>, op::logical_and> ||
                             std::is_same_v<plain_op_t<Op>, op::logical_or>;
@@ -174,11 +173,11 @@ constexpr bool is_logical = std::is_same_v<plain_op_t<Op>, op::logical_and> ||
 template <class T, class Op, class A>
 A loaded(const T& value, double prescale) {
     if constexpr (is_logical<Op>) return static_cast<A>(value != 0);
-    else if constexpr (in_wide_integers<T, Op>) return static_cast<A>(value);  // scaled in the end
+    else if constexpr (in_wide_integers<T, Op>) return static_cast<A>(value);  // scaled at the end
     else return scaled(static_cast<A>(value), prescale);
 }
 
-// Reduces n elements, from number `first` on, to `to`. In plain C++: every other level gives the
+// Reduces n elements, from number `first` on, to `to`. It is plain C++; every other level gives the
 // same bits.
 template <class T, class Op>
 void reduce_plain(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
@@ -196,7 +195,7 @@ void reduce_plain(const reduce_args& args, std::size_t first, std::size_t n, std
     }
 }
 
-// The same in blocks that stay in the first cache: loops that compilers make vectors of.
+// Reduces in blocks that stay in the first cache. Compilers vectorise these loops.
 template <class T, class Op>
 void reduce_plain_blocks(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
     using A = typename accumulator<T, Op>::type;

@@ -9,12 +9,12 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What elements of type T are reduced as: types that are laid out alike share one kernel.
+// The type that elements of type T are reduced as. Types with the same layout share one kernel.
 template <class T, class Op, std::size_t Each = 1>
 struct reduced_as {
     using type = T;
     using op = Op;
-    static constexpr std::size_t each = Each;  // how many of it make one T
+    static constexpr std::size_t each = Each;  // the number of them in one T
 };
 
 template <class T, class Op>
@@ -69,7 +69,8 @@ reduce_args as_scalars(const reduce_args& args) {
     return all;
 }
 
-// Reduces the inputs in rank order, in one pass with both scales, on a level that runs here.
+// Reduces the inputs in rank order, in one pass with both scales, at a level that this machine
+// runs.
 template <class T, class Op>
 void reduce_elements_at(simd_level l, const reduce_args& args) {
     using as = decltype(canonical_reduction<T, Op>());
@@ -77,7 +78,7 @@ void reduce_elements_at(simd_level l, const reduce_args& args) {
     reducer_at<typename as::type, typename as::op>(l)(all, 0, all.count, all.out);
 }
 
-// On the best level of this machine. The bits do not depend on it.
+// Reduces at the best level of this machine. The bits do not depend on the level.
 template <class T, class Op>
 void reduce_elements(const reduce_args& args) {
     reduce_elements_at<T, Op>(best_level(), args);

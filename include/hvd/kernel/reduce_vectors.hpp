@@ -9,21 +9,21 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// By size, so that `long` and `long long` share a kernel.
+// The type is chosen by size, so that `long` and `long long` share a kernel.
 template <std::size_t Bytes>
 using sized_unsigned = std::conditional_t<
     Bytes == 1, std::uint8_t,
     std::conditional_t<Bytes == 2, std::uint16_t,
                        std::conditional_t<Bytes == 4, std::uint32_t, std::uint64_t>>>;
 
-// Whether there are vectors for it: numbers with built-in operations, 128-bit sums apart.
+// True for numbers with built-in operations, except those with 128-bit sums.
 template <class T, class Op>
 constexpr bool is_vectorized = HVD_KERNEL_VECTORS && !is_custom<Op> && !in_wide_integers<T, Op> &&
                                (is_float_element<T> || is_integer_element<T>);
 
 #if HVD_KERNEL_VECTORS
 
-// a = a Op b, as combine() has it.
+// Computes a = a Op b as combine() does.
 template <class Op, class V>
 HVD_KERNEL_BODY void combine_vectors(V& a, const V& b) {
     if constexpr (std::is_same_v<Op, op::sum> || std::is_same_v<Op, op::average>) a += b;
@@ -37,7 +37,7 @@ HVD_KERNEL_BODY void combine_vectors(V& a, const V& b) {
     else a |= reinterpret_cast<V>(b != 0) & 1;
 }
 
-// As loaded() has it.
+// Does for vectors as loaded() does for elements.
 template <class Op, class V>
 HVD_KERNEL_BODY void make_logical(V& a) {
     if constexpr (is_logical<Op>) a = reinterpret_cast<V>(a != 0) & 1;
@@ -49,8 +49,8 @@ HVD_KERNEL_BODY void combine_lanes(L& x, const L& y) {
     combine_vectors<Op>(x.b, y.b);
 }
 
-// reduce_plain() for all but the last few elements. Factors of 1 are multiplied with as well:
-// exact, and cheaper than a choice.
+// Reduces as reduce_plain() does, with vectors for all but the last few elements. It also
+// multiplies by factors of 1: that is exact, and cheaper than a branch.
 template <class T, class Op, int Width>
 HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, std::size_t n,
                                     std::byte* to) {
@@ -59,7 +59,8 @@ HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, 
     const A before = A(args.prescale), after = A(args.postscale);
     [[maybe_unused]] const A divisor = A(args.divisor), inverse = A(1.0 / args.divisor);
     [[maybe_unused]] const bool divides =
-        (args.divisor & (args.divisor - 1)) != 0;  // a quotient by a power of two is a product
+        // a quotient by a power of two is computed as a product
+        (args.divisor & (args.divisor - 1)) != 0;
     const std::byte* const* const inputs = args.inputs;
     const int ranks = args.ranks;
     for (; n >= L::block; n -= L::block, first += L::block, to += L::block * sizeof(T)) {

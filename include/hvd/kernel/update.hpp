@@ -72,8 +72,8 @@ auto updater_at([[maybe_unused]] simd_level l) {
     return update;
 }
 
-// One step for n parameters: `out` gets the new ones and may be `gradient` or `parameters`, state2
-// is null for rules with one. All levels give the same bits.
+// Does one step for n parameters. `out` gets the new parameters and may be `gradient` or
+// `parameters`. `state2` is null for rules with one state. All levels give the same bits.
 template <class T, class Rule>
 void update_elements(const Rule& rule, std::size_t n, const T* parameters, const T* gradient,
                      T* state1, T* state2, T* out) {

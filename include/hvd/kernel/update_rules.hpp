@@ -9,8 +9,8 @@ inline namespace v0 {
 namespace detail {
 
 // A rule is one step of an optimizer for one parameter p with gradient g and two numbers of state,
-// all scalars or all vectors. What is the same for all parameters is computed when it is made.
-// Every product is rounded, so that all levels give the same bits.
+// all scalars or all vectors. Its constructor computes the values that all parameters share. Every
+// product is rounded, so that all levels give the same bits.
 
 template <class A>
 HVD_KERNEL_BODY void root_of(A& x) {
@@ -21,7 +21,8 @@ HVD_KERNEL_BODY void root_of(A& x) {
 #endif
 }
 
-// x *= by, rounded: not contracted with what is added to it, so that all levels give the same bits.
+// Computes x *= by, rounded. It is not contracted with a following addition, so that all levels
+// give the same bits.
 template <class A, class B>
 HVD_KERNEL_BODY void times(A& x, const B& by) {
     x *= by;
@@ -33,7 +34,7 @@ HVD_KERNEL_BODY void times(A& x, const B& by) {
 #endif
 }
 
-// x += y * by, each rounded.
+// Computes x += y * by, each rounded.
 template <class A, class B>
 HVD_KERNEL_BODY void add(A& x, const A& y, const B& by) {
     A product = y;
@@ -41,9 +42,9 @@ HVD_KERNEL_BODY void add(A& x, const A& y, const B& by) {
     x += product;
 }
 
-// v = momentum v + (1 - dampening) g;  p -= rate v, or with Nesterov rate (g + momentum v). Weight
-// decay is added to the gradient. As libtorch does, the first step takes v = g: `fresh` says that
-// it is that.
+// Computes v = momentum v + (1 - dampening) g and p -= rate v, or with Nesterov p -= rate (g +
+// momentum v). Weight decay is added to the gradient. The first step takes v = g, as libtorch does;
+// `fresh` marks it.
 template <class T>
 struct sgd_rule {
     T rate, momentum, dampening, decay;
@@ -69,7 +70,7 @@ struct sgd_rule {
 };
 
 // Adam (arXiv:1412.6980): m and v are running means of g and of its square. With `decoupled` the
-// decay is taken from the parameter, as in AdamW (arXiv:1711.05101), otherwise added to the
+// decay is taken from the parameter, as in AdamW (arXiv:1711.05101). Otherwise it is added to the
 // gradient.
 template <class T>
 struct adam_rule {

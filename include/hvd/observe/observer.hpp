@@ -12,20 +12,20 @@
 namespace hvd {
 inline namespace v0 {
 
-/// What an observer is told about a collective. The texts are valid during the call only.
+/// The data that an observer receives about a collective. The texts are valid only during the call.
 struct event {
     std::string_view collective;  ///< "allreduce", "broadcast", …
     std::string_view name;        ///< from the call's options
     dtype id;                     ///< element type
-    std::size_t bytes;            ///< what this rank gives
+    std::size_t bytes;            ///< the bytes that this rank contributes
     int rank;
     int size;
-    std::int64_t time;  ///< of the steady clock, in nanoseconds
+    std::int64_t time;  ///< time on the steady clock, in nanoseconds
 };
 
-/// Receives events, never calls back: `on_begin` when a collective starts to move, `on_end` when it
-/// ends, well or not. Called on the thread that runs the collective, one at a time per
-/// communicator.
+/// Receives events and never calls back. `on_begin` is called when a collective starts to move
+/// data, `on_end` when it ends or fails. Both run on the thread that runs the collective, one at a
+/// time per communicator.
 template <class O>
 concept observer = std::default_initializable<O> && requires(O& o, const event& e, bool succeeded) {
     o.on_begin(e);

@@ -9,7 +9,7 @@ inline namespace v0 {
 
 /// An observer that counts: `hvd::communicator<hvd::observed<hvd::mpi, hvd::statistics>>`.
 ///
-/// Read it through `comm.observer()` between calls, when none is under way.
+/// Read it through `comm.observer()` between calls, while no call is pending.
 class statistics {
 public:
     void on_begin(const event& e) { begun_ = e.time; }
@@ -23,9 +23,9 @@ public:
 
     std::size_t calls() const { return calls_; }
     std::size_t failures() const { return failures_; }
-    /// What this rank gave, in bytes.
+    /// The bytes that this rank contributed.
     std::size_t bytes() const { return bytes_; }
-    /// Spent inside collectives, waiting for peers included.
+    /// The time spent inside collectives, including the wait for peers.
     double seconds() const { return double(nanoseconds_) * 1e-9; }
 
 private:

@@ -14,7 +14,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The first number after `key` in a small file of the system's; `otherwise` where there is none.
+// Returns the first number after `key` in a small system file, or `otherwise` if there is none.
 inline std::uint64_t number_in(const char* path, std::string_view key, std::uint64_t otherwise) {
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return otherwise;
@@ -30,8 +30,8 @@ inline std::uint64_t number_in(const char* path, std::string_view key, std::uint
     return std::strtoull(all.data() + digit, nullptr, 10);
 }
 
-// Bytes that a control group uses: without the files in its cache, which give way to what is asked
-// for.
+// The bytes that a control group uses. The files in its cache do not count, since the kernel drops
+// them when memory is requested.
 inline std::uint64_t memory_in_use() {
     constexpr const char* parts = "/sys/fs/cgroup/memory.stat";
     const std::uint64_t used = number_in("/sys/fs/cgroup/memory.current", "", 0);
@@ -40,12 +40,12 @@ inline std::uint64_t memory_in_use() {
     return used > cached ? used - cached : 0;
 }
 
-// Bytes that this process may still use: of the machine, and of its control group where it has a
-// limit.
+// The bytes that this process may still use: the lesser of the machine's free memory and the rest
+// of its control group's limit.
 inline std::uint64_t available_memory() {
     const std::uint64_t kibibytes = number_in("/proc/meminfo", "MemAvailable:", UINT64_MAX / 1024);
     const std::uint64_t limit =
-        number_in("/sys/fs/cgroup/memory.max", "", UINT64_MAX);  // "max": none
+        number_in("/sys/fs/cgroup/memory.max", "", UINT64_MAX);  // "max" means no limit
     const std::uint64_t used = memory_in_use();
     const std::uint64_t machine = kibibytes * 1024, group = limit > used ? limit - used : 0;
     return machine < group ? machine : group;

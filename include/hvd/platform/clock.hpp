@@ -13,8 +13,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The one place where hvd looks at the time or sleeps: a simulator replaces this file.
-// Times are nanoseconds of the steady clock.
+// This is the one file where hvd reads the time or sleeps, so a simulator can replace it. Times are
+// nanoseconds of the steady clock.
 using time_point = std::int64_t;
 constexpr time_point never = INT64_MAX;
 constexpr std::int64_t milliseconds = 1'000'000;
@@ -46,7 +46,7 @@ public:
         for (std::size_t i = 0; i < words; ++i) words_[i] |= other.words_[i];
     }
 
-    // All there are where nothing is known.
+    // Returns the number of all processors online if the set is empty.
     int count() const {
         int n = 0;
         for (const unsigned long word : words_) n += __builtin_popcountl(word);
@@ -58,13 +58,13 @@ private:
     unsigned long words_[words] = {};
 };
 
-// How a waiting rank spends its time: a short spin where every rank has a core, then the core is
-// given away at each look, and after a few milliseconds the rank sleeps between looks.
+// The way a waiting rank spends its time. It spins briefly if every rank has a core, then yields
+// the core at each look. After 20 milliseconds it sleeps between looks.
 class backoff {
 public:
     explicit backoff(bool may_spin) : spins_(may_spin ? 2000 : 0) {}
 
-    // True about once per millisecond of waiting: the time for the dearer checks.
+    // Returns true about once per millisecond of waiting, when it is time for the expensive checks.
     bool pause() {
         if (spins_ > 0) {
             --spins_;

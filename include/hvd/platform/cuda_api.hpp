@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The one place that includes the CUDA runtime: its C interface, which any compiler takes.
+// This is the one file that includes the CUDA runtime. It uses the C interface, which any compiler
+// takes.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -16,7 +17,7 @@ namespace detail {
 
 [[gnu::cold, noreturn]] inline void throw_cuda_error(cudaError_t code, const char* api, int rank,
                                                      std::source_location where) {
-    cudaGetLastError();  // the next call is not to blame for this one
+    cudaGetLastError();  // clears the error, so that the next call does not report it again
     const bool no_gpu = code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver;
     throw cuda_error(
         rank, api, int(code),
@@ -29,7 +30,8 @@ inline void check_cuda(cudaError_t code, const char* api, int rank,
         throw_cuda_error(code, api, rank, where);
 }
 
-// The device of a communicator is current while hvd works on it, and the caller's afterwards.
+// Makes the device of a communicator current while hvd works on it, and the caller's device
+// afterwards.
 class current_device {
 public:
     current_device(int device, int rank) {
@@ -64,14 +66,14 @@ private:
     cudaStream_t stream_ = nullptr;
 };
 
-// Memory that its scope made, before this, outlives the copies that are under way, also where an
+// Waits for the copies under way before a scope frees the memory it declared earlier, also when an
 // exception unwinds.
 struct finish_before_leaving {
     cudaStream_t stream;
     ~finish_before_leaving() { cudaStreamSynchronize(stream); }
 };
 
-// A point in the work of a stream. Empty when moved from.
+// A point in the work of a stream. It is empty after a move.
 class cuda_event {
 public:
     cuda_event() = default;
@@ -94,7 +96,7 @@ public:
 
     explicit operator bool() const noexcept { return event_ != nullptr; }
 
-    // Whether the stream has come to it.
+    // Returns true once the stream has reached the point.
     bool reached(int rank) const {
         const cudaError_t state = cudaEventQuery(event_);
         if (state == cudaErrorNotReady) return false;
@@ -102,8 +104,8 @@ public:
         return true;
     }
 
-    // Again, of any stream; made where it was empty.
-    void call_header(cudaStream_t stream, int rank) {
+    // Records the event again, on any stream. It creates the event first if it is empty.
+    void record(cudaStream_t stream, int rank) {
         if (event_ == nullptr) *this = cuda_event(stream, rank);
         else check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord", rank);
     }
@@ -116,8 +118,7 @@ private:
     cudaEvent_t event_ = nullptr;
 };
 
-// Memory that is freed with its owner: of the device, or of the host and pinned. Empty when moved
-// from.
+// Device memory or pinned host memory that is freed with its owner. It is empty after a move.
 class cuda_memory {
 public:
     enum class kind { device, pinned };
@@ -151,7 +152,7 @@ public:
     std::byte* data() const noexcept { return data_; }
     std::size_t size() const noexcept { return bytes_; }
 
-    // Is empty then, and the memory never freed.
+    // Gives the memory up: it is never freed, and the owner is empty.
     void leak() noexcept {
         data_ = nullptr;
         bytes_ = 0;
@@ -169,7 +170,7 @@ inline void copy_async(void* to, const void* from, std::size_t bytes, cudaMemcpy
         check_cuda(cudaMemcpyAsync(to, from, bytes, direction, stream), "cudaMemcpyAsync", rank);
 }
 
-// Whether what is enqueued becomes a part of a CUDA graph: then nothing may wait for it.
+// True while the stream is captured into a CUDA graph. Nothing may wait for enqueued work then.
 inline bool is_capturing(cudaStream_t stream, int rank) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing", rank);

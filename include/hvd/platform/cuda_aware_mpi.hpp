@@ -7,14 +7,14 @@
 
 #include "mpi_api.hpp"
 
-// Open MPI and MPICH have it; others need not.
+// Open MPI and MPICH have this function; others need not.
 extern "C" [[gnu::weak]] int MPIX_Query_cuda_support(void);
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What MPI-4.1 says of the world, if the launcher asked for it.
+// Reads the info of MPI-4.1 about memory kinds, which is present if the launcher asked for it.
 inline bool names_device_memory() {
     MPI_Info info = MPI_INFO_NULL;
     if (MPI_Comm_get_info(MPI_COMM_WORLD, &info) != MPI_SUCCESS || info == MPI_INFO_NULL)
@@ -26,8 +26,8 @@ inline bool names_device_memory() {
     return found != 0 && std::strstr(kinds, "cuda:device") != nullptr;
 }
 
-// Whether this MPI takes device memory: what the user says, then what the MPI says. It is not
-// tried: an MPI that does not would crash.
+// Returns whether this MPI takes device memory. The user's environment variable decides first, then
+// the MPI's answer. A trial is no option: an MPI that does not take device memory would crash.
 inline bool is_cuda_aware() {
     if (const char* const said = std::getenv("HVD_MPI_CUDA_AWARE");
         said != nullptr && *said != '\0')

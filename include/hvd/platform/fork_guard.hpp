@@ -9,8 +9,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Knows at the cost of one load whether this process is a fork of the one that made it: the kernel
-// wipes the page in the child.
+// Tells whether this process is a fork of the one that made the guard. A look costs one load: the
+// kernel wipes the page in the child.
 class fork_guard {
 public:
     fork_guard() : owner_(getpid()) {

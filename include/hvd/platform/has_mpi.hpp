@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// HVD_WITH_MPI (0 or 1) is the user's word; HVD_HAS_MPI is what it came to.
+// The user may set HVD_WITH_MPI to 0 or 1. HVD_HAS_MPI holds the decision.
 #if defined(HVD_WITH_MPI)
 #define HVD_HAS_MPI HVD_WITH_MPI
 #elif __has_include(<mpi.h>)

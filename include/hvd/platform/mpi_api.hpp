@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The one place that includes <mpi.h>: without the MPI-2 C++ bindings, which cost every file that
-// includes them half a second and 8 kB.
+// This is the one file that includes <mpi.h>. It leaves out the MPI-2 C++ bindings, which cost
+// every including file half a second and 8 kB.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif

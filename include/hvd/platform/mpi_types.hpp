@@ -9,7 +9,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// MPI's own type for an element, MPI_DATATYPE_NULL where it has none.
+// Returns MPI's own type for an element, or MPI_DATATYPE_NULL if it has none.
 inline MPI_Datatype mpi_datatype(dtype id) {
     switch (id) {
         case dtype::int8: return MPI_INT8_T;
@@ -30,7 +30,7 @@ inline MPI_Datatype mpi_datatype(dtype id) {
     }
 }
 
-// By the numbers of hvd::op; an average is a sum that is divided afterwards.
+// The numbers are those of hvd::op. An average is a sum that is divided afterwards.
 inline MPI_Op mpi_operation(int op) {
     switch (op) {
         case op::sum::id:
@@ -47,8 +47,8 @@ inline MPI_Op mpi_operation(int op) {
     }
 }
 
-// What MPI reduces by itself: its own types, and of its operations those the standard allows for
-// them.
+// True where MPI reduces by itself: for its own types, with the operations that the standard allows
+// for them.
 template <class T, class Op>
 constexpr bool mpi_reduces = [] {
     using plain = plain_op_t<Op>;

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The one place that includes <nccl.h>.
+// This is the one file that includes <nccl.h>.
 #include <nccl.h>
 
 #include "../core/dtype.hpp"
@@ -30,7 +30,7 @@ inline void check_nccl(ncclResult_t code, const char* api, int rank,
         throw_nccl_error(code, api, rank, nullptr, where);
 }
 
-// The library that is loaded may be another than the header: older ones lack what is called here.
+// The loaded library may differ from the header. Older libraries lack functions that hvd calls.
 inline int nccl_library_version(int rank) {
     int version = 0;
     check_nccl(ncclGetVersion(&version), "ncclGetVersion", rank);
@@ -41,7 +41,7 @@ inline int nccl_library_version(int rank) {
     return version;
 }
 
-// What NCCL can add up; others are moved as bytes.
+// True for the types that NCCL can reduce. Others are moved as bytes.
 constexpr bool has_nccl_type(dtype id) {
     switch (id) {
         case dtype::int8:
@@ -78,7 +78,7 @@ constexpr bool has_nccl_op =
     std::is_same_v<Op, op::sum> || std::is_same_v<Op, op::average> || std::is_same_v<Op, op::min> ||
     std::is_same_v<Op, op::max> || std::is_same_v<Op, op::product>;
 
-// By the number that operations have in headers.
+// `id` is the number of the operation in headers.
 constexpr ncclRedOp_t nccl_op(int id) {
     return id == op::min::id       ? ncclMin
            : id == op::max::id     ? ncclMax
@@ -94,7 +94,7 @@ struct dtype_traits<__half> : detail::builtin_element<dtype::float16, float> {};
 template <>
 struct dtype_traits<__nv_bfloat16> : detail::builtin_element<dtype::bfloat16, float> {};
 
-/// 8-bit floats are moved, never reduced.
+/// 8-bit floats are moved but never reduced.
 template <>
 struct dtype_traits<__nv_fp8_e4m3> : transport_only<__nv_fp8_e4m3> {
     static constexpr std::string_view name = "fp8_e4m3";

@@ -20,13 +20,13 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Memory that processes of one user on one host map together; empty where the system refused.
+// Memory that processes of one user on one host map together. It is empty if the system refused.
 class shared_memory {
 public:
-    // What another process needs to open it.
+    // The data that another process needs to open the memory.
     struct ticket {
         char path[48] = "";    // empty: there is nothing to open
-        std::uint64_t id = 0;  // nobody else's
+        std::uint64_t id = 0;  // unique
         std::uint64_t device = 0, file = 0;
     };
 
@@ -54,9 +54,10 @@ public:
         return (bytes + 4095) / 4096 * 4096;
     }
 
-    // A file without a name, which other processes find among this one's: nothing is left behind,
-    // however and whenever the processes end. `named`: under a name that nobody can guess, for
-    // those that can't look there (another process namespace, a process that may not be looked at).
+    // Makes a file without a name. Other processes find it among the open files of this process, so
+    // nothing is left behind however the processes end. With `named` the file has a name that
+    // nobody can guess. That serves processes that can't look there: those in another process
+    // namespace, or without permission.
     static shared_memory create(std::size_t bytes, bool named) {
         shared_memory result;
         std::uint64_t random[2] = {};
@@ -88,7 +89,7 @@ public:
         result.file_ =
             named ? shm_open(t.path, O_RDWR | O_CLOEXEC, 0) : ::open(t.path, O_RDWR | O_CLOEXEC);
         result.ticket_ = t;
-        // Another process may have that number here.
+        // Another process may have that process number here, so the file is compared.
         struct stat status{};
         if (result.file_ < 0 || fstat(result.file_, &status) != 0 || status.st_dev != t.device ||
             status.st_ino != t.file || std::size_t(status.st_size) != bytes || !result.map(bytes))
@@ -96,7 +97,7 @@ public:
         return result;
     }
 
-    // For the threads of this process.
+    // Makes memory for the threads of this process.
     static shared_memory of_this_process(std::size_t bytes) {
         shared_memory result;
         if (bytes == 0) bytes = 1;
@@ -109,7 +110,8 @@ public:
         return result;
     }
 
-    // Once all have it open, the file is the mappings' alone.
+    // Call it once all processes have opened the file. It removes the name and closes the file; the
+    // mappings stay.
     void all_have_it() {
         if (named_) shm_unlink(ticket_.path);
         named_ = false;
@@ -117,8 +119,8 @@ public:
         file_ = -1;
     }
 
-    // Near the processor of the rank that reserves it; so that a lack of memory is a refusal now
-    // and not a SIGBUS later. Before all_have_it().
+    // Takes the pages now, so that a lack of memory is a refusal and not a SIGBUS later. The rank
+    // that reserves them gets pages near its processor. Call it before all_have_it().
     bool reserve(std::size_t begin, std::size_t end) {
         if (begin >= end) return true;
         if (end - begin > available_memory())
@@ -126,7 +128,7 @@ public:
 #ifdef MADV_POPULATE_WRITE
         if (madvise(static_cast<std::byte*>(data_) + begin, end - begin, MADV_POPULATE_WRITE) == 0)
             return true;
-        if (errno != EINVAL) return false;  // since Linux 5.14
+        if (errno != EINVAL) return false;  // EINVAL: a kernel before Linux 5.14
 #endif
         return posix_fallocate(file_, off_t(begin), off_t(end - begin)) == 0;
     }
@@ -139,7 +141,7 @@ private:
     bool map(std::size_t bytes) {
         void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
         if (memory == MAP_FAILED) return false;
-        madvise(memory, bytes, MADV_HUGEPAGE);  // where the system gives them
+        madvise(memory, bytes, MADV_HUGEPAGE);  // only where the system gives huge pages
         data_ = memory;
         bytes_ = bytes;
         return true;
@@ -147,9 +149,9 @@ private:
 
     void* data_ = nullptr;
     std::size_t bytes_ = 0;
-    int file_ = -1;  // until all have it
+    int file_ = -1;  // open until all_have_it()
     ticket ticket_;
-    bool named_ = false;  // by this process, and there still
+    bool named_ = false;  // this process made the name, and it still exists
 };
 
 }  // namespace detail

@@ -15,12 +15,13 @@ namespace hvd {
 inline namespace v0 {
 
 /// Batch normalisation over the samples of all ranks: y = scale · (x - mean) / sqrt(variance +
-/// epsilon) + shift, per channel. Ranks may have different numbers of samples, also none.
+/// epsilon) + shift, per channel. Ranks may have different numbers of samples, or none.
 ///
 /// Counts, means and squared deviations are merged by Chan's formula around each rank's own mean,
-/// not as E[x²] - E[x]²: values far from zero lose nothing. Tensors are samples × channels, row by
-/// row. **Collective**: `forward` and `backward`, in turn, with equal channels. Feature H4; Ioffe
-/// and Szegedy, arXiv:1502.03167.
+/// not as E[x²] - E[x]². So values far from zero lose no precision. Tensors are samples × channels,
+/// row-major.
+/// **Collective**: `forward` and `backward`, in turn, with equal channels. Feature H4; Ioffe and
+/// Szegedy, arXiv:1502.03167.
 template <class T = float>
 class sync_batch_norm {
 public:
@@ -35,12 +36,14 @@ public:
         if (channels == 0) throw usage_error(-1, "hvd: a batch norm of 0 channels: at least 1");
     }
 
-    std::vector<T> scale, shift;  ///< one for each channel, to be trained
+    std::vector<T> scale, shift;  ///< one value per channel, trained like other parameters
     std::vector<T> scale_gradient,
-        shift_gradient;  ///< `backward` writes this rank's part: average or sum them as others
+        /// `backward` writes this rank's contribution: average or sum it as other gradients
+        shift_gradient;
 
-    /// Normalises `x` into `y`, which may be `x`. @throws hvd::usage_error for sizes that are no
-    /// whole samples (the other ranks get peer_error), hvd::mismatch_error for other channels.
+    /// Normalises `x` into `y`, which may be `x`.
+    /// @throws hvd::usage_error for sizes that are not whole samples (the other ranks get
+    /// peer_error), hvd::mismatch_error for different channels.
     template <class Comm, class X, class Y>
     void forward(Comm& comm, const X& x, Y&& y) {
         const auto in = samples(comm, x);
@@ -57,8 +60,8 @@ public:
         }
     }
 
-    /// The gradient of the input of the last `forward`, from that of its output, for a loss that is
-    /// the sum over all ranks' samples. `dx` may be `dy`.
+    /// Computes the gradient of the last `forward`'s input from the gradient of its output. The
+    /// loss is the sum over all ranks' samples. `dx` may be `dy`.
     template <class Comm, class DY, class DX>
     void backward(Comm& comm, const DY& dy, DX&& dx) {
         const auto out = samples(comm, dy);
@@ -84,8 +87,8 @@ public:
         }
     }
 
-    /// Of the last `forward`, over all ranks; the variance is that of the batch (divided by the
-    /// count).
+    /// Statistics of the last `forward` over all ranks. The variance is that of the batch: it is
+    /// divided by the count.
     const std::vector<double>& mean() const { return mean_; }
     const std::vector<double>& variance() const { return variance_; }
     double count() const { return count_; }
@@ -110,7 +113,7 @@ private:
     template <class Comm, class In>
     void measure(Comm& comm, const In& in) {
         const std::size_t n = in.size() / channels();
-        // Per rank: count, then mean and Σ (x - mean)² of each channel.
+        // Each rank sends its count, then the mean and Σ (x - mean)² of each channel.
         std::vector<double> mine(1 + 2 * channels());
         mine[0] = double(n);
         for (std::size_t c = 0; c < channels(); ++c) {
@@ -127,7 +130,7 @@ private:
         merge(all.values, mine.size());
     }
 
-    // Each rank gave a count, and two numbers for each channel.
+    // Each rank sent a count, and two numbers for each channel.
     static void check_channels(int rank, const std::vector<std::size_t>& given) {
         if (std::ranges::count(given, given[0]) == std::ptrdiff_t(given.size())) return;
         std::vector<std::string> said;
@@ -135,7 +138,7 @@ private:
         detail::require_equal(rank, "the ranks have other numbers of channels", "channels", said);
     }
 
-    // In rank order on every rank: the same bits.
+    // Merges in rank order, so that every rank gets the same bits.
     void merge(const std::vector<double>& all, std::size_t stride) {
         count_ = 0;
         mean_.assign(channels(), 0);

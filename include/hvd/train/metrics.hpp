@@ -16,16 +16,16 @@
 namespace hvd {
 inline namespace v0 {
 
-/// A metric's mean over this rank's samples.
+/// The mean of a metric over this rank's samples.
 struct metric {
     std::string name;
     double mean = 0;
 };
 
-/// Makes each mean that over all ranks' samples: Σ count · mean / Σ count; a rank with no samples
-/// says nothing. Where nobody has any, the means are NaN. Names (in any order, the ranks in the
-/// same) are compared.
-/// **Collective**. @throws hvd::mismatch_error, also for other names. Feature H3.
+/// Replaces each mean by the mean over all ranks' samples: Σ count · mean / Σ count. A rank without
+/// samples does not count. If no rank has samples, the means are NaN. All ranks name the same
+/// metrics in the same order, which is compared.
+/// **Collective**. @throws hvd::mismatch_error, also for different names. Feature H3.
 template <class Comm>
 void average_metrics(Comm& comm, std::vector<metric>& metrics, double count) {
     std::string names;
@@ -38,8 +38,8 @@ void average_metrics(Comm& comm, std::vector<metric>& metrics, double count) {
     for (std::size_t i = 0; i < metrics.size(); ++i) metrics[i].mean = sums[i + 1] / sums[0];
 }
 
-/// Calls f on rank 0 alone. What it throws reaches the other ranks as `usage_error` with its text,
-/// so that they do not go on without it. **Collective**. Feature G10.
+/// Calls f on rank 0 alone. If f throws, the other ranks throw `usage_error` with its text, so that
+/// they do not go on without it. **Collective**. Feature G10.
 template <class Comm, class F>
 void on_root(Comm& comm, F&& f) {
     std::string failure;
@@ -60,11 +60,12 @@ void on_root(Comm& comm, F&& f) {
     if (!failure.empty()) detail::refuse(comm.rank(), failure);
 }
 
-/// Tells when a checkpoint is the best so far; equal values are no better, NaN never is.
+/// Tells if a checkpoint is the best so far. Equal values are no better, and NaN is never better.
 ///
 ///     if (best.improves(accuracy)) save_checkpoint(...)
 ///
-/// Ask it with a metric that is equal on all ranks (`average_metrics`), so that they answer alike.
+/// Call it with a metric that is equal on all ranks (`average_metrics`), so that they all get the
+/// same answer.
 class best_so_far {
 public:
     enum class direction : std::uint8_t { up, down };

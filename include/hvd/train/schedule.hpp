@@ -12,17 +12,19 @@
 namespace hvd {
 inline namespace v0 {
 
-/// What a learning rate that is right for one rank becomes for all of them. Feature G9.
+/// The rule that turns a learning rate for one rank into one for all ranks. Feature G9.
 enum class rate_rule : std::uint8_t {
-    linear,  ///< times the number of ranks (Goyal et al., arXiv:1706.02677): the batch has grown by
-             ///< it
-    square_root,  ///< times its root: the gradient's noise has shrunk by it; for Adam and its kin
-    adasum,       ///< as it is: Adasum finds the scale itself
+    /// multiplies by the number of ranks, as the batch has grown (Goyal et al., arXiv:1706.02677)
+    linear,
+    /// multiplies by its square root, as the gradient's noise has shrunk; for Adam and similar
+    /// optimizers
+    square_root,
+    adasum,  ///< leaves the rate as it is: Adasum finds the scale itself
 };
 
-/// The learning rate for `size` ranks, each with the batch of the one rank. `local_reduction` is
-/// the number of ranks of a node whose gradients are summed before Adasum; 1 where all are combined
-/// by it.
+/// Returns the learning rate for `size` ranks, each with the batch size of the single rank.
+/// `local_reduction` is the number of ranks of a node whose gradients are summed before Adasum. It
+/// is 1 if Adasum combines all ranks.
 /// @throws hvd::usage_error for fewer than one rank.
 inline double scale_rate(double rate, int size, rate_rule rule = rate_rule::linear,
                          int local_reduction = 1) {
@@ -34,8 +36,8 @@ inline double scale_rate(double rate, int size, rate_rule rule = rate_rule::line
     return rate * local_reduction;
 }
 
-/// What the scaled rate is multiplied by during warm-up: from 1/size at the beginning to 1 after
-/// `warmup_epochs`, in a straight line. `epoch` counts parts of epochs too. Feature H3.
+/// Returns the factor for the scaled rate during warm-up. It rises in a straight line from 1/size
+/// at the beginning to 1 after `warmup_epochs`. `epoch` may be a fraction. Feature H3.
 /// @throws hvd::usage_error for fewer than one rank.
 inline double warmup_factor(double epoch, int size, double warmup_epochs = 5) {
     if (size < 1)
@@ -44,8 +46,9 @@ inline double warmup_factor(double epoch, int size, double warmup_epochs = 5) {
     return (epoch * (size - 1) / warmup_epochs + 1) / size;
 }
 
-/// From `first_epoch` until before `last_epoch` the initial rate is multiplied: by a number, or by
-/// a function of the epoch. Outside, `factor_at` says 1 and `applies` is false. Feature H3.
+/// Multiplies the initial rate from `first_epoch` until before `last_epoch`. The multiplier is a
+/// number or a function of the epoch. Outside, `factor_at` returns 1 and `applies` returns false.
+/// Feature H3.
 template <class Multiplier = double>
 struct rate_schedule {
     Multiplier multiplier;
@@ -66,10 +69,10 @@ rate_schedule(M) -> rate_schedule<M>;
 template <class M, class... More>
 rate_schedule(M, More...) -> rate_schedule<M>;
 
-/// Sets an optimizer's `rate` and corrects its momentum: what the optimizer remembers is scaled by
-/// new/old, as if it had been gathered at the new rate (arXiv:1706.02677, section 2.1: for
-/// optimizers that fold the rate into the velocity). Those of `hvd::optimizers` keep the rate out
-/// of it and need `optimizer.rate = …` alone; pass their slots only where the rate is in them.
+/// Sets an optimizer's `rate` and corrects its momentum. The velocity is scaled by new/old, as if
+/// it had been gathered at the new rate. That is for optimizers that fold the rate into the
+/// velocity (arXiv:1706.02677, section 2.1). Those of `hvd::optimizers` keep the rate out of it, so
+/// `optimizer.rate = …` is enough for them.
 template <class Optimizer, class Slots>
 void set_rate_with_momentum_correction(Optimizer& optimizer, Slots& velocity, double rate) {
     const double old = double(optimizer.rate);

@@ -11,7 +11,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What the train floor keeps of a tensor: memory without gaps on the host, in one dimension.
+// Views a tensor as training needs it: memory on the host without gaps, in one dimension.
 template <class X>
 auto flat_view(X& x) {
     const auto v = to_view(x);
@@ -28,7 +28,7 @@ std::span<T> elements(const tensor_view<T>& tensor) {
     return {tensor.data(), tensor.size()};
 }
 
-// Through the accumulator: 16-bit types convert to float only.
+// It converts through the accumulator, since 16-bit types convert to float only.
 template <class T>
 double as_double(const T& x) {
     return static_cast<double>(static_cast<typename dtype_traits<T>::accumulator>(x));

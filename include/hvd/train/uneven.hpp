@@ -13,15 +13,16 @@
 namespace hvd {
 inline namespace v0 {
 
-/// What the mean over ranks of which some have run out is divided by.
+/// The divisor of a mean over ranks if some have run out of data.
 enum class join_mode : std::uint8_t {
-    real_samples,    ///< the samples that were there: Σ count · mean / Σ count
-    divide_by_size,  ///< Horovod's join: ranks that ran out count as zeros
+    real_samples,  ///< divides by the samples that were there: Σ count · mean / Σ count
+    /// divides by the number of ranks as Horovod's join does: ranks that ran out count as zeros
+    divide_by_size,
 };
 
-/// Ranks with different amounts of data, without anybody waiting: each step begins with one message
-/// in which every rank says how many samples it has; a rank that has run out goes on answering with
-/// nothing until all have.
+/// Lets ranks train with different amounts of data, without waiting. Each step begins with one
+/// message in which every rank sends its number of samples. A rank that has run out goes on sending
+/// 0 until all have run out.
 ///
 ///     hvd::uneven_scope scope(comm);
 ///     while (scope.begin_step(batch ? batch->size() : 0)) {
@@ -37,7 +38,7 @@ public:
     explicit uneven_scope(Comm& comm, join_mode mode = join_mode::real_samples)
         : comm_(comm), mode_(mode) {}
 
-    /// Says how many samples this rank has in this step; false when no rank has any.
+    /// Sends this rank's number of samples in this step. It returns false if no rank has any.
     bool begin_step(std::size_t samples) {
         counts_ = comm_.allgather(samples, {.name = "samples"}).values;
         total_ = 0;
@@ -48,16 +49,17 @@ public:
         return total_ > 0;
     }
 
-    /// Each rank's number of samples in this step.
+    /// The number of samples of each rank in this step.
     const std::vector<std::size_t>& samples() const { return counts_; }
-    /// Whether this rank takes part in this step.
+    /// True if this rank has samples in this step.
     bool takes_part() const { return !counts_.empty() && mine() > 0; }
-    /// The highest of the ranks that had samples in the last step that had any: the last to run
-    /// out; -1 before.
+    /// The highest rank that had samples in the last step with samples, so the last to run out. It
+    /// is -1 before the first step.
     int last_rank() const { return last_; }
 
-    /// What this rank's mean is multiplied by, so that an average over all ranks (an allreduce's, a
-    /// distributed optimizer's) is the mean over all samples of the step; 0 for a rank without.
+    /// The factor for this rank's mean. With it, an average over all ranks (by an allreduce or a
+    /// distributed optimizer) is the mean over all samples of the step. It is 0 for a rank without
+    /// samples.
     double weight() const {
         require_step();
         if (mine() == 0) return 0;
@@ -65,9 +67,9 @@ public:
                                                   : comm_.size() * double(mine()) / double(total_);
     }
 
-    /// `x` is a mean over this rank's samples, and becomes the mean over all ranks' (see
-    /// `join_mode`). A rank without samples gives anything of that size. Not of integers: the
-    /// ranks' shares, which are added up, would each be truncated.
+    /// Turns a mean over this rank's samples into the mean over all ranks' samples (see
+    /// `join_mode`). A rank without samples passes any values of the same size. Integers are
+    /// refused: the ranks' shares would each be truncated before they are added.
     template <class X>
         requires writable<X>
     void mean(X&& x) {
@@ -77,12 +79,13 @@ public:
         const double share = weight() / comm_.size();
         const auto flat = detail::flat_view(x);
         if (mine() == 0) fill(flat, 0);
-        else detail::scale(flat, share);  // here, since a call's prescale is the same on all ranks
+        // scaled here, since a call's prescale is the same on all ranks
+        else detail::scale(flat, share);
         comm_.allreduce(flat, sum, {.name = "mean of samples"});
     }
 
-    /// Reduces with sum, min, max or product over the ranks that take part: the others give what
-    /// changes nothing.
+    /// Reduces with sum, min, max or product over the ranks that have samples. The others
+    /// contribute the operation's neutral element.
     template <class X, class Op>
         requires writable<X>
     void reduce(X&& x, const Op& with) {

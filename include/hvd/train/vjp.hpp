@@ -11,18 +11,18 @@
 namespace hvd {
 inline namespace v0 {
 
-/// What a vector-Jacobian product is scaled by. Feature B15.
+/// The scale of a vector-Jacobian product. Feature B15.
 enum class gradient_convention : std::uint8_t {
-    sum_of_losses,  ///< exact, for the loss that is the sum of all ranks' losses
-    horovod,        ///< Horovod's, which differ from collective to collective: see `vjp`
+    sum_of_losses,  ///< exact, for the sum of all ranks' losses
+    horovod,        ///< Horovod's scales, which differ between collectives: see `vjp`
 };
 
-/// The derivatives of the collectives: what an automatic differentiation calls in its backward
-/// pass.
+/// The derivatives of the collectives, for the backward pass of an automatic differentiation.
 ///
-/// Each takes the gradient of the collective's output on this rank and gives that of its input on
-/// this rank. **Collective**, as the collective itself: all ranks, in the same order. Exact for the
-/// sum of all ranks' losses; by Horovod's convention the results are these instead:
+/// Each takes the gradient of the collective's output on this rank, and gives the gradient of its
+/// input on this rank. **Collective**, as the collective itself: all ranks, in the same order. The
+/// results are exact for the sum of all ranks' losses. By Horovod's convention they are these
+/// instead:
 ///
 /// | collective             | exact                    | Horovod                            |
 /// |------------------------|--------------------------|------------------------------------|
@@ -38,8 +38,8 @@ enum class gradient_convention : std::uint8_t {
 /// | gather                 | scatter                  | the same                           |
 /// | scatter                | gather                   | the same                           |
 ///
-/// What one rank sees to be wrong it refuses, and the others get peer_error; roots and sizes are
-/// compared as the collective's own.
+/// A rank refuses a call that it sees to be wrong, and the others get peer_error. Roots and sizes
+/// are compared as the collective compares them.
 /// @tparam Comm a communicator
 /// @snippet tests/train/snippets.cpp vjp
 template <class Comm>
@@ -48,7 +48,7 @@ public:
     explicit vjp(Comm& comm, gradient_convention convention = gradient_convention::sum_of_losses)
         : comm_(comm), horovod_(convention == gradient_convention::horovod) {}
 
-    /// Of `allreduce(x, op, scales)` with sum or average, in place.
+    /// The derivative of `allreduce(x, op, scales)` with sum or average, in place.
     template <class G, class Op>
         requires writable<G>
     void allreduce(G&& gradient, const Op& with, const reduce_options& scales = {}) {
@@ -56,9 +56,9 @@ public:
         comm_.allreduce(gradient, with, scales);
     }
 
-    /// Of `allreduce(x, min)` or `max`: `input` and `output` are those of the forward pass. The
-    /// gradient goes to where the extreme was; ranks that share it divide it evenly. By Horovod's
-    /// convention it is reduced with the same operation, which is not the derivative.
+    /// The derivative of `allreduce(x, min)` or `max`. `input` and `output` are those of the
+    /// forward pass. The gradient goes to the ranks that held the extreme, in equal shares. By
+    /// Horovod's convention it is reduced with the same operation, which is not the derivative.
     template <class G, class X, class Op>
         requires writable<G>
     void allreduce_extreme(G&& gradient, const X& input, const X& output, const Op& with) {
@@ -79,8 +79,8 @@ public:
                                    : T(0);
     }
 
-    /// Of `allreduce(x, product)`: `input` is x. What is zero is left out of the products of the
-    /// others, which are worked out in double.
+    /// The derivative of `allreduce(x, product)`. `input` is x. The products of the others are
+    /// computed in double, with zeros left out.
     template <class G, class X>
         requires writable<G>
     void allreduce_product(G&& gradient, const X& input) {
@@ -106,8 +106,8 @@ public:
         }
     }
 
-    /// Of `reduce(x, into(y), op, root, scales)` with sum or average: the root gives the gradient
-    /// of y, and all ranks get that of x in its place.
+    /// The derivative of `reduce(x, into(y), op, root, scales)` with sum or average. The root
+    /// passes the gradient of y, and all ranks get the gradient of x in its place.
     template <class G, class Op>
         requires writable<G>
     void reduce(G&& gradient, const Op&, root to = root{0}, const reduce_options& scales = {}) {
@@ -118,21 +118,23 @@ public:
         detail::scale(detail::flat_view(gradient), factor);
     }
 
-    /// Of `gather(x, root)`, where each rank gave `counts[rank]` elements: the gradient of x. The
-    /// others' gradient and counts are not looked at.
+    /// The derivative of `gather(x, root)`, where each rank sent `counts[rank]` elements: the
+    /// gradient of x. Only the root's gradient and counts are read.
     template <class G>
     auto gather(const G& gradient, const std::vector<std::size_t>& counts, root to = root{0}) {
         const auto all = detail::flat_view(gradient);
         return comm_.scatter(all, counts, to);
     }
 
-    /// Of `scatter(x, …, root)`: the gradient of x on the root, nothing elsewhere.
+    /// The derivative of `scatter(x, …, root)`: the gradient of x on the root, nothing on other
+    /// ranks.
     template <class G>
     auto scatter(const G& gradient, root from = root{0}) {
         return comm_.gather(detail::flat_view(gradient), from).values;
     }
 
-    /// Of `allgather(x)`, where each rank gave `counts[rank]` elements: the gradient of x.
+    /// The derivative of `allgather(x)`, where each rank sent `counts[rank]` elements: the gradient
+    /// of x.
     template <class G>
     auto allgather(const G& gradient, const std::vector<std::size_t>& counts) {
         using T = detail::element_of<const G&>;
@@ -147,7 +149,8 @@ public:
         return std::vector<T>(all.data() + first, all.data() + first + mine);
     }
 
-    /// Of `broadcast(x, root)`, in place: the gradient on the root, zeros elsewhere.
+    /// The derivative of `broadcast(x, root)`, in place: the gradient on the root, zeros on other
+    /// ranks.
     template <class G>
         requires writable<G>
     void broadcast(G&& gradient, root from = root{0}) {
@@ -158,14 +161,16 @@ public:
         for (T& x : detail::elements(detail::flat_view(gradient))) x = T(0);
     }
 
-    /// Of `alltoall(x, …)`, whose result had these `received` counts: the gradient of x.
+    /// The derivative of `alltoall(x, …)`, whose result had these `received` counts: the gradient
+    /// of x.
     template <class G>
     auto alltoall(const G& gradient, const std::vector<std::size_t>& received) {
         check_counts(detail::flat_view(gradient).size(), received);
         return comm_.alltoall(detail::flat_view(gradient), received).values;
     }
 
-    /// Of `reduce_scatter(x, op, scales)` with sum or average: the gradient of the whole x.
+    /// The derivative of `reduce_scatter(x, op, scales)` with sum or average: the gradient of the
+    /// whole x.
     template <class G, class Op>
     auto reduce_scatter(const G& gradient, const Op&, const reduce_options& scales = {}) {
         check_linear<Op>();

@@ -6,8 +6,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// <atomic> brings std::string, std::mutex and more since C++20, a fifth of a second for every user
-// of hvd; the compilers' own functions bring nothing. An integer, a bool or a pointer.
+// T is an integer, a bool or a pointer. <atomic> includes std::string, std::mutex and more since
+// C++20, which costs every user of hvd a fifth of a second. The compilers' own functions need no
+// header.
 template <class T>
 class atomic {
 public:
@@ -15,16 +16,16 @@ public:
     atomic(const atomic&) = delete;
     atomic& operator=(const atomic&) = delete;
 
-    // Sees what was written before the store whose value it reads.
+    // An acquiring load: it sees everything written before the store whose value it reads.
     T load() const noexcept { return __atomic_load_n(&value_, __ATOMIC_ACQUIRE); }
     void store(T value) noexcept { __atomic_store_n(&value_, value, __ATOMIC_RELEASE); }
 
-    // In one order on all ranks: for two of which each sets one of these and then looks at the
-    // other's.
+    // Sequentially consistent: all ranks see these in one order. Two ranks need this when each sets
+    // its own flag and then looks at the other's.
     T exchange(T value) noexcept { return __atomic_exchange_n(&value_, value, __ATOMIC_SEQ_CST); }
     T load_in_order() const noexcept { return __atomic_load_n(&value_, __ATOMIC_SEQ_CST); }
 
-    // Where something else orders what goes with it.
+    // For values whose order something else guarantees.
     T load_relaxed() const noexcept { return __atomic_load_n(&value_, __ATOMIC_RELAXED); }
     void store_relaxed(T value) noexcept { __atomic_store_n(&value_, value, __ATOMIC_RELAXED); }
 

@@ -11,9 +11,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Elements that lie one after another and are somebody else's. What a std::span is, where users
-// don't see it: making one draws the concepts of ranges into every file, a hundredth of a small
-// program's compilation for each element type.
+// A view of adjacent elements that somebody else owns. It replaces std::span where users don't see
+// it. Making a std::span instantiates the concepts of ranges in every file, which costs a hundredth
+// of a small program's compilation for each element type.
 template <class T>
 class slice {
 public:

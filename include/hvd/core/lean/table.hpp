@@ -9,8 +9,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// So many elements, made at once; for tables that do not grow. The members of std::vector are
-// compiled anew for each element type, at a hundredth of a small program's compilation.
+// An array of fixed length whose elements are made at once. The members of std::vector are compiled
+// anew for each element type, which costs a hundredth of a small program's compilation.
 template <class T>
 class table {
 public:

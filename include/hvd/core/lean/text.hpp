@@ -15,7 +15,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A text that grows. std::string is compiled anew in every file that uses it: a fifth of a second.
+// A text that grows. std::string is compiled anew in every file that uses it, which costs a fifth
+// of a second.
 class message {
 public:
     message() = default;
@@ -52,7 +53,7 @@ private:
     std::size_t size_ = 0;
 };
 
-// A part of a message; what hvd writes does not depend on the locale.
+// A part of a message. Its text does not depend on the locale.
 class text_part {
 public:
     text_part(std::string_view text) : outside_(text) {}
@@ -75,8 +76,8 @@ private:
             static_cast<std::conditional_t<std::is_signed_v<N>, long long, unsigned long long>>(
                 number));
     }
-    // As few digits as tell it from all others. <charconv> costs each file 2 % of a small program's
-    // compilation.
+    // Prints the fewest digits that tell the number from all others. <charconv> costs each file 2 %
+    // of a small program's compilation.
     [[gnu::cold, gnu::noinline]] void print(double number) {
         for (int precision = 1; precision <= 17; ++precision) {
             length_ =
@@ -86,11 +87,11 @@ private:
         const std::size_t point = std::strspn(digits_, "+-0123456789");
         const std::size_t bytes = std::strcspn(digits_ + point, "0123456789einf");
         if (bytes == 0) return;
-        digits_[point] = '.';  // whatever the locale has there
+        digits_[point] = '.';  // replaces the decimal point of the locale
         std::memmove(digits_ + point + 1, digits_ + point + bytes, length_ - point - bytes);
         length_ -= bytes - 1;
     }
-    // From the last digit to the first.
+    // Writes from the last digit to the first.
     [[gnu::cold, gnu::noinline]] text_part(unsigned long long bits, bool is_signed) {
         const bool negative = is_signed && static_cast<long long>(bits) < 0;
         if (negative) bits = 0 - bits;
@@ -119,7 +120,7 @@ template <class... Parts>
     return joined({text_part(parts)...});
 }
 
-// As much of it as there is room for.
+// Copies as much of the value as the field has room for.
 template <std::size_t N>
 void store(char (&field)[N], std::string_view value) {
     const std::size_t n = value.size() < N ? value.size() : N - 1;

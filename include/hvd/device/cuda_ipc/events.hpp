@@ -60,7 +60,7 @@ public:
         }
     }
 
-    void call_header(cudaStream_t stream, int rank) {
+    void record(cudaStream_t stream, int rank) {
         turn_ = 1 - turn_;
         check_cuda(cudaEventRecord(own_[turn_], stream), "cudaEventRecord", rank);
     }

@@ -50,7 +50,7 @@ public:
                 mark_last(stream);
                 throw;
             }
-            last_.call_header(stream, rank());
+            last_.record(stream, rank());
         });
     }
 
@@ -204,7 +204,7 @@ private:
     // The ranks compare their calls and learn each other's places; then the stream waits for what
     // theirs had to do before.
     void meet_first(bool uneven, cudaStream_t stream, time_point limit) {
-        reach_.events().call_header(stream, rank());
+        reach_.events().record(stream, rank());
         std::vector<ipc_message> all;
         linked([&] { all = reach_.calls().all(group_.message(), limit); });
         if (group_.learn(rank(), all))
@@ -217,7 +217,7 @@ private:
     }
 
     void meet(cudaStream_t stream, time_point limit) {
-        reach_.events().call_header(stream, rank());
+        reach_.events().record(stream, rank());
         linked([&] { reach_.calls().all('m', limit); });
         reach_.events().make_wait(stream, rank());
     }
@@ -225,7 +225,7 @@ private:
     // Of a call that failed: it may have begun to use the window.
     void mark_last(cudaStream_t stream) noexcept {
         try {
-            last_.call_header(stream, rank());
+            last_.record(stream, rank());
         } catch (const cuda_error& e) {
             give_up(e.what());
         }

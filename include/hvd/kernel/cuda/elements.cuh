@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// What the kernels know of elements and of memory.
+// Elements and memory accesses that the kernels share.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What one load or store moves.
-struct [[gnu::may_alias]] alignas(16) chunk16 {
+// The 16 bytes that one load or store moves.
+struct [[gnu::may_alias]] alignas(16) vector16 {
     unsigned long long low, high;
 };
 
@@ -48,7 +48,7 @@ HVD_KERNEL_HOST_DEVICE inline float widened(bfloat16_bits x) {
 HVD_KERNEL_HOST_DEVICE inline float widened(float x) { return x; }
 HVD_KERNEL_HOST_DEVICE inline double widened(double x) { return x; }
 
-// The NaN is the host's.
+// A NaN gets the same bits as on the host.
 HVD_KERNEL_HOST_DEVICE inline void narrow_to(float16_bits& to, float x) {
 #ifdef __CUDA_ARCH__
     to.bits = x == x ? __half_as_ushort(__float2half_rn(x)) : 0x7e00;
@@ -66,13 +66,14 @@ HVD_KERNEL_HOST_DEVICE inline void narrow_to(bfloat16_bits& to, float x) {
 HVD_KERNEL_HOST_DEVICE inline void narrow_to(float& to, float x) { to = x; }
 HVD_KERNEL_HOST_DEVICE inline void narrow_to(double& to, double x) { to = x; }
 
-// Read once and not again: leaves the cache to what is written, which the collective reads next.
-HVD_KERNEL_HOST_DEVICE inline chunk16 load_chunk(const std::byte* from) {
+// Loads data that is read once. The hint keeps it out of the cache, which is left to the output
+// that the collective reads next.
+HVD_KERNEL_HOST_DEVICE inline vector16 load_vector(const std::byte* from) {
 #ifdef __CUDA_ARCH__
     const ulonglong2 x = __ldcs(reinterpret_cast<const ulonglong2*>(from));
     return {x.x, x.y};
 #else
-    return *reinterpret_cast<const chunk16*>(from);
+    return *reinterpret_cast<const vector16*>(from);
 #endif
 }
 

@@ -2,6 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// All kernels of hvd: a program that wants them compiles one .cu file that includes this.
+// All kernels of hvd. A program that wants them compiles one .cu file that includes this.
 #include "pack.cuh"
 #include "reduce.cuh"

@@ -2,8 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The reduction kernel: any number of inputs, and one or several places for the result. Its body is
-// a function of a block and a thread that a host compiler takes as well; the launch needs nvcc.
+// The reduction kernel reads any number of inputs and writes the result to one or several outputs.
+// Its body is a function of a block and a thread, which a host compiler takes as well. The launch
+// needs nvcc.
 
 #include "../plain.hpp"
 #include "elements.cuh"
@@ -15,8 +16,8 @@ namespace detail {
 
 constexpr unsigned reduction_threads = 256;
 
-// An operation on numbers of type T, as the host does it (plain.hpp): in float for those of 16
-// bits.
+// An operation on numbers of type T, as the host does it (plain.hpp). 16-bit numbers are reduced in
+// float.
 template <class T, class Op>
 struct number_reduction {
     using running = decltype(widened(T{}));
@@ -42,7 +43,7 @@ struct number_reduction<T, Op> {
     HVD_KERNEL_HOST_DEVICE static T end(T x, const reduction_launch&) { return x; }
 };
 
-// quotient + rest / n, rounded.
+// Returns quotient + rest / n, rounded.
 template <class T>
 HVD_KERNEL_HOST_DEVICE T rounded_mean(T quotient, int rest, int n, rounding mode) {
     const int whole = rest >= 0 ? rest / n : -((n - 1 - rest) / n), more = rest - whole * n;
@@ -55,7 +56,7 @@ HVD_KERNEL_HOST_DEVICE T rounded_mean(T quotient, int rest, int n, rounding mode
     return T(down + T(up));
 }
 
-// The mean of integers, exactly.
+// The exact mean of integers.
 template <std::integral T>
     requires(sizeof(T) <= 2)
 struct number_reduction<T, op::average> {
@@ -67,7 +68,7 @@ struct number_reduction<T, op::average> {
     }
 };
 
-// Each is divided as it comes, so that no sum leaves the type.
+// Each number is divided as it comes, so that no sum overflows the type.
 template <std::integral T>
     requires(sizeof(T) > 2)
 struct number_reduction<T, op::average> {
@@ -118,21 +119,21 @@ HVD_KERNEL_HOST_DEVICE void reduce_element(const reduction_launch& l, std::uint6
     for (int p = 0; p < l.places; ++p) reinterpret_cast<T*>(l.out[p])[i] = result;
 }
 
-// From chunk `first` on, every one of the thread's.
+// Reduces the thread's share of the 16-byte vectors, from number `first` on.
 template <class T, class Rule>
-HVD_KERNEL_HOST_DEVICE void reduce_chunks(const reduction_launch& l, std::uint64_t first,
-                                          std::uint64_t chunks) {
+HVD_KERNEL_HOST_DEVICE void reduce_whole_vectors(const reduction_launch& l, std::uint64_t first,
+                                                 std::uint64_t vectors) {
     constexpr unsigned elements = 16 / sizeof(T), loads = reduction_loads<T, Rule>;
     const std::uint64_t begin = l.head * sizeof(T) + first * 16;
     typename Rule::running sum[loads][elements] = {};
     for (int r = 0; r < l.ranks; ++r) {
-        chunk16 loaded[loads] = {};
+        vector16 loaded[loads] = {};
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
         for (unsigned i = 0; i < loads; ++i)
-            if (first + i * reduction_threads < chunks)
-                loaded[i] = load_chunk(l.in[r] + begin + i * reduction_threads * 16);
+            if (first + i * reduction_threads < vectors)
+                loaded[i] = load_vector(l.in[r] + begin + i * reduction_threads * 16);
 #ifdef __CUDA_ARCH__
 #pragma unroll
 #endif
@@ -149,29 +150,29 @@ HVD_KERNEL_HOST_DEVICE void reduce_chunks(const reduction_launch& l, std::uint64
 #pragma unroll
 #endif
     for (unsigned i = 0; i < loads; ++i) {
-        if (first + i * reduction_threads >= chunks) continue;
+        if (first + i * reduction_threads >= vectors) continue;
         T y[elements];
-        chunk16 stored;
+        vector16 stored;
         for (unsigned e = 0; e < elements; ++e) y[e] = Rule::end(sum[i][e], l);
         __builtin_memcpy(&stored, y, sizeof stored);
         for (int p = 0; p < l.places; ++p)
-            *reinterpret_cast<chunk16*>(l.out[p] + begin + i * reduction_threads * 16) = stored;
+            *reinterpret_cast<vector16*>(l.out[p] + begin + i * reduction_threads * 16) = stored;
     }
 }
 
-// The kernel's body: whole chunks where inputs and outputs are aligned alike, elements before and
-// after them.
+// The kernel's body. It reduces whole vectors where inputs and outputs are aligned alike, and
+// single elements before and after them.
 template <class T, class Rule>
 HVD_KERNEL_HOST_DEVICE void reduce_block(const reduction_launch& l, std::uint64_t block,
                                          unsigned thread) {
     constexpr std::uint64_t each = elements_per_reduction_block<T, Rule>, elements = 16 / sizeof(T);
-    const std::uint64_t chunks = (l.count - l.head) / elements,
+    const std::uint64_t vectors = (l.count - l.head) / elements,
                         first = block * (each / elements) + thread;
-    if (first < chunks) reduce_chunks<T, Rule>(l, first, chunks);
+    if (first < vectors) reduce_whole_vectors<T, Rule>(l, first, vectors);
     const std::uint64_t end = (block + 1) * each < l.head ? (block + 1) * each : l.head;
     for (std::uint64_t i = block * each + thread; i < end; i += reduction_threads)
         reduce_element<T, Rule>(l, i);
-    const std::uint64_t tail = l.head + chunks * elements + thread;
+    const std::uint64_t tail = l.head + vectors * elements + thread;
     if (block == 0 && tail < l.count) reduce_element<T, Rule>(l, tail);
 }
 
@@ -187,7 +188,7 @@ cudaError_t with_float(int op, F&& f) {
     }
 }
 
-// With T for what depends on the sign, else with U.
+// Uses T if the operation depends on the sign, otherwise U.
 template <class T, class U, class F>
 cudaError_t with_integer(int op, F&& f) {
     switch (op) {

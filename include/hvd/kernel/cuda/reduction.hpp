@@ -11,7 +11,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What the kernel adds up in place of an element: types that are laid out alike share its code.
+// The numbers that the kernel reduces in place of an element. Types with the same layout share its
+// code.
 struct reduced_numbers {
     dtype id;
     int op;
@@ -55,7 +56,7 @@ constexpr std::size_t bytes_of_number(dtype id) {
     }
 }
 
-// What the kernel reduces, of what `reducible` lets through.
+// True for the operations among those of `reducible` that the kernel can do.
 template <class T, class Op>
 constexpr bool reduced_by_kernel() {
     using plain = plain_op_t<Op>;
@@ -71,32 +72,34 @@ constexpr bool reduced_by_kernel() {
     else return !logical || dtype_traits<T>::id == dtype::boolean;
 }
 
-// More GPUs than a node has; the places of all are an argument of the kernel.
+// A node has fewer GPUs than this. The addresses of all are an argument of the kernel.
 constexpr int most_reduced_ranks = 64;
 
-// One launch: element i of every output is that of all inputs, reduced in their order, with the
-// bits that the host's reduction gives. An output may be exactly an input.
+// The arguments of one launch. Element i of every output is the reduction of element i of all
+// inputs, in their order, with the same bits as on the host. An output may be exactly an input.
 struct reduction_launch {
     const std::byte* in[most_reduced_ranks];
     std::byte* out[most_reduced_ranks];
-    std::uint64_t count;  // of numbers, as is what follows
-    std::uint64_t
-        head;  // before the first that is aligned to 16 bytes; `count`: they are not aligned alike
+    std::uint64_t count;  // counts numbers, as `head` does
+    // The elements before the first that is aligned to 16 bytes, or `count` if inputs and outputs
+    // are not aligned alike.
+    std::uint64_t head;
     double prescale, postscale;
     int ranks, places;
-    int divisor;  // of an average: the communicator's size; else 0
+    int divisor;  // the communicator's size for an average, otherwise 0
     int op;
     rounding mode;
     dtype id;
 };
 
-// Enqueues the launch; kernel/reduce.cuh, which nvcc compiles, defines it. Weak for the reason that
-// launch_tiles has.
+// Enqueues the launch. kernel/cuda/reduce.cuh, which nvcc compiles, defines it. It is weak for the
+// same reason as launch_tiles.
 [[gnu::weak]] cudaError_t launch_reduction(const reduction_launch& launch, cudaStream_t stream);
 
 inline bool has_reductions() { return &launch_reduction != nullptr; }
 
-// Elements up to the first chunk that is aligned in all inputs and outputs.
+// Returns the number of elements before the first that is aligned to 16 bytes in all inputs and
+// outputs.
 inline std::uint64_t head_of(const reduction_launch& l) {
     const auto offset = [](const std::byte* at) {
         return reinterpret_cast<std::uintptr_t>(at) % 16;

@@ -13,7 +13,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What a copy on the device makes of elements; those that are only moved are bytes.
+// The conversion that a copy on the device does. `bytes` only moves the elements.
 enum class copy_kind : std::uint32_t {
     bytes,
     float16,
@@ -27,7 +27,7 @@ enum class copy_kind : std::uint32_t {
     none,
 };
 
-// How many bytes an element has before and after.
+// The size of an element before the copy, and after it.
 HVD_KERNEL_HOST_DEVICE constexpr std::size_t bytes_from(copy_kind kind) {
     switch (kind) {
         case copy_kind::bytes: return 1;
@@ -48,8 +48,8 @@ constexpr std::size_t bytes_to(copy_kind kind) {
     }
 }
 
-// to[i] = from[i] * scale, converted, for `count` elements: the work of one block of threads. The
-// two are the same memory or apart.
+// One block of threads computes to[i] = from[i] * scale, converted, for `count` elements. `to` and
+// `from` are the same memory or do not overlap.
 struct alignas(16) tile {
     const std::byte* from;
     std::byte* to;
@@ -62,18 +62,20 @@ struct alignas(16) tile {
 constexpr unsigned tile_threads = 256;
 constexpr unsigned tile_loads = 4;
 
-// Elements that fill 16 bytes of the narrower type; the wider one's take 16 or 32.
-constexpr std::size_t elements_per_chunk(copy_kind kind) {
+// The number of elements that fill 16 bytes of the narrower type. The wider type takes 16 or 32
+// bytes.
+constexpr std::size_t elements_per_vector(copy_kind kind) {
     return 16 / (bytes_from(kind) < bytes_to(kind) ? bytes_from(kind) : bytes_to(kind));
 }
 constexpr std::size_t elements_per_tile(copy_kind kind) {
-    return tile_threads * tile_loads * elements_per_chunk(kind);
+    return tile_threads * tile_loads * elements_per_vector(kind);
 }
 
-// One launch: a block for each of the tiles in device memory, or for each part of one long tensor.
+// The arguments of one launch: a block for each tile in device memory, or for each part of one long
+// tensor.
 struct tile_launch {
-    const tile* tiles;  // null: `whole` is cut by the blocks themselves
-    tile whole;         // its count is that of a tile
+    const tile* tiles;  // null: each block cuts its tile from `whole`
+    tile whole;         // its count is the length of one tile
     std::uint64_t elements;
     unsigned blocks;
 
@@ -82,15 +84,16 @@ struct tile_launch {
         tile part = whole;
         const std::uint64_t first = std::uint64_t(block) * whole.count;
         if (elements - first < part.count) part.count = std::uint32_t(elements - first);
-        const std::uint64_t bytes = first * bytes_from(whole.kind);  // it is not cast
+        // the elements are not cast, so the size is that of both
+        const std::uint64_t bytes = first * bytes_from(whole.kind);
         part.from += bytes;
         part.to += bytes;
         return part;
     }
 };
 
-// Enqueues the launch; kernel/pack.cuh, which nvcc compiles, defines it. Weak: programs without
-// that file have no kernels and do without packing, and a stand-in may be linked instead.
+// Enqueues the launch. kernel/cuda/pack.cuh, which nvcc compiles, defines it. It is weak: programs
+// without that file have no kernels and do without packing, and tests may link a substitute.
 [[gnu::weak]] cudaError_t launch_tiles(const tile_launch& launch, cudaStream_t stream);
 
 inline bool has_kernels() { return &launch_tiles != nullptr; }
@@ -101,7 +104,6 @@ inline void launch_tiles_of(const tile* tiles, std::size_t blocks, cudaStream_t 
                    "launch of hvd's pack kernel", rank);
 }
 
-// Multiplies a tensor in place.
 inline void launch_scale(std::byte* data, std::size_t count, copy_kind kind, double scale,
                          cudaStream_t stream, int rank) {
     if (count == 0) return;
@@ -114,8 +116,8 @@ inline void launch_scale(std::byte* data, std::size_t count, copy_kind kind, dou
                "launch of hvd's scale kernel", rank);
 }
 
-// How elements become those of another type; `none` where there is no such copy. Scales are for
-// floats.
+// Returns the conversion from one element type to another, or `none` if no copy does it. Only
+// floats are scaled.
 constexpr copy_kind copy_between(dtype from, dtype to, bool scaled) {
     if (from == to && !scaled) return copy_kind::bytes;
     if (from == dtype::float32 && to == dtype::float16) return copy_kind::float32_to_float16;
@@ -132,7 +134,7 @@ constexpr copy_kind copy_between(dtype from, dtype to, bool scaled) {
     }
 }
 
-// Cuts a tensor of `count` elements into tiles: as many blocks work on it as it has bytes for.
+// Cuts a tensor of `count` elements into tiles, so that the number of blocks follows its size.
 inline void cut_into_tiles(std::vector<tile>& tiles, const std::byte* from, std::byte* to,
                            std::size_t count, copy_kind kind, double scale) {
     const std::size_t each = elements_per_tile(kind);

@@ -13,8 +13,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Elements of type T as they are computed with: 16-bit floats widened to float. Two vectors at a
-// time, each with its name: elements of an array would go through memory.
+// Elements of type T in the form in which they are computed; 16-bit floats are widened to float. It
+// holds two vectors with a name each, since the elements of an array would go through memory.
 template <class T, int Width>
 struct lanes {
     using accumulator = typename dtype_traits<T>::accumulator;
@@ -32,7 +32,8 @@ struct lanes {
             widen_float16(a, bits);
             read_bits(bits, from + size);
             widen_float16(b, bits);
-        } else if constexpr (id == dtype::bfloat16) {  // the even elements in a, the odd ones in b
+            // the even elements go to a, the odd ones to b
+        } else if constexpr (id == dtype::bfloat16) {
             word bits;
             read_bits(bits, from);
             a = reinterpret_cast<V>(bits << 16);
@@ -43,7 +44,7 @@ struct lanes {
         }
     }
 
-    // Of 16-bit floats no NaN but the canonical one.
+    // Stores 16-bit floats correctly only if every NaN is the canonical one.
     HVD_KERNEL_BODY void store(T* to) const {
         if constexpr (id == dtype::float16) {
             half bits;
@@ -75,14 +76,14 @@ struct lanes {
         b /= by;
     }
 
-    // 0 for infinities and NaNs.
+    // Replaces infinities and NaNs by 0.
     HVD_KERNEL_BODY void drop_specials() {
         a = a - a == 0 ? a : V{};
         b = b - b == 0 ? b : V{};
     }
 
-    // From elements in order to the even ones in a and the odd ones in b; or, with Back, the other
-    // way.
+    // Moves elements in order to the even ones in a and the odd ones in b. With Back it does the
+    // reverse.
     template <bool Back>
     HVD_KERNEL_BODY void interleave() {
         const V x = a, y = b;
@@ -111,7 +112,7 @@ struct lanes {
         }
     }
 
-    // As canonical() has it.
+    // Does for vectors as canonical() does for elements.
     HVD_KERNEL_BODY void make_nans_one() {
         if constexpr (std::is_floating_point_v<accumulator>) {
             constexpr accumulator nan = std::numeric_limits<accumulator>::quiet_NaN();

@@ -4,15 +4,15 @@
 
 #include <cstdint>
 
-// Vectors are compiled for x86-64 under compilers that know GNU's; everything else is plain C++.
+// Vectors are compiled for x86-64 by compilers with GNU's extensions. All others use plain C++.
 #if defined(__x86_64__) && defined(__GNUC__)
 #define HVD_KERNEL_VECTORS 1
 #else
 #define HVD_KERNEL_VECTORS 0
 #endif
 
-// What makes a function part of a level. Bodies are written once, as templates that are always
-// inlined into functions with these attributes, and get their instructions from there.
+// These attributes make a function part of a level. Bodies are written once, as templates that are
+// always inlined into functions with these attributes, and get their instructions from there.
 #define HVD_KERNEL_BODY [[gnu::always_inline]] inline
 #define HVD_KERNEL_AVX2 [[gnu::target("avx2,f16c")]]
 #define HVD_KERNEL_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]]
@@ -21,7 +21,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The instructions a kernel is compiled for. All give the same bits.
+// The instruction set that a kernel is compiled for. All levels give the same bits.
 enum class simd_level : std::uint8_t {
     plain,     // any machine
     baseline,  // x86-64: vectors of 16 bytes
@@ -33,15 +33,15 @@ constexpr simd_level simd_levels[] = {simd_level::plain, simd_level::baseline, s
                                       simd_level::avx512};
 constexpr const char* simd_level_names[] = {"plain", "baseline", "avx2", "avx512"};
 
-// Whether this machine runs it. A look at a word that the C library's start has filled: cheap
-// enough for every call, so that nothing is kept.
+// Returns true if this machine runs the level. It reads a word that the C library filled at the
+// start, so it is cheap enough for every call and nothing is cached.
 inline bool runs_here(simd_level l) {
 #if HVD_KERNEL_VECTORS
     switch (l) {
         case simd_level::avx512:
             return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-#ifdef __clang__  // 16 cannot ask for F16C; no processor has AVX2 without it
+#ifdef __clang__  // clang 16 cannot ask for F16C; every processor with AVX2 has it
         case simd_level::avx2: return __builtin_cpu_supports("avx2");
 #else
         case simd_level::avx2:

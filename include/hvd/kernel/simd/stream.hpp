@@ -10,8 +10,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Copies past the caches, without reading what is overwritten; finish_streaming() before others
-// look.
+// Copies past the caches, without reading the memory that is overwritten. Call finish_streaming()
+// before another thread reads it.
 inline void stream_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if HVD_KERNEL_VECTORS
     using V = simd_vector<long long, 16>;
@@ -32,7 +32,7 @@ inline void stream_bytes(std::byte* to, const std::byte* from, std::size_t bytes
     __builtin_memcpy(to, from, bytes);
 }
 
-// Streamed stores come before what this thread stores next, as others see it.
+// Makes streamed stores visible to other threads before the later stores of this thread.
 inline void finish_streaming() {
 #if HVD_KERNEL_VECTORS
     __builtin_ia32_sfence();

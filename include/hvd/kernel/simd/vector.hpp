@@ -9,8 +9,8 @@
 #include "../../core/half.hpp"
 #include "level.hpp"
 
-// Vectors of GNU C, in place of <immintrin.h>, which takes longer to compile than all of hvd. They
-// are passed by reference: by value, their ABI would depend on the caller's instructions.
+// These are the vectors of GNU C. <immintrin.h> takes longer to compile than all of hvd. They are
+// passed by reference, since the ABI of a vector by value depends on the caller's instructions.
 
 #if HVD_KERNEL_VECTORS
 
@@ -41,8 +41,8 @@ HVD_KERNEL_BODY void write_bits(T* to, const V& from) {
         from;
 }
 
-// A product that is not contracted with a following addition: AVX-512 brings fused multiply-add,
-// which rounds once where the other levels round twice. clang contracts within expressions only.
+// Multiplies without contraction with a following addition. AVX-512 has fused multiply-add, which
+// rounds once where the other levels round twice. clang contracts only within expressions.
 template <class V>
 HVD_KERNEL_BODY void multiply(V& a, std::remove_cvref_t<decltype(std::declval<V&>()[0])> factor) {
     a *= factor;
@@ -51,7 +51,8 @@ HVD_KERNEL_BODY void multiply(V& a, std::remove_cvref_t<decltype(std::declval<V&
 #endif
 }
 
-// Element by element; by parts of 16 bytes where the compiler knows no wider root in a body.
+// Takes the root of each element. clang knows no wider root in a body, so it works by parts of 16
+// bytes.
 template <class V>
 HVD_KERNEL_BODY void square_root(V& x) {
     constexpr bool is_double = sizeof(x[0]) == 8;
@@ -74,7 +75,8 @@ HVD_KERNEL_BODY void square_root(V& x) {
 
 // ---- float16 ------------------------------------------------------------------------------------
 
-// 16 bytes of float at a time there are no instructions for it: hvd::float16's own way, in vectors.
+// No instruction converts 16 bytes of float without F16C, so those follow hvd::float16's own
+// algorithm, in vectors.
 template <class F, class H>
 HVD_KERNEL_BODY void widen_float16(F& to, const H& from) {
     if constexpr (sizeof(F) > 16) {
@@ -93,7 +95,7 @@ HVD_KERNEL_BODY void widen_float16(F& to, const H& from) {
     }
 }
 
-// No NaNs come here but the canonical one.
+// The only NaN that may come here is the canonical one.
 template <class H, class F>
 HVD_KERNEL_BODY void narrow_float16(H& to, const F& from) {
     if constexpr (sizeof(F) > 16) {

@@ -13,8 +13,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// One rank's slice of the vectors of all ranks, which are combined pairwise, neighbours first:
-// level by level a binary tree in rank order, where a vector without a neighbour goes up as it is.
+// Combines vectors pairwise. It holds one rank's slice of the vectors of all ranks. Neighbours are
+// combined first, so that a binary tree in rank order grows level by level. A vector without a
+// neighbour goes up unchanged.
 template <class Comm>
 class adasum_tree {
 public:
@@ -35,7 +36,8 @@ private:
 
     void combine_neighbours() {
         const std::vector<double> largest = largest_elements();
-        std::vector<double> products;  // of each pair (a, b): a·a, b·b, a·b, of vectors scaled to 1
+        // a·a, b·b and a·b of each pair (a, b), of vectors scaled to 1
+        std::vector<double> products;
         for (std::size_t p = 0; p + 1 < alive_.size(); p += 2)
             append_products(products, slice(alive_[p]), largest[p], slice(alive_[p + 1]),
                             largest[p + 1]);
@@ -51,8 +53,8 @@ private:
         alive_ = std::move(next);
     }
 
-    // Squares of very small or large elements leave the range of double; those of scaled ones
-    // don't.
+    // Vectors are scaled by their largest element, since the squares of very small or large
+    // elements leave the range of double.
     std::vector<double> largest_elements() {
         std::vector<double> largest;
         for (const std::size_t v : alive_) {
@@ -81,8 +83,8 @@ private:
     static void combine(std::span<double> a, double a_scale, std::span<const double> b,
                         double b_scale, const double* products) {
         const double aa = products[0], bb = products[1], ab = products[2];
-        // a·b / a·a in units of the unscaled vectors; a vector of zeros takes nothing from the
-        // other.
+        // The quotient is a·b / a·a in units of the unscaled vectors. A vector of zeros changes
+        // nothing in the other.
         const double a_weight = aa == 0 ? 1 : 1 - ab / aa * (b_scale / a_scale) / 2;
         const double b_weight = bb == 0 ? 1 : 1 - ab / bb * (a_scale / b_scale) / 2;
         for (std::size_t i = 0; i < a.size(); ++i) a[i] = a_weight * a[i] + b_weight * b[i];
@@ -111,19 +113,20 @@ void agree_on_adasum(Comm& comm, dtype id, const Shape& shape, const reduce_opti
 
 }  // namespace detail
 
-/// Combines one tensor of every rank by Adasum; every rank gets the result in `x`.
+/// Combines one tensor of every rank by Adasum. Every rank gets the result in `x`.
 ///
-/// Two vectors a, b give (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: their sum where they are
-/// orthogonal, their mean where they are parallel. More than two are combined pairwise, neighbours
-/// in rank order first; any number of ranks will do, and every rank gets the same bits. Computed in
-/// double and rounded once. The tensor travels twice, as in an ordinary allreduce: each rank
-/// combines a slice of it, and the inner products of the slices are summed over the ranks, level by
-/// level.
-/// **Collective**: all ranks, with equal element type, shape and scales. **Buffers**: `x` is read
-/// and written, without gaps. **Completion**: done on return. `comm.allreduce(x, hvd::adasum,
-/// options)` is the same.
+/// Two vectors a, b give (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b. That is their sum if they are
+/// orthogonal, and their mean if they are parallel. More vectors are combined pairwise, neighbours
+/// in rank order first. Any number of ranks is allowed, and every rank gets the same bits. The
+/// result is computed in double and rounded once. The tensor travels twice, as in an ordinary
+/// allreduce. Each rank combines one slice of it, and the inner products of the slices are summed
+/// over the ranks, level by level.
+/// **Collective**: all ranks, with equal element type, shape and scales.
+/// **Buffers**: `x` is read and written, and has no gaps.
+/// **Completion**: done on return. `comm.allreduce(x, hvd::adasum, options)` is the same.
 /// @throws hvd::mismatch_error if the ranks disagree, hvd::peer_error as collectives do. Feature
-/// C3, arXiv:2006.02924. @snippet tests/train/snippets.cpp adasum
+/// C3, arXiv:2006.02924.
+/// @snippet tests/train/snippets.cpp adasum
 template <class Comm, class X>
     requires writable<X>
 void adasum_allreduce(Comm& comm, X&& x, const reduce_options& o = {}) {
@@ -146,8 +149,8 @@ void adasum_allreduce(Comm& comm, X&& x, const reduce_options& o = {}) {
     mine.reserve(length);
     for (const double value : tree.combined())
         mine.push_back(detail::from_double<T>(value * o.postscale));
-    if constexpr (detail::is_direct<typename Comm::backend_type>) {  // its into() is for equal
-                                                                     // parts
+    // its into() needs equal slices
+    if constexpr (detail::is_direct<typename Comm::backend_type>) {
         const auto all = comm.allgather(mine, {.name = "adasum"});
         for (std::size_t i = 0; i < n; ++i) whole.data()[i] = all.values[i];
     } else {
@@ -155,7 +158,7 @@ void adasum_allreduce(Comm& comm, X&& x, const reduce_options& o = {}) {
     }
 }
 
-/// The same for each tensor of a `fuse(…)` by itself.
+/// Combines each tensor of a `fuse(…)` by itself.
 template <class Comm, class... Parts>
 void adasum_allreduce(Comm& comm, const fused<Parts...>& tensors, const reduce_options& o = {}) {
     tensors.for_each([&](const auto& tensor) { adasum_allreduce(comm, tensor, o); });

@@ -15,7 +15,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Gradients that are reduced by one call: a plan, begun by the last of them that is ready.
+// A bucket of gradients that one call reduces. The call is a plan, which starts when the last of
+// them is ready.
 template <class Comm, class T>
 class gradient_bucket {
 public:
@@ -54,7 +55,8 @@ public:
     }
 
 private:
-    // f with what the gradients travel in; not called where they travel as they are.
+    // Calls f with the wire format of the gradients. It is not called for gradients that travel
+    // unchanged.
     template <class F>
     void with_wire(F f) {
         with_wire_type<typename Comm::backend_type>(
@@ -63,10 +65,10 @@ private:
 
     std::vector<std::size_t> members_;
     std::vector<tensor_view<T>> gradients_;
-    std::vector<float*> residuals_;  // the parameters'; empty without error feedback
+    std::vector<float*> residuals_;  // those of the parameters; empty without error feedback
     gradient_codec codec_;
     reduce_options scales_;
-    std::tuple<gradient_wire<float16>, gradient_wire<bfloat16>> wires_;  // one in use, or none
+    std::tuple<gradient_wire<float16>, gradient_wire<bfloat16>> wires_;  // at most one is in use
     plan<typename Comm::backend_type> plan_;
     request running_;
 };

@@ -15,7 +15,8 @@ namespace detail {
 
 using member_lists = std::vector<std::vector<std::size_t>>;
 
-// The groups that the options name, without what does not travel; `grouped` says who is in one.
+// Returns the groups of the options, without parameters that do not travel. `grouped` marks the
+// parameters in a group.
 template <class Comm, class T>
 member_lists group_members(Comm& comm, const parameter_list<T>& parameters,
                            const optimizer_options& options, std::vector<char>& grouped) {
@@ -47,10 +48,11 @@ inline void order_by_last_report(member_lists& all) {
             std::swap(all[j - 1], all[j]);
 }
 
-// Which gradients travel together, in the order in which the buckets start. Reports go from the
-// last parameter to the first, so that groups come where the last of their gradients would.
+// Returns the parameters of each bucket, in the order in which the buckets start. Reports go from
+// the last parameter to the first. So a group takes the place of the gradient in it that is
+// reported last.
 //
-// **Collective** where it refuses: it comes before the other messages of the step.
+// **Collective** if it refuses: its refusal comes before the other messages of the step.
 template <class Comm, class T>
 member_lists bucket_members(Comm& comm, const parameter_list<T>& parameters,
                             const optimizer_options& options) {

@@ -14,7 +14,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Whether a rank ran a plan where this one did something else.
+// Returns true if a rank ran a plan while this rank made another call.
 inline bool runs_a_plan(const mismatch_error& e) {
     if (e.field() != "collective") return false;
     for (const auto& [rank, value] : e.table())
@@ -22,8 +22,8 @@ inline bool runs_a_plan(const mismatch_error& e) {
     return false;
 }
 
-// The buckets of a step, which start in their order: calls are matched by it. All are run, whatever
-// fails, since the peers run them, too; but ranks that were in another call made fewer.
+// The buckets of a step. They start in a fixed order, since calls are matched by order. All are
+// run, even if one fails, since the peers run them too. Ranks that were in another call made fewer.
 template <class Comm, class T>
 class bucket_queue {
 public:
@@ -41,18 +41,18 @@ public:
         together_ = true;
     }
 
-    // Whether all ranks have made as many calls as this one, as far as it can tell: nothing came
-    // after a call that failed.
+    // True if, as far as this rank knows, all ranks have made as many calls. It is false after a
+    // failed call that others followed.
     bool together() const { return together_; }
 
-    // Those in front of which `complete` says that all their members are ready.
+    // Starts buckets in order, while `complete` says that all members of the next are ready.
     template <class Complete>
     void start_while(Complete complete) {
         for (; started_ < buckets_.size() && complete(buckets_[started_].members()); ++started_)
             buckets_[started_].start();
     }
 
-    // To the end of all, though one may fail: the peers run the others, too.
+    // Finishes all started buckets, even if one fails, since the peers run the others too.
     void finish() {
         std::exception_ptr failure;
         for (std::size_t b = 0; b < started_; ++b) {
@@ -67,32 +67,32 @@ public:
         if (failure) std::rethrow_exception(failure);
     }
 
-    // Refuses those that have not started: the peers run them.
+    // Refuses the buckets that have not started, since the peers run them.
     [[gnu::cold]] void refuse_rest(Comm& comm, std::string_view why) {
         for (std::size_t b = started_; b < buckets_.size(); ++b) refuse_one(comm, why);
     }
 
-    // Instead of running them, where the first one's call failed: peers that did not see that this
-    // step is another one run them.
+    // Refuses all buckets but the first, whose call failed. Peers that did not see that this step
+    // differs run them.
     [[gnu::cold]] void stand_in(Comm& comm) {
         together_ = buckets_.size() < 2;
         for (std::size_t b = 1; b < buckets_.size(); ++b)
             refuse_one(comm, "this rank's parameters have changed");
     }
 
-    // A call that the peers make.
+    // Refuses one call that the peers make.
     [[gnu::cold]] static void refuse_one(Comm& comm, std::string_view why) {
-        constexpr std::string_view hvd = "hvd: ";  // is said again
+        constexpr std::string_view hvd = "hvd: ";  // post_refusal adds it again
         if (why.substr(0, hvd.size()) == hvd) why.remove_prefix(hvd.size());
         try {
             post_refusal(comm, why);
-        } catch (...) {  // what failed before is what is thrown
+        } catch (...) {  // the first failure is the one to throw
         }
     }
 
 private:
     std::vector<gradient_bucket<Comm, T>> buckets_;
-    std::size_t started_ = 0;  // the first ones
+    std::size_t started_ = 0;  // the first `started_` buckets have started
     bool together_ = true;
 };
 

@@ -14,7 +14,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What a codec makes of gradients is reduced too, which not every backend can.
+// True if the backend reduces the elements that a codec makes. Not every backend can.
 template <class Half, class Backend>
 constexpr bool reduces_wire =
     reducible<Half, op::sum, Backend> && reducible<Half, op::average, Backend>;
@@ -28,7 +28,7 @@ constexpr bool reduces_wire_of(gradient_codec codec) {
 constexpr const char* no_wire_text =
     "this backend does not reduce 16-bit floats, which the codec makes of gradients";
 
-// f with a 16-bit float of the codec's type; not called without a codec.
+// Calls f with a 16-bit float of the codec's type. It is not called without a codec.
 template <class Backend, class F>
 void with_wire_type(gradient_codec codec, F f) {
     if constexpr (reduces_wire<float16, Backend>)
@@ -53,8 +53,8 @@ void encode(const float* from, std::size_t n, Half* to, double scale, float* res
     else error_feedback<cast<Half>>::encode(from, n, to, scale, residual);
 }
 
-// Gradients side by side as 16-bit floats, made and read by a codec of fusion/, which scales in the
-// same pass. A codec is for floats; other elements go through them one by one.
+// Gradients side by side as 16-bit floats. A codec of fusion/ writes and reads floats, and scales
+// in the same pass. Other elements are converted one by one.
 template <class Half>
 class gradient_wire {
 public:
@@ -63,7 +63,7 @@ public:
 
     std::vector<Half>& elements() { return elements_; }
 
-    // `residuals`, of each gradient what rounding has taken so far, or empty.
+    // `residuals` holds the rounding errors of each gradient so far, or is empty.
     template <class T>
     void encode(const std::vector<tensor_view<T>>& gradients, double scale,
                 std::span<float* const> residuals = {}) {

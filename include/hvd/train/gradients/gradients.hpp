@@ -11,17 +11,18 @@
 namespace hvd {
 inline namespace v0 {
 
-/// What `partial_distributed_gradients` leaves on its rank: parameters, known by their memory.
+/// The parameters whose gradients `partial_distributed_gradients` leaves on their rank. They are
+/// known by their memory.
 class local_parameters {
 public:
-    /// This parameter's gradient does not travel.
+    /// Keeps this parameter's gradient on its rank.
     template <class P>
         requires viewable<P>
     void register_local(P&& parameter) {
         memory_.push_back(detail::flat_view(parameter).data());
     }
 
-    /// Whether it was registered.
+    /// True if the parameter was registered.
     template <class P>
         requires viewable<P>
     bool contains(P&& parameter) const {
@@ -35,7 +36,7 @@ private:
     std::vector<const void*> memory_;
 };
 
-/// How a tape's gradients are combined.
+/// Options of the tape's gradients.
 struct gradient_options {
     gradient_op op = gradient_op::average;
     double prescale = 1;
@@ -72,7 +73,8 @@ void reduce_gradients(Comm& comm, const Views& gradients, const Op& op, gradient
 
 }  // namespace detail
 
-/// Combines the gradients of a backward pass over all ranks, in place: the form of a tape.
+/// Combines the gradients of a backward pass over all ranks, in place, as Horovod's gradient tape
+/// does.
 ///
 /// @tparam Views a contiguous range of `tensor_view`s, equal in number and sizes on all ranks.
 /// **Collective**. **Completion**: done on return. @throws as `allreduce`. Feature G3.
@@ -93,10 +95,11 @@ void distributed_gradients(Comm& comm, const Views& gradients, const gradient_op
     }
 }
 
-/// The same for all but the local parameters, whose gradients stay and are divided by the number of
-/// ranks unless `scale_local` is false. The same parameters are local on all ranks. Feature G4.
-/// @throws hvd::usage_error if there are not as many gradients as parameters, hvd::peer_error on
-/// the other ranks then.
+/// Combines all gradients but those of local parameters. Local gradients stay and are divided by
+/// the number of ranks, unless `scale_local` is false. The same parameters are local on all ranks.
+/// Feature G4.
+/// @throws hvd::usage_error if there are not as many gradients as parameters; the other ranks get
+/// hvd::peer_error.
 template <class Comm, class Values, class Views>
 void partial_distributed_gradients(Comm& comm, const Values& parameters, const Views& gradients,
                                    const local_parameters& local, const gradient_options& o = {}) {
@@ -110,7 +113,7 @@ void partial_distributed_gradients(Comm& comm, const Values& parameters, const V
         if (!is_local(i)) shared.push_back(std::data(gradients)[i]);
     distributed_gradients(comm, shared, o);
     if (!o.scale_local) return;
-    for (std::size_t i = 0; i < count; ++i)  // last: a call that fails changes nothing
+    for (std::size_t i = 0; i < count; ++i)  // this comes last: a call that fails changes nothing
         if (is_local(i)) detail::scale(std::data(gradients)[i], 1.0 / comm.size());
 }
 

@@ -9,39 +9,44 @@
 namespace hvd {
 inline namespace v0 {
 
-/// How the ranks' gradients become one.
+/// The way in which the ranks' gradients become one.
 enum class gradient_op : std::uint8_t {
     average,  ///< the mean over ranks
     sum,
-    adasum,  ///< each rank steps by itself; the changes of the parameters are combined by Adasum
+    adasum,  ///< each rank steps by itself; Adasum combines the changes of the parameters
 };
 
-/// What floating-point gradients are while they travel. Feature F6.
+/// The element type of floating-point gradients while they travel. Feature F6.
 enum class gradient_codec : std::uint8_t { none, float16, bfloat16 };
 
-/// How sparse gradients travel. Features B14, F7.
+/// The way in which sparse gradients travel. Features B14, F7.
 enum class sparse_policy : std::uint8_t {
-    gather,     ///< each rank's rows, by allgather
-    dense,      ///< the whole table, by allreduce (Horovod's `sparse_as_dense`)
-    automatic,  ///< per call the one that moves fewer bytes, by the rows that all ranks have
+    gather,  ///< sends each rank's rows by allgather
+    dense,   ///< sends the whole table by allreduce (Horovod's `sparse_as_dense`)
+    /// chooses for each call the one that moves fewer bytes, from the rows of all ranks
+    automatic,
 };
 
-/// How a distributed optimizer works; all ranks say the same, which is compared before the first
+/// Options of a distributed optimizer. All ranks give the same, which is compared before the first
 /// step. Features G5, G6, G7, F6.
 struct optimizer_options {
     gradient_op op = gradient_op::average;
-    std::size_t bucket_bytes = std::size_t(4) << 20;  ///< gradients that travel together
-    /// Gradients, by index, that travel together whatever their size; the others fill buckets.
+    /// size of a bucket: gradients that travel together
+    std::size_t bucket_bytes = std::size_t(4) << 20;
+    /// Gradients, by index, that travel together whatever their size. The others fill buckets.
     std::vector<std::vector<std::size_t>> groups = {};
-    int backward_passes_per_step = 1;      ///< passes that add to the gradients before they travel
-    bool average_passes = false;           ///< divide by the passes; Horovod's Torch form does not
-    double gradient_predivide_factor = 1;  ///< of an average, this part is divided before the sum
+    /// number of passes that add to the gradients before they travel
+    int backward_passes_per_step = 1;
+    bool average_passes = false;  ///< divides by the passes; Horovod's Torch form does not
+    /// an average is divided by this factor before the sum, and by the rest after it
+    double gradient_predivide_factor = 1;
     gradient_codec codec = gradient_codec::none;
-    /// What a codec rounds away is added to the parameter's next gradient, of sparse ones to the
-    /// row's. Each rank keeps its own, and no checkpoint has it.
+    /// Rounding errors of a codec are added to the parameter's next gradient, or to the row's next
+    /// gradient if it is sparse. Each rank keeps its own errors, and no checkpoint has them.
     bool error_feedback = false;
-    bool scale_local = true;      ///< local gradients are divided by the number of ranks
-    bool skip_nonfinite = false;  ///< a step with an infinity or NaN on any rank is left out on all
+    bool scale_local = true;  ///< local gradients are divided by the number of ranks
+    /// a step with an infinity or NaN on any rank is left out on all ranks
+    bool skip_nonfinite = false;
 };
 
 namespace detail {

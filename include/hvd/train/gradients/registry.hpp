@@ -23,14 +23,14 @@ struct registered_parameter {
     std::string name = {};
     tensor_view<T> value = {};
     tensor_view<T> gradient = {};
-    std::vector<std::size_t> shape = {};  // of both, slowest dimension first
+    std::vector<std::size_t> shape = {};  // shape of value and gradient, slowest dimension first
     parameter_kind kind = parameter_kind::shared;
-    std::size_t columns = 0;  // of a sparse one
+    std::size_t columns = 0;  // columns of a sparse parameter
     sparse_policy policy = sparse_policy::automatic;
     bool frozen = false;
-    int reports = 0;  // of its gradient, since the last step
-    // What rounding has taken from its gradients so far; empty without error feedback. It is here
-    // and not where gradients are rounded, which is made anew when other parameters are frozen.
+    int reports = 0;  // number of reports of its gradient since the last step
+    // The rounding errors of its gradients so far, or empty without error feedback. They are here
+    // since the buckets are made anew when other parameters are frozen.
     std::vector<float> residual = {};
 
     bool travels() const { return kind == parameter_kind::shared && !frozen; }
@@ -75,7 +75,7 @@ void check_registration(int rank, const parameter_list<T>& known,
     for (const auto& other : known) check_memory(rank, p, other);
 }
 
-// Everything that the ranks must say alike.
+// Describes everything on which the ranks must agree.
 template <class T>
 std::string described(const parameter_list<T>& parameters) {
     std::string all;

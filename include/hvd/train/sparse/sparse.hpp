@@ -15,16 +15,16 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Rows of a table of which most are zero: the i-th row of `values` belongs to row `indices[i]`.
+/// Rows of a table whose other rows are zero. The i-th row of `values` belongs to row `indices[i]`.
 ///
-/// An index may stand several times: its rows add up. Owns nothing.
+/// An index may occur several times; its rows are added. The view owns nothing.
 template <class T>
 struct sparse_view {
     std::span<const std::int64_t> indices;
     std::span<const T> values;
 };
 
-/// The same with memory of its own; what hvd gives is sorted, each index once.
+/// Sparse rows in memory of their own. Results of hvd are sorted and contain each index once.
 template <class T>
 struct sparse_rows {
     std::vector<std::int64_t> indices;
@@ -33,16 +33,16 @@ struct sparse_rows {
     operator sparse_view<T>() const { return {indices, values}; }
 };
 
-/// How a sparse allreduce works; all ranks say the same.
+/// Options of a sparse allreduce. All ranks give the same.
 struct sparse_options {
     sparse_policy policy = sparse_policy::automatic;
-    gradient_op op = gradient_op::average;        ///< or sum
-    gradient_codec codec = gradient_codec::none;  ///< what values are while they travel
+    gradient_op op = gradient_op::average;        ///< only average or sum
+    gradient_codec codec = gradient_codec::none;  ///< the element type of values while they travel
 };
 
 namespace detail {
 
-// What is wrong with the rows that a rank gives; empty if nothing is.
+// Returns an error text if this rank's rows are wrong, otherwise an empty text.
 template <class T>
 std::string wrong_rows(const sparse_view<T>& x, std::size_t rows, std::size_t columns) {
     if (x.values.size() != x.indices.size() * columns)
@@ -54,7 +54,7 @@ std::string wrong_rows(const sparse_view<T>& x, std::size_t rows, std::size_t co
     return {};
 }
 
-// Adds rows of one index in the order in which they stand, in double: the same bits on every rank.
+// Adds the rows of one index in their order, in double. Every rank gets the same bits.
 template <class T, class Wire>
 sparse_rows<T> merged(std::span<const std::int64_t> indices, std::span<const Wire> values,
                       std::size_t rows, std::size_t columns, double factor) {
@@ -94,8 +94,8 @@ sparse_rows<T> gather_rows(Comm& comm, const sparse_rows<T>& mine, std::size_t r
     return merged<T, Wire>(indices.values, values.values, rows, columns, factor);
 }
 
-// Sums or averages the table; what is returned is still to be multiplied with. Where the wire is
-// narrower than T, and for averages, the mean travels: it is in the range of what it is made of.
+// Sums or averages the table, and returns a factor that is still to be applied. The mean travels
+// for averages, and if the wire type is narrower than T: it is in the range of its inputs.
 template <class Wire, class T, class Comm>
 double reduce_in_range(Comm& comm, std::vector<Wire>& table, gradient_op op) {
     const reduce_options o{.name = "sparse as dense"};
@@ -131,14 +131,15 @@ sparse_rows<T> reduce_table(Comm& comm, const sparse_rows<T>& mine, std::size_t 
     return result;
 }
 
-// What a rank receives: all ranks' rows with their indices, or twice the table, as in a ring.
+// Compares the bytes that a rank receives: all ranks' rows with their indices, or twice the table,
+// as in a ring.
 inline bool gathers(sparse_policy policy, std::uint64_t all_rows, std::size_t rows,
                     std::size_t row_bytes) {
     if (policy != sparse_policy::automatic) return policy == sparse_policy::gather;
     return all_rows * (row_bytes + sizeof(std::int64_t)) < 2 * std::uint64_t(rows) * row_bytes;
 }
 
-// **Collective**. How many rows all ranks have.
+// Returns the number of rows of all ranks together. **Collective**.
 template <class Comm>
 std::uint64_t agree_on_table(Comm& comm, dtype id, std::size_t mine, std::size_t rows,
                              std::size_t columns, const sparse_options& o) {
@@ -166,7 +167,7 @@ sparse_rows<T> sparse_allreduce_as(Comm& comm, const sparse_rows<T>& mine, std::
                : reduce_table<Wire>(comm, mine, rows, columns, o.op);
 }
 
-// In the place of the agreement.
+// Refuses wrong calls. The refusal takes the place of the agreement.
 template <class Comm, class T>
 void check_call(Comm& comm, const sparse_view<T>& mine, std::size_t rows, std::size_t columns,
                 const sparse_options& o) {
@@ -179,16 +180,17 @@ void check_call(Comm& comm, const sparse_view<T>& mine, std::size_t rows, std::s
 
 }  // namespace detail
 
-/// Reduces sparse rows over all ranks; every rank gets the rows that any rank has: sorted, each
+/// Reduces sparse rows over all ranks. Every rank gets the rows that any rank has, sorted and each
 /// once.
 ///
-/// Rows of one index are merged on their rank before they travel. The result is what a dense
-/// allreduce of the `rows` × `columns` table gives, to rounding, whichever way it took. Needs
-/// memory for an index per row of the table.
-/// **Collective**: with equal rows, columns, element type and options. **Completion**: done on
-/// return. @throws hvd::mismatch_error if the ranks disagree on these; hvd::usage_error where sizes
-/// do not fit or an index is no row, and for Adasum; hvd::peer_error on the others then. Features
-/// B14, F7. @snippet tests/train/snippets.cpp sparse
+/// Rows of one index are merged on their rank before they travel. The result equals, up to
+/// rounding, a dense allreduce of the `rows` × `columns` table, whichever way it travelled. It
+/// needs memory for one index per row of the table.
+/// **Collective**: with equal rows, columns, element type and options.
+/// **Completion**: done on return.
+/// @throws hvd::mismatch_error if the ranks disagree on these. hvd::usage_error if sizes do not fit
+/// or an index is out of range, and for Adasum; the others get hvd::peer_error. Features B14, F7.
+/// @snippet tests/train/snippets.cpp sparse
 template <class Comm, class T>
 sparse_rows<T> sparse_allreduce(Comm& comm, const sparse_view<T>& mine, std::size_t rows,
                                 std::size_t columns, const sparse_options& o = {}) {
@@ -203,9 +205,9 @@ sparse_rows<T> sparse_allreduce(Comm& comm, const sparse_view<T>& mine, std::siz
     return reduced;
 }
 
-/// The same as a dense gradient, `into(table)`: it (`rows` × `columns`, row by row) gets zeros and
-/// the reduced rows; for a parameter that is registered as local with an unscaled gradient, between
-/// the backward pass and the step.
+/// Reduces sparse rows to a dense gradient, `into(table)`. The table (`rows` × `columns`,
+/// row-major) gets zeros and the reduced rows. Use it for a parameter that is registered as local
+/// with an unscaled gradient, between the backward pass and the step.
 template <class Comm, class T, class View>
 void sparse_allreduce(Comm& comm, const sparse_view<T>& mine, const into_view<View>& table,
                       std::size_t columns, const sparse_options& o = {}) {

@@ -30,7 +30,7 @@ public:
 
     void clear() { rows_ = {}; }
 
-    // **Collective**. The table becomes the gradient, as a dense one would have.
+    // Reduces the rows into the table, which becomes the gradient. **Collective**.
     template <class Comm>
     void reduce(Comm& comm, const optimizer_options& o, double prescale, double postscale,
                 std::vector<float>& residual) {
@@ -46,7 +46,8 @@ public:
 private:
     std::size_t row_count() const { return table_.size() / columns_; }
 
-    // To what travels as it is; what that takes from a row is added when the row comes again.
+    // Rounds the rows to values that travel without further loss. The rounding error of a row is
+    // added when the row comes again.
     template <class Half>
     void round_rows(std::vector<float>& residual) {
         residual.resize(table_.size());
