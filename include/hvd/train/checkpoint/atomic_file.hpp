@@ -34,8 +34,8 @@ private:
     int handle_;
 };
 
-// A file that is there in whole or not at all: it is written beside its place, brought to the disk,
-// and renamed. What dies before commit() leaves the old file.
+// A file that exists completely or not at all. It is written beside its destination, synchronized
+// to the disk, and renamed. A process that dies before commit() leaves the old file.
 class atomic_file {
 public:
     explicit atomic_file(std::string path)
@@ -71,7 +71,7 @@ public:
     }
 
 private:
-    // A rename would put a file in the place of a device, and opening a FIFO waits for its reader.
+    // A rename would replace a device by a file, and opening a FIFO waits for its reader.
     void require_replaceable() const {
         for (const std::string& path : {path_, temporary_}) {
             struct stat status;

@@ -9,7 +9,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// f on the root; what it throws there is thrown on all ranks. **Collective**.
+// Calls f on the root. If it throws there, all ranks throw. **Collective**.
 template <class Comm, class F>
 void on_root_or_all_throw(Comm& comm, F f) {
     std::string failure;
@@ -25,7 +25,7 @@ void on_root_or_all_throw(Comm& comm, F f) {
     if (!failure.empty()) throw checkpoint_error(comm.rank(), failure);
 }
 
-// What could not be loaded is not written.
+// A state that could not be loaded again is not written.
 template <class Comm, class O, class T>
 void add_slots(const std::string& path, distributed_optimizer<Comm, O, T>& optimizer,
                std::vector<named_tensor>& tensors) {
@@ -82,7 +82,8 @@ training_progress read_training(const safetensors_file& file,
                                 distributed_optimizer<Comm, O, T>& optimizer) {
     const std::vector<named_tensor> model = model_tensors(optimizer);
     check_training(file, optimizer, model);
-    auto restored = optimizer.optimizer();  // changed only when the whole file has been found right
+    // the optimizer changes only after the whole file was found correct
+    auto restored = optimizer.optimizer();
     training_progress progress;
     for_each_number(restored, progress,
                     [&](const std::string& key, auto& number) { read_number(file, key, number); });
@@ -103,12 +104,12 @@ training_progress read_training(const safetensors_file& file,
 
 }  // namespace detail
 
-/// Rank 0 writes model, optimizer and progress in one atomic safetensors file: parameters as
-/// `model.NAME`, slots as `optimizer.SLOT.NAME`, numbers in the metadata. Local parameters are not
-/// part of it.
-/// **Collective**: when it returns the file is on the disk. Feature G10.
-/// @throws hvd::checkpoint_error on every rank if rank 0 could not, and for names of `metadata`
-/// that begin with `hvd.`, `optimizer.` or `progress.`, which are hvd's own.
+/// Rank 0 writes model, optimizer and progress in one atomic safetensors file. Parameters are named
+/// `model.NAME` and slots `optimizer.SLOT.NAME`; numbers are in the metadata. Local parameters are
+/// left out.
+/// **Collective**: when it returns, the file is on the disk. Feature G10.
+/// @throws hvd::checkpoint_error on every rank if rank 0 could not write it. It is also thrown for
+/// names of `metadata` that begin with `hvd.`, `optimizer.` or `progress.`, which hvd reserves.
 template <class Comm, optimizer_with_state O, class T>
 void save_checkpoint(const std::string& path, distributed_optimizer<Comm, O, T>& optimizer,
                      const training_progress& progress, const checkpoint_metadata& metadata = {}) {
@@ -116,9 +117,11 @@ void save_checkpoint(const std::string& path, distributed_optimizer<Comm, O, T>&
         optimizer.comm(), [&] { detail::write_training(path, optimizer, progress, metadata); });
 }
 
-/// Rank 0 reads the file and gives everybody its state: the run goes on, on any number of ranks.
-/// **Collective**. The file has what the model and the optimizer have, and nothing else of theirs;
-/// one that is refused changes nothing. The order of registration may be another.
+/// Rank 0 reads the file and broadcasts its state, so that the training goes on, on any number of
+/// ranks.
+/// **Collective**. The file must contain all tensors and numbers of the model and the optimizer,
+/// and no others of theirs. A file that is refused changes nothing. The order of registration may
+/// differ.
 /// @throws hvd::checkpoint_error on every rank, with path and reason.
 template <class Comm, optimizer_with_state O, class T>
 training_progress load_checkpoint(const std::string& path,

@@ -11,19 +11,19 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Where a training is. All that a sampler needs to go on, on any number of ranks.
+/// The position of a training. A sampler needs nothing else to go on, on any number of ranks.
 struct training_progress {
     std::uint64_t step = 0;
     std::uint64_t epoch = 0;
     std::uint64_t seed = 0;
-    std::uint64_t samples_done = 0;  ///< of this epoch, by all ranks together
+    std::uint64_t samples_done = 0;  ///< in this epoch, by all ranks together
     bool operator==(const training_progress&) const = default;
 };
 
 namespace detail {
 
-// What stands in a checkpoint under which name. Slots go by the names of their parameters, whose
-// order of registration another program need not have; files without this mark numbered them.
+// Slots are named after their parameters, since another program may register these in another
+// order. Files without this mark numbered them.
 constexpr const char* slots_key = "hvd.slots";
 constexpr const char* slots_by_name = "by name";
 
@@ -46,8 +46,8 @@ std::vector<named_tensor> model_tensors(const distributed_optimizer<Comm, O, T>&
     return model;
 }
 
-// f(index, name, size) for the parameters whose slots are part of a checkpoint; gives the number of
-// all parameters.
+// Calls f(index, name, size) for the parameters whose slots belong to a checkpoint. It returns the
+// number of all parameters.
 template <class Comm, class O, class T, class F>
 std::size_t for_each_with_slots(const distributed_optimizer<Comm, O, T>& optimizer, F f) {
     std::size_t i = 0;
@@ -58,7 +58,7 @@ std::size_t for_each_with_slots(const distributed_optimizer<Comm, O, T>& optimiz
     return i;
 }
 
-// f(key, number&) for all that is written as text.
+// Calls f(key, number&) for every number that is written as text.
 template <class O, class F>
 void for_each_number(O& optimizer, training_progress& p, F f) {
     f("progress.step", p.step);
@@ -69,7 +69,7 @@ void for_each_number(O& optimizer, training_progress& p, F f) {
         [&](const char* name, auto& number) { f("optimizer." + std::string(name), number); });
 }
 
-// The number that is written: 0 or 1 for a bool, a float for 16 bits.
+// Returns the number in the type that is written: an int for bool, a float for 16-bit floats.
 template <class N>
 auto in_digits(N number) {
     if constexpr (std::is_same_v<N, bool>) return int(number);
@@ -98,7 +98,7 @@ void read_number(const safetensors_file& file, const std::string& key, N& number
         refuse_file(file.path(), "has \"", text, "\" as \"", key, "\", which is no number for it");
 }
 
-// A file of another model or optimizer has all that is needed, and something else.
+// A file of another model or optimizer may contain all that is needed, and more.
 inline void check_nothing_else(const safetensors_file& file, const std::set<std::string>& tensors,
                                const std::set<std::string>& keys) {
     const auto mark = file.metadata().find(slots_key);

@@ -17,8 +17,7 @@
 namespace hvd {
 inline namespace v0 {
 
-/// A file that cannot be written or read, or is not what it should be; `what()` begins with its
-/// path.
+/// A file could not be written or read, or its contents are wrong. `what()` begins with its path.
 class checkpoint_error : public error {
 public:
     using error::error;
@@ -27,7 +26,7 @@ public:
 /// Text beside the tensors of a file.
 using checkpoint_metadata = std::map<std::string, std::string>;
 
-/// A tensor with the name that it has in a file. Owns nothing.
+/// A tensor with its name in a file. It owns nothing.
 struct named_tensor {
     std::string name;
     dtype type = dtype::float32;
@@ -70,7 +69,7 @@ template <class... Parts>
 
 }  // namespace detail
 
-/// A tensor under the name that it gets in a file.
+/// Makes a named_tensor of a tensor.
 template <class X>
     requires writable<X>
 named_tensor named(std::string name, X&& tensor) {

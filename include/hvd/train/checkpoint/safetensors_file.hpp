@@ -14,19 +14,20 @@
 namespace hvd {
 inline namespace v0 {
 
-/// A safetensors file whose header has been read and found right: every tensor lies in the file,
-/// has the size of its shape, none overlap or leave gaps, and no name stands twice. Nothing is
+/// A safetensors file whose header has been read and checked. Every tensor lies in the file and has
+/// the size of its shape. None overlap or leave gaps, and no name occurs twice. No memory is
 /// allocated for a size that the file does not have.
 class safetensors_file {
 public:
     struct entry {
         dtype type;
         std::vector<std::size_t> shape;
-        std::size_t first;  // byte in the file
+        std::size_t first;  // byte offset in the file
         std::size_t bytes;
     };
 
-    /// @throws hvd::checkpoint_error for a file that is absent, torn, foreign or inconsistent.
+    /// @throws hvd::checkpoint_error for a file that is absent, truncated, of another format or
+    /// inconsistent.
     explicit safetensors_file(std::string path)
         : path_(std::move(path)), file_(path_, O_RDONLY | O_NONBLOCK) {
         if (file_.get() < 0) refuse(std::strerror(errno));
@@ -70,9 +71,10 @@ public:
     }
 
 private:
-    static constexpr std::size_t most_header_bytes = 100'000'000;  // as the format's own reader
+    // the limit of the format's own reader
+    static constexpr std::size_t most_header_bytes = 100'000'000;
 
-    // A bool that is neither 0 nor 1 is none.
+    // A bool other than 0 and 1 has undefined behaviour, so all others become 1.
     static void make_booleans(std::byte* first, std::size_t n) {
         for (std::size_t i = 0; i < n; ++i) first[i] = std::byte(first[i] != std::byte(0));
     }
@@ -112,10 +114,10 @@ private:
         check_places(data, size);
     }
 
-    // The parser itself keeps the last of two equal names, and says nothing.
+    // The parser itself keeps the last of two equal names without an error.
     nlohmann::json parsed(const std::string& text) const {
         using json = nlohmann::json;
-        std::vector<std::set<std::string>> names;  // of the objects that are open
+        std::vector<std::set<std::string>> names;  // the names in each open object
         return json::parse(
             text,
             [&](int, json::parse_event_t event, const json& value) {

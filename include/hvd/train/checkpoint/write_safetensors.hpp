@@ -11,7 +11,7 @@ inline namespace v0 {
 
 namespace detail {
 
-// JSON is UTF-8, and its writer throws errors of its own.
+// JSON must be UTF-8. Its writer throws errors of its own, so they are caught here.
 inline void require_utf8(const std::string& path, std::string_view what, const std::string& text) {
     using json = nlohmann::json;
     try {
@@ -24,12 +24,11 @@ inline void require_utf8(const std::string& path, std::string_view what, const s
 
 }  // namespace detail
 
-/// Writes tensors in the safetensors format, which other tools read without hvd. Atomic: a process
-/// that dies while writing leaves the old file as it was. Data is 8-byte aligned; the machine is
-/// little-endian.
-/// @throws hvd::checkpoint_error with path and reason, also for names and metadata that are no
-/// UTF-8, and where something is in the way that is no regular file; the old file is still there
-/// then.
+/// Writes tensors in the safetensors format, which other tools read without hvd. The write is
+/// atomic: a process that dies meanwhile leaves the old file as it was. Data is 8-byte aligned. The
+/// machine is little-endian.
+/// @throws hvd::checkpoint_error with path and reason. It is also thrown for names and metadata
+/// that are not UTF-8, and if the path is not a regular file. The old file remains then.
 inline void write_safetensors(const std::string& path, std::span<const named_tensor> tensors,
                               const checkpoint_metadata& metadata = {}) {
     nlohmann::ordered_json header;

@@ -16,11 +16,13 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Makes batches in a thread of its own, ahead of who uses them, at most `ahead` of them.
+/// Makes batches in its own thread, at most `ahead` of them before they are used.
 ///
-/// `make` gives a `std::optional<Batch>`, empty at the end; what it throws comes out of `next()`,
-/// after the batches made before. With `ahead` 0 there is no thread: `next()` calls `make`. The
-/// destructor waits for the `make` that runs.
+/// `make` returns a `std::optional<Batch>`, which is empty at the end. `next()` rethrows its
+/// exception, after the batches made earlier. With `ahead` 0 there is no thread, and `next()` calls
+/// `make`. The destructor waits for a running `make`.
+/// **Threads**: call `next()` from one thread at a time. `make` runs in the loader's thread.
+/// Feature H6.
 /// **Threads**: `next()` from one at a time; `make` runs in the loader's. Feature H6.
 /// @snippet tests/train/snippets.cpp loader
 template <class Make>
@@ -45,7 +47,7 @@ public:
         changed_.notify_all();
     }
 
-    /// The next batch; empty at the end, and from then on.
+    /// Returns the next batch. It is empty at the end and from then on.
     std::optional<batch_type> next() {
         if (ahead_ == 0) return ended_ ? std::nullopt : made_here();
         std::unique_lock lock(mutex_);
@@ -63,7 +65,7 @@ public:
 
 private:
     std::optional<batch_type> made_here() {
-        ended_ = true;  // also where it throws
+        ended_ = true;  // also if make_() throws
         auto batch = make_();
         ended_ = !batch;
         return batch;
@@ -84,10 +86,11 @@ private:
         } catch (...) {
             failure = std::current_exception();
         }
-        end(std::move(failure));  // after the handler: nothing of it is this thread's any more
+        // after the handler, so that this thread no longer holds the exception
+        end(std::move(failure));
     }
 
-    // Before a batch is made: the one in the making is ahead, too.
+    // Called before a batch is made, since that batch counts as ahead too.
     bool wait_for_room() {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [this] { return ready_.size() < ahead_ || stopping_; });
@@ -111,7 +114,8 @@ private:
     std::exception_ptr failure_;
     bool ended_ = false;
     bool stopping_ = false;
-    detail::thread thread_;  // the last: it is joined before what it uses goes
+    // the last member, so that it is joined before the others are destroyed
+    detail::thread thread_;
 };
 
 }  // namespace v0

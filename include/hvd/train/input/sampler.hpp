@@ -12,22 +12,22 @@
 namespace hvd {
 inline namespace v0 {
 
-/// How a sampler shares out samples. The same on all ranks.
+/// Options of a sampler. They are the same on all ranks.
 struct sampler_options {
     bool shuffle = true;
     std::uint64_t seed = 0;
-    bool pad = false;  ///< repeat some samples so that all ranks have as many; otherwise some have
-                       ///< one fewer
+    /// repeats some samples so that all ranks have as many; otherwise some ranks have one fewer
+    bool pad = false;
 };
 
-/// Which samples are this rank's, in an epoch's order that all ranks work out alike: position p of
-/// the order goes to rank (p - done) mod size. Resumable in the middle of an epoch, on any number
-/// of ranks: what counts is how many samples all ranks together have done. Needs no communication.
-/// Feature G11.
+/// Chooses this rank's samples of an epoch. All ranks compute the same order, and position p of the
+/// order goes to rank (p - done) mod size. It can resume in the middle of an epoch, on any number
+/// of ranks, from the number of samples that all ranks together have done. It needs no
+/// communication. Feature G11.
 /// @snippet tests/train/snippets.cpp sampler
 class sharded_sampler {
 public:
-    /// @throws hvd::usage_error for a rank that is none.
+    /// @throws hvd::usage_error for a rank that does not exist.
     sharded_sampler(std::size_t samples, int rank, int size, const sampler_options& options = {})
         : samples_(samples), rank_(rank), size_(size), options_(options) {
         if (size < 1 || rank < 0 || rank >= size)
@@ -35,9 +35,9 @@ public:
         begin_epoch(0);
     }
 
-    /// Goes to an epoch, of which `done` samples are done by all ranks together. With `pad` those
-    /// that were repeated count, too, on however many ranks: more than all is all.
-    /// @throws hvd::usage_error if there are not as many, without `pad`.
+    /// Starts an epoch after `done` samples, which all ranks together have done. With `pad` the
+    /// repeated samples count too, so `done` may exceed the number of samples.
+    /// @throws hvd::usage_error for a `done` above the number of samples, without `pad`.
     void begin_epoch(std::uint64_t epoch, std::size_t done = 0) {
         if (options_.pad && done > samples_) done = samples_;
         if (done > samples_)
@@ -60,7 +60,8 @@ public:
     std::uint64_t epoch() const { return epoch_; }
 
 private:
-    // Fisher and Yates by splitmix64: the same numbers with every standard library.
+    // Shuffles as Fisher and Yates with splitmix64. The order is the same with every standard
+    // library.
     std::vector<std::size_t> order_of(std::uint64_t epoch) const {
         std::vector<std::size_t> order(samples_);
         for (std::size_t i = 0; i < samples_; ++i) order[i] = i;
@@ -76,7 +77,7 @@ private:
         return z ^ (z >> 31);
     }
 
-    // Uniform: numbers of the last, incomplete range are drawn again.
+    // Draws uniformly: numbers of the last, incomplete range are drawn again.
     static std::size_t below(std::size_t n, std::uint64_t& state) {
         const std::uint64_t most = ~std::uint64_t(0) - ~std::uint64_t(0) % n;
         while (true) {

@@ -12,12 +12,12 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A step that one rank has taken by itself, withheld until the ranks have combined what it changed:
-// a failure on the way leaves the parameters as they were before it.
+// A step that one rank has taken by itself. It is withheld until the ranks have combined its
+// changes, so that a failure leaves the parameters as they were before.
 template <class T>
 class withheld_step {
 public:
-    // Before the step.
+    // Construct it before the step.
     explicit withheld_step(const parameter_list<T>& parameters) : parameters_(parameters) {
         for (const auto& p : parameters) {
             const auto values = elements(p.value);
@@ -25,7 +25,8 @@ public:
         }
     }
 
-    // After it: keeps the new values of what stays here, of the others the changes.
+    // Call it after the step. It keeps the new values of local parameters, and the changes of the
+    // others.
     void take_back() {
         for_each([](const registered_parameter<T>& p, T& now, T& kept) {
             std::swap(now, kept);
@@ -33,7 +34,6 @@ public:
         });
     }
 
-    // **Collective**.
     template <class Comm>
     void combine(Comm& comm) {
         for (std::size_t i = 0; i < kept_.size(); ++i)

@@ -53,22 +53,21 @@ std::uint64_t content_of(const optimizers::adam<T>& o) {
 
 }  // namespace detail
 
-/// Parameters and the optimizer that a plan of their gradients steps, in one pass: see
+/// Parameters and their optimizer, which a plan of the gradients steps in one pass: see
 /// `plan::run_and_apply`.
 ///
-/// `Optimizer` is `optimizers::momentum`, `adam` or `adamw`; what it is told to remember (its
-/// slots) stays empty: the state is here, on each rank that of its slices only, and made by the
-/// first run. Rates and other numbers may be changed between runs through `optimizer()`, on all
-/// ranks alike: they are compared.
-/// **Lifetime**: the parameters outlive it, at the same places. It goes with one plan: its state is
-/// in the order of that plan's slices.
+/// `Optimizer` is `optimizers::momentum`, `adam` or `adamw`. Its slots stay empty: the state is
+/// here, on each rank for its own slices only, and the first run makes it. Rates and other numbers
+/// may change between runs through `optimizer()`, on all ranks alike; they are compared.
+/// **Lifetime**: the parameters outlive it and do not move. It belongs to one plan, since its state
+/// has the order of that plan's slices.
 /// @snippet tests/train/snippets.cpp run_and_apply
 template <class Optimizer>
 class fused_step {
 public:
     using value_type = typename Optimizer::value_type;
 
-    /// Of parameters as `hvd::fuse(…)` gives them, all of the optimizer's element type (float or
+    /// Takes parameters as `hvd::fuse(…)` gives them, all of the optimizer's element type (float or
     /// double).
     /// @throws hvd::usage_error for a parameter with gaps.
     template <class... Parts>
@@ -92,7 +91,7 @@ public:
     fused_step(const fused_step&) = delete;
     fused_step& operator=(const fused_step&) = delete;
 
-    /// Rates, decay and the like, for the next run.
+    /// Rates, decay and other numbers for the next run.
     Optimizer& optimizer() noexcept { return optimizer_; }
 
     /// Bytes of optimizer state on this rank.
@@ -100,16 +99,16 @@ public:
         return (first_.size() + second_.size()) * sizeof(value_type);
     }
 
-    /// For plans: the next step begins. It counts once it has come to its end; one that the ranks
-    /// could not agree on has not been.
+    /// For plans: begins the next step. The step counts only after end(), so a step on which the
+    /// ranks could not agree does not count.
     const detail::fused_update& begin() {
         rule_.emplace(detail::next_rule(optimizer_));
         update_.content = detail::content_of(optimizer_);
-        first_.shrink_to_fit();  // they grew with the first run
+        first_.shrink_to_fit();  // the first run grew them
         second_.shrink_to_fit();
         return update_;
     }
-    /// For plans: it has.
+    /// For plans: the step is complete.
     void end() { detail::end_step(optimizer_); }
 
 private:
@@ -134,7 +133,7 @@ private:
     }
 
     Optimizer optimizer_;
-    std::optional<rule> rule_;  // of the step under way
+    std::optional<rule> rule_;  // the rule of the step under way
     std::vector<detail::tensor_ref> targets_;
     detail::fused_update update_;
     std::vector<value_type> first_, second_;  // in the order of this rank's slices

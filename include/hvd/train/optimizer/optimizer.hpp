@@ -32,23 +32,24 @@ struct optimizer_element<Optimizer> {
 
 }  // namespace detail
 
-/// Makes an optimizer of one rank one of all ranks: averages the gradients, then lets it step.
+/// Makes an optimizer for one rank an optimizer for all ranks: it averages the gradients, then lets
+/// the optimizer step.
 ///
 /// Register every parameter with the memory of its gradient, run backward passes that *add* to the
-/// gradients, and `step()`. Told by `gradient_ready(i)`, it reduces gradients while the backward
-/// pass still runs: buckets are filled in reverse order of registration, and one starts when its
-/// last gradient is ready and those before it have started.
+/// gradients, and call `step()`. With `gradient_ready(i)` it reduces gradients while the backward
+/// pass still runs. Buckets are filled in reverse order of registration. A bucket starts when its
+/// last gradient is ready and the buckets before it have started.
 ///
-/// A rank that has reported none of its gradients takes them all as they are; a rank that has
-/// reported some, or said `nothing_ready()`, contributes zeros for the others: no rank waits for
-/// it.
+/// A rank that has reported none of its gradients takes them all as they are. A rank that has
+/// reported some, or called `nothing_ready()`, contributes zeros for the others. So no rank waits
+/// for it.
 /// **Collective**: the first report or `synchronize()` after a registration, `freeze` or `unfreeze`
 /// (the ranks compare options and parameters), each `synchronize()`, and `apply` with Adasum or
-/// `skip_nonfinite`. Between the first report and `synchronize()` the communicator's other calls
-/// must come in the same order on all ranks with respect to the reports: use another communicator
+/// `skip_nonfinite`. Between the first report and `synchronize()`, other calls on the communicator
+/// must come in the same order relative to the reports on all ranks; use another communicator
 /// there.
-/// **Errors**: a step whose collectives fail is over on every rank; gradients hold what had been
-/// reduced by then, and the next step begins with `zero_gradients()`.
+/// **Errors**: a step whose collectives fail is over on every rank. The gradients hold the results
+/// that were complete by then, and the next step begins with `zero_gradients()`.
 /// **Buffers**: parameters and gradients (on the host, without gaps) and the communicator outlive
 /// it.
 /// **Threads**: the communicator's rule. Features G1, G2, G4 to G8.
@@ -73,26 +74,26 @@ public:
     distributed_optimizer(const distributed_optimizer&) = delete;
     distributed_optimizer& operator=(const distributed_optimizer&) = delete;
 
-    /// A parameter that all ranks have; gives its index. Names are unique.
-    /// @throws hvd::usage_error for a name that is there already, sizes that differ, and memory in
-    /// common with that of another parameter or gradient.
+    /// Registers a parameter that all ranks have, and returns its index. Names are unique.
+    /// @throws hvd::usage_error for a name that is already registered, sizes that differ, and
+    /// memory that overlaps another parameter or gradient.
     template <class P, class G>
         requires writable<P> && writable<G>
     std::size_t register_parameter(std::string_view name, P&& value, G&& gradient) {
         return add({.kind = detail::parameter_kind::shared}, name, value, gradient);
     }
 
-    /// A parameter that is this rank's own: its gradient never travels, and is divided by the
-    /// number of ranks unless `scale_local` is false. Feature G4.
+    /// Registers a parameter that belongs to this rank. Its gradient never travels, and is divided
+    /// by the number of ranks unless `scale_local` is false. Feature G4.
     template <class P, class G>
         requires writable<P> && writable<G>
     std::size_t register_local(std::string_view name, P&& value, G&& gradient) {
         return add({.kind = detail::parameter_kind::local}, name, value, gradient);
     }
 
-    /// A table (rows × `columns`, row by row) that all ranks have, whose gradient comes in rows by
-    /// `gradient_ready(i, rows)`. `gradient` is a table too, which `synchronize()` fills: zeros,
-    /// and the rows that any rank has. Features B14, F7.
+    /// Registers a table (rows × `columns`, row-major) that all ranks have, and whose gradient is
+    /// reported in rows by `gradient_ready(i, rows)`. `gradient` is a table too. `synchronize()`
+    /// fills it with zeros and the rows that any rank has. Features B14, F7.
     /// @throws hvd::usage_error also for columns that do not divide the table, and with Adasum.
     /// @snippet tests/train/snippets.cpp register_sparse
     template <class P, class G>
@@ -114,14 +115,14 @@ public:
         return i;
     }
 
-    /// From now on parameter i neither travels nor is stepped; between steps, on all ranks alike.
-    /// An optimizer that steps by itself (`self_contained_optimizer`) is to leave it out too.
+    /// From now on parameter i neither travels nor is stepped. Call it between steps, on all ranks
+    /// alike. An optimizer that steps by itself (`self_contained_optimizer`) must leave it out too.
     void freeze(std::size_t i) { set_frozen(i, true); }
-    /// Takes it up again, with the slots it had.
+    /// Ends the freeze. The parameter continues with its old slots.
     void unfreeze(std::size_t i) { set_frozen(i, false); }
 
-    /// Sets all gradients to zero, those of frozen parameters too. @throws hvd::usage_error while
-    /// gradients are under way.
+    /// Sets all gradients to zero, also those of frozen parameters.
+    /// @throws hvd::usage_error while gradients are under way.
     void zero_gradients() {
         if (buckets_.started() > 0)
             refuse(
@@ -131,13 +132,12 @@ public:
         for (auto& s : sparse_) s.clear();
     }
 
-    /// Gives up the step that is under way, where this rank's backward pass has failed: the calls
-    /// of the peers' step throw `hvd::peer_error` with `why`, and on all ranks the next step begins
-    /// with `zero_gradients()`. A report that is refused does this by itself.
+    /// Gives up the current step if this rank's backward pass has failed. The calls of the peers'
+    /// step throw `hvd::peer_error` with `why`. On all ranks the next step begins with
+    /// `zero_gradients()`. A report that is refused does this by itself.
     ///
-    /// It waits for the peers to come to the end of their reports. A step in which all gradients
-    /// were reported, and of which nothing else is agreed on (sparse tables, Adasum, what is
-    /// finite), the peers have made.
+    /// It waits until the peers have made their reports. A step without later agreements (sparse
+    /// tables, Adasum, skip_nonfinite) whose gradients were all reported succeeds on the peers.
     void abandon(std::string_view why = "a rank abandoned its step") {
         require_closed();
         const std::size_t left = buckets_.size() - buckets_.started();
@@ -146,12 +146,11 @@ public:
         else buckets_.refuse_rest(comm_, why);
         give_up();
         if (!agrees_first && left > 1)
-            forget_agreement();  // as the peers, of whose calls several fail
+            forget_agreement();  // as the peers do, since several of their calls fail
     }
 
-    /// The backward pass has written gradient i, and leaves it alone until the step.
-    /// @throws hvd::usage_error if that is said more than `backward_passes_per_step` times in a
-    /// step.
+    /// Reports that the backward pass has written gradient i, and leaves it alone until the step.
+    /// @throws hvd::usage_error after more than `backward_passes_per_step` reports in a step.
     void gradient_ready(std::size_t i) {
         report(i, [&] {
             if (sparse_of(i) != nullptr)
@@ -160,9 +159,9 @@ public:
         });
     }
 
-    /// The same for a sparse parameter: these rows, of which an index may stand several times, add
-    /// to those of the step's earlier passes. They are copied, and travel in `synchronize()`.
-    /// @throws hvd::usage_error also for an index that is no row and sizes that do not fit.
+    /// Reports rows of a sparse parameter. An index may occur several times; its rows are added,
+    /// also to those of the step's earlier passes. They are copied, and travel in `synchronize()`.
+    /// @throws hvd::usage_error also for an index that is out of range and sizes that do not fit.
     void gradient_ready(std::size_t i, const sparse_view<T>& rows) {
         auto* const sparse = sparse_of(i);
         report(i, [&] {
@@ -173,7 +172,7 @@ public:
         sparse->add(rows);
     }
 
-    /// This rank has no gradients in this step: it contributes zeros.
+    /// Reports that this rank has no gradients in this step. It contributes zeros.
     void nothing_ready() {
         require_closed();
         some_reported_ = true;
@@ -195,8 +194,9 @@ public:
         return {comm_.rank(), gradients_, shared_gradients_, open_};
     }
 
-    /// Steps with what `synchronize()` gave; false where `skip_nonfinite` left the step out.
-    /// @throws with Adasum as a collective does: parameters are as before then, though the
+    /// Steps with the gradients of `synchronize()`. It returns false if `skip_nonfinite` left the
+    /// step out.
+    /// @throws with Adasum as a collective does. The parameters are then as before, though the
     /// optimizer has seen the step.
     bool apply(synchronized_gradients<T>&& synchronized) {
         const auto gradients = std::move(synchronized);
@@ -212,7 +212,7 @@ public:
         return steps;
     }
 
-    /// `apply(synchronize())`.
+    /// Calls `apply(synchronize())`.
     bool step() { return apply(synchronize()); }
 
     /// The optimizer inside.
@@ -226,7 +226,7 @@ public:
         return values_;
     }
 
-    /// The parameters that are not local, frozen ones included.
+    /// The parameters that are not local, including frozen ones.
     std::vector<tensor_view<T>> shared_parameters() const {
         std::vector<tensor_view<T>> shared;
         for_each_shared([&](const std::string&, const tensor_view<T>& value,
@@ -234,25 +234,25 @@ public:
         return shared;
     }
 
-    /// Calls `f(name, value, shape)` for each of them; the value is flat.
+    /// Calls `f(name, value, shape)` for each parameter that is not local. The value is flat.
     template <class F>
     void for_each_shared(F f) const {
         for (const auto& p : parameters_)
             if (p.kind != detail::parameter_kind::local) f(p.name, p.value, p.shape);
     }
 
-    /// The same for all, local ones included.
+    /// Calls `f(name, value)` for all parameters, including local ones.
     template <class F>
     void for_each_parameter(F f) const {
         for (const auto& p : parameters_) f(p.name, p.value);
     }
 
-    /// Whether there is a parameter i, and it is this rank's own.
+    /// True if parameter i exists and is local to this rank.
     bool is_local(std::size_t i) const {
         return i < parameters_.size() && parameters_[i].kind == detail::parameter_kind::local;
     }
 
-    /// The number of buckets of the last step, and of those that are under way.
+    /// The number of buckets of the last step, and the number of those under way.
     std::size_t buckets() const noexcept { return buckets_.size(); }
     std::size_t buckets_started() const noexcept { return buckets_.started(); }
 
@@ -289,7 +289,7 @@ private:
         parameters_[i].frozen = frozen;
     }
 
-    // `check` throws for what can't be reported: peers that wait for it are told.
+    // `check` throws for a wrong report. The peers that wait for it are told.
     template <class Check>
     void report(std::size_t i, Check check) {
         require_closed();
@@ -315,7 +315,7 @@ private:
                    " times already: step() comes after backward_passes_per_step passes");
     }
 
-    // Whether the ranks make calls after those of the buckets.
+    // True if the ranks make calls after those of the buckets.
     bool agrees_on_more() const {
         bool sparse = false;
         for (const auto& s : sparse_) sparse |= !parameters_[s.parameter()].frozen;
@@ -328,7 +328,7 @@ private:
         return nullptr;
     }
 
-    // A step is over on every rank when it is on one: a call that fails does so on all.
+    // A step that is over on one rank is over on every rank, since a failed call fails on all.
     template <class F>
     void over_if_it_fails(F f) {
         try {
@@ -342,14 +342,15 @@ private:
     [[gnu::cold]] void give_up() {
         try {
             buckets_.finish();
-        } catch (...) {  // not the first
+        } catch (...) {  // an earlier failure is the one to report
         }
         for (auto& s : sparse_) s.clear();
         begin_next_step();
         if (!buckets_.together()) forget_agreement();
     }
 
-    // The next step begins with a new one, a single call, and so on until all ranks are in it.
+    // The next step begins with a new agreement, which is a single call. That repeats until all
+    // ranks are in it.
     void forget_agreement() {
         buckets_.clear();
         agreed_.reset();
@@ -374,13 +375,13 @@ private:
         for (T& x : detail::elements(p.gradient)) x = T(0);
     }
 
-    // What this rank contributes of them; local ones are contributed to nothing.
+    // Makes this rank contribute zeros for unreported gradients. Local ones are not sent.
     void zero_unreported() {
         for (auto& p : parameters_)
             if (p.reports == 0 && p.kind != detail::parameter_kind::local && !p.frozen) zero(p);
     }
 
-    // Collective where something has changed since the last step.
+    // Collective if something has changed since the last step.
     void seal() {
         if (sealed_) return;
         refresh_lists();
@@ -468,7 +469,7 @@ private:
         else optimizer_.step();
     }
 
-    // The optimizer steps with this rank's gradients; what that changes is combined.
+    // Lets the optimizer step with this rank's gradients, then combines its changes.
     void step_by_adasum() {
         if constexpr (detail::is_float_element<T>) {
             detail::withheld_step<T> own(parameters_);
@@ -485,13 +486,14 @@ private:
     detail::parameter_list<T> parameters_;
     std::vector<tensor_view<T>> values_;
     std::vector<tensor_view<T>> gradients_;
-    std::vector<tensor_view<T>> shared_gradients_;  // the same without local ones
+    std::vector<tensor_view<T>> shared_gradients_;  // empty for local parameters
     detail::bucket_queue<Comm, T> buckets_;
     std::vector<detail::sparse_gradient<T>> sparse_;
-    std::optional<std::string> agreed_;  // the parameters of the buckets, as all ranks said them
+    // the parameters of the buckets, as all ranks agreed on them
+    std::optional<std::string> agreed_;
     bool sealed_ = false;
     bool some_reported_ = false;
-    bool open_ = false;  // a synchronized_gradients is out
+    bool open_ = false;  // true while a synchronized_gradients exists
 };
 
 }  // namespace v0

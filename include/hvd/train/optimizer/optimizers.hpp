@@ -12,20 +12,21 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Optimizers as plain structs: what is adjusted is a member, and `step(parameters, gradients)`
-/// changes the parameters. They know nothing of ranks; `distributed_optimizer` is what makes them.
+/// Optimizers as plain structs. Their settings are members, and `step(parameters, gradients)`
+/// changes the parameters. They know nothing of ranks; `distributed_optimizer` distributes them.
 ///
-/// An empty view stands for a parameter that is frozen: it is passed over and keeps its slots.
+/// An empty view stands for a frozen parameter. It is skipped and keeps its slots.
 namespace optimizers {
 
 template <class T>
 using tensors = std::span<const tensor_view<T>>;
 
-/// What an optimizer of elements of type T computes with and remembers: float for 16 bits.
+/// The type in which an optimizer of elements T computes and keeps its state: float for 16-bit
+/// floats.
 template <class T>
 using number = typename dtype_traits<T>::accumulator;
 
-/// What an optimizer remembers of each parameter's elements; made at the first step that needs it.
+/// The state of an optimizer for each parameter's elements. The first step that needs it makes it.
 template <class T>
 using slots = std::vector<std::vector<T>>;
 
@@ -38,7 +39,7 @@ std::span<T> slot_of(slots<T>& all, std::size_t parameter, std::size_t size) {
     return all[parameter];
 }
 
-// f(i, values, gradients) for each parameter that is there.
+// Calls f(i, values, gradients) for each parameter that is not frozen.
 template <class T, class F>
 void for_each(tensors<T> parameters, tensors<T> gradients, F f) {
     for (std::size_t i = 0; i < parameters.size(); ++i)
@@ -48,7 +49,7 @@ void for_each(tensors<T> parameters, tensors<T> gradients, F f) {
 
 }  // namespace detail
 
-/// value -= rate · gradient
+/// Computes value -= rate · gradient.
 template <class T = float>
 struct sgd {
     using value_type = T;
@@ -69,7 +70,7 @@ struct sgd {
     }
 };
 
-/// velocity = momentum · velocity + gradient, value -= rate · velocity
+/// Computes velocity = momentum · velocity + gradient and value -= rate · velocity.
 template <class T = float>
 struct momentum {
     using value_type = T;
@@ -99,7 +100,7 @@ struct momentum {
     }
 };
 
-/// Adam (Kingma and Ba, arXiv:1412.6980); with `decay`, AdamW (Loshchilov and Hutter,
+/// Adam (Kingma and Ba, arXiv:1412.6980). With `decay` it is AdamW (Loshchilov and Hutter,
 /// arXiv:1711.05101).
 template <class T = float>
 struct adam {
@@ -109,7 +110,7 @@ struct adam {
     R beta1 = R(0.9);
     R beta2 = R(0.999);
     R epsilon = R(1e-8);
-    R decay = R(0);  ///< of the values themselves, times the rate; not through the gradient
+    R decay = R(0);  ///< applied to the values times the rate, not through the gradient
     double steps = 0;
     slots<R> mean = {};
     slots<R> variance = {};
@@ -199,13 +200,13 @@ struct adadelta {
 
 }  // namespace optimizers
 
-/// O can step a model whose elements are T: `step(parameters, gradients)` with spans of views that
-/// have equal sizes pair by pair and stand in the order of registration. A frozen parameter's views
-/// are empty.
+/// O can step a model whose elements are T by `step(parameters, gradients)`. The arguments are
+/// spans of views with equal sizes pair by pair, in the order of registration. A frozen parameter's
+/// views are empty.
 template <class O, class T>
 concept optimizer_of = requires(O& o, optimizers::tensors<T> list) { o.step(list, list); };
 
-/// O holds its parameters and gradients itself (LibTorch's): `step()`.
+/// O holds its parameters and gradients itself, as LibTorch's optimizers do, and has `step()`.
 template <class O>
 concept self_contained_optimizer = requires(O& o) { o.step(); };
 

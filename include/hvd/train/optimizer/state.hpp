@@ -12,25 +12,27 @@
 namespace hvd {
 inline namespace v0 {
 
-/// O shows what it remembers: `for_each_slot(f)` calls `f(name, optimizers::slots<T>&)` and
-/// `for_each_number(f)` calls `f(name, number&)`, each in a fixed order. What
-/// `broadcast_optimizer_state` and checkpoints ask of an optimizer.
+/// O shows its state to `broadcast_optimizer_state` and checkpoints. `for_each_slot(f)` calls
+/// `f(name, optimizers::slots<T>&)`, and `for_each_number(f)` calls `f(name, number&)`, each in a
+/// fixed order.
 template <class O>
 concept optimizer_with_state = requires(O& o) {
     o.for_each_slot([](const char*, auto&) {});
     o.for_each_number([](const char*, auto&) {});
 };
 
-/// Makes the parameters of all ranks those of the root, by one fused message. Feature H1.
+/// Copies the root's parameters to all ranks, by one fused message. Feature H1.
 ///
-/// @tparam Views a contiguous range of `tensor_view`s. **Collective**. @throws as `broadcast`.
+/// @tparam Views a contiguous range of `tensor_view`s
+/// **Collective**. @throws as `broadcast`.
 template <class Comm, class Views>
     requires requires(Comm& comm) { comm.size(); }
 void broadcast_parameters(Comm& comm, const Views& parameters, root from = root{0}) {
     comm.broadcast(fuse(parameters), from, {.name = "parameters"});
 }
 
-/// The same for all registered parameters that are not local, frozen ones included.
+/// Copies the root's registered parameters to all ranks. Local parameters are left out, frozen ones
+/// are not.
 /// @snippet tests/train/snippets.cpp broadcast_state
 template <class Comm, class O, class T>
 void broadcast_parameters(distributed_optimizer<Comm, O, T>& optimizer, root from = root{0}) {
@@ -39,7 +41,8 @@ void broadcast_parameters(distributed_optimizer<Comm, O, T>& optimizer, root fro
 
 namespace detail {
 
-// As bytes, since the numbers are of several types and none holds all values of the others.
+// The numbers travel as bytes, since they have several types and none holds all values of the
+// others.
 template <class Comm, class O>
 void broadcast_numbers(Comm& comm, O& optimizer, root from) {
     std::vector<std::byte> bytes;
@@ -59,11 +62,11 @@ void broadcast_numbers(Comm& comm, O& optimizer, root from) {
 
 }  // namespace detail
 
-/// Makes the slots and numbers of an optimizer those of the root. Feature H2.
+/// Copies the root's slots and numbers of an optimizer to all ranks. Feature H2.
 ///
-/// Slots that a rank does not have yet come into being, and those that the root does not have go:
-/// no step with made-up gradients is needed. Numbers keep their types and their last bits.
-/// `keeps(i)` says whether the slots of parameter i are left as they are; all ranks say the same.
+/// Missing slots are made, and slots that the root does not have are removed, so no step with
+/// made-up gradients is needed. Numbers keep their types and their last bits. If `keeps(i)` is
+/// true, the slots of parameter i stay as they are; all ranks return the same.
 /// **Collective**. @throws as `broadcast`.
 template <class Comm, optimizer_with_state O, class Keeps>
 void broadcast_optimizer_state(Comm& comm, O& optimizer, Keeps keeps, root from = root{0}) {
@@ -92,13 +95,13 @@ void broadcast_optimizer_state(Comm& comm, O& optimizer, Keeps keeps, root from 
     });
 }
 
-/// The same for all parameters.
+/// Copies the slots of all parameters.
 template <class Comm, optimizer_with_state O>
 void broadcast_optimizer_state(Comm& comm, O& optimizer, root from = root{0}) {
     broadcast_optimizer_state(comm, optimizer, [](std::size_t) { return false; }, from);
 }
 
-/// The same for the optimizer inside; slots of local parameters are left as they are.
+/// Copies the state of the optimizer inside. Slots of local parameters stay as they are.
 template <class Comm, optimizer_with_state O, class T>
 void broadcast_optimizer_state(distributed_optimizer<Comm, O, T>& optimizer, root from = root{0}) {
     broadcast_optimizer_state(

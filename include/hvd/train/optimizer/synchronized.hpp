@@ -12,10 +12,10 @@
 namespace hvd {
 inline namespace v0 {
 
-/// The gradients of one step after `synchronize()`, to be looked at or changed, and handed to
-/// `apply`: equal on all ranks, except those of local parameters, and with Adasum, where ranks
-/// combine their steps instead. Dropping it drops the step. It does not outlive its optimizer.
-/// Feature G8.
+/// The gradients of one step after `synchronize()`. They may be read or changed, and are then
+/// handed to `apply`. They are equal on all ranks, except those of local parameters. With Adasum
+/// they differ, since ranks combine their steps instead. Dropping the object drops the step. It
+/// does not outlive its optimizer. Feature G8.
 template <class T>
 class [[nodiscard(
     "hvd: synchronized gradients change nothing until they are applied")]] synchronized_gradients {
@@ -30,14 +30,15 @@ public:
         if (open_ != nullptr) *open_ = false;
     }
 
-    /// One for each parameter, in the order of registration; empty for a frozen one.
+    /// One tensor for each parameter, in the order of registration. It is empty for a frozen
+    /// parameter.
     std::span<const tensor_view<T>> tensors() const { return tensors_; }
 
-    /// The same without local parameters, for which there are empty ones: what all ranks may change
-    /// alike by what they see in it.
+    /// The tensors with empty ones for local parameters. All ranks see the same values here, and
+    /// may change them alike.
     std::span<const tensor_view<T>> shared() const { return shared_; }
 
-    /// This rank.
+    /// The rank in the communicator of the gradients.
     int rank() const noexcept { return rank_; }
 
 private:
@@ -55,8 +56,8 @@ private:
     bool* open_;
 };
 
-/// The Euclidean norm of all shared gradients together: the same number on all ranks. Local ones
-/// are not in it.
+/// The Euclidean norm of all shared gradients together. It is the same number on all ranks. Local
+/// gradients do not count.
 template <class T>
 double global_norm(const synchronized_gradients<T>& gradients) {
     double squares = 0;
@@ -66,8 +67,9 @@ double global_norm(const synchronized_gradients<T>& gradients) {
     return std::sqrt(squares);
 }
 
-/// Scales the shared gradients so that their norm is at most `largest`; gives the norm they had.
-/// Local ones stay as they are. @throws hvd::usage_error for a `largest` that is negative or NaN.
+/// Scales the shared gradients so that their norm is at most `largest`, and returns their norm
+/// before. Local gradients stay as they are.
+/// @throws hvd::usage_error for a `largest` that is negative or NaN.
 template <class T>
 double clip_by_norm(synchronized_gradients<T>& gradients, double largest) {
     if (!(largest >= 0))
