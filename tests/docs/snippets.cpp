@@ -10,6 +10,7 @@
 #include <memory_resource>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -355,6 +356,21 @@ TEST_CASE("run_threads snippet") {
         CHECK(x == 4);
     });
     //! [run_threads]
+}
+
+TEST_CASE("thread_group snippet") {
+    //! [thread_group]
+    hvd::thread_group group{2};
+    const auto train = [&group](int rank) {  // called by the threads of an engine
+        auto world = group.communicator(rank);
+        float x = float(rank);
+        world.allreduce(x, hvd::sum);
+        CHECK(x == 1);
+    };
+    std::thread other(train, 1);
+    train(0);
+    other.join();
+    //! [thread_group]
 }
 
 #if HVD_HAS_MPI

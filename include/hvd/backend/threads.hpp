@@ -16,11 +16,45 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// The hubs that some member has not taken yet: the first member to come makes one, and the last to
+// come takes it off the list.
+template <class Hub>
+class open_hubs {
+public:
+    struct awaited_hub {
+        int context;  // the number of the call that makes the communicator, and its first member:
+        int first;    // together they tell the hubs apart
+        std::size_t missing;
+        shared<Hub> hub;
+    };
+
+    template <class Make>
+    awaited_hub& at(int context, int first, std::size_t members, Make make) {
+        for (awaited_hub& awaited : list_)
+            if (awaited.context == context && awaited.first == first) return awaited;
+        list_.push_back({context, first, members, make()});
+        return list_.back();
+    }
+
+    // For one member; `awaited` is of this list.
+    shared<Hub> take(awaited_hub& awaited) {
+        const shared<Hub> hub = awaited.hub;
+        if (--awaited.missing == 0) list_.erase(list_.begin() + (&awaited - list_.data()));
+        return hub;
+    }
+
+    auto begin() const { return list_.begin(); }
+    auto end() const { return list_.end(); }
+
+private:
+    std::vector<awaited_hub> list_;
+};
+
 // What the ranks of one communicator on threads have in common.
 class threads_hub : public counted {
 public:
-    // `nodes` has a number for each rank, equal for ranks that are taken as sharing a node.
-    // `where` they may all run: of one of them that is not pinned yet. @throws std::bad_alloc
+    // `nodes` has a number for each rank; ranks of one node have equal numbers. The ranks may run
+    // on the processors `where`. @throws std::bad_alloc
     threads_hub(std::vector<int> nodes, std::size_t window, const processor_set& where)
         : nodes_(std::move(nodes)),
           memory_(shared_memory::of_this_process(shm_region::bytes(ranks(), window))),
@@ -33,47 +67,33 @@ public:
     const shm_region& region() const { return region_; }
     int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
 
-    // The hub of a subset: made by whoever comes first, forgotten here when all have come.
+    // The hub of some of the ranks, for one of them.
     shared<threads_hub> child(int context, std::span<const int> members) {
         const lock_guard lock(mutex_);
-        std::size_t i = 0;
-        while (i < children_.size() &&
-               (children_[i].context != context || children_[i].first != members.front()))
-            ++i;
-        if (i == children_.size()) {
+        auto& awaited = children_.at(context, members.front(), members.size(), [&] {
             std::vector<int> nodes;
             for (const int rank : members) nodes.push_back(node_of(rank));
-            children_.push_back({context, members.front(), int(members.size()),
-                                 shared<threads_hub>::make(std::move(nodes), region_.window_bytes(),
-                                                           region_.slot(0).processors)});
-        }
-        const shared<threads_hub> hub = children_[i].hub;
-        if (--children_[i].missing == 0) children_.erase(children_.begin() + std::ptrdiff_t(i));
-        return hub;
+            return shared<threads_hub>::make(std::move(nodes), region_.window_bytes(),
+                                             region_.slot(0).processors);
+        });
+        return children_.take(awaited);
     }
 
 private:
-    struct child_hub {
-        int context;
-        int first;
-        int missing;
-        shared<threads_hub> hub;
-    };
-
     int ranks() const { return int(nodes_.size()); }
 
     std::vector<int> nodes_;
     shared_memory memory_;
     shm_region region_;
     mutex mutex_;
-    std::vector<child_hub> children_;  // that some member has yet to come for
+    open_hubs<threads_hub> children_;
 };
 
 class threads_endpoint {
 public:
     threads_endpoint(shared<threads_hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
-    // Alone: a communicator that needs nobody.
+    // A world of one rank.
     static owner<threads_endpoint> world(const communicator_options& options) {
         return owner<threads_endpoint>::make(
             shared<threads_hub>::make(std::vector<int>(1),
@@ -88,8 +108,8 @@ public:
     int node_of(int rank) const { return hub_->node_of(rank); }
     bool threaded() const { return true; }
 
-    // Memory for this rank, null if the system refuses it; the others reach it as they reach all
-    // there is.
+    // Allocates memory for this rank; null if the system refuses. The other ranks reach it, as
+    // they reach all memory of the process.
     std::byte* share(std::span<const std::size_t> bytes) {
         own_.push_back(shared_memory::of_this_process(bytes[std::size_t(rank_)]));
         return static_cast<std::byte*>(own_.back().data());
@@ -109,10 +129,11 @@ private:
 
 }  // namespace detail
 
-/// Ranks are threads of one process: needs no MPI, no launcher and no network.
+/// Ranks are threads of one process. The backend needs no MPI, no launcher and no network.
 ///
-/// `run_threads` starts them. Tensors of 4 KiB and more are read where they lie; reductions are in
-/// rank order, on several (declared) nodes in the order of the nodes.
+/// `run_threads` starts the threads; `thread_group` takes those that a program has. Tensors of
+/// 4 KiB and more are read where they lie. Reductions are in rank order, on several (declared)
+/// nodes in the order of the nodes.
 struct threads {
     using endpoint_type = detail::threads_endpoint;
 };

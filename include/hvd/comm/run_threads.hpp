@@ -5,14 +5,15 @@
 #include <stdexcept>
 #include <typeinfo>
 
-#include "../backend/threads.hpp"
-#include "communicator.hpp"
+#include <cxxabi.h>
+
+#include "thread_group.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The first exception of a group of threads.
+// Keeps the first exception of several threads.
 class first_failure {
 public:
     void offer(int rank, std::exception_ptr failure) {
@@ -23,24 +24,25 @@ public:
     }
 
     void rethrow() const {
-        if (failure_)
-            rethrow_as<std::runtime_error, std::logic_error, std::invalid_argument,
-                       std::out_of_range>();
+        if (!failure_) return;
+        try {
+            std::rethrow_exception(failure_);
+        } catch (const std::exception& e) {
+            throw_with_rank(abi::__cxa_current_exception_type()->name(), e.what());
+            throw;
+        }
     }
 
 private:
     // hvd's errors name their rank. The standard's plain ones get it in front of their text and
-    // keep their type; others pass as they are.
-    template <class... Known>
-    [[noreturn]] void rethrow_as() const {
-        try {
-            std::rethrow_exception(failure_);
-        } catch (const std::exception& e) {
-            ((typeid(e) == typeid(Known) ? throw Known(text("rank ", rank_, ": ", e.what()).c_str())
-                                         : void()),
-             ...);
-            throw;
-        }
+    // keep their type; others pass as they are. The types are known by their mangled names, since
+    // engines compile without RTTI, where typeid does not compile.
+    void throw_with_rank(std::string_view type, const char* what) const {
+        const message with_rank = text("rank ", rank_, ": ", what);
+        if (type == "St13runtime_error") throw std::runtime_error(with_rank.c_str());
+        if (type == "St11logic_error") throw std::logic_error(with_rank.c_str());
+        if (type == "St16invalid_argument") throw std::invalid_argument(with_rank.c_str());
+        if (type == "St12out_of_range") throw std::out_of_range(with_rank.c_str());
     }
 
     mutex mutex_;
@@ -73,23 +75,16 @@ inline message reason_of(const std::exception_ptr& failure) {
 template <class Backend = threads, class F>
     requires std::is_same_v<typename Backend::endpoint_type, detail::threads_endpoint>
 void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
-    using detail::text;
-    if (ranks < 1)
-        throw usage_error(-1, text("hvd: run_threads needs at least one rank, got ", ranks));
-    const auto hub = detail::shared<detail::threads_hub>::make(
-        detail::nodes_of_one_host(ranks, options),
-        detail::shm_region::window_for(ranks, options.window_bytes),
-        detail::processor_set::of_this_thread());
+    thread_group group(ranks, options);
     detail::first_failure failure;
     const auto body = [&](int rank) {
         communicator<Backend> comm;
         try {
-            comm = communicator<Backend>(detail::owner<detail::threads_endpoint>::make(hub, rank),
-                                         options);
+            comm = group.communicator<Backend>(rank);
             f(comm);
         } catch (...) {
             failure.offer(rank, std::current_exception());
-            hub->region().leave(rank, detail::reason_of(std::current_exception()));
+            group.leave(rank, detail::reason_of(std::current_exception()));
         }
     };
     {
@@ -97,10 +92,10 @@ void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
         for (int rank = 0; rank < ranks; ++rank) {
             threads.emplace_back([&body, rank] { body(rank); });
             if (threads.back()) continue;
-            const auto refused =
-                std::make_exception_ptr(usage_error(rank, text("hvd: no thread for rank ", rank)));
+            const auto refused = std::make_exception_ptr(
+                usage_error(rank, detail::text("hvd: no thread for rank ", rank)));
             failure.offer(rank, refused);
-            hub->region().leave(rank, detail::reason_of(refused));
+            group.leave(rank, detail::reason_of(refused));
         }
     }
     failure.rethrow();

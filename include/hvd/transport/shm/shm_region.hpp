@@ -86,6 +86,8 @@ public:
         mine.left.exchange(1);
     }
 
+    bool has_left(int rank) const { return slot(rank).left.load() != 0; }
+
     // Whether ranks outnumber the processors they run on; the same on all ranks, once all have said
     // where they run.
     bool is_crowded() const {

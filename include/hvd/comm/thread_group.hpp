@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../backend/threads.hpp"
+#include "../platform/fork_guard.hpp"
+#include "communicator.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// Threads that a program started itself, as ranks: each gets the communicator of its rank.
+///
+/// The group only makes communicators; `run_threads` also starts the threads and joins them. It may
+/// be destroyed before its communicators: a rank that has not asked for its communicator by then
+/// has left, and calls of the others that need it throw `hvd::peer_error`. Not movable.
+/// **Threads**: every member may be called by any thread, also by several at once. Make the group
+/// in a thread that may run on all the processors that its ranks use: ranks that outnumber them
+/// give their processor away while they wait. Feature K10.
+/// @throws hvd::usage_error if `ranks` < 1; std::bad_alloc without memory for them.
+/// @snippet tests/docs/snippets.cpp thread_group
+class thread_group {
+public:
+    explicit thread_group(int ranks, const communicator_options& options = {})
+        : options_(options), members_(checked_number(ranks)) {
+        open_.at(1, 0, members_.size(), [this] { return make_hub(); });
+    }
+
+    thread_group(const thread_group&) = delete;
+    thread_group& operator=(const thread_group&) = delete;
+
+    ~thread_group() {
+        if (fork_.in_child()) return;
+        for (const auto& awaited : open_)
+            for (int rank = 0; rank < size(); ++rank)
+                if (member_of(rank).communicators < awaited.context)
+                    awaited.hub->region().leave(
+                        rank, "its thread_group was destroyed before the rank came");
+    }
+
+    /// The number of ranks.
+    int size() const noexcept { return int(members_.size()); }
+
+    /// The communicator of `rank`. It does not wait for the other ranks: calls on it do, up to
+    /// their deadline. It may be moved to another thread.
+    ///
+    /// A rank whose communicator has ended, or was given up after an error, may ask again. The n-th
+    /// communicators of all ranks belong together. All ranks of one name the same `Backend`.
+    /// @tparam Backend `threads`, or a policy around it: `checked<threads>`
+    /// @throws hvd::usage_error for a number that is no rank, for a rank whose communicator still
+    /// lives or that left the group, and in a forked child.
+    template <class Backend = threads>
+        requires std::is_same_v<typename Backend::endpoint_type, detail::threads_endpoint>
+    hvd::communicator<Backend> communicator(int rank) {
+        const auto hub = join(rank);
+        try {
+            return hvd::communicator<Backend>(
+                detail::owner<detail::threads_endpoint>::make(hub, rank), options_);
+        } catch (...) {
+            hub->region().leave(rank, "its communicator could not be made");
+            throw;
+        }
+    }
+
+    /// Says that `rank` is not coming any more, and why: calls of the others that need it throw
+    /// `hvd::peer_error` with the reason, on the communicator that the rank has and on all that it
+    /// would have got. **Threads**: called by the rank's own thread, or where it has none.
+    /// @throws hvd::usage_error for a number that is no rank.
+    void leave(int rank, std::string_view reason) {
+        check_rank(rank, "leave");
+        const detail::lock_guard lock(mutex_);
+        member& gone = member_of(rank);
+        if (gone.has_left) return;
+        gone.farewell = reason;
+        gone.has_left = true;
+        if (gone.hub) gone.hub->region().leave(rank, reason);
+        for (const auto& awaited : open_) awaited.hub->region().leave(rank, reason);
+    }
+
+private:
+    struct member {
+        int communicators = 0;                    // that it has asked for
+        detail::shared<detail::threads_hub> hub;  // of the last one
+        detail::message farewell;
+        bool has_left = false;
+    };
+
+    static std::size_t checked_number(int ranks) {
+        if (ranks < 1)
+            throw usage_error(-1, detail::text("hvd: threads as ranks: there must be at least one "
+                                               "rank, not ",
+                                               ranks));
+        return std::size_t(ranks);
+    }
+
+    void check_rank(int rank, std::string_view function) const {
+        if (fork_.in_child())
+            throw usage_error(rank, detail::text("hvd: thread_group::", function,
+                                                 " in a process forked from the one that made the "
+                                                 "group"));
+        if (rank < 0 || rank >= size())
+            throw usage_error(-1, detail::text("hvd: thread_group::", function, ": ", rank,
+                                               " is not a rank of this group of size ", size()));
+    }
+
+    member& member_of(int rank) { return members_[std::size_t(rank)]; }
+
+    detail::shared<detail::threads_hub> join(int rank) {
+        check_rank(rank, "communicator");
+        const detail::lock_guard lock(mutex_);
+        member& mine = member_of(rank);
+        if (mine.has_left)
+            throw usage_error(rank, detail::text("hvd: thread_group::communicator: rank ", rank,
+                                                 " left this group (", mine.farewell, ")"));
+        if (mine.hub && !mine.hub->region().has_left(rank))
+            throw usage_error(rank, detail::text("hvd: thread_group::communicator: rank ", rank,
+                                                 " has a communicator, which has not ended"));
+        auto& next =
+            open_.at(mine.communicators + 1, 0, members_.size(), [this] { return make_hub(); });
+        ++mine.communicators;
+        return mine.hub = open_.take(next);
+    }
+
+    detail::shared<detail::threads_hub> make_hub() {
+        auto hub = detail::shared<detail::threads_hub>::make(
+            detail::nodes_of_one_host(size(), options_),
+            detail::shm_region::window_for(size(), options_.window_bytes), processors_);
+        for (int rank = 0; rank < size(); ++rank)
+            if (member_of(rank).has_left) hub->region().leave(rank, member_of(rank).farewell);
+        return hub;
+    }
+
+    communicator_options options_;
+    detail::fork_guard fork_;
+    detail::processor_set processors_ = detail::processor_set::of_this_thread();
+    detail::mutex mutex_;
+    detail::table<member> members_;
+    detail::open_hubs<detail::threads_hub> open_;
+};
+
+}  // namespace v0
+}  // namespace hvd
