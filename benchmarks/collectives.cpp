@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// All collectives over sizes, beside raw MPI where ranks are processes, with the columns of
-// nccl-tests. All candidates of one size take turns; several element types take turns at the same
+// All collectives over sizes, beside raw MPI if ranks are processes, with the columns of
+// nccl-tests. All candidates of one size take turns. Several element types take turns at the same
 // count.
 #include <deque>
 
@@ -21,7 +21,7 @@ struct collective_options : bench::sweep_options {
     collective_options() : sweep_options(4, std::size_t(128) << 20, 2) {}
 };
 
-// The jobs of one size, whose candidates are measured together.
+// The jobs of one size. Their candidates are measured together.
 struct turn {
     std::deque<bench::line> lines;
     std::vector<bench::candidate> candidates;
@@ -96,7 +96,7 @@ private:
         return size;
     }
 
-    // Sizes are the first type's; the others have the same counts.
+    // Sizes are those of the first type. The others have the same counts.
     std::size_t bytes_of_type(std::size_t type) const {
         return o_.max_bytes / size_of(o_.types.front()) * size_of(o_.types[type]);
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// The average of many gradients: one call for each, all in one hand-packed buffer (as Horovod does
-// it), hvd's fused call and plan; and the step of Adam after it. All candidates take turns.
+// Measures the average of many gradients: one call for each, all in one hand-packed buffer (as
+// Horovod does it), and hvd's fused call and plan. It also measures the step of Adam after it. All
+// candidates take turns.
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -24,7 +25,7 @@ struct fusion_options : bench::options {
     bool step = false;
 };
 
-// Parameters of a model and the state of Adam (arXiv:1412.6980), all of it on each rank.
+// Parameters of a model and the state of Adam (arXiv:1412.6980). Each rank has all of it.
 struct adam {
     std::vector<std::vector<float>> parameters, first, second;
     float correction1 = 1, correction2 = 1;
@@ -93,7 +94,8 @@ private:
                  const std::vector<bench::memory_kind>& kinds) {
         std::deque<bench::gradients> gradients;
         for (const auto& kind : kinds) gradients.emplace_back(counts_, kind.memory);
-        std::vector<std::size_t> state;  // of an optimizer, on this rank, for each candidate
+        // bytes of optimizer state on this rank, for each candidate
+        std::vector<std::size_t> state;
         std::vector<bench::candidate> candidates;
         if (o_.step) add_steps(candidates, state, gradients, kinds);
         else add_sums(candidates, gradients, kinds);
@@ -123,7 +125,7 @@ private:
         }
     }
 
-    // The step after the average: the peer of a plan's run_and_apply, which joins the two.
+    // The step after the average is the peer of a plan's run_and_apply, which fuses the two.
     void add_steps(std::vector<bench::candidate>& to, std::vector<std::size_t>& state,
                    std::deque<bench::gradients>& gradients,
                    const std::vector<bench::memory_kind>& kinds) {
@@ -141,8 +143,8 @@ private:
         }
     }
 
-    // Parameters lie where the gradients do. The gradients are only read, so that nothing can be
-    // verified here: the tests do.
+    // Parameters lie in the same kind of memory as the gradients. The gradients are only read, so
+    // nothing can be verified here; the tests do that.
     void add_joined(std::vector<bench::candidate>& to, std::vector<std::size_t>& state,
                     bench::gradients& g, const bench::memory_kind& kind) {
         struct joined {
@@ -226,7 +228,7 @@ private:
         const double algbw = double(bytes) / t.time / 1e9,
                      busbw = algbw * 2 * (comm_.size() - 1) / comm_.size();
         const double share = 2.0 * comm_.size() * double(bytes) / t.time /
-                             limit_;  // each rank's tensors read once and written once
+                             limit_;  // each rank's tensors are read once and written once
         out_.print(
             "{:>10.1f} {:>9.2f} {:>9.2f} {:>10.1f} {:>10.1f} {:>7} {:>9} {:>9} {:>6.0f}  {}\n",
             t.time * 1e6, algbw, busbw, t.p50 * 1e6, t.p99 * 1e6,
@@ -239,7 +241,7 @@ private:
             {"busbw", busbw},     {"p50", t.p50 * 1e6},         {"p99", t.p99 * 1e6},
             {"rounds", t.rounds}, {"of_limit", share}};
         if (candidates[c].wrong) row["wrong"] = t.wrong;
-        if (state > 0) row["state"] = state;  // bytes of the optimizer's, on this rank
+        if (state > 0) row["state"] = state;  // bytes of optimizer state on this rank
         if (calls > 0) row["ratio_calls"] = calls;
         if (packed > 0) row["ratio_packed"] = packed;
         out_.add(std::move(row));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// What one GPU can show: packing against a copy per tensor, Horovod's scheme and the copy limit,
-// what a call of hvd's costs above NCCL's own, and an allreduce of several ranks by CUDA IPC
-// against the copy limit. Without a GPU it says so and exits with 77.
+// Measurements that one GPU allows. Packing is compared with a copy per tensor, Horovod's scheme
+// and the copy limit. A call of hvd is compared with NCCL's own. An allreduce of several ranks by
+// CUDA IPC is compared with the copy limit. Without a GPU the program says so and exits with 77.
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ struct timer {
     ~timer() { cudaEventDestroy(begin), cudaEventDestroy(end); }
 };
 
-// Microseconds of one call, the median over several times `calls` in a row.
+// Returns the microseconds of one call: the median over several times `calls` in a row.
 template <class F>
 double microseconds(cudaStream_t stream, F&& call, int calls = 20) {
     const timer t;
@@ -101,7 +101,7 @@ void pack_set(const std::string& name, const std::vector<std::size_t>& counts, c
     line("a copy a tensor", copies, eight);
 }
 
-// r+w, of one copy of 256 MiB.
+// Returns the bytes read and written per second by one copy of 256 MiB.
 double copy_limit(cudaStream_t stream) {
     const std::size_t bytes = std::size_t(256) << 20;
     const cuda_memory a(kind::device, bytes, 0), b(kind::device, bytes, 0);
@@ -114,7 +114,7 @@ double copy_limit(cudaStream_t stream) {
            1000;
 }
 
-// Host time of a call on a communicator of one rank, which moves nothing.
+// Returns the host time of a call on a communicator of one rank, which moves nothing.
 template <class F>
 double host_microseconds(cudaStream_t stream, F&& call) {
     for (int i = 0; i < 100; ++i) call();
@@ -136,7 +136,7 @@ void overhead(cudaStream_t stream, nlohmann::json& figures) {
     hvd::communicator<hvd::nccl> gpus(handle, hvd::borrow);
     const cuda_memory memory(kind::device, 4096, 0);
     const auto x = hvd::device_view(reinterpret_cast<float*>(memory.data()), 1024);
-    // A scale, for a single rank calls NCCL for nothing else.
+    // The call has a scale, since a single rank does not call NCCL without one.
     const double own = host_microseconds(stream, [&] {
         gpus.allreduce_async(x, hvd::sum, {.prescale = 2, .stream = stream}).wait(stream);
     });
@@ -152,7 +152,8 @@ void overhead(cudaStream_t stream, nlohmann::json& figures) {
     figures = {{"hvd_us", own}, {"nccl_us", raw}};
 }
 
-// Microseconds of an allreduce in which threads with one GPU take part, each with `count` floats.
+// Returns the microseconds of an allreduce among threads that share one GPU, each with `count`
+// floats.
 double allreduce_microseconds(int ranks, std::size_t count, bool in_arena) {
     double time = 0;
     hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {
@@ -178,7 +179,7 @@ double allreduce_microseconds(int ranks, std::size_t count, bool in_arena) {
     return time;
 }
 
-// Every rank's tensor is read once and written once: what a copy of all of them would move.
+// Every rank's tensor is read once and written once, as a copy of all tensors would do.
 void in_node(double limit, nlohmann::json& figures) {
     fmt::print("{:>14} {:>8} {:>12} {:>18} {:>10} {:>9} {:>8}\n", "allreduce", "ranks", "bytes",
                "scheme", "us", "GB/s r+w", "of limit");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// hvd's kernel, and what it is measured against: our own writing of Horovod's batched copy.
+// hvd's kernels, and the kernel to compare with: our own implementation of Horovod's batched copy.
 #include <hvd/kernel/cuda/kernels.cuh>
 
 #include "support/eight_blocks.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr unsigned blocks_per_tensor = 8, block_threads = 1024;
 
-// Eight blocks for each tensor, whatever its size; each thread has one load under way.
+// Uses eight blocks for each tensor, whatever its size. Each thread has one load under way.
 __global__ void copy_eight_blocks(const bench::whole_tensor* tensors) {
     const bench::whole_tensor t = tensors[blockIdx.x / blocks_per_tensor];
     const std::size_t chunks = t.bytes / sizeof(ulonglong2);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Collectives over several nodes: hvd's exchange between them beside raw MPI. nodes.py launches it
-// on hosts with shaped cables; --node-size declares nodes of one host instead.
+// Collectives over several nodes: hvd beside raw MPI. nodes.py launches it on hosts with shaped
+// cables. --node-size declares nodes of one host instead.
 #include "support/mpi_peer.hpp"
 #include "support/pattern.hpp"
 #include "support/table.hpp"
@@ -54,7 +54,7 @@ private:
 
     void broadcast(std::size_t count) {
         float* const x = tensor_.data();
-        // From one rank after another, so that no root runs ahead of what it has sent.
+        // The root changes with each call, so that no root runs ahead of its receivers.
         const auto next = [this] { return root_ = (root_ + 1) % comm_.size(); };
         const auto add = [&](std::string name, std::function<void()> call) {
             candidates_.push_back({std::move(name), std::move(call),
@@ -71,7 +71,7 @@ private:
         print("broadcast", "none", count);
     }
 
-    // The ratio is each one's time over hvd's.
+    // The ratio is each candidate's time over hvd's.
     void print(const char* collective, const char* op, std::size_t count) {
         const auto timings = bench::interleave(comm_, candidates_, o_.work);
         for (std::size_t c = 0; c < candidates_.size(); ++c) {
@@ -93,7 +93,7 @@ private:
     bench::report<communicator> out_;
     communicator own_, by_library_;
     std::vector<float> tensor_;
-    int root_ = 0;  // of the last broadcast
+    int root_ = 0;  // the root of the last broadcast
     std::vector<bench::candidate> candidates_;
 };
 

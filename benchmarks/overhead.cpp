@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Nanoseconds that a call takes over the raw MPI call: of one element, where nothing hides it, on
-// one rank and on all. All candidates take turns.
+// Measures the nanoseconds that a call takes over the raw MPI call, with one element, so that
+// nothing hides them. It runs on one rank and on all. All candidates take turns.
 #include "support/mpi_peer.hpp"
 #include "support/pattern.hpp"
 #include "support/program.hpp"
@@ -11,7 +11,7 @@ namespace {
 
 using bench::candidate;
 
-// What one candidate keeps its elements in.
+// The elements of one candidate.
 struct elements {
     std::vector<float> values;
     int rank, ranks;
@@ -88,7 +88,8 @@ void measure(Out& out, Comm& comm, const bench::effort& work,
     }
 }
 
-// The calls on a communicator, and on MPI those of the raw handle and of direct<mpi> beside them.
+// Measures the calls on a communicator. With MPI it also measures those of the raw handle and of
+// direct<mpi>.
 template <class Out, class Comm>
 void measure_on(Out& out, Comm& comm, const bench::effort& work, std::size_t count) {
     elements e{std::vector<float>(count), comm.rank(), comm.size()};

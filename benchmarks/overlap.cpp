@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// What a training step costs when gradients travel while the backward pass goes on. The pass is a
-// timed wait, as long as communication alone takes: a device that computes while the host has
-// nothing to do. Between hosts: tests/network/lab.py.
+// Measures a training step whose gradients travel while the backward pass goes on. The pass is a
+// timed wait, as long as communication alone takes. That resembles a device that computes while the
+// host is idle. tests/network/lab.py measures between hosts.
 #include <hvd/train.hpp>
 
 #include "support/pattern.hpp"
@@ -11,7 +11,7 @@
 
 namespace {
 
-// Leaves parameters as they are: what is measured is the way of the gradients.
+// Leaves parameters as they are, since only the gradients' communication is measured.
 struct no_optimizer {
     void step() {}
 };
@@ -47,8 +47,8 @@ private:
         optimizer_.step();
     }
 
-    // The last layer's gradient is there first. Each is ready at its time, whatever has come
-    // between.
+    // The last layer's gradient is ready first. Each is ready at its time, however long the calls
+    // between took.
     void compute(double seconds, bool report) {
         const auto begin = bench::clock::now();
         for (std::size_t done = 1; done <= gradients_.size(); ++done) {

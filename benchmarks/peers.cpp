@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// The average of a tensor in place by hvd and by its peers, all of them in one process and taking
-// turns: raw MPI (Open MPI as it decides and with each of its algorithms forced), Boost.MPI, Gloo.
-// Linked with MPICH it is the pair hvd and MPICH: two MPIs can't share a process.
+// Measures the average of a tensor in place by hvd and by its peers. All run in one process and
+// take turns: raw MPI (Open MPI as it decides and with each of its algorithms forced), Boost.MPI,
+// Gloo. Linked with MPICH it compares hvd and MPICH, since two MPIs can't share a process.
 #include <optional>
 
 #include "support/bandwidth.hpp"
@@ -91,7 +91,7 @@ private:
             bench::average_in_place(comm_, std::move(name), x, count, [=] { average(x, count); }));
     }
 
-    // The ratio is each one's time over hvd's on plain memory.
+    // The ratio is each candidate's time over hvd's on plain memory.
     void print(std::size_t count, const std::vector<bench::timing>& timings, double limit) {
         std::size_t best = candidates_.size();
         for (std::size_t c = 0; c < candidates_.size(); ++c) {

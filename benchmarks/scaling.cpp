@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Images a second of a synthetic training step at 1 to N ranks: the model's real gradients, and a
-// timed wait where a device would compute. Forward is a third of the step and backward two thirds;
-// a gradient is ready when its share of the elements of the backward pass, last layer first, is
-// done.
+// Images per second of a synthetic training step at 1 to N ranks. It communicates the model's real
+// gradients, and waits for the time that a device would compute. Forward is a third of the step and
+// backward two thirds. A gradient is ready when its share of the elements of the backward pass,
+// last layer first, is done.
 //
-// Scaling efficiency as Horovod defines it: images/s of N ranks over N times those of one rank
+// Scaling efficiency is defined as by Horovod: images/s of N ranks over N times those of one rank
 // alone.
 #include <chrono>
 #include <map>
@@ -21,9 +21,9 @@ namespace {
 
 using bench::clock;
 
-// Images a second of one device at a batch of 64. Inception V3, ResNet-101 and VGG-16: one Pascal
-// GPU, Horovod's README of v0.9.5. ResNet-50 is not there: taken as twice ResNet-101's, of which it
-// has half the multiplications. See --rate.
+// Images per second of one device at a batch of 64. Inception V3, ResNet-101 and VGG-16 are from
+// Horovod's README of v0.9.5, on one Pascal GPU. ResNet-50 is not there: its rate is twice
+// ResNet-101's, since it has half the multiplications. See --rate.
 const std::map<std::string, double> device_rates{{"resnet50", 238.8},
                                                  {"resnet101", 119.4},
                                                  {"inception_v3_aux", 134.4},
@@ -36,7 +36,7 @@ struct scaling_options : bench::options {
     double rate = 0;
 };
 
-// What a device does, seen from the host: nothing for a while.
+// Waits as the host does while a device computes.
 void compute_until(clock::time_point end) { std::this_thread::sleep_until(end); }
 
 std::chrono::nanoseconds seconds(double s) {
@@ -53,14 +53,14 @@ public:
              double step, std::size_t bucket)
         : comm_(comm), gradients_(counts, memory), step_(step) {
         all_ = gradients_.views();
-        std::reverse(all_.begin(), all_.end());  // as the backward pass makes them
+        std::reverse(all_.begin(), all_.end());  // in the order of the backward pass
         for (const auto& v : all_)
             ready_.push_back((ready_.empty() ? 0 : ready_.back()) + double(v.size()));
         for (double& r : ready_) r = step_ * (1 + 2 * r / ready_.back()) / 3;
         if (comm.size() > 1) make_plans(bucket);
     }
 
-    // One step; gives what it took.
+    // Does one step and returns its time.
     double run(bool overlap, bool fused) {
         comm_.barrier();
         const auto begin = clock::now();

@@ -9,8 +9,8 @@
 
 namespace bench {
 
-/// Keeps the calling thread on one of the cores the process may use: rank r on the (r mod
-/// cores)-th.
+/// Keeps the calling thread on one of the cores that the process may use: rank r on core (r mod
+/// cores).
 inline void bind_to_core(int rank) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);

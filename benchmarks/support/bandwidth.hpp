@@ -9,11 +9,11 @@
 
 namespace bench {
 
-/// A loop over memory, as STREAM has them; the bytes it reads and writes are what it asks for (a
-/// cache that reads a line before it is written moves more).
+/// A loop over memory, as in STREAM. It counts the bytes that it requests; a cache that reads a
+/// line before it is written moves more.
 struct memory_kernel {
     const char* name;
-    int arrays;  // read or written, each once
+    int arrays;  // number of arrays, each read or written once
     void (*run)(float* a, const float* b, const float* c, std::size_t count);
 };
 
@@ -36,8 +36,8 @@ inline constexpr memory_kernel memory_kernels[] = {
      }},
 };
 
-/// Bytes per second that all ranks read and write together, each in memory of its own of `bytes` an
-/// array; ranks above `active` rest. **Collective**.
+/// Returns the bytes per second that all ranks read and write together. Each rank has its own
+/// arrays of `bytes` each. Ranks above `active` rest. **Collective**.
 template <class Comm>
 double bandwidth(Comm& comm, const memory_kernel& kernel, std::size_t bytes, int active,
                  double seconds) {
@@ -55,7 +55,8 @@ double bandwidth(Comm& comm, const memory_kernel& kernel, std::size_t bytes, int
         comm.barrier();
         const auto start = clock::now();
         pass.call();
-        double rate = 0;  // the sum over the ranks, each over its own time: all work throughout
+        // the sum over the ranks, each over its own time, since all work throughout
+        double rate = 0;
         for (const double mine :
              comm.allgather(working ? double(kernel.arrays) * double(bytes) / seconds_since(start)
                                     : 0.0)
@@ -67,7 +68,7 @@ double bandwidth(Comm& comm, const memory_kernel& kernel, std::size_t bytes, int
     return median(std::move(rates));
 }
 
-/// The limit that results are held against: what copying in all ranks at once reads and writes.
+/// The limit for results: the bytes per second that copying in all ranks at once reads and writes.
 template <class Comm>
 double copy_limit(Comm& comm, std::size_t bytes = std::size_t(64) << 20, double seconds = 0.5) {
     return bandwidth(comm, memory_kernels[0], bytes, comm.size(), seconds);

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// Gloo between the ranks of a communicator, over TCP on the loopback interface: what it has for
-// hosts.
+// Gloo between the ranks of a communicator, over TCP on the loopback interface. That is its
+// transport between hosts.
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
@@ -21,7 +21,7 @@ namespace bench {
 
 class gloo_peer {
 public:
-    /// **Collective**: rank 0's folder is the meeting place until all are connected.
+    /// **Collective**: the ranks meet in a folder of rank 0 until all are connected.
     template <class Comm>
     explicit gloo_peer(Comm& comm) {
         std::string folder = (std::filesystem::temp_directory_path() / "hvd-bench-XXXXXX").string();

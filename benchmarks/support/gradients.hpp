@@ -17,8 +17,8 @@ namespace bench {
 inline const std::vector<std::string> gradient_sets{
     "resnet50", "resnet101", "vgg16", "inception_v3_aux", "inception_v3_noaux", "1000x1KiB"};
 
-/// Elements of each gradient tensor of a model, in layer order; `limit` (0: none) cuts the list
-/// short.
+/// Returns the number of elements of each gradient tensor of a model, in layer order. `limit` (0:
+/// none) cuts the list short.
 inline std::vector<std::size_t> gradient_counts(const std::string& set, std::size_t limit = 0) {
     std::vector<std::size_t> counts;
     if (set == "1000x1KiB") {
@@ -43,7 +43,7 @@ inline std::size_t total(const std::vector<std::size_t>& counts) {
     return sum;
 }
 
-/// A model's gradients, each a tensor of its own.
+/// A model's gradients, each in its own tensor.
 class gradients {
 public:
     gradients(const std::vector<std::size_t>& counts, std::pmr::memory_resource* memory) {

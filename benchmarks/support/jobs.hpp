@@ -12,13 +12,13 @@
 
 namespace bench {
 
-/// One collective of one kind of memory: how it is called, and how a result is verified. A
-/// candidate without a call is none: not everything works in place.
+/// One collective in one kind of memory: its calls and their verification. A candidate without a
+/// call is skipped, since not everything works in place.
 struct job {
     candidate out_of_place{}, in_place{};
 };
 
-/// Where a job's tensors are: `count` elements from `in` to `out`; in place it is `out` alone.
+/// The tensors of a job: `count` elements from `in` to `out`. In place only `out` is used.
 template <class T>
 struct place {
     T* in;
@@ -32,8 +32,8 @@ struct place {
     auto my_part(T* tensor) const { return hvd::view(tensor + std::size_t(rank) * each(), each()); }
 };
 
-// What calls of several parts (gather, alltoall) leave is found in the inputs of the ranks they
-// come from.
+// Verifies the result of calls with several parts (gather, alltoall): each part is in the input of
+// the rank that sent it.
 template <class T>
 std::size_t wrong_parts(const place<T>& p) {
     std::size_t wrong = 0;
@@ -118,7 +118,7 @@ job alltoall_job(const Calls& calls, const place<T>& p) {
     return {{"", [=] { calls.alltoall(p); }, sent, [=] { return wrong_parts(p); }}, {}};
 }
 
-/// The job of that name, in nccl-tests' spelling, by one provider's calls.
+/// Returns the job of that name, in nccl-tests' spelling, by one provider's calls.
 template <class Calls, class T, class Op>
 job job_of(const std::string& collective, const Calls& calls, const place<T>& p, Op op) {
     if (collective == "all_reduce") return allreduce_job(calls, p, op);
@@ -143,7 +143,6 @@ inline bool has_root(const std::string& collective) {
            collective == "scatter";
 }
 
-/// hvd's calls.
 template <class Comm, class T, class Op>
 struct hvd_calls {
     Comm* comm;
@@ -181,7 +180,7 @@ struct hvd_calls {
 };
 
 #if HVD_WITH_MPI
-/// The same by raw MPI.
+/// The same calls by raw MPI.
 template <class T, class Op>
 struct mpi_calls {
     mpi_peer<T, Op> mpi;

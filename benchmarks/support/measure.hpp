@@ -18,20 +18,21 @@ namespace bench {
 struct candidate {
     std::string name;
     std::function<void()> call;
-    std::function<void()> prepare = {};       ///< makes the inputs of a call that is verified
-    std::function<std::size_t()> wrong = {};  ///< elements of this rank that the call left wrong
+    std::function<void()> prepare = {};  ///< makes the inputs of a call that is verified
+    /// counts the elements of this rank that the call left wrong
+    std::function<std::size_t()> wrong = {};
 };
 
-/// Seconds, of one call.
+/// Times of one call, in seconds.
 struct timing {
     double time =
-        0;  ///< median over the rounds of a round's mean over its calls and over the ranks
-    double p50 = 0, p99 = 0;  ///< of single calls, over all ranks
-    std::size_t wrong = 0;    ///< on all ranks together
+        0;  ///< the median over the rounds; a round is the mean over its calls and over the ranks
+    double p50 = 0, p99 = 0;  ///< percentiles of single calls, over all ranks
+    std::size_t wrong = 0;    ///< sum over all ranks
     int rounds = 0;
 };
 
-/// How long to measure.
+/// The duration of a measurement.
 struct effort {
     double seconds = 1;  ///< for all candidates of one interleaving together
     int min_rounds = 5, max_rounds = 2000;
@@ -57,14 +58,14 @@ double slowest(Comm& comm, double mine) {
     return std::ranges::max(comm.allgather(mine).values);
 }
 
-/// What one candidate showed on this rank.
+/// The measurements of one candidate on this rank.
 struct samples {
     int calls_per_round = 1;
     std::vector<double> round_means, single;
 };
 
-// A collective is started by all ranks together, and its calls follow each other without a break,
-// so that a short one is not hidden behind the way out of a barrier.
+// All ranks start a collective together, and its calls follow each other without a break. So the
+// exit from a barrier does not hide a short call.
 template <class Comm>
 void run_round(Comm& comm, const candidate& c, samples& s) {
     comm.barrier();
@@ -80,7 +81,7 @@ void run_round(Comm& comm, const candidate& c, samples& s) {
                             s.calls_per_round);
 }
 
-// Seconds of a call among some that follow each other.
+// Returns the seconds of a call among several that follow each other.
 template <class Comm>
 double estimate(Comm& comm, const candidate& c, int calls) {
     comm.barrier();
@@ -108,7 +109,7 @@ timing combine(Comm& comm, const samples& mine) {
     const auto all = comm.allgather(mine.round_means).values;
     for (std::size_t i = 0; i < all.size(); ++i) means[i % means.size()] += all[i] / comm.size();
     result.time = median(std::move(means));
-    // Enough single calls for a 99th percentile, and not a gigabyte of them.
+    // That many single calls are enough for a 99th percentile, and less than a gigabyte.
     const std::size_t most = std::min<std::size_t>(mine.single.size(), 20000);
     const auto single = comm.allgather(hvd::view(mine.single.data(), most)).values;
     result.p50 = percentile(single, 0.5);
@@ -116,19 +117,19 @@ timing combine(Comm& comm, const samples& mine) {
     return result;
 }
 
-/// Lets the candidates take turns, so that all see the same machine, and gives each one's timing.
-/// **Collective**. Every candidate is verified after it was timed.
+/// Measures the candidates in turns, so that all see the same machine, and returns the timing of
+/// each. **Collective**. Every candidate is verified after it was timed.
 template <class Comm>
 std::vector<timing> interleave(Comm& comm, std::span<const candidate> candidates, const effort& e) {
     std::vector<samples> seen(candidates.size());
     double a_round = 0;
     for (std::size_t c = 0; c < candidates.size(); ++c) {
         if (candidates[c].prepare) candidates[c].prepare();
-        candidates[c].call();  // touches the memory, wakes what sleeps
+        candidates[c].call();  // touches the memory and wakes sleeping threads
         double one = estimate(comm, candidates[c], 1);
         if (one < 1e-2)
             one = estimate(comm, candidates[c],
-                           5);  // the first call after a barrier is not like those that follow
+                           5);  // the first call after a barrier differs from those that follow
         if (one < 1e-4) one = estimate(comm, candidates[c], 50);
         seen[c].calls_per_round = int(std::clamp(2e-4 / one, 1.0, 1000.0));
         a_round += one * seen[c].calls_per_round;
@@ -140,10 +141,12 @@ std::vector<timing> interleave(Comm& comm, std::span<const candidate> candidates
         for (std::size_t i = 0; i < candidates.size(); ++i) {
             const std::size_t c =
                 round % 2 == 0 ? i
-                               : candidates.size() - 1 - i;  // nobody always follows the same one
+                               // the order alternates, so that no candidate always follows the same
+                               // one
+                               : candidates.size() - 1 - i;
             run_round(comm, candidates[c], seen[c]);
         }
-        // A machine that turns out busier than it was at first is not waited for.
+        // The measurement ends in time even if the machine turns out busier than at first.
         if (round + 1 >= e.min_rounds && slowest(comm, seconds_since(begin)) > e.seconds) break;
     }
     std::vector<timing> result;

@@ -18,19 +18,19 @@
 
 namespace bench {
 
-/// A kind of memory that tensors lie in, by name.
+/// A kind of memory for tensors, by name.
 struct memory_kind {
     std::string name;  // "plain" or "arena"
     std::pmr::memory_resource* memory;
 };
 
-/// Calls `f(kinds)` with the kinds of memory that this hvd has, with room for `bytes` of tensors in
-/// each.
+/// Calls `f(kinds)` with the kinds of memory that this hvd has, each with room for `bytes` of
+/// tensors.
 template <class Comm, class F>
 void with_memory(Comm& comm, std::size_t bytes, F&& f) {
     std::vector<memory_kind> kinds{{"plain", std::pmr::new_delete_resource()}};
 #if BENCH_HAS_ARENA
-    hvd::arena arena{comm, bytes + (std::size_t(1) << 20)};  // and for what alignment takes
+    hvd::arena arena{comm, bytes + (std::size_t(1) << 20)};  // and room for alignment
     kinds.push_back({"arena", &arena});
 #endif
     f(kinds);

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The same jobs as a user of raw MPI writes them: MPI has no average (a scaling pass) and no 16-bit
-// floats (an operation of the user's).
+// The same jobs as a user of raw MPI writes them. MPI has no average, so it takes a scaling pass.
+// It has no 16-bit floats, so they take an operation of the user's.
 #include <hvd/hvd.hpp>
 
 #include <cstddef>
@@ -36,7 +36,7 @@ void add_halves(void* in, void* inout, int* count, MPI_Datatype*) {
     for (int i = 0; i < *count; ++i) b[i] = T(float(a[i]) + float(b[i]));
 }
 
-// Lives until MPI ends.
+// The operation lives until MPI ends.
 template <class T>
 MPI_Op mpi_op() {
     if constexpr (is_half<T>) {

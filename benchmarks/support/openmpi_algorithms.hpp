@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// A communicator for each of Open MPI's allreduce algorithms, so that all of them run in one
-// process: coll_tuned reads the algorithm that is forced when a communicator is made.
+// Makes a communicator for each of Open MPI's allreduce algorithms, so that all of them run in one
+// process. coll_tuned reads the forced algorithm when a communicator is made.
 #include <hvd/hvd.hpp>
 
 #include <cstdlib>
@@ -13,11 +13,12 @@
 
 namespace bench {
 
-/// Allows algorithms to be forced; before MPI starts. Without one forced, Open MPI decides as ever.
+/// Allows algorithms to be forced. Call it before MPI starts. Without a forced algorithm, Open MPI
+/// decides as usual.
 inline void allow_forced_algorithms() { setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 1); }
 
-/// Names and communicators; empty where this MPI has no such choice. They live until MPI ends.
-/// **Collective**.
+/// Returns names and communicators, or nothing if this MPI has no such choice. The communicators
+/// live until MPI ends. **Collective**.
 inline std::vector<std::pair<std::string, MPI_Comm>> forced_algorithms(MPI_Comm comm) {
     static constexpr const char* names[] = {"linear", "nonoverlapping", "recursive_doubling",
                                             "ring",   "segmented_ring", "rabenseifner"};

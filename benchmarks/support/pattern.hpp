@@ -10,8 +10,9 @@
 
 namespace bench {
 
-// Inputs whose sums and averages are exact in every element type and in any order, so that
-// results are compared for equality: multiples of the number of ranks, of which a sum stays short.
+// The inputs have sums and averages that are exact in every element type and in any order, so that
+// results are compared for equality. They are multiples of the number of ranks, whose sums have few
+// digits.
 constexpr int period = 4;
 
 inline int input(int rank, std::size_t i, int ranks) {
@@ -23,8 +24,8 @@ void fill(T* data, std::size_t count, int rank, int ranks, std::size_t first = 0
     for (std::size_t i = 0; i < count; ++i) data[i] = T(float(input(rank, first + i, ranks)));
 }
 
-/// Elements of `data` that are not `expected(i)`, of which `first + i` is the place in the whole
-/// tensor.
+/// Counts the elements of `data` that differ from `expected(first + i)`. `first + i` is the
+/// position in the whole tensor.
 template <class T, class F>
 std::size_t count_unequal(const T* data, std::size_t count, F&& expected, std::size_t first = 0) {
     std::size_t wrong = 0;
@@ -43,7 +44,7 @@ inline float expected_average(std::size_t i, int ranks) {
     return expected_sum(i, ranks) / float(ranks);
 }
 
-/// A call that averages the `count` elements at `x` over the ranks, in place.
+/// Returns a candidate whose call averages the `count` elements at `x` over the ranks, in place.
 template <class Comm, class T>
 candidate average_in_place(const Comm& comm, std::string name, T* x, std::size_t count,
                            std::function<void()> call) {

@@ -21,7 +21,7 @@ namespace bench {
 
 using json = nlohmann::ordered_json;
 
-/// What every benchmark is told.
+/// Options of every benchmark.
 struct options {
     int threads = 0;
     bool bind = false;
@@ -50,7 +50,7 @@ inline void add_options(CLI::App& app, options& o) {
     app.add_option("--json", o.file, "also write the figures to this file");
 }
 
-/// What a benchmark is told that sweeps over sizes, in bytes.
+/// Options of a benchmark that sweeps over sizes, in bytes.
 struct sweep_options : options {
     std::size_t min_bytes, max_bytes, factor;
 
@@ -58,7 +58,7 @@ struct sweep_options : options {
         : min_bytes(least), max_bytes(most), factor(times) {}
 };
 
-/// `least` is the smallest size there may be: one element's.
+/// `least` is the smallest allowed size: that of one element.
 inline void add_sizes(CLI::App& app, sweep_options& o, std::size_t least = sizeof(float)) {
     const auto size = CLI::Range(least, std::size_t(1) << 30);
     app.add_option("--min", o.min_bytes, "smallest size in bytes (with a unit: 64KiB)")
@@ -105,8 +105,7 @@ inline std::string now_utc() {
 template <class Comm>
 constexpr bool on_mpi = requires(const Comm& comm) { comm.native_handle(); };
 
-/// Where a benchmark's rows go: rank 0 keeps them, prints them by itself and writes them in the
-/// end.
+/// Collects a benchmark's rows. Rank 0 keeps them, prints them at once and writes them at the end.
 template <class Comm>
 class report {
 public:
@@ -144,7 +143,7 @@ private:
     json document_;
 };
 
-/// Runs `body(comm)` on the ranks asked for; the status of the program.
+/// Runs `body(comm)` on the requested ranks and returns the status of the program.
 template <class F>
 int on_ranks(const options& o, [[maybe_unused]] int argc, [[maybe_unused]] char** argv, F&& body) {
     const auto one_rank = [&](auto& comm) {
@@ -163,7 +162,7 @@ int on_ranks(const options& o, [[maybe_unused]] int argc, [[maybe_unused]] char*
     return 0;
 }
 
-/// Parses the command line, runs `body(comm)`; what a benchmark's `main` does.
+/// Parses the command line and runs `body(comm)`, as the `main` of every benchmark does.
 template <class F>
 int run_program(CLI::App& app, options& o, int argc, char** argv, F&& body) {
     for (int i = 0; i < argc; ++i)

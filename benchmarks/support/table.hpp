@@ -10,8 +10,8 @@
 
 namespace bench {
 
-/// What a collective moves: the factors that nccl-tests publishes, and what memory has to read and
-/// write at least, for all ranks of a node together.
+/// The bytes that a collective moves: the factors that nccl-tests publishes, and the least that
+/// memory has to read and write for all ranks of a node together.
 struct traffic {
     double bus;    // busbw = algbw * bus
     double moved;  // bytes read and written = size * moved
@@ -25,10 +25,10 @@ inline traffic traffic_of(const std::string& collective, int ranks) {
     if (collective == "alltoall") return {part, 2 * n};
     if (collective == "reduce") return {1, n + 1};
     if (collective == "broadcast") return {1, 2 * (n - 1)};
-    return {part, 2};  // gather and scatter: the root's tensor once
+    return {part, 2};  // gather and scatter move the root's tensor once
 }
 
-/// A line of nccl-tests' table, and beyond it who did it, by what memory, and how it compares.
+/// A line of nccl-tests' table, with the provider, the kind of memory and the comparison.
 struct line {
     std::string collective, path, type, op;
     std::size_t size = 0, count = 0;
@@ -72,8 +72,8 @@ inline std::string columns(const json& b) {
                        b.contains("ratio") ? fmt::format("{:.2f}", b["ratio"].get<double>()) : "-");
 }
 
-/// Prints and keeps one line; `limit` is the machine's, in bytes a second, or 0. p50, p99 and the
-/// share of the limit are those in place where there is such a call.
+/// Prints and keeps one line. `limit` is the machine's, in bytes per second, or 0. p50, p99 and the
+/// share of the limit are those in place if there is such a call.
 template <class Comm>
 void add_line(report<Comm>& out, const line& l, int ranks, double limit) {
     const traffic moves = traffic_of(l.collective, ranks);

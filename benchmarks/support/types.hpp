@@ -35,7 +35,7 @@ void with_op(const std::string& name, F&& f) {
     else throw std::invalid_argument("bench: no such operation: " + name);
 }
 
-/// As hvd takes it: of integers an average has a rounding.
+/// Returns the operation as hvd takes it: an average of integers has a rounding.
 template <class T, class Op>
 constexpr auto as_hvd(Op op) {
     if constexpr (std::is_integral_v<T> && std::is_same_v<Op, hvd::op::average>)

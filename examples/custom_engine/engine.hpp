@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-// What an engine has before it hears of hvd: memory, tensors and threads of its own.
+// The parts that an engine has before it uses hvd: its own memory, tensors and threads.
 namespace custom_engine {
 
-/// One slab for everything that lives as long as the model; what is freed comes back with the slab.
+/// One slab for everything that lives as long as the model. Freed memory comes back with the slab.
 class slab final : public std::pmr::memory_resource {
 public:
     explicit slab(std::size_t bytes) : slab_(bytes) {}
@@ -36,7 +36,7 @@ private:
     std::size_t used_ = 0;
 };
 
-/// Rows of floats in somebody's memory.
+/// Rows of floats in memory that others own.
 struct tensor {
     float* data = nullptr;
     std::size_t rows = 0;
@@ -48,7 +48,7 @@ struct tensor {
     }
 };
 
-/// A fixed number of threads that do the same task together, each knowing its number.
+/// A fixed number of threads that run the same task together, each with its number.
 class crew {
 public:
     explicit crew(int count) : begin_(count + 1), end_(count + 1) {
@@ -63,7 +63,7 @@ public:
 
     int size() const { return static_cast<int>(threads_.size()); }
 
-    /// Returns when all have done it.
+    /// Returns when all have run it.
     void run(std::function<void(int)> task) {
         task_ = std::move(task);
         begin_.arrive_and_wait();
@@ -83,7 +83,7 @@ private:
     std::barrier<> begin_;
     std::barrier<> end_;
     std::function<void(int)> task_;
-    std::vector<std::jthread> threads_;  // last: the first to go
+    std::vector<std::jthread> threads_;  // the last member, so that it is destroyed first
 };
 
 }  // namespace custom_engine

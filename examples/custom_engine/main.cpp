@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// An engine with memory, tensors, threads and an MPI_Comm of its own becomes data-parallel: hvd
-// starts nothing, takes over the communicator that it is given, and reduces the engine's tensors
-// where they lie.
+// An engine with its own memory, tensors, threads and MPI_Comm becomes data-parallel. hvd starts
+// nothing. It takes over the engine's communicator, and reduces the engine's tensors where they
+// lie.
 
 #include <algorithm>
 #include <cstdio>
@@ -14,7 +14,7 @@
 
 #include "network.hpp"
 
-// An engine's tensor is one of hvd's from here on.
+// From here on an engine's tensor is a tensor of hvd.
 template <>
 struct hvd::view_traits<custom_engine::tensor> {
     static constexpr bool borrowed = true;
@@ -34,13 +34,14 @@ std::array<float, 2> input_of(int sample) {
 }
 float target_of(const std::array<float, 2>& x) { return std::sin(3 * x[0]) * x[1]; }
 
-// One rank of the engine. MPI is its own, so that it does not say hvd::mpi_environment.
+// Runs one rank of the engine. The engine starts MPI itself, so it does not use
+// hvd::mpi_environment.
 void train(MPI_Comm group, int threads) {
-    hvd::communicator<hvd::mpi> comm(group, hvd::adopt);  // frees it in the end
+    hvd::communicator<hvd::mpi> comm(group, hvd::adopt);  // frees it at the end
 
     custom_engine::slab memory(1 << 20);
     custom_engine::network model(memory), gradient(memory);
-    std::vector<custom_engine::network> partial;  // one of each thread
+    std::vector<custom_engine::network> partial;  // one for each thread
     for (int t = 0; t < threads; ++t) partial.emplace_back(memory);
     int number = 0;
     for (const auto& tensor : model.tensors())
@@ -50,7 +51,7 @@ void train(MPI_Comm group, int threads) {
     auto [w1, b1, w2, b2] = gradient.tensors();
     auto [v1, a1, v2, a2] = model.tensors();
     comm.broadcast(hvd::fuse(v1, a1, v2, a2), hvd::root{0});
-    auto average = comm.plan_allreduce(hvd::fuse(w1, b1, w2, b2), hvd::average);  // once
+    auto average = comm.plan_allreduce(hvd::fuse(w1, b1, w2, b2), hvd::average);  // made once
 
     custom_engine::crew crew(threads);
     std::vector<double> errors(static_cast<std::size_t>(threads));

@@ -10,12 +10,12 @@
 
 namespace custom_engine {
 
-/// output = w2 · tanh(w1 · input + b1) + b2, of two inputs.
+/// Computes output = w2 · tanh(w1 · input + b1) + b2 of two inputs.
 class network {
 public:
     static constexpr std::size_t inputs = 2, hidden = 24;
 
-    /// Its parameters, or their gradients, side by side in memory of the engine.
+    /// Its parameters, or their gradients, are side by side in memory of the engine.
     explicit network(std::pmr::memory_resource& memory) : all_(hidden * (inputs + 2) + 1, &memory) {
         float* at = all_.data();
         for (auto& [tensor, rows, columns] : {std::tuple(&w1_, hidden, inputs),
@@ -29,7 +29,7 @@ public:
 
     std::array<tensor, 4> tensors() const { return {w1_, b1_, w2_, b2_}; }
 
-    /// Adds half the squared error's gradient, times `scale`, and gives the squared error.
+    /// Adds half the squared error's gradient, times `scale`, and returns the squared error.
     double backward(const std::array<float, inputs>& x, float target, float scale,
                     const network& to) const {
         std::array<float, hidden> h;

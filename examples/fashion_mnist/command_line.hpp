@@ -9,7 +9,8 @@
 
 namespace fashion_mnist {
 
-/// Reads the command line into `result`; a value is the exit status of a program that is done.
+/// Reads the command line into `result`. A returned value is the exit status of a program that
+/// should end.
 inline std::optional<int> parse(int argc, char** argv, options& result) {
     CLI::App app("Trains a network on Fashion-MNIST, on any number of ranks.");
     app.option_defaults()->always_capture_default();

@@ -9,8 +9,8 @@
 
 namespace fashion_mnist {
 
-/// A 3×3 convolution without padding: each image becomes a matrix of patches (im2col), and the
-/// convolution a product.
+/// A 3×3 convolution without padding. Each image becomes a matrix of patches (im2col), and the
+/// convolution becomes a product.
 template <class Scalar>
 class conv2d final : public layer<Scalar> {
 public:

@@ -21,10 +21,10 @@ inline constexpr std::size_t image_side = 28;
 inline constexpr std::size_t image_size = image_side * image_side;
 inline constexpr std::size_t classes = 10;
 
-/// A sample is named by its place in the data set, on every rank.
+/// A sample is identified by its position in the data set, on every rank.
 using sample_index = std::uint32_t;
 
-/// Images and labels, as bytes; shared by all ranks of a process.
+/// Images and labels as bytes. All ranks of a process share them.
 class dataset {
 public:
     dataset(std::vector<std::uint8_t> images, std::vector<std::uint8_t> labels)
@@ -44,7 +44,8 @@ public:
     void gather(std::span<const sample_index> samples, matrix<Scalar>& input,
                 std::vector<std::uint8_t>& labels) const {
         using bytes = Eigen::Map<const Eigen::Array<std::uint8_t, Eigen::Dynamic, 1>>;
-        constexpr double mean = 0.2860 * 255, deviation = 0.3530 * 255;  // of the training images
+        // statistics of the training images
+        constexpr double mean = 0.2860 * 255, deviation = 0.3530 * 255;
         input.resize(image_size, static_cast<Eigen::Index>(samples.size()));
         labels.resize(samples.size());
         for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -62,7 +63,8 @@ private:
 
 /// Reads `<name>-images-idx3-ubyte.gz` and `<name>-labels-idx1-ubyte.gz`.
 ///
-/// @throws file_error if a file is missing, torn or foreign, or if the two do not belong together.
+/// @throws file_error if a file is missing, truncated or of another format, or if the two do not
+/// match.
 inline dataset load_dataset(const std::filesystem::path& directory, const std::string& name) {
     const auto image_file = directory / (name + "-images-idx3-ubyte.gz");
     const auto label_file = directory / (name + "-labels-idx1-ubyte.gz");
@@ -84,7 +86,7 @@ struct data {
     dataset test;
 };
 
-/// All samples in the order of one epoch.
+/// Returns all samples in the order of one epoch.
 inline std::vector<sample_index> shuffled(std::size_t count, std::uint64_t seed,
                                           std::uint64_t epoch) {
     const random_stream random(purpose::shuffle, seed, epoch);
@@ -97,7 +99,7 @@ inline std::vector<sample_index> shuffled(std::size_t count, std::uint64_t seed,
     return order;
 }
 
-/// The part of a batch (or of the test set) that a rank works on: sizes differ by one at most.
+/// Returns the rank's share of a batch (or of the test set). Sizes differ by one at most.
 template <class T>
 std::span<const T> shard(std::span<const T> all, int rank, int size) {
     const std::size_t first = all.size() * std::size_t(rank) / std::size_t(size);

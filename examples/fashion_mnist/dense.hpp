@@ -8,7 +8,7 @@
 
 namespace fashion_mnist {
 
-/// output = weight · input + bias
+/// Computes output = weight · input + bias.
 template <class Scalar>
 class dense final : public layer<Scalar> {
 public:

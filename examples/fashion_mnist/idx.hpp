@@ -18,7 +18,7 @@
 
 namespace fashion_mnist {
 
-/// A file that is not what it should be; the text is "file: reason".
+/// A file is missing, damaged or of another format. The text is "file: reason".
 class file_error : public std::runtime_error {
 public:
     file_error(const std::filesystem::path& file, const std::string& reason)
@@ -81,7 +81,8 @@ private:
 /// @throws file_error naming the file and what is wrong with it.
 inline idx_array read_idx(const std::filesystem::path& path) {
     constexpr std::uint8_t unsigned_byte = 0x08;
-    constexpr std::size_t most_bytes = std::size_t(1) << 30;  // before believing a foreign header
+    // checked before the header of an unknown file is trusted
+    constexpr std::size_t most_bytes = std::size_t(1) << 30;
 
     gz_reader file(path);
     std::uint8_t magic[4];

@@ -14,7 +14,7 @@
 
 namespace fashion_mnist {
 
-/// Something to learn, with its gradient; both stay where they are.
+/// A tensor to learn, with its gradient. Both stay where they are.
 template <class Scalar>
 struct parameter {
     std::string name;
@@ -22,7 +22,7 @@ struct parameter {
     matrix<Scalar> gradient;
 };
 
-/// What a pass through the model needs to know beside the numbers.
+/// The data that a pass through the model needs beside the numbers.
 struct pass {
     bool training = false;
     std::uint64_t seed = 0;
@@ -30,7 +30,7 @@ struct pass {
     std::span<const sample_index> samples;  // one for each column
 };
 
-/// An image whose channels lie side by side: element (channel, x, y), channel fastest.
+/// An image whose channels lie side by side. Element (channel, x, y) has the channel fastest.
 struct image_shape {
     Eigen::Index channels, width, height;
 
@@ -38,7 +38,7 @@ struct image_shape {
     Eigen::Index size() const { return channels * pixels(); }
 };
 
-/// One step of a model. The model owns what flows between layers.
+/// One step of a model. The model owns the data between layers.
 template <class Scalar>
 class layer {
 public:
@@ -49,14 +49,16 @@ public:
 
     virtual void forward(const matrix<Scalar>& input, matrix<Scalar>& output, const pass&) = 0;
 
-    /// Sets (not: adds to) the gradients of the parameters, and of the input unless it is null.
+    /// Sets (and does not add to) the gradients of the parameters, and of the input unless it is
+    /// null.
     virtual void backward(const matrix<Scalar>& input, const matrix<Scalar>& output_gradient,
                           matrix<Scalar>* input_gradient) = 0;
 
     virtual std::span<parameter<Scalar>> parameters() { return {}; }
 };
 
-/// A weight drawn as He et al. (2015) advise for rectifiers, the same for the same (seed, name).
+/// Draws a weight as He et al. (2015) advise for rectifiers. It is the same for the same (seed,
+/// name).
 template <class Scalar>
 parameter<Scalar> make_weight(std::string name, Eigen::Index rows, Eigen::Index columns,
                               const random_stream& random) {

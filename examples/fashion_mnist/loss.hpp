@@ -11,7 +11,7 @@
 
 namespace fashion_mnist {
 
-/// Sums over samples, as they are added up over steps and ranks.
+/// Sums over samples. They are added over steps and ranks.
 struct score {
     double loss = 0;
     double correct = 0;
@@ -28,7 +28,8 @@ struct score {
     double accuracy() const { return correct / samples; }
 };
 
-/// Softmax and cross entropy: turns `outputs` into `scale` times the gradient of the summed loss.
+/// Computes softmax and cross entropy. It turns `outputs` into `scale` times the gradient of the
+/// summed loss.
 template <class Scalar>
 score softmax_cross_entropy(matrix<Scalar>& outputs, std::span<const std::uint8_t> labels,
                             Scalar scale) {

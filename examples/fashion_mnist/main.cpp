@@ -44,7 +44,7 @@ void run_on_mpi(int& argc, char**& argv, const options& options) {
     try {
         run(world, options, data);
     } catch (const std::exception& error) {
-        say(error);  // now: the environment aborts the job before this reaches main
+        say(error);  // now, since the environment aborts the job before this reaches main
         throw;
     }
 }

@@ -6,7 +6,7 @@
 
 namespace fashion_mnist {
 
-/// A batch has one column a sample; a weight has one row an output.
+/// A batch has one column per sample. A weight has one row per output.
 template <class Scalar>
 using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
 

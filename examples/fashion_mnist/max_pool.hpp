@@ -9,7 +9,7 @@
 
 namespace fashion_mnist {
 
-/// The greatest of each 2×2 pixels, channel by channel.
+/// Takes the greatest of each 2×2 pixels, channel by channel.
 template <class Scalar>
 class max_pool final : public layer<Scalar> {
 public:
@@ -27,7 +27,7 @@ public:
         });
     }
 
-    // The first of equals takes the gradient.
+    // The first of equal pixels takes the gradient.
     void backward(const matrix<Scalar>& input, const matrix<Scalar>& output_gradient,
                   matrix<Scalar>* input_gradient) override {
         if (!input_gradient) return;
@@ -48,7 +48,7 @@ private:
         return batch.col(sample).segment(at, output_shape_.channels);
     }
 
-    // action(sample, where the output pixel begins, where its four input pixels begin)
+    // Calls action(sample, begin of the output pixel, begins of its four input pixels).
     template <class Action>
     void for_each_pixel(Eigen::Index samples, Action action) const {
         const Eigen::Index step = input_shape_.channels;

@@ -11,7 +11,7 @@
 
 namespace fashion_mnist {
 
-/// Layers one after the other.
+/// Runs layers one after the other.
 template <class Scalar>
 class model {
 public:
@@ -31,7 +31,7 @@ public:
     std::size_t depth() const { return layers_.size(); }
     const std::vector<parameter<Scalar>*>& parameters() const { return parameters_; }
 
-    /// The output is the caller's to change; the next pass overwrites it.
+    /// The caller may change the output. The next pass overwrites it.
     matrix<Scalar>& forward(const matrix<Scalar>& input, const pass& pass) {
         const matrix<Scalar>* from = &input;
         for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -41,12 +41,11 @@ public:
         return outputs_.back();
     }
 
-    /// After `forward` with the same input; leaves the gradients in the parameters.
+    /// Call it after `forward` with the same input. It leaves the gradients in the parameters.
     void backward(const matrix<Scalar>& input, const matrix<Scalar>& output_gradient) {
         const matrix<Scalar>* gradient = &output_gradient;
         for (std::size_t i = layers_.size(); i-- > 0;) {
-            // The gradient of layer i's input is kept apart from that of its output: two take
-            // turns.
+            // The gradients of layer i's input and output are in two matrices, which take turns.
             matrix<Scalar>* next = i > 0 ? &gradients_[i % 2] : nullptr;
             layers_[i]->backward(i > 0 ? outputs_[i - 1] : input, *gradient, next);
             gradient = next;

@@ -14,7 +14,7 @@
 namespace fashion_mnist {
 namespace {
 
-/// 784 inputs, 128 hidden units, 10 classes.
+/// Makes a network with 784 inputs, 128 hidden units and 10 classes.
 template <class Scalar>
 model<Scalar> make_mlp(std::uint64_t seed) {
     const auto random = [seed](int number) {
@@ -27,8 +27,8 @@ model<Scalar> make_mlp(std::uint64_t seed) {
     return model;
 }
 
-/// Two convolutions, a max-pool and two dense layers: the network of Keras' and Horovod's MNIST
-/// examples.
+/// Makes the network of Keras' and Horovod's MNIST examples: two convolutions, a max-pool and two
+/// dense layers.
 template <class Scalar>
 model<Scalar> make_cnn(std::uint64_t seed) {
     const auto random = [seed](int number) {

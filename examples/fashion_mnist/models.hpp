@@ -9,8 +9,9 @@
 
 namespace fashion_mnist {
 
-/// "mlp" or "cnn", with parameters drawn from the seed, of `float` or `double`: models.cpp compiles
-/// the networks once for all programs. Throws `std::invalid_argument` for another name.
+/// Makes the model "mlp" or "cnn" of `float` or `double`, with parameters drawn from the seed.
+/// models.cpp compiles the networks once for all programs. It throws `std::invalid_argument` for
+/// another name.
 template <class Scalar>
 model<Scalar> make_model(std::string_view name, std::uint64_t seed);
 

@@ -9,7 +9,7 @@
 
 namespace fashion_mnist {
 
-/// What the command line says.
+/// Options of the command line.
 struct options {
     std::string model = "mlp";
     int epochs = 12;
@@ -17,12 +17,12 @@ struct options {
     std::size_t global_batch = 0;  // of all ranks together; 0: batch × ranks
     double rate = 0.005;
     double momentum = 0.9;
-    int decay_after = 0;      // epochs, after which the rate is a tenth; 0: never
-    bool fixed_rate = false;  // do not multiply it by the number of ranks
+    int decay_after = 0;      // number of epochs after which the rate is a tenth; 0: never
+    bool fixed_rate = false;  // do not multiply the rate by the number of ranks
     std::uint64_t seed = 1;
     std::filesystem::path data = "/usr/share/datasets/fashion-mnist";
-    std::size_t limit = 0;  // training images; 0: all
-    int threads = 0;        // ranks as threads of this process; 0: the MPI world
+    std::size_t limit = 0;  // number of training images; 0: all
+    int threads = 0;        // number of ranks as threads of this process; 0: the MPI world
     std::filesystem::path checkpoint;
     std::filesystem::path resume;
     bool progress = false;
@@ -33,8 +33,7 @@ struct options {
         return global_batch ? global_batch : batch * static_cast<std::size_t>(ranks);
     }
 
-    /// The linear scaling rule (Goyal et al. 2017): a batch k times as large, a rate k times as
-    /// high.
+    /// The linear scaling rule (Goyal et al. 2017): k times the batch needs k times the rate.
     double rate_factor(int ranks) const { return fixed_rate || global_batch ? 1 : ranks; }
 };
 

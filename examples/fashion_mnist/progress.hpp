@@ -14,7 +14,7 @@
 
 namespace fashion_mnist {
 
-/// The clock of everything that is measured here.
+/// The clock of all measurements here.
 class stopwatch {
 public:
     double seconds() const {
@@ -27,7 +27,7 @@ private:
 
 inline bool somebody_watches() { return isatty(STDERR_FILENO) != 0; }
 
-/// One line on stderr that fills as an epoch advances; silent unless `shown`.
+/// One line on stderr that fills as an epoch advances. It is silent unless `shown`.
 class progress_bar {
 public:
     progress_bar(bool shown, int epoch, int epochs, std::size_t images)

@@ -7,10 +7,10 @@
 
 namespace fashion_mnist {
 
-/// Random numbers without state: each is a function of the words that name it.
+/// Random numbers without state. Each is a function of the words that name it.
 ///
-/// What is drawn for (seed, epoch, sample) is therefore the same on every rank, for every split of
-/// a batch and after every restart.
+/// So the numbers for (seed, epoch, sample) are the same on every rank, for every split of a batch
+/// and after every restart.
 class random_stream {
 public:
     template <std::convertible_to<std::uint64_t>... Words>
@@ -18,12 +18,12 @@ public:
         ((key_ = mixed(key_ + golden + static_cast<std::uint64_t>(words))), ...);
     }
 
-    /// 64 random bits, the same for the same `counter`.
+    /// Returns 64 random bits, the same for the same `counter`.
     constexpr std::uint64_t bits(std::uint64_t counter) const {
         return mixed(key_ + golden * (counter + 1));
     }
 
-    /// Uniform in [0, 1).
+    /// Returns a number that is uniform in [0, 1).
     constexpr double uniform(std::uint64_t counter) const {
         return static_cast<double>(bits(counter) >> 11) * 0x1p-53;
     }
@@ -41,7 +41,7 @@ private:
     std::uint64_t key_ = 0;
 };
 
-/// What a stream is for: keeps streams apart that share the other words.
+/// The purpose of a stream. It separates streams that share the other words.
 enum purpose : std::uint64_t { initial_parameters = 1, shuffle = 2, dropout_mask = 3 };
 
 }  // namespace fashion_mnist

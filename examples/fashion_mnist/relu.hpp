@@ -6,7 +6,7 @@
 
 namespace fashion_mnist {
 
-/// max(input, 0)
+/// Computes max(input, 0).
 template <class Scalar>
 class relu final : public layer<Scalar> {
 public:

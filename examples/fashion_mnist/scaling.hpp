@@ -19,8 +19,8 @@ inline double median(std::vector<double> values) {
     return *middle;
 }
 
-/// Epochs on rank 0 alone and on all ranks in turn, so that both see the same machine; the batch of
-/// a rank is the same in both. Says on rank 0 what part of perfect speed-up is reached.
+/// Trains epochs on rank 0 alone and on all ranks in turn, so that both see the same machine. The
+/// batch of a rank is the same in both. Rank 0 prints the share of perfect speed-up.
 template <class Communicator>
 void measure_scaling(Communicator& comm, const options& options, const data& data) {
     auto chief = comm.subset({0});

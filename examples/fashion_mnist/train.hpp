@@ -20,7 +20,7 @@ void log_epoch(const Communicator& comm, int number, const epoch_result& epoch, 
     std::fflush(stdout);
 }
 
-/// Trains, evaluates, and says on rank 0 how it went.
+/// Trains and evaluates. Rank 0 prints the results.
 template <class Communicator>
 void train(Communicator& comm, const options& options, const data& data) {
     const bool chief = comm.rank() == 0;

@@ -25,7 +25,7 @@
 
 namespace fashion_mnist {
 
-/// One epoch, as all ranks together saw it.
+/// The result of one epoch over all ranks together.
 struct epoch_result {
     score training;
     double seconds = 0;
@@ -33,10 +33,10 @@ struct epoch_result {
     double rate() const { return training.samples / seconds; }
 };
 
-/// One rank of a data-parallel training: every rank has the whole model and a part of each batch.
+/// One rank of a data-parallel training. Every rank has the whole model and a part of each batch.
 ///
-/// The number of ranks changes who computes what, and nothing else: the same global batch gives the
-/// same parameters, to rounding.
+/// The number of ranks only changes which rank computes a sample. The same global batch gives the
+/// same parameters, up to rounding.
 template <class Scalar, class Communicator>
 class trainer {
 public:
@@ -57,7 +57,7 @@ public:
     trainer(const trainer&) = delete;
     trainer& operator=(const trainer&) = delete;
 
-    /// **Collective**: rank 0 reads the file, everybody goes on from there.
+    /// **Collective**: rank 0 reads the file, and all ranks go on from there.
     void resume(const std::filesystem::path& path) {
         progress_ = hvd::load_checkpoint(path.string(), optimizer_);
     }
@@ -67,7 +67,7 @@ public:
         hvd::save_checkpoint(path.string(), optimizer_, progress_, {{"model", model_.name()}});
     }
 
-    /// **Collective**: each image once, calling `on_step(images)` after each step.
+    /// **Collective**: trains on each image once, and calls `on_step(images)` after each step.
     template <class OnStep>
     epoch_result train_epoch(const dataset& data, OnStep on_step) {
         const auto order = shuffled(data.size(), progress_.seed, progress_.epoch);
@@ -120,15 +120,15 @@ private:
         return mine;
     }
 
-    // A rate raised by the number of ranks is reached gradually, in the first epoch; late ones may
-    // have a lower one.
+    // The rate rises gradually in the first epoch to the one that is multiplied by the number of
+    // ranks. Late epochs may have a lower one.
     double rate_at(double part_of_epoch) const {
         const double warm = progress_.epoch == 0 ? part_of_epoch : 1;
         return rate_ * (1 + (rate_factor_ - 1) * warm) * decay_.factor_at(double(progress_.epoch));
     }
 
-    // A file's tensors are row-major: a matrix by columns is its transpose by rows, inputs ×
-    // outputs.
+    // A file's tensors are row-major. A column-major matrix is its transpose in row-major order:
+    // inputs × outputs.
     static auto as_rows(matrix<Scalar>& m) {
         return hvd::view(m.data(), hvd::shape(m.cols(), m.rows()));
     }

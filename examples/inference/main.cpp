@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 
 // Classifies the test images of Fashion-MNIST with a network that examples/fashion_mnist has
-// trained. Nothing here knows hvd: a checkpoint is a file that others read.
+// trained. It does not use hvd: other programs can read a checkpoint.
 
 #include <fmt/format.h>
 

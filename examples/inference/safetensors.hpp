@@ -20,7 +20,7 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 /// A file of tensors: the length of a header, the header (JSON), the numbers.
 class safetensors {
 public:
-    /// @throws std::runtime_error for a file that is absent, torn or of another format.
+    /// @throws std::runtime_error for a file that is absent, truncated or of another format.
     explicit safetensors(const std::filesystem::path& path) : path_(path.string()) {
         std::ifstream file(path, std::ios::binary | std::ios::ate);
         if (!file) refuse("cannot be opened");
@@ -39,7 +39,7 @@ public:
         if (!header_.is_object()) refuse("no safetensors file: its header is no JSON object");
     }
 
-    /// Text beside the tensors; empty where there is none.
+    /// Returns a text beside the tensors, or an empty one if there is none.
     std::string metadata(const std::string& key) const {
         const auto all = header_.find("__metadata__");
         return all == header_.end() ? "" : all->value(key, "");

@@ -6,7 +6,7 @@
 
 namespace torch_mnist {
 
-/// The `cnn` of examples/fashion_mnist, in LibTorch.
+/// The `cnn` of examples/fashion_mnist in LibTorch.
 struct cnn : torch::nn::Module {
     cnn() {
         conv1 = register_module("conv1", torch::nn::Conv2d(1, 32, 3));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Trains a LibTorch module on Fashion-MNIST with hvd and, where LibTorch has it, with its own data
-// parallelism in turn.
+// Trains a LibTorch module on Fashion-MNIST with hvd. If LibTorch has its own data parallelism, the
+// two take turns.
 
 #include <fmt/format.h>
 
@@ -44,8 +44,8 @@ batch gather(const dataset& data, std::span<const sample_index> samples) {
             torch::from_blob(labels.data(), {count}, torch::kUInt8).to(torch::kInt64)};
 }
 
-// Every trainer sees the same batches and drops the same units: they end with the same parameters,
-// to rounding.
+// Every trainer sees the same batches and drops the same units. So they end with the same
+// parameters, up to rounding.
 template <class Trainer>
 double images_per_second(world& comm, Trainer& trainer, cnn& net, const dataset& data,
                          const options& options, int epoch) {

@@ -13,14 +13,14 @@
 
 namespace torch_mnist {
 
-/// Data parallelism by LibTorch's own c10d, over Gloo: after the backward pass every gradient is
-/// summed, all at once in flight. (c10d's Reducer, which overlaps, has a header that includes some
-/// that libtorch-dev leaves out.)
+/// Data parallelism by LibTorch's own c10d, over Gloo. After the backward pass every gradient is
+/// summed, all at once in flight. (c10d's Reducer overlaps, but its header includes others that
+/// libtorch-dev leaves out.)
 class with_c10d {
 public:
     static constexpr const char* name = "c10d";
 
-    /// `meeting` is a path of a file that is not there yet, the same on all ranks.
+    /// `meeting` is the path of a file that does not exist yet, the same on all ranks.
     with_c10d(const std::string& meeting, int rank, int size, cnn& net, double rate)
         : parameters_(net.parameters()),
           optimizer_(parameters_, torch::optim::SGDOptions(rate).momentum(0.9)),

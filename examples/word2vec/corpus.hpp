@@ -16,21 +16,20 @@
 
 namespace word2vec {
 
-/// A text as numbers of words; the vocabulary is in the order of frequency, then of the alphabet.
+/// A text as numbers of words. The vocabulary is sorted by frequency, then by the alphabet.
 struct corpus {
     std::vector<std::string> words;
-    std::vector<std::uint32_t> counts;  // of each word, in the whole text
+    std::vector<std::uint32_t> counts;  // the number of each word in the whole text
     std::vector<std::uint32_t> text;
 
-    /// The number of a word, or `words.size()`.
+    /// Returns the number of a word, or `words.size()`.
     std::size_t find(std::string_view word) const {
         return static_cast<std::size_t>(std::ranges::find(words, word) - words.begin());
     }
 };
 
-/// Calls `f(word)` for each run of two or more letters, in lower case. Perl's documentation is
-/// marked up: lines beginning with
-/// `=` are commands, and `C<code>` is text in a font.
+/// Calls `f(word)` for each run of two or more letters, in lower case. Perl's documentation has
+/// markup: lines beginning with `=` are commands, and `C<code>` is text in a font.
 template <class F>
 void for_each_word(std::string_view line, F f) {
     if (line.starts_with('=')) line.remove_prefix(std::min(line.find(' '), line.size()));
@@ -48,8 +47,8 @@ void for_each_word(std::string_view line, F f) {
     end_word('\n');
 }
 
-/// All files of a folder that end in .pod, in the order of their names; words seen less than
-/// `least` times are left out, and so is what comes after `limit` words (0: nothing).
+/// Reads all files of a folder that end in .pod, in the order of their names. It leaves out words
+/// that occur less than `least` times, and everything after `limit` words (0: no limit).
 /// @throws std::runtime_error if there are no words.
 inline corpus read_corpus(const std::filesystem::path& folder, std::uint32_t least,
                           std::size_t limit) {
@@ -59,7 +58,7 @@ inline corpus read_corpus(const std::filesystem::path& folder, std::uint32_t lea
     std::ranges::sort(files);
 
     std::unordered_map<std::string, std::uint32_t> seen;
-    std::vector<std::uint32_t> text;  // by first appearance
+    std::vector<std::uint32_t> text;  // words numbered by first appearance
     std::vector<std::pair<std::uint32_t, std::string>> counted;
     for (const auto& path : files) {
         std::ifstream file(path);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Learns what words are like from Perl's documentation: two tables, of which each batch changes a
-// few rows.
+// Learns vectors of words from Perl's documentation: two tables, of which each batch changes a few
+// rows.
 
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ namespace {
 
 using namespace word2vec;
 
-// Where Debian's perl-doc puts it, whatever Perl's version is.
+// Finds the folder where Debian's perl-doc puts it, for any version of Perl.
 std::filesystem::path documentation_of_perl() {
     const std::filesystem::path versions = "/usr/share/perl";
     if (exists(versions))

@@ -14,7 +14,8 @@
 
 namespace word2vec {
 
-/// Numbers without state: what is drawn for a word of the text is the same on any number of ranks.
+/// Random numbers from a position. Those for a word of the text are the same on any number of
+/// ranks.
 class random_numbers {
 public:
     random_numbers(std::uint64_t a, std::uint64_t b) : state_(mixed(a + mixed(b))) {}
@@ -31,8 +32,8 @@ private:
     std::uint64_t state_;
 };
 
-/// Skip-gram with negative sampling (Mikolov et al. 2013, arXiv:1310.4546): a word's vector tells
-/// which words stand near it, apart from some that are drawn.
+/// Skip-gram with negative sampling (Mikolov et al. 2013, arXiv:1310.4546). A word's vector tells
+/// nearby words from words drawn at random.
 class skip_gram {
 public:
     struct settings {
@@ -58,7 +59,8 @@ public:
             cumulated_.push_back(sum += std::pow(count, 0.75));
     }
 
-    /// The gradients' rows of the words at these places of the text, and the loss of their pairs.
+    /// Computes the gradients' rows of the words at these positions of the text, and the loss of
+    /// their pairs.
     void backward(std::span<const std::size_t> places, std::uint64_t epoch) {
         vector_rows = {};
         context_rows = {};
@@ -78,7 +80,7 @@ public:
     std::vector<float>& contexts_gradient() { return contexts_table_; }
     std::size_t dimensions() const { return settings_.dimensions; }
 
-    /// The words whose vectors point most nearly where this one's does.
+    /// Returns the words whose vectors have the most similar direction.
     std::vector<std::size_t> neighbours(std::size_t word, std::size_t count) const {
         std::vector<std::pair<double, std::size_t>> all;
         for (std::size_t other = 0; other < corpus_.words.size(); ++other)
