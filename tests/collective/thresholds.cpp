@@ -7,9 +7,9 @@
 
 using namespace hvd_test;
 
-// Sizes around every size inside hvd at which something changes: the kernel's block, a window of
-// shared memory (which is also what a message between nodes carries at once) and a peer's share of
-// it, and the ways of an allreduce.
+// Sizes around every size inside hvd at which something changes (core/tuning.hpp): the kernels'
+// blocks, a window of shared memory, a peer's share of it, the chunks between nodes, and the limits
+// between the algorithms.
 
 namespace {
 
@@ -17,30 +17,33 @@ struct huge {
     std::int32_t cells[70000];
 };
 
-constexpr std::size_t window = std::size_t(256) << 10, block = 4096;
+namespace tuning = hvd::detail::tuning;
 
 void around(std::set<std::size_t>& sizes, std::size_t n) {
     sizes.insert({n - 1, n, n + 1, 2 * n + 1});
 }
 
-// In elements that one rank has for another.
+// The sizes in elements that one rank has for another.
 template <class T>
 std::set<std::size_t> thresholds(int ranks, std::size_t window_bytes) {
-    const std::size_t peers = std::size_t(std::max(ranks - 1, 1));
+    const std::size_t n = std::size_t(ranks), peers = std::size_t(std::max(ranks - 1, 1));
+    const auto share_of = [](std::size_t bytes, std::size_t of) {
+        return bytes / of / tuning::cache_line * tuning::cache_line;
+    };
     std::set<std::size_t> sizes;
-    around(sizes, block / sizeof(typename hvd::dtype_traits<T>::accumulator));
-    around(sizes, window_bytes / peers / 64 * 64 / sizeof(T));
-    around(sizes, window_bytes / sizeof(T));
-    // Of an allreduce: where it lies or not, by all or in parts, in one chunk or in several.
-    const std::size_t n = std::size_t(ranks);
+    around(sizes, tuning::running_block / sizeof(typename hvd::dtype_traits<T>::accumulator));
+    for (const std::size_t bytes :
+         {share_of(window_bytes, peers), share_of(window_bytes, n), window_bytes,
+          tuning::cached_block, tuning::own_copy_from, tuning::chunk_bytes})
+        around(sizes, bytes / sizeof(T));
+    // The limits that hold for whole tensors.
     for (const std::size_t whole :
-         {std::size_t(4096), (std::size_t(16) << 10) / n, (std::size_t(64) << 10) / n})
+         {tuning::least_in_place, tuning::most_by_all / n, tuning::most_by_all_crowded / n,
+          tuning::most_by_two_16_bit, tuning::most_in_slices, tuning::most_broadcast_whole})
         sizes.insert({whole / n / sizeof(T), whole / n / sizeof(T) + 1});
-    around(sizes, window_bytes / n / 64 * 64 / sizeof(T));
-    // Between nodes: in slices or in parts. Between two ranks, of 16-bit floats: by all or in
-    // parts.
-    const std::size_t slices = (std::size_t(128) << 10) / n / sizeof(T);
-    sizes.insert({slices, slices + 1});
+    // The same limits where a call moves as many bytes as one rank has for another.
+    for (const std::size_t bytes : {tuning::least_in_place, tuning::most_broadcast_whole})
+        sizes.insert({bytes / sizeof(T), bytes / sizeof(T) + 1});
     return sizes;
 }
 
@@ -97,7 +100,7 @@ struct hvd::dtype_traits<huge> : hvd::transport_only<huge> {
 };
 
 TEST_CASE_TEMPLATE("results are right around every internal threshold", T, float, hvd::bfloat16) {
-    check_thresholds<T>(window);
+    check_thresholds<T>(tuning::window_bytes);
 }
 
 #if !defined(HVD_TEST_QUEUES)
@@ -105,7 +108,7 @@ TEST_CASE_TEMPLATE("results are right around every internal threshold", T, float
 // of two.
 TEST_CASE_TEMPLATE("results are right around every threshold of a small window", T, float,
                    hvd::bfloat16) {
-    check_thresholds<T>(std::size_t(28) << 10);
+    check_thresholds<T>(28 * tuning::KiB);
 }
 #endif
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../core/lean/handles.hpp"
+#include "../core/tuning.hpp"
 #include "../platform/mpi_api.hpp"
 #include "../platform/mpi_types.hpp"
 #include "../platform/shared_memory.hpp"
@@ -162,7 +163,7 @@ public:
         const MPI_Datatype type = mpi_datatype(id);
         int bytes = 0;
         check(MPI_Type_size(type, &bytes), "MPI_Type_size");
-        constexpr std::size_t most = std::size_t(1) << 27;  // elements: MPI counts with an int
+        constexpr std::size_t most = tuning::mpi_largest_count;
         for (std::size_t begin = 0; begin < count; begin += most) {
             const int n = int(count - begin < most ? count - begin : most);
             std::byte* const at = data + begin * std::size_t(bytes);
@@ -284,9 +285,8 @@ private:
     // pieces are sent whether or not somebody is there to receive them.
     template <class F>
     static void for_each_message(std::size_t bytes, F&& f) {
-        constexpr std::size_t piece = std::size_t(60) << 10,
-                              whole = std::size_t(1) << 30;  // an int of bytes, with room to spare
-        const std::size_t most = bytes <= chunk_of_exchange ? piece : whole;
+        const std::size_t most = bytes <= tuning::chunk_of_exchange ? tuning::mpi_message_bytes
+                                                                    : tuning::mpi_largest_message;
         for (std::size_t begin = 0; begin < bytes; begin += most)
             f(begin, int(bytes - begin < most ? bytes - begin : most));
     }

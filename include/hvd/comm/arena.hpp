@@ -5,6 +5,7 @@
 #include <memory_resource>
 
 #include "../core/tensor_view.hpp"
+#include "../core/tuning.hpp"
 #include "communicator.hpp"
 
 namespace hvd {
@@ -14,7 +15,7 @@ namespace detail {
 // Free memory of one rank, in pieces; the first that is large enough is taken.
 class free_list {
 public:
-    static constexpr std::size_t alignment = 64;  // a cache line, so that ranks never share one
+    static constexpr std::size_t alignment = tuning::cache_line;
 
     void add(std::byte* data, std::size_t bytes) {
         regions_.push_back({data, bytes});

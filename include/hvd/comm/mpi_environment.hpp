@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "../core/tuning.hpp"
 #include "../platform/clock.hpp"
 #include "../platform/mpi_api.hpp"
 
@@ -125,7 +126,7 @@ private:
         } catch (...) {
         }
         // Peers that wait inside a node have seen this rank's communicators die, and now report it.
-        detail::sleep_for(250 * detail::milliseconds);
+        detail::sleep_for(detail::tuning::abort_patience);
         end_job();
     }
 

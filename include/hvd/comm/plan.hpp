@@ -7,6 +7,7 @@
 #include "../collective/broadcast.hpp"
 #include "../collective/coded_allreduce.hpp"
 #include "../collective/reduce_scatter.hpp"
+#include "../core/tuning.hpp"
 #include "../transport/list_segment.hpp"
 
 namespace hvd {
@@ -36,7 +37,7 @@ public:
     // What the transport left to every rank: the step for all parameters.
     void finish() const {
         if (op_.updated) return;
-        alignas(64) std::byte values[8192];
+        alignas(tuning::cache_line) std::byte values[tuning::cached_block];
         std::size_t done = 0;
         const reduction_group& g = op_.groups.front();
         for_each_list_segment(op_, g.offset, g.count * g.element_bytes, [&](const list_segment& s) {

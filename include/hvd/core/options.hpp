@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "tuning.hpp"
+
 namespace hvd {
 inline namespace v0 {
 
@@ -77,7 +79,7 @@ struct reduce_options {
 /// Options of a new communicator. All ranks give the same.
 struct communicator_options {
     time_span deadline = {};  ///< for every call; 0 waits without a limit, as MPI does
-    time_span destructor_deadline = time_span::of_nanoseconds(2'000'000'000);
+    time_span destructor_deadline = time_span::of_nanoseconds(detail::tuning::destructor_deadline);
     /// ranks taken as one node, as if on hosts of their own; 0 takes HVD_NODE_SIZE from the
     /// environment, or else the real nodes
     int node_size = 0;
@@ -86,9 +88,9 @@ struct communicator_options {
         /// and determines the bits. Elements and operations that MPI lacks go as without this
         /// option
         false;
-    std::size_t window_bytes = std::size_t(256) << 10;  ///< shared memory per rank and half
-    std::size_t device_window_bytes = std::size_t(16)
-                                      << 20;  ///< `cuda_ipc`: device memory per rank and half
+    std::size_t window_bytes = detail::tuning::window_bytes;  ///< shared memory per rank and half
+    std::size_t device_window_bytes =
+        detail::tuning::device_window_bytes;  ///< `cuda_ipc`: device memory per rank and half
 };
 
 }  // namespace v0

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../core/tuning.hpp"
 #include "arguments.hpp"
 
 namespace hvd {
@@ -40,8 +41,9 @@ public:
                 session_->rank(),
                 detail::text("hvd: device_arena on rank ", session_->rank(), ": ", bytes,
                              " bytes wanted, ", left, " left of ", memory_.size()));
+        constexpr std::size_t unit = detail::tuning::device_unit;
         std::byte* const data = memory_.data() + used_;
-        used_ = (used_ + bytes + 127) / 128 * 128;
+        used_ = (used_ + bytes + unit - 1) / unit * unit;
         if (used_ > memory_.size()) used_ = memory_.size();
         session_->add_padding({data + bytes, memory_.data() + used_});
         return {reinterpret_cast<T*>(data), shape};

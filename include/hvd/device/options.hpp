@@ -5,6 +5,7 @@
 #include <span>
 
 #include "../core/options.hpp"
+#include "../core/tuning.hpp"
 #include "../platform/cuda_api.hpp"
 
 namespace hvd {
@@ -39,7 +40,7 @@ struct device_plan_options {
     time_span deadline = {};     ///< for each run; 0: the communicator's
     /// Tensors of fewer bytes are packed together; larger ones, and those of a `device_arena`, go
     /// from where they are.
-    std::size_t pack_below = std::size_t(512) << 10;
+    std::size_t pack_below = detail::tuning::pack_below;
 };
 
 }  // namespace v0

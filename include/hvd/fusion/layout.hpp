@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "../core/tuning.hpp"
 #include "../kernel/pack.hpp"
 #include "fuse.hpp"
 
@@ -18,7 +19,7 @@ struct fused_layout {
     std::vector<std::size_t>& offsets;
     std::size_t bytes = 0;
 
-    static constexpr std::size_t alignment = 64;
+    static constexpr std::size_t alignment = tuning::cache_line;
 };
 
 // One element type of a fused list: where its group begins and how many elements it has.

@@ -4,20 +4,20 @@
 
 #include <cstddef>
 
+#include "../core/tuning.hpp"
 #include "simd/vector.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Copies as memcpy does, and uses memcpy below 2 KiB. Above 2 KiB glibc uses `rep movsb`. That is
-// ten times slower on an AMD Zen 3 if the destination lies a little further into its page than the
-// source (glibc's bug 30994). Large blocks of malloc lie so, 16 bytes into a page, beside memory
-// that was mapped. At 64 KiB memcpy gives 3 GB/s there and this loop 34 GB/s; elsewhere they give
-// 38 to 50 GB/s and 34 to 52 GB/s.
+// Copies as memcpy does, and by memcpy up to 2 KiB. Above, glibc uses `rep movsb`, which an AMD Zen
+// 3 does ten times slower if the destination lies a little further into its page than the source
+// (glibc's bug 30994; tuning.hpp has the figures). Large blocks of malloc lie so, 16 bytes into a
+// page, beside memory that was mapped. Elsewhere memcpy gives 38 to 50 GB/s and this loop 34 to 52.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if HVD_KERNEL_VECTORS
-    if (bytes >= 2048) {
+    if (bytes >= tuning::own_copy_from) {
         using V = simd_vector<long long, 16>;
         constexpr std::size_t step = 4 * sizeof(V);
         for (; bytes >= step; to += step, from += step, bytes -= step) {

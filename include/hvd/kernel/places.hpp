@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../core/tuning.hpp"
 #include "copy.hpp"
 #include "plain.hpp"
 #include "simd/stream.hpp"
@@ -11,12 +12,10 @@ inline namespace v0 {
 namespace detail {
 
 // True if stores past the caches pay. They pay for several outputs that were not read just before,
-// and that are too large for the caches. Measured on 2 cores of an AMD Zen 3 (32 MiB of third
-// cache) with a float sum of 2 inputs to 2 outputs, medians of 15 to 25 interleaved runs, GB/s
-// without and with them: 1 MiB 31.3 and 31.7, 4 MiB 18.0 and 26.3, 64 MiB 16.3 and 21.0. They cost
-// with one output (64 MiB: 24.4 and 21.8) and in place (31.2 and 21.9).
+// and that are too large for the caches (tuning.hpp has the measurement). They cost with one output
+// (64 MiB: 24.4 GB/s without and 21.8 with them) and in place (31.2 and 21.9).
 constexpr bool streaming_pays(int places, std::size_t bytes, bool in_place) {
-    return places > 1 && !in_place && bytes >= (std::size_t(4) << 20);
+    return places > 1 && !in_place && bytes >= tuning::streaming_from;
 }
 
 // A function that changes reduced elements before they are written. It gets `bytes` bytes at
@@ -31,8 +30,8 @@ struct reduced_hook {
 inline void reduce_to_places(reduce_function reduce, reduce_args args, std::size_t element_bytes,
                              const std::byte** inputs, std::byte* const* outputs, int places,
                              bool streaming, const reduced_hook& hook = {}) {
-    constexpr std::size_t block_bytes = 8192;
-    alignas(64) std::byte buffer[block_bytes];
+    constexpr std::size_t block_bytes = tuning::cached_block;
+    alignas(tuning::cache_line) std::byte buffer[block_bytes];
     const std::size_t count = args.count,
                       block = element_bytes < block_bytes ? block_bytes / element_bytes : 1;
     streaming = streaming && element_bytes <= block_bytes;

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "../core/concepts.hpp"
+#include "../core/tuning.hpp"
 #include "host_device.hpp"
 
 namespace hvd {
@@ -199,7 +200,8 @@ void reduce_plain(const reduce_args& args, std::size_t first, std::size_t n, std
 template <class T, class Op>
 void reduce_plain_blocks(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
     using A = typename accumulator<T, Op>::type;
-    constexpr std::size_t block = sizeof(A) > 4096 ? 1 : 4096 / sizeof(A);
+    constexpr std::size_t block =
+        sizeof(A) > tuning::running_block ? 1 : tuning::running_block / sizeof(A);
     const Op& operation = *static_cast<const Op*>(args.op);
     A running[block];
     for (std::size_t done = 0; done < n; done += block) {

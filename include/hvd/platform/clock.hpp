@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../core/tuning.hpp"
+
 namespace hvd {
 inline namespace v0 {
 namespace detail {
@@ -17,7 +19,6 @@ namespace detail {
 // nanoseconds of the steady clock.
 using time_point = std::int64_t;
 constexpr time_point never = INT64_MAX;
-constexpr std::int64_t milliseconds = 1'000'000;
 
 inline time_point now() {
     timespec time{};
@@ -62,7 +63,7 @@ private:
 // the core at each look. After 20 milliseconds it sleeps between looks.
 class backoff {
 public:
-    explicit backoff(bool may_spin) : spins_(may_spin ? 2000 : 0) {}
+    explicit backoff(bool may_spin) : spins_(may_spin ? tuning::spins : 0) {}
 
     // Returns true about once per millisecond of waiting, when it is time for the expensive checks.
     bool pause() {
@@ -72,12 +73,12 @@ public:
         }
         if (looks_ == 0) started_ = checked_ = now();
         ++looks_;
-        if (asleep_) sleep_for(milliseconds / 20);
+        if (asleep_) sleep_for(tuning::sleep_time);
         else give_way();
-        if (!asleep_ && looks_ % 16 != 0) return false;
+        if (!asleep_ && looks_ % tuning::looks_per_check != 0) return false;
         const time_point time = now();
-        if (time - started_ > 20 * milliseconds) asleep_ = true;
-        if (time - checked_ < milliseconds) return false;
+        if (time - started_ > tuning::sleep_after) asleep_ = true;
+        if (time - checked_ < tuning::check_interval) return false;
         checked_ = time;
         return true;
     }

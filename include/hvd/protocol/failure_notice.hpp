@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/tuning.hpp"
 #include "../platform/clock.hpp"
 #include "call_header.hpp"
 
@@ -89,7 +90,7 @@ public:
     bool heard_within(std::int64_t nanoseconds) {
         if constexpr (sends_notices<Endpoint>) {
             const time_point limit = now() + nanoseconds;
-            while (!heard() && now() < limit) sleep_for(milliseconds);
+            while (!heard() && now() < limit) sleep_for(tuning::notice_interval);
         }
         return heard_;
     }
@@ -146,7 +147,7 @@ private:
 
     // What it sent before comes before its notice, and is there once it has been looked for again.
     bool waits_for_departed() {
-        if (departed_ == 0 || now() - departed_at_ < 20 * milliseconds) return false;
+        if (departed_ == 0 || now() - departed_at_ < tuning::departure_patience) return false;
         for (int p = 0; p < endpoint_.size(); ++p) {
             if (departures_[std::size_t(p)].empty() || !endpoint_.pending(p)) continue;
             keep(text("rank ", p, " left (", std::string_view(departures_[std::size_t(p)]), ")"),

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../core/tuning.hpp"
 #include "transport.hpp"
 
 namespace hvd {
@@ -10,9 +11,7 @@ namespace detail {
 
 // Blocks cross between nodes in chunks, so that the messages of one are under way while the ranks
 // are busy with another, and what lies between stays in the caches.
-constexpr std::size_t chunk_between_nodes = std::size_t(256) << 10;
 // Where nothing is done in between, chunks only bound what is under way at a time.
-constexpr std::size_t chunk_of_exchange = std::size_t(1) << 20;
 
 inline block chunk_of(const block& whole, std::size_t index, std::size_t chunk) {
     const std::size_t begin = index * chunk;
@@ -30,8 +29,8 @@ inline std::size_t longest_of(const block* blocks, int n) {
 
 // A chunk holds whole elements.
 inline std::size_t chunk_for(std::size_t element_bytes) {
-    if (element_bytes >= chunk_between_nodes) return element_bytes;
-    return chunk_between_nodes / element_bytes * element_bytes;
+    if (element_bytes >= tuning::chunk_bytes) return element_bytes;
+    return tuning::chunk_bytes / element_bytes * element_bytes;
 }
 
 }  // namespace detail

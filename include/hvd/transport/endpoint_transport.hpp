@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../core/tuning.hpp"
 #include "../protocol/failure_notice.hpp"
 #include "chunks.hpp"
 #include "endpoint.hpp"
@@ -118,8 +119,8 @@ private:
         bool any = false;
         for (int i = 1; i < size_; ++i) {
             const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
-            const block in = chunk_of(receive_[from], chunks_, chunk_of_exchange);
-            const block out = chunk_of(send_[to], chunks_, chunk_of_exchange);
+            const block in = chunk_of(receive_[from], chunks_, tuning::chunk_of_exchange);
+            const block out = chunk_of(send_[to], chunks_, tuning::chunk_of_exchange);
             receive_from(from, in);
             send_to(to, out);
             any |= in.bytes + out.bytes > 0;

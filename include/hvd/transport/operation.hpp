@@ -6,6 +6,7 @@
 
 #include "../core/lean/slice.hpp"
 #include "../core/lean/table.hpp"
+#include "../core/tuning.hpp"
 #include "transport.hpp"
 
 namespace hvd {
@@ -13,7 +14,9 @@ inline namespace v0 {
 namespace detail {
 
 // Parts of different element types lie apart, so that each is aligned.
-constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+constexpr std::size_t aligned(std::size_t bytes) {
+    return (bytes + tuning::cache_line - 1) / tuning::cache_line * tuning::cache_line;
+}
 
 // Where rank's part of `count` elements begins, if they are split evenly, the first ranks having
 // one more.

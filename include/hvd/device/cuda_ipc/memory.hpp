@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../core/tuning.hpp"
 #include "home.hpp"
 
 namespace hvd {
@@ -25,7 +26,7 @@ public:
 
     // Less than 2 MiB would be part of a block, of which other processes would get the whole.
     void allocate(std::size_t bytes, int rank) {
-        constexpr std::size_t block = std::size_t(2) << 20;
+        constexpr std::size_t block = tuning::device_block;
         own_ = cuda_memory(cuda_memory::kind::device, (bytes + block - 1) / block * block, rank);
         size_ = bytes;
     }

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "../../core/tuning.hpp"
 #include "parts.hpp"
 
 namespace hvd {
@@ -26,7 +27,7 @@ struct ipc_piece {
 using ipc_step = std::vector<ipc_piece>;
 
 // So that ranks share no sector of memory, and vectors of the kernel are aligned.
-constexpr std::size_t ipc_unit = 128;
+constexpr std::size_t ipc_unit = tuning::device_unit;
 
 constexpr std::size_t whole_units(std::size_t bytes) {
     return (bytes + ipc_unit - 1) / ipc_unit * ipc_unit;

@@ -6,6 +6,7 @@
 
 #include "../../comm/host_ranks_of.hpp"
 #include "../../comm/made_on_all.hpp"
+#include "../../core/tuning.hpp"
 #include "../cuda_ipc/message.hpp"
 #include "../host_reduction.hpp"
 #include "staging.hpp"
@@ -82,7 +83,7 @@ template <class Host>
 class staged_session : public device_session {
 public:
     // Bytes of one chunk, all ranks' parts together.
-    static constexpr std::size_t chunk_bytes = std::size_t(4) << 20;
+    static constexpr std::size_t chunk_bytes = tuning::staged_chunk_bytes;
 
     staged_session(communicator<Host> host, int device, const communicator_options& options)
         : device_session(host.rank(), host.size(), device, options),

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "../../core/tuning.hpp"
+
 namespace hvd {
 inline namespace v0 {
 
@@ -32,7 +34,7 @@ enum class sparse_policy : std::uint8_t {
 struct optimizer_options {
     gradient_op op = gradient_op::average;
     /// size of a bucket: gradients that travel together
-    std::size_t bucket_bytes = std::size_t(4) << 20;
+    std::size_t bucket_bytes = detail::tuning::bucket_bytes;
     /// Gradients, by index, that travel together whatever their size. The others fill buckets.
     std::vector<std::vector<std::size_t>> groups = {};
     /// number of passes that add to the gradients before they travel

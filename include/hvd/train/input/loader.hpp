@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "../../core/tuning.hpp"
 #include "../../platform/thread.hpp"
 #include "../refuse.hpp"
 
@@ -31,7 +32,7 @@ public:
     using batch_type = typename std::invoke_result_t<Make&>::value_type;
 
     /// @throws hvd::usage_error if the thread cannot be started.
-    explicit background_loader(Make make, std::size_t ahead = 64)
+    explicit background_loader(Make make, std::size_t ahead = detail::tuning::batches_ahead)
         : make_(std::move(make)), ahead_(ahead) {
         if (ahead_ == 0) return;
         thread_ = detail::thread([this] { work(); });

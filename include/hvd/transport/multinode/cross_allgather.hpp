@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../core/tuning.hpp"
 #include "node_crossing.hpp"
 
 namespace hvd {
@@ -21,7 +22,7 @@ public:
     void begin(const block* parts, int ranks, int home = -1) {
         parts_ = parts;
         home_ = home;
-        chunks_ = (longest_of(parts, ranks) + chunk_between_nodes - 1) / chunk_between_nodes;
+        chunks_ = (longest_of(parts, ranks) + tuning::chunk_bytes - 1) / tuning::chunk_bytes;
         begin_turn(0);
     }
 
@@ -42,7 +43,7 @@ public:
 private:
     bool at_home() const { return cross_.nodes.mine() == home_; }
     block chunk(int rank, std::size_t index) const {
-        return chunk_of(parts_[rank], index, chunk_between_nodes);
+        return chunk_of(parts_[rank], index, tuning::chunk_bytes);
     }
 
     void begin_turn(std::size_t turn) {

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../core/tuning.hpp"
 #include "../operation.hpp"
 #include "cross_reduce_scatter.hpp"
 
@@ -38,7 +39,8 @@ public:
     // Where it does not send much more than parts would. Measured on 2 and 3 hosts.
     bool is_for(std::size_t bytes) const {
         const std::size_t nodes = std::size_t(cross_.nodes.count());
-        return bytes <= most_bytes && bytes * (nodes - 1) * (nodes - 2) / nodes <= most_bytes;
+        return bytes <= tuning::most_in_slices &&
+               bytes * (nodes - 1) * (nodes - 2) / nodes <= tuning::most_in_slices;
     }
 
     // Whether the library was asked for, and can.
@@ -71,8 +73,6 @@ public:
     }
 
 private:
-    static constexpr std::size_t most_bytes = std::size_t(128) << 10;
-
     block slice(const std::byte* buffer, int local) const {
         return local < slices_ ? group_.part(buffer, local, slices_) : block{};
     }

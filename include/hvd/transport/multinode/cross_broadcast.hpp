@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../core/tuning.hpp"
 #include "cross_allgather.hpp"
 
 namespace hvd {
@@ -20,7 +21,7 @@ public:
         root_ = root;
         whole_ = whole;
         home_ = cross_.nodes.node(root);
-        small_ = whole.bytes <= small_bytes;
+        small_ = whole.bytes <= tuning::most_broadcast_whole;
         phase_ = 0;
         chunk_bytes_ = 0;
         if (!small_) lay_out(ranks);
@@ -29,8 +30,6 @@ public:
     bool go_on() { return small_ ? go_on_small() : go_on_large(); }
 
 private:
-    static constexpr std::size_t small_bytes = std::size_t(64) << 10;
-
     int me() const { return cross_.endpoint.rank(); }
     bool at_home() const { return cross_.nodes.mine() == home_; }
 
@@ -66,7 +65,7 @@ private:
     // Each rank gets a chunk of its part.
     bool deal(std::size_t index) {
         const auto chunk = [&](int rank) {
-            return chunk_of(parts_[std::size_t(rank)], index, chunk_of_exchange);
+            return chunk_of(parts_[std::size_t(rank)], index, tuning::chunk_of_exchange);
         };
         bool any = false;
         if (!at_home()) any = cross_.receive(cross_.nodes.partner(home_), chunk(me()));
@@ -79,7 +78,8 @@ private:
     // Parts that begin where cache lines do.
     void lay_out(int ranks) {
         if (parts_.empty()) parts_ = table<block>(std::size_t(ranks));
-        const std::size_t each = (whole_.bytes / std::size_t(ranks) + 64) / 64 * 64;
+        const std::size_t each = (whole_.bytes / std::size_t(ranks) + tuning::cache_line) /
+                                 tuning::cache_line * tuning::cache_line;
         for (int rank = 0; rank < ranks; ++rank)
             parts_[std::size_t(rank)] = chunk_of(whole_, std::size_t(rank), each);
     }

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../core/tuning.hpp"
 #include "../../protocol/failure_notice.hpp"
 #include "../endpoint_transport.hpp"
 #include "cross_allreduce.hpp"
@@ -227,9 +228,10 @@ private:
         for (int i = 1; i < size_; ++i) {
             const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
             if (cross_.nodes.node(from) != cross_.nodes.mine())
-                any |= cross_.receive(from, chunk_of(receive_[from], index, chunk_of_exchange));
+                any |= cross_.receive(from,
+                                      chunk_of(receive_[from], index, tuning::chunk_of_exchange));
             if (cross_.nodes.node(to) != cross_.nodes.mine())
-                any |= cross_.send(to, chunk_of(send_[to], index, chunk_of_exchange));
+                any |= cross_.send(to, chunk_of(send_[to], index, tuning::chunk_of_exchange));
         }
         return any;
     }
@@ -246,8 +248,8 @@ private:
     // node; later on, the ranks of a node wait for each other because one of them waits for the
     // endpoint.
     std::int64_t patience() const {
-        if (!cross_.in_node()) return 200 * milliseconds;
-        return step_ == step::enter ? 0 : 400 * milliseconds;
+        if (!cross_.in_node()) return tuning::notice_patience;
+        return step_ == step::enter ? 0 : tuning::notice_patience_in_node;
     }
 
     // The node's memory says who is missing there.

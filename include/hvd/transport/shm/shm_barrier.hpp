@@ -6,6 +6,7 @@
 
 #include <signal.h>
 
+#include "../../core/tuning.hpp"
 #include "../transport.hpp"
 #include "shm_region.hpp"
 
@@ -75,12 +76,12 @@ public:
     // has its own mapping.
     void leave(std::string_view reason, std::int64_t) noexcept override {
         region_.leave(rank_, reason);
-        const time_point limit = now() + 1000 * milliseconds;
+        const time_point limit = now() + tuning::reach_patience;
         for (int p = 0; p < size_; ++p) {
             const node_slot& slot = region_.slot(p);
             while (p != rank_ && slot.reaches.load_in_order() != 0 && !gone(p) &&
                    (slot.process.load_relaxed() == 0 || now() < limit))
-                sleep_for(milliseconds / 20);
+                sleep_for(tuning::sleep_time);
         }
     }
 

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../core/tuning.hpp"
 #include "../../kernel/copy.hpp"
 #include "shm_barrier.hpp"
 
@@ -38,10 +39,6 @@ public:
     }
 
 protected:
-    // From here on tensors that all ranks can reach stay where they are; below, copying is cheaper
-    // than waiting once more for all to be done.
-    static constexpr std::size_t least_in_place = 4096;
-
     bool next_exchange() {
         switch (stage_) {
             case stage::first: return next_first();
@@ -95,7 +92,7 @@ private:
             if (b.bytes > 0 && !where) return false;
             put_place(std::size_t(p), where);
         }
-        if (longest < least_in_place) return false;
+        if (longest < tuning::least_in_place) return false;
         my_fill().what = content::places;
         return true;
     }
@@ -155,7 +152,7 @@ private:
 
     std::size_t share_of_window() const {
         const std::size_t peers = size_ > 1 ? std::size_t(size_ - 1) : 1;
-        return region_.window_bytes() / peers / 64 * 64;
+        return region_.window_bytes() / peers / tuning::cache_line * tuning::cache_line;
     }
 
     void fill_window() {

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "../../core/lean/atomic.hpp"
+#include "../../core/tuning.hpp"
 #include "../../platform/clock.hpp"
 #include "../../protocol/call_header.hpp"
 #include "segments.hpp"
@@ -32,16 +33,16 @@ struct window_fill {
 
 // What one rank shows to the others of its node. One writer each, so that a rank that dies in the
 // middle leaves nothing locked.
-struct alignas(64) node_slot {
+struct alignas(tuning::cache_line) node_slot {
     atomic<std::uint64_t> step{0};  // how many synchronisations this rank has reached
-    alignas(64) atomic<std::uint32_t> left{0};
+    alignas(tuning::cache_line) atomic<std::uint32_t> left{0};
     atomic<std::uint32_t> reaches{0};  // it may be reading or writing tensors of others
     atomic<std::int64_t> process{0};   // 0: a thread; -1: a process that can't be asked about
     processor_set processors;          // that this rank may run on
     char farewell[256] = {};
-    alignas(64)
+    alignas(tuning::cache_line)
         call_header entry[2];  // by parity of the collective: read by peers until the next entry
-    alignas(64) window_fill fill[2];  // by parity of the filling
+    alignas(tuning::cache_line) window_fill fill[2];  // by parity of the filling
 };
 
 // The memory that all ranks of a node have mapped: a slot and two windows for each, and what else

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../core/tuning.hpp"
 #include "../../kernel/places.hpp"
 #include "../list_segment.hpp"
 #include "shm_exchange.hpp"
@@ -103,8 +104,8 @@ private:
     // each has its part, and the state of its part alone.
     bool is_reduced_by_all(const operation& op) const {
         if (op.update != nullptr) return false;
-        if (size_ <= 2) return !is_computing(op) || total_bytes(op) <= std::size_t(128) << 10;
-        const std::size_t most = crowded_ ? std::size_t(64) << 10 : std::size_t(16) << 10;
+        if (size_ <= 2) return !is_computing(op) || total_bytes(op) <= tuning::most_by_two_16_bit;
+        const std::size_t most = crowded_ ? tuning::most_by_all_crowded : tuning::most_by_all;
         return total_bytes(op) <= most / std::size_t(size_);
     }
     static bool is_computing(const operation& op) {
@@ -118,7 +119,8 @@ private:
     bool is_small(const operation& op) const { return is_reduced_by_all(op) && fits_window(op); }
 
     void offer(const operation& op) {
-        if ((total_bytes(op) < least_in_place && is_small(op)) || !show_places(op)) offer_data(op);
+        if ((total_bytes(op) < tuning::least_in_place && is_small(op)) || !show_places(op))
+            offer_data(op);
     }
 
     void offer_data(const operation& op) {
@@ -267,7 +269,10 @@ private:
 
     // Each rank's part of a chunk has the same place in every window, whatever its size: there its
     // result is read while the rest of the window is filled again.
-    std::size_t part_bytes() const { return region_.window_bytes() / std::size_t(size_) / 64 * 64; }
+    std::size_t part_bytes() const {
+        return region_.window_bytes() / std::size_t(size_) / tuning::cache_line *
+               tuning::cache_line;
+    }
 
     chunk chunk_at(const operation& op, std::size_t group, std::size_t first) const {
         while (group < op.groups.size() && first >= op.groups[group].count) {

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Every threshold and every time constant of hvd, with its unit and the measurement behind it.
+// Options, transports and tests read them from here. The file is in core/ and not in transport/,
+// since the options, the clock and the kernels, which come before transport/, read it too. "The
+// benchmarks page" is docs/benchmarks.md; its machine is an AMD EPYC with 2 cores.
+namespace tuning {
+
+constexpr std::size_t KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
+constexpr std::int64_t microsecond = 1000, millisecond = 1000 * microsecond,
+                       second = 1000 * millisecond;  // times are nanoseconds
+
+// Bytes that processors pass to each other together. Memory of different ranks never shares a line.
+// It is a property of the processors, not a choice.
+constexpr std::size_t cache_line = 64;
+
+// ---- inside a node ------------------------------------------------------------------------------
+
+// Bytes of a window: each rank has two of them in shared memory. Not measured.
+constexpr std::size_t window_bytes = 256 * KiB;
+
+// Bytes from which tensors that all ranks can reach stay where they lie. Below, copying is cheaper
+// than waiting a second time until all ranks are done. The limit itself was not measured; the
+// benchmarks page has tensors in an arena at 1.77 times the speed of MPI_Allreduce at 1 KiB, where
+// they are copied, and at 6.14 times at 256 KiB.
+constexpr std::size_t least_in_place = 4 * KiB;
+
+// Bytes, all ranks together, up to which more than two ranks each reduce the whole of a tensor: the
+// work is repeated, and the ranks wait for each other once instead of twice. Not measured.
+constexpr std::size_t most_by_all = 16 * KiB;
+// The same where ranks outnumber the processors, so that waiting is dearer. Not measured.
+constexpr std::size_t most_by_all_crowded = 64 * KiB;
+
+// Bytes up to which each of two ranks reduces the whole of a 16-bit floating-point tensor, whose
+// conversions cost more than waiting. From 16 MiB on, slices take 0.55 of the time of the same
+// number of floats, and the whole on both ranks 0.61 (medians, benchmarks page). Smaller sizes were
+// not measured.
+constexpr std::size_t most_by_two_16_bit = 128 * KiB;
+
+// ---- between nodes ------------------------------------------------------------------------------
+
+// Bytes of a chunk of a reduction. One chunk crosses while the nodes reduce the next one. Between
+// two hosts with cables of 1 Gbit/s, 4 MiB take 34.8 ms, where the cable needs 34 ms (benchmarks
+// page). Other sizes were not measured.
+constexpr std::size_t chunk_bytes = 256 * KiB;
+
+// Bytes of a chunk where nothing is computed, so that a chunk only bounds what is under way at a
+// time. Not measured.
+constexpr std::size_t chunk_of_exchange = 1 * MiB;
+
+// Bytes up to which an allreduce crosses in one step, by slices. Measured on 2 and 3 hosts when
+// slices were added; the figures were not kept.
+constexpr std::size_t most_in_slices = 128 * KiB;
+
+// Bytes up to which a broadcast goes straight to one rank of each node. Not measured.
+constexpr std::size_t most_broadcast_whole = 64 * KiB;
+
+// Bytes of one MPI message of a chunk. Open MPI 4.1 sends messages of more than 64 KiB, its header
+// included, over TCP in a way that leaves the wire empty half of the time: 4 MiB took 61 ms with
+// MPI_Allreduce and 35 ms in these messages (benchmarks page).
+constexpr std::size_t mpi_message_bytes = 60 * KiB;
+// Bytes of one MPI message of what is longer than a chunk. MPI counts with an int; this leaves room
+// to spare. It is no choice of speed.
+constexpr std::size_t mpi_largest_message = 1 * GiB;
+// Elements of one MPI_Allreduce, for the same reason.
+constexpr std::size_t mpi_largest_count = std::size_t(1) << 27;
+
+// ---- waiting ------------------------------------------------------------------------------------
+
+// Looks of a waiting rank before it first gives its processor away, where every rank has one.
+// Not measured.
+constexpr int spins = 2000;
+// Looks between two of the dearer checks (the time, dead peers) while it gives way. Not measured.
+constexpr unsigned long looks_per_check = 16;
+// Time between two reports of a waiting rank that it still waits. Not measured.
+constexpr std::int64_t check_interval = 1 * millisecond;
+// Time after which a waiting rank sleeps between its looks. Not measured.
+constexpr std::int64_t sleep_after = 20 * millisecond;
+// Time of one such sleep. Not measured.
+constexpr std::int64_t sleep_time = 50 * microsecond;
+
+// ---- giving up ----------------------------------------------------------------------------------
+
+// Time that a destructor waits for calls under way and for the peers, unless an option says
+// otherwise. Not measured.
+constexpr std::int64_t destructor_deadline = 2 * second;
+// Time after which a rank of one node no longer waits for a process that may still reach for its
+// tensors: the process may have been stopped. Not measured.
+constexpr std::int64_t reach_patience = 1 * second;
+// Time for which the only rank of a node listens for another node's reason before it tells its own:
+// who is nearer to the guilty rank speaks first. Not measured.
+constexpr std::int64_t notice_patience = 200 * millisecond;
+// The same for a rank that shares its node with others, once the call has been entered. Not
+// measured.
+constexpr std::int64_t notice_patience_in_node = 400 * millisecond;
+// Time between two looks for a notice meanwhile. Not measured.
+constexpr std::int64_t notice_interval = 1 * millisecond;
+// Time that data may take which a departed rank sent before its notice. Not measured.
+constexpr std::int64_t departure_patience = 20 * millisecond;
+// Time that the peers of a job that ends by an exception have to report it. Not measured.
+constexpr std::int64_t abort_patience = 250 * millisecond;
+
+// ---- arithmetic ---------------------------------------------------------------------------------
+
+// Bytes from which hvd copies by its own loop. An AMD Zen 3 copies 64 KiB at 3 GB/s by glibc's `rep
+// movsb` where the destination lies a little further into its page than the source, and at 34 GB/s
+// by this loop. 2 KiB is where glibc begins to use `rep movsb`.
+constexpr std::size_t own_copy_from = 2 * KiB;
+// Bytes from which results that go to several places are stored past the caches. Measured on 2
+// cores of an AMD Zen 3 with 32 MiB of third cache, a float sum of 2 inputs to 2 places, medians of
+// 15 to 25 interleaved runs, GB/s without and with: 1 MiB 31.3 and 31.7, 4 MiB 18.0 and 26.3, 64
+// MiB 16.3 and 21.0.
+constexpr std::size_t streaming_from = 4 * MiB;
+// Bytes that are reduced, updated or written at a time, so that they stay in the first cache. Not
+// measured.
+constexpr std::size_t cached_block = 8 * KiB;
+// Bytes of running results at a time where the compiler makes the vectors. Not measured.
+constexpr std::size_t running_block = 4 * KiB;
+
+// ---- devices ------------------------------------------------------------------------------------
+
+// Bytes of a chunk of a staged tensor, all ranks' parts together: while one is reduced, the next
+// comes down and the one before goes up. Not measured.
+constexpr std::size_t staged_chunk_bytes = 4 * MiB;
+// Bytes of a window of `cuda_ipc`: each rank has two of them in device memory. 2 ranks on one H100
+// allreduce 64 MiB through it in 382 microseconds, and 105 where the tensor lies in an arena. Other
+// sizes were not measured.
+constexpr std::size_t device_window_bytes = 16 * MiB;
+// Bytes of a device's cache line. Ranks of `cuda_ipc` share none, and vectors of the kernels are
+// aligned. A property of the devices, not a choice.
+constexpr std::size_t device_unit = 128;
+// Bytes of which memory is a whole multiple that other processes map: less would be part of a
+// block of CUDA's, of which the others would get the whole. A property of CUDA.
+constexpr std::size_t device_block = 2 * MiB;
+// Tensors of fewer bytes are packed together by a plan for device tensors. Not measured.
+constexpr std::size_t pack_below = 512 * KiB;
+
+// ---- training -----------------------------------------------------------------------------------
+
+// Bytes of gradients that travel together. With 50 gradients of 100 MiB together, a step takes 1.03
+// times as long as its communication alone (benchmarks page). Other sizes were not measured.
+constexpr std::size_t bucket_bytes = 4 * MiB;
+// Batches that a loader makes ahead. Not measured.
+constexpr std::size_t batches_ahead = 64;
+
+}  // namespace tuning
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
