@@ -10,19 +10,19 @@
 
 #include <hvd/threads.hpp>
 
-// More elements than an int counts, on an endpoint that counts what would be sent and sends
-// nothing: no byte of the tensors is there, so that touching one is a crash.
+// Tensors with more elements than an int counts. The endpoint counts the bytes that would be sent
+// and sends nothing. No byte of the tensors exists, so touching one is a crash.
 
 namespace {
 
-// Where the tensors would be.
+// The addresses that the tensors would have.
 const std::byte* nowhere_begin = nullptr;
 const std::byte* nowhere_end = nullptr;
 
 bool is_nowhere(const std::byte* data) { return nowhere_begin <= data && data < nowhere_end; }
 
-// Rank 0 of two. What is no part of a tensor (an entry, a count) comes back as if the other rank
-// had said the same.
+// Rank 0 of two. Bytes outside the tensors (an entry, a count) come back as if the other rank had
+// sent the same.
 class counting_endpoint {
 public:
     int rank() const { return 0; }
@@ -57,7 +57,7 @@ struct counting {
     using endpoint_type = counting_endpoint;
 };
 
-// Addresses without memory.
+// A range of addresses without memory.
 class nowhere {
 public:
     explicit nowhere(std::size_t bytes)

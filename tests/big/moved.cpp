@@ -7,13 +7,13 @@
 
 using namespace hvd_test;
 
-// More elements than an int counts, really moved: two ranks need some 5 GB.
+// Tensors with more elements than an int counts are really moved: two ranks need some 5 GB.
 
 namespace {
 
 constexpr std::size_t many = (std::size_t(1) << 31) + 3;
 
-// A pattern whose period is a prime: no piece of it is right in another's place.
+// The period of the pattern is a prime, so that no chunk of it is right in another's place.
 constexpr std::size_t period = 1000003;
 
 std::int8_t element(int rank, std::size_t i) {
@@ -26,7 +26,7 @@ void fill(std::int8_t* values, int rank) {
         std::copy_n(values, std::min(period, many - filled), values + filled);
 }
 
-// The first and last elements, those around 2^31, and a sample of the others.
+// Checks the first and last elements, those around 2^31, and a sample of the others.
 template <class F>
 std::size_t wrong(const std::int8_t* values, F expected) {
     std::size_t count = 0;

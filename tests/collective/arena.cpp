@@ -14,8 +14,8 @@
 
 using namespace hvd_test;
 
-// Tensors in memory that all ranks of a node have mapped. What must not depend on where a tensor
-// lies is compared with the same call on ordinary memory, byte by byte.
+// Tensors in memory that all ranks of a node have mapped. Results that must not depend on a
+// tensor's memory are compared with the same call on ordinary memory, byte by byte.
 
 namespace {
 
@@ -34,12 +34,13 @@ bool same_bytes(const A& a, const B& b) {
            (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0);
 }
 
-// Around what changes the way: one window, a place for each tensor, chunks.
+// The sizes are around those that change the algorithm: one window, a place for each tensor,
+// chunks.
 constexpr std::size_t sizes[] = {0, 1, 3, 511, 1023, 1024, 1025, 4096, 16385, 65536, 65537, 200003};
 
 std::pmr::memory_resource* plain() { return std::pmr::new_delete_resource(); }
 
-// Every rank in the arena, and all but one.
+// Runs f with every rank in the arena, and with all but one.
 template <class F>
 void in_every_memory(communicator& comm, hvd::arena& arena, F f) {
     f(&arena);
@@ -65,7 +66,7 @@ TEST_CASE_TEMPLATE("an allreduce gives the same bytes wherever its tensors lie",
                 const std::span<const T> in(x.data(), n);
                 comm.allreduce(in, out, hvd::average, {.prescale = 0.75, .postscale = 3.0});
                 CHECK(same_bytes(out, expected));
-                // Any part of it, through a plain span.
+                // Any part of it may be reduced through a plain span.
                 std::memmove(static_cast<void*>(x.data() + 3), x.data(), n * sizeof(T));
                 comm.allreduce(std::span<T>(x.data() + 3, n), hvd::average,
                                {.prescale = 0.75, .postscale = 3.0});
@@ -159,7 +160,7 @@ TEST_CASE("a communicator that was derived knows the arenas of the one it comes 
             for (int r = comm.rank() % 2; r < comm.size(); r += 2) sum += float(r);
             CHECK(std::count(x.begin(), x.end(), sum) == 20000);
             std::fill(x.begin(), x.end(), 1.0f);
-            comm.allreduce(x, hvd::sum);  // which does not know the arena of the half
+            comm.allreduce(x, hvd::sum);  // it does not know the arena of the half
             CHECK(std::count(x.begin(), x.end(), float(comm.size())) == 20000);
         }
     });
@@ -198,7 +199,8 @@ TEST_CASE("an arena that is full says what was asked for and what there is, and 
         CHECK(what.find("rank " + std::to_string(comm.rank())) != std::string::npos);
         const auto before = arena.tensor<float>(hvd::shape(2, 3));
         before.data()[5] = 5;
-        arena.grow(8192 * (std::size_t(comm.rank()) + 1));  // ranks may differ
+        // ranks may grow it by different amounts
+        arena.grow(8192 * (std::size_t(comm.rank()) + 1));
         tensor_in<float> x(1500, 1.0f, &arena);
         comm.allreduce(x, hvd::sum);
         CHECK(x.back() == float(comm.size()));

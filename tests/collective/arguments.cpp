@@ -11,7 +11,7 @@
 
 using namespace hvd_test;
 
-// What may be handed to a collective, and what one rank can see to be wrong.
+// The arguments that a collective takes, and errors that one rank can see.
 
 TEST_CASE("spans, std::arrays, C arrays, nested ones and scalars are tensors") {
     on_every_transport([](auto& comm) {
@@ -98,7 +98,7 @@ TEST_CASE("strided tensors of several dimensions and negative steps keep their o
     on_every_transport([](auto& comm) {
         std::vector<int> memory(24);
         for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = int(i) + 100 * comm.rank();
-        // Every second column of a 4 x 6 matrix, its rows from the last to the first.
+        // The view has every second column of a 4 x 6 matrix, its rows from the last to the first.
         const auto view = hvd::view(memory.data() + 18, hvd::shape(4, 3), hvd::strides(-6, 2));
         const auto all = comm.allgather(view);
         REQUIRE(all.values.size() == 12 * size_of(comm));
@@ -233,7 +233,8 @@ TEST_CASE("a shape whose bytes nothing can count is refused") {
             [&] { comm.allreduce(hvd::view(&x, hvd::shape(much, much)), hvd::sum); });
         if (e) CHECK(contains(e->what(), "4294967296 x 4294967296 elements of 4 bytes"));
         thrown<hvd::usage_error>([&] { comm.broadcast(hvd::view(&x, SIZE_MAX / sizeof x)); });
-        comm.allreduce(hvd::view(&x, hvd::shape(much, much, 0)), hvd::sum);  // an empty one
+        // an empty one is allowed
+        comm.allreduce(hvd::view(&x, hvd::shape(much, much, 0)), hvd::sum);
         CHECK(x == 1);
         check_that_it_works(comm);
     });

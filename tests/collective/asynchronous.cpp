@@ -13,8 +13,8 @@ using namespace hvd_test;
 
 namespace {
 
-// A coroutine that runs from the call and is forgotten; done() knows whether it came to its end,
-// and where.
+// A coroutine that runs from the call and is forgotten. done() tells if it has ended, and on which
+// thread.
 struct detached {
     struct promise_type {
         detached get_return_object() { return {}; }
@@ -30,7 +30,8 @@ struct trace {
     std::thread::id thread;
 };
 
-// A coroutine whose frame goes with this object, and whose exceptions come out of what resumes it.
+// A coroutine whose frame dies with this object. Its exceptions are thrown by the call that resumes
+// it.
 struct owned {
     struct promise_type {
         owned get_return_object() {
@@ -72,7 +73,7 @@ owned take(hvd::result<T>& pending, std::string& error) {
     }
 }
 
-// So that what rank 0 has begun is not over at once.
+// Delays the other ranks, so that a call begun by rank 0 is not complete at once.
 template <class Comm>
 void come_late_unless_first(const Comm& comm) {
     if (comm.rank() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -91,7 +92,7 @@ detached gather_ranks(Comm& comm, const int& mine, hvd::gathered<int>& all, trac
     end = {true, std::this_thread::get_id()};
 }
 
-// What goes on in the communicator's destructor calls once more.
+// A coroutine that continues in the communicator's destructor makes another call.
 template <class Comm>
 detached call_again(Comm& comm, std::vector<int>& x, const bool& dying, bool& refused, trace& end) {
     co_await comm.allreduce_async(x, hvd::max);
@@ -113,7 +114,7 @@ detached disagree(Comm& comm, std::vector<int>& x, std::string& error, trace& en
     end = {true, std::this_thread::get_id()};
 }
 
-// Its first message cannot be sent; afterwards it is given up and not used.
+// Its first message cannot be sent. Afterwards it is cancelled and not used.
 struct broken_endpoint {
     int rank() const { return 0; }
     int size() const { return 2; }
@@ -296,7 +297,7 @@ TEST_CASE("handles move, and a moved-from one is empty and complete") {
         CHECK(a.test());
         a.wait();
         a = comm.allreduce_async(y, hvd::sum);
-        b = std::move(a);  // what b stood for is complete first
+        b = std::move(a);  // the call that b stood for is complete first
         CHECK(x == comm.size());
         b.wait();
         CHECK(y == comm.size());

@@ -13,7 +13,7 @@
 
 using namespace hvd_test;
 
-// Beside Boost.MPI, and with what Boost.Serialization can write.
+// hvd beside Boost.MPI, and with types that Boost.Serialization can write.
 
 namespace {
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t lengths[] = {0, 1, 7, 1000, 70001};
 
-// What a float is after it has travelled.
+// Returns the value of a float after it has travelled.
 template <class Half>
 float rounded(float x) {
     return float(Half(x));
@@ -82,7 +82,7 @@ TEST_CASE_TEMPLATE("a plan whose codec changes nothing is the plan without one",
 TEST_CASE_TEMPLATE("what a codec rounds is lost, and late with error feedback", Half, hvd::float16,
                    hvd::bfloat16) {
     on_every_transport([](auto& comm) {
-        const float fine = 1 + 1.0f / (1 << 12);  // no number of 16 bits
+        const float fine = 1 + 1.0f / (1 << 12);  // it is no number of 16 bits
         tensor<float> x(1000), y(1000);
         auto lossy = comm.plan_allreduce(x, hvd::average, {}, hvd::cast<Half>{});
         auto late =

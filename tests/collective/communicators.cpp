@@ -12,7 +12,7 @@ using namespace hvd_test;
 
 namespace {
 
-// The sum of the ranks that the members of `comm` had in the communicator it was made from.
+// Returns the sum of the ranks that the members of `comm` had in the communicator it was made from.
 template <class Comm>
 int sum_of(Comm& comm, int former_rank) {
     comm.allreduce(former_rank, hvd::sum);
@@ -86,7 +86,7 @@ TEST_CASE("keys order the ranks of a split") {
         for (int r = 0; r < comm.size(); ++r)
             CHECK(former.values[std::size_t(r)] == comm.size() - 1 - r);
         check_that_it_works(reversed);
-        auto by_rank = comm.split(7, 1);  // equal keys: by rank
+        auto by_rank = comm.split(7, 1);  // equal keys are ordered by rank
         CHECK(by_rank.rank() == comm.rank());
     });
 }
@@ -125,8 +125,8 @@ TEST_CASE("many communicators one after another") {
     });
 }
 
-// Not on queues: without a progress thread a communicator goes on only while its own calls are
-// waited for.
+// This is not run on queues. Without a progress thread a communicator makes progress only while its
+// own calls are waited for.
 #if !defined(HVD_TEST_QUEUES)
 TEST_CASE("communicators do not mix: calls on them may be interleaved") {
     on_every_transport([](auto& comm) {

@@ -7,13 +7,13 @@
 
 using namespace hvd_test;
 
-// Which bits a reduction gives: those of the sum from rank 0 to the last, inside each node first
-// where there are several; on every rank, on every transport, every time.
+// The bits of a reduction are those of the sum from rank 0 to the last, inside each node first if
+// there are several. They are the same on every rank, on every transport, every time.
 
 namespace {
 
-// Numbers of many magnitudes, so that the order of additions shows. The same on every platform: no
-// library's generator.
+// Numbers of many magnitudes, so that the order of additions shows. They are the same on every
+// platform, since no library's generator makes them.
 template <class R>
 R number(int rank, std::size_t i) {
     std::uint64_t x = (std::uint64_t(rank) << 32) + i + 1;
@@ -30,8 +30,8 @@ T random_element(int rank, std::size_t i) {
     else return number<T>(rank, i);
 }
 
-// n elements that repeat after so many, a prime, so that a piece in a wrong place shows: what is
-// computed for each of many elements takes the time.
+// n elements that repeat with a prime period, so that a chunk in a wrong place shows. Computing a
+// reference for each element would take too long.
 constexpr std::size_t cycle = 4099;
 
 template <class T, class F>
@@ -47,7 +47,7 @@ tensor<T> random_input(int rank, std::size_t n) {
     return repeating<T>(n, [rank](std::size_t i) { return random_element<T>(rank, i); });
 }
 
-// For a callable, which need not commute: nodes that change the order of the ranks are none.
+// A callable need not commute, so nodes that change the order of the ranks are left out.
 std::vector<std::vector<int>> nodes_in_rank_order(const std::vector<std::vector<int>>& nodes) {
     std::vector<int> ranks;
     for (const auto& node : nodes) ranks.insert(ranks.end(), node.begin(), node.end());
@@ -56,8 +56,8 @@ std::vector<std::vector<int>> nodes_in_rank_order(const std::vector<std::vector<
     return {ranks};
 }
 
-// From the first rank to the last inside each node, then from the first node to the last, in the
-// type in which hvd promises to accumulate, rounded once in each.
+// Reduces from the first rank to the last inside each node, then from the first node to the last.
+// It uses the type in which hvd promises to accumulate, and rounds once in each.
 template <class T, class F>
 T in_order(const std::vector<std::vector<int>>& nodes, std::size_t i, F combine) {
     using A = typename hvd::dtype_traits<T>::accumulator;

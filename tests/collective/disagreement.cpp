@@ -5,7 +5,7 @@
 
 using namespace hvd_test;
 
-// Ranks that do not do the same thing: each is told what every rank said, and they go on together.
+// Ranks make different calls. Each is told the values of all ranks, and they go on together.
 
 TEST_CASE("other element type") {
     on_every_transport_from(2, [](auto& comm) {

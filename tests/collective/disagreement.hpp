@@ -7,7 +7,7 @@
 namespace hvd_test {
 
 // Every rank throws mismatch_error about `field`, with value(rank) for every rank in table and
-// text; then calls work.
+// text. Then calls work.
 template <class Comm, class Value, class F>
 void expect_mismatch(Comm& comm, const std::string& field, Value value, F call) {
     const auto e = thrown<hvd::mismatch_error>(call);
@@ -25,8 +25,8 @@ void expect_mismatch(Comm& comm, const std::string& field, Value value, F call) 
     check_that_it_works(comm);
 }
 
-// The culprit throws usage_error that says `reason`, the others peer_error that names it and says
-// the same; then calls work.
+// The culprit throws usage_error with `reason`. The others throw peer_error that names it and has
+// the same reason. Then calls work.
 template <class Comm, class F>
 void expect_refusal(Comm& comm, int culprit, const std::string& reason, F call) {
     if (comm.rank() == culprit) {

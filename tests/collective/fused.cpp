@@ -14,7 +14,7 @@ struct model {
     tensor<float> weights;
     tensor<double> statistics;
     tensor<hvd::bfloat16> half;
-    std::vector<float> grid;  // of which `column` is every third
+    std::vector<float> grid;  // `column` is every third element of it
     tensor<std::int64_t> rows, nothing;
     float scalar;
 
@@ -191,7 +191,7 @@ TEST_CASE("fused allgather and reduce_scatter are begun, and complete when they 
         auto reduced_into = comm.reduce_scatter_async(hvd::fuse(views), hvd::sum,
                                                       hvd::into(hvd::fuse(part_c, part_d)));
         views.clear();
-        comm.allgather(hvd::fuse(c));  // in the communicator's memory, which is not theirs
+        comm.allgather(hvd::fuse(c));  // in the communicator's memory, not in theirs
 
         reduced_into.wait();
         CHECK(part_c == std::vector<int>(mine.count, total));

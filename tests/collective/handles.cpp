@@ -17,7 +17,7 @@ using namespace hvd_test;
 
 namespace {
 
-// An attribute on a handle whose deletion tells that the handle was freed.
+// An attribute on a handle. Its deletion shows that the handle was freed.
 struct freed_flag {
     explicit freed_flag(MPI_Comm comm) {
         MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &note, &key, nullptr);

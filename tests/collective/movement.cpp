@@ -5,11 +5,11 @@
 
 using namespace hvd_test;
 
-// Collectives that move elements and do not look at them: for every element type, at every size.
+// Collectives that move elements and do not look at them, for every element type and size.
 
 namespace {
 
-// Rank r's elements in a result of equal pieces, one after another.
+// Returns rank r's elements in a result of equal parts, one after another.
 template <class T>
 tensor<T> piece_of(const auto& values, std::size_t rank, std::size_t n) {
     tensor<T> piece(n);

@@ -2,14 +2,14 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The backend of queues.hpp with nodes: ranks of one node share memory, and send letters to the
+// The backend of queues.hpp with nodes. Ranks of one node share memory, and send letters to the
 // others.
 
 #include "queues.hpp"
 
 namespace hvd_test {
 
-// How ranks are placed: the node of each.
+// The placement of ranks: the node of each.
 using placement = int (*)(int rank);
 
 class neighbour_endpoint : public queue_endpoint {
@@ -55,7 +55,7 @@ struct neighbours {
 static_assert(hvd::backend<neighbours>);
 static_assert(hvd::splittable_endpoint<neighbour_endpoint>);
 
-// Runs f(comm) on `ranks` threads placed like this.
+// Runs f(comm) on `ranks` threads with this placement.
 template <class F>
 void run_neighbours(int ranks, placement place, F f,
                     const hvd::communicator_options& options = {}) {
@@ -68,7 +68,8 @@ void run_neighbours(int ranks, placement place, F f,
     });
 }
 
-// Nodes of two and of three, the last of which may be smaller; and ranks dealt out to two nodes.
+// Nodes of two and of three ranks, the last of which may be smaller. The third placement deals the
+// ranks out to two nodes.
 inline constexpr placement placements[] = {[](int rank) { return rank / 2; },
                                            [](int rank) { return rank / 3; },
                                            [](int rank) { return rank % 2; }};

@@ -17,8 +17,8 @@ extern "C" int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype 
     return PMPI_Allreduce(in, out, count, type, op, comm);
 }
 
-// What communicators of several nodes have beyond what all have: nodes of other sizes than two, and
-// the library between them.
+// Tests that only communicators of several nodes need: nodes of other sizes than two, and the
+// library between them.
 
 namespace {
 
@@ -47,7 +47,7 @@ void check_sums(communicator& comm, const Op& op) {
     }
 }
 
-// Whether MPI_Allreduce was called by any rank during f: those without a slice of their own don't.
+// Returns true if any rank called MPI_Allreduce during f. Ranks without a slice of their own don't.
 template <class F>
 bool by_the_library(communicator& comm, F f) {
     const int before = library_calls;
@@ -113,7 +113,7 @@ TEST_CASE("scales with the library between nodes are applied once") {
 
 TEST_CASE("a large part of one rank crosses in many chunks") {
     on_nodes([](auto& comm) {
-        // Long elements, an odd number of them, and a part for each rank that is no whole number of
+        // Elements are long, their number is odd, and each rank's slice is not a whole number of
         // chunks.
         const std::size_t n = 1300003;
         tensor<std::complex<double>> x(n);

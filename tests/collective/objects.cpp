@@ -9,7 +9,7 @@ using namespace hvd_test;
 
 namespace {
 
-// A type with a serializer of its own.
+// A type with its own serializer.
 struct checkpoint {
     std::string name;
     std::vector<double> values;
@@ -25,7 +25,7 @@ struct unreadable {
     std::string text;
 };
 
-// Its serializer throws what is no std::exception.
+// Its serializer throws something that is no std::exception.
 struct unwritable {
     bool fails = false;
 };

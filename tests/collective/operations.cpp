@@ -22,7 +22,7 @@ matrix2 times(const matrix2& x, const matrix2& y) {
             x.c * y.b + x.d * y.d};
 }
 
-// Words of up to 15 letters; joining them is associative and does not commute.
+// Words of up to 15 letters. Joining them is associative and does not commute.
 struct word {
     char letters[16];
     friend bool operator==(const word&, const word&) = default;
@@ -121,8 +121,8 @@ TEST_CASE("an asynchronous call keeps its callable") {
     });
 }
 
-// So many elements that every rank reduces some: between nodes that have several ranks not all of
-// them reduce a part of a small tensor.
+// Returns a count with which every rank reduces some elements. Between nodes with several ranks,
+// not all of them reduce a slice of a small tensor.
 template <class Comm>
 std::size_t least_for_all(Comm& comm) {
     const std::size_t nodes = nodes_of(comm).size();
@@ -190,7 +190,8 @@ TEST_CASE_TEMPLATE("prescale multiplies before the reduction, postscale after it
         CHECK(wrong(x, 1000, [&](std::size_t) { return all(float(2 * n * (n + 1)))[0]; }) == 0);
         x = fill();
         comm.allreduce(x, hvd::max,
-                       {.prescale = -2, .postscale = 0.25});  // the order of numbers turns round
+                       // a negative factor reverses the order of numbers
+                       {.prescale = -2, .postscale = 0.25});
         CHECK(wrong(x, 1000, [&](std::size_t) { return all(-0.5f)[0]; }) == 0);
         x = fill();
         comm.allreduce(x, hvd::average, {.prescale = 2, .postscale = 8});

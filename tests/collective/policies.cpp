@@ -83,7 +83,7 @@ void check_every_collective(Comm& comm) {
     comm.barrier();
 }
 
-// An observer that remembers what it was told, most recent last.
+// An observer that keeps the events it received, most recent last.
 class remembering {
 public:
     struct what {
@@ -222,7 +222,7 @@ TEST_CASE_TEMPLATE("direct<mpi>: every operation that MPI has", T, std::int8_t, 
     on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
         for_each_operation<T>(comm, [&](const auto& op) {
             INFO(name_of(op));
-            // What one rank has, MPI copies, also where it is to be 0 or 1.
+            // With one rank MPI copies its values, even if the operation gives only 0 or 1.
             if (comm.size() == 1 && std::string(name_of(op)).find("logical") == 0) return;
             const tensor<T> expected = reference<T>(op, comm.size()),
                             in = input<T>(comm.rank(), 1003);
@@ -253,7 +253,8 @@ TEST_CASE("direct<mpi>: a blocking call comes after the asynchronous ones before
         const auto check = [&](int expected, auto call) {
             int x = 1;
             auto pending = comm.allreduce_async(x, hvd::sum);
-            if (comm.rank() == 0) pending.test();  // it is over here and has not begun elsewhere
+            // it is complete here and has not begun on the other ranks
+            if (comm.rank() == 0) pending.test();
             int y = 100;
             call(y);
             CHECK(x == n);
@@ -289,7 +290,7 @@ TEST_CASE("direct<mpi>: an error nobody looked at is thrown by the next call") {
 
 TEST_CASE("direct<mpi>: what one MPI call cannot count is refused before anything is sent") {
     on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
-        // Nothing is there: reading any of it would be a crash.
+        // No memory is there: reading any of it would be a crash.
         const std::size_t many = (std::size_t(1) << 31) + 3;
         const auto in =
             hvd::view(reinterpret_cast<const std::int8_t*>(std::uintptr_t(1) << 20), many);

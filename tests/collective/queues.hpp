@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// A backend as a stranger would write it in an afternoon: the ranks are threads, and what they send
-// goes through queues under one lock.
+// A simple backend as a user may write it. The ranks are threads, and their messages go through
+// queues under one lock.
 
 #include <algorithm>
 #include <cstring>
@@ -20,7 +20,7 @@
 
 namespace hvd_test {
 
-// What the ranks of one communicator share.
+// The data that the ranks of one communicator share.
 struct post_office {
     explicit post_office(int n) : ranks(n), letters(std::size_t(n) * std::size_t(n)) {}
 
@@ -32,8 +32,8 @@ struct post_office {
     std::mutex mutex;
     std::vector<std::deque<std::vector<std::byte>>> letters;
     std::map<std::pair<int, int>, std::shared_ptr<post_office>> children;
-    std::map<int, std::shared_ptr<void>> memory;  // of each node: neighbours.hpp
-    bool closed = false;                          // a rank is gone: nobody waits for it
+    std::map<int, std::shared_ptr<void>> memory;  // memory of each node: see neighbours.hpp
+    bool closed = false;                          // a rank has left: nobody waits for it
 };
 
 class queue_endpoint {
@@ -83,7 +83,7 @@ public:
     }
 
 protected:
-    // What the ranks of a subset share, and this one's number among them.
+    // Returns the office that the ranks of a subset share, and this rank's number among them.
     std::pair<std::shared_ptr<post_office>, int> child(std::span<const int> ranks, int context) {
         const std::lock_guard lock(office_->mutex);
         auto& child = office_->children[{context, ranks.front()}];
@@ -112,7 +112,7 @@ struct queues {
 static_assert(hvd::backend<queues>);
 static_assert(hvd::splittable_endpoint<queue_endpoint>);
 
-// Runs f(office, rank) on `ranks` threads and rethrows what the first to fail threw.
+// Runs f(office, rank) on `ranks` threads and rethrows the exception of the first to fail.
 template <class F>
 void run_in_office(int ranks, F f) {
     const auto office = std::make_shared<post_office>(ranks);

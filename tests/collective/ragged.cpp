@@ -8,11 +8,11 @@
 
 using namespace hvd_test;
 
-// Ranks that give different amounts, also nothing.
+// Ranks contribute different amounts, also none.
 
 namespace {
 
-// Rank r gives r elements of value r: rank 0 nothing.
+// Rank r contributes r elements of value r, so rank 0 contributes none.
 std::vector<int> staircase(int rank) { return std::vector<int>(std::size_t(rank), rank); }
 
 template <class Comm>
@@ -111,7 +111,7 @@ TEST_CASE("alltoall where one rank sends nothing, and one receives nothing") {
 
 TEST_CASE("alltoall of large uneven pieces") {
     on_every_transport([](auto& comm) {
-        // All goes to the next rank, far beyond what moves at once.
+        // All elements go to the next rank, many more than fit in one chunk.
         const std::size_t n = 200003;
         const int next = (comm.rank() + 1) % comm.size(),
                   previous = (comm.rank() + comm.size() - 1) % comm.size();

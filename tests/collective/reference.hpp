@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// Inputs that every rank can compute for every other, and reductions of them done serially, in a
-// type in which they are exact.
+// Inputs that every rank can compute for every other. Their reductions are done serially, in a type
+// in which they are exact.
 
 #include <algorithm>
 #include <cmath>
@@ -21,7 +21,7 @@
 
 namespace hvd_test {
 
-// Memory of n elements; of bool, too.
+// Memory of n elements, also of bool.
 template <class T>
 class tensor {
 public:
@@ -48,7 +48,7 @@ struct modular {
     friend bool operator==(modular, modular) = default;
 };
 
-// A user's element that is only moved, of a size that divides nothing.
+// A user's element that is only moved. No power of two is a multiple of its size.
 struct triple {
     unsigned char bytes[3];
     friend bool operator==(const triple&, const triple&) = default;
@@ -59,8 +59,9 @@ constexpr bool is_complex = false;
 template <class T>
 constexpr bool is_complex<std::complex<T>> = true;
 
-// Small enough to be exact in every type, also their sums and products over seven ranks where the
-// type holds them. The pattern's period is a prime, so that a piece in a wrong place shows.
+// The inputs are small enough to be exact in every type. So are their sums and products over seven
+// ranks if the type holds them. The pattern's period is a prime, so that a chunk in a wrong place
+// shows.
 constexpr std::size_t period = 251;
 
 template <class T>
@@ -91,7 +92,7 @@ tensor<T> input(int rank, std::size_t n) {
     return result;
 }
 
-// In which the reference is computed, without loss.
+// The type in which the reference is computed without loss.
 template <class T>
 struct exact {
     using type = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
@@ -138,10 +139,10 @@ T averaged(const Op& op, const W& sum, int by) {
     if constexpr (std::is_integral_v<T>) return static_cast<T>(rounded_quotient(sum, by, op.mode));
     else if constexpr (is_complex<T>) return T(sum) / typename T::value_type(by);
     else if constexpr (std::is_same_v<T, double>) return sum / by;
-    else return T(float(sum) / float(by));  // in float, and rounded once
+    else return T(float(sum) / float(by));  // computed in float and rounded once
 }
 
-// The reduction over `ranks` ranks of their elements i.
+// Returns the reduction over `ranks` ranks of their elements i.
 template <class T, class Op>
 T reduced(const Op& op, int ranks, std::size_t i) {
     using W = typename exact<T>::type;
@@ -164,7 +165,7 @@ T reduced(const Op& op, int ranks, std::size_t i) {
     else return T(float(result));
 }
 
-// One period of the reference: element i is the same as element i + period.
+// Returns one period of the reference: element i equals element i + period.
 template <class T, class Op>
 tensor<T> reference(const Op& op, int ranks) {
     tensor<T> result(period);
@@ -174,7 +175,7 @@ tensor<T> reference(const Op& op, int ranks) {
 
 constexpr std::size_t wrong_size = std::numeric_limits<std::size_t>::max();
 
-// How many of the n elements that should be there are not as expected(i) says.
+// Returns how many of the n expected elements differ from expected(i).
 template <class Values, class Expected>
 std::size_t wrong(const Values& values, std::size_t n, Expected expected) {
     if (values.size() != n) return wrong_size;
@@ -183,8 +184,8 @@ std::size_t wrong(const Values& values, std::size_t n, Expected expected) {
     return count;
 }
 
-// The same against one period of a reference, beginning with its element `first`. By the bytes of
-// whole periods before element by element: these tests are built without optimisation.
+// Compares with one period of a reference, beginning with its element `first`. It compares the
+// bytes of whole periods before single elements, since these tests are built without optimisation.
 template <class Values, class T>
 std::size_t wrong(const Values& values, std::size_t n, const tensor<T>& one_period,
                   std::size_t first = 0) {
@@ -201,13 +202,13 @@ std::size_t wrong(const Values& values, std::size_t n, const tensor<T>& one_peri
     return count;
 }
 
-// The same against what `rank` has given, beginning with its element `first`.
+// Compares with the input of `rank`, beginning with its element `first`.
 template <class T, class Values>
 std::size_t wrong_input(const Values& values, std::size_t n, int rank, std::size_t first = 0) {
     return wrong(values, n, input<T>(rank, period), first);
 }
 
-// Rank `rank`'s part of n things that are split evenly: the first n % size ranks have one more.
+// Rank `rank`'s slice of n elements that are split evenly. The first n % size ranks have one more.
 struct part {
     part(std::size_t n, int rank, int size)
         : count(n / std::size_t(size) + (std::size_t(rank) < n % std::size_t(size) ? 1 : 0)),
@@ -224,7 +225,7 @@ inline auto every_operation() {
                       hvd::logical_and, hvd::logical_or);
 }
 
-// Calls f(op) for each operation that makes sense for T; roundings for integers only.
+// Calls f(op) for each operation that makes sense for T. Roundings are for integers only.
 template <class T, class Comm, class F>
 void for_each_operation(const Comm&, F f) {
     const auto one = [&](const auto& op) {
@@ -244,7 +245,7 @@ std::string name_of(const Op&) {
            (hvd::detail::is_rounded<Op> ? " (rounded)" : "");
 }
 
-// Empty, small and odd, and beyond what moves at once.
+// Empty, small and odd sizes, and one above the largest chunk.
 constexpr std::size_t sizes[] = {0, 7, 100003};
 
 }  // namespace hvd_test
@@ -258,7 +259,7 @@ struct hvd::dtype_traits<hvd_test::triple> : hvd::transport_only<hvd_test::tripl
     static constexpr std::string_view name = "triple";
 };
 
-// A file that is compiled for each of the two halves of the element types says HVD_TEST_ELEMENTS:
+// A file that is compiled for each of the two halves of the element types uses HVD_TEST_ELEMENTS:
 // see meson.build.
 #define HVD_TEST_INTEGERS                                                               \
     std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, \

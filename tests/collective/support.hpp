@@ -17,8 +17,8 @@
 
 namespace hvd_test {
 
-// Runs f(comm) on every way in which this build's backend moves data. On MPI: through shared
-// memory, by messages between all ranks (each its own node), and with nodes of two ranks.
+// Runs f(comm) on every transport of this build's backend. On MPI these are shared memory, messages
+// between all ranks (each its own node), and nodes of two ranks.
 template <class F>
 void on_every_transport(F f, hvd::communicator_options options = {}) {
 #if defined(HVD_TEST_NEIGHBOURS)
@@ -65,7 +65,7 @@ void on_every_transport(F f, hvd::communicator_options options = {}) {
 #endif
 }
 
-// For tests that say nothing where there are fewer ranks.
+// For tests that need at least `least` ranks to be meaningful.
 template <class F>
 void on_every_transport_from(int least, F f, const hvd::communicator_options& options = {}) {
     on_every_transport(
@@ -85,8 +85,8 @@ std::size_t rank_of(const Comm& comm) {
     return std::size_t(comm.rank());
 }
 
-// The ranks of each node, in the order of their first ranks. A local communicator tells who they
-// are.
+// Returns the ranks of each node, in the order of their first ranks. A local communicator names
+// them.
 template <class Comm>
 std::vector<std::vector<int>> nodes_of(Comm& comm) {
     auto local = comm.local();
@@ -112,7 +112,7 @@ inline std::string text_of_what_is_caught() {
     }
 }
 
-// The E that f throws. Anything else is a failed check.
+// Returns the E that f throws. Anything else is a failed check.
 template <class E, class F>
 std::optional<E> thrown(F f) {
     try {
@@ -131,7 +131,7 @@ inline bool contains(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
 
-// After an error: the ranks are still in step, and data arrives.
+// Checks after an error that the ranks are still in step, and that data arrives.
 template <class Comm>
 void check_that_it_works(Comm& comm) {
     std::vector<int> sum(5, comm.rank() + 1), all(size_of(comm));

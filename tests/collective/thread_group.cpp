@@ -16,7 +16,7 @@
 
 #include "hvd_test.hpp"
 
-// Threads that a program started itself, as ranks.
+// Threads that a program started itself are ranks.
 
 using namespace hvd_test;
 using namespace std::chrono_literals;
@@ -40,7 +40,8 @@ void check_sum(Comm& comm) {
     CHECK(y == sum);
 }
 
-// The text of the peer_error that a barrier throws, which names `peer`; empty if it throws none.
+// Returns the text of the peer_error that a barrier throws, which names `peer`. It is empty if none
+// is thrown.
 std::string failed_barrier(communicator& comm, int peer) {
     try {
         comm.barrier();

@@ -35,6 +35,6 @@ static_assert(all_elements<bool, float, double, hvd::float16, hvd::bfloat16>);
 static_assert(all_elements<std::complex<float>, std::complex<double>>);
 static_assert(all_elements<opted_in>);
 
-// Nothing is an element only because it can be copied byte by byte.
+// A type is not an element only because it can be copied byte by byte.
 static_assert(no_elements<plain, int*, const char*, void*, std::nullptr_t>);
 static_assert(no_elements<std::string, std::complex<int>, long double, wchar_t, char8_t>);

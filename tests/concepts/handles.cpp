@@ -32,7 +32,7 @@ static_assert(std::is_empty_v<hvd::mpi>);
 static_assert(!std::movable<hvd::mpi_environment>);
 #endif
 
-// Errors derive from hvd::error, and it from nothing of ours.
+// Errors derive from hvd::error, which has no other base of ours.
 static_assert(std::derived_from<hvd::usage_error, hvd::error> &&
               std::derived_from<hvd::mismatch_error, hvd::error>);
 static_assert(std::derived_from<hvd::peer_error, hvd::error>);

@@ -44,9 +44,9 @@ static_assert(reduces_none<op::logical_and, float>);
 static_assert(reduces_all<decltype(hvd::custom([](float a, float) { return a; })), float>);
 static_assert(reduces_none<decltype(hvd::custom([](int* a, int*) { return a; })), float>);
 
-// A backend says what it leaves out.
+// A backend can exclude operations.
 static_assert(hvd::reducible<float, op::sum, backend_without_products>);
 static_assert(!hvd::reducible<float, op::product, backend_without_products>);
 
-// What is no operation is none.
+// Other types are no operations.
 static_assert(!hvd::reducible<float, int> && !hvd::reducible<float, hvd::root>);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Somebody else's program: `program` averages on three threads, `program mpi N` sums on N
-// processes.
+// A program that uses an installed hvd. `program` averages on three threads, `program mpi N` sums
+// on N processes.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// The doors and the kernels, as nvcc takes them.
+// nvcc compiles the doors and the kernels.
 #include <vector>
 
 #include <hvd/kernel/cuda/kernels.cuh>

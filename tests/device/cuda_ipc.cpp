@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// CUDA IPC between ranks that are threads: what it moves and reduces, and what it says when that is
+// CUDA IPC between ranks that are threads: its movements, its reductions, and its errors when it is
 // not possible.
 
 #include <bit>
@@ -20,7 +20,7 @@ using world_type = hvd::communicator<hvd::threads>;
 
 constexpr place everywhere[] = {place::plain, place::arena, place::mixed};
 
-// Windows of 4 KiB, so that little makes many chunks.
+// Windows have 4 KiB, so that small tensors make many chunks.
 template <class F>
 void on_ranks(F f, int least = 1,
               const hvd::communicator_options& options = {.deadline = 20s,
@@ -36,7 +36,7 @@ void on_ranks(F f, int least = 1,
     }
 }
 
-// For each check, with where it was made.
+// Calls f for each check, with the place in which it was made.
 template <class F>
 void everywhere_on_ranks(std::initializer_list<std::size_t> counts, F f) {
     on_ranks([&](auto& gpus) {
@@ -131,7 +131,7 @@ TEST_CASE("several tensors in one call meet once") {
         gpus.barrier();
         const int n = gpus.size(), waits = emulation::calls_of("cudaStreamWaitEvent") - before;
         CHECK(waits <=
-              n * (5 * (n - 1) + 4));  // barriers, ready, done; and the end of the call before
+              n * (5 * (n - 1) + 4));  // barriers, ready, done, and the end of the call before
         for (std::size_t t = 0; t < tensors.size(); ++t)
             CHECK(tensors[t]->values()[2] == float(n * (n + 1)));
     });
@@ -178,7 +178,7 @@ TEST_CASE("a plan leaves an arena's tensors where they are, packs small others, 
         CHECK(emulation::calls_of("cudaMemcpyAsync") == copies);
         if (n > 1)
             CHECK(emulation::calls_of("launch_reduction") - launches ==
-                  n);  // side by side: one call
+                  n);  // tensors side by side take one call
         gpus.barrier();
         const tensor<float> c(numbers<float>(40, r)), d(numbers<float>(50, r));
         const tensor<hvd::bfloat16> e(numbers<hvd::bfloat16>(60, r)),
@@ -207,14 +207,14 @@ TEST_CASE("a rank that is alone has no window and asks nobody") {
         gpu_communicator gpus(world);
         gpus.barrier();
         CHECK(emulation::calls_of("cudaMalloc") == 0);
-        CHECK(emulation::calls_of("cudaEventRecord") == 1);  // the request's
+        CHECK(emulation::calls_of("cudaEventRecord") == 1);  // the request's event
         const tensor<float> x{1, 3};
         gpus.allreduce(x.view(), hvd::average);
         CHECK(emulation::calls_of("launch_reduction") == 0);
         gpus.allreduce(x.view(), hvd::max, {.prescale = 2, .postscale = 0.25});
         CHECK(x.values() == std::vector<float>{0.5, 1.5});
         CHECK(emulation::calls_of("launch_reduction") == 1);
-        const auto nan = std::bit_cast<float>(0x7fc12345u);  // is copied as it is
+        const auto nan = std::bit_cast<float>(0x7fc12345u);  // it is copied as it is
         const tensor<float> y{nan}, z{0};
         gpus.allreduce(y.view(), z.view(), hvd::sum);
         CHECK(std::bit_cast<std::uint32_t>(z.values()[0]) == 0x7fc12345u);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// The emulation itself: what a test of the device path relies on.
+// Tests of the emulation itself, on which the tests of the device path rely.
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -55,7 +55,7 @@ ncclResult_t settle(ncclComm_t comm) {
     return state;
 }
 
-// Ranks as threads, each with a communicator that does not block.
+// Runs f on threads as ranks, each with a communicator that does not block.
 template <class F>
 void on_ranks(int size, F f) {
     ncclUniqueId id;

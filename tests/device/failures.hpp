@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// Three ranks of which one fails: nobody hangs, everybody is told, nothing leaks.
+// One of three ranks fails: nobody hangs, everybody is told, nothing leaks.
 
 #include <mutex>
 #include <set>
@@ -16,13 +16,13 @@ using world_type = hvd::communicator<hvd::threads>;
 
 struct outcome {
     int failed = 0, told = 0, done = 0;
-    std::string why;  // what those who were told heard
+    std::string why;  // the reason that the others were told
 };
 
 inline void count(int& what) { __atomic_fetch_add(&what, 1, __ATOMIC_RELAXED); }
 
-// Runs `f` on three ranks, each of which may fail in the call that is named, be told by peer_error,
-// or end well.
+// Runs `f` on three ranks. Each may fail in the call that is named, be told by peer_error, or end
+// well.
 template <class F>
 outcome with_failures(const std::string& function, F f) {
     outcome seen;
@@ -46,7 +46,7 @@ outcome with_failures(const std::string& function, F f) {
             seen.why += std::string(e.what()) + "; ";
         }
     });
-    // A machine that is busy may take long, but not as long as a hang.
+    // A busy machine may take long, but not as long as a hang.
     CHECK(std::chrono::steady_clock::now() - begun < 60s);
     return seen;
 }
@@ -57,14 +57,14 @@ constexpr int slowness = 5;
 constexpr int slowness = 1;
 #endif
 
-// Where nothing fails, a busy machine is waited for.
+// If nothing fails, the deadline is long enough for a busy machine.
 constexpr hvd::communicator_options patient{.deadline = std::chrono::seconds(10)};
 constexpr hvd::communicator_options impatient{
     .deadline = std::chrono::milliseconds(400 * slowness),
     .destructor_deadline = std::chrono::milliseconds(200 * slowness)};
 
-// The first call of each function, one between, and the last one that the work makes; or every
-// call. Impatient where peers learn of a failure by its deadline alone.
+// Fails the first call of each function, one in the middle, and the last one; or every call. The
+// deadline is short if peers learn of a failure only by it.
 template <class F>
 void fail_each(std::initializer_list<const char*> functions, F work, bool every = false,
                const hvd::communicator_options& options = impatient) {
@@ -83,13 +83,14 @@ void fail_each(std::initializer_list<const char*> functions, F work, bool every 
         for (const int k : chosen) {
             INFO("call ", k);
             emulation::reset();
-            emulation::fail(function, k, 3);  // an internal error of NCCL; not initialised, of CUDA
+            // an internal error of NCCL; "not initialised" of CUDA
+            emulation::fail(function, k, 3);
             const outcome seen =
                 with_failures(function, [&](world_type& world) { work(world, options); });
             INFO(seen.why);
             CHECK(seen.failed <= 1);
             CHECK(seen.failed + seen.told + seen.done == 3);
-            // How often it is polled for is up to chance: the last look may not be made.
+            // The number of polls varies, so the last one may not be made.
             const bool polled = std::string(function) == "cudaEventQuery" ||
                                 std::string(function) == "ncclCommGetAsyncError";
             if (k == 1 || !polled) CHECK(seen.failed == 1);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// What goes wrong on a GPU, in NCCL or on another rank: nobody hangs, everybody is told, nothing
-// leaks.
+// Failures of a GPU, of NCCL or of another rank: nobody hangs, everybody is told, nothing leaks.
 
 #include <atomic>
 #include <string>
@@ -64,7 +63,7 @@ TEST_CASE_TEMPLATE("a communicator is waited for until its own deadline", Backen
                    hvd::hierarchical<nccl, hvd::threads>) {
     std::atomic<int> told = 0;
     hvd::run_threads(3, [&](world_type& world) {
-        if (world.rank() == 1) {  // stays, and never comes
+        if (world.rank() == 1) {  // it stays and never makes the call
             const auto until = std::chrono::steady_clock::now() + 30s;
             while (told < 2 && std::chrono::steady_clock::now() < until)
                 std::this_thread::sleep_for(1ms);
@@ -160,7 +159,7 @@ TEST_CASE("a staged call that its own stream holds up") {
 }
 
 TEST_CASE("a rank that is late for the host's part of a hierarchical communicator") {
-    // NCCL's part of a broadcast, which no one waits for, would never end.
+    // NCCL's part of a broadcast would never end, since no one waits for it.
     const auto late = [](bool plans) {
         hvd::run_threads(
             4,
@@ -204,7 +203,7 @@ TEST_CASE("each rank of a node gets a GPU of its own, or all are told why not") 
         hvd::run_threads(5, [&](world_type& world) {
             try {
                 hvd::pin_device(world);
-            } catch (const hvd::usage_error& e) {  // the emulation has four
+            } catch (const hvd::usage_error& e) {  // the emulation has four GPUs
                 CHECK(std::string(e.what()).find(
                           "would share the GPU 0000:00:00.0: start as many ranks") !=
                       std::string::npos);

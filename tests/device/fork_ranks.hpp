@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// Forked processes as ranks, without MPI: what communicator<cuda_ipc> needs of a host, over memory
-// that they share.
+// Forked processes as ranks, without MPI. They give communicator<cuda_ipc> the host calls that it
+// needs, over shared memory.
 
 #include <atomic>
 #include <cstring>
@@ -13,10 +13,10 @@
 
 namespace device_test {
 
-// Zeroed, and mapped by all of them before the fork.
+// The area is zeroed, and all ranks map it before the fork.
 struct fork_area {
     static constexpr std::size_t most_bytes = 1 << 16;
-    std::atomic<unsigned> arrived;  // of all meetings so far
+    std::atomic<unsigned> arrived;  // the arrivals at all meetings so far
     std::byte slots[4][most_bytes];
 };
 

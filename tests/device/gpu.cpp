@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// The device path on the real libraries: 1 to 4 processes on one GPU, made by fork, each a host of
-// its own to NCCL, or reaching each other's memory by CUDA IPC; and threads that do. Without a GPU:
-// says what hvd says then, and exits 77.
+// The device path on the real libraries: 1 to 4 forked processes on one GPU. Each is a host of its
+// own to NCCL, or reaches the others' memory by CUDA IPC. Threads do the latter too. Without a GPU
+// the program prints hvd's error and exits with 77.
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -71,7 +71,7 @@ void movements(gpu_communicator& gpus) {
     gpus.barrier();
 }
 
-// Packed, cast and large, at offsets that are not aligned to 16 bytes.
+// Plans pack, cast and move large tensors, at offsets that are not aligned to 16 bytes.
 void plans(gpu_communicator& gpus) {
     const int n = gpus.size(), r = gpus.rank();
     const tensor<float> a(numbers<float>(1003, r)), large(numbers<float>(1'000'003, r));
@@ -121,7 +121,7 @@ void arena(gpu_communicator& gpus) {
     check(got == float(gpus.size()) && plan.packed_bytes() == 0, "an arena", gpus);
 }
 
-// Windows of 1 MiB, so that the larger tensors go in chunks.
+// Windows have 1 MiB, so that the larger tensors go in chunks.
 constexpr hvd::communicator_options ipc_options{.deadline = std::chrono::seconds(60),
                                                 .device_window_bytes = std::size_t(1) << 20};
 
@@ -155,7 +155,7 @@ void cuda_ipc(ipc_test::gpu_communicator& gpus) {
     gpus.barrier();
 }
 
-// One of several threads of one process, which have one GPU.
+// Runs several threads of one process that share one GPU.
 void cuda_ipc_of_threads() {
     for (int ranks = 1; ranks <= 3; ++ranks)
         hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
@@ -164,7 +164,7 @@ void cuda_ipc_of_threads() {
         });
 }
 
-// What the processes share before they have NCCL, and in place of it.
+// The data that the processes share before NCCL exists, and instead of it.
 struct meeting {
     ncclUniqueId id;
     int ready;
@@ -213,7 +213,7 @@ int run_rank(int rank, int size, meeting& place) {
     return failures == 0 ? 0 : 1;
 }
 
-// In a process of its own: CUDA does not outlive a fork.
+// Runs f in its own process, since CUDA does not survive a fork.
 template <class F>
 pid_t in_a_process(F f) {
     std::fflush(nullptr);
@@ -230,7 +230,8 @@ int status_of(pid_t child) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-// 0: there is a GPU; 77: there is none, and hvd says so; 1: it says something else.
+// Returns 0 if there is a GPU, 77 if there is none and hvd says so, and 1 if it says something
+// else.
 int look_for_a_gpu() {
     int result = 0;
     hvd::run_threads(1, [&](hvd::communicator<hvd::threads>& world) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// Plans in CUDA graphs, and memory that NCCL knows beforehand.
+// Plans in CUDA graphs, and memory that is registered with NCCL.
 
 #include <concepts>
 
@@ -105,7 +105,7 @@ TEST_CASE("tensors of an arena are not packed, and neighbours are one call") {
             gpus.barrier();
             if (n > 1)
                 CHECK(emulation::calls_of("ncclAllReduce") ==
-                      int(n) * 3);  // floats, integers, the barrier
+                      int(n) * 3);  // floats, integers, and the barrier
         }
         if (n > 1)
             CHECK_THROWS_AS(hvd::device_arena(gpus, 128 + 128 * std::size_t(gpus.rank())),

@@ -2,8 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// Every collective of communicator<cuda_ipc> against a serial reference, bit by bit: on threads, on
-// processes with an emulated GPU each, and on a real one. `report(right, what)` is told of each.
+// Every collective of communicator<cuda_ipc> against a serial reference, bit by bit. It runs on
+// threads, on processes with an emulated GPU each, and on a real GPU. `report(right, what)`
+// receives each result.
 
 #include <cstdint>
 #include <cstring>
@@ -19,11 +20,11 @@ namespace ipc_test {
 
 using gpu_communicator = hvd::communicator<hvd::cuda_ipc>;
 
-// Where the tensors of a rank are; mixed: some ranks' inputs and other ranks' outputs are in an
+// The memory of a rank's tensors. `mixed`: some ranks' inputs and other ranks' outputs are in an
 // arena.
 enum class place { plain, arena, mixed };
 
-// What rank `rank` has of a tensor: numbers that no float sums exactly.
+// Returns rank `rank`'s values of a tensor. No float sums them exactly.
 template <class T>
 std::vector<T> values_of(int rank, std::size_t count) {
     std::vector<T> values;
@@ -46,7 +47,7 @@ public:
         for (void* const p : plain_) cudaFree(p);
     }
 
-    // `shift` elements off the alignment.
+    // The tensor begins `shift` elements off the alignment.
     template <class T>
     auto tensor(const std::vector<T>& values, int which = 0, std::size_t shift = 0) {
         T* data = nullptr;
@@ -78,7 +79,7 @@ bool same_bytes(const hvd::tensor_view<T, hvd::device>& x, const std::vector<T>&
            (got.empty() || std::memcmp(got.data(), expected.data(), got.size() * sizeof(T)) == 0);
 }
 
-// What the host's reduction of all ranks' values gives.
+// Returns the host's reduction of all ranks' values.
 template <class T, class Op>
 std::vector<T> reduced(const Op& op, int ranks, std::size_t count, double before = 1,
                        double after = 1) {
@@ -132,7 +133,7 @@ void check_reduction(gpu_communicator& gpus, place where, std::size_t count, con
            "reduce_scatter in place");
 }
 
-// Rank r has r + 1 times `count` elements in uneven collectives.
+// In uneven collectives rank r has r + 1 times `count` elements.
 template <class T, class Report>
 void check_movements(gpu_communicator& gpus, place where, std::size_t count, bool even,
                      Report&& report) {
@@ -168,7 +169,7 @@ void check_movements(gpu_communicator& gpus, place where, std::size_t count, boo
     const auto given = m.tensor(own);
     gpus.broadcast(given, hvd::root{last});
     report(same_bytes(given, values_of<T>(last, count)), "broadcast");
-    // Rank r's part for rank p is a piece of p's part of its own values.
+    // Rank r's slice for rank p is a part of p's own values.
     std::vector<T> expected;
     for (int p = 0; p < n; ++p)
         for (const T& v : part(values_of<T>(p, total), count * std::size_t(r), count))
@@ -180,7 +181,7 @@ void check_movements(gpu_communicator& gpus, place where, std::size_t count, boo
     report(same_bytes(send, expected), "alltoall in place");
 }
 
-// Rank r sends p times `count` elements to rank p, and one more to those above it.
+// Rank r sends p times `count` elements to rank p, and one more to the ranks above it.
 template <class T, class Report>
 void check_uneven_alltoall(gpu_communicator& gpus, place where, std::size_t count,
                            Report&& report) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 // CUDA IPC when something is wrong: calls that differ or can't be made, ranks that are late or
-// gone, CUDA that fails.
+// gone, CUDA calls that fail.
 
 #include <atomic>
 #include <thread>
@@ -258,7 +258,7 @@ TEST_CASE("an arena for which one rank has no memory") {
         if (gpus.rank() == 1) emulation::fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
         gpus.barrier();
         const auto make = [&] { hvd::device_arena arena(gpus, 4096); };
-        // Any rank's may be the call that fails.
+        // The failing call may be any rank's.
         std::string said;
         try {
             make();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// The copy kernel, by the very body that a GPU runs: every kind, alignment and edge against a plain
-// loop.
+// The copy kernel, with the same body that a GPU runs: every kind, alignment and edge against a
+// plain loop.
 
 #include <cmath>
 #include <cstring>
@@ -29,7 +29,8 @@ void fill(std::vector<std::byte>& memory, std::size_t offset, std::size_t count,
     }
 }
 
-// Every offset of source and target from 16 bytes, with guards on both sides of the target.
+// Copies at every offset of source and target from 16 bytes, with guards on both sides of the
+// target.
 template <class From, class To>
 void check_copies(copy_kind kind, double scale) {
     std::vector<float> values;
@@ -81,7 +82,7 @@ TEST_CASE("tensors are cut by bytes, into tiles of at most four loads a thread")
     CHECK(tiles.size() == 1);
     const std::size_t all = memory.size() / sizeof(float);
     cut_into_tiles(tiles, memory.data(), memory.data(), all, copy_kind::float32, 1);
-    CHECK(tiles.size() == 1 + 4096);  // of 16 KiB
+    CHECK(tiles.size() == 1 + 4096);  // tiles of 16 KiB
     for (const tile& t : tiles) CHECK(t.count <= tile_threads * tile_loads * 4);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// CUDA IPC between processes: memory and events of one are opened by the others. The GPUs are
-// emulated.
+// CUDA IPC between processes, which open each other's memory and events. The GPUs are emulated.
 
 #include <string>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// Device tensors over a real MPI; the GPU is emulated, one in each process.
+// Device tensors over a real MPI. The GPU is emulated, one in each process.
 
 #include <cstdlib>
 
@@ -77,7 +77,8 @@ TEST_CASE("staged tensors") {
     CHECK(emulation::live_objects() == 0);
 }
 
-TEST_CASE("an MPI that takes device memory is given it") {  // here memory that both sides see
+// here the memory is visible to both sides
+TEST_CASE("an MPI that takes device memory is given it") {
     setenv("HVD_MPI_CUDA_AWARE", "1", 1);
     hvd_test::on_ranks([](auto& world) {
         hvd::communicator<hvd::cuda_aware<hvd::mpi>> gpus(world);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// Every collective of communicator<nccl>, on the emulation; ranks are threads that begin with
+// Every collective of communicator<nccl> on the emulation. Ranks are threads that begin with
 // hvd::threads.
 
 #include "support.hpp"
@@ -31,7 +31,8 @@ TEST_CASE("everything that moves") {
         gpus.broadcast(b.view(), hvd::root{n - 1});
         CHECK(b.values()[0] == float(n - 1));
 
-        const tensor<short> mine{short(r), short(10 * r)};  // no type of NCCL's: moved as bytes
+        // NCCL has no such type, so it is moved as bytes
+        const tensor<short> mine{short(r), short(10 * r)};
         const tensor<short> all(std::vector<short>(std::size_t(2 * n)));
         gpus.allgather(mine.view(), hvd::into(all.view()));
         for (int p = 0; p < n; ++p) CHECK(all.values()[std::size_t(2 * p + 1)] == 10 * p);
@@ -84,7 +85,7 @@ TEST_CASE("parts of different sizes, gathered, scattered and exchanged") {
         gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last}, {.counts = counts});
         CHECK(back.values() == std::vector<int>(own, 10 * r));
 
-        // p elements to rank p, of which each is 100 * sender + receiver
+        // Each rank sends p elements to rank p; each element is 100 * sender + receiver.
         std::vector<int> out, in;
         for (int p = 0; p < n; ++p) {
             out.insert(out.end(), std::size_t(p), 100 * r + p);
@@ -130,7 +131,7 @@ TEST_CASE("a barrier") {
 TEST_CASE("16-bit floats are averaged and scaled without rounding the factor") {
     on_gpus([](auto& gpus) {
         const int n = gpus.size();
-        // As sums are exact here, the mean of equal numbers is the number itself.
+        // Sums are exact here, so the mean of equal numbers is the number itself.
         std::vector<hvd::bfloat16> values;
         for (int i = 0; i < 256; ++i)
             values.push_back(hvd::bfloat16::from_bits(std::uint16_t(0x3f80 + i / 8 * 8)));
@@ -231,7 +232,7 @@ TEST_CASE("a rank that dies: the others are told, and shrink") {
             const int last = gpus.size() - 1;
             const tensor<int> x{1}, y{1};
             gpus.allreduce(tensor<int>{0}.view(), hvd::sum);
-            world.barrier();  // nobody dies while others are still in the call
+            world.barrier();  // no communicator dies while other ranks are still in the call
             if (gpus.rank() == last) {
                 emulation::kill(gpus.native_handle());
                 gpus.abort();

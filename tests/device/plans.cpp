@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// Plans of device tensors: what is packed, what is agreed on, and what comes out.
+// Plans of device tensors: their packing, their agreement, and their results.
 
 #include "support.hpp"
 
@@ -8,7 +8,7 @@ using namespace device_test;
 
 namespace {
 
-// Element i of tensor t on a rank: small integers, exact in every float.
+// Element i of tensor t on a rank. They are small integers, exact in every float.
 template <class T>
 std::vector<T> numbers(std::size_t count, int t, int rank) {
     std::vector<T> values;
@@ -156,7 +156,7 @@ TEST_CASE("a broadcast of many tensors") {
         gpus.broadcast(hvd::fuse(a.view(), b.view()), hvd::root{0});
         CHECK(b.values() == numbers<double>(3, 2, root));
         CHECK(gpus.plan_broadcast(hvd::fuse(a.view(), large.view())).packed_bytes() ==
-              0);  // one alone is not worth it
+              0);  // a single tensor is not worth packing
     });
 }
 

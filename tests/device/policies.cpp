@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// The ways to move device tensors: all of them give what a serial reference gives.
+// All policies for device tensors give the results of a serial reference.
 
 #include <set>
 
@@ -30,7 +30,7 @@ void on_ranks(int ranks, int node, F f) {
     emulation::reset();
 }
 
-// Every policy, on 1 to 4 ranks; where it knows nodes, they are of 1, 2 and all ranks.
+// Runs every policy on 1 to 4 ranks. If it knows nodes, they have 1, 2 and all ranks.
 template <class Backend, class F>
 void on_policy(F f) {
     for (int ranks = 1; ranks <= 4; ++ranks)
@@ -99,7 +99,7 @@ void check_policy() {
     });
 }
 
-// In place as NCCL has it is right, every other overlap refused.
+// In-place calls that NCCL supports are right; every other overlap is refused.
 template <class Backend>
 void check_overlaps() {
     on_policy<Backend>([](auto& gpus) {
@@ -126,7 +126,7 @@ void check_overlaps() {
         CHECK_THROWS_AS(gpus.allgather(part, hvd::into(whole)), hvd::usage_error);
         CHECK_THROWS_AS(gpus.reduce_scatter(whole, hvd::sum, hvd::into(part)), hvd::usage_error);
         CHECK_THROWS_AS(gpus.alltoall(whole, hvd::into(at(spare, 1, 2 * ranks))), hvd::usage_error);
-        if (r != 0) return;  // what others do not use may overlap
+        if (r != 0) return;  // memory that the others do not use may overlap
         CHECK_THROWS_AS(gpus.gather(part, hvd::into(whole), hvd::root{0}), hvd::usage_error);
         CHECK_THROWS_AS(gpus.scatter(whole, hvd::into(part), hvd::root{0}), hvd::usage_error);
         CHECK_THROWS_AS(gpus.reduce(at(spare, 0, 2), hvd::into(part), hvd::sum, hvd::root{0}),
@@ -383,7 +383,7 @@ TEST_CASE("sums of float16 are kept small inside the nodes") {
         gpus.plan_allreduce(large.view(), hvd::average, {}, hvd::cast<hvd::float16>{}).run();
         CHECK(large.values() == std::vector<float>(5, 40000));
     });
-    on_ranks<in_nodes>(4, 2, [](auto& gpus) {  // the host's step takes the whole of a large one
+    on_ranks<in_nodes>(4, 2, [](auto& gpus) {  // the host's step takes the whole of a large tensor
         const tensor<hvd::float16> x{hvd::float16(60)};
         gpus.allreduce(x.view(), hvd::sum, {.prescale = 1024, .postscale = 0x1p-10});
         CHECK(float(x.values()[0]) == 240);

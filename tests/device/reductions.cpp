@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// The reduction kernel, by the very body that a GPU runs: the bits of the host's reduction,
-// whatever is added up, wherever it lies.
+// The reduction kernel, with the same body that a GPU runs, gives the bits of the host's reduction
+// for all operations, types and alignments.
 
 #include <cstring>
 #include <limits>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::byte untouched{0x5a};
 
-// Any bits, but for floats also many of an ordinary size, and infinities and NaNs among them.
+// Returns random bits. Floats are often of ordinary size, with infinities and NaNs among them.
 template <class T>
 T random_number(std::minstd_rand& engine) {
     std::uint64_t bits =
@@ -53,7 +53,7 @@ void run_on_host(reduction_launch& l) {
 
 struct layout {
     std::size_t count, offset,
-        skew;  // of output p and input r: offset + skew * number, in elements
+        skew;  // output p and input r are at offset + skew * number, in elements
     int ranks, places;
     bool in_place;
 };
@@ -107,7 +107,7 @@ void check_layout(const Op& op, const layout& l, double before, double after,
     REQUIRE(right);
 }
 
-// Alike and differently aligned, in place and apart, ends and middles.
+// Reduces at equal and different alignments, in place and out of place, at ends and in the middle.
 template <class T, class Op>
 void check_reduction(const Op& op, double before = 1, double after = 1) {
     std::minstd_rand engine(7);

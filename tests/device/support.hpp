@@ -17,7 +17,7 @@ namespace device_test {
 
 using namespace std::chrono_literals;
 
-// 1 to 4 ranks as threads, each with a GPU of the emulation's; what is left behind is an error.
+// Runs f on 1 to 4 threads as ranks, each with an emulated GPU. Leaked objects are an error.
 template <class F>
 void on_gpus(F f, int least = 1, const hvd::communicator_options& options = {.deadline = 10s}) {
     for (int ranks = least; ranks <= 4; ++ranks) {

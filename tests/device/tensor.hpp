@@ -11,7 +11,7 @@
 
 namespace device_test {
 
-// A tensor in device memory, or, managed, in memory that the host sees as well.
+// A tensor in device memory, or, if managed, in memory that the host sees as well.
 template <class T>
 class tensor {
 public:
@@ -40,7 +40,7 @@ private:
     std::size_t count_;
 };
 
-// Small integers: every order of summing is exact.
+// Small integers, so that every order of summing is exact.
 template <class T>
 std::vector<T> numbers(std::size_t count, int rank) {
     std::vector<T> values;

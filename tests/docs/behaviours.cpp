@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// What Horovod's own tests expect of it, as far as no test of tests/collective says it already:
+// Behaviours that Horovod's own tests expect and no test of tests/collective covers.
 // docs/horovod_behaviours.md has the whole list.
 
 #include <algorithm>
@@ -67,7 +67,7 @@ TEST_CASE("allreduce: many calls in flight, not complete before they are, and al
         std::vector<std::vector<float>> x;
         for (std::size_t i = 0; i < many; ++i) x.emplace_back(17 * 17, float(i));
         std::vector<hvd::request> pending;
-        // Rank 0 begins when the others have looked: until then nobody's call can be complete.
+        // Rank 0 begins after the others have looked. Until then no rank's call can be complete.
         auto beside = world.split(0);
         if (world.rank() == 0) beside.barrier();
         pending.push_back(world.allreduce_async(x[0], hvd::sum));
@@ -221,7 +221,7 @@ TEST_CASE("subsets: every collective on the even and on the odd ranks at once") 
         const auto [all_a, all_b] = mine.allgather(hvd::fuse(a, b));
         CHECK(all_a.values.size() == 3 * size);
         int root = world.rank();
-        mine.broadcast(root, hvd::root{mine.size() - 1});  // a rank of the subset
+        mine.broadcast(root, hvd::root{mine.size() - 1});  // the root is a rank of the subset
         CHECK(root == ranks.back());
         const std::vector<int> sent(size, world.rank());
         CHECK(mine.alltoall(sent).values == ranks);
@@ -239,8 +239,8 @@ TEST_CASE("subsets: every collective on the even and on the odd ranks at once") 
 TEST_CASE("subsets: a barrier waits for its members alone") {
     hvd_test::on_ranks_from(2, [](communicator& world) {
         auto half = world.split(world.rank() % 2);
-        // The even ranks come after the odd ones have gone through theirs: if that waited for all,
-        // nobody would go on.
+        // The even ranks come after the odd ones have left their barrier. If it waited for all, no
+        // rank would go on.
         int told = 0;
         if (world.rank() % 2 == 1) half.barrier();
         if (world.rank() == 1) told = 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Makes the mistakes of docs/errors.md on two ranks and prints what each rank gets: `errors
-// SCENARIO`. Built for threads and for MPI; pages.py compares the page with what is printed.
+// Makes the mistakes of docs/errors.md on two ranks and prints each rank's error: `errors
+// SCENARIO`. It is built for threads and for MPI. pages.py compares the page with the output.
 
 #include <chrono>
 #include <cstdio>
@@ -37,7 +37,7 @@ const char* class_of(const std::exception& e) {
     return "std::exception";
 }
 
-// One write a line, so that lines of several ranks do not mix.
+// Prints each line by one write, so that lines of several ranks do not mix.
 void print(const std::string& text) {
     const std::string line = text + "\n";
     std::fwrite(line.data(), 1, line.size(), stdout);
@@ -145,7 +145,7 @@ void run(const std::string& name, communicator& world) {
     if (name == "fork" && world.rank() == 0) use_in_a_child(world);
     for (const auto& [known, scenario] : scenarios)
         if (name == known) report(world, scenario);
-    report(world, sum);  // what still works afterwards
+    report(world, sum);  // calls that still work afterwards
 }
 
 }  // namespace
@@ -159,7 +159,7 @@ int run_rank(const std::string& name, int argc, char** argv) {
         auto direct = hvd::communicator<hvd::direct<hvd::mpi>>::world();
         report(world.rank(), [&] {
             float x = 1;
-            direct.broadcast(x, hvd::root{7});  // goes to MPI as it is
+            direct.broadcast(x, hvd::root{7});  // MPI gets it unchecked
         });
     } else if (name == "names") {
         auto checked = hvd::communicator<hvd::checked<hvd::mpi>>::world();
@@ -181,7 +181,7 @@ int main(int argc, char** argv) {
     try {
         return run_rank(name, argc, argv);
     } catch (const std::exception& e) {
-        print(std::string("main catches ") + e.what());  // never comes to this: the job is aborted
+        print(std::string("main catches ") + e.what());  // this is not reached: the job is aborted
         return 1;
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Every line of code of docs/from_horovod.md stands here, so that it compiles and does what the
-// page says. pages.py looks for them.
+// This file contains every line of code of docs/from_horovod.md, so that it compiles and behaves as
+// the page says. pages.py looks for the lines.
 
 #include <hvd/train.hpp>
 #include <string>
@@ -135,7 +135,8 @@ TEST_CASE("Horovod's training has its form here") {
         for (; scope.begin_step(steps == 0 && world.rank() > 0 ? 1 : 0); ++steps) scope.mean(x);
         CHECK(steps == (world.size() > 1 ? 1 : 0));
         if (steps > 0)
-            CHECK(x.front() == doctest::Approx(world.size() / 2.0));  // of the ranks from 1 on
+            // the mean over the ranks from 1 on
+            CHECK(x.front() == doctest::Approx(world.size() / 2.0));
     });
 }
 

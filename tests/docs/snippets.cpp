@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// The examples of the API reference (`@snippet` in the headers) and of docs/, between `//! [name]`
-// and the same again. All of them run, on threads and on MPI.
+// The examples of the API reference (`@snippet` in the headers) and of docs/, each between two
+// lines `//! [name]`. All of them run, on threads and on MPI.
 
 #include <algorithm>
 #include <chrono>

@@ -58,7 +58,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
     return cudaSuccess;
 }
 
-// For the whole process, which ranks that are threads share.
+// Access is enabled for the whole process, which ranks that are threads share.
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     if (peer == current_device || flags != 0) return cudaErrorInvalidDevice;

@@ -2,12 +2,12 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The part of the CUDA runtime and of NCCL that hvd uses, linked instead of the real libraries and
-// compiled against their real headers. Ranks are threads of one process, or without NCCL processes;
-// each stream is a thread whose pauses are random (HVD_EMULATION_SEED repeats a run). Device memory
-// is mapped twice: without access at the address that the host gets, so that the host faults where
-// it would on a GPU, and a second time for what runs on "the device". It is poisoned with 0xff,
-// which is NaN in every float.
+// The part of the CUDA runtime and of NCCL that hvd uses. It is linked instead of the real
+// libraries, and compiled against their real headers. Ranks are threads of one process, or
+// processes without NCCL. Each stream is a thread with random pauses (HVD_EMULATION_SEED repeats a
+// run). Device memory is mapped twice. The host gets an address without access, so that it faults
+// where it would with a GPU. The second mapping is for work that runs on "the device". The memory
+// is poisoned with 0xff, which is NaN in every float.
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -20,41 +20,43 @@
 
 namespace emulation {
 
-// The k-th call of a function from now on, by any thread, does nothing and returns `code`; 1 is the
-// next.
+// The k-th call of a function from now on, by any thread, does nothing and returns `code`. k = 1 is
+// the next call.
 void fail(const std::string& function, int k, int code);
 
-// The rank of this communicator is dead: whoever waits for it gets ncclRemoteError.
+// Makes the rank of this communicator dead: ranks that wait for it get ncclRemoteError.
 void kill(ncclComm_t comm);
 
-// What ranks of one communicator did differently at the same place of their order of calls.
+// Returns the differences between ranks of one communicator at the same position of their order of
+// calls.
 std::vector<std::string> disagreements();
 
-// What the device says of itself from now on: "cudaDevAttrIpcEventSupport",
-// "cudaDeviceCanAccessPeer"; 1 unless it was told.
+// Sets the device's answer to "cudaDevAttrIpcEventSupport" or "cudaDeviceCanAccessPeer" from now
+// on. It is 1 by default.
 void answer(const std::string& question, int value);
 
-// How often a function was called.
+// Returns how often a function was called.
 int calls_of(const std::string& function);
 
-// No faults, no answers, no disagreements, counts from 0.
+// Clears faults, answers, disagreements and counts.
 void reset();
 
-// Allocations, streams, events and communicators that nobody has freed.
+// Returns the number of allocations, streams, events and communicators that have not been freed.
 std::size_t live_objects();
 
-// Where what runs on the device sees `bytes` of memory at `address`; ends the program if they do
-// not lie in one allocation. Host memory is seen where it is.
+// Returns the address at which the device sees `bytes` of memory at `address`. It ends the program
+// if they do not lie in one allocation. Host memory is seen where it is.
 std::byte* seen_by_device(const void* address, std::size_t bytes);
 
-// A kernel launch: `body(block, thread)` for each of them, in a random order of blocks.
+// Launches a kernel: `body(block, thread)` for each of them, with the blocks in a random order.
 void launch(cudaStream_t stream, int blocks, int threads,
             std::function<void(int block, int thread)> body);
 
-// For the parts of the emulation. The code that the call shall fail with, or 0.
+// The rest is for the parts of the emulation. faulted() returns the code with which the call must
+// fail, or 0.
 int faulted(const char* function);
 int answer_of(const std::string& question);
-int open_of_another_process(pid_t process, int file);  // -1 where it is this one, as CUDA has it
+int open_of_another_process(pid_t process, int file);  // -1 for this process, as CUDA does
 void enqueue(cudaStream_t stream, std::function<void()> task);
 void finish_all_work();  // of this rank's streams, as freeing memory does
 bool is_capturing(cudaStream_t stream);

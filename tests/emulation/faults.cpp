@@ -13,7 +13,7 @@ namespace {
 
 std::mutex mutex;
 std::map<std::string, int> counts;
-std::map<std::string, std::map<int, int>> faults;  // of the call with this number
+std::map<std::string, std::map<int, int>> faults;  // the code for the call with this number
 std::map<std::string, int> answers;
 std::atomic<std::size_t> objects{0};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// Launches of hvd's kernels: their bodies, which the GPU runs too, on the memory that the device
+// Launches of hvd's kernels. Their bodies, which a GPU runs too, work on the memory that the device
 // sees.
 
 #include <memory>
@@ -52,7 +52,7 @@ cudaError_t launch_reduction(const reduction_launch& launch, cudaStream_t stream
     if (launch.count == 0 || launch.ranks < 1 || launch.places < 1) return cudaErrorInvalidValue;
     return with_reduction(launch, [&]<class T, class Rule>() {
         const auto seen = std::make_shared<
-            std::optional<reduction_launch>>();  // looked up once, when its turn comes
+            std::optional<reduction_launch>>();  // looked up once, when the launch runs
         emulation::launch(stream, int(reduction_blocks<T, Rule>(launch)), int(reduction_threads),
                           [launch, seen](int block, int thread) {
                               if (!*seen) *seen = seen_by_device(launch);

@@ -15,8 +15,8 @@
 
 namespace {
 
-// The last page of each file is no memory of the device: it counts the processes that have the rest
-// mapped.
+// The last page of each file is no memory of the device. It counts the processes that have mapped
+// the rest.
 struct allocation {
     std::byte* device_view;
     std::size_t bytes, mapped;
@@ -24,7 +24,7 @@ struct allocation {
     std::atomic<int>* importers;
 };
 
-// What another process is told: where its file is.
+// The data that another process needs to find the file.
 struct exported_memory {
     pid_t process;
     int file;
@@ -120,7 +120,7 @@ cudaError_t cudaFree(void* pointer) {
     return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-// Memory that both sides see; it is given back by the call that goes with it.
+// Memory that both sides see. The matching call frees it.
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     return allocate(pointer, bytes, true);
@@ -136,7 +136,7 @@ cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {
     return allocate(pointer, bytes, true);
 }
 
-// Of whole allocations, as hvd has them.
+// Handles are for whole allocations, as hvd uses them.
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     const std::lock_guard lock(mutex);

@@ -52,14 +52,14 @@ struct round {
     explicit round(int size) : calls(std::size_t(size)), arrived(std::size_t(size)) {}
 };
 
-// What the ranks of one communicator have in common.
+// The data that the ranks of one communicator share.
 struct clique {
     int size;
     int joined = 0;
     std::vector<bool> dead = std::vector<bool>(std::size_t(size));
     std::map<std::uint64_t, round> rounds;
     std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> mail;
-    // Ranks that make a communicator out of this one: by the how-manieth it is.
+    // Ranks that derive a communicator from this one meet by the number of the derivation.
     struct arrival {
         int color, key, rank;
         std::shared_ptr<ncclComm> comm;
@@ -69,11 +69,12 @@ struct clique {
     explicit clique(int n) : size(n) {}
 };
 
-// Guards all below: ranks are few.
+// Guards all data below. One mutex is enough, since ranks are few.
 std::mutex mutex;
 std::condition_variable changed;
 std::set<std::shared_ptr<ncclComm>> live;
-std::map<std::string, std::shared_ptr<clique>> cliques;  // that ranks have yet to join, by id
+// cliques that ranks have yet to join, by id
+std::map<std::string, std::shared_ptr<clique>> cliques;
 std::vector<std::string> differences;
 std::uint64_t ids = 0;
 
@@ -94,10 +95,10 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
     bool blocking = true;
     bool aborted = false;
     ncclResult_t error = ncclSuccess;
-    int polls = 0;                                // before what was called has happened
-    std::vector<std::function<void()>> deferred;  // what was called
+    int polls = 0;                                // polls before the deferred calls happen
+    std::vector<std::function<void()>> deferred;  // the calls that were made
     std::uint64_t next_round = 0, next_meeting = 0;
-    std::map<int, double> scalars;  // of ncclRedOpCreatePreMulSum
+    std::map<int, double> scalars;  // scalars of ncclRedOpCreatePreMulSum
 
     bool ready() const { return clique != nullptr && clique->joined == clique->size; }
     bool busy() const { return !ready() || polls > 0 || !deferred.empty(); }
@@ -109,8 +110,8 @@ using shared_comm = std::shared_ptr<ncclComm>;
 
 void report(std::string difference) { differences.push_back(std::move(difference)); }
 
-// Until `arrived`; false where the communicator is aborted first. A dead peer is noticed, but a
-// kernel that waits for it goes on waiting.
+// Waits until `arrived`. It returns false if the communicator is aborted first. A dead peer is
+// noticed, but a kernel that waits for it goes on waiting.
 template <class F>
 bool wait_for(std::unique_lock<std::mutex>& lock, ncclComm& comm, F arrived) {
     while (!arrived() && !comm.aborted) {
@@ -157,7 +158,7 @@ std::vector<std::byte> reduce_all(const round& r, const buffers& b, std::size_t 
     });
 }
 
-// All ranks are here: moves what they brought.
+// Moves the data once all ranks are here.
 void perform(const round& r) {
     const call& c = r.calls.front();
     const int size = int(r.calls.size());
@@ -209,7 +210,7 @@ bool same_call(const call& a, const call& b) {
            std::tie(b.what, b.count, b.type, b.op, b.root);
 }
 
-// What an aborted rank brought may be freed from now on.
+// The memory of an aborted rank may be freed from now on.
 void withdraw(ncclComm& comm) {
     comm.aborted = true;
     if (comm.clique != nullptr)
@@ -223,7 +224,7 @@ std::uint64_t next_round_of(ncclComm& comm) {
     return comm.next_round++;
 }
 
-// A collective's kernel, on the stream of one rank.
+// The kernel of a collective, on the stream of one rank.
 void take_part(const shared_comm& comm, std::uint64_t number, const call& c) {
     std::unique_lock lock(mutex);
     if (comm->aborted) return;
@@ -245,7 +246,7 @@ void take_part(const shared_comm& comm, std::uint64_t number, const call& c) {
     changed.notify_all();
 }
 
-// The messages of one group: all are under way before one is waited for.
+// The messages of one group. All are sent before one is waited for.
 void exchange(const shared_comm& comm, const std::vector<call>& messages) {
     std::unique_lock lock(mutex);
     if (comm->aborted) return;
@@ -272,7 +273,7 @@ void exchange(const shared_comm& comm, const std::vector<call>& messages) {
     }
 }
 
-// On a communicator that does not block, what was called happens some polls later.
+// On a nonblocking communicator, the call happens some polls later.
 void submit(ncclComm& comm, std::function<void()> work) {
     if (comm.blocking) return work();
     comm.deferred.push_back(std::move(work));
@@ -283,7 +284,7 @@ ncclResult_t state_of(const ncclComm& comm) {
     return comm.error != ncclSuccess ? comm.error : comm.busy() ? ncclInProgress : ncclSuccess;
 }
 
-// Whether a call may be made now: not while an earlier one is in progress.
+// Returns an error while an earlier call is in progress.
 ncclResult_t admitted(ncclComm_t comm) {
     if (comm == nullptr) return ncclInvalidArgument;
     const std::lock_guard lock(mutex);
@@ -307,7 +308,7 @@ ncclResult_t launch_group() {
             continue;
         }
         const auto comm = g.comm->shared_from_this();
-        // What a graph repeats takes its place in the order whenever it runs.
+        // A call in a graph takes its place in the order whenever the graph runs.
         if (emulation::is_capturing(g.stream))
             submit(*g.comm, [=] {
                 emulation::enqueue(g.stream,
@@ -383,7 +384,7 @@ ncclResult_t forget(ncclComm_t comm) {
     const std::lock_guard lock(mutex);
     const shared_comm last = comm->shared_from_this();
     withdraw(*last);
-    last->deferred.clear();  // which has it, too
+    last->deferred.clear();  // it holds the communicator too
     if (live.erase(last) > 0) emulation::count_object(-1);
     changed.notify_all();
     return ncclSuccess;
@@ -517,7 +518,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     return forget(comm);
 }
 
-// Ends what is under way; the communicator can only be shrunk or ended afterwards.
+// Ends calls under way. The communicator can only be shrunk or ended afterwards.
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
     const std::lock_guard lock(mutex);
@@ -617,7 +618,7 @@ ncclResult_t ncclRecv(void* out, size_t n, ncclDataType_t type, int peer, ncclCo
     return begin(__func__, comm, stream, {kind::receive, nullptr, out, n, type, ncclSum, 1, peer});
 }
 
-// Memory of ncclMemAlloc, or a part of it; a window is the same to all ranks.
+// Registers memory of ncclMemAlloc, or a part of it. A window is the same for all ranks.
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes, void** handle) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
     if (const ncclResult_t no = admitted(comm); no != ncclSuccess) return no;

@@ -14,8 +14,7 @@
 
 namespace emulation {
 
-// Calls `f` with a value of the element type that NCCL knows by this number; fp8 is moved, never
-// reduced.
+// Calls `f` with a value of NCCL's element type with this number. fp8 is moved, never reduced.
 template <class F>
 auto with_type(ncclDataType_t type, F&& f) {
     switch (type) {
@@ -54,8 +53,8 @@ T combined(ncclRedOp_t op, T a, T b) {
     }
 }
 
-// In rank order, rounded to the element type at each step, each rank's input multiplied by its
-// scalar before. The result is made apart, for it may go where an input is.
+// Reduces in rank order and rounds to the element type at each step. Each rank's input is
+// multiplied by its scalar first. The result is separate memory, since it may replace an input.
 template <class T>
 std::vector<std::byte> reduced(ncclRedOp_t op, const std::vector<const std::byte*>& inputs,
                                const std::vector<double>& scalars, std::size_t count) {

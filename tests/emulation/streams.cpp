@@ -29,11 +29,11 @@ void dawdle() {
         std::this_thread::sleep_for(std::chrono::microseconds(emulation::random_number() % 200));
 }
 
-// Of all events: few, and looked at rarely.
+// Guards all events. One mutex is enough, since they are few.
 std::mutex events_mutex;
 std::condition_variable events_changed;
 
-// A rank is a thread, so these are all that its process would have.
+// A rank is a thread, so these are all streams that its process would have.
 thread_local std::set<cudaStream_t> streams_of_this_thread;
 
 }  // namespace
@@ -78,20 +78,20 @@ struct CUstream_st {
 
 namespace {
 
-// What processes share of an event: the number of its latest record, and of the latest that a
-// stream has come to.
+// The data of an event that processes share: the number of its latest record, and of the latest
+// record that a stream has reached.
 struct shared_event {
     std::atomic<std::uint64_t> recorded, reached;
 };
 
-// What another process is told.
+// The data that another process needs to open the event.
 struct exported_event {
     pid_t process;
     int file;
 };
 static_assert(sizeof(exported_event) <= sizeof(cudaIpcEventHandle_t));
 
-// Mapped as long as the event, or work that waits for it, is there.
+// The page is mapped as long as the event, or work that waits for it, exists.
 class shared_event_page {
 public:
     explicit shared_event_page(int file)
@@ -125,8 +125,8 @@ private:
 
 struct CUevent_st {
     std::shared_ptr<bool> recorded =
-        std::make_shared<bool>(true);             // of the latest record: whether it has come
-    std::shared_ptr<shared_event_page> shared{};  // in place of it, of an interprocess event
+        std::make_shared<bool>(true);             // true once the latest record is reached
+    std::shared_ptr<shared_event_page> shared{};  // used instead by an interprocess event
     bool foreign = false;
 };
 
@@ -281,7 +281,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
     return cudaSuccess;
 }
 
-// A graph is the tasks of one stream.
+// A graph is the list of tasks of one stream.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     const std::lock_guard lock(stream->mutex);

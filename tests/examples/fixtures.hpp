@@ -32,7 +32,7 @@ inline void write_file(const std::filesystem::path& path, std::string_view bytes
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-/// Noise, with a brighter stripe that tells the class.
+/// Makes images of noise with a brighter stripe that shows the class.
 inline fashion_mnist::dataset small_dataset(std::size_t count) {
     using namespace fashion_mnist;
     const random_stream random(2024);
@@ -50,7 +50,7 @@ inline fashion_mnist::dataset small_dataset(std::size_t count) {
     return {std::move(images), std::move(labels)};
 }
 
-/// Uniform in [-1, 1).
+/// Returns numbers that are uniform in [-1, 1).
 inline fashion_mnist::matrix<double> random_matrix(Eigen::Index rows, Eigen::Index columns,
                                                    std::uint64_t seed) {
     const fashion_mnist::random_stream random(seed);

@@ -21,7 +21,7 @@ namespace {
 using namespace fashion_mnist;
 using fixtures::random_matrix;
 
-/// The change of a function of `x` with x, by central differences.
+/// Returns the derivative of a function by x, from central differences.
 template <class Function>
 double slope(double& x, Function function, double step = 1e-5) {
     const double before = x;
@@ -155,7 +155,7 @@ TEST_CASE("the gradients of a whole model are the slopes of its loss") {
             for (std::uint64_t draw = 0; draw < 5; ++draw) {
                 const auto i = static_cast<Eigen::Index>(
                     random_stream(7).bits(draw) % static_cast<std::uint64_t>(p->value.size()));
-                // A small step, for a bias of the cnn moves thousands of rectifiers at once.
+                // The step is small, since a bias of the cnn moves thousands of rectifiers at once.
                 const double expected = slope(p->value(i), loss, 1e-8);
                 CHECK(p->gradient(i) == doctest::Approx(expected).epsilon(1e-4).scale(1e-2));
             }

@@ -33,7 +33,7 @@ numbers train_on(Communicator& comm, const options& options, const dataset& data
     return parameters_of(trainer);
 }
 
-/// The greatest difference, in units of the greatest number.
+/// Returns the greatest difference, in units of the greatest number.
 double distance(const numbers& a, const numbers& b) {
     REQUIRE(a.size() == b.size());
     double difference = 0;
@@ -64,7 +64,7 @@ void check_that_splitting_changes_nothing(const options& options, std::size_t im
 
         numbers of_rank_0 = together;
         comm.broadcast(of_rank_0, hvd::root{0});
-        CHECK(together == of_rank_0);  // to the bit
+        CHECK(together == of_rank_0);  // equal to the last bit
 
         auto chief = comm.subset({0});
         if (!chief) return;
@@ -94,12 +94,12 @@ TEST_CASE("4 ranks with a quarter of the batch train the cnn as 1 rank with the 
 TEST_CASE("a batch that does not divide by the ranks, and a last one that is short, count fully") {
     // 250 = 5 · 47 + 15, and 47 does not divide by any number of ranks.
     check_that_splitting_changes_nothing<double>(with_global_batch(47, "mlp", 1), 250, 1e-13);
-    // Batches of 3 and one of 1: of 4 ranks or more some get nothing.
+    // The batches are of 3 and one of 1, so with 4 ranks or more some get no sample.
     check_that_splitting_changes_nothing<double>(with_global_batch(3, "mlp", 1), 31, 1e-13);
 }
 
 TEST_CASE("a resumed training ends like one that was never interrupted") {
-    const fixtures::temporary_directory directory;  // that of rank 0 is used
+    const fixtures::temporary_directory directory;  // rank 0's directory is used
     for (const std::string model : {"mlp", "cnn"}) {
         CAPTURE(model);
         auto options = with_global_batch(24, model.c_str(), model == "mlp" ? 3 : 2);
@@ -114,7 +114,7 @@ TEST_CASE("a resumed training ends like one that was never interrupted") {
                 first.save(directory / "checkpoint");
             }
             auto other_seed = options;
-            other_seed.seed = 6;  // the checkpoint knows better
+            other_seed.seed = 6;  // the seed of the checkpoint wins
             trainer<float, communicator> second(comm, other_seed);
             second.resume(directory / "checkpoint");
             CHECK(second.epochs_done() == 1);

@@ -19,9 +19,9 @@
 
 #include <hvd/hvd.hpp>
 
-// A program in which one rank fails, in the way its first argument says. The second, if given, is
-// the number of ranks that are taken as one node: 1 makes all of them talk by messages. launch.py
-// knows what should come of it.
+// A program in which one rank fails, in the way its first argument says. The second argument, if
+// given, is the number of ranks taken as one node; 1 makes all of them use messages. launch.py
+// knows the expected result.
 
 namespace {
 
@@ -30,7 +30,7 @@ using communicator = hvd::communicator<hvd::mpi>;
 
 hvd::communicator_options options;
 
-// One line in one piece: ranks write to the same place.
+// Writes a line by one call, since ranks write to the same place.
 void say(const std::string& what) {
     const std::string line = what + "\n";
     if (write(STDOUT_FILENO, line.data(), line.size()) < 0) std::abort();
@@ -48,7 +48,7 @@ void work(communicator& comm, int steps) {
     }
 }
 
-// Says which error came, and that calls are refused from then on.
+// Prints the error, and checks that calls are refused from then on.
 void report(communicator& comm, const hvd::peer_error& e) {
     std::string peers;
     for (const int p : e.peers()) peers += " " + std::to_string(p);
@@ -125,8 +125,8 @@ void calls_something_else(int& argc, char**& argv) {
     work(comm, 10);
 }
 
-// The late rank finds that the others have called the barrier, and in its next call that they have
-// given up. `deadline` for the calls themselves; the communicator has its own where that is 0.
+// The late rank finds that the others have called the barrier. In its next call it finds that they
+// have given up. `deadline` is for the calls themselves; if it is 0, the communicator's holds.
 void is_late(int& argc, char**& argv, std::chrono::milliseconds deadline) {
     hvd::mpi_environment environment(argc, argv);
     auto comm = communicator::world(options);
@@ -138,11 +138,11 @@ void is_late(int& argc, char**& argv, std::chrono::milliseconds deadline) {
     });
 }
 
-// The late rank finds that those who dropped their requests have given up.
+// The late rank finds that the ranks that dropped their requests have given up.
 void drops_a_request(int& argc, char**& argv) {
     hvd::mpi_environment environment(argc, argv);
     options.destructor_deadline = std::chrono::nanoseconds(500ms);
-    options.deadline = {};  // no other ends the wait
+    options.deadline = {};  // so that no other deadline ends the wait
     auto comm = communicator::world(options);
     std::vector<float> x(1000);
     work(comm, 10);
@@ -156,7 +156,7 @@ void drops_a_request(int& argc, char**& argv) {
     });
 }
 
-// MPI is the user's, at a level of his.
+// The user starts MPI, at a level of his choice.
 void inside(int level, int& argc, char**& argv) {
     int given = -1;
     MPI_Init_thread(&argc, &argv, level, &given);
@@ -202,7 +202,7 @@ void forks(int& argc, char**& argv) {
     work(comm, 10);
 }
 
-// A child that ends as programs do ends nothing of its parent's.
+// A forked child exits normally, and so ends nothing of its parent's.
 void forks_and_exits(int&, char**&) {
     hvd::init(options);
     work(hvd::world(), 3);
@@ -217,15 +217,15 @@ void forks_and_exits(int&, char**&) {
     say("the parent went on");
 }
 
-// As the launcher says before MPI is there.
+// Returns the rank that the launcher sets before MPI starts.
 int launched_rank() {
     for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
         if (const char* rank = std::getenv(name)) return std::atoi(rank);
     return 0;
 }
 
-// As in a container: processes have other numbers there, and this one's is nobody's in the others:
-// Open MPI 4.1 crashes where two have the same.
+// Enters namespaces as in a container. Processes have other numbers there. This rank's number is
+// used by no other rank, since Open MPI 4.1 crashes if two have the same.
 void enter_a_container() {
     const int used = 20 * launched_rank();  // MPI's threads have the next ones
     constexpr int own = CLONE_NEWPID | CLONE_NEWNS;
@@ -240,8 +240,8 @@ void enter_a_container() {
         waitpid(child, &status, 0);
         _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
     };
-    go_on_in_child();  // its first process, which has to live as long as it does
-    // Its processes by their numbers there: the sanitizers look for themselves.
+    go_on_in_child();  // the first process of the namespace, which has to live as long as it does
+    // /proc must show the processes by their new numbers, since the sanitizers look there.
     mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
     if (mount("proc", "/proc", "proc", 0, nullptr) != 0) {
         say("this system lets nobody mount /proc");
@@ -291,8 +291,7 @@ void uses_no_mpi(int& argc, char**& argv) {
 int main(int argc, char** argv) {
     const std::string how = argc > 1 ? argv[1] : "";
     if (argc > 2) options.node_size = std::atoi(argv[2]);
-    // On other nodes nobody notices that a rank is gone that was alone on its own, other than by
-    // its being late.
+    // If a rank was alone on its node, ranks on other nodes learn of its death only by a deadline.
     options.deadline = (options.node_size == 1 && how != "returns_early") || how == "is_late"
                            ? std::chrono::nanoseconds(2s)
                            : std::chrono::nanoseconds(0);

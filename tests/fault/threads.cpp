@@ -16,8 +16,8 @@
 
 #include <hvd/threads.hpp>
 
-// Ranks on threads that fail: the others get a named error and nobody hangs (the watchdog of the
-// main ends a hang).
+// Ranks on threads fail. The others get an error that names the rank, and nobody hangs (the
+// watchdog of the main ends a hang).
 
 namespace {
 
@@ -41,8 +41,8 @@ void work(communicator& comm, int steps) {
     }
 }
 
-// Runs `failing` on the last rank, after some steps, and counts the others' peer_errors that name
-// it and say `reason`.
+// Runs `failing` on the last rank after some steps. It returns the number of other ranks that get a
+// peer_error with its name and `reason`.
 template <class F>
 int peer_errors(int ranks, const std::string& reason, F failing) {
     std::atomic<int> count{0};
@@ -132,7 +132,7 @@ TEST_CASE("a rank that is gone ends the calls of communicators that were split o
             ++errors;
         }
     });
-    CHECK(errors == 1);  // rank 1, whose half the last rank was in
+    CHECK(errors == 1);  // rank 1, since the last rank was in its half
 }
 
 TEST_CASE("a rank that is gone ends the making of communicators of a node's ranks, too") {
@@ -214,7 +214,7 @@ TEST_CASE("ranks that come just when the others give up have come") {
     first.enter(call_header{});
     CHECK(!first.ready());
     second.enter(call_header{});
-    first.fail(verdict::expired);  // a moment too late to name anybody
+    first.fail(verdict::expired);  // a moment too late to name any rank
     CHECK(!first.lost);
     CHECK(first.ready());
 }
@@ -287,7 +287,7 @@ TEST_CASE("an update that throws on one rank ends the communicator on all") {
 
 namespace {
 
-// One rank finds no memory for what is larger than a text.
+// On one rank every allocation larger than a text fails.
 thread_local bool memory_is_scarce = false;
 
 }  // namespace
@@ -306,7 +306,7 @@ auto every_other(std::vector<float>& x) {
     return hvd::view(x.data(), hvd::shape(x.size() / 2), hvd::strides(2));
 }
 
-// Where the last rank finds no memory for a call, no rank waits for another.
+// If the last rank finds no memory for a call, no rank waits for another.
 template <class Make>
 void expect_no_memory(bool works_on, Make make) {
     for (const int ranks : rank_counts) {
@@ -344,7 +344,7 @@ TEST_CASE("a rank without memory for a buffer refuses the call") {
                                                   hvd::error_feedback<hvd::cast<hvd::float16>>{});
         };
     });
-    shared.resize(100000);  // for 7 ranks, too
+    shared.resize(100000);  // large enough for 7 ranks
     expect_no_memory(true, [&](communicator& comm) {
         return [&, x = shared] { comm.reduce_scatter(x, hvd::sum); };
     });
@@ -372,12 +372,13 @@ TEST_CASE("a rank without memory in the middle of a call gives its communicator 
     expect_no_memory(false, [&](communicator& comm) {
         return [&, x = std::vector<float>(20000 * std::size_t(comm.size()), 1)]() mutable {
             comm.reduce(x, hvd::sum);
-            comm.barrier();  // not all need this rank
+            comm.barrier();  // some ranks do not need this rank
         };
     });
     expect_no_memory(false, [&](communicator& comm) {
         std::vector<float> x(20000 * std::size_t(comm.size()), 1), part(10000);
-        // The same in size and dense: only the strided one's copy is missing then.
+        // The dense call has the same size. So the only memory that is missing then is the copy of
+        // the strided tensor.
         comm.reduce_scatter(hvd::fuse(hvd::view(x.data(), x.size() / 2)), hvd::sum,
                             hvd::into(hvd::fuse(part)));
         return [&, x, part]() mutable {
@@ -428,11 +429,11 @@ TEST_CASE("a forked child gets usage_error, its parent goes on") {
 TEST_CASE("a forked child waits for no call of its parent and ends its communicators") {
     hvd::run_threads(2, [](communicator& comm) {
         if (comm.rank() == 1) {
-            std::this_thread::sleep_for(500ms);  // the child is made while rank 0 waits
+            std::this_thread::sleep_for(500ms);  // the child is forked while rank 0 waits
             return comm.barrier();
         }
         auto alone = communicator::world();
-        alone.barrier_async().wait();  // it has a thread, which waits for work
+        alone.barrier_async().wait();  // its progress thread waits for work
         auto pending = comm.barrier_async();
         std::this_thread::sleep_for(50ms);
         if (const pid_t child = fork(); child == 0) {

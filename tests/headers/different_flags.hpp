@@ -7,7 +7,7 @@
 
 #include <hvd/hvd.hpp>
 
-// What each unit says about the types both see.
+// Returns the sizes of types that both units see.
 inline constexpr auto layouts = [] {
     return std::vector<std::size_t>{sizeof(hvd::communicator<hvd::threads>), sizeof(hvd::request),
                                     sizeof(hvd::error),

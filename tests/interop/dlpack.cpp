@@ -11,7 +11,7 @@ using communicator = hvd_test::communicator;
 
 namespace {
 
-// What a library would hand over: six numbers, whose deleter counts.
+// A tensor as a library would hand it over: six numbers, and a deleter that counts.
 struct foreign {
     std::vector<std::int64_t> shape = {2, 3}, steps = {3, 1};
     std::vector<float> values = {0, 1, 2, 3, 4, 5};

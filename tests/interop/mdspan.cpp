@@ -14,7 +14,7 @@ struct by_rows {};
 struct by_columns {};
 struct tiled {};
 
-// As much of mdspan as the concept asks for: not every standard library has one.
+// The part of mdspan that the concept needs, since not every standard library has mdspan.
 template <class T, std::size_t Rank, class Layout>
 class span_of {
 public:
@@ -47,7 +47,7 @@ constexpr bool hvd::is_row_major<by_rows> = true;
 static_assert(hvd::writable<span_of<float, 2, by_rows>>);
 static_assert(hvd::viewable<span_of<const float, 2, by_columns>>);
 static_assert(!hvd::writable<span_of<const float, 2, by_rows>>);
-static_assert(!hvd::viewable<span_of<float, 2, tiled>>);    // has no strides
+static_assert(!hvd::viewable<span_of<float, 2, tiled>>);    // it has no strides
 static_assert(!hvd::viewable<span_of<char*, 2, by_rows>>);  // no element
 static_assert(!hvd::mdspan_like<std::vector<float>>);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Before doctest: both have a macro CHECK, and the tests want doctest's.
+// LibTorch comes before doctest: both have a macro CHECK, and the tests want doctest's.
 #include <torch/nn.h>
 #include <torch/optim.h>
 
@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t batch = 24;
 constexpr int steps = 4;
 
-// The same on every rank: LibTorch's own generator is one for the process.
+// The numbers are the same on every rank. LibTorch's own generator is shared by the whole process.
 torch::Tensor numbers(std::int64_t seed, at::IntArrayRef shape) {
     return torch::sin(torch::arange(c10::multiply_integers(shape), torch::kFloat64) * 1.7 +
                       double(seed))
@@ -37,7 +37,7 @@ struct net : torch::nn::Module {
         for (auto& p : parameters()) p.copy_(0.5 * numbers(++seed, p.sizes()));
     }
     torch::Tensor loss(int step, int rank, int size) {
-        // Of a batch each rank has every size-th sample; scaled so that the average is the batch's
+        // Each rank has every size-th sample of a batch. The scale makes the average the batch's
         // mean.
         const auto x = numbers(100 + step, {batch, 5}).slice(0, rank, batch, size);
         const auto y = numbers(200 + step, {batch, 2}).slice(0, rank, batch, size);
@@ -49,7 +49,7 @@ struct net : torch::nn::Module {
 using make_optimizer =
     std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor>)>;
 
-// An optimizer of any class, as they all are: step() and nothing else.
+// An optimizer of any class, which has step() and nothing else.
 struct any_optimizer {
     using value_type = double;
     std::unique_ptr<torch::optim::Optimizer> inner;
@@ -179,9 +179,9 @@ TEST_CASE("parameters that do not require gradients are frozen, until they do") 
             optimizer.step();
         };
         step();
-        CHECK(torch::equal(model->weight, before));  // no decay either
+        CHECK(torch::equal(model->weight, before));  // not even weight decay
         model->weight.set_requires_grad(true);
-        model->zero_grad();  // which drops gradients: they are kept for this
+        model->zero_grad();  // it drops gradients: they are kept for this
         gradients.follow_requires_grad();
         step();
         CHECK(torch::allclose(model->weight, before * 0.75 - 1));

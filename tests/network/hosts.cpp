@@ -10,11 +10,12 @@
 
 using namespace hvd_test;
 
-// Ranks on several hosts, with TCP between them: hosts.py launches this on hosts that it has made.
+// Ranks on several hosts, with TCP between them. hosts.py makes the hosts and launches this on
+// them.
 
 namespace {
 
-// From sizes that go in one message to several chunks of every part.
+// The lengths range from one message to several chunks of every slice.
 constexpr std::size_t lengths[] = {1, 3000, 100003, 700001};
 
 std::vector<float> numbers(int rank, std::size_t n) {
@@ -120,7 +121,7 @@ TEST_CASE("ranks that disagree or refuse are told on every host") {
     });
 }
 
-// hosts.py counts what goes through the cables meanwhile.
+// hosts.py counts the bytes that pass through the cables meanwhile.
 TEST_CASE("two allreduces of 16 MiB" * doctest::skip()) {
     on_ranks([](auto& comm) {
         std::vector<float> x(std::size_t(4) << 20, 1);

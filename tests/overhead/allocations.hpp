@@ -6,7 +6,7 @@
 
 namespace hvd_test {
 
-// How often this thread has called operator new.
+// Returns how often this thread has called operator new.
 std::size_t allocations();
 
 }  // namespace hvd_test

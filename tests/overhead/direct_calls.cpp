@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// direct<mpi> against an MPI that only counts: one call each, nothing allocated, and the number of
-// calls given by the argument for instructions.py, which measures what is between them.
+// direct<mpi> against an MPI that only counts: each call makes one MPI call and allocates nothing.
+// The argument sets the number of calls for instructions.py, which measures the instructions
+// between them.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
@@ -19,7 +20,7 @@ extern "C" std::size_t stub_mpi_calls, stub_mpi_elements;
 
 static std::size_t allocations = 0;
 
-// Not inlined: the compiler would see malloc on one side of a pair only.
+// It is not inlined, since the compiler would see malloc on one side of a pair only.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
     ++allocations;
     if (void* memory = std::malloc(bytes)) return memory;
@@ -44,7 +45,7 @@ cost cost_of(F&& f) {
     return {stub_mpi_calls - before.calls, allocations - before.allocations};
 }
 
-// The measured pair: kept out of line so that neither is folded into its loop.
+// The measured pair is out of line, so that neither is folded into its loop.
 [[gnu::noinline]] void call_hvd(direct_world& world, std::vector<float>& x) {
     world.allreduce(x, hvd::sum);
 }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int times = 10;
 
-// The allocations of `times` calls after one that warms up.
+// Returns the allocations of `times` calls, after one that warms up.
 template <class F>
 std::size_t allocations_of(F call) {
     call();
@@ -18,7 +18,7 @@ std::size_t allocations_of(F call) {
     return hvd_test::allocations() - before;
 }
 
-// On one node, and on MPI also with messages between nodes of one and of two ranks.
+// Runs f on one node, and on MPI also with messages between nodes of one and of two ranks.
 template <class F>
 void on_nodes(F f) {
     hvd_test::on_ranks(f);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// An MPI of two ranks that does nothing but count its calls, in Open MPI's binary interface: linked
-// instead of it. Without <mpi.h>, whose handles are addresses of objects that are defined here.
+// An MPI of two ranks that only counts its calls. It has Open MPI's binary interface and is linked
+// instead of it. It does not include <mpi.h>, whose handles are addresses of objects that are
+// defined here.
 #include <cstddef>
 #include <cstdint>
 
@@ -44,7 +45,7 @@ HANDLE(ompi_mpi_op_land);
 HANDLE(ompi_mpi_op_lor);
 
 std::size_t stub_mpi_calls = 0;
-std::size_t stub_mpi_elements = 0;  // of counts handed in, added up
+std::size_t stub_mpi_elements = 0;  // the sum of the counts passed
 
 int counted(int count) {
     ++stub_mpi_calls;
@@ -52,7 +53,7 @@ int counted(int count) {
     return 0;
 }
 
-// Setting up.
+// These calls set MPI up.
 int MPI_Initialized(int* flag) { return *flag = 1, 0; }
 int MPI_Finalized(int* flag) { return *flag = 0, 0; }
 int MPI_Query_thread(int* level) { return *level = 3, 0; }
@@ -70,7 +71,7 @@ int MPI_Group_free(void**) { return 0; }
 int MPI_Comm_create_group(void* comm, void*, int, void** some) { return *some = comm, 0; }
 int MPI_Error_string(int, char* text, int* length) { return *text = 0, *length = 0, 0; }
 
-// What is counted.
+// These calls are counted.
 int MPI_Allreduce(const void*, void*, int count, void*, void*, void*) { return counted(count); }
 int MPI_Bcast(void*, int count, void*, int, void*) { return counted(count); }
 int MPI_Reduce(const void*, void*, int count, void*, void*, int, void*) { return counted(count); }

@@ -35,10 +35,10 @@ using communicator = hvd::communicator<backend>;
 
 #if defined(HVD_TEST_BACKEND_MPI)
 
-// The ranks of this launch.
+// Returns the ranks of this launch.
 communicator world(const hvd::communicator_options& options = {});
 
-// Runs f on this launch's ranks, with a communicator of its own.
+// Runs f on this launch's ranks, each time with a new communicator.
 template <class F>
 void on_ranks(F f) {
     const failing_rank_does_not_hang guard;
@@ -46,7 +46,7 @@ void on_ranks(F f) {
     f(all);
 }
 
-// The same for a test that needs at least `least` ranks.
+// Runs a test that needs at least `least` ranks.
 template <class F>
 void on_ranks_from(int least, F f) {
     if (launched_ranks() >= least) on_ranks(f);
@@ -79,5 +79,5 @@ void on_ranks(F f) {
 
 }  // namespace hvd_test
 
-// What is behind a communicator is compiled once, in backend.cpp, and not in each test.
+// The implementation of a communicator is compiled once, in backend.cpp, and not in each test.
 extern template class hvd::communicator<hvd_test::backend>;

@@ -18,8 +18,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What a rank says is kept until it is known that it failed, and then printed in one piece under
-// its number. After live() it is printed at once: for a process that is about to end.
+// A rank's output is kept until it is known if the rank failed. Then it is printed in one piece
+// under its number. After live() it is printed at once, for a process that is about to end.
 class collected_output : std::streambuf {
 public:
     explicit collected_output(int rank) : rank_(rank) {}
@@ -72,8 +72,8 @@ public:
     launch& operator=(const launch&) = delete;
     ~launch() { MPI_Comm_free(&comm_); }
 
-    // All ranks are at the end of a test case together. A rank that an exception has thrown out of
-    // it may have left the others in a collective: then it does not wait for the watchdog.
+    // Waits until all ranks are at the end of a test case. A rank that left it by an exception may
+    // have left the others in a collective. Then it does not wait for the watchdog.
     void meet() {
         MPI_Request request = MPI_REQUEST_NULL;
         MPI_Ibarrier(comm_, &request);
@@ -94,7 +94,7 @@ public:
         return worst;
     }
 
-    // Each rank in turn says what it collected.
+    // Prints the output of each rank in turn.
     void print_by_rank(bool mine) {
         for (int turn = 0; turn < ranks; ++turn) {
             if (mine && turn == rank) output.print();
@@ -126,7 +126,7 @@ private:
         output.live();
         std::fprintf(stderr, "watchdog: rank %d after %ld s still in: %s\n", rank,
                      hvd_test::watchdog::patience(), what.c_str());
-        std::this_thread::sleep_for(1s);  // the others say where they are, too
+        std::this_thread::sleep_for(1s);  // meanwhile the others print where they are, too
         std::_Exit(EXIT_FAILURE);
     }
 

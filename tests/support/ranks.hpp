@@ -5,18 +5,18 @@
 #include <exception>
 #include <vector>
 
-// What the two mains (threads_main.cpp, mpi_main.cpp) give to on_ranks.
+// The functions that the two mains (threads_main.cpp, mpi_main.cpp) provide to on_ranks.
 namespace hvd_test {
 
-// 1 2 3 4 5 7, or what HVD_TEST_RANKS says ("2" or "1,3").
+// Returns 1 2 3 4 5 7, or the numbers in HVD_TEST_RANKS ("2" or "1,3").
 const std::vector<int>& thread_counts();
 
-// The number of MPI ranks of this launch.
+// Returns the number of MPI ranks of this launch.
 int launched_ranks();
 
-// Told by the destructor of a test's ranks that an exception is leaving them: the rank's output is
-// printed and, if the others don't come to the end of the test case soon, the launch is aborted
-// instead of waiting for the watchdog.
+// The destructor of a test's ranks calls it when an exception leaves them. It prints the rank's
+// output. If the others don't soon reach the end of the test case, it aborts the launch instead of
+// waiting for the watchdog.
 void an_exception_leaves();
 
 struct failing_rank_does_not_hang {

@@ -11,7 +11,7 @@
 
 namespace hvd_test {
 
-// A directory of its own, gone with the object.
+// A new directory, which is removed with the object.
 class temporary_directory {
 public:
     temporary_directory() {

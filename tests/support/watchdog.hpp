@@ -19,8 +19,7 @@ inline long number_from_environment(const char* name, long otherwise) {
     return text != nullptr && *text != '\0' ? std::strtol(text, nullptr, 10) : otherwise;
 }
 
-// Calls `bark(what)` in a thread of its own when a test case has run for HVD_TEST_TIMEOUT seconds
-// (120).
+// Calls `bark(what)` in its own thread when a test case has run for HVD_TEST_TIMEOUT seconds (120).
 class watchdog {
 public:
     explicit watchdog(std::function<void(const std::string&)> bark)
@@ -41,7 +40,7 @@ public:
         deadline_ = clock::now() + patience_;
     }
 
-    // Whether any test case has.
+    // Returns true if any test case has begun.
     bool began() {
         const std::lock_guard lock(mutex_);
         return !what_.empty();
@@ -74,13 +73,13 @@ private:
     std::thread thread_;
 };
 
-// A program that has lost its tests has not passed.
+// A program without tests has not passed.
 inline int run(doctest::Context& context, watchdog& dog) {
     const int status = context.run();
     return dog.began() || context.shouldExit() ? status : EXIT_FAILURE;
 }
 
-// Listens to doctest and does nothing; mains override what they need.
+// Listens to doctest and does nothing. Mains override the functions they need.
 struct listener : doctest::IReporter {
     void report_query(const doctest::QueryData&) override {}
     void test_run_start() override {}

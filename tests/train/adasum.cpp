@@ -24,7 +24,7 @@ std::vector<double> pair(const std::vector<double>& a, const std::vector<double>
     return c;
 }
 
-// Neighbours first, in rank order.
+// Combines neighbours first, in rank order.
 std::vector<double> reference(std::vector<std::vector<double>> all) {
     while (all.size() > 1) {
         std::vector<std::vector<double>> next;

@@ -16,7 +16,7 @@ struct part {
     std::vector<double> x, dy;
 };
 
-// Rank r's samples, r + 1 of them but for rank 1, which has none.
+// Returns rank r's samples. Rank r has r + 2 of them, but rank 1 has none.
 part part_of(int rank, double offset) {
     part p;
     const std::size_t samples = rank == 1 ? 0 : std::size_t(rank) + 2;

@@ -173,8 +173,7 @@ TEST_CASE("whatever the rank throws that reads or writes the file, all throw che
 
 TEST_CASE("killing the writer at any moment leaves the old checkpoint or the new one") {
 #if defined(HVD_TEST_BACKEND_MPI)
-    return;  // the writer is one process whatever the backend is, and MPI's processes are not
-             // forked
+    return;  // the writer is one process with every backend, and MPI's processes can't be forked
 #else
     const hvd_test::temporary_directory folder;
     const std::string path = folder / "c";
@@ -206,7 +205,7 @@ TEST_CASE("killing the writer at any moment leaves the old checkpoint or the new
 #endif
 }
 
-// What safetensors.py reads; the launch says where.
+// safetensors.py reads this file. The launch sets its path.
 TEST_CASE("written for python") {
     const char* const path = std::getenv("HVD_TEST_SAFETENSORS");
     if (path == nullptr) return;

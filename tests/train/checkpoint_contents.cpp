@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Whose a checkpoint is: what it has to have, and what it must not.
+// A checkpoint belongs to a model and an optimizer: tensors that it must have, and must not have.
 
 #include <sys/stat.h>
 
@@ -18,7 +18,7 @@ namespace optimizers = hvd::optimizers;
 
 namespace {
 
-// Two parameters, registered in either order, whose gradients tell them apart.
+// Two parameters, registered in either order. Their gradients tell them apart.
 template <class Optimizer = optimizers::momentum<float>>
 struct two {
     std::vector<float> a = {1, 1}, b = {2, 2}, da = {1, 1}, db = {100, 100};
@@ -32,7 +32,7 @@ struct two {
     }
 };
 
-// Remembers numbers of every kind.
+// An optimizer with numbers of every kind.
 struct counting : optimizers::sgd<float> {
     bool warm = true;
     hvd::bfloat16 half{1.5f};

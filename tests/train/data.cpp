@@ -135,7 +135,7 @@ TEST_CASE(
         hvd::background_loader loader([&]() -> std::optional<int> { return made++; }, 3);
         for (int i = 0; i < 10; ++i) {
             CHECK(loader.next() == i);
-            CHECK(made <= i + 1 + 3);  // taken, and in the queue or in the making
+            CHECK(made <= i + 1 + 3);  // taken, queued or in the making
         }
     }
 }
@@ -156,7 +156,7 @@ TEST_CASE("with uneven data no rank waits, and the mean is that of the samples t
     hvd_test::on_ranks([](communicator& comm) {
         hvd::uneven_scope scope(comm);
         int steps = 0;
-        // Rank r has r + 1 batches, of 1, 2, ... samples, whose mean is its rank.
+        // Rank r has r + 1 batches, with 1, 2, ... samples. Their mean is its rank.
         for (; scope.begin_step(steps <= comm.rank() ? std::size_t(steps + 1 + comm.rank()) : 0);
              ++steps) {
             CHECK(scope.takes_part() == (steps <= comm.rank()));
@@ -228,7 +228,8 @@ TEST_CASE(
             scope.reduce(x, op);
             CHECK(x == value);
         };
-        // One of 16 bits: where nothing is known of its limits, a rank that ran out would say 0.
+        // Elements have 16 bits. If their limits were unknown, a rank that ran out would contribute
+        // 0.
         check(hvd::float16(-5), hvd::max);
         check(hvd::float16(5), hvd::min);
         check(hvd::bfloat16(-5), hvd::max);

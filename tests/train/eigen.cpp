@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// A trainer that is made of Eigen: its matrices are parameters, and its optimizer is one.
+// A trainer that is written with Eigen: its matrices are parameters, and its optimizer uses Eigen.
 
 #include <Eigen/Core>
 #include <hvd/interop/eigen.hpp>
@@ -13,7 +13,7 @@ using communicator = hvd_test::communicator;
 
 namespace {
 
-// Momentum in Eigen's words.
+// Momentum, written with Eigen.
 class eigen_momentum {
 public:
     using value_type = double;
@@ -47,7 +47,7 @@ TEST_CASE("an optimizer and parameters of Eigen train on N ranks as on one") {
     hvd_test::on_ranks([&](communicator& comm) {
         hvd_test::regression model;
         const auto width = Eigen::Index(model.width);
-        Eigen::MatrixXd w(2, width / 2), dw(2, width / 2);  // six numbers in columns
+        Eigen::MatrixXd w(2, width / 2), dw(2, width / 2);  // six numbers, column-major
         Eigen::RowVectorXd v(width), dv(width);
         w.reshaped() = Eigen::Map<Eigen::VectorXd>(model.w.data(), width);
         v = Eigen::Map<Eigen::RowVectorXd>(model.v.data(), width);

@@ -8,13 +8,13 @@
 
 namespace hvd_test {
 
-// y = b + table[id] · x, squared error: of the table a batch touches some rows, and some several
-// times.
+// The model is y = b + table[id] · x with squared error. A batch uses some rows of the table, and
+// some of them several times.
 struct embedding {
     static constexpr std::size_t rows = 20, columns = 3, batch = 24;
 
     std::vector<double> table, b, d_table, d_b;
-    hvd::sparse_rows<double> d_rows;  // the same gradient as d_table, of the last backward pass
+    hvd::sparse_rows<double> d_rows;  // the same gradient as d_table, from the last backward pass
 
     embedding() : b{0.5}, d_table(rows * columns), d_b(1) {
         for (std::size_t i = 0; i < rows * columns; ++i) table.push_back(noise(i));
@@ -25,14 +25,15 @@ struct embedding {
         d_b.assign(1, 0);
     }
 
-    // Of this rank's samples, from first on; added to the dense gradients.
+    // Adds the gradients of this rank's samples, from first on, to the dense gradients.
     void backward(int step, std::size_t first, std::size_t last, int rank, int size) {
         d_rows = {};
         const double scale = double(size) / batch;
         for (std::size_t s = first; s < last; ++s) {
             if (int(s % std::size_t(size)) != rank) continue;
             const std::uint64_t sample = std::uint64_t(step) * batch + s;
-            const std::size_t id = (sample * sample * 7 + sample) % (rows - 4);  // some rows never
+            // some rows are never used
+            const std::size_t id = (sample * sample * 7 + sample) % (rows - 4);
             const auto x = [&](std::size_t c) { return noise(sample * columns + c + 5000); };
             double error = b[0] - x(0) - 0.1 * double(id);
             for (std::size_t c = 0; c < columns; ++c) error += table[id * columns + c] * x(c);
@@ -51,7 +52,7 @@ struct embedding {
         return values;
     }
 
-    // The same by one rank with the whole batch, without hvd's distribution.
+    // Trains one rank with the whole batch, without hvd's distribution.
     template <class Optimizer>
     static std::vector<double> trained_alone(Optimizer optimizer, int steps) {
         embedding model;

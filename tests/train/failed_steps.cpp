@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// What is left of a step that failed, and that the next one is an ordinary one.
+// Tests of the state after a step that failed, and of the next step, which is an ordinary one.
 
 #include <algorithm>
 
@@ -16,7 +16,7 @@ namespace {
 
 using floats = std::vector<float>;
 
-// Two parameters, in a bucket of each where `bucket_bytes` is 1.
+// Two parameters, each in its own bucket if `bucket_bytes` is 1.
 struct trainer {
     floats a = floats(4, 1), b = floats(4, 1), da = floats(4), db = floats(4);
     hvd::distributed_optimizer<communicator, optimizers::sgd<float>> optimizer;
@@ -58,7 +58,7 @@ TEST_CASE("after a call that did not match a step, the optimizer steps on") {
             } else {
                 CHECK_THROWS_AS(t.step(true), hvd::mismatch_error);
             }
-            // Rank 1 is a call behind where there are two buckets, and finds out in its next step.
+            // With two buckets rank 1 is a call behind, and finds out in its next step.
             if (bucket_bytes == 1) CHECK_THROWS_AS(t.step(), hvd::mismatch_error);
             t.a.assign(4, 1);
             t.step();
@@ -230,7 +230,7 @@ TEST_CASE("lists of a tape that only one rank can see to be wrong are told to th
         const auto given = std::span(gradients).first(comm.rank() == 1 ? 1 : 2);
         refused([&] { hvd::partial_distributed_gradients(comm, parameters, given, local); },
                 "2 parameters and 1 gradients");
-        CHECK(d_own[0] == 8);  // not divided by a call that failed
+        CHECK(d_own[0] == 8);  // a call that failed does not divide it
         hvd::gradient_options o{.op = hvd::gradient_op::adasum};
         if (comm.rank() == 1) o.codec = hvd::gradient_codec::float16;
         refused([&] { hvd::distributed_gradients(comm, gradients, o); }, "there is a codec");

@@ -39,7 +39,7 @@ void set_gradients(tensors<T>& all, int rank, int step) {
             all[t][i] = T(std::sin(double(i + 31 * t) + rank + 0.3 * step));
 }
 
-// Four steps both ways from the same beginning.
+// Takes four steps both ways from the same beginning.
 template <class Optimizer>
 void compare(communicator& comm, const std::vector<std::size_t>& counts,
              std::pmr::memory_resource* memory, const Optimizer& optimizer) {
@@ -78,8 +78,8 @@ void compare(communicator& comm, const std::vector<std::size_t>& counts,
 
 const std::vector<std::size_t> shapes[] = {{1}, {7, 0, 3}, {5000}, {300, 70001, 1, 64, 2049}};
 
-// On several nodes every rank takes the whole step; on MPI each rank is made a node, or two ranks
-// are.
+// Runs f on several nodes, where every rank takes the whole step. On MPI each rank is a node, or
+// two ranks are.
 template <class F>
 void on_several_nodes([[maybe_unused]] F f) {
 #if defined(HVD_TEST_BACKEND_MPI)

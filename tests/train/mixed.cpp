@@ -92,7 +92,7 @@ TEST_CASE("sparse gradients that travel in 16 bits train within their rounding")
 
 TEST_CASE("error feedback gives a row later what rounding has taken from it") {
     hvd_test::on_ranks([](communicator& comm) {
-        // 1 + 2^-10 in bfloat16 is 1: without feedback the 2^-10 never comes.
+        // 1 + 2^-10 in bfloat16 is 1: without feedback the 2^-10 never arrives.
         const float small = 1.0f / 1024;
         for (const auto policy : {hvd::sparse_policy::gather, hvd::sparse_policy::dense}) {
             std::vector<float> table(4), gradient(4);
@@ -134,7 +134,7 @@ TEST_CASE(
         CHECK(gradient[2] == 0);
         CHECK(gradient[5] == doctest::Approx(8 / ranks));
         CHECK(table[3] == 1);
-        distributed.step();  // nobody has rows: the table stays
+        distributed.step();  // no rank has rows: the table stays
         CHECK(table[5] == doctest::Approx(1 - 8 / ranks));
     });
 }
@@ -178,7 +178,7 @@ TEST_CASE("wrong sparse registrations and reports are refused with the name and 
         refused([&] { distributed.gradient_ready(i + 1, good); }, "there is no sparse parameter 1");
         distributed.gradient_ready(i, good);
         refused([&] { distributed.gradient_ready(i, good); }, "\"a\" was ready 1 times already");
-        distributed.gradient_ready(i, good);  // of the next step: that one is over
+        distributed.gradient_ready(i, good);  // it belongs to the next step: that one is over
         distributed.step();
         CHECK(a[3] == -2);
 

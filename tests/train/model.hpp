@@ -12,16 +12,16 @@
 
 namespace hvd_test {
 
-// Numbers in [-1, 1) that depend on their number only.
+// Returns a number in [-1, 1) that depends on `n` only.
 inline double noise(std::uint64_t n) {
     n = (n + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
     n = (n ^ (n >> 27)) * 0x94d049bb133111ebu;
     return double((n ^ (n >> 31)) >> 11) / double(std::uint64_t(1) << 52) - 1;
 }
 
-// y = b + w·x + v·x², squared error; three parameters, gradients worked out by hand. The mean over
-// a global batch is what each rank's samples add up to, times the number of ranks: an average over
-// ranks makes the mean of it, however many samples each has.
+// The model is y = b + w·x + v·x² with squared error. It has three parameters, with gradients
+// computed by hand. Each rank sums over its samples of the global batch, times the number of ranks.
+// So an average over ranks is the mean over the batch, however many samples each has.
 struct regression {
     static constexpr std::size_t width = 6;
     static constexpr std::size_t batch = 24;
@@ -45,7 +45,7 @@ struct regression {
         for (auto* g : {&dw, &dv, &db}) g->assign(g->size(), 0);
     }
 
-    // Adds to the gradients those of this rank's samples, from first on, and reports them last to
+    // Adds the gradients of this rank's samples, from first on, and reports them from last to
     // first.
     void backward(
         int step, std::size_t first, std::size_t last, int rank, int size,
@@ -82,7 +82,7 @@ struct regression {
     }
 };
 
-// The same by one rank with the whole batch, without hvd.
+// Trains one rank with the whole batch, without hvd.
 template <class Optimizer>
 std::vector<double> trained_alone(Optimizer optimizer, int steps, double gradient_factor = 1) {
     regression model;
@@ -102,7 +102,7 @@ std::vector<double> trained_alone(Optimizer optimizer, int steps, double gradien
     return model.all();
 }
 
-// The largest difference, of any sign.
+// Returns the largest absolute difference.
 inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
     if (a.size() != b.size()) return INFINITY;
     double most = 0;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int steps = 5;
 
-// Trains with all ranks; `overlap` reports each gradient as it is there.
+// Trains with all ranks. `overlap` reports each gradient as soon as it is there.
 template <class Optimizer>
 std::vector<double> trained(communicator& comm, Optimizer optimizer,
                             const hvd::optimizer_options& options, bool overlap,
@@ -59,7 +59,7 @@ void check_equals_one_rank(communicator& comm, const Optimizer& optimizer,
     }
 }
 
-// As one rank would with numbers in float, whose parameters are rounded after each step.
+// Compares with one rank whose numbers are floats and whose parameters are rounded after each step.
 template <template <class> class Optimizer>
 void check_16_bits(communicator& comm) {
     using T = hvd::bfloat16;
@@ -130,7 +130,7 @@ TEST_CASE("gradients that travel in 16 bits train within their rounding") {
 
 TEST_CASE("error feedback gives later what rounding has taken") {
     hvd_test::on_ranks([](communicator& comm) {
-        // 1 + 2^-10 in bfloat16 is 1: without feedback the 2^-10 never comes.
+        // 1 + 2^-10 in bfloat16 is 1: without feedback the 2^-10 never arrives.
         const float small = 1.0f / 1024;
         const auto after = [&](auto element, bool feedback) {
             using T = decltype(element);
@@ -237,8 +237,7 @@ TEST_CASE("gradients that some ranks do not have count as zeros there, and no ra
                                                {.bucket_bytes = 1});
         distributed.register_parameter("a", a, da);
         distributed.register_parameter("b", b, db);
-        // b is used on rank 0 alone; the last rank uses nothing at all, though its memory is not
-        // zero.
+        // b is used on rank 0 alone. The last rank uses nothing, though its memory is not zero.
         const bool last = comm.rank() == comm.size() - 1 && comm.size() > 1;
         if (last) distributed.nothing_ready();
         else distributed.gradient_ready(0);
@@ -450,7 +449,7 @@ TEST_CASE("wrong registrations, reports and orders are refused with the name") {
         refused([&] { distributed.gradient_ready(1); }, "there are 1 parameters");
         distributed.gradient_ready(0);
         refused([&] { distributed.gradient_ready(0); }, "\"a\" was ready 1 times already");
-        distributed.gradient_ready(0);  // of the next step: that one is over
+        distributed.gradient_ready(0);  // it belongs to the next step: that one is over
         refused([&] { distributed.zero_gradients(); }, "while gradients are under way");
         refused([&] { distributed.freeze(0); }, "between steps");
         auto gradients = distributed.synchronize();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Saves one checkpoint after the other until somebody kills it: saves FILE. See killed.py.
+// Saves one checkpoint after the other until it is killed: saves FILE. See killed.py.
 
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ void save_for_ever(Comm& comm, const char* path) {
     std::vector<double> weight(1 << 15), gradient(weight.size());
     hvd::distributed_optimizer optimizer(comm, hvd::optimizers::momentum<double>{.rate = 0});
     optimizer.register_parameter("weight", weight, gradient);
-    optimizer.step();  // the velocity comes into being
+    optimizer.step();  // it makes the velocity
     for (std::uint64_t step = 1;; ++step) {
         weight.assign(weight.size(), double(step));
         optimizer.optimizer().velocity[0].assign(weight.size(), double(step));

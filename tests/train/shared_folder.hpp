@@ -10,7 +10,7 @@
 
 namespace hvd_test {
 
-// One of the group's, gone with its maker.
+// A folder of the group, which is removed with its maker.
 class shared_folder {
 public:
     explicit shared_folder(communicator& comm) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// The programs of docs/training.md and of the reference of train/, between `//! [name]` and the
-// same again.
+// The programs of docs/training.md and of the reference of train/, each between two lines `//!
+// [name]`.
 
 #include <hvd/train.hpp>
 #include <optional>
@@ -13,7 +13,7 @@ using communicator = hvd_test::communicator;
 
 namespace {
 
-// The loss (w - target)², whose target is another on each rank.
+// The loss is (w - target)². Each rank has another target.
 struct network {
     std::vector<float> weight = {4, 4}, gradient = {0, 0};
     void backward(float target) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t rows = 40, columns = 3;
 
-// `count` rows of this rank, with repeated indices.
+// Returns `count` rows of this rank, with repeated indices.
 template <class T>
 hvd::sparse_rows<T> rows_of(int rank, std::size_t count) {
     hvd::sparse_rows<T> x;

@@ -110,7 +110,7 @@ TEST_CASE("a tape's gradients are averaged, summed, or combined by adasum; local
         hvd::adasum_allreduce(comm, expected);
         reduce({.op = hvd::gradient_op::adasum});
         CHECK(dw == expected);
-        // Whole numbers below 2^8 and their halves are themselves in 16 bits.
+        // Whole numbers below 2^8 and their halves are exact in 16 bits.
         for (const auto codec : {hvd::gradient_codec::float16, hvd::gradient_codec::bfloat16}) {
             reduce({.prescale = 2, .postscale = 0.5, .codec = codec});
             CHECK(dw[2] == mean);

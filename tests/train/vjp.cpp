@@ -17,8 +17,8 @@ values upstream(int rank, std::size_t n) {
     return g;
 }
 
-// The derivative of Σ ranks Σ i upstream[i] · output[i] by each element of this rank's input, where
-// forward(input) is the collective: linear, or linear near the input.
+// Returns the derivative of Σ ranks Σ i upstream[i] · output[i] by each element of this rank's
+// input. forward(input) is the collective, which is linear, or linear near the input.
 template <class Forward>
 values differences(communicator& comm, const values& input, Forward forward) {
     const auto loss = [&](const values& x) {

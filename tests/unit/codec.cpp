@@ -10,7 +10,8 @@
 
 #include <hvd/fusion/codec.hpp>
 
-// Casts for the wire, against element-wise conversions; alike on every level of instructions.
+// Casts for the wire, against element-wise conversions. They are equal on every level of
+// instructions.
 
 namespace {
 
@@ -18,7 +19,8 @@ using hvd::bfloat16;
 using hvd::float16;
 using hvd::detail::simd_level;
 
-// Any bits, ordinary numbers, and ties of both roundings: halfway between two numbers of 16 bits.
+// Returns random bits, ordinary numbers, and ties of both roundings: numbers halfway between two
+// numbers of 16 bits.
 std::vector<float> any_floats(std::size_t n) {
     std::mt19937 random(7);
     std::vector<float> x(n);

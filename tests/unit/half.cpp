@@ -30,7 +30,7 @@ constexpr format format_of<bfloat16>{8, 7};
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// The number that an encoding stands for.
+// Returns the number of an encoding.
 template <class H>
 double decoded(std::uint16_t bits) {
     const format f = format_of<H>;
@@ -51,7 +51,7 @@ bool is_nan(std::uint16_t bits) {
 
 constexpr std::uint32_t encodings = 1u << 16;
 
-// f(encoding) for every encoding; gives how many times it is false.
+// Calls f(encoding) for every encoding, and returns how often it is false.
 template <class F>
 int failures(F f) {
     int count = 0;
@@ -81,8 +81,8 @@ TEST_CASE_TEMPLATE("every encoding comes back from float, NaNs as NaNs of their 
           }) == 0);
 }
 
-// Neighbours with even and odd mantissas, subnormal ones included: the middle between them goes to
-// the even one, and what is next to the middle to the nearer.
+// Neighbours have even and odd mantissas, and some are subnormal. The middle between them goes to
+// the even one, and numbers next to the middle go to the nearer one.
 TEST_CASE_TEMPLATE("floats between two neighbours round to the nearer, ties to the even one", H,
                    float16, bfloat16) {
     CHECK(failures([](std::uint16_t bits) {

@@ -24,7 +24,7 @@ constexpr bool only_moves =
     std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T> &&
     std::is_nothrow_destructible_v<T> && std::is_default_constructible_v<T>;
 
-// Derived from hvd::error directly, and from nothing else.
+// True if E derives from hvd::error directly, and from nothing else.
 template <class E>
 constexpr bool is_an_error =
     std::is_base_of_v<hvd::error, E> && std::is_convertible_v<E*, hvd::error*> &&
@@ -40,7 +40,7 @@ T round_trip(const T& value) {
     return result;
 }
 
-// Every beginning of what was written is too short to be read, and says so.
+// Every truncation of the written bytes is too short to be read and gives an error.
 template <class T>
 int unnoticed_tears(const T& value) {
     std::vector<std::byte> buffer;

@@ -42,7 +42,7 @@ std::vector<T> kernel(const Op& operation, std::vector<std::vector<T>> inputs, i
     return out;
 }
 
-// One element of each input.
+// Reduces one element of each input.
 template <class T, class Op>
 T one(const Op& operation, std::initializer_list<T> values, scales s = {}) {
     std::vector<const std::byte*> pointers;
@@ -82,8 +82,8 @@ constexpr auto least = std::numeric_limits<std::int64_t>::min();
 
 }  // namespace
 
-// Around the kernel's block of 4 KiB of running results, and for 1, 2 and many inputs, also in
-// place over any of them.
+// The sizes are around the kernel's block of 4 KiB of running results. There are 1, 2 and many
+// inputs, also in place over any of them.
 TEST_CASE_TEMPLATE("every size and number of inputs equals the serial loop", T, float, double,
                    std::int32_t, std::int16_t, float16, bfloat16) {
     for (const std::size_t n :

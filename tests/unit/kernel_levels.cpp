@@ -14,8 +14,8 @@
 #include <hvd/kernel/places.hpp>
 #include <hvd/kernel/reduce.hpp>
 
-// Every level of instructions gives the bits of plain C++, for all elements and operations. What
-// this machine cannot run is said to be skipped.
+// Every level of instructions gives the bits of plain C++, for all elements and operations. Levels
+// that this machine cannot run are reported as skipped.
 
 namespace {
 
@@ -35,8 +35,8 @@ void on_levels(F f) {
     }
 }
 
-// Any bits at all: NaNs of all kinds, infinities, subnormal numbers and both zeros among them;
-// every third number is an ordinary one, so that sums are not all NaN.
+// Returns random bits: NaNs of all kinds, infinities, subnormal numbers and both zeros are among
+// them. Every third number is an ordinary one, so that sums are not all NaN.
 template <class T>
 std::vector<T> any_bits(std::size_t n, unsigned seed) {
     std::mt19937_64 random(seed);
@@ -88,7 +88,7 @@ hvd::detail::reduce_function reducer(simd_level l) {
     }
 }
 
-// The results of one level: every place's bytes, one after the other.
+// Returns the results of one level: every output's bytes, one after the other.
 template <class T, class Op>
 std::vector<std::byte> results(simd_level l, const Op& operation, const example& e) {
     std::vector<std::vector<std::byte>> memory;
@@ -116,7 +116,7 @@ std::vector<std::byte> results(simd_level l, const Op& operation, const example&
                                       outputs.data(), e.places, e.streaming);
 
     std::vector<std::byte> all;
-    for (std::byte* place : outputs)  // with what must not have been touched around them
+    for (std::byte* place : outputs)  // with the guards around them, which must stay untouched
         all.insert(all.end(), place - at, place + bytes + 64);
     return all;
 }

@@ -11,13 +11,13 @@
 
 #include <hvd/fusion/layout.hpp>
 
-// Packing of strided tensors, and fused lists and where their tensors lie in one buffer.
+// Packing of strided tensors, and the layout of fused lists in one buffer.
 
 namespace {
 
 using namespace hvd::detail;
 
-// Packs a view and gives the elements in the order in which they came.
+// Packs a view and returns the elements in the packed order.
 template <class View>
 auto packed(const View& view) {
     std::vector<typename View::value_type> result(view.size());
@@ -31,7 +31,8 @@ std::vector<int> counting(std::size_t n) {
     return values;
 }
 
-// Copies so many bytes between blocks that begin so far into a page; whether exactly those arrived.
+// Copies bytes between blocks at these offsets into a page. It returns true if exactly those bytes
+// arrived.
 bool copies(std::size_t bytes, std::size_t to, std::size_t from) {
     constexpr std::size_t page = 4096;
     const std::byte untouched{0xff};
@@ -64,7 +65,7 @@ TEST_CASE("a dense tensor is packed as it lies") {
     CHECK(erase(hvd::view(values.data(), hvd::shape(2, 3, 4))).dense);
     CHECK(erase(hvd::view(values.data(), hvd::shape(6, 4), hvd::strides(4, 1))).dense);
     CHECK(erase(hvd::view(values.data(), hvd::shape(1, 4), hvd::strides(99, 1)))
-              .dense);  // one row has no next
+              .dense);  // a single row has no next one
 }
 
 TEST_CASE("strided tensors are packed row by row") {

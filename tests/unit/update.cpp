@@ -8,8 +8,7 @@
 #include <hvd/kernel/reduce.hpp>
 #include <hvd/kernel/update.hpp>
 
-// An optimizer's step for reduced gradients, over them in place, against a serial step in long
-// double.
+// An optimizer's step in place over reduced gradients, against a serial step in long double.
 
 namespace {
 
@@ -53,7 +52,7 @@ struct problem {
     }
 };
 
-// Takes five steps on every level and compares with `serial(p, g, first state, second state,
+// Takes five steps on every level and compares them with `serial(p, g, first state, second state,
 // step)`.
 template <class T, class Make, class Serial>
 void five_steps(Make make, Serial serial) {

@@ -11,7 +11,7 @@
 
 #include <hvd/core/concepts.hpp>
 
-// Which types are elements and tensors, and what hvd makes of them.
+// Tests of the types that are elements and tensors, and of their views.
 
 namespace {
 
@@ -46,7 +46,7 @@ constexpr bool never_with = !(hvd::reducible<T, Op> || ...);
 namespace op = hvd::op;
 using rounded_average = op::rounded<op::average>;
 
-// A tensor of somebody's library: owning, and a view of it.
+// A tensor of a user's library, which owns its memory, and a view of it.
 struct matrix {
     std::vector<float> cells = std::vector<float>(6);
 };
@@ -147,7 +147,7 @@ TEST_CASE("what is contiguous and has elements is viewable") {
     CHECK(hvd::viewable<float&>);
     CHECK(hvd::viewable<hvd::tensor_view<int>>);
     CHECK(hvd::viewable<matrix&>);
-    CHECK(hvd::viewable<std::string&>);  // of char, which is an int8
+    CHECK(hvd::viewable<std::string&>);  // its elements are char, which is an int8
     CHECK(!hvd::viewable<std::vector<plain>&>);
     CHECK(!hvd::viewable<std::vector<bool>&>);
     CHECK(!hvd::viewable<std::vector<std::vector<float>>&>);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Precompiled for the tests of the device path: each still includes what it uses.
+// This header is precompiled for the tests of the device path. Each test still includes the headers
+// that it uses.
 #include "hvd_test.hpp"
 
 #include "../support.hpp"

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// Stands in for tests/support/hvd_test.hpp, so that hvd's own tests of collectives run on the
-// backend of docs/adding_a_backend.md.
+// Replaces tests/support/hvd_test.hpp, so that hvd's own tests of collectives run on the backend of
+// docs/adding_a_backend.md.
 
 //! [on_ranks]
 #include <doctest/doctest.h>

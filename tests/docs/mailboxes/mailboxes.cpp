@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// What is particular to a backend that has nothing but messages. The rest is hvd's own tests.
+// Tests of a backend that has only messages, beyond hvd's own tests.
 
 #include <chrono>
 #include <cstring>
@@ -11,7 +11,7 @@
 #include "hvd_test.hpp"
 
 TEST_CASE("an endpoint of one's own reduces in rank order, as threads do") {
-    // Sums of these depend on the order.
+    // Sums of these values depend on the order.
     const float values[] = {1e8f, 1.0f, -1e8f, 1.0f};
     for (const int ranks : {2, 3, 4}) {
         std::vector<float> on_threads(1000), on_mailboxes(1000);
@@ -45,7 +45,7 @@ TEST_CASE("an endpoint of one's own names the rank that does not come in time") 
         } catch (const hvd::peer_error& e) {
             CHECK(e.peers() == std::vector<int>{1});
         }
-        CHECK_THROWS_AS(comm.barrier(), hvd::peer_error);  // given up
+        CHECK_THROWS_AS(comm.barrier(), hvd::peer_error);  // the communicator has been given up
     });
 }
 
