@@ -7,9 +7,8 @@
 
 using namespace hvd_test;
 
-// Sizes around every size inside hvd at which something changes (core/tuning.hpp): the kernels'
-// blocks, a window of shared memory, a peer's share of it, the chunks between nodes, and the limits
-// between the algorithms.
+// Sizes around every threshold inside hvd (core/tuning.hpp): the kernels' blocks, a window of shared
+// memory, a peer's share of it, the chunks between nodes, and the limits between the algorithms.
 
 namespace {
 
@@ -23,7 +22,7 @@ void around(std::set<std::size_t>& sizes, std::size_t n) {
     sizes.insert({n - 1, n, n + 1, 2 * n + 1});
 }
 
-// The sizes in elements that one rank has for another.
+// Returns the sizes in elements that one rank sends to another.
 template <class T>
 std::set<std::size_t> thresholds(int ranks, std::size_t window_bytes) {
     const std::size_t n = std::size_t(ranks), peers = std::size_t(std::max(ranks - 1, 1));
@@ -41,7 +40,7 @@ std::set<std::size_t> thresholds(int ranks, std::size_t window_bytes) {
          {tuning::least_in_place, tuning::most_by_all / n, tuning::most_by_all_crowded / n,
           tuning::most_by_two_16_bit, tuning::most_in_slices, tuning::most_broadcast_whole})
         sizes.insert({whole / n / sizeof(T), whole / n / sizeof(T) + 1});
-    // The same limits where a call moves as many bytes as one rank has for another.
+    // The same limits for a call that moves as many bytes as one rank sends to another.
     for (const std::size_t bytes : {tuning::least_in_place, tuning::most_broadcast_whole})
         sizes.insert({bytes / sizeof(T), bytes / sizeof(T) + 1});
     return sizes;
