@@ -7,8 +7,9 @@
 
 using namespace hvd_test;
 
-// Sizes around every threshold inside hvd (core/tuning.hpp): the kernels' blocks, a window of shared
-// memory, a peer's share of it, the chunks between nodes, and the limits between the algorithms.
+// Sizes around every threshold inside hvd (core/tuning.hpp): the kernels' blocks, a window of
+// shared memory, a peer's share of it, the chunks between nodes, and the limits between the
+// algorithms.
 
 namespace {
 
@@ -49,7 +50,7 @@ std::set<std::size_t> thresholds(int ranks, std::size_t window_bytes) {
 template <class T, class Comm>
 void check_reductions(Comm& comm, std::size_t share) {
     const tensor<T> expected = reference<T>(hvd::sum, comm.size());
-    // The last: the first rank alone has one element more.
+    // In the last case only the first rank has one element more.
     for (const std::size_t n : {share * size_of(comm), share * size_of(comm) + 1}) {
         tensor<T> x = input<T>(comm.rank(), n);
         const part mine(n, comm.rank(), comm.size());
@@ -103,8 +104,8 @@ TEST_CASE_TEMPLATE("results are right around every internal threshold", T, float
 }
 
 #if !defined(HVD_TEST_QUEUES)
-// The smallest window there is for up to seven ranks: many rounds, and chunks that are no power
-// of two.
+// This is the smallest window for up to seven ranks. It gives many rounds, and chunks whose size is
+// no power of two.
 TEST_CASE_TEMPLATE("results are right around every threshold of a small window", T, float,
                    hvd::bfloat16) {
     check_thresholds<T>(28 * tuning::KiB);

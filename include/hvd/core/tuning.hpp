@@ -25,7 +25,7 @@ constexpr std::size_t cache_line = 64;
 
 // ---- inside a node ------------------------------------------------------------------------------
 
-// Bytes of a window: each rank has two of them in shared memory. Not measured.
+// Bytes of a window. Each rank has two of them in shared memory. Not measured.
 constexpr std::size_t window_bytes = 256 * KiB;
 
 // Bytes from which tensors that all ranks can reach stay where they lie. Below, copying is cheaper
@@ -37,7 +37,7 @@ constexpr std::size_t least_in_place = 4 * KiB;
 // Bytes, all ranks together, up to which more than two ranks each reduce the whole of a tensor: the
 // work is repeated, and the ranks wait for each other once instead of twice. Not measured.
 constexpr std::size_t most_by_all = 16 * KiB;
-// The same where ranks outnumber the processors, so that waiting is dearer. Not measured.
+// The same limit if ranks outnumber the processors, so that waiting costs more. Not measured.
 constexpr std::size_t most_by_all_crowded = 64 * KiB;
 
 // Bytes up to which each of two ranks reduces the whole of a 16-bit floating-point tensor, whose
@@ -68,7 +68,7 @@ constexpr std::size_t most_broadcast_whole = 64 * KiB;
 // included, over TCP in a way that leaves the wire empty half of the time: 4 MiB took 61 ms with
 // MPI_Allreduce and 35 ms in these messages (benchmarks page).
 constexpr std::size_t mpi_message_bytes = 60 * KiB;
-// Bytes of one MPI message of what is longer than a chunk. MPI counts with an int; this leaves room
+// Bytes of one MPI message for data longer than a chunk. MPI counts with an int; this leaves room
 // to spare. It is no choice of speed.
 constexpr std::size_t mpi_largest_message = 1 * GiB;
 // Elements of one MPI_Allreduce, for the same reason.
@@ -76,10 +76,10 @@ constexpr std::size_t mpi_largest_count = std::size_t(1) << 27;
 
 // ---- waiting ------------------------------------------------------------------------------------
 
-// Looks of a waiting rank before it first gives its processor away, where every rank has one.
-// Not measured.
+// Looks of a waiting rank before it first yields its processor, if every rank has one. Not
+// measured.
 constexpr int spins = 2000;
-// Looks between two of the dearer checks (the time, dead peers) while it gives way. Not measured.
+// Looks between two of the expensive checks (the time, dead peers) while it yields. Not measured.
 constexpr unsigned long looks_per_check = 16;
 // Time between two reports of a waiting rank that it still waits. Not measured.
 constexpr std::int64_t check_interval = 1 * millisecond;
@@ -96,15 +96,15 @@ constexpr std::int64_t destructor_deadline = 2 * second;
 // Time after which a rank of one node no longer waits for a process that may still reach for its
 // tensors: the process may have been stopped. Not measured.
 constexpr std::int64_t reach_patience = 1 * second;
-// Time for which the only rank of a node listens for another node's reason before it tells its own:
-// who is nearer to the guilty rank speaks first. Not measured.
+// Time for which the only rank of a node listens for another node's reason before it tells its own.
+// So the rank that is closer to the failure speaks first. Not measured.
 constexpr std::int64_t notice_patience = 200 * millisecond;
 // The same for a rank that shares its node with others, once the call has been entered. Not
 // measured.
 constexpr std::int64_t notice_patience_in_node = 400 * millisecond;
 // Time between two looks for a notice meanwhile. Not measured.
 constexpr std::int64_t notice_interval = 1 * millisecond;
-// Time that data may take which a departed rank sent before its notice. Not measured.
+// Time to wait for data that a departed rank sent before its notice. Not measured.
 constexpr std::int64_t departure_patience = 20 * millisecond;
 // Time that the peers of a job that ends by an exception have to report it. Not measured.
 constexpr std::int64_t abort_patience = 250 * millisecond;
@@ -123,23 +123,23 @@ constexpr std::size_t streaming_from = 4 * MiB;
 // Bytes that are reduced, updated or written at a time, so that they stay in the first cache. Not
 // measured.
 constexpr std::size_t cached_block = 8 * KiB;
-// Bytes of running results at a time where the compiler makes the vectors. Not measured.
+// Bytes of running results at a time if the compiler makes the vectors. Not measured.
 constexpr std::size_t running_block = 4 * KiB;
 
 // ---- devices ------------------------------------------------------------------------------------
 
-// Bytes of a chunk of a staged tensor, all ranks' parts together: while one is reduced, the next
-// comes down and the one before goes up. Not measured.
+// Bytes of a chunk of a staged tensor, for all ranks together. While one chunk is reduced, the next
+// is copied to the host and the previous one to the device. Not measured.
 constexpr std::size_t staged_chunk_bytes = 4 * MiB;
 // Bytes of a window of `cuda_ipc`: each rank has two of them in device memory. 2 ranks on one H100
 // allreduce 64 MiB through it in 382 microseconds, and 105 where the tensor lies in an arena. Other
 // sizes were not measured.
 constexpr std::size_t device_window_bytes = 16 * MiB;
 // Bytes of a device's cache line. Ranks of `cuda_ipc` share none, and vectors of the kernels are
-// aligned. A property of the devices, not a choice.
+// aligned. It is a property of the devices, not a choice.
 constexpr std::size_t device_unit = 128;
-// Bytes of which memory is a whole multiple that other processes map: less would be part of a
-// block of CUDA's, of which the others would get the whole. A property of CUDA.
+// Memory that other processes map is a multiple of these bytes. A smaller allocation would be part
+// of a block of CUDA's, which the others would map whole. It is a property of CUDA.
 constexpr std::size_t device_block = 2 * MiB;
 // Tensors of fewer bytes are packed together by a plan for device tensors. Not measured.
 constexpr std::size_t pack_below = 512 * KiB;
