@@ -3,8 +3,9 @@
 # SPDX-FileCopyrightText: The hvd authors
 """Builds a program as a stranger would and runs it: consume.py HOW SOURCE_ROOT BUILD_ROOT OPTION...
 
-HOW is cmake, pkg_config, meson (these three against a tree installed from BUILD_ROOT), subproject, or bare (nothing
-but -I include)."""
+HOW is cmake, pkg_config, meson (these three against a tree installed from BUILD_ROOT), fetch or subdirectory (CMake with
+the sources), subproject (Meson with the sources), fresh (Meson installs the headers and compiles nothing), or bare
+(nothing but -I include)."""
 
 import argparse
 import json
@@ -41,8 +42,17 @@ def pkg_config(prefix):
 
 def by_cmake(options, work):
     prefix = install(options.build_root, work)
+    return build_with_cmake(options, work, f"-DCMAKE_PREFIX_PATH={prefix}")
+
+
+def with_sources_in_cmake(options, work):
+    # As hvd's users build it: where this build has no MPI, theirs looks for none.
+    return build_with_cmake(options, work, f"-DHVD_SOURCE={options.source_root}", f"-DHVD_MPI={'ON' if options.mpicxx else 'OFF'}")
+
+
+def build_with_cmake(options, work, *settings):
     chosen = [f"-DMPI_CXX_COMPILER={options.mpicxx}"] if options.mpicxx else []
-    run("cmake", "-S", HERE / "cmake", "-B", work / "build", f"-DCMAKE_PREFIX_PATH={prefix}", *chosen)
+    run("cmake", "-S", HERE / options.how, "-B", work / "build", *settings, *chosen)
     run("cmake", "--build", work / "build")
     run(work / "build/threads_only")
     return work / "build/program"
@@ -83,13 +93,25 @@ def build_with_meson(work, *arguments):
 
 
 def with_nothing(options, work):
-    run(*CXX, *FLAGS, "-pthread", "-I", options.source_root / "include", HERE / "program.cpp", "-o", work / "program")
+    return compile_with_include_path(options, work, options.source_root / "include")
+
+
+def after_install_from_sources(options, work):
+    run("meson", "setup", work / "build", options.source_root)
+    run("meson", "install", "-C", work / "build", "--quiet", "--destdir", work / "installed")
+    if made := sorted(str(file) for kind in ("o", "a", "so*") for file in (work / "build").rglob(f"*.{kind}")):
+        sys.exit("meson install compiled: " + ", ".join(made))
+    return compile_with_include_path(options, work, next((work / "installed").rglob("include")))
+
+
+def compile_with_include_path(options, work, include):
+    run(*CXX, *FLAGS, "-pthread", "-I", include, HERE / "program.cpp", "-o", work / "program")
     options.mpiexec = []  # the compiler finds no <mpi.h> by itself, so this program has threads alone
     return work / "program"
 
 
-HOW = {"cmake": by_cmake, "pkg_config": by_pkg_config, "meson": by_meson, "subproject": as_subproject,
-       "bare": with_nothing}
+HOW = {"cmake": by_cmake, "fetch": with_sources_in_cmake, "subdirectory": with_sources_in_cmake, "pkg_config": by_pkg_config,
+       "meson": by_meson, "subproject": as_subproject, "fresh": after_install_from_sources, "bare": with_nothing}
 
 
 def main():

@@ -1,0 +1,27 @@
+# The targets of hvd, for hvdConfig.cmake (installed) and CMakeLists.txt (in the source tree). Reads HVD_INCLUDE_DIR and
+# HVD_USES_MPI, and expects the targets Threads::Threads and, with MPI, MPI::MPI_CXX.
+#
+# hvd::threads  the headers, without MPI
+# hvd::mpi      the headers and the MPI that FindMPI finds (MPI_CXX_COMPILER chooses it); only with MPI
+# hvd::hvd      hvd::mpi, or hvd::threads without MPI
+
+function(hvd_add_target name with_mpi)
+  set(libraries Threads::Threads ${ARGN})
+  add_library(${name} INTERFACE IMPORTED GLOBAL)
+  set_target_properties(${name} PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES "${HVD_INCLUDE_DIR}"
+    INTERFACE_COMPILE_FEATURES cxx_std_20
+    INTERFACE_COMPILE_DEFINITIONS HVD_WITH_MPI=${with_mpi}
+    INTERFACE_LINK_LIBRARIES "${libraries}")
+endfunction()
+
+if(NOT TARGET hvd::threads)
+  hvd_add_target(hvd::threads 0)
+  add_library(hvd::hvd INTERFACE IMPORTED GLOBAL)
+  if(HVD_USES_MPI)
+    hvd_add_target(hvd::mpi 1 MPI::MPI_CXX)
+    set_target_properties(hvd::hvd PROPERTIES INTERFACE_LINK_LIBRARIES hvd::mpi)
+  else()
+    set_target_properties(hvd::hvd PROPERTIES INTERFACE_LINK_LIBRARIES hvd::threads)
+  endif()
+endif()
