@@ -6,6 +6,7 @@
   code                  each ```cpp block is a part of a compiled file, named by the comment before it
                         (<!-- FILE REGION -->), or a program with a main(); Horovod's forms are in from_horovod.cpp
   links                 links lead somewhere, also those to headings
+  headers               the headers and folders that docs/internals.md names exist
   commands              each ./run command exists
   pictures              docs/images/*.svg are what draw.py draws
   tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
@@ -96,6 +97,13 @@ def check_links(root):
                 yield f"{page.name}: no such file: {target}"
             elif anchor and anchor not in anchors(file):
                 yield f"{page.name}: no such heading: {target}"
+
+
+def check_headers(root):
+    page = root / "docs/internals.md"
+    for name in re.findall(r"`([\w/*]+(?:/|\.hpp))`", without_code(page.read_text())):
+        if not name.startswith("include/") and not any((root / "include/hvd").glob(name)):
+            yield f"{page.name}: no such header or folder: {name}"
 
 
 def check_commands(root):
