@@ -229,7 +229,7 @@ TEST_CASE("more memory than there is is refused on every rank, before any is tak
     });
 }
 
-TEST_CASE("what hvd tells itself is taken for no call of the user's") {
+TEST_CASE("messages of hvd's own are not taken for calls of the user's") {
     on_every_transport_from(2, [](communicator& comm) {
         const std::int64_t mine[2] = {1, 2};
         thrown<hvd::mismatch_error>([&] {

@@ -155,7 +155,7 @@ TEST_CASE(
     });
 }
 
-TEST_CASE("what peers read is not overwritten by what comes: such an output is refused") {
+TEST_CASE("an output that would overwrite data that peers still read is refused") {
     on_every_transport([](auto& comm) {
         const std::size_t n = 6, all = n * std::size_t(comm.size());
         const std::size_t elsewhere = n * std::size_t((comm.rank() + 1) % comm.size());

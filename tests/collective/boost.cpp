@@ -53,7 +53,7 @@ TEST_CASE("a part of a Boost.MPI communicator is borrowed; an empty one is refus
     thrown<hvd::usage_error>([&] { hvd::borrow_boost<hvd::mpi>(nobody); });
 }
 
-TEST_CASE("what Boost.Serialization can write is an object") {
+TEST_CASE("types that Boost.Serialization can write are objects") {
     on_every_transport([](auto& comm) {
         state mine = of_rank(comm.rank());
         const auto all = comm.allgather_object(mine);

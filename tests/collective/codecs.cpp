@@ -79,8 +79,8 @@ TEST_CASE_TEMPLATE("a plan whose codec changes nothing is the plan without one",
     });
 }
 
-TEST_CASE_TEMPLATE("what a codec rounds is lost, and late with error feedback", Half, hvd::float16,
-                   hvd::bfloat16) {
+TEST_CASE_TEMPLATE("rounding errors of a codec are lost, and arrive late with error feedback", Half,
+                   hvd::float16, hvd::bfloat16) {
     on_every_transport([](auto& comm) {
         const float fine = 1 + 1.0f / (1 << 12);  // it is no number of 16 bits
         tensor<float> x(1000), y(1000);

@@ -258,7 +258,7 @@ TEST_CASE("barrier holds everybody until the last has come") {
     });
 }
 
-TEST_CASE("whatever one rank throws where all must succeed, all throw") {
+TEST_CASE("if one rank throws where all must succeed, all throw") {
     on_every_transport([](auto& comm) {
         using host = typename std::remove_reference_t<decltype(comm)>::backend_type;
         hvd::detail::host_ranks_of<host> ranks(comm.split(0));

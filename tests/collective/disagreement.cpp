@@ -7,7 +7,7 @@ using namespace hvd_test;
 
 // Ranks make different calls. Each is told the values of all ranks, and they go on together.
 
-TEST_CASE("other element type") {
+TEST_CASE("ranks with another element type") {
     on_every_transport_from(2, [](auto& comm) {
         const auto value = [](int rank) { return rank % 2 == 0 ? "int32" : "float32"; };
         std::vector<int> ints(10);
@@ -33,7 +33,7 @@ TEST_CASE("other element type") {
     });
 }
 
-TEST_CASE("other user's element type of the same size") {
+TEST_CASE("ranks with another user's element type of the same size") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<modular> x(3);
         std::vector<std::int32_t> y(3);
@@ -45,7 +45,7 @@ TEST_CASE("other user's element type of the same size") {
     });
 }
 
-TEST_CASE("other count") {
+TEST_CASE("ranks with another count") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<float> x(17 + rank_of(comm));
         const auto value = [](int rank) { return "[" + std::to_string(17 + rank) + "]"; };
@@ -56,7 +56,7 @@ TEST_CASE("other count") {
     });
 }
 
-TEST_CASE("other shape of as many elements") {
+TEST_CASE("ranks with another shape of as many elements") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<float> x(60);
         const auto value = [](int rank) {
@@ -75,7 +75,7 @@ TEST_CASE("other shape of as many elements") {
     });
 }
 
-TEST_CASE("other length of rows in an allgather") {
+TEST_CASE("ranks with another length of rows in an allgather") {
     on_every_transport_from(2, [](auto& comm) {
         const std::size_t columns = 17 + rank_of(comm);
         std::vector<float> x(2 * columns);
@@ -85,7 +85,7 @@ TEST_CASE("other length of rows in an allgather") {
     });
 }
 
-TEST_CASE("other operation") {
+TEST_CASE("ranks with another operation") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<float> x(10);
         const auto last = [&](const char* theirs, const char* others) {
@@ -109,7 +109,7 @@ TEST_CASE("other operation") {
     });
 }
 
-TEST_CASE("other rounding") {
+TEST_CASE("ranks with another rounding") {
     on_every_transport_from(2, [](auto& comm) {
         int x = 1;
         const auto value = [](int rank) { return rank == 1 ? "down" : "nearest"; };
@@ -118,7 +118,7 @@ TEST_CASE("other rounding") {
     });
 }
 
-TEST_CASE("other root: each rank says itself") {
+TEST_CASE("ranks with another root: each names itself") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<float> x(10);
         const auto value = [](int rank) { return std::to_string(rank); };
@@ -132,7 +132,7 @@ TEST_CASE("other root: each rank says itself") {
     });
 }
 
-TEST_CASE("other scales") {
+TEST_CASE("ranks with other scales") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<float> x(10);
         const double mine = comm.rank() == 0 ? 0.5 : 2;
@@ -148,7 +148,7 @@ TEST_CASE("other scales") {
     });
 }
 
-TEST_CASE("another collective") {
+TEST_CASE("ranks in another collective") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<float> x(10);
         const bool odd = comm.rank() % 2 != 0;
@@ -179,7 +179,7 @@ TEST_CASE("another collective") {
     });
 }
 
-TEST_CASE("another order of the same calls") {
+TEST_CASE("ranks with another order of the same calls") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<float> large(100000), small(3);
         std::vector<float>& first = comm.rank() == 0 ? large : small;
@@ -257,7 +257,7 @@ TEST_CASE("an error that one rank did not look at takes the place of its next ca
     });
 }
 
-TEST_CASE("other lists of a subset") {
+TEST_CASE("ranks with another list of a subset") {
     on_every_transport_from(2, [](auto& comm) {
         const int other = comm.rank();
         try {

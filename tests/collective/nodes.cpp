@@ -85,8 +85,8 @@ TEST_CASE_TEMPLATE("the library between nodes gives the same sums", T, float, do
         {.cross_by_library = true});
 }
 
-TEST_CASE_TEMPLATE("what the library lacks goes without it", T, hvd::float16, hvd::bfloat16, bool,
-                   modular) {
+TEST_CASE_TEMPLATE("operations that the library lacks go without it", T, hvd::float16,
+                   hvd::bfloat16, bool, modular) {
     on_nodes(
         [](auto& comm) {
             std::vector<int> x(100003, comm.rank());

@@ -147,7 +147,7 @@ TEST_CASE("an object of many megabytes arrives whole") {
     });
 }
 
-TEST_CASE("what a serializer throws comes out of the call, and the communicator works on") {
+TEST_CASE("an exception of a serializer leaves the call, and the communicator works on") {
     on_every_transport([](auto& comm) {
         unreadable object;
         if (comm.rank() == 0) comm.broadcast_object(object);
@@ -156,7 +156,7 @@ TEST_CASE("what a serializer throws comes out of the call, and the communicator 
     });
 }
 
-TEST_CASE("whatever a serializer throws while it writes, the peers learn of it") {
+TEST_CASE("if a serializer throws while it writes, the peers learn of it") {
     on_every_transport([](auto& comm) {
         unwritable object{comm.rank() == 0};
         const auto check = [&](const auto& call) {

@@ -161,7 +161,7 @@ TEST_CASE(
     });
 }
 
-TEST_CASE("what is thrown need not be a std::exception") {
+TEST_CASE("an exception need not be a std::exception") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<int> x(least_for_all(comm), 1);
         const auto call = [&] { comm.allreduce(x, [&](int, int) -> int { throw comm.rank(); }); };

@@ -288,7 +288,7 @@ TEST_CASE("direct<mpi>: an error nobody looked at is thrown by the next call") {
     });
 }
 
-TEST_CASE("direct<mpi>: what one MPI call cannot count is refused before anything is sent") {
+TEST_CASE("direct<mpi>: a count above that of one MPI call is refused before anything is sent") {
     on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
         // No memory is there: reading any of it would be a crash.
         const std::size_t many = (std::size_t(1) << 31) + 3;
@@ -302,7 +302,7 @@ TEST_CASE("direct<mpi>: what one MPI call cannot count is refused before anythin
     });
 }
 
-TEST_CASE("direct<mpi>: what MPI does not reduce does not compile, and reducible says so") {
+TEST_CASE("direct<mpi>: a reduction that MPI lacks does not compile, and reducible is false") {
     using direct = hvd::direct<hvd::mpi>;
     static_assert(!hvd::reducible<hvd::float16, hvd::op::sum, direct>);
     static_assert(!hvd::reducible<int, hvd::op::rounded<hvd::op::average>, direct>);

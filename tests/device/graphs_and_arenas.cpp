@@ -55,7 +55,7 @@ TEST_CASE("a staged plan is not captured") {
     });
 }
 
-TEST_CASE("what lies between two parts of an arena's tensor is left alone") {
+TEST_CASE("the memory between two parts of an arena's tensor is left alone") {
     on_gpus([](auto& gpus) {
         hvd::device_arena arena(gpus, 4096);
         const auto x = arena.tensor<float>(hvd::shape(30));

@@ -104,7 +104,7 @@ TEST_CASE("ranks that disagree are told so, by name, and the communicator works 
     });
 }
 
-TEST_CASE("what one rank sends and the other does not expect is told to all") {
+TEST_CASE("a count that one rank sends and the other does not expect is told to all") {
     on_three([](auto& gpus) {
         const std::vector<std::size_t> ones{1, 1, 1}, wrong{1, 2, 1};
         const tensor<int> x{1, 2, 3}, y{0, 0, 0, 0};
@@ -121,7 +121,7 @@ TEST_CASE("what one rank sends and the other does not expect is told to all") {
     });
 }
 
-TEST_CASE("what a rank refuses is told to the others, and the communicator works on") {
+TEST_CASE("a refusal of one rank is told to the others, and the communicator works on") {
     on_three([](auto& gpus) {
         const tensor<int> x{1, 2};
         if (gpus.rank() == 1)

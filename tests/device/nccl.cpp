@@ -284,7 +284,7 @@ TEST_CASE("a rank that never comes: the others' deadline") {
         2, {.deadline = 10s, .destructor_deadline = 1s});
 }
 
-TEST_CASE("a rank that never comes: who only looks is told by the deadline too") {
+TEST_CASE("a rank that never comes: a rank that only calls test() is told by the deadline too") {
     on_gpus(
         [](auto& gpus) {
             const tensor<int> x{1};

@@ -119,7 +119,8 @@ TEST_CASE("floats that travel as 16-bit ones") {
     });
 }
 
-TEST_CASE("means of float16 whose sum is no float16, packed or not, and as what floats travel as") {
+TEST_CASE(
+    "means of float16 whose sum is no float16, packed or not, also as the wire type of floats") {
     for (const std::size_t below : {std::size_t(0), std::size_t(1) << 20})
         on_gpus([below](auto& gpus) {
             const std::vector<hvd::float16> values(10, hvd::float16(40000));

@@ -268,7 +268,7 @@ TEST_CASE("staged tensors that are moved have one element type on all ranks") {
     });
 }
 
-TEST_CASE_TEMPLATE("what one rank refuses by itself is told to the others, which go on", Backend,
+TEST_CASE_TEMPLATE("a refusal of one rank by itself is told to the others, which go on", Backend,
                    hvd::staged<host>, hvd::cuda_ipc) {
     on_ranks<Backend>(2, 2, [](auto& gpus) {
         const std::size_t n = std::size_t(gpus.size());
@@ -317,8 +317,9 @@ TEST_CASE("ranks with other numbers of chunks are told so, all of them, in the s
     });
 }
 
-TEST_CASE_TEMPLATE("a plan of what reduces as the host does gives the bits of the host", Backend,
-                   hvd::staged<host>, hvd::cuda_ipc) {
+TEST_CASE_TEMPLATE(
+    "a plan of types that the GPU reduces as the host does gives the bits of the host", Backend,
+    hvd::staged<host>, hvd::cuda_ipc) {
     hvd::run_threads(3, [](hvd::communicator<host>& world) {
         hvd::communicator<Backend> gpus(world);
         std::vector<float> values;
@@ -390,7 +391,7 @@ TEST_CASE("sums of float16 are kept small inside the nodes") {
     });
 }
 
-TEST_CASE("what a hierarchical communicator can't scale is refused before anything moves") {
+TEST_CASE("a scale that a hierarchical communicator can't apply is refused before anything moves") {
     on_ranks<in_nodes>(4, 2, [](auto& gpus) {
         const tensor<float> x{1, 2};
         CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::max, {.prescale = 2}), hvd::usage_error);

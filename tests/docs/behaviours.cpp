@@ -263,7 +263,7 @@ TEST_CASE("a barrier comes after the collectives that are under way") {
     });
 }
 
-TEST_CASE("subsets: of those that are not members, calls are refused") {
+TEST_CASE("subsets: calls of ranks that are not members are refused") {
     hvd_test::on_ranks_from(2, [](communicator& world) {
         auto first = world.subset({0});
         if (world.rank() == 0) return;
@@ -301,7 +301,7 @@ TEST_CASE(
     });
 }
 
-TEST_CASE("of two zeros the minimum and the maximum are the first in rank order") {
+TEST_CASE("the minimum and the maximum of two zeros are the first zero in rank order") {
     hvd_test::on_ranks([](communicator& world) {
         std::vector<float> x(2, world.rank() == 0 ? 0.0f : -0.0f);
         world.allreduce(hvd::view(x.data(), 1), hvd::min);

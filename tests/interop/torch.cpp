@@ -133,8 +133,7 @@ TEST_CASE("an optimizer of LibTorch goes into the distributed one as it is") {
     });
 }
 
-TEST_CASE(
-    "what LibTorch's optimizers remember becomes the root's, with and without a step before") {
+TEST_CASE("the state of LibTorch's optimizers becomes the root's, with and without a step before") {
     const make_optimizer makers[] = {
         [](auto p) {
             return std::make_unique<torch::optim::SGD>(p,

@@ -163,7 +163,7 @@ TEST_CASE("a torn, foreign or ill-sized file is refused with its reason and chan
     });
 }
 
-TEST_CASE("whatever the rank throws that reads or writes the file, all throw checkpoint_error") {
+TEST_CASE("if the rank that reads or writes the file throws, all throw checkpoint_error") {
     hvd_test::on_ranks([](communicator& comm) {
         CHECK_THROWS_AS(hvd::detail::on_root_or_all_throw(comm, [] { throw 7; }),
                         hvd::checkpoint_error);
@@ -206,7 +206,7 @@ TEST_CASE("killing the writer at any moment leaves the old checkpoint or the new
 }
 
 // safetensors.py reads this file. The launch sets its path.
-TEST_CASE("written for python") {
+TEST_CASE("a file for Python to read") {
     const char* const path = std::getenv("HVD_TEST_SAFETENSORS");
     if (path == nullptr) return;
     std::vector<float> weight = {1.5f, -2, 3, 4, 5, 6};

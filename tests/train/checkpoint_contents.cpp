@@ -185,7 +185,7 @@ TEST_CASE("names that are hvd's own and text that is no UTF-8 are not written") 
     });
 }
 
-TEST_CASE("what is no regular file is neither read, waited for, nor replaced") {
+TEST_CASE("a path that is no regular file is neither read, waited for, nor replaced") {
     hvd_test::on_ranks([](communicator& comm) {
         const shared_folder folder(comm);
         two model(comm, {'a'});

@@ -140,7 +140,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("what makes a batch fail reaches the caller, after the batches before it") {
+TEST_CASE("the exception of a batch reaches the caller after the batches before it") {
     int made = 0;
     hvd::background_loader loader([&]() -> std::optional<int> {
         if (made == 2) throw std::runtime_error("no such file");

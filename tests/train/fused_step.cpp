@@ -159,7 +159,7 @@ TEST_CASE(
     });
 }
 
-TEST_CASE("a step that the ranks could not agree on has not been one") {
+TEST_CASE("a step that the ranks could not agree on does not count") {
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> gradient(3, 1.0f), parameter(3, 1.0f);
         auto plan = comm.plan_allreduce(gradient, hvd::average);

@@ -90,7 +90,7 @@ TEST_CASE("sparse gradients that travel in 16 bits train within their rounding")
     });
 }
 
-TEST_CASE("error feedback gives a row later what rounding has taken from it") {
+TEST_CASE("error feedback adds a row's rounding errors to its next gradient") {
     hvd_test::on_ranks([](communicator& comm) {
         // 1 + 2^-10 in bfloat16 is 1: without feedback the 2^-10 never arrives.
         const float small = 1.0f / 1024;

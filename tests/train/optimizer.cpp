@@ -128,7 +128,7 @@ TEST_CASE("gradients that travel in 16 bits train within their rounding") {
     });
 }
 
-TEST_CASE("error feedback gives later what rounding has taken") {
+TEST_CASE("error feedback adds rounding errors to the next gradient") {
     hvd_test::on_ranks([](communicator& comm) {
         // 1 + 2^-10 in bfloat16 is 1: without feedback the 2^-10 never arrives.
         const float small = 1.0f / 1024;
@@ -151,7 +151,7 @@ TEST_CASE("error feedback gives later what rounding has taken") {
     });
 }
 
-TEST_CASE("what rounding has taken stays with its parameter while others are frozen and unfrozen") {
+TEST_CASE("a residual stays with its parameter while others are frozen and unfrozen") {
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> w(4), dw(4), other(4), d_other(4);
         hvd::distributed_optimizer distributed(

@@ -50,6 +50,6 @@ def package(path, folder):
 
 with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, "file.safetensors")
-    subprocess.run([sys.argv[2], "--test-case=written for python"], check=True,
+    subprocess.run([sys.argv[2], "--test-case=a file for Python to read"], check=True,
                    env=dict(os.environ, HVD_TEST_SAFETENSORS=path))
     plain(path) if sys.argv[1] == "plain" else package(path, folder)

@@ -212,7 +212,7 @@ TEST_CASE("a root that is no rank, or another on each, is told as the collective
     });
 }
 
-TEST_CASE("what one rank has wrong is told to the others in that call") {
+TEST_CASE("an error of one rank is told to the others in that call") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         hvd::vjp<communicator> vjp(comm);
         const auto last = std::size_t(comm.size()) - 1;

@@ -18,7 +18,7 @@ void on_two_ranks(F f) {
 
 }  // namespace
 
-TEST_CASE("Eigen's 16-bit numbers are hvd's on the wire") {
+TEST_CASE("Eigen's 16-bit numbers travel as hvd's") {
     CHECK(hvd::dtype_traits<Eigen::half>::id == hvd::dtype::float16);
     CHECK(hvd::dtype_traits<Eigen::bfloat16>::id == hvd::dtype::bfloat16);
     on_two_ranks([](auto& comm) {

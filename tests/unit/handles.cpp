@@ -209,7 +209,7 @@ TEST_CASE("a length that lies is an error and not an allocation") {
     }
 }
 
-TEST_CASE("what has no serializer is no object") {
+TEST_CASE("a type without a serializer is no object") {
     CHECK(hvd::serializable<point>);
     CHECK(hvd::serializable<std::vector<std::vector<std::string>>>);
     CHECK(!hvd::serializable<int*>);

@@ -153,7 +153,7 @@ void same_on_all_levels(const Op& operation, bool scales) {
 
 }  // namespace
 
-TEST_CASE("which levels this machine runs") {
+TEST_CASE("this machine names the levels that it runs") {
     on_levels([](simd_level l) { CHECK(int(l) <= int(hvd::detail::best_level())); });
 }
 

@@ -92,7 +92,7 @@ TEST_CASE("empty strided tensors touch nothing") {
     CHECK(packed(hvd::view(nothing, hvd::shape(0, 3), hvd::strides(5, 1))).empty());
 }
 
-TEST_CASE("unpacking puts back what packing took, and nothing else") {
+TEST_CASE("unpacking writes the packed elements back, and nothing else") {
     const auto original = counting(100);
     for (const auto& [shape, steps] : {std::pair{hvd::shape(3, 4), hvd::strides(20, 5)},
                                        {hvd::shape(4, 3), hvd::strides(-4, 1)},

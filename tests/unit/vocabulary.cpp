@@ -139,7 +139,7 @@ TEST_CASE("a callable reduces what it takes and gives") {
     CHECK(decltype(hvd::custom(add, hvd::commutative))::is_commutative);
 }
 
-TEST_CASE("what is contiguous and has elements is viewable") {
+TEST_CASE("contiguous ranges of elements are viewable") {
     CHECK(hvd::viewable<std::vector<float>&>);
     CHECK(hvd::viewable<std::array<int, 3>&>);
     CHECK(hvd::viewable<std::span<const double>>);
