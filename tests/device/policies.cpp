@@ -229,6 +229,17 @@ TEST_CASE("staged tensors are reduced by whatever the host has: callables, round
     });
 }
 
+TEST_CASE("integers without a rounding are scaled neither by a staged call nor by a plan") {
+    on_policy<hvd::staged<host>>([](auto& gpus) {
+        const tensor<int> x{gpus.rank() + 1};
+        CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.prescale = 0.5}), hvd::usage_error);
+        CHECK_THROWS_AS((void)gpus.plan_allreduce(x.view(), hvd::sum, {.prescale = 0.5}),
+                        hvd::usage_error);
+        gpus.allreduce(x.view(), hvd::sum);
+        CHECK(x.values()[0] == gpus.size() * (gpus.size() + 1) / 2);
+    });
+}
+
 TEST_CASE("ranks that disagree on a staged call are told, and the communicator works on") {
     on_policy<hvd::staged<host>>([](auto& gpus) {
         if (gpus.size() == 1) return;

@@ -227,38 +227,56 @@ private:
         return result;
     }
 
-    void run_allgather(operation& op, workspace& w) {
+    // What each rank gives: told by all of them, unless this rank knows it.
+    slice<const std::size_t> counts_of_all(const operation& op, workspace& w) const {
+        if (!op.counts.empty()) return op.counts;
         const std::uint64_t mine = op.entry.count;
         check(MPI_Allgather(&mine, 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_),
               "MPI_Allgather");
-        const layout all = laid_out(w.counts, op.element_bytes, "allgather");
-        if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
-        check(MPI_Allgatherv(op.in, all.counts[std::size_t(rank_)], MPI_BYTE, op.out,
+        return w.counts;
+    }
+
+    void run_allgather(operation& op, workspace& w) {
+        const slice<const std::size_t> counts = counts_of_all(op, w);
+        const layout all = laid_out(counts, op.element_bytes, "allgather");
+        if (op.provide != nullptr) op.out = op.provide(op.self, counts);
+        const std::size_t me = std::size_t(rank_);
+        const bool in_place = op.in == op.out + all.places[me];
+        check(MPI_Allgatherv(in_place ? MPI_IN_PLACE : op.in, all.counts[me], MPI_BYTE, op.out,
                              all.counts.data(), all.places.data(), MPI_BYTE, comm_),
               "MPI_Allgatherv");
         if (op.take != nullptr) op.take(op.self);
     }
 
     void run_gather(operation& op, workspace& w) {
-        const std::uint64_t mine = op.entry.count;
-        check(MPI_Allgather(&mine, 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_),
-              "MPI_Allgather");
-        const layout all = laid_out(w.counts, op.element_bytes, "gather");
-        if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
-        check(MPI_Gatherv(op.in, all.counts[std::size_t(rank_)], MPI_BYTE, op.out,
+        const slice<const std::size_t> counts = counts_of_all(op, w);
+        const layout all = laid_out(counts, op.element_bytes, "gather");
+        if (op.provide != nullptr) op.out = op.provide(op.self, counts);
+        const std::size_t me = std::size_t(rank_);
+        const bool in_place = rank_ == op.entry.root && op.in == op.out + all.places[me];
+        check(MPI_Gatherv(in_place ? MPI_IN_PLACE : op.in, all.counts[me], MPI_BYTE, op.out,
                           all.counts.data(), all.places.data(), MPI_BYTE, op.entry.root, comm_),
               "MPI_Gatherv");
     }
 
-    // A scatter is the alltoall in which only the root sends.
-    void run_distribute(operation& op, workspace& w) {
-        table<std::size_t> sent(w.counts.size());  // of a scatter: 0, but on its root
-        for (std::size_t r = 0; r < op.send_counts.size(); ++r) sent[r] = op.send_counts[r];
+    // The numbers that come from each rank, where `sent` go to them: told, unless this rank knows
+    // them.
+    slice<const std::size_t> counts_received(const operation& op, const table<std::size_t>& sent,
+                                             workspace& w) const {
+        if (!op.receive_counts.empty()) return op.receive_counts;
         check(MPI_Alltoall(sent.data(), 1, MPI_UINT64_T, w.counts.data(), 1, MPI_UINT64_T, comm_),
               "MPI_Alltoall");
+        return w.counts;
+    }
+
+    // A scatter is the alltoall in which only the root sends.
+    void run_distribute(operation& op, workspace& w) {
+        table<std::size_t> sent(w.counts.size());  // 0 on the ranks that are not a scatter's root
+        for (std::size_t r = 0; r < op.counts.size(); ++r) sent[r] = op.counts[r];
+        const slice<const std::size_t> received = counts_received(op, sent, w);
         const layout out = laid_out(sent, op.element_bytes, "alltoall"),
-                     in = laid_out(w.counts, op.element_bytes, "alltoall");
-        if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
+                     in = laid_out(received, op.element_bytes, "alltoall");
+        if (op.provide != nullptr) op.out = op.provide(op.self, received);
         check(MPI_Alltoallv(op.in, out.counts.data(), out.places.data(), MPI_BYTE, op.out,
                             in.counts.data(), in.places.data(), MPI_BYTE, comm_),
               "MPI_Alltoallv");

@@ -29,8 +29,8 @@ private:
     void check_place(const std::byte* in, std::size_t bytes, const given_memory& out) {
         const std::size_t each = this->op.element_bytes;
         std::size_t own = 0;
-        for (std::size_t r = 0; r < std::size_t(out.rank) && r < this->op.send_counts.size(); ++r)
-            own += this->op.send_counts[r] * each;
+        for (std::size_t r = 0; r < std::size_t(out.rank) && r < this->op.counts.size(); ++r)
+            own += this->op.counts[r] * each;
         if (out.data == in + own) return;
         this->check_overlap(in, out.data, bytes, out.count * each);
     }
@@ -42,7 +42,7 @@ private:
         for (std::size_t r = 0; r < std::size_t(size); ++r)
             this->counts[r] = this->counts[r + 1] - this->counts[r];
         this->counts.pop_back();
-        this->op.send_counts = this->counts;
+        this->op.counts = this->counts;
     }
 };
 

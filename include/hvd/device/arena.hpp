@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../comm/communicator.hpp"
 #include "../core/tuning.hpp"
 #include "arguments.hpp"
 

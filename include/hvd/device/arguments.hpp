@@ -7,7 +7,7 @@
 #include "../collective/call/call.hpp"
 #include "../collective/call/calls_base.hpp"
 #include "../collective/call/result_types.hpp"
-#include "host_reduction.hpp"
+#include "call.hpp"
 #include "options.hpp"
 #include "request.hpp"
 
@@ -51,16 +51,14 @@ constexpr bool check_device_reduction() {
     else return false;
 }
 
-// `op` outlives the call.
+template <class B>
+concept reduces_on_host = requires { typename B::host_policy; };
+
+// Says how elements of type T are reduced. `op` outlives the call.
 template <class B, class T, class Op>
-void describe_reduction(device_call& call, const Op& op, const device_reduce_options& o) {
-    call.op = Op::id;
-    if constexpr (is_rounded<Op>) call.mode = std::uint8_t(1 + std::uint8_t(op.mode));
-    call.prescale = o.prescale;
-    call.postscale = o.postscale;
-    call.function = &op;
-    if constexpr (requires { typename B::host_backend; })
-        call.reduce_on_host = &reduce_typed<typename B::host_backend, T, Op>;
+void describe_reduction(collective_call& call, const Op& op, const device_reduce_options& o) {
+    describe_operation(call, op, o.prescale, o.postscale);
+    if constexpr (reduces_on_host<B>) call.reduce = reduction_of<T, Op>(call);
 }
 
 // Makes calls of one rank, refusing what it can see to be wrong before anything is enqueued.
@@ -75,16 +73,14 @@ public:
           rank_(session.rank()),
           size_(std::size_t(session.size())),
           exchanges_in_place_(session.exchanges_in_place()) {
-        call.kind = kind;
+        call.entry.kind = kind;
     }
 
     template <class In, class Out>
     void tensors(const In& in, const Out& out) {
         const auto from = to_view(in);
         const auto to = to_view(out);
-        using T = element_of<In>;
-        call.id = dtype_traits<T>::id;
-        call.element_bytes = sizeof(T);
+        describe_elements<element_of<In>>(call);
         call.in = detail::bytes_of(from);
         call.out = detail::bytes_of(to);
         if ((call.in == nullptr && from.size() > 0) || (call.out == nullptr && to.size() > 0))
@@ -102,8 +98,9 @@ public:
     // Nothing that this rank reads and writes is in common, unless it is in place. Counts and root
     // are known.
     void apart(std::size_t in, std::size_t out) const {
-        const bool of_root = call.kind == collective::reduce || call.kind == collective::gather ||
-                             call.kind == collective::scatter;
+        const bool of_root = call.entry.kind == collective::reduce ||
+                             call.entry.kind == collective::gather ||
+                             call.entry.kind == collective::scatter;
         if (in == 0 || out == 0 || (of_root && !is_root()) || is_in_place()) return;
         const auto a = reinterpret_cast<std::uintptr_t>(call.in),
                    b = reinterpret_cast<std::uintptr_t>(call.out);
@@ -113,18 +110,18 @@ public:
     }
 
     void root(int r) {
-        call.root = r;
+        call.entry.root = r;
         if (r < 0 || std::size_t(r) >= size_) [[unlikely]]
             refuse(text("hvd: ", label_, " on rank ", rank_, ": root ", r,
                         " is not a rank of this communicator of size ", size_));
     }
-    bool is_root() const { return call.root == rank_; }
+    bool is_root() const { return call.entry.root == rank_; }
 
     // `mine` elements of this rank; `all` of all ranks, where this rank has those (`with_all`).
     void counts(std::span<const std::size_t> counts, std::size_t mine, std::size_t all,
                 bool with_all = true) {
         call.counts = counts;
-        call.count = mine;
+        call.entry.count = mine;
         if (!counts.empty()) {
             require(size_, counts.size(), ".counts");
             require(counts[std::size_t(rank_)], mine, "this rank's tensor");
@@ -140,7 +137,7 @@ public:
             if (in % size_ != 0) [[unlikely]]
                 refuse(text("hvd: ", label_, " on rank ", rank_, ": ", in,
                             " elements can't be split evenly over ", size_, " ranks"));
-            call.count = in / size_;
+            call.entry.count = in / size_;
             return;
         }
         require(size_, send.size(), ".counts");
@@ -157,7 +154,7 @@ public:
 
     const char* label() const { return label_; }
 
-    device_call call;
+    collective_call call;
 
 private:
     // The peers enter the call, and would wait for this rank; of a plan they are told when it is
@@ -169,7 +166,7 @@ private:
 
     [[gnu::cold]] void post(const message& why) const {
         call_header mine;
-        mine.kind = call.kind;
+        mine.kind = call.entry.kind;
         mine.refused = true;
         store(mine.text, why);
         try {
@@ -182,7 +179,7 @@ private:
     // part comes to the place of the one that went.
     bool is_in_place() const {
         const std::size_t before = call.total(rank_) * call.element_bytes;
-        switch (call.kind) {
+        switch (call.entry.kind) {
             case collective::allgather:
             case collective::gather: return call.in == call.out + before;
             case collective::reduce_scatter:
@@ -195,7 +192,7 @@ private:
     }
 
     const char* must() const {
-        switch (call.kind) {
+        switch (call.entry.kind) {
             case collective::allgather:
             case collective::gather:
                 return "; they must be apart, or the input this rank's part of the output";

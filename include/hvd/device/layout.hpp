@@ -63,7 +63,7 @@ private:
 
 // What a plan runs: a launch, the calls, a launch.
 struct planned_calls {
-    std::vector<device_call> calls;
+    std::vector<collective_call> calls;
     cuda_memory buffer, tiles;
     std::size_t before = 0, after = 0;  // tiles of each launch; they follow each other
     std::shared_ptr<const void> function;

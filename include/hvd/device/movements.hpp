@@ -25,7 +25,7 @@ public:
     device_request broadcast_async(X&& x, root r = root{0}, const device_options& o = {}) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
             if constexpr (check_fused_moved<B, std::remove_cvref_t<X>>()) {
-                std::vector<device_call> calls;
+                std::vector<collective_call> calls;
                 x.for_each([&](const auto& tensor) {
                     calls.push_back(broadcast_of(tensor, r, o.deadline).call);
                 });
@@ -150,7 +150,7 @@ private:
     device_arguments broadcast_of(const X& x, root r, time_span deadline) const {
         auto a = arguments(collective::broadcast, x, x, deadline);
         a.root(r.rank);
-        a.call.count = to_view(x).size();
+        a.call.entry.count = to_view(x).size();
         return a;
     }
 

@@ -43,13 +43,14 @@ public:
     }
 
     // From where it is; what lies side by side in an arena is one call.
-    void in_place(const tensor_ref& t, device_call call) {
+    void in_place(const tensor_ref& t, collective_call call) {
         call.in = call.out = t.data;
-        call.count = t.count;
+        call.entry.count = t.count;
         const bool registered = session_.in_arena(t.data, t.bytes());
         if (registered && last_registered_ && continues(calls->calls.back(), call)) {
-            device_call& last = calls->calls.back();
-            last.count = std::size_t(call.in - last.in) / call.element_bytes + call.count;
+            collective_call& last = calls->calls.back();
+            last.entry.count =
+                std::size_t(call.in - last.in) / call.element_bytes + call.entry.count;
             return;
         }
         last_registered_ = registered;
@@ -57,9 +58,9 @@ public:
     }
 
     // A part of the buffer, whose place is known later.
-    void packed(std::size_t offset, device_call call) {
+    void packed(std::size_t offset, collective_call call) {
         in_buffer_.push_back({calls->calls.size(), offset});
-        call.count = (layout.bytes() - offset) / call.element_bytes;
+        call.entry.count = (layout.bytes() - offset) / call.element_bytes;
         last_registered_ = false;
         calls->calls.push_back(call);
     }
@@ -69,7 +70,8 @@ public:
         store(entry_.text, why);
     }
 
-    void check(const device_call& call) {
+    void check(const collective_call& call) {
+        if (call.entry.refused) return refuse(call.entry.text);
         try {
             session_.check(call, calls->label.c_str());
         } catch (const usage_error& e) {
@@ -79,8 +81,8 @@ public:
 
     // All ranks agree on it, or all throw.
     std::shared_ptr<planned_calls> finish(bool packs, bool unpacks) {
-        for (const device_call& c : calls->calls) {
-            content_.add(c.count);
+        for (const collective_call& c : calls->calls) {
+            content_.add(c.entry.count);
             check(c);
         }
         entry_.content = content_.value();
@@ -103,12 +105,14 @@ public:
 private:
     // Between them lies nothing, or what the arena left empty: of one arena, for where another one
     // lies is different on every rank.
-    bool continues(const device_call& last, const device_call& next) const {
-        const std::byte* const end = last.in + last.count * last.element_bytes;
-        if (last.id != next.id || last.element_bytes != next.element_bytes || end > next.in)
+    bool continues(const collective_call& last, const collective_call& next) const {
+        const std::byte* const end = last.in + last.entry.count * last.element_bytes;
+        if (last.entry.id != next.entry.id || last.element_bytes != next.element_bytes ||
+            end > next.in)
             return false;
         const bool whole = std::size_t(next.in - last.in) % last.element_bytes == 0;
-        const std::size_t bytes = std::size_t(next.in - last.in) + next.count * next.element_bytes;
+        const std::size_t bytes =
+            std::size_t(next.in - last.in) + next.entry.count * next.element_bytes;
         return whole && session_.in_arena(last.in, bytes) &&
                (end == next.in || session_.is_padding({end, next.in}));
     }
@@ -132,6 +136,14 @@ private:
     std::vector<std::pair<std::size_t, std::size_t>> in_buffer_;
 };
 
+template <class T>
+collective_call call_of(collective kind) {
+    collective_call call;
+    call.entry.kind = kind;
+    describe_elements<T>(call);
+    return call;
+}
+
 // One element type of an allreduce: its small tensors, or all that are cast, become one tensor of
 // the wire's type.
 template <class B, class T, class Codec, class List, class Op>
@@ -140,8 +152,7 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op,
     using W = typename Codec::template type_of<T>;
     // The mean of floats is a factor of the unpacking; what reduces as the host does has its own,
     // with its own bits. Scales are the codec's there too, as in the host's plans.
-    constexpr bool on_host =
-        requires { typename B::host_backend; } || requires { requires B::reduces_as_the_host; };
+    constexpr bool on_host = reduces_on_host<B> || requires { requires B::reduces_as_the_host; };
     constexpr bool scales = is_float_element<T> && !(on_host && std::is_same_v<T, W>);
     constexpr bool divides = scales && !on_host && std::is_same_v<Op, op::average>;
     static const op::sum plain{};
@@ -162,8 +173,7 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op,
             "hvd: a plan with a cast needs hvd's kernels: compile a .cu file with "
             "hvd/kernel/kernels.cuh into the program");
     device_reduce_options kept{.prescale = o.prescale, .postscale = o.postscale};
-    device_call asked{
-        .kind = collective::allreduce, .id = dtype_traits<T>::id, .element_bytes = sizeof(T)};
+    auto asked = call_of<T>(collective::allreduce);
     describe_reduction<B, T>(asked, op, kept);
     maker.check(asked);
     const std::size_t offset = maker.layout.begin_group();
@@ -180,8 +190,7 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op,
         maker.in_place(t, asked);
     }
     if (maker.layout.bytes() == offset) return;
-    device_call call{
-        .kind = collective::allreduce, .id = dtype_traits<W>::id, .element_bytes = sizeof(W)};
+    auto call = call_of<W>(collective::allreduce);
     if constexpr (scales) kept.prescale = kept.postscale = 1;
     if constexpr (divides) describe_reduction<B, W>(call, plain, kept);
     else describe_reduction<B, W>(call, op, kept);
@@ -242,14 +251,17 @@ public:
                 const bool packed = small > 1 && maker.is_small(t);
                 maker.note(t, packed, t.id);
                 if (packed) maker.layout.add(t, copy_kind::bytes, copy_kind::bytes, 1, 1);
-                else if (t.count > 0)
-                    maker.in_place(t, {.kind = collective::broadcast,
-                                       .id = t.id,
-                                       .root = r.rank,
-                                       .element_bytes = t.element_bytes});
+                else if (t.count > 0) {
+                    auto call = call_of<element_of<decltype(x)>>(collective::broadcast);
+                    call.entry.root = r.rank;
+                    maker.in_place(t, call);
+                }
             });
-            if (maker.layout.bytes() > 0)
-                maker.packed(0, {.kind = collective::broadcast, .root = r.rank});
+            if (maker.layout.bytes() > 0) {
+                auto call = call_of<std::byte>(collective::broadcast);
+                call.entry.root = r.rank;
+                maker.packed(0, call);
+            }
             return {session(), maker.finish(s.rank() == r.rank, s.rank() != r.rank)};
         } else {
             return {};
@@ -313,7 +325,7 @@ private:
             maker.refuse(e.what());
         }
         maker.note(t, false, t.id);
-        maker.entry().op = std::uint8_t(a.call.op);
+        maker.entry().op = std::uint8_t(a.call.entry.op);
         maker.calls->function = std::move(function);
         maker.calls->calls.push_back(a.call);
         return {session(), maker.finish(false, false)};

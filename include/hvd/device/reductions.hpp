@@ -10,13 +10,13 @@ namespace detail {
 
 // A fused list as calls of one group: every tensor goes from where it is.
 template <class B, class Op, class Fused>
-std::vector<device_call> calls_of_reduction(device_session& session, const Fused& list,
-                                            const Op& op, const device_reduce_options& o) {
-    std::vector<device_call> calls;
+std::vector<collective_call> calls_of_reduction(device_session& session, const Fused& list,
+                                                const Op& op, const device_reduce_options& o) {
+    std::vector<collective_call> calls;
     list.for_each([&](const auto& x) {
         device_arguments a(session, collective::allreduce, o.deadline);
         a.tensors(x, x);
-        a.call.count = x.size();
+        a.call.entry.count = x.size();
         describe_reduction<B, element_of<decltype(x)>>(a.call, op, o);
         calls.push_back(a.call);
     });
@@ -74,9 +74,9 @@ public:
         if constexpr (check_device_reduction<B, In, Out, Op>()) {
             const auto operation = as_operation(op);
             auto a = reduction(collective::allreduce, in, out, operation, o);
-            a.call.count = to_view(in).size();
-            a.require(a.call.count, to_view(out).size(), "the output");
-            a.apart(a.call.count, a.call.count);
+            a.call.entry.count = to_view(in).size();
+            a.require(a.call.entry.count, to_view(out).size(), "the output");
+            a.apart(a.call.entry.count, a.call.entry.count);
             return begin(a, o);
         } else {
             return {};
@@ -98,9 +98,9 @@ public:
             const auto operation = as_operation(op);
             auto a = reduction(collective::reduce, in, to.view, operation, o);
             a.root(r.rank);
-            a.call.count = to_view(in).size();
-            if (a.is_root()) a.require(a.call.count, to.view.size(), "into()");
-            a.apart(a.call.count, to.view.size());
+            a.call.entry.count = to_view(in).size();
+            if (a.is_root()) a.require(a.call.entry.count, to.view.size(), "into()");
+            a.apart(a.call.entry.count, to.view.size());
             return begin(a, o);
         } else {
             return {};

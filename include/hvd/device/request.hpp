@@ -90,7 +90,7 @@ namespace detail {
 
 // Begins the calls as one.
 inline device_request start(const std::shared_ptr<device_session>& session,
-                            std::span<const device_call> calls, const char* label,
+                            std::span<const collective_call> calls, const char* label,
                             cudaStream_t stream, time_span deadline) {
     const cudaStream_t where = session->stream_or_own(stream);
     const current_device here(session->device(), session->rank());

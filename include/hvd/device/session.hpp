@@ -36,11 +36,11 @@ public:
     const communicator_options& options() const { return options_; }
 
     // Enqueues the calls, in their order, behind the stream's earlier work. The device is current.
-    virtual void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream,
-                         time_point limit) = 0;
+    virtual void enqueue(std::span<const collective_call> calls, const char* label,
+                         cudaStream_t stream, time_point limit) = 0;
 
     // Throws hvd::usage_error for a call that it can't make.
-    virtual void check(const device_call&, const char*) const {}
+    virtual void check(const collective_call&, const char*) const {}
 
     // Whether what is enqueued may become a part of a CUDA graph.
     virtual bool can_be_captured() const { return false; }

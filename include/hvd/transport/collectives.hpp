@@ -191,10 +191,10 @@ inline bool exchange_counts(transport& t, workspace& w, const operation& op) {
     w.clear_blocks();
     for (int p = 0; p < t.size(); ++p) {
         const std::size_t i = std::size_t(p);
-        w.counts[i] = p == t.rank() && !op.send_counts.empty() ? op.send_counts[i] : 0;
+        w.counts[i] = p == t.rank() && !op.counts.empty() ? op.counts[i] : 0;
         if (p == t.rank()) continue;
-        if (!op.send_counts.empty())
-            w.send[i] = {reinterpret_cast<std::byte*>(const_cast<std::size_t*>(&op.send_counts[i])),
+        if (!op.counts.empty())
+            w.send[i] = {reinterpret_cast<std::byte*>(const_cast<std::size_t*>(&op.counts[i])),
                          sizeof(std::size_t)};
         if (op.entry.kind == collective::alltoall || p == op.entry.root)
             w.receive[i] = {reinterpret_cast<std::byte*>(&w.counts[i]), sizeof(std::size_t)};
@@ -212,8 +212,8 @@ inline bool distribute(transport& t, workspace& w, operation& op, std::size_t st
     w.clear_blocks();
     lay_out_received(w, op);
     const std::byte* at = op.in;
-    for (std::size_t p = 0; p < op.send_counts.size(); ++p) {
-        w.send[p] = {const_cast<std::byte*>(at), op.send_counts[p] * op.element_bytes};
+    for (std::size_t p = 0; p < op.counts.size(); ++p) {
+        w.send[p] = {const_cast<std::byte*>(at), op.counts[p] * op.element_bytes};
         at += w.send[p].bytes;
     }
     const std::size_t me = std::size_t(t.rank());

@@ -7,6 +7,7 @@
 #include "../core/lean/slice.hpp"
 #include "../core/lean/table.hpp"
 #include "../core/tuning.hpp"
+#include "collective_call.hpp"
 #include "transport.hpp"
 
 namespace hvd {
@@ -130,35 +131,30 @@ struct flaw {
     std::size_t first = 0, second = 0;  // sizes, in elements; of an overlap, in bytes
 };
 
-// A collective without its types. Everything it points to outlives its run.
-struct operation {
-    call_header entry;
-    detail::flaw flaw;  // why it is refused, where `entry` does not say it yet
-    const std::byte* in = nullptr;
-    std::byte* out = nullptr;
-    std::size_t element_bytes = 1;
-    // Of a fused list: where its tensors lie and begin, in the order of `in`. Whoever takes them
-    // from there needs no packing. Dense ones only, in place.
+// One collective of host memory on its way through a communicator.
+struct operation : collective_call {
+    detail::flaw flaw;  // says why the call is refused, where `entry` does not say it yet
+    // The tensors of a fused list and where they begin, in the order of `in`. A transport that
+    // takes them from there needs no packing. All of them are dense and in place.
     slice<const tensor_ref> tensors;
     slice<const std::size_t> offsets;
-    slice<const reduction_group> groups;   // of reductions
-    slice<const std::size_t> send_counts;  // of alltoall and of a scatter's root, in elements
-    bool fallible = false;                 // user code runs in the middle and may throw
-    bool only_agree = false;               // nothing moves: the making of a plan
+    slice<const reduction_group> groups;  // how each element type is reduced
+    bool only_agree = false;              // nothing moves: a plan is made
 
-    // Memory for a result whose size only the call knows; called with each rank's count.
+    // Gives the memory for a result whose size only the call knows, from each rank's count.
     std::byte* (*provide)(void* self, slice<const std::size_t> counts) = nullptr;
-    // Around the data movement: many tensors into one buffer of buffer_bytes, and back.
+    // They surround the data movement: they bring many tensors into one buffer of buffer_bytes, and
+    // back.
     void (*pack)(void* self, operation&) = nullptr;
     void (*unpack)(void* self, operation&) = nullptr;
-    // Instead of unpack, where it may fail on one rank alone: all learn of it.
+    // Replaces `unpack` where it may fail on one rank alone: all ranks learn of the failure.
     void (*take)(void* self) = nullptr;
     void* self = nullptr;
     std::size_t buffer_bytes = 0;
-    std::vector<std::byte>* buffer = nullptr;  // instead of the communicator's
+    std::vector<std::byte>* buffer = nullptr;  // replaces the communicator's
 
-    // Why this rank takes no part in the call: it is refused, for its peers make it, and throws
-    // this.
+    // This rank takes no part in the call and throws this. The peers make the call, so it is
+    // refused.
     std::exception_ptr failure;
 
     const fused_update* update = nullptr;

@@ -20,12 +20,7 @@ struct call {
     call(const call&) = delete;
     call& operator=(const call&) = delete;
 
-    // The first reason wins; the peers get it as peer_error.
-    [[gnu::cold, gnu::noinline]] void refuse(std::string_view why) {
-        if (op.entry.refused) return;
-        op.entry.refused = true;
-        store(op.entry.text, why);
-    }
+    void refuse(std::string_view why) { op.refuse(why); }
 
     void refuse(flaw::what kind, std::size_t first = 0, std::size_t second = 0) {
         if (op.entry.refused) return;
@@ -42,10 +37,7 @@ struct call {
     void describe(const tensor_view<T, S, R, L>& view) {
         static_assert(R <= max_dimensions, "hvd: a tensor has at most 8 dimensions");
         using V = std::remove_cv_t<T>;
-        op.element_bytes = sizeof(V);
-        op.entry.id = dtype_traits<V>::id;
-        if constexpr (dtype_traits<V>::id == dtype::user)
-            store(op.entry.type, text(dtype_name<V>(), "/", sizeof(V)));
+        describe_elements<V>(op);
         op.entry.dimensions = R;
         op.entry.count = view.size();
         for (std::size_t d = 0; d < R; ++d) op.entry.extents[d] = view.extent(d);
@@ -100,24 +92,12 @@ struct reduction_call : call {
     explicit reduction_call(const Op& f) : function(f) {}
 
     void describe_reduction(const reduce_options& o) {
-        op.entry.op = std::uint8_t(Op::id);
-        if constexpr (is_rounded<Op>) op.entry.mode = std::uint8_t(1 + int(function.mode));
-        op.entry.prescale = o.prescale;
-        op.entry.postscale = o.postscale;
-        op.fallible = is_custom<Op>;
+        describe_operation(op, function, o.prescale, o.postscale);
     }
 
     template <class T>
     reduction_group group_of(std::size_t offset, std::size_t count) {
-        constexpr bool scales =
-            is_float_element<T> || is_complex_element<T> || in_wide_integers<T, Op>;
-        if constexpr (!scales)
-            if (op.entry.prescale != 1 || op.entry.postscale != 1)
-                refuse(text("hvd: ", op.entry.label(), ": ", dtype_name<T>(),
-                            " can't be scaled by ", op.entry.prescale, " and ", op.entry.postscale,
-                            " without a rounding: use hvd::sum(hvd::rounding::toward_zero) or "
-                            "hvd::average(…)"));
-        return {&reduce_elements<T, Op>, &function, sizeof(T), offset, count, nullptr,
+        return {reduction_of<T, Op>(op), &function, sizeof(T), offset, count, nullptr,
                 dtype_traits<T>::id};
     }
 };

@@ -53,7 +53,7 @@ struct distribution : call {
         if (rows % std::size_t(size) != 0) return refuse_rows(rows, size);
         counts.resize(std::size_t(size));
         for (std::size_t& count : counts) count = total / std::size_t(size);
-        op.send_counts = counts;
+        op.counts = counts;
     }
 
     // Counts are elements; their sum is the whole tensor.
@@ -69,7 +69,7 @@ struct distribution : call {
             sum += counts[r];
         }
         if (sum != total) return refuse_sum(sum, total);
-        op.send_counts = counts;
+        op.counts = counts;
     }
 
 private:

@@ -43,21 +43,22 @@ public:
 
     // Factors of a sum are those of the step between the nodes, which the host does without
     // rounding twice; but for a power of two in the node, where 16-bit floats are summed as such.
-    void check(const device_call& call, const char* label) const override {
-        if (!by_halves(call) || (call.prescale == 1 && call.postscale == 1)) return;
-        const bool adds = call.op == op::average::id || call.op == op::sum::id;
-        const bool is_float = call.id >= dtype::float16 && call.id <= dtype::float64;
+    void check(const collective_call& call, const char* label) const override {
+        if (!by_halves(call.entry.kind) || (call.entry.prescale == 1 && call.entry.postscale == 1))
+            return;
+        const bool adds = call.entry.op == op::average::id || call.entry.op == op::sum::id;
+        const bool is_float = call.entry.id >= dtype::float16 && call.entry.id <= dtype::float64;
         if (!adds || !is_float)
             throw usage_error(this->rank(),
                               text("hvd: ", label, " on rank ", this->rank(), ": a hierarchical ",
-                                   op_names[call.op], " of ", dtype_name(call.id),
-                                   " can't be scaled by ", call.prescale, " and ", call.postscale,
-                                   ": only sums and averages of floats are"));
+                                   op_names[call.entry.op], " of ", dtype_name(call.entry.id),
+                                   " can't be scaled by ", call.entry.prescale, " and ",
+                                   call.entry.postscale, ": only sums and averages of floats are"));
     }
 
     // NCCL's half compares nothing: the peers would not come to the host.
     void post_refusal(const call_header& mine, time_point limit) override {
-        if (!by_halves({.kind = mine.kind})) base::post_refusal(mine, limit);
+        if (!by_halves(mine.kind)) base::post_refusal(mine, limit);
     }
 
     // A node that has lost a rank is no use to the others.
@@ -85,20 +86,20 @@ private:
     bool is_one_node() const { return cross_->size() == 1; }
 
     // NCCL scales 16-bit floats with hvd's kernels, the host without.
-    bool is_for_nccl(const device_call& call) const {
+    bool is_for_nccl(const collective_call& call) const {
         return is_one_node() && (has_kernels() || call.element_bytes > 2);
     }
 
-    bool by_halves(const device_call& call) const {
+    bool by_halves(collective kind) const {
         return !places_.empty() && local_.size() > 1 &&
-               (call.kind == collective::allreduce || call.kind == collective::broadcast);
+               (kind == collective::allreduce || kind == collective::broadcast);
     }
 
-    void run(const device_call& call, cudaStream_t stream, time_point limit) override {
-        if (!by_halves(call)) return base::run(call, stream, limit);
-        check(call, collective_names[std::size_t(call.kind)]);
+    void run(const collective_call& call, cudaStream_t stream, time_point limit) override {
+        if (!by_halves(call.entry.kind)) return base::run(call, stream, limit);
+        check(call, collective_names[std::size_t(call.entry.kind)]);
         try {
-            if (call.kind == collective::broadcast) broadcast(call, stream, limit);
+            if (call.entry.kind == collective::broadcast) broadcast(call, stream, limit);
             else if (is_for_nccl(call)) own(local_).enqueue({&call, 1}, "allreduce", stream, limit);
             else allreduce(call, stream, limit);
         } catch (const error& e) {  // this node is a step behind the others, or its ranks are
@@ -109,62 +110,62 @@ private:
 
     // What keeps the sums inside the nodes small: of the prescale and the mean the power of two
     // that rounds nothing and needs no kernel.
-    double before_nodes(const device_call& call) const {
-        const bool average = call.op == op::average::id;
-        const double power = plain_power(power_below(call.prescale) *
-                                         (average ? factor_before_mean(call.id, this->size()) : 1));
+    double before_nodes(const collective_call& call) const {
+        const bool average = call.entry.op == op::average::id;
+        const double power =
+            plain_power(power_below(call.entry.prescale) *
+                        (average ? factor_before_mean(call.entry.id, this->size()) : 1));
         return power < 1 ? power : 1;
     }
 
     // NCCL may fail, or be late, before the host can go on.
-    void between_nodes(const device_call& step, const char* label, cudaStream_t stream,
+    void between_nodes(const collective_call& step, const char* label, cudaStream_t stream,
                        time_point limit) {
         this->wait(this->mark(stream), label, limit);
         cross_->enqueue({&step, 1}, label, stream, limit);
     }
 
-    void allreduce(const device_call& call, cudaStream_t stream, time_point limit) {
-        const bool average = call.op == op::average::id;
+    void allreduce(const collective_call& call, cudaStream_t stream, time_point limit) {
+        const bool average = call.entry.op == op::average::id;
         const double before = before_nodes(call);
         const int ranks = local_.size(), me = local_.rank();
-        const std::size_t n = std::size_t(ranks), each = call.count / n, more = call.count % n;
+        const std::size_t all = call.entry.count;
         std::vector<std::size_t> counts;
-        for (std::size_t p = 0; p < n; ++p) counts.push_back(each + (p < more));
-        const std::size_t first =
-            each * std::size_t(me) + (std::size_t(me) < more ? std::size_t(me) : more);
+        for (int p = 0; p < ranks; ++p)
+            counts.push_back(even_part(all, p + 1, ranks) - even_part(all, p, ranks));
 
-        device_call step = call;
-        step.kind = collective::reduce_scatter;
-        step.prescale = before;
-        step.postscale = 1;
-        if (average) step.op = op::sum::id;
-        step.out = call.out + first * call.element_bytes;
-        step.count = each;
-        if (more > 0) step.counts = counts;
+        collective_call step = call;
+        step.entry.kind = collective::reduce_scatter;
+        step.entry.prescale = before;
+        step.entry.postscale = 1;
+        if (average) step.entry.op = op::sum::id;
+        step.out = call.out + even_part(all, me, ranks) * call.element_bytes;
+        step.entry.count = counts.back();
+        if (counts.front() > counts.back()) step.counts = counts;
         own(local_).enqueue({&step, 1}, "allreduce", stream, limit);
 
-        device_call between = call;
+        collective_call between = call;
         between.in = between.out = step.out;
-        between.count = counts[std::size_t(me)];
-        between.prescale /= before;
-        if (average) between.postscale *= double(cross_->size()) / this->size();
+        between.entry.count = counts[std::size_t(me)];
+        between.entry.prescale /= before;
+        if (average) between.entry.postscale *= double(cross_->size()) / this->size();
         between_nodes(between, "allreduce", stream, limit);
 
-        step.kind = collective::allgather;
+        step.entry.kind = collective::allgather;
         step.in = step.out;
         step.out = call.out;
         own(local_).enqueue({&step, 1}, "allreduce", stream, limit);
     }
 
     // To the ranks that have the root's number on their node, and from them to their nodes.
-    void broadcast(const device_call& call, cudaStream_t stream, time_point limit) {
-        device_call step = call;
-        const int number = places_[2 * std::size_t(call.root)];
+    void broadcast(const collective_call& call, cudaStream_t stream, time_point limit) {
+        collective_call step = call;
+        const int number = places_[2 * std::size_t(call.entry.root)];
         if (local_.rank() == number && !is_one_node()) {
-            step.root = places_[2 * std::size_t(call.root) + 1];
+            step.entry.root = places_[2 * std::size_t(call.entry.root) + 1];
             between_nodes(step, "broadcast", stream, limit);
         }
-        step.root = number;
+        step.entry.root = number;
         own(local_).enqueue({&step, 1}, "broadcast", stream, limit);
     }
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "../../protocol/host_ranks.hpp"
+#include "../call.hpp"
+#include "../parts.hpp"
 #include "message.hpp"
 
 namespace hvd {
@@ -12,17 +14,17 @@ namespace detail {
 // The calls that are enqueued together, and what the ranks say of them.
 class ipc_group {
 public:
-    void begin(std::span<const device_call> calls, int size) {
+    void begin(std::span<const collective_call> calls, int size) {
         size_ = std::size_t(size);
         parts_.clear();
-        for (const device_call& call : calls) parts_.push_back({call, size});
+        for (const collective_call& call : calls) parts_.push_back({call, size});
         places_.assign(parts_.size() * size_, {});
         mine_ = {};
-        mine_.what = header_of(parts_);
+        mine_.header = header_of(calls, size);
     }
 
-    std::span<const ipc_parts> parts() const { return parts_; }
-    const ipc_parts& parts(std::size_t call) const { return parts_[call]; }
+    std::span<const call_parts> parts() const { return parts_; }
+    const call_parts& parts(std::size_t call) const { return parts_[call]; }
     const ipc_places& places(std::size_t call, int rank) const {
         return places_[std::size_t(rank) * parts_.size() + call];
     }
@@ -33,8 +35,8 @@ public:
         if (call < ipc_message::most_places) mine_.places[call] = p;
     }
     void refuse(std::string_view why) {
-        if (std::exchange(mine_.what.refused, true)) return;
-        store(mine_.what.text, why);
+        if (std::exchange(mine_.header.refused, true)) return;
+        store(mine_.header.text, why);
     }
     const ipc_message& message() const { return mine_; }
 
@@ -48,7 +50,7 @@ public:
 
     // Its ranks know only after a meeting how it is cut.
     bool has_uneven_exchange() const {
-        for (const ipc_parts& p : parts_)
+        for (const call_parts& p : parts_)
             if (p.is_uneven_exchange()) return true;
         return false;
     }
@@ -57,7 +59,7 @@ public:
     // message takes.
     bool learn(int rank, const std::vector<ipc_message>& all) {
         std::vector<call_header> headers;
-        for (const ipc_message& m : all) headers.push_back(m.what);
+        for (const ipc_message& m : all) headers.push_back(m.header);
         check_headers(rank, headers);
         for (std::size_t r = 0; r < size_; ++r)
             for (std::size_t c = 0; c < parts_.size() && c < ipc_message::most_places; ++c)
@@ -77,7 +79,7 @@ public:
     // What each rank sends to each in an alltoall, and what it expects.
     void exchange_counts(host_ranks& ranks, time_point limit) {
         counts_.clear();
-        for (ipc_parts& p : parts_) {
+        for (call_parts& p : parts_) {
             if (!p.is_uneven_exchange()) continue;
             std::vector<std::uint64_t> own(p.call.counts.begin(), p.call.counts.end()),
                 all(2 * size_ * size_);
@@ -91,7 +93,7 @@ public:
     // Throws where that is not the same.
     void learn_counts(int rank) {
         auto next = counts_.begin();
-        for (ipc_parts& p : parts_) {
+        for (call_parts& p : parts_) {
             if (!p.is_uneven_exchange()) continue;
             const std::vector<std::uint64_t> all = std::exchange(*next, {});
             for (std::size_t from = 0; from < size_; ++from)
@@ -118,7 +120,7 @@ private:
     }
 
     std::size_t size_ = 0;
-    std::vector<ipc_parts> parts_;
+    std::vector<call_parts> parts_;
     std::vector<ipc_places> places_;  // of rank 0's calls, of rank 1's, …
     ipc_message mine_{};
     std::vector<std::vector<std::uint64_t>> counts_;  // of each alltoall of different parts

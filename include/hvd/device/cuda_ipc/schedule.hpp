@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "../../core/tuning.hpp"
-#include "parts.hpp"
+#include "../parts.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -35,7 +35,7 @@ constexpr std::size_t whole_units(std::size_t bytes) {
 
 // The calls in steps, each of which fits into `room` bytes of every rank; small calls share one. On
 // all ranks alike.
-inline std::vector<ipc_step> cut_into_steps(std::span<const ipc_parts> calls, std::size_t room) {
+inline std::vector<ipc_step> cut_into_steps(std::span<const call_parts> calls, std::size_t room) {
     std::vector<ipc_step> steps;
     std::size_t used = room;
     for (std::size_t c = 0; c < calls.size(); ++c) {
@@ -57,7 +57,7 @@ inline std::vector<ipc_step> cut_into_steps(std::span<const ipc_parts> calls, st
 }
 
 // Where no window is needed.
-inline std::vector<ipc_step> one_step(std::span<const ipc_parts> calls) {
+inline std::vector<ipc_step> one_step(std::span<const call_parts> calls) {
     ipc_step step;
     for (std::size_t c = 0; c < calls.size(); ++c)
         if (const std::size_t all = calls[c].longest(); all > 0) step.push_back({c, 0, all, 0, 0});

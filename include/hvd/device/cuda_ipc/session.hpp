@@ -35,11 +35,11 @@ public:
         return part;
     }
 
-    void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream,
+    void enqueue(std::span<const collective_call> calls, const char* label, cudaStream_t stream,
                  time_point limit) override {
         refuse_if_broken(label);
         if (size() == 1) {
-            for (const device_call& call : calls) alone(call, label, stream);
+            for (const collective_call& call : calls) alone(call, label, stream);
             return;
         }
         guarded([&] {
@@ -54,15 +54,16 @@ public:
         });
     }
 
-    void check(const device_call& call, const char* label) const override {
+    void check(const collective_call& call, const char* label) const override {
         if (!call.reduces()) return;
-        const dtype id = numbers_of(call.id, call.op).id;
-        const bool scaled = call.prescale != 1 || call.postscale != 1;
+        const dtype id = numbers_of(call.entry.id, call.entry.op).id;
+        const bool scaled = call.entry.prescale != 1 || call.entry.postscale != 1;
         if (scaled && (id < dtype::float16 || id > dtype::float64))
             throw usage_error(
-                rank(), text("hvd: ", label, " on rank ", rank(), ": ", op_names[call.op], " of ",
-                             dtype_name(call.id), " can't be scaled by ", call.prescale, " and ",
-                             call.postscale, " by hvd's kernel: only floats are"));
+                rank(),
+                text("hvd: ", label, " on rank ", rank(), ": ", op_names[call.entry.op], " of ",
+                     dtype_name(call.entry.id), " can't be scaled by ", call.entry.prescale,
+                     " and ", call.entry.postscale, " by hvd's kernel: only floats are"));
         if (!has_reductions() && (size() > 1 || scaled))
             throw usage_error(rank(),
                               text("hvd: ", label, " on rank ", rank(),
@@ -80,7 +81,7 @@ public:
     void post_refusal(const call_header& mine, time_point limit) override {
         if (size() == 1 || broken()) return;
         ipc_message refused{};
-        refused.what = mine;
+        refused.header = mine;
         linked([&] { reach_.calls().all(refused, limit); });
     }
 
@@ -143,10 +144,10 @@ private:
         }
     }
 
-    void alone(const device_call& call, const char* label, cudaStream_t stream) {
+    void alone(const collective_call& call, const char* label, cudaStream_t stream) {
         check(call, label);
         guarded([&] {
-            if (!call.reduces() || (call.prescale == 1 && call.postscale == 1))
+            if (!call.reduces() || (call.entry.prescale == 1 && call.entry.postscale == 1))
                 return copy_alone(call, stream, rank());
             reduction_launch l = launch_of(call);
             l.in[0] = call.in;
@@ -158,7 +159,7 @@ private:
     // Each step ends with a meeting; the window's halves take turns, so that the next step's input
     // is there by then. This rank's first is there before the ranks meet, where it is known to go
     // through the window.
-    void move_all(std::span<const device_call> calls, const char* label, cudaStream_t stream,
+    void move_all(std::span<const collective_call> calls, const char* label, cudaStream_t stream,
                   time_point limit) {
         describe(calls, label);
         const bool uneven = group_.has_uneven_exchange(), early = group_.needs_window() && !uneven;
@@ -181,7 +182,7 @@ private:
         }
     }
 
-    void describe(std::span<const device_call> calls, const char* label) {
+    void describe(std::span<const collective_call> calls, const char* label) {
         group_.begin(calls, size());
         for (std::size_t c = 0; c < calls.size(); ++c) {
             try {
@@ -193,7 +194,7 @@ private:
         }
     }
 
-    ipc_places places_of(const ipc_parts& p) const {
+    ipc_places places_of(const call_parts& p) const {
         ipc_places result;
         if (p.gives(rank()))
             result.in = reach_.place_of(p.call.in, p.given_by(rank()), !p.overwrites_input());
@@ -245,7 +246,7 @@ private:
 
     void bring_in(const ipc_step& step, std::size_t half, cudaStream_t stream) const {
         for (const ipc_piece& piece : step) {
-            const ipc_parts& p = group_.parts(piece.call);
+            const call_parts& p = group_.parts(piece.call);
             const ipc_place& place = group_.places(piece.call, rank()).in;
             for (int part = 0; place.arena == ipc_place::window && part < p.parts(); ++part)
                 copy(seen(piece, half, place, rank(), part),
@@ -264,7 +265,7 @@ private:
     }
 
     void move(const ipc_piece& piece, std::size_t half, cudaStream_t stream) const {
-        const ipc_parts& p = group_.parts(piece.call);
+        const call_parts& p = group_.parts(piece.call);
         if (p.call.reduces()) return reduce(piece, half, stream);
         const int part = p.has_parts() ? rank() : 0;
         for (int from = 0; p.copies(rank()) && from < size(); ++from) {
@@ -277,8 +278,8 @@ private:
 
     // This rank's slice, for all; or its part, for itself.
     void reduce(const ipc_piece& piece, std::size_t half, cudaStream_t stream) const {
-        const ipc_parts& p = group_.parts(piece.call);
-        const bool scatters = p.call.kind == collective::reduce_scatter;
+        const call_parts& p = group_.parts(piece.call);
+        const bool scatters = p.call.entry.kind == collective::reduce_scatter;
         const int part = scatters ? rank() : 0;
         const std::size_t bytes = piece.bytes_of(p.given(rank(), part));
         const ipc_slice slice = scatters ? ipc_slice{0, bytes} : slice_of(bytes, rank(), size());
@@ -294,16 +295,16 @@ private:
         launch(l, slice.end - slice.begin, stream);
     }
 
-    reduction_launch launch_of(const device_call& call) const {
+    reduction_launch launch_of(const collective_call& call) const {
         reduction_launch l{};
-        const reduced_numbers numbers = numbers_of(call.id, call.op);
+        const reduced_numbers numbers = numbers_of(call.entry.id, call.entry.op);
         l.id = numbers.id;
         l.op = numbers.op;
         l.ranks = size();
-        l.divisor = call.op == op::average::id ? size() : 0;
-        l.mode = rounding(call.mode > 0 ? call.mode - 1 : 0);
-        l.prescale = call.prescale;
-        l.postscale = call.postscale;
+        l.divisor = call.entry.op == op::average::id ? size() : 0;
+        l.mode = rounding(call.entry.mode > 0 ? call.entry.mode - 1 : 0);
+        l.prescale = call.entry.prescale;
+        l.postscale = call.entry.postscale;
         return l;
     }
 

@@ -41,14 +41,14 @@ struct nccl_elements {
     ncclDataType_t type;
     std::size_t unit;
 
-    explicit nccl_elements(const device_call& c)
-        : type(has_nccl_type(c.id) ? nccl_type(c.id) : ncclUint8),
-          unit(has_nccl_type(c.id) ? 1 : c.element_bytes) {}
+    explicit nccl_elements(const collective_call& c)
+        : type(has_nccl_type(c.entry.id) ? nccl_type(c.entry.id) : ncclUint8),
+          unit(has_nccl_type(c.entry.id) ? 1 : c.element_bytes) {}
 };
 
 // Parts of different sizes: NCCL has no call for them, but takes messages or reductions in a group.
 // A part without elements is no message, which both of its ranks know.
-inline void issue_parts(nccl_calls& made, const device_call& c, ncclRedOp_t op,
+inline void issue_parts(nccl_calls& made, const collective_call& c, ncclRedOp_t op,
                         const nccl_place& at) {
     const nccl_elements e(c);
     const std::size_t width = c.element_bytes;
@@ -59,12 +59,12 @@ inline void issue_parts(nccl_calls& made, const device_call& c, ncclRedOp_t op,
     const auto receive = [&](std::byte* to, std::size_t n, int peer) {
         if (n > 0) made.add(ncclRecv(to, n * e.unit, e.type, peer, at.comm, at.stream), "ncclRecv");
     };
-    const bool is_root = c.root == at.rank;
+    const bool is_root = c.entry.root == at.rank;
     const std::byte* in = c.in;
     std::byte* out = c.out;
     for (int p = 0; p < at.size; ++p) {
         const std::size_t n = c.count_of(p);
-        switch (c.kind) {
+        switch (c.entry.kind) {
             case collective::reduce_scatter:
                 if (n > 0)
                     made.add(ncclReduce(in, out, n, e.type, op, p, at.comm, at.stream),
@@ -92,35 +92,37 @@ inline void issue_parts(nccl_calls& made, const device_call& c, ncclRedOp_t op,
                 out += c.received_from(p) * width;
         }
     }
-    if (c.kind == collective::gather) send(c.in, c.count_of(at.rank), c.root);
-    if (c.kind == collective::scatter) receive(c.out, c.count_of(at.rank), c.root);
+    if (c.entry.kind == collective::gather) send(c.in, c.count_of(at.rank), c.entry.root);
+    if (c.entry.kind == collective::scatter) receive(c.out, c.count_of(at.rank), c.entry.root);
 }
 
-inline void issue(nccl_calls& made, const device_call& c, ncclRedOp_t op, const nccl_place& at) {
+inline void issue(nccl_calls& made, const collective_call& c, ncclRedOp_t op,
+                  const nccl_place& at) {
     if (!c.counts.empty()) return issue_parts(made, c, op, at);
     const nccl_elements e(c);
-    const std::size_t n = c.count * e.unit;
-    switch (c.kind) {
+    const std::size_t n = c.entry.count * e.unit;
+    switch (c.entry.kind) {
         case collective::allreduce:
             return made.add(ncclAllReduce(c.in, c.out, n, e.type, op, at.comm, at.stream),
                             "ncclAllReduce");
         case collective::reduce:
-            return made.add(ncclReduce(c.in, c.out, n, e.type, op, c.root, at.comm, at.stream),
-                            "ncclReduce");
+            return made.add(
+                ncclReduce(c.in, c.out, n, e.type, op, c.entry.root, at.comm, at.stream),
+                "ncclReduce");
         case collective::reduce_scatter:
             return made.add(ncclReduceScatter(c.in, c.out, n, e.type, op, at.comm, at.stream),
                             "ncclReduceScatter");
         case collective::broadcast:
-            return made.add(ncclBroadcast(c.in, c.out, n, e.type, c.root, at.comm, at.stream),
+            return made.add(ncclBroadcast(c.in, c.out, n, e.type, c.entry.root, at.comm, at.stream),
                             "ncclBroadcast");
         case collective::allgather:
             return made.add(ncclAllGather(c.in, c.out, n, e.type, at.comm, at.stream),
                             "ncclAllGather");
         case collective::gather:
-            return made.add(ncclGather(c.in, c.out, n, e.type, c.root, at.comm, at.stream),
+            return made.add(ncclGather(c.in, c.out, n, e.type, c.entry.root, at.comm, at.stream),
                             "ncclGather");
         case collective::scatter:
-            return made.add(ncclScatter(c.in, c.out, n, e.type, c.root, at.comm, at.stream),
+            return made.add(ncclScatter(c.in, c.out, n, e.type, c.entry.root, at.comm, at.stream),
                             "ncclScatter");
         case collective::alltoall:
             return made.add(ncclAlltoAll(c.in, c.out, n, e.type, at.comm, at.stream),

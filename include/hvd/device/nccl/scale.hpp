@@ -33,23 +33,24 @@ inline double plain_power(double factor) {
 // 32- and 64-bit floats take the whole factor before the sum, which costs nothing. Of a 16-bit
 // float only a power of two does not round: the rest of the factor follows the sum, in float, so
 // that both round once. A mean of float16 is made small enough before; it loses subnormals by that.
-inline nccl_scale scale_of(const device_call& call, int size, int rank, const char* label) {
-    const bool average = call.op == op::average::id;
-    const double factor = call.prescale * call.postscale / (average ? size : 1);
+inline nccl_scale scale_of(const collective_call& call, int size, int rank, const char* label) {
+    const bool average = call.entry.op == op::average::id;
+    const double factor = call.entry.prescale * call.entry.postscale / (average ? size : 1);
     if (factor == 1) return {};
-    const bool is_float = call.id >= dtype::float16 && call.id <= dtype::float64;
-    if (!is_float || !(average || call.op == op::sum::id))
-        throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ", op_names[call.op],
-                                     " of ", dtype_name(call.id), " can't be scaled by ", factor,
-                                     " by NCCL: only sums and averages of floats are"));
+    const bool is_float = call.entry.id >= dtype::float16 && call.entry.id <= dtype::float64;
+    if (!is_float || !(average || call.entry.op == op::sum::id))
+        throw usage_error(
+            rank, text("hvd: ", label, " on rank ", rank, ": ", op_names[call.entry.op], " of ",
+                       dtype_name(call.entry.id), " can't be scaled by ", factor,
+                       " by NCCL: only sums and averages of floats are"));
     if (call.element_bytes > 2 || factor == plain_power(factor)) return {factor, 1};
     if (!has_kernels())
-        throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ", dtype_name(call.id),
-                                     " scaled by ", factor,
+        throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ",
+                                     dtype_name(call.entry.id), " scaled by ", factor,
                                      " would be rounded by NCCL, and this program has no kernels: "
                                      "compile a .cu file with hvd/kernel/kernels.cuh into it"));
-    const double before =
-        plain_power(power_below(call.prescale) * (average ? factor_before_mean(call.id, size) : 1));
+    const double before = plain_power(power_below(call.entry.prescale) *
+                                      (average ? factor_before_mean(call.entry.id, size) : 1));
     return {before, factor / before};
 }
 

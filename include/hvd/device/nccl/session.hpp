@@ -41,11 +41,11 @@ public:
     }
 
     // All calls are one group to NCCL, which launches those of about one size together.
-    void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream,
+    void enqueue(std::span<const collective_call> calls, const char* label, cudaStream_t stream,
                  time_point limit) override {
         refuse_if_broken(label);
         operations_.clear();
-        for (const device_call& call : calls)
+        for (const collective_call& call : calls)
             operations_.push_back(operation_for(call, label, limit));
         // NCCL takes 2048 calls in a group; a call with counts is one for each rank.
         const std::size_t most = size() < 1024 ? 1024 / std::size_t(size()) : 1;
@@ -60,7 +60,7 @@ public:
         });
     }
 
-    void check(const device_call& call, const char* label) const override {
+    void check(const collective_call& call, const char* label) const override {
         if (call.reduces()) scale_of(call, size(), rank(), label);
     }
 
@@ -153,13 +153,14 @@ private:
         ncclRedOp_t op;
     };
 
-    scaled_operation operation_for(const device_call& call, const char* label, time_point limit) {
-        if (call.kind == collective::barrier && scratch_.data() == nullptr)
+    scaled_operation operation_for(const collective_call& call, const char* label,
+                                   time_point limit) {
+        if (call.entry.kind == collective::barrier && scratch_.data() == nullptr)
             scratch_ = guarded([&] { return cuda_memory(cuda_memory::kind::device, 16, rank()); });
         if (!call.reduces()) return {};
         const nccl_scale scale = scale_of(call, size(), rank(), label);
-        if (scale.before == 1) return {nccl_op(call.op), scale.after, false};
-        return {premultiplied_sum(call.id, scale.before, limit), scale.after, true};
+        if (scale.before == 1) return {nccl_op(call.entry.op), scale.after, false};
+        return {premultiplied_sum(call.entry.id, scale.before, limit), scale.after, true};
     }
 
     void close_window(ncclWindow_t window) noexcept {
@@ -190,7 +191,7 @@ private:
         return op;
     }
 
-    void enqueue_group(std::span<const device_call> calls, const scaled_operation* operations,
+    void enqueue_group(std::span<const collective_call> calls, const scaled_operation* operations,
                        const char* label, cudaStream_t stream, time_point limit) {
         const auto needs_nccl = [&](std::size_t i) { return size() > 1 || operations[i].scales; };
         std::size_t grouped = 0;
@@ -211,10 +212,10 @@ private:
         settle(ended, label, limit);
     }
 
-    void scale_result(const device_call& call, double factor, cudaStream_t stream) {
-        if (call.kind == collective::reduce && call.root != rank()) return;
-        launch_scale(call.out, call.count_of(rank()), copy_between(call.id, call.id, true), factor,
-                     stream, rank());
+    void scale_result(const collective_call& call, double factor, cudaStream_t stream) {
+        if (call.entry.kind == collective::reduce && call.entry.root != rank()) return;
+        launch_scale(call.out, call.count_of(rank()),
+                     copy_between(call.entry.id, call.entry.id, true), factor, stream, rank());
     }
 
     // Each rank's header to all, through device memory.
@@ -227,8 +228,11 @@ private:
         const cudaStream_t stream = stream_or_own(nullptr);
         const finish_before_leaving finish{stream};
         guarded([&] { copy_async(own, &mine, each, cudaMemcpyHostToDevice, stream, rank()); });
-        const device_call gather{
-            .kind = collective::allgather, .in = own, .out = memory.data(), .count = each};
+        collective_call gather;
+        gather.entry.kind = collective::allgather;
+        gather.entry.count = each;
+        gather.in = own;
+        gather.out = memory.data();
         enqueue({&gather, 1}, "agreement", stream, limit);
         wait(mark(stream), "agreement", limit);
         guarded([&] {

@@ -38,7 +38,7 @@ class communicator<B>
     : public detail::device_ranks<communicator<B>, B, typename detail::device_session_of<B>::type> {
     using session_type = typename detail::device_session_of<B>::type;
     using base = detail::device_ranks<communicator<B>, B, session_type>;
-    using host_type = communicator<typename B::host_backend>;
+    using host_type = communicator<typename B::host_policy>;
 
 public:
     /// Empty: a communicator that this rank is not a member of.

@@ -37,43 +37,37 @@ public:
 
     // What MPI itself moves is not compared.
     void post_refusal(const call_header& mine, time_point limit) override {
-        if (device_call{.kind = mine.kind}.reduces())
-            staged_session<mpi>::post_refusal(mine, limit);
+        collective_call call;
+        call.entry.kind = mine.kind;
+        if (call.reduces()) staged_session<mpi>::post_refusal(mine, limit);
     }
 
     bool exchanges_in_place() const override { return false; }
 
 private:
-    void run(const device_call& call, cudaStream_t stream, time_point limit) override {
-        // direct<mpi> gathers equal parts only.
-        const bool uneven = call.kind == collective::allgather && !call.counts.empty();
-        if (size() == 1 || call.reduces() || call.kind == collective::barrier || uneven)
+    void run(const collective_call& call, cudaStream_t stream, time_point limit) override {
+        if (size() == 1 || call.reduces() || call.entry.kind == collective::barrier)
             return staged_session<mpi>::run(call, stream, limit);
-        wait(mark(stream), collective_names[std::size_t(call.kind)],
+        wait(mark(stream), collective_names[std::size_t(call.entry.kind)],
              limit);  // MPI knows no streams
-        const bool is_root = call.root == rank();
-        const std::size_t own = call.bytes_of(rank());
-        std::vector<std::size_t> sent;
-        std::size_t in = own, out = own;
-        switch (call.kind) {
-            case collective::allgather: out = call.total(size()) * call.element_bytes; break;
-            case collective::gather:
-                out = is_root ? call.total(size()) * call.element_bytes : 0;
-                break;
-            case collective::scatter:
-            case collective::alltoall: {
-                const bool sends = call.kind == collective::alltoall || is_root;
-                in = 0;
-                for (int p = 0; p < size(); ++p)
-                    in += sent.emplace_back(sends ? call.bytes_of(p) : 0);
-                if (call.kind == collective::alltoall)
-                    out = call.total_received(size()) * call.element_bytes;
-                break;
-            }
-            default: break;
+        const call_parts p{call, size()};
+        const collective kind = call.entry.kind;
+        const bool is_root = p.is_root(rank()), in_place = kind == collective::broadcast;
+        // Both sides know all numbers, so MPI is not asked for them.
+        std::vector<std::size_t> counts, received;
+        for (int r = 0; r < size(); ++r) {
+            counts.push_back(call.count_of(r));
+            received.push_back(kind != collective::scatter ? call.received_from(r)
+                               : p.is_root(r)              ? call.count_of(rank())
+                                                           : 0);
         }
-        move_bytes(direct_, call, rank(), {const_cast<std::byte*>(call.in), {in}},
-                   {call.out, {out}}, sent, {});
+        const std::size_t given = in_place || p.gives(rank()) ? p.given_by(rank()) : 0,
+                          taken = in_place || p.copies(rank()) ? p.taken_by(rank()) : 0;
+        host_call on_mpi(call, kind, const_cast<std::byte*>(call.in), given / call.element_bytes,
+                         call.out, taken / call.element_bytes, rank());
+        if (kind != collective::scatter || is_root) on_mpi.op.counts = counts;
+        on_mpi.op.receive_counts = received;
+        access::session_of(direct_).run(on_mpi.op, {});
     }
 
     communicator<direct<mpi>> direct_;

@@ -16,7 +16,7 @@ inline namespace v0 {
 template <class Host>
 struct staged {
     using space_type = device;
-    using host_backend = Host;
+    using host_policy = Host;
     template <class T>
     static constexpr bool moves = transportable<T, Host>;
     template <class T, class Op>

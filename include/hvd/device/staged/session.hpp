@@ -7,8 +7,7 @@
 #include "../../comm/host_ranks_of.hpp"
 #include "../../comm/made_on_all.hpp"
 #include "../../core/tuning.hpp"
-#include "../cuda_ipc/message.hpp"
-#include "../host_reduction.hpp"
+#include "../parts.hpp"
 #include "staging.hpp"
 
 namespace hvd {
@@ -62,20 +61,43 @@ private:
     std::vector<part> parts_;
 };
 
-// The collective of bytes on a communicator of the host. A scatter is the alltoall in which only
-// the root sends.
-template <class Comm>
-void move_bytes(Comm& comm, const device_call& call, int rank, tensor_view<std::byte> in,
-                tensor_view<std::byte> out, std::span<const std::size_t> counts,
-                const hvd::options& o) {
-    switch (call.kind) {
-        case collective::broadcast:
-            return comm.broadcast(call.root == rank ? in : out, root{call.root}, o);
-        case collective::allgather: return comm.allgather(in, into(out), o);
-        case collective::gather: return comm.gather(in, into(out), root{call.root}, o);
-        default: return comm.alltoall(in, counts, into(out), o);
+// A call for the host's session: `given` elements leave from `in`, `taken` elements come to `out`,
+// both in the host's memory, or in memory that the host's backend reaches.
+class host_call {
+public:
+    host_call(const collective_call& call, collective kind, std::byte* in, std::size_t given,
+              std::byte* out, std::size_t taken, int rank)
+        : group_{call.reduce, call.callable, call.element_bytes, 0, given, nullptr, call.entry.id},
+          output_{out, taken, rank, kind} {
+        static_cast<collective_call&>(op) = call;
+        op.counts = op.receive_counts = {};
+        op.entry.kind = kind;
+        op.entry.count = given;
+        op.in = in;
+        op.out = out;
+        if (call.reduces()) op.groups = {&group_, 1};
+        else if (kind != collective::broadcast && (kind != collective::gather || is_root(rank)))
+            check_size();
     }
-}
+    host_call(const host_call&) = delete;
+    host_call& operator=(const host_call&) = delete;
+
+    bool is_root(int rank) const { return op.entry.root == rank; }
+
+    operation op;
+
+private:
+    // Where the ranks disagree, more may come than the output holds.
+    void check_size() {
+        op.self = &output_;
+        op.provide = [](void* self, slice<const std::size_t> counts) {
+            return detail::provide(*static_cast<given_memory*>(self), counts);
+        };
+    }
+
+    reduction_group group_;
+    given_memory output_;
+};
 
 // Collectives of device tensors over a communicator of the host. Enqueuing one moves it: the
 // request that it gives is for the last copies up.
@@ -102,11 +124,11 @@ public:
         });
     }
 
-    void enqueue(std::span<const device_call> calls, const char* label, cudaStream_t stream,
+    void enqueue(std::span<const collective_call> calls, const char* label, cudaStream_t stream,
                  time_point limit) override {
         refuse_if_broken(label);
         try {
-            for (const device_call& call : calls) on_host([&] { run(call, stream, limit); });
+            for (const collective_call& call : calls) on_host([&] { run(call, stream, limit); });
         } catch (const cuda_error& e) {  // the host's communicator knows nothing of it
             staging_.finish();
             give_up(e.what());
@@ -150,13 +172,16 @@ public:
 
 protected:
     // Moves one collective through the host.
-    virtual void run(const device_call& call, cudaStream_t stream, time_point limit) {
+    virtual void run(const collective_call& call, cudaStream_t stream, time_point limit) {
         if (size() == 1 && !call.reduces()) return copy_alone(call, stream, rank());
-        wait(mark(stream), collective_names[std::size_t(call.kind)],
+        wait(mark(stream), collective_names[std::size_t(call.entry.kind)],
              limit);  // what is before it on the stream may be late
-        if (call.kind == collective::barrier) return host_.barrier(options_until(limit));
+        if (call.entry.kind == collective::barrier) {
+            host_call barrier(call, call.entry.kind, nullptr, 0, nullptr, 0, rank());
+            return run_on_host(barrier.op, limit);
+        }
         compare(call, limit);
-        switch (call.kind) {
+        switch (call.entry.kind) {
             case collective::allreduce:
             case collective::reduce: return reduce_all(call, stream, limit);
             case collective::reduce_scatter: return reduce_parts(call, stream, limit);
@@ -180,53 +205,56 @@ private:
 
     // The host compares what it reduces, chunk by chunk: a rank that has more of them than the
     // others would be told by their next call. Of what it moves it sees only bytes.
-    void compare(const device_call& call, time_point limit) {
+    void compare(const collective_call& call, time_point limit) {
         const bool is_small =
-            !call.counts.empty() || call.count * call.element_bytes < most_of(call);
+            !call.counts.empty() || call.entry.count * call.element_bytes < most_of(call);
         if (call.reduces() && is_small) return;
-        const ipc_parts parts{call, size()};
-        agree(header_of({&parts, 1}), limit);
+        agree(header_of({&call, 1}, size()), limit);
     }
 
-    void reduce_on_host(const device_call& call, collective kind, std::byte* data,
-                        std::size_t bytes, int root, time_point limit) {
-        const reduce_options o{.prescale = call.prescale,
-                               .postscale = call.postscale,
-                               .deadline = options_until(limit).deadline};
-        call.reduce_on_host(
-            {&host_, kind, data, bytes / call.element_bytes, root, call.function, o});
+    void run_on_host(operation& op, time_point limit) {
+        access::session_of(host_).run(op, options_until(limit).deadline);
+    }
+
+    void reduce_on_host(const collective_call& call, collective kind, int root, std::byte* data,
+                        std::size_t bytes, time_point limit) {
+        const std::size_t count = bytes / call.element_bytes;
+        host_call on_host(call, kind, data, count, data, count, rank());
+        on_host.op.entry.root = root;
+        run_on_host(on_host.op, limit);
     }
 
     // Bytes of whole elements that a chunk has of each part: of every rank's, or of the one there
     // is.
-    std::size_t most_of(const device_call& call) const {
-        const bool one = call.kind == collective::allreduce || call.kind == collective::reduce ||
-                         call.kind == collective::broadcast;
+    std::size_t most_of(const collective_call& call) const {
+        const bool one = call.entry.kind == collective::allreduce ||
+                         call.entry.kind == collective::reduce ||
+                         call.entry.kind == collective::broadcast;
         const std::size_t elements =
             chunk_bytes / (one ? 1 : std::size_t(size())) / call.element_bytes;
         return (elements > 0 ? elements : 1) * call.element_bytes;
     }
 
-    void reduce_all(const device_call& call, cudaStream_t stream, time_point limit) {
-        const std::size_t most = most_of(call), bytes = call.count * call.element_bytes;
+    void reduce_all(const collective_call& call, cudaStream_t stream, time_point limit) {
+        const std::size_t most = most_of(call), bytes = call.entry.count * call.element_bytes;
         staged_parts in, out;
         in.add(call.in, bytes);
-        out.add(call.out, call.kind == collective::reduce && call.root != rank() ? 0 : bytes);
+        out.add(call.out,
+                call.entry.kind == collective::reduce && call.entry.root != rank() ? 0 : bytes);
         staging_.run(
             in.rounds(most), in.most_bytes(most), stream,
             [&](std::size_t round, auto&& copy) { in.each(round, most, copy); },
             [&](std::size_t round, std::byte* chunk) {
-                reduce_on_host(call, call.kind, chunk, in.bytes(0, round, most), call.root, limit);
+                reduce_on_host(call, call.entry.kind, call.entry.root, chunk,
+                               in.bytes(0, round, most), limit);
             },
             [&](std::size_t round, auto&& copy) { out.each(round, most, copy); });
     }
 
     // Each rank's part is reduced to it.
-    void reduce_parts(const device_call& call, cudaStream_t stream, time_point limit) {
+    void reduce_parts(const collective_call& call, cudaStream_t stream, time_point limit) {
         const std::size_t most = most_of(call);
-        staged_parts in;
-        const std::byte* part = call.in;
-        for (int p = 0; p < size(); part += call.bytes_of(p++)) in.add(part, call.bytes_of(p));
+        const staged_parts in = parts_of(call).send;
         const auto each = [&](std::size_t round, auto&& f) {
             std::size_t p = 0;
             in.each(round, most, [&](const staged_part& piece) { f(int(p++), piece); });
@@ -237,7 +265,7 @@ private:
             [&](std::size_t round, std::byte* chunk) {
                 each(round, [&](int p, const staged_part& piece) {
                     if (piece.bytes > 0)
-                        reduce_on_host(call, collective::reduce, chunk + piece.at, piece.bytes, p,
+                        reduce_on_host(call, collective::reduce, p, chunk + piece.at, piece.bytes,
                                        limit);
                 });
             },
@@ -255,7 +283,7 @@ private:
         staged_parts send, receive;
     };
 
-    void move(const device_call& call, cudaStream_t stream, time_point limit) {
+    void move(const collective_call& call, cudaStream_t stream, time_point limit) {
         const std::size_t most = most_of(call);
         const exchange x = parts_of(call);
         const std::size_t room =
@@ -274,58 +302,48 @@ private:
             });
     }
 
-    exchange parts_of(const device_call& call) const {
+    exchange parts_of(const collective_call& call) const {
+        const call_parts p{call, size()};
+        const int me = rank();
         exchange x;
-        const bool is_root = call.root == rank();
-        const std::size_t own = call.bytes_of(rank());
-        const std::byte *in = call.in, *out = call.out;
-        switch (call.kind) {
-            case collective::broadcast:
-                x.send.add(in, is_root ? own : 0);
-                x.receive.add(out, is_root ? 0 : own);
-                break;
-            case collective::allgather:
-            case collective::gather:
-                x.send.add(in, own);
-                for (int p = 0; p < size(); out += call.bytes_of(p++))
-                    x.receive.add(
-                        out, call.kind == collective::allgather || is_root ? call.bytes_of(p) : 0);
-                break;
-            case collective::scatter:
-                for (int p = 0; p < size(); in += call.bytes_of(p++))
-                    x.send.add(in, is_root ? call.bytes_of(p) : 0);
-                x.receive.add(out, own);
-                break;
-            default:  // alltoall
-                for (int p = 0; p < size(); in += call.bytes_of(p++))
-                    x.send.add(in, call.bytes_of(p));
-                for (int p = 0; p < size(); out += call.received_from(p++) * call.element_bytes)
-                    x.receive.add(out, call.received_from(p) * call.element_bytes);
-        }
+        for (int part = 0; part < p.parts(); ++part)
+            x.send.add(call.in + p.given_at(me, part), p.gives(me) ? p.given(me, part) : 0);
+        if (!p.takes_parts()) x.receive.add(call.out, p.copies(me) ? p.taken_by(me) : 0);
+        for (int from = 0; p.takes_parts() && from < size(); ++from)
+            x.receive.add(call.out + p.taken_at(from), p.copies(me) ? p.taken(from) : 0);
         return x;
     }
 
     // Not every rank sees the longest part of a collective whose parts differ.
-    std::size_t rounds_of(const device_call& call, const exchange& x, std::size_t most,
+    std::size_t rounds_of(const collective_call& call, const exchange& x, std::size_t most,
                           time_point limit) {
         std::uint64_t rounds = x.send.rounds(most) > x.receive.rounds(most)
                                    ? x.send.rounds(most)
                                    : x.receive.rounds(most);
-        if (!call.counts.empty() && call.kind != collective::allgather)
+        if (!call.counts.empty() && call.entry.kind != collective::allgather)
             host_.allreduce(rounds, max, {.deadline = options_until(limit).deadline});
         return std::size_t(rounds);
     }
 
-    void move_chunk(const device_call& call, const exchange& x, std::size_t round, std::size_t most,
-                    std::byte* from, std::byte* to, time_point limit) {
+    // In elements: all ranks compare their calls as they are.
+    void move_chunk(const collective_call& call, const exchange& x, std::size_t round,
+                    std::size_t most, std::byte* from, std::byte* to, time_point limit) {
         std::vector<std::size_t> counts;
-        std::size_t sent = 0, received = 0;
+        std::size_t given = 0, taken = 0;
         for (std::size_t p = 0; p < x.send.count(); ++p)
-            sent += counts.emplace_back(x.send.bytes(p, round, most));
+            given += counts.emplace_back(x.send.bytes(p, round, most) / call.element_bytes);
         for (std::size_t p = 0; p < x.receive.count(); ++p)
-            received += x.receive.bytes(p, round, most);
-        move_bytes(host_, call, rank(), {from, {sent}}, {to, {received}}, counts,
-                   options_until(limit));
+            taken += x.receive.bytes(p, round, most) / call.element_bytes;
+        const collective kind = call.entry.kind;
+        const bool is_root = call.entry.root == rank();
+        if (kind == collective::broadcast) {  // in place, in the half that has the bytes
+            (is_root ? to : from) = is_root ? from : to;
+            given = taken = given + taken;
+        }
+        host_call on_host(call, kind, from, given, to, taken, rank());
+        if (kind == collective::alltoall || (kind == collective::scatter && is_root))
+            on_host.op.counts = counts;
+        run_on_host(on_host.op, limit);
     }
 
     communicator<Host> host_;
