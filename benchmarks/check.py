@@ -4,7 +4,7 @@
 """The figures this project holds itself to, each with its limit and pass, fail or missing.
 
 check.py RESULTS [--record] reads what `./run bench --check` has measured. A figure whose measurement does not exist in
-this version of hvd (or was not made) is missing: that is said, and is no failure. Ends with 1 if a figure fails."""
+this version of hvd (or was not made) is reported as missing, which is no failure. The script ends with 1 if a figure fails."""
 
 import argparse
 import json
@@ -29,12 +29,12 @@ class Results:
 
 
 def worst(pairs, lowest=True):
-    """The worst of (value, where), or nothing."""
+    """Returns the worst of (value, where), or nothing."""
     return (min if lowest else max)(pairs, default=None)
 
 
 def speed(results, file, memory, low, high=1 << 62):
-    """The smallest speed-up over MPI_Allreduce in place among the sizes."""
+    """Returns the smallest speed-up over MPI_Allreduce in place among the sizes."""
     return worst([(row["in_place"]["ratio"], f"at {size_name(row['size'])}")
                   for row in results.rows(file, collective="all_reduce", path=f"hvd {memory}", type="float")
                   if low <= row["size"] <= high and row["in_place"] and "ratio" in row["in_place"]])
@@ -47,7 +47,7 @@ def share_of_limit(results, memory, low):
 
 
 def half_of_float(results, half, memory):
-    """The largest time of a 16-bit type over float's, same count."""
+    """Returns the largest time of a 16-bit type over that of as many floats."""
     floats = {row["count"]: row["in_place"]["time"] for row in results.rows("halves", path=f"hvd {memory}", type="float")}
     return worst([(row["in_place"]["time"] / floats[row["count"]], f"at {row['count']} elements")
                   for row in results.rows("halves", path=f"hvd {memory}", type=half) if row["count"] in floats], lowest=False)
@@ -63,7 +63,7 @@ def fused(results, gradients, memory, over):
 
 
 def joined_step(results, memory):
-    """A joined average and step over a plan and a local step."""
+    """Returns the time of a fused average and step over that of a plan and a local step."""
     separate = results.rows("step", path=f"hvd plan and adam {memory}")
     joined = results.rows("step", path=f"hvd run_and_apply {memory}")
     return (separate[0]["time"] / joined[0]["time"], "") if separate and joined else None

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""CPU time of compiling one allreduce and one broadcast: hvd's doors beside Boost.MPI's and plain <mpi.h>.
+"""Measures the CPU time of compiling one allreduce and one broadcast: hvd's doors beside Boost.MPI's and plain <mpi.h>.
 
 Each is compiled as a whole program, as the main file of a program that compiles hvd's communicator in another of its files
 (as Boost.MPI is compiled in its library), and as a function of a larger program, without and with optimisation. Candidates
@@ -84,7 +84,7 @@ void step({texts["communicator"]}& world, std::vector<float>& gradient) {{
 
 
 def cpu_seconds(command, folder, source, optimisation, flags):
-    """What the compiler and its children used, user and system."""
+    """Returns the user and system time of the compiler and its children."""
     words = command + ["-std=c++20", optimisation, *flags, "-c", source, "-o", os.path.join(folder, "object.o")]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     output = process.stdout.read()
@@ -96,7 +96,7 @@ def cpu_seconds(command, folder, source, optimisation, flags):
 
 
 def measure(command, candidates, rounds):
-    """(candidate, form, optimisation) -> seconds of each round; the first round warms the file cache up."""
+    """Returns (candidate, form, optimisation) -> seconds of each round. The first round warms the file cache up."""
     times = {}
     with tempfile.TemporaryDirectory() as folder:
         for round_ in range(rounds + 1):
@@ -128,7 +128,7 @@ def usable(command, name):
 
 
 def default_command(include):
-    """$CXX (or g++) with this tree's headers and Open MPI's."""
+    """Returns $CXX (or g++) with this tree's headers and Open MPI's."""
     mpi = subprocess.run(["pkg-config", "--cflags", "ompi-c"], capture_output=True, text=True, check=False)
     return [*shlex.split(os.environ.get("CXX", "g++")), "-I", include, *shlex.split(mpi.stdout)]
 

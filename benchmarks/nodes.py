@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""What hvd and MPI take for a collective over several hosts, which are made on this machine with shaped cables between them
-(tests/network/lab.py), with Open MPI as it comes, with a second connection between hosts, and without its own way of writing into
-the receiver's memory: each of the two lets it fill a wire. Run by the superuser:
+"""Measures collectives of hvd and MPI over several hosts, which are made on this machine with shaped cables between them
+(tests/network/lab.py). Open MPI runs as it comes, with a second connection between hosts, and without its own way of writing into
+the receiver's memory; each of the last two lets it fill a wire. The superuser runs it:
 
     nodes.py build/bench/benchmarks/nodes [--hosts 2] [--slots 2] [--rate 1gbit] [--max 16MiB]
 
-Ends with 77 where no hosts can be made."""
+It ends with 77 if no hosts can be made."""
 
 import argparse
 import datetime
@@ -33,7 +33,7 @@ def measure(given, options):
 
 
 def print_rows(name, rows):
-    """One line for each collective and size: hvd's time, and the others' over it."""
+    """Prints one line for each collective and size: hvd's time, and the others' over it."""
     lines = {}
     for row in rows:
         who = row["path"].removeprefix(row["collective"] + " ")

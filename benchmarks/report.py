@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Draws what `./run bench` has measured into a page: report.py RESULTS PAGE_FOLDER writes PAGE_FOLDER/index.html"""
+"""Draws the results of `./run bench` into a page: report.py RESULTS PAGE_FOLDER writes PAGE_FOLDER/index.html"""
 
 import html
 import json
@@ -16,7 +16,7 @@ from matplotlib import pyplot
 
 
 def curves(axes, document, collective, what):
-    """One curve for each path: `what` of a block against size."""
+    """Draws one curve for each path: `what` of a block against size."""
     lines = {}
     for row in document["rows"]:
         block = row["in_place"] or row["out_of_place"]
@@ -42,7 +42,7 @@ def collective_figure(document, collective):
 
 
 def bars(title, unit, values):
-    """Horizontal bars of (label, value)."""
+    """Draws horizontal bars of (label, value)."""
     figure, axes = pyplot.subplots(figsize=(11, 0.9 + 0.3 * len(values)))
     labels = [label for label, _ in values]
     drawn = axes.barh(range(len(values)), [value for _, value in values],

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh BUILD_FOLDER [--check] [--record] [NAME...]: what ./run bench does once the programs are built.
+# run.sh BUILD_FOLDER [--check] [--record] [NAME...]: ./run bench calls it once the programs are built.
 #   (nothing)  a short sweep of everything, or of the benchmarks named, and a page of plots
 #   --check    the figures this project holds itself to, with limit and pass or fail
 #   --record   with --check: docs/benchmarks.md keeps the output
@@ -19,7 +19,7 @@ for word in "$@"; do
 done
 [[ -z "$record" || -n "$check" ]] || { echo "bench: --record goes with --check" >&2 && exit 1; }
 
-# MPI as it comes: beside permission to be launched by the superuser nothing is set, so that the peer is at its best.
+# MPI runs with its defaults, so that the peer is at its best. Only the permission for the superuser to launch is set.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 first_of() {
@@ -28,7 +28,7 @@ first_of() {
   echo "bench: found none of: $*" >&2 && return 1
 }
 
-# launch RANKS PROGRAM OPTION...: each rank on its core, or all of them anywhere where they outnumber the cores.
+# launch RANKS PROGRAM OPTION...: binds each rank to a core, unless ranks outnumber the cores.
 launch() {
   local ranks="$1" program="$build/benchmarks/$2" placed=(--bind-to core)
   shift 2
@@ -51,7 +51,7 @@ measure() {
   launch "$@" --json "$results/$file.json" || { echo "bench: $file ended with an error" >&2 && failed+=("$file"); }
 }
 
-# on_hosts NAME COMMAND...: on hosts that are network namespaces; left out where they can't be made.
+# on_hosts NAME COMMAND...: runs on hosts that are network namespaces. It is left out if they can't be made.
 on_hosts() {
   local name="$1" status=0
   shift
@@ -60,7 +60,7 @@ on_hosts() {
   [[ "$status" -eq 0 || "$status" -eq 77 ]] || { echo "bench: $name ended with an error" >&2 && failed+=("$name"); }
 }
 
-# between_hosts FILE RATE PROGRAM OPTION...: on two hosts of one rank.
+# between_hosts FILE RATE PROGRAM OPTION...: runs on two hosts of one rank.
 between_hosts() {
   local file="$1" rate="$2" program="$build/benchmarks/$3"
   shift 3

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Runs a benchmark and looks into what it wrote: smoke.py COMMAND... (--json is added)
+"""Runs a benchmark and reads its output: smoke.py COMMAND... (--json is added)
 
 It has to end well, write JSON with rows, and count no wrong element."""
 
@@ -13,7 +13,7 @@ import tempfile
 
 
 def wrong_counts(value):
-    """Every "wrong" in a document, at any depth."""
+    """Yields every "wrong" in a document, at any depth."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key == "wrong":

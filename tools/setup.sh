@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by run and tools/test.sh: installs what is missing, configures build folders.
+# run and tools/test.sh source this. It installs missing packages and configures build folders.
 
 # shellcheck disable=SC2034  # used by those that source this
 jobs="${HVD_JOBS:-$(nproc)}"
@@ -12,7 +12,7 @@ fail() {
   exit 1
 }
 
-# Debian's names of what a job needs.
+# Prints Debian's names of the packages that a job needs.
 packages() {
   local clang
   case "$1" in
@@ -27,12 +27,12 @@ packages() {
   esac
 }
 
-# A package that not every distribution has, and that is done without where there is none.
+# Prints a package if the distribution has it. The job works without it.
 where_known() {
   if apt-cache show "$1" >/dev/null 2>&1; then echo "$1"; fi
 }
 
-# clang-16, or the first newer one that the distribution has.
+# Prints clang-16, or the first newer one that the distribution has.
 newest_package() {
   local version
   for version in $(seq "$2" $(($2 + 8))); do
@@ -50,14 +50,14 @@ missing() {
   done
 }
 
-# The packages of the jobs named that are not installed.
+# Prints the packages of the named jobs that are not installed.
 absent_of() {
   local job wanted=() more=()
   for job in "$@"; do read -ra more <<<"$(packages "$job")" && wanted+=("${more[@]}"); done
   missing "${wanted[@]}"
 }
 
-# Makes sure that the packages of the jobs named are there.
+# Makes sure that the packages of the named jobs are installed.
 need() {
   local absent=()
   if ! command -v apt-get dpkg-query >/dev/null; then
@@ -90,7 +90,7 @@ need_elsewhere() {
   exit 1
 }
 
-# configure FOLDER OPTION...: sets the folder up, anew if the options or the compiler are not those of last time.
+# configure FOLDER OPTION...: sets the folder up, and does so anew if the options or the compiler have changed.
 configure() {
   local folder="$1" options="$1.options"
   shift

@@ -19,20 +19,20 @@ done
 
 clang() { compgen -c clang++- | grep -E '^clang\+\+-[0-9]+$' | sort -t- -k2 -n | awk -F- '$2 >= 16' | head -n 1; }
 
-# The programs that run, without what only looks at sources or is about the build.
+# The tests that run programs, without those that only read sources or test the build.
 programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queues !integers !device.compiles* !device.the_kernel*'
-# LibTorch is not built for sanitizers, hosts are for speed and order; the examples' networks take all day there; files
-# that Python reads, or that a killed rank leaves, look the same.
+# Sanitizers skip some tests. LibTorch is not built for them, hosts test speed and order, and the examples' networks would
+# take all day. Files that Python reads, or that a killed rank leaves, do not depend on them.
 sanitized="$programs !examples !interop.torch* !network !gpu !train.safetensors* !train.killed*"
-# Collectives go by MPI under ASan and by threads under TSan, all else by threads. Two ranks and three are the special
-# case and the irregular one. Threads race alike whatever the elements are.
+# Collectives use MPI under ASan and threads under TSan; all other tests use threads. Two ranks are the special case, and
+# three the irregular one. Races do not depend on the element type.
 asan="$sanitized !train.*.mpi* !collective.*.threads !neighbours !np1 !np4"
 tsan="$sanitized !unit !collective.*.others.threads !collective.thresholds.neighbours !collective.determinism.neighbours !collective.operations.neighbours"
 
-# What takes too long for each change, unless it is asked for by name: counts beyond 2^31, the other half of the element
-# types, 1 and 4 ranks on MPI (threads have all numbers), a stranger's backend and more placements of nodes, LibTorch,
-# what nvcc compiles, each header alone, what must not compile, programs that use an installed hvd, what has the same code
-# tested elsewhere, and what needs Doxygen.
+# These tests take too long for each change, and run only with --all or by name: counts beyond 2^31, the other half of the
+# element types, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and more placements of nodes, LibTorch,
+# compilation by nvcc, each header alone, programs that must not compile, programs that use an installed hvd, code that is
+# tested elsewhere too, and Doxygen.
 left_to_all=(big integers np1 np4 queues neighbours 'interop.torch*' 'examples.torch_mnist*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
   headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_reference*'
   'train.killed_while_saving.mpi*' '*.package')
@@ -50,17 +50,17 @@ stage_clang() { only "${core[@]}" concepts && CXX=$(clang) stage build/clang '!b
 stage_mpich() { only consumer 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
 stage_nompi() { only unit.handles headers consumer fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
 
-# What clang's stage runs unless names were given: the parts with the most state, queues and threads. The whole matrix
-# is gcc's and the sanitizers'.
+# Without names, clang's stage runs the parts with the most state, queues and threads. gcc and the sanitizers run the
+# whole matrix.
 core=(unit.kernel unit.handles unit.vocabulary fault.threads 'collective.plans.*' 'collective.asynchronous.*' 'collective.objects.*')
 only() { [[ ${#names[@]} -gt 0 ]] || names=("$@"); }
 
-# By clang, which takes half of g++'s time to compile for these. Slower programs get more time: HVD_TEST_TIMEOUT is the
-# watchdog's, in seconds per test case.
+# clang compiles these sanitizers in half of g++'s time. Slower programs get more time: HVD_TEST_TIMEOUT is the watchdog's,
+# in seconds per test case.
 stage_asan() {
   export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
   export ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=1:abort_on_error=0"
-  # MPI's frames are recognised by a full unwind alone: libc between them and malloc keeps no frame pointers.
+  # Only a full unwind recognises MPI's frames: libc between them and malloc keeps no frame pointers.
   ASAN_OPTIONS+=":fast_unwind_on_malloc=0:malloc_context_size=20"
   export LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0"
   HVD_TEST_TIMEOUT=480 slower=4 CXX=$(clang) stage build/asan "$asan" "${openmpi[@]}" \
@@ -69,16 +69,16 @@ stage_asan() {
 
 stage_tsan() {
   export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1"
-  # Where the kernel lets it: g++ 12's runtime does not find its way in a widely randomised address space.
+  # Randomisation is off if the kernel allows it: g++ 12's runtime fails in a widely randomised address space.
   local launcher=()
   if setarch "$(uname -m)" -R true 2>/dev/null; then launcher=(setarch "$(uname -m)" -R); fi
   HVD_TEST_TIMEOUT=480 slower=4 CXX=g++ stage build/tsan "$tsan" -Dmpi=disabled "${all_parts[@]}" \
     -Dexamples=disabled -Db_sanitize=thread
 }
 
-# Lines in backtraces and no more: full debug information takes a third of the time that compiling takes.
+# Debug information only has lines for backtraces. Full information takes a third of the compile time.
 all_parts=(-Dtests=enabled -Dexamples=enabled -Dbenchmarks=disabled -Doptimization=1 -Ddebug=false -Dcpp_args=-g1)
-# Compiling is what takes the time where everything is built; what needs speed asks for it in its meson.build.
+# Compiling takes most of the time, so there is no optimisation. Files that need speed ask for it in their meson.build.
 quick=(-Doptimization=0)
 openmpi=(-Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled "${all_parts[@]}")
 mpich=(-Dmpi=enabled -Dmpi_flavour=mpich "${all_parts[@]}")
@@ -96,7 +96,7 @@ stage() {
   python3 tools/tests.py select "$folder" "$suites" "${names[@]}" >"$list"
   mapfile -t chosen <"$list"
   if [[ ${#chosen[@]} -eq 0 ]]; then
-    # Without a name asked for, a stage that finds nothing to test is broken.
+    # If no name was given, a stage without tests is broken.
     [[ ${#names[@]} -gt 0 ]] || broken "$log" "finding tests" "$list"
     echo "no tests here" && return
   fi

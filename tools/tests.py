@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""What `./run test` asks of Meson's files: which tests, what they need built, how they ended."""
+"""Reads Meson's files for `./run test`: which tests there are, which targets they need, how they ended."""
 
 import fnmatch
 import json
@@ -54,7 +54,7 @@ def output_of(test):
 
 
 def summary(*logs):
-    """Prints what failed and why, what was skipped and why, and the closing line."""
+    """Prints the failed and skipped tests with their reasons, and the closing line."""
     passed, failed, skipped = 0, [], []
     for log in map(pathlib.Path, logs):
         stage = log.stem.removeprefix("testlog-")

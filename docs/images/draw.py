@@ -3,7 +3,8 @@
 # SPDX-FileCopyrightText: The hvd authors
 """Draws the pictures of docs/concepts.md, one SVG per collective: draw.py [FOLDER]
 
-Three ranks, before and after. A cell's colour is the rank that it comes from; a cell of several colours is a reduction."""
+A picture shows three ranks, before and after. A cell's colour is the rank that it comes from; a cell of several colours is a
+reduction."""
 
 import pathlib
 import sys
@@ -27,7 +28,7 @@ class Picture:
                           f'font-weight="{weight}">{text}</text>')
 
     def cell(self, x, y, text, ranks, width=CELL):
-        """One or several elements; `ranks` are those whose data is in it, none: not written."""
+        """Draws one or several elements. `ranks` are those whose data is in it; without ranks it is not written."""
         for i, rank in enumerate(ranks):
             self.parts.append(f'<rect x="{x:g}" y="{y + i * HEIGHT / len(ranks):g}" width="{width}" '
                               f'height="{HEIGHT / len(ranks):g}" fill="{RANK[rank]}"/>')
@@ -38,7 +39,7 @@ class Picture:
         self.grow(x + width, y + HEIGHT)
 
     def rows(self, x, title, ranks):
-        """A column of ranks: for each a list of (text, ranks) or (text, ranks, width)."""
+        """Draws a column of ranks: for each a list of (text, ranks) or (text, ranks, width)."""
         self.text(x, TOP - 14, title, size=13, anchor="start")
         end = x
         for r, cells in enumerate(ranks):
@@ -129,7 +130,7 @@ def scatter():
 
 def alltoall():
     def sent(rank, counts):
-        # What goes to whom: the digit is the receiver.
+        # The digit of a cell is its receiver.
         return [(f"{'abc'[rank]}→{to}", [rank]) for to, n in enumerate(counts) for _ in range(n)]
 
     counts = [[1, 0, 2], [1, 1, 1], [0, 2, 1]]

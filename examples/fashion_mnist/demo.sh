@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# demo.sh BUILD_FOLDER [OPTION...]: trains the mlp on Fashion-MNIST on 1 and on 2 ranks, then measures what part of
-# twice the speed 2 ranks reach. Options go to the trainer.
+# demo.sh BUILD_FOLDER [OPTION...]: trains the mlp on Fashion-MNIST on 1 and on 2 ranks, then measures the speed of 2
+# ranks as a part of twice the speed of 1. Options go to the trainer.
 set -euo pipefail
 
 program="${1:?demo.sh needs the build folder}/examples/fashion_mnist/fashion_mnist"

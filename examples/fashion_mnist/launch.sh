@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Sourced: finds how ranks are started and gives on_ranks COUNT OPTION..., which runs $program on that many. The ranks are
-# processes where the build has MPI, and threads otherwise; HVD_MPIEXEC says how processes are started
+# Other scripts source this. It defines on_ranks COUNT OPTION..., which runs $program on that many ranks. The ranks are
+# processes if the build has MPI, and threads otherwise. HVD_MPIEXEC is the command that starts processes
 # ("mpiexec.openmpi --oversubscribe").
 
 set -a && source "$(dirname "${BASH_SOURCE[0]}")/../../tools/mpi/environment" && set +a
 
-# The launcher of the MPI that the program is linked with; nothing if there is none.
+# Prints the launcher of the MPI that the program is linked with, or nothing.
 launcher() {
   local libraries
   libraries=$(ldd "$program")

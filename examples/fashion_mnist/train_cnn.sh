@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # train_cnn.sh BUILD_FOLDER [OPTION...]: trains the cnn on 2 ranks, then on 1 with the same batch, and compares. Each goes on
-# from its checkpoint in BUILD_FOLDER: what was interrupted is continued, and what is done is only evaluated. Options go
-# to the trainer; to begin anew, remove the checkpoints. The log is BUILD_FOLDER/train-cnn.log.
+# from its checkpoint in BUILD_FOLDER: an interrupted training is continued, and a complete one is only evaluated. Options
+# go to the trainer; to begin anew, remove the checkpoints. The log is BUILD_FOLDER/train-cnn.log.
 set -euo pipefail
 
 folder="${1:?train_cnn.sh needs the build folder}"
@@ -13,7 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/launch.sh"
 least=91.5     # per cent of the test images, on 2 ranks
 apart=0.5      # points between 2 ranks and 1
 
-# The same global batch on any number of ranks, so that both are the same training but for rounding.
+# The global batch is the same on any number of ranks, so that both are the same training up to rounding.
 train() {
   local ranks="$1" file="$folder/cnn-on-$1.ckpt" resume=()
   shift

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""A case must not compile, and must say why on one screen: check.py CASE BUILD_ROOT SOURCE
+"""Checks that a case does not compile and says why on one screen: check.py CASE BUILD_ROOT SOURCE
 
 A case has one line ending in `// BAD`, and one ending in `// GOOD` that replaces it in its twin, which compiles.
 `// EXPECT: text` (one or more) is in the compiler's output, `// FLAGS: …` are added to both compilations. SOURCE is
@@ -19,12 +19,12 @@ TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def without(lines, marker):
-    """The lines, with the marked one left empty so that line numbers stay."""
+    """Returns the lines, with the marked one left empty so that line numbers stay."""
     return "\n".join("" if line.rstrip().endswith(marker) else line for line in lines) + "\n"
 
 
 def tokens_apart(bad, good):
-    """How many tokens stand between what the two lines have in common at their ends."""
+    """Returns the number of tokens between the common beginning and the common end of the two lines."""
     bad, good = ([token for token in TOKEN.findall(line.rsplit("//", 1)[0])] for line in (bad, good))
     front = 0
     while front < min(len(bad), len(good)) and bad[front] == good[front]:

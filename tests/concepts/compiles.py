@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""A file of static_asserts compiles: compiles.py FILE BUILD_ROOT SOURCE, whose compiler and include paths are used."""
+"""Checks that a file of static_asserts compiles, with SOURCE's compiler and include paths: compiles.py FILE BUILD_ROOT SOURCE"""
 
 import pathlib
 import sys

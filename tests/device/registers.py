@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""The kernel spills nothing, uses no stack, and four blocks of it fit a multiprocessor: registers.py NVCC [OPTION...] SOURCE"""
+"""Checks that the kernel spills nothing, uses no stack, and four blocks of it fit a multiprocessor: registers.py NVCC [OPTION...] SOURCE"""
 
 import re
 import subprocess

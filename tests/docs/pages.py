@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""The pages say what is so: pages.py CHECK SOURCE_ROOT [ARGUMENT...]
+"""Checks that the pages are true: pages.py CHECK SOURCE_ROOT [ARGUMENT...]
 
   code                  each ```cpp block is a part of a compiled file, named by the comment before it
                         (<!-- FILE REGION -->), or a program with a main(); Horovod's forms are in from_horovod.cpp
@@ -45,7 +45,7 @@ def without_code(text):
 
 
 def region(root, file, name):
-    """A part of a file, between two lines `//! [name]`; None if it has none."""
+    """Returns the part of a file between two lines `//! [name]`, or None."""
     mark = rf"^[ \t]*//! \[{re.escape(name)}\]$"
     found = re.search(mark + r"\n(.*?)" + mark, (root / file).read_text(), re.M | re.S)
     if not found:
@@ -130,7 +130,7 @@ def check_pictures(root):
 
 
 def names_in(file):
-    """The test cases of a doctest file; adjacent literals are one."""
+    """Returns the test cases of a doctest file. Adjacent literals are one name."""
     found = re.findall(r"(?:TEST_CASE|SUBCASE|TEST_CASE_TEMPLATE|TEST_CASE_TEMPLATE_DEFINE)\(\s*"
                        r'("(?:[^"\\]|\\.)*"(?:\s*"(?:[^"\\]|\\.)*")*)', file.read_text())
     return {re.sub(r'"\s*"', "", name)[1:-1].replace('\\"', '"') for name in found}
@@ -184,7 +184,7 @@ def check_programs(root, build_root, like, mpicxx=None, *mpiexec):
                 (folder / "train.cpp").write_text(block["text"])
                 commands = [[*compiler.command, folder / "train.cpp", "-o", folder / "train", "-pthread"], [folder / "train"]]
                 if with_mpi:
-                    # As the page says it, with this build's compiler and launcher.
+                    # The page's command runs with this build's compiler and launcher.
                     lines = "\n".join(block["text"] for block in blocks(page, "sh"))
                     commands = [re.search(rf"^{word} .*train.*$", lines, re.M)[0].split() for word in ("mpicxx", "mpiexec")]
                     commands[0][:1], commands[1][:1] = [mpicxx], mpiexec
@@ -198,7 +198,7 @@ def check_programs(root, build_root, like, mpicxx=None, *mpiexec):
 
 
 def check_reference(root):
-    """The API reference, as ./run docs builds it."""
+    """Builds the API reference as ./run docs does."""
     if not shutil.which("doxygen"):
         print("doxygen is not installed; ./run docs installs it")
         sys.exit(77)

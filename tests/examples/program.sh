@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# program.sh RANKS COMMAND...: what the trainer's command line promises, on data of the distribution.
+# program.sh RANKS COMMAND...: tests the trainer's command line, on data of the distribution.
 set -euo pipefail
 
 ranks="$1"
@@ -28,7 +28,7 @@ said=$("$@" --limit 2000 --epochs 1 --progress 2>&1 >/dev/null)
 said=$("$@" --limit 2000 --epochs 1 --scaling)
 [[ "$said" =~ ^"scaling efficiency "[0-9.]+" %" ]] || fail "it said: $said"
 
-# refused REASON OPTION...: with a failure, and the reason on stderr
+# refused REASON OPTION...: expects a failure, and the reason on stderr
 refused() {
   local reason="$1"
   shift

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""The example programs do what their pages say: programs.py WHAT PROGRAM... -- COMMAND...
+"""Checks that the example programs do what their pages say: programs.py WHAT PROGRAM... -- COMMAND...
 
 COMMAND starts the (first) program on {n} ranks: "mpiexec -n {n} custom_engine", or "word2vec --threads {n}".
-Ends with 77 where the distribution's data is missing."""
+It ends with 77 if the distribution's data is missing."""
 
 import json
 import pathlib
@@ -34,7 +34,7 @@ def on(ranks, command, *options):
 
 
 def tensors(path):
-    """Name → floats, read as the format is described; nothing of hvd or its packages."""
+    """Returns name → floats, read as the format is described, without hvd or its packages."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8:8 + length])
@@ -72,7 +72,7 @@ def fashion_mnist(command, inference):
         assert one.keys() == two.keys() and "model.conv1.weight" in one and "optimizer.velocity.conv1.weight" in one
         for name, values in one.items():
             apart = max(abs(a - b) for a, b in zip(values, two[name], strict=True))
-            # A velocity is a gradient's: what cancels in its sum leaves the rounding behind.
+            # A velocity is a sum of gradients. Where they cancel, the rounding errors remain.
             most = (1e-3 if name.startswith("model.") else 2e-2) * max(map(abs, values))
             assert apart <= most, f"{name}: {apart} apart, more than {most}"
         assert accuracy(run([inference, files[1]])) == scores[1]
@@ -83,7 +83,7 @@ def fashion_mnist(command, inference):
 
 
 def custom_engine(command):
-    """The result is that of one rank, on any number of them."""
+    """Any number of ranks gives the result of one rank."""
     errors = [re.search(r"error ([\d.]+), after \d+ steps ([\d.]+);", on(ranks, command, 2)).groups() for ranks in (1, 2, 3)]
     assert errors[0] == errors[1] == errors[2]
     assert float(errors[0][1]) < 0.5 * float(errors[0][0])
@@ -104,7 +104,7 @@ def word2vec(command):
 
 
 def torch_mnist(command):
-    """With LibTorch's own data parallelism, where there is one, the same network comes out."""
+    """LibTorch's own data parallelism, if present, gives the same network."""
     if not IMAGES.is_dir():
         skip("the package dataset-fashion-mnist is not installed")
     text = on(2, command, "--limit", 640, "--epochs", 1, "--batch", 32)

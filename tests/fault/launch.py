@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""launch.py SCENARIO RANKS COMMAND...: runs program.cpp in the way SCENARIO and looks at what came of it.
+"""launch.py SCENARIO RANKS COMMAND...: runs program.cpp with SCENARIO and checks the result.
 
 A hang is a failure, and so is a name left in shared memory."""
 
@@ -19,7 +19,7 @@ SKIPPED = 77
 ABORTS = "an exit status that is not 0"
 ENDS = "exit status 0"
 
-# What is said, by how many ranks of n; the last rank is the one that fails.
+# The expected lines, and the number of ranks (of n) that print each. The last rank fails.
 SCENARIOS = {
     "throws": (ABORTS, {r"hvd: rank {last} aborts the job: the disk is full": lambda n: 1}),
     "throws_and_catches": (ABORTS, {r"hvd: rank {last} aborts the job: ": lambda n: 1}),
@@ -48,7 +48,7 @@ def names():
 
 
 def run(command):
-    """Status and output; None for a command that hangs. All its processes are gone afterwards."""
+    """Returns status and output, or None for a command that hangs. All its processes are gone afterwards."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                           start_new_session=True) as process:
         try:

@@ -21,7 +21,7 @@ WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
 
 def absent_library(headers, compiler, file):
-    if file == "hvd.hpp":  # takes MPI where there is one, and does without where there is none
+    if file == "hvd.hpp":  # it works with MPI and without
         return None
     needed = {name for reached in headers.reach(file) for name in headers.foreign.get(reached, [])
               if reached.startswith("interop/") and not is_standard(name) or name in (*ONE_PLACE, "nlohmann/json.hpp")}

@@ -26,7 +26,7 @@ SYSTEM = {"cxxabi.h", "fcntl.h", "immintrin.h", "pthread.h", "sched.h", "signal.
 # The libraries that a header outside interop/ is there for; no door includes it.
 OWN_LIBRARY = {file: "nlohmann/json.hpp" for file in ("train/checkpoint/safetensors_file.hpp", "train/checkpoint/write_safetensors.hpp")}
 SLOW_TO_COMPILE = {"algorithm", "atomic", "complex", "functional", "future", "iostream", "map", "memory", "regex", "string", "thread"}
-LEAN_DOORS = ("hvd.hpp", "mpi.hpp", "threads.hpp")  # whose time to compile is promised
+LEAN_DOORS = ("hvd.hpp", "mpi.hpp", "threads.hpp")  # the docs promise their time to compile
 ONE_PLACE = ("mpi.h", "cuda_runtime_api.h", "nccl.h")  # each included by one file, in platform/
 MOST_LINES, MEDIAN_LINES = 500, 130
 MOST_HEADERS = 16  # of one folder
@@ -49,7 +49,7 @@ def may_include(file, other):
 
 
 def circle(headers, file):
-    """Whether a header reaches itself."""
+    """Returns true if a header reaches itself."""
     return any(file in headers.reach(other) for other in headers.own[file])
 
 
@@ -83,7 +83,7 @@ def offences(headers):
             if other not in headers.files:
                 yield f"{file}: includes {other}, which does not exist"
             elif room(other) not in ROOMS + ["", "door"]:
-                continue  # said of that header
+                continue  # reported for that header
             elif not may_include(file, other):
                 yield f"{file}: includes the later room {other}"
             if other == "comm/default.hpp" and file != "hvd.hpp":

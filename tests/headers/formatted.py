@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Sources are as ./run format leaves them, and comments, which it leaves alone, as narrow: formatted.py SOURCE_DIR"""
+"""Checks that sources are formatted as by ./run format, and that comments are narrow and plain: formatted.py SOURCE_DIR"""
 
 import pathlib
 import shutil

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""What is behind a communicator is compiled in one file of a program, if the others declare it `extern template`:
+"""The implementation of a communicator is compiled in one file of a program, if the others declare it `extern template`:
 one_file.py BUILD_ROOT SOURCE
 
 SOURCE is the file of the build whose compiler and include paths are used. one_file.hpp and one_file.cpp are of a program
@@ -23,7 +23,7 @@ MAKERS = {
 
 
 def symbols(compiler, folder, text):
-    """Names that an optimised file needs and that it brings: two sets."""
+    """Returns two sets: the names that an optimised file needs, and those that it defines."""
     made = pathlib.Path(folder, "made.o")
     subprocess.run([*compiler.command, "-O2", "-c", "-x", "c++", "-", "-o", made], input=text, text=True, check=True)
     lines = subprocess.run(["nm", "--demangle", made], capture_output=True, text=True, check=True).stdout.splitlines()

@@ -3,7 +3,8 @@
 # SPDX-FileCopyrightText: The hvd authors
 """hosts.py MPIRUN PROGRAM: the tests of hosts.cpp on hosts with shaped cables between them.
 
-The superuser runs it; for others, and where the kernel refuses even that one a network of its own, it is skipped. What it makes is gone when it ends (lab.py)."""
+The superuser runs it. It is skipped for others, and if the kernel allows no network namespace. The hosts are removed at the end
+(lab.py)."""
 
 import os
 import subprocess

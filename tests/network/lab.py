@@ -20,7 +20,7 @@ import sys
 
 NETWORK = "10.79.0"
 TOOLS = ("ip", "tc", "unshare", "nsenter", "setpriv")
-# What "ssh" does here: PIDS is "address=pid address=pid …" of the namespaces.
+# This script is run as "ssh": PIDS is "address=pid address=pid …" of the namespaces.
 AGENT = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 host=$1; shift
@@ -70,7 +70,7 @@ class Lab:
         for host in range(self.hosts):
             pid = self.hold(f"lab{host}")
             self.run(switch, f"ip link add p{host} type veth peer name eth0 netns {pid}", f"ip link set p{host} master br0 up")
-            # With a congestion control of its own: the machine's may be one that a shaped cable confuses.
+            # A host sets its own congestion control, since a shaped cable may confuse the machine's.
             self.run(pid, "ip link set lo up", f"ip address add {self.address(host)}/24 dev eth0", "ip link set eth0 up",
                      f"ip route replace {NETWORK}.0/24 dev eth0 src {self.address(host)} congctl cubic")
         if self.rate:
@@ -84,7 +84,7 @@ class Lab:
         self.holders.append(holder)
         if holder.stdout.readline() != "ready\n":
             said = holder.communicate()[1].strip()
-            # The kernel's refusal (of a superuser in a container, say), and nothing else, is no failure.
+            # Only the kernel's refusal (to a superuser in a container, say) is no failure.
             if "unshare failed" in said:
                 raise Unusable(f"the kernel refuses the superuser a network of its own: {said}")
             raise RuntimeError(f"no namespace called {name} (unshare --net --uts): {said}")
@@ -95,7 +95,7 @@ class Lab:
             subprocess.run(["nsenter", "--target", str(pid), "--net", "--", *command.split()], check=True)
 
     def shape(self, rate):
-        """What leaves each host, and what comes to it."""
+        """Returns the bytes that left each host, and that reached it."""
         qdisc = f"root tbf rate {rate} burst {self.burst} latency 50ms"
         for host in range(self.hosts):
             self.run(self.pid(host), f"tc qdisc replace dev eth0 {qdisc}")
@@ -112,7 +112,7 @@ class Lab:
         return self.holders[host + 1].pid
 
     def sent(self, host):
-        """Bytes that have left a host."""
+        """Returns the bytes that have left a host."""
         text = subprocess.run(["nsenter", "--target", str(self.pid(host)), "--net", "--", "ip", "-s", "-o", "link", "show", "eth0"],
                               check=True, capture_output=True, text=True).stdout
         numbers = text.split("TX:")[1].split("\\")[1].split()
@@ -151,7 +151,7 @@ def folder_for_agent():
 
 
 def end_on_signals():
-    """So that what was begun is ended in order."""
+    """Ends in order everything that was begun."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
 

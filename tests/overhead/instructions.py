@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""How many instructions a call on direct<mpi> takes more than the MPI call it makes (callgrind)."""
+"""Counts the instructions that a call on direct<mpi> takes beyond the MPI call it makes (callgrind)."""
 
 import re
 import shutil

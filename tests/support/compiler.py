@@ -6,7 +6,7 @@ import json
 import pathlib
 import subprocess
 
-# Of the build's flags only what says where things are and which language this is: -I, -isystem, -std, -pthread.
+# Only these flags of the build are used: -I, -isystem, -std, -pthread.
 KEPT = ("-I", "-isystem", "-std=", "-pthread")
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Who includes whom under include/hvd. Files are named by their path there: core/dtype.hpp."""
+"""Reads which header under include/hvd includes which. Files are named by their path there: core/dtype.hpp."""
 
 import functools
 import pathlib
@@ -29,7 +29,7 @@ class Headers:
 
     @functools.lru_cache(maxsize=None)
     def reach(self, file):
-        """All of hvd's files that this one includes, itself among them."""
+        """Returns all of hvd's files that this one includes, itself among them."""
         seen, todo = set(), [file]
         while todo:
             here = todo.pop()

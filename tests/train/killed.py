@@ -4,7 +4,7 @@
 """Kills rank 0 of a training that saves all the time, KILLS times, each later within a save: killed.py KILLS COMMAND...
 
 After each there is the old checkpoint or the new one: whole, and never older than the one that was said to be written.
-How long a save takes is measured anew each time: from the end of the first to the end of the second."""
+The time of a save is measured anew each time: from the end of the first to the end of the second."""
 
 import json
 import os
@@ -18,7 +18,7 @@ import time
 
 
 def step_of(path):
-    """The step that a whole checkpoint is of; every number in it is that step."""
+    """Returns the step of a whole checkpoint; every number in it is that step."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8:8 + length])
@@ -31,7 +31,7 @@ def step_of(path):
 
 
 def killed_within(share, command, path):
-    """Kills it when so much of its third save is done: the step of the checkpoint, and whether it was in a save."""
+    """Kills it in its third save after this part of it. Returns the step of the checkpoint, and true if it was in a save."""
     unfinished = path.with_name("checkpoint.tmp")
     unfinished.unlink(missing_ok=True)
     with subprocess.Popen([*command, path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:

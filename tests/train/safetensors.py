@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""What hvd writes is read by others: safetensors.py plain|package PROGRAM. 77: the package cannot be had."""
+"""Checks that other programs read hvd's files: safetensors.py plain|package PROGRAM. 77: the package cannot be had."""
 
 import json
 import os
