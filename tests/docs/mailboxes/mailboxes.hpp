@@ -17,7 +17,7 @@
 
 #include <hvd/comm/communicator.hpp>
 
-// What the ranks have in common: a queue of messages for each pair of them.
+// The ranks share a queue of messages for each pair of them.
 class post_office {
 public:
     explicit post_office(int ranks) : ranks_(ranks), queues_(std::size_t(ranks * ranks)) {}
