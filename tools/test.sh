@@ -32,9 +32,9 @@ tsan="$sanitized !unit !collective.*.others.threads !collective.thresholds.neigh
 # These tests take too long for each change, and run only with --all or by name: counts beyond 2^31, the other half of the
 # element types, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and more placements of nodes, LibTorch,
 # compilation by nvcc, each header alone, programs that must not compile, programs that use an installed hvd, code that is
-# tested elsewhere too, and Doxygen.
+# tested elsewhere too, and the site, which needs Doxygen and a browser.
 left_to_all=(big integers np1 np4 queues neighbours 'interop.torch*' 'examples.torch_mnist*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
-  headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_reference*'
+  headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_site*'
   'train.killed_while_saving.mpi*' '*.package')
 
 stage_gcc() {
@@ -119,7 +119,7 @@ broken() {
 jobs_of_stages=(demo test)
 [[ " ${stages[*]} " != *" clang "* ]] || jobs_of_stages+=(clang)
 [[ " ${stages[*]} " != *" asan "* ]] || jobs_of_stages+=(sanitizers)
-[[ " ${stages[*]} " != *" more "* ]] || jobs_of_stages+=(docs)
+[[ " ${stages[*]} " != *" more "* ]] || jobs_of_stages+=(docs browser)
 [[ " ${stages[*]} " != *" mpich "* ]] || jobs_of_stages+=(mpich)
 [[ " ${stages[*]} " != *" bench "* ]] || jobs_of_stages+=(bench)
 need "${jobs_of_stages[@]}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Draws the pictures of docs/concepts.md, one SVG per collective: draw.py [FOLDER]
+"""Draws the pictures of docs/concepts.md, one SVG per collective, and that of README.md: draw.py [FOLDER]
 
 A picture shows three ranks, before and after. A cell's colour is the rank that it comes from; a cell of several colours is a
 reduction."""
@@ -157,7 +157,55 @@ def barrier():
     return picture
 
 
-DRAWINGS = [allreduce, broadcast, reduce, allgather, gather, scatter, reduce_scatter, alltoall, barrier]
+def box(picture, x, y, width, text, rank):
+    picture.parts.append(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{HEIGHT}" rx="6" fill="{RANK[rank]}"/>')
+    picture.text(x + width / 2, y + HEIGHT / 2 + 5, text, colour=INK)
+    picture.grow(x + width, y + HEIGHT)
+
+
+def short_arrow(picture, x, y, length=24):
+    picture.parts.append(f'<path d="M{x:g} {y:g}h{length - 6:g}m-7 -5l7 5l-7 5" fill="none" stroke="{GREY}" stroke-width="2"/>')
+
+
+def training():
+    """Two processes train one model: each computes a gradient of its own samples, both step by the mean."""
+    picture = Picture("Data parallelism: two processes average their gradients and stay equal")
+    wide, gap, drop = 3 * CELL, 24, 2 * HEIGHT
+    columns = [LEFT + 16, LEFT + 16 + 98 + gap]
+    columns += [columns[1] + 140 + gap]
+    columns += [columns[2] + wide + gap + 96]
+    columns += [columns[3] + wide + gap]
+    for x, title in zip(columns, ["samples", "model", "gradient", "mean gradient", "new weights"]):
+        picture.text(x, TOP - 14, title, size=13, anchor="start")
+    for r in range(2):
+        y = TOP + r * drop
+        middle = y + HEIGHT / 2
+        picture.text(8, middle + 5, f"rank {r}", anchor="start", weight="bold")
+        box(picture, columns[0], y, 98, f"batch {r}", r)
+        short_arrow(picture, columns[0] + 98, middle, gap)
+        picture.cell(columns[1], y, "same weights", [], 140)
+        picture.parts[-1] = picture.parts[-1].replace(INK, GREY)
+        short_arrow(picture, columns[1] + 140, middle, gap)
+        for i, cell in enumerate(letters(r)):
+            picture.cell(columns[2] + i * CELL, y, *cell)
+        for i in range(3):
+            picture.cell(columns[3] + i * CELL, y, f"Ø{i}", [0, 1])
+        short_arrow(picture, columns[3] + wide, middle, gap)
+        picture.cell(columns[4], y, "same weights", [], 140)
+        picture.parts[-1] = picture.parts[-1].replace(INK, GREY)
+    x, y, end = columns[2] + wide, TOP + HEIGHT / 2, columns[3]
+    centre = (x + end) / 2
+    low = y + drop
+    for begin, turn in ((y, low), (low, y)):
+        picture.parts.append(f'<path d="M{x + 6:g} {begin:g}C{centre:g} {begin:g} {centre:g} {turn:g} {end - 4:g} {turn:g}" '
+                             f'fill="none" stroke="{GREY}" stroke-width="2"/>')
+        picture.parts.append(f'<path d="M{x + 6:g} {begin:g}H{end - 4:g}m-7 -5l7 5l-7 5" fill="none" stroke="{GREY}" stroke-width="2"/>')
+    picture.text(centre, TOP + drop + HEIGHT + 16, "world.allreduce(gradient, hvd::average)", size=13)
+    picture.grow(columns[4] + 140, TOP + drop + HEIGHT + 16)
+    return picture
+
+
+DRAWINGS = [allreduce, broadcast, reduce, allgather, gather, scatter, reduce_scatter, alltoall, barrier, training]
 
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)

@@ -11,7 +11,7 @@
   pictures              docs/images/*.svg are what draw.py draws
   tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
   snippets              every @snippet of the headers exists
-  reference             the API reference is built without warnings
+  site                  the site is built without warnings, with each public name
   programs BUILD_ROOT SOURCE [MPICXX MPIEXEC...]
                         the programs of the pages compile and run, those with MPI as README.md says
   errors PROGRAM BACKEND [MPIEXEC...]
@@ -125,8 +125,8 @@ def check_pictures(root):
         for name in sorted(drawn):
             if not filecmp.cmp(images / name, pathlib.Path(folder) / name, shallow=False):
                 yield f"docs/images/{name} is not what draw.py draws"
-    shown = re.findall(r"\(images/(\w+\.svg)\)", (root / "docs/concepts.md").read_text())
-    yield from (f"docs/concepts.md does not show {name}" for name in sorted(drawn - set(shown)))
+    shown = {pathlib.Path(target).name for page in pages(root) for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text())}
+    yield from (f"no page shows {name}" for name in sorted(drawn - shown))
 
 
 def names_in(file):
@@ -197,17 +197,21 @@ def check_programs(root, build_root, like, mpicxx=None, *mpiexec):
                         yield f"{page.name}: program {number} does not print: {said}"
 
 
-def check_reference(root):
-    """Builds the API reference as ./run docs does."""
+def check_site(root):
+    """Builds the site as ./run docs does."""
     if not shutil.which("doxygen"):
         print("doxygen is not installed; ./run docs installs it")
         sys.exit(77)
-    with tempfile.TemporaryDirectory() as folder:
-        settings = (root / "tools/Doxyfile").read_text() + f"OUTPUT_DIRECTORY = {folder}\n"
-        if run(["doxygen", "-"], cwd=root, input=settings).returncode != 0:
+    sys.path.insert(0, str(root / "tools/docs"))
+    from public_names import public_names
+    with tempfile.TemporaryDirectory() as name:
+        if run([sys.executable, root / "tools/docs/site_pages.py", name, root]).returncode != 0:
             yield "doxygen failed or warned"
-        if not list(pathlib.Path(folder).glob("html/*communicator*.html")):
-            yield "the reference has no page of hvd::communicator"
+        index = "".join(file.read_text() for file in pathlib.Path(name).glob("html/search/all_*.js"))
+        names = public_names(root)
+        print(f"{len(names)} public names")
+        yield from (f"the site has no {name}, of {header}" for name, header in names.items()
+                    if not re.search(rf'\["{name.rpartition("::")[2]}", \[.*?"({name.rpartition("::")[0]}"|{name}\b)', index))
 
 
 def check_errors(root, program, backend, *mpiexec):

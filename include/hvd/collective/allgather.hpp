@@ -10,6 +10,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+/// The members of a communicator for allgather.
 template <class Comm, class B>
 class allgather_calls {
 public:

@@ -89,6 +89,7 @@ struct kept_fused_allreduce : fused_storage, fused_allreduce_call<Fused, Op> {
         : fused_allreduce_call<Fused, Op>(list, f, o, this->tensors, this->offsets) {}
 };
 
+/// The members of a communicator for allreduce.
 template <class Comm, class B>
 class allreduce_calls {
 public:

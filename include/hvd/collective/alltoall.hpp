@@ -29,6 +29,7 @@ private:
     }
 };
 
+/// The members of a communicator for alltoall.
 template <class Comm, class B>
 class alltoall_calls {
 public:

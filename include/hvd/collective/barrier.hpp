@@ -12,6 +12,7 @@ struct barrier_call : call {
     explicit barrier_call(const options& o) { describe(collective::barrier, o.name); }
 };
 
+/// The members of a communicator for barrier.
 template <class Comm, class B>
 class barrier_calls {
 public:

@@ -81,6 +81,7 @@ struct kept_fused_broadcast : fused_storage, fused_broadcast_call<Fused> {
         : fused_broadcast_call<Fused>(list, r, rank, size, o, this->tensors, this->offsets) {}
 };
 
+/// The members of a communicator for broadcast.
 template <class Comm, class B>
 class broadcast_calls {
 public:

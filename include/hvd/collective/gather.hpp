@@ -9,6 +9,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+/// The members of a communicator for gather.
 template <class Comm, class B>
 class gather_calls {
 public:

@@ -50,6 +50,7 @@ struct reduce_call : reduction_call<Op> {
     }
 };
 
+/// The members of a communicator for reduce.
 template <class Comm, class B>
 class reduce_calls {
 public:

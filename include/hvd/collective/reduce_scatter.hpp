@@ -78,6 +78,7 @@ struct kept_reduce_scatter : reduce_scatter_call<In, Op> {
     }
 };
 
+/// The members of a communicator for reduce_scatter.
 template <class Comm, class B>
 class reduce_scatter_calls {
 public:

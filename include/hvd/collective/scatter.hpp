@@ -46,6 +46,7 @@ private:
     }
 };
 
+/// The members of a communicator for scatter.
 template <class Comm, class B>
 class scatter_calls {
 public:

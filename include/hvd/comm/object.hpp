@@ -107,6 +107,7 @@ constexpr bool check_serializable() {
     return serializable<T>;
 }
 
+/// The members of a communicator that move C++ objects.
 template <class Comm, class B>
 class object_calls {
 public:

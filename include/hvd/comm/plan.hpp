@@ -186,6 +186,7 @@ private:
 
 namespace detail {
 
+/// The members of a communicator that make plans.
 template <class Comm, class B>
 class plan_calls {
 public:

@@ -17,11 +17,12 @@ enum class rounding : std::uint8_t {
     down,         ///< toward minus infinity
 };
 
-/// States that `f(a, b)` equals `f(b, a)`.
+/// The type of `hvd::commutative`.
 struct commutative_t {};
 /// Says that a callable may be given its arguments in either order.
 inline constexpr commutative_t commutative{};
 
+/// The types of the operations. A call takes their values: `hvd::sum` is an `hvd::op::sum`.
 namespace op {
 
 /// An operation with a rounding: `hvd::average(hvd::rounding::toward_zero)`.
@@ -38,33 +39,43 @@ struct scalable {
 }  // namespace detail
 
 // The numbers travel in headers, where ranks compare them.
+/// The sum over the ranks.
 struct sum : detail::scalable<sum> {
     static constexpr int id = 0;
 };
+/// The sum divided by the number of ranks; integers need a rounding.
 struct average : detail::scalable<average> {
     static constexpr int id = 1;
 };
+/// The smallest element. A NaN of any rank is the result.
 struct min {
     static constexpr int id = 2;
 };
+/// The largest element. A NaN of any rank is the result.
 struct max {
     static constexpr int id = 3;
 };
+/// The product over the ranks.
 struct product {
     static constexpr int id = 4;
 };
+/// The bits that are set on every rank.
 struct bit_and {
     static constexpr int id = 5;
 };
+/// The bits that are set on some rank.
 struct bit_or {
     static constexpr int id = 6;
 };
+/// The bits that are set on an odd number of ranks.
 struct bit_xor {
     static constexpr int id = 7;
 };
+/// 1 if no rank has a zero, else 0.
 struct logical_and {
     static constexpr int id = 8;
 };
+/// 1 if some rank has no zero, else 0.
 struct logical_or {
     static constexpr int id = 9;
 };
@@ -83,16 +94,27 @@ struct custom {
 
 }  // namespace op
 
+/// The sum over the ranks.
 inline constexpr op::sum sum{};
+/// The sum divided by the number of ranks; integers need a rounding.
 inline constexpr op::average average{};
+/// The smallest element. A NaN of any rank is the result.
 inline constexpr op::min min{};
+/// The largest element. A NaN of any rank is the result.
 inline constexpr op::max max{};
+/// The product over the ranks.
 inline constexpr op::product product{};
+/// The bits that are set on every rank.
 inline constexpr op::bit_and bit_and{};
+/// The bits that are set on some rank.
 inline constexpr op::bit_or bit_or{};
+/// The bits that are set on an odd number of ranks.
 inline constexpr op::bit_xor bit_xor{};
+/// 1 if no rank has a zero, else 0.
 inline constexpr op::logical_and logical_and{};
+/// 1 if some rank has no zero, else 0.
 inline constexpr op::logical_or logical_or{};
+/// Adaptive sum of whole vectors, for `allreduce` in place with hvd/train.hpp included.
 inline constexpr op::adasum adasum{};
 
 /// Reduces with `f(left, right)`, which must be associative. It is applied in rank order.

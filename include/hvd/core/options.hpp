@@ -54,12 +54,14 @@ struct root {
     constexpr explicit root(int r = 0) : rank(r) {}
 };
 
-/// Says that a communicator made from a handle owns it and frees it.
+/// The type of `hvd::adopt`.
 struct adopt_t {};
+/// Says that a communicator made from a handle owns it and frees it.
 inline constexpr adopt_t adopt{};
 
-/// Says that a communicator made from a handle leaves it to its owner, who keeps it alive.
+/// The type of `hvd::borrow`.
 struct borrow_t {};
+/// Says that a communicator made from a handle leaves it to its owner, who keeps it alive.
 inline constexpr borrow_t borrow{};
 
 /// Options of a call.

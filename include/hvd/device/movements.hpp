@@ -8,6 +8,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+/// The members of a communicator that move device tensors.
 template <class Comm, class B>
 class device_movements {
 public:

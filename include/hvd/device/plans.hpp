@@ -197,6 +197,7 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op,
     maker.packed(offset, call);
 }
 
+/// The members of a communicator that make plans for device tensors.
 template <class Comm, class B>
 class device_plans {
 public:

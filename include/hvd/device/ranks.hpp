@@ -10,7 +10,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What every communicator of device tensors is.
+/// The members of a communicator for device tensors.
 template <class Comm, class B, class Session>
 class device_ranks : public device_reductions<Comm, B>,
                      public device_movements<Comm, B>,

@@ -23,6 +23,7 @@ std::vector<collective_call> calls_of_reduction(device_session& session, const F
     return calls;
 }
 
+/// The members of a communicator that reduce device tensors.
 template <class Comm, class B>
 class device_reductions {
 public:

@@ -62,6 +62,7 @@ protected:
     static std::byte* bytes(void* p) { return static_cast<std::byte*>(p); }
 };
 
+/// A codec that adds, in the next run, what it rounded away in this one.
 template <class Codec>
 struct error_feedback;
 

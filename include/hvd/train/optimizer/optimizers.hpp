@@ -18,6 +18,7 @@ inline namespace v0 {
 /// An empty view stands for a frozen parameter. It is skipped and keeps its slots.
 namespace optimizers {
 
+/// The parameters of a model, or their gradients, one view for each tensor.
 template <class T>
 using tensors = std::span<const tensor_view<T>>;
 

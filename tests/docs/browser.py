@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""The site works in a browser, from files: browser.py SOURCE_ROOT
+
+  links     each link of each page, those that scripts make included, leads to a page and a place that exist
+  way back  each page shows the way to the front page, on a wide and on a narrow screen
+  pictures  each picture of each page is really drawn; the front page has one
+  search    the search finds each public name that the headers declare, and each page of the guide
+
+A check without Chromium, its driver or Selenium exits with 77."""
+
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import time
+import urllib.parse
+
+try:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.common.by import By
+except ImportError:
+    # The distribution's package is for the distribution's Python.
+    if sys.executable != "/usr/bin/python3" and os.access("/usr/bin/python3", os.X_OK) and "HVD_PYTHON_TRIED" not in os.environ:
+        os.execve("/usr/bin/python3", ["/usr/bin/python3", *sys.argv], os.environ | {"HVD_PYTHON_TRIED": "1"})
+    print("Selenium for Python is not installed; ./run test --all installs it")
+    sys.exit(77)
+
+WIDE, NARROW = (1280, 900), (500, 900)
+
+LOOK = """
+const shown = e => e.getClientRects().length > 0 && getComputedStyle(e).visibility != 'hidden';
+const broken = i => !(i.complete && i.naturalWidth > 0);
+return {links: [...new Set([...document.links].map(a => a.href))],
+        places: [...document.querySelectorAll('[id],a[name]')].map(e => e.id || e.name),
+        back: [...document.links].some(a => a.href.split('#')[0].endsWith('/index.html') && shown(a)),
+        button: [...document.querySelectorAll('#main-menu-state, .main-menu-btn')].some(shown),
+        pictures: [...document.images].filter(i => i.closest('.contents')).length,
+        broken: [...document.images].filter(i => i.closest('.contents') && broken(i)).map(i => i.src)};
+"""
+
+FOUND = """
+return [...document.querySelectorAll('.SRResult')].filter(e => e.style.display != 'none').map(e => ({
+    name: e.querySelector('.SRSymbol').textContent, links: [...e.querySelectorAll('a')].map(a => a.href),
+    scopes: [...e.querySelectorAll('.SRScope')].map(s => s.textContent)}));
+"""
+
+
+def browser(width, height):
+    driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
+    if not driver or not chromium:
+        print("Chromium and its driver are not installed; ./run test --all installs them")
+        sys.exit(77)
+    options = Options()
+    options.binary_location = chromium
+    for argument in ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},{height}"]:
+        options.add_argument(argument)
+    if os.geteuid() == 0:
+        options.add_argument("--no-sandbox")
+    return webdriver.Chrome(service=Service(driver), options=options)
+
+
+def until(condition, seconds=20):
+    """The condition's value once it is true, or its last one when the time has passed."""
+    end = time.monotonic() + seconds
+    while not (value := condition()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return value
+
+
+def file_of(url):
+    return pathlib.Path(urllib.parse.unquote(urllib.parse.urlparse(url).path))
+
+
+def visit(driver, pages):
+    """What each page shows, by its file."""
+    seen = {}
+    for page in pages:
+        driver.get(page.as_uri())
+        until(lambda: driver.execute_script("return document.readyState == 'complete' && !!document.querySelector('#main-menu a')"))
+        seen[page] = driver.execute_script(LOOK)
+    return seen
+
+
+def check_links(seen, site):
+    for page, view in seen.items():
+        for link in view["links"]:
+            target, place = file_of(link), urllib.parse.unquote(urllib.parse.urlparse(link).fragment)
+            if not link.startswith("file:"):
+                if not link.startswith(("https://", "javascript:", "mailto:")):
+                    yield f"{page.name}: a link to what is no page: {link}"
+            elif not target.is_file() or not target.is_relative_to(site):
+                yield f"{page.name}: a dead link: {link}"
+            elif place and target in seen and place not in seen[target]["places"]:
+                yield f"{page.name}: a link to a place that {target.name} does not have: #{place}"
+
+
+def check_pictures(seen, site):
+    if not seen[site / "index.html"]["pictures"]:
+        yield "the front page has no picture"
+    for page, view in seen.items():
+        yield from (f"{page.name}: a picture is not drawn: {source}" for source in view["broken"])
+
+
+def results(driver, words):
+    """What the search shows once it has an entry for these words: [{name, links, scopes}]"""
+    field = driver.find_element(By.ID, "MSearchField")
+    driver.execute_script("arguments[0].value = ''; arguments[0].focus()", field)
+    field.send_keys(words)
+    frame = driver.find_element(By.ID, "MSearchResults")
+
+    def shown():
+        driver.switch_to.frame(frame)
+        found = driver.execute_script(FOUND)
+        driver.switch_to.default_content()
+        return found if any(entry["name"] == words for entry in found) else []
+
+    return until(shown, 5)
+
+
+def check_search(driver, site, names, titles):
+    driver.get((site / "index.html").as_uri())
+    until(lambda: driver.find_elements(By.ID, "MSearchField"))
+    driver.execute_script("searchBox.keyTimeoutLength = 20")  # it waits for half a second otherwise
+    for name in names:
+        space, _, word = name.rpartition("::")
+        found = [entry for entry in results(driver, word) if entry["name"] == word
+                 and any(scope in (space, name) or scope.startswith((name + "(", name + "< ")) for scope in entry["scopes"])]
+        if not found:
+            yield f"the search does not find {name}"
+        elif not any(file_of(link).is_file() for entry in found for link in entry["links"]):
+            yield f"the search leads nowhere for {name}"
+    for words in titles:
+        if not results(driver, words):
+            yield f"the search does not find {words}"
+
+
+def check(root, folder):
+    sys.path.insert(0, str(root / "tools/docs"))
+    from public_names import public_names
+    from site_pages import Site
+    if not shutil.which("doxygen"):
+        print("Doxygen is not installed; ./run docs installs it")
+        sys.exit(77)
+    pages = Site(root, folder)
+    pages.make()
+    site = folder / "html"
+    driver = browser(*WIDE)
+    try:
+        seen = visit(driver, sorted(site.glob("*.html")))
+        print(f"{len(seen)} pages, {sum(len(view['links']) for view in seen.values())} links, "
+              f"{sum(view['pictures'] for view in seen.values())} pictures")
+        yield from check_links(seen, site)
+        yield from check_pictures(seen, site)
+        yield from (f"{page.name}: no way back to the front page" for page, view in seen.items() if not view["back"])
+        names = public_names(root)
+        print(f"{len(names)} public names")
+        titles = [pages.title(page) for section in pages.pages.values() for page in section]
+        yield from check_search(driver, site, names, [*titles, "Several nodes", "oversubscribed"])
+    finally:
+        driver.quit()
+    driver = browser(*NARROW)
+    try:
+        some = [site / "index.html", *sorted(site.glob("page_*.html"))]
+        for page, view in visit(driver, some).items():
+            if not view["button"]:
+                yield f"{page.name}: no menu on a narrow screen"
+    finally:
+        driver.quit()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        problems = list(check(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(name).resolve()))
+    print(*problems, sep="\n")
+    sys.exit(1 if problems else 0)
