@@ -11,7 +11,8 @@
 
 /// Everything that hvd declares.
 ///
-/// `hvd::communicator` holds the collectives; `hvd::run_threads` and `hvd::mpi_environment` start ranks.
+/// `hvd::communicator` holds the collectives. `hvd::run_threads` and `hvd::mpi_environment` start
+/// ranks.
 namespace hvd {
 /// The names of this major version. Programs write `hvd::name`.
 inline namespace v0 {}

@@ -207,6 +207,7 @@ def check_site(root):
     with tempfile.TemporaryDirectory() as name:
         if run([sys.executable, root / "tools/docs/site_pages.py", name, root]).returncode != 0:
             yield "doxygen failed or warned"
+            return
         index = "".join(file.read_text() for file in pathlib.Path(name).glob("html/search/all_*.js"))
         names = public_names(root)
         print(f"{len(names)} public names")

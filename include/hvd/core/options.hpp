@@ -12,7 +12,7 @@ namespace hvd {
 inline namespace v0 {
 
 /// A span of time in options. Any `std::chrono` duration converts (`.deadline = 5s`); hvd itself
-/// does not include <chrono>. The longest span is 146 years.
+/// does not include `<chrono>`. The longest span is 146 years.
 class time_span {
 public:
     constexpr time_span() = default;
