@@ -4,6 +4,7 @@
 # hvd::threads  the headers, without MPI
 # hvd::mpi      the headers and the MPI that FindMPI finds (MPI_CXX_COMPILER chooses it); only with MPI
 # hvd::hvd      hvd::mpi, or hvd::threads without MPI
+# hvd::compiled the same in the compiled form; only where HVD_LIBRARY, libhvd's path, is set
 
 function(hvd_add_target name with_mpi)
   set(libraries Threads::Threads ${ARGN})
@@ -23,5 +24,11 @@ if(NOT TARGET hvd::threads)
     set_target_properties(hvd::hvd PROPERTIES INTERFACE_LINK_LIBRARIES hvd::mpi)
   else()
     set_target_properties(hvd::hvd PROPERTIES INTERFACE_LINK_LIBRARIES hvd::threads)
+  endif()
+  if(HVD_LIBRARY)
+    add_library(hvd::compiled INTERFACE IMPORTED GLOBAL)
+    set_target_properties(hvd::compiled PROPERTIES
+      INTERFACE_COMPILE_DEFINITIONS HVD_COMPILED
+      INTERFACE_LINK_LIBRARIES "${HVD_LIBRARY};hvd::hvd")
   endif()
 endif()

@@ -11,3 +11,6 @@
 #include "comm/communicator.hpp"
 #include "comm/mpi_environment.hpp"
 #include "version.hpp"
+#ifdef HVD_COMPILED
+#include "comm/mpi_library.hpp"
+#endif

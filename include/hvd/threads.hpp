@@ -7,3 +7,6 @@
 
 #include "comm/run_threads.hpp"
 #include "version.hpp"
+#ifdef HVD_COMPILED
+#include "comm/threads_library.hpp"
+#endif

@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: The hvd authors
 """Builds a program as a stranger would and runs it: consume.py HOW SOURCE_ROOT BUILD_ROOT OPTION...
 
-HOW is cmake, pkg_config, meson (these three against a tree installed from BUILD_ROOT), fetch or subdirectory (CMake with
+HOW is compiled (libhvd, built, installed and found by all of them), compiled_subproject, cmake, pkg_config, meson (these three against a tree installed from BUILD_ROOT), fetch or subdirectory (CMake with
 the sources), subproject (Meson with the sources), fresh (Meson installs the headers and compiles nothing), or bare
 (nothing but -I include)."""
 
@@ -73,8 +73,7 @@ def by_meson(options, work):
 def as_subproject(options, work):
     hvd = work / "source/subprojects/hvd"
     hvd.mkdir(parents=True)
-    for name in ("meson.build", "meson_options.txt", "include", "cmake", "tools"):
-        (hvd / name).symlink_to(options.source_root / name)
+    link_sources(options, hvd)
     program = build_with_meson(work, "--force-fallback-for=hvd", f"-Dhvd:mpi_flavour={options.flavour}")
     targets = json.loads(" ".join(output_of("meson", "introspect", work / "build", "--targets")))
     if any(target["subproject"] for target in targets):
@@ -82,10 +81,84 @@ def as_subproject(options, work):
     return program
 
 
+def as_compiled_subproject(options, work):
+    hvd = work / "source/subprojects/hvd"
+    hvd.mkdir(parents=True)
+    link_sources(options, hvd)
+    os.environ["PKG_CONFIG_PATH"] = str(work)  # an installed one is somewhere else
+    return build_with_meson(work, "-Dname=hvd-compiled", "-Dhvd:compiled=enabled", "-Dhvd:optimization=0",
+                            f"-Dhvd:mpi={'enabled' if options.mpiexec else 'disabled'}", f"-Dhvd:mpi_flavour={options.flavour}",
+                            "--force-fallback-for=hvd-compiled")
+
+
+def link_sources(options, hvd):
+    for name in ("meson.build", "meson_options.txt", "include", "src", "cmake", "tools"):
+        (hvd / name).symlink_to(options.source_root / name)
+
+
+def in_compiled_form(options, work):
+    """libhvd, static and shared, from each of the build systems; gives the last program."""
+    prefix = install_compiled(options, work)
+    libraries = next(prefix.rglob("libhvd.a")).parent
+    os.environ["LD_LIBRARY_PATH"] = str(libraries)
+    os.environ["PKG_CONFIG_PATH"] = str(libraries / "pkgconfig")
+    for kind in ("static", "shared"):
+        (work / kind).mkdir()
+        for program in (compiled_by_cmake, compiled_by_pkg_config, units_of_both_forms):
+            run_all(options, *program(options, work / kind, libraries, prefix, kind))
+    return build_with_meson(work, "-Dname=hvd-compiled")
+
+
+def install_compiled(options, work):
+    run("meson", "setup", work / "hvd", options.source_root, "-Dcompiled=enabled", "-Ddefault_library=both", "-Ddebug=false",
+        "-Doptimization=0", f"-Dmpi={'enabled' if options.mpiexec else 'disabled'}", f"-Dmpi_flavour={options.flavour}")
+    run("meson", "install", "-C", work / "hvd", "--quiet", "--destdir", work / "installed")
+    return next((work / "installed").rglob("share/cmake")).parent.parent
+
+
+def compiled_by_cmake(options, work, _, prefix, kind):
+    chosen = [f"-DMPI_CXX_COMPILER={options.mpicxx}"] if options.mpicxx else []
+    run("cmake", "-S", HERE / "compiled", "-B", work / "build", f"-DCMAKE_PREFIX_PATH={prefix}",
+        f"-DHVD_STATIC={'ON' if kind == 'static' else 'OFF'}", *chosen)
+    run("cmake", "--build", work / "build")
+    return work / "build/program", work / "build/training"
+
+
+def flags_of_libhvd(libraries, kind):
+    flags = output_of("pkg-config", "--cflags", "--libs", "hvd-compiled")
+    return [libraries / "libhvd.a" if flag == "-lhvd" and kind == "static" else flag for flag in flags]
+
+
+def compiled_by_pkg_config(_, work, libraries, __, kind):
+    for name in ("program", "training"):
+        run(*CXX, *FLAGS, "-fvisibility=hidden", HERE / f"{name}.cpp", "-o", work / name, *flags_of_libhvd(libraries, kind))
+    return work / "program", work / "training"
+
+
+def units_of_both_forms(_, work, libraries, __, kind):
+    """One program of a unit in the compiled form and a header-only one."""
+    units = HERE.parent / "headers"
+    flags = flags_of_libhvd(libraries, kind)
+    header_only = [flag for flag in flags if flag != "-DHVD_COMPILED"]
+    run(*CXX, *FLAGS, "-c", units / "different_flags.cpp", "-o", work / "compiled.o", *flags)
+    run(*CXX, *FLAGS, "-O2", "-c", units / "different_flags_other.cpp", "-o", work / "header_only.o", *header_only)
+    run(*CXX, work / "compiled.o", work / "header_only.o", "-o", work / "both", *flags)
+    run(*CXX, work / "header_only.o", work / "compiled.o", "-o", work / "both_turned", *flags)
+    return work / "both", work / "both_turned"
+
+
+def run_all(options, *programs):
+    for program in programs:
+        run(program)
+        if options.mpiexec and program.name == "program":
+            run(*options.mpiexec, "-n", "2", program, "mpi", "2")
+
+
 def build_with_meson(work, *arguments):
     source = work / "source"
     source.mkdir(exist_ok=True)
-    shutil.copy(HERE / "meson/meson.build", source)
+    for name in ("meson.build", "meson_options.txt"):
+        shutil.copy(HERE / "meson" / name, source)
     shutil.copy(HERE / "program.cpp", source)
     run("meson", "setup", work / "build", source, *arguments)
     run("ninja", "-C", work / "build")
@@ -111,7 +184,7 @@ def compile_with_include_path(options, work, include):
 
 
 HOW = {"cmake": by_cmake, "fetch": with_sources_in_cmake, "subdirectory": with_sources_in_cmake, "pkg_config": by_pkg_config,
-       "meson": by_meson, "subproject": as_subproject, "fresh": after_install_from_sources, "bare": with_nothing}
+       "meson": by_meson, "compiled": in_compiled_form, "compiled_subproject": as_compiled_subproject, "subproject": as_subproject, "fresh": after_install_from_sources, "bare": with_nothing}
 
 
 def main():
@@ -127,10 +200,7 @@ def main():
     work = options.build_root / "tests/consumer" / options.how
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    program = HOW[options.how](options, work)
-    run(program)
-    if options.mpiexec:
-        run(*options.mpiexec, "-n", "2", program, "mpi", "2")
+    run_all(options, HOW[options.how](options, work))
 
 
 if __name__ == "__main__":

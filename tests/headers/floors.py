@@ -24,7 +24,10 @@ NAMES_ONLY = ["version.hpp", "fwd.hpp"]
 INNER_DOORS = ["train/checkpoint.hpp"]
 SYSTEM = {"cxxabi.h", "fcntl.h", "immintrin.h", "pthread.h", "sched.h", "signal.h", "time.h", "unistd.h", "x86intrin.h"}
 # The libraries that a header outside interop/ is there for; no door includes it.
-OWN_LIBRARY = {file: "nlohmann/json.hpp" for file in ("train/checkpoint/safetensors_file.hpp", "train/checkpoint/write_safetensors.hpp")}
+OWN_LIBRARY = {file: "nlohmann/json.hpp" for file in ("train/checkpoint/safetensors_file_inline.hpp",
+                                                      "train/checkpoint/write_safetensors_inline.hpp")}
+# The second parts of a header x.hpp, which includes them: x_inline.hpp unless HVD_COMPILED, x_library.hpp if so.
+SECOND_PARTS = ("_inline.hpp", "_library.hpp")
 SLOW_TO_COMPILE = {"algorithm", "atomic", "complex", "functional", "future", "iostream", "map", "memory", "regex", "string", "thread"}
 LEAN_DOORS = ("hvd.hpp", "mpi.hpp", "threads.hpp")  # the docs promise their time to compile
 ONE_PLACE = ("mpi.h", "cuda_runtime_api.h", "nccl.h")  # each included by one file, in platform/
@@ -48,9 +51,16 @@ def may_include(file, other):
     return ROOMS.index(there) <= ROOMS.index(here)
 
 
+def first_part(file):
+    """x.hpp of x_inline.hpp and x_library.hpp."""
+    return next((file.removesuffix(end) + ".hpp" for end in SECOND_PARTS if file.endswith(end)), file)
+
+
 def circle(headers, file):
-    """Returns true if a header reaches itself."""
-    return any(file in headers.reach(other) for other in headers.own[file])
+    """Returns true if a header reaches itself. A header and its second parts include each other and count as one."""
+    parts = {other for other in headers.files if first_part(other) == first_part(file)} | {file}
+    others = {other for part in parts for other in headers.own[part]} - parts
+    return any(not parts.isdisjoint(headers.reach(other)) for other in others)
 
 
 def is_standard(name):
@@ -99,6 +109,10 @@ def offences(headers):
                 yield f"{file}: includes the library <{name}>"
             if name in SLOW_TO_COMPILE and file in lean:
                 yield f"{file}: includes <{name}>, which everyone behind a door would compile"
+        if file.endswith("_inline.hpp"):
+            for other in headers.files:
+                if file in headers.own[other] and other != first_part(file):
+                    yield f"{other}: includes {file}, which is a part of {first_part(file)}"
         if circle(headers, file):
             yield f"{file}: includes itself in a circle"
     for folder, number in collections.Counter(map(posixpath.dirname, headers.files)).items():

@@ -110,3 +110,7 @@ void cast_elements_at([[maybe_unused]] simd_level l, const cast_args& args) {
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd
+
+#ifdef HVD_COMPILED
+#include "cast_library.hpp"
+#endif

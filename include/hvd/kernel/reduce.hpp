@@ -87,3 +87,7 @@ void reduce_elements(const reduce_args& args) {
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd
+
+#ifdef HVD_COMPILED
+#include "reduce_library.hpp"
+#endif

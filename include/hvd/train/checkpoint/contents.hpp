@@ -2,9 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <charconv>
 #include <set>
 
+#include "../../core/compiled.hpp"
 #include "../optimizer/state.hpp"
 #include "safetensors_file.hpp"
 
@@ -27,13 +27,8 @@ namespace detail {
 constexpr const char* slots_key = "hvd.slots";
 constexpr const char* slots_by_name = "by name";
 
-inline bool is_reserved(std::string_view key) {
-    return key.starts_with("hvd.") || key.starts_with("optimizer.") || key.starts_with("progress.");
-}
-
-inline std::string slot_name(const char* slot, const std::string& parameter) {
-    return "optimizer." + std::string(slot) + "." + parameter;
-}
+HVD_API bool is_reserved(std::string_view key);
+HVD_API std::string slot_name(const char* slot, const std::string& parameter);
 
 template <class Comm, class O, class T>
 std::vector<named_tensor> model_tensors(const distributed_optimizer<Comm, O, T>& optimizer) {
@@ -69,54 +64,54 @@ void for_each_number(O& optimizer, training_progress& p, F f) {
         [&](const char* name, auto& number) { f("optimizer." + std::string(name), number); });
 }
 
-// Returns the number in the type that is written: an int for bool, a float for 16-bit floats.
+// Returns the number in the type that is written: whole numbers as 64 bits, a float for 16-bit
+// floats.
 template <class N>
 auto in_digits(N number) {
-    if constexpr (std::is_same_v<N, bool>) return int(number);
+    if constexpr (std::is_integral_v<N> && std::is_signed_v<N>) return std::int64_t(number);
+    else if constexpr (std::is_integral_v<N>) return std::uint64_t(number);
     else if constexpr (std::is_arithmetic_v<N>) return number;
     else return static_cast<float>(number);
 }
 
+// The digits of a number, and the number of digits: as few as tell it from all others. Reading
+// returns false for a text that is no such number.
+HVD_API std::string digits_of(std::int64_t number);
+HVD_API std::string digits_of(std::uint64_t number);
+HVD_API std::string digits_of(float number);
+HVD_API std::string digits_of(double number);
+HVD_API std::string digits_of(long double number);
+HVD_API bool read_digits(std::string_view text, std::int64_t& number);
+HVD_API bool read_digits(std::string_view text, std::uint64_t& number);
+HVD_API bool read_digits(std::string_view text, float& number);
+HVD_API bool read_digits(std::string_view text, double& number);
+HVD_API bool read_digits(std::string_view text, long double& number);
+
 template <class N>
 std::string written(N number) {
-    char digits[40];
-    return {digits, std::to_chars(digits, digits + sizeof digits, in_digits(number)).ptr};
+    return digits_of(in_digits(number));
 }
+
+// @throws hvd::checkpoint_error for a file without it.
+HVD_API const std::string& metadata_of(const safetensors_file& file, const std::string& key);
+[[noreturn]] HVD_API void refuse_number(const safetensors_file& file, const std::string& key);
 
 template <class N>
 void read_number(const safetensors_file& file, const std::string& key, N& number) {
-    const auto found = file.metadata().find(key);
-    if (found == file.metadata().end())
-        refuse_file(file.path(), "has no \"", key, "\" in its metadata");
-    const std::string& text = found->second;
     auto value = in_digits(number);
-    const auto end = text.data() + text.size();
-    const auto [stopped, error] = std::from_chars(text.data(), end, value);
+    const bool is_number = read_digits(metadata_of(file, key), value);
     number = static_cast<N>(value);
-    const bool fits = value != value || in_digits(number) == value;
-    if (stopped != end || error != std::errc() || !fits)
-        refuse_file(file.path(), "has \"", text, "\" as \"", key, "\", which is no number for it");
+    if (!is_number || (value == value && in_digits(number) != value)) refuse_number(file, key);
 }
 
 // A file of another model or optimizer may contain all that is needed, and more.
-inline void check_nothing_else(const safetensors_file& file, const std::set<std::string>& tensors,
-                               const std::set<std::string>& keys) {
-    const auto mark = file.metadata().find(slots_key);
-    const bool by_name = mark != file.metadata().end() && mark->second == slots_by_name;
-    for (const auto& [name, entry] : file.tensors()) {
-        if (!by_name && name.starts_with("optimizer."))
-            refuse_file(file.path(), "has the tensor \"", name, "\" without saying in \"",
-                        slots_key,
-                        "\" that slots go by their parameters' names: an older hvd numbered them");
-        if (!tensors.contains(name))
-            refuse_file(file.path(), "has the tensor \"", name,
-                        "\", which this model and optimizer have not");
-    }
-    for (const auto& [key, text] : file.metadata())
-        if (is_reserved(key) && key != slots_key && !keys.contains(key))
-            refuse_file(file.path(), "has \"", key, "\", which this optimizer has not");
-}
+HVD_API void check_nothing_else(const safetensors_file& file, const std::set<std::string>& tensors,
+                                const std::set<std::string>& keys);
 
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd
+
+#ifndef HVD_COMPILED
+#include "contents_inline.hpp"
+#endif

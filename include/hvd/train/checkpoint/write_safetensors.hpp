@@ -2,63 +2,25 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <span>
 
-#include "atomic_file.hpp"
+#include "../../core/compiled.hpp"
+#include "safetensors.hpp"
 
 namespace hvd {
 inline namespace v0 {
-
-namespace detail {
-
-// JSON must be UTF-8. Its writer throws errors of its own, so they are caught here.
-inline void require_utf8(const std::string& path, std::string_view what, const std::string& text) {
-    using json = nlohmann::json;
-    try {
-        static_cast<void>(json(text).dump());
-    } catch (const json::type_error&) {
-        const auto shown = json(text).dump(-1, ' ', false, json::error_handler_t::replace);
-        refuse_file(path, what, " is no UTF-8: ", shown);
-    }
-}
-
-}  // namespace detail
 
 /// Writes tensors in the safetensors format, which other tools read without hvd. The write is
 /// atomic: a process that dies meanwhile leaves the old file as it was. Data is 8-byte aligned. The
 /// machine is little-endian.
 /// @throws hvd::checkpoint_error with path and reason. It is also thrown for names and metadata
 /// that are not UTF-8, and if the path is not a regular file. The old file remains then.
-inline void write_safetensors(const std::string& path, std::span<const named_tensor> tensors,
-                              const checkpoint_metadata& metadata = {}) {
-    nlohmann::ordered_json header;
-    for (const auto& [key, text] : metadata) {
-        detail::require_utf8(path, "a key of the metadata", key);
-        detail::require_utf8(path, key, text);
-    }
-    if (!metadata.empty()) header["__metadata__"] = metadata;
-    std::size_t at = 0;
-    for (const named_tensor& t : tensors) {
-        detail::require_utf8(path, "the name of a tensor", t.name);
-        const auto* const type = detail::find_safetensors_type(t.type);
-        if (type == nullptr)
-            detail::refuse_file(path, "the format has no element type for \"", t.name, "\"");
-        if (t.name == "__metadata__" || header.contains(t.name))
-            detail::refuse_file(path, "two tensors are named \"", t.name, "\"");
-        header[t.name] = {
-            {"dtype", type->name}, {"shape", t.shape}, {"data_offsets", {at, at + t.bytes}}};
-        at += t.bytes;
-    }
-    std::string text = header.is_null() ? "{}" : header.dump();
-    text.append((8 - text.size() % 8) % 8, ' ');
-    const std::uint64_t length = text.size();
-
-    detail::atomic_file file(path);
-    file.write(std::as_bytes(std::span(&length, 1)));
-    file.write(std::as_bytes(std::span(text)));
-    for (const named_tensor& t : tensors) file.write({t.data, t.bytes});
-    file.commit();
-}
+HVD_API void write_safetensors(const std::string& path, std::span<const named_tensor> tensors,
+                               const checkpoint_metadata& metadata = {});
 
 }  // namespace v0
 }  // namespace hvd
+
+#ifndef HVD_COMPILED
+#include "write_safetensors_inline.hpp"
+#endif

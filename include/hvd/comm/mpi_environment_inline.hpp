@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstdlib>
+
+#include "../core/tuning.hpp"
+#include "../platform/clock.hpp"
+#include "mpi_environment.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+HVD_INLINE mpi_environment::~mpi_environment() {
+    if (terminate_ != nullptr) std::set_terminate(terminate_);
+    if (getpid() != process_ || !detail::mpi_is_running()) return;
+    if (std::uncaught_exceptions() > exceptions_) abort_job();
+    if (owner_) MPI_Finalize();
+}
+
+HVD_INLINE thread_level mpi_environment::threads() const {
+    switch (detail::mpi_thread_level()) {
+        case MPI_THREAD_SINGLE: return thread_level::single;
+        case MPI_THREAD_FUNNELED: return thread_level::funneled;
+        case MPI_THREAD_SERIALIZED: return thread_level::serialized;
+        default: return thread_level::multiple;
+    }
+}
+
+HVD_INLINE void mpi_environment::start(int* argc, char*** argv) {
+    int initialized = 0, finalized = 0;
+    MPI_Finalized(&finalized);
+    if (finalized != 0)
+        throw usage_error(-1, "hvd: MPI has been finalised; it can't be started again");
+    MPI_Initialized(&initialized);
+    if (initialized != 0) return;
+    constexpr int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED,
+                              MPI_THREAD_MULTIPLE};
+    int given = MPI_THREAD_SINGLE;
+    detail::check_mpi(MPI_Init_thread(argc, argv, levels[int(options_.threads)], &given),
+                      "MPI_Init_thread", -1);
+    owner_ = true;
+    started() = {process_, options_.sink};
+    terminate_ = std::set_terminate(&report_and_abort);
+}
+
+HVD_INLINE mpi_environment::starter& mpi_environment::started() {
+    static starter last;
+    return last;
+}
+
+HVD_INLINE void mpi_environment::report_and_abort() noexcept {
+    try {
+        if (const std::exception_ptr failure = std::current_exception())
+            std::rethrow_exception(failure);
+        last_words(started().sink, "std::terminate was called");
+    } catch (const std::exception& e) {
+        last_words(started().sink, e.what());
+    } catch (...) {
+        last_words(started().sink, "an exception that is no std::exception");
+    }
+    end_job();
+}
+
+HVD_INLINE void mpi_environment::last_words(message_sink sink, const char* reason) {
+    int rank = -1;
+    if (detail::mpi_is_running()) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    sink(detail::text("hvd: rank ", rank, " aborts the job: ", reason));
+}
+
+HVD_INLINE void mpi_environment::end_job() noexcept {
+    if (getpid() == started().process && detail::mpi_is_running()) MPI_Abort(MPI_COMM_WORLD, 1);
+    std::abort();
+}
+
+HVD_INLINE void mpi_environment::abort_job() noexcept {
+    try {
+        last_words(options_.sink, "an exception unwinds past its mpi_environment");
+    } catch (...) {
+    }
+    // Peers that wait inside a node have seen this rank's communicators die, and now report it.
+    detail::sleep_for(detail::tuning::abort_patience);
+    end_job();
+}
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+// libhvd: training, with the checkpoints, which need nlohmann-json here and nowhere else.
+#include <hvd/threads.hpp>
+#include <hvd/train.hpp>
+#include <hvd/train/checkpoint.hpp>
