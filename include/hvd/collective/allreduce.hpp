@@ -11,13 +11,13 @@ namespace detail {
 // In place, or from one tensor to another of as many elements.
 template <class In, class Out, class Op>
 struct allreduce_call : reduction_call<Op> {
+    using reduction_call<Op>::op;
     using T = typename In::value_type;
     packed_tensor input, output;
     reduction_group group;
 
     allreduce_call(const In& in, const Out& out, const Op& f, const reduce_options& o)
         : reduction_call<Op>(f) {
-        operation& op = this->op;
         this->describe(collective::allreduce, o.name);
         this->describe(in);
         this->describe_reduction(o);
@@ -32,11 +32,13 @@ struct allreduce_call : reduction_call<Op> {
             output.tensor = erase(out);
             op.buffer_bytes = in.size() * sizeof(T);
             op.self = this;
-            op.pack = [](void* self, operation& op) {
-                packed_tensor::pack_into_buffer(&static_cast<allreduce_call*>(self)->input, op);
+            op.pack = [](void* self, operation& current) {
+                packed_tensor::pack_into_buffer(&static_cast<allreduce_call*>(self)->input,
+                                                current);
             };
-            op.unpack = [](void* self, operation& op) {
-                packed_tensor::unpack_from_buffer(&static_cast<allreduce_call*>(self)->output, op);
+            op.unpack = [](void* self, operation& current) {
+                packed_tensor::unpack_from_buffer(&static_cast<allreduce_call*>(self)->output,
+                                                  current);
             };
         } else {
             op.in = bytes_of(in);
@@ -48,13 +50,13 @@ struct allreduce_call : reduction_call<Op> {
 // A fused list, in place. The storage is the caller's: the communicator's for calls that wait.
 template <class Fused, class Op>
 struct fused_allreduce_call : reduction_call<Op> {
+    using reduction_call<Op>::op;
     fused_buffer buffer;
     std::array<reduction_group, fused_types_t<Fused>::size> groups;
 
     fused_allreduce_call(const Fused& list, const Op& f, const reduce_options& o,
                          std::vector<tensor_ref>& tensors, std::vector<std::size_t>& offsets)
         : reduction_call<Op>(f), buffer{tensors, offsets} {
-        operation& op = this->op;
         this->describe(collective::allreduce, o.name);
         this->describe_reduction(o);
         fused_layout layout{tensors, offsets};

@@ -11,10 +11,10 @@ namespace detail {
 
 template <class In, class Result>
 struct alltoall_call : distribute_call<In, Result> {
-    alltoall_call(const In& in, const given_counts& counts, Result to, int size, workspace* lender,
+    alltoall_call(const In& in, const given_counts& given, Result to, int size, workspace* lender,
                   const options& o)
         : distribute_call<In, Result>(collective::alltoall, in, to, lender, o) {
-        if (counts) this->split_by(counts, in.size(), size);
+        if (given) this->split_by(given, in.size(), size);
         else this->split_equally(In::rank() == 0 ? 1 : in.extent(0), in.size(), size);
         if constexpr (std::is_same_v<Result, given_memory>)
             check_apart(bytes_of(in), in.size() * sizeof(typename In::value_type), to);

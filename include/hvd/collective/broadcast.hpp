@@ -29,12 +29,13 @@ struct broadcast_call : call {
             output.tensor = erase(out);
             op.buffer_bytes = bytes;
             op.self = this;
-            op.pack = [](void* self, operation& op) {
-                auto& call = *static_cast<broadcast_call*>(self);
-                if (call.is_root) packed_tensor::pack_into_buffer(&call.input, op);
+            op.pack = [](void* self, operation& current) {
+                auto& that = *static_cast<broadcast_call*>(self);
+                if (that.is_root) packed_tensor::pack_into_buffer(&that.input, current);
             };
-            op.unpack = [](void* self, operation& op) {
-                packed_tensor::unpack_from_buffer(&static_cast<broadcast_call*>(self)->output, op);
+            op.unpack = [](void* self, operation& current) {
+                packed_tensor::unpack_from_buffer(&static_cast<broadcast_call*>(self)->output,
+                                                  current);
             };
         } else {
             op.in = bytes_of(in);
@@ -64,13 +65,13 @@ struct fused_broadcast_call : call {
         }
         op.buffer_bytes = layout.bytes;
         op.self = this;
-        op.pack = [](void* self, operation& op) {
-            auto& call = *static_cast<fused_broadcast_call*>(self);
-            if (call.is_root) fused_buffer::pack_all(&call.buffer, op);
+        op.pack = [](void* self, operation& current) {
+            auto& that = *static_cast<fused_broadcast_call*>(self);
+            if (that.is_root) fused_buffer::pack_all(&that.buffer, current);
         };
-        op.unpack = [](void* self, operation& op) {
-            auto& call = *static_cast<fused_broadcast_call*>(self);
-            if (!call.is_root) fused_buffer::unpack_all(&call.buffer, op);
+        op.unpack = [](void* self, operation& current) {
+            auto& that = *static_cast<fused_broadcast_call*>(self);
+            if (!that.is_root) fused_buffer::unpack_all(&that.buffer, current);
         };
     }
 };

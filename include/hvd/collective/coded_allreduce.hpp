@@ -23,9 +23,10 @@ inline void reduce_unscaled(const reduce_args& args) {
 // back. Other elements are packed as they are, and scaled where they are reduced.
 template <class Fused, class Op, class Codec>
 struct coded_allreduce_call : reduction_call<Op> {
+    using reduction_call<Op>::op;
+
     coded_allreduce_call(const Fused& list, const Op& f, const reduce_options& o)
         : reduction_call<Op>(f), prescale_(o.prescale), postscale_(o.postscale) {
-        operation& op = this->op;
         this->describe(collective::allreduce, o.name);
         this->describe_reduction(o);
         hash content;
@@ -39,11 +40,11 @@ struct coded_allreduce_call : reduction_call<Op> {
         op.entry.count = op.buffer_bytes = bytes;
         op.entry.content = content.value();
         op.self = this;
-        op.pack = [](void* self, operation& op) {
-            static_cast<coded_allreduce_call*>(self)->encode(const_cast<std::byte*>(op.in));
+        op.pack = [](void* self, operation& current) {
+            static_cast<coded_allreduce_call*>(self)->encode(const_cast<std::byte*>(current.in));
         };
-        op.unpack = [](void* self, operation& op) {
-            static_cast<coded_allreduce_call*>(self)->decode(op.out);
+        op.unpack = [](void* self, operation& current) {
+            static_cast<coded_allreduce_call*>(self)->decode(current.out);
         };
     }
 

@@ -11,6 +11,7 @@ namespace detail {
 
 template <class In, class Out, class Op>
 struct reduce_call : reduction_call<Op> {
+    using reduction_call<Op>::op;
     using T = typename In::value_type;
     packed_tensor input, output;
     reduction_group group;
@@ -19,7 +20,6 @@ struct reduce_call : reduction_call<Op> {
     reduce_call(const In& in, const Out& out, const Op& f, hvd::root r, int rank, int size,
                 const reduce_options& o)
         : reduction_call<Op>(f), is_root(rank == r.rank) {
-        operation& op = this->op;
         this->describe(collective::reduce, o.name);
         this->describe(in);
         this->describe_reduction(o);
@@ -36,12 +36,12 @@ struct reduce_call : reduction_call<Op> {
             output.tensor = erase(out);
             op.buffer_bytes = in.size() * sizeof(T);
             op.self = this;
-            op.pack = [](void* self, operation& op) {
-                packed_tensor::pack_into_buffer(&static_cast<reduce_call*>(self)->input, op);
+            op.pack = [](void* self, operation& current) {
+                packed_tensor::pack_into_buffer(&static_cast<reduce_call*>(self)->input, current);
             };
-            op.unpack = [](void* self, operation& op) {
-                auto& call = *static_cast<reduce_call*>(self);
-                if (call.is_root) packed_tensor::unpack_from_buffer(&call.output, op);
+            op.unpack = [](void* self, operation& current) {
+                auto& that = *static_cast<reduce_call*>(self);
+                if (that.is_root) packed_tensor::unpack_from_buffer(&that.output, current);
             };
         } else {
             op.in = bytes_of(in);

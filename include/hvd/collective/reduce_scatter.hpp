@@ -11,6 +11,7 @@ namespace detail {
 
 template <class In, class Op>
 struct reduce_scatter_call : reduction_call<Op> {
+    using reduction_call<Op>::op;
     using T = typename In::value_type;
     packed_tensor input;
     lent_sizes bounds;
@@ -20,7 +21,6 @@ struct reduce_scatter_call : reduction_call<Op> {
     reduce_scatter_call(const In& in, const Op& f, int size, workspace* lender,
                         const reduce_options& o)
         : reduction_call<Op>(f), bounds(lender) {
-        operation& op = this->op;
         this->describe(collective::reduce_scatter, o.name);
         this->describe(in);
         this->describe_reduction(o);
@@ -37,9 +37,9 @@ struct reduce_scatter_call : reduction_call<Op> {
             op.buffer_bytes = in.size() * sizeof(T);
             op.in = nullptr;
             op.self = this;
-            op.pack = [](void* self, operation& op) {
+            op.pack = [](void* self, operation& current) {
                 packed_tensor::pack_into_buffer(&static_cast<reduce_scatter_call*>(self)->input,
-                                                op);
+                                                current);
             };
         }
     }
@@ -47,7 +47,6 @@ struct reduce_scatter_call : reduction_call<Op> {
     // Where the result goes; the only overlap that makes sense is this rank's own part of the
     // input.
     void set_output(std::byte* out, std::size_t count, int rank, int size) {
-        operation& op = this->op;
         const std::size_t part = group.count_of(rank, size);
         op.out = out;
         if (count != part)

@@ -12,12 +12,12 @@ namespace detail {
 
 template <class In, class Result>
 struct scatter_call : distribute_call<In, Result> {
-    scatter_call(const In& in, const given_counts& counts, Result to, root r, int rank, int size,
+    scatter_call(const In& in, const given_counts& given, Result to, root r, int rank, int size,
                  workspace* lender, const options& o)
         : distribute_call<In, Result>(collective::scatter, in, to, lender, o) {
         this->check_root(r.rank, size);
         if (rank != r.rank) return;
-        if (counts) this->split_by(counts, in.size(), size);
+        if (given) this->split_by(given, in.size(), size);
         else split_rows_into(in, size);
         if constexpr (std::is_same_v<Result, given_memory>)
             check_place(bytes_of(in), in.size() * sizeof(typename In::value_type), to);

@@ -189,10 +189,10 @@ private:
     static constexpr std::size_t most = std::size_t(1) << 56;
 
     static std::size_t total(const std::vector<std::size_t>& bytes) {
-        std::size_t sum = 0;
+        std::size_t all = 0;
         for (const std::size_t n : bytes)
-            if (__builtin_add_overflow(sum, n, &sum)) return SIZE_MAX;
-        return sum;
+            if (__builtin_add_overflow(all, n, &all)) return SIZE_MAX;
+        return all;
     }
 
     detail::shared<detail::session> session_;

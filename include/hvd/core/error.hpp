@@ -61,7 +61,7 @@ public:
     /// Each rank with its value, in rank order.
     template <class Entry = entry>  // a template is compiled only where it is used: see slice
     std::span<const Entry> table() const noexcept {
-        return detail::slice<const Entry>(details_->table);
+        return std::span<const Entry>(details_->table.data(), details_->table.size());
     }
 
 private:

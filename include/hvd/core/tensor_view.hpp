@@ -68,9 +68,9 @@ public:
         : data_(data), extents_(shape) {}
 
     constexpr tensor_view(T* data, extents<Rank> shape,
-                          std::array<std::ptrdiff_t, Rank> steps) noexcept
+                          std::array<std::ptrdiff_t, Rank> distances) noexcept
         requires std::same_as<Layout, strided>
-        : detail::view_strides<Rank, Layout>{steps}, data_(data), extents_(shape) {}
+        : detail::view_strides<Rank, Layout>{distances}, data_(data), extents_(shape) {}
 
     /// Makes a view that only reads.
 // nvcc warns of a conversion to the type itself before it looks at the constraint.

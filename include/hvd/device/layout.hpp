@@ -75,8 +75,8 @@ struct planned_calls {
 
 // Makes the buffer and brings the tiles to the device; calls for parts of the buffer begin with
 // null pointers, and offsets in it.
-inline void place(planned_calls& plan, const device_layout& layout, bool packs, bool unpacks,
-                  device_session& session) {
+inline void place_plan(planned_calls& plan, const device_layout& layout, bool packs, bool unpacks,
+                       device_session& session) {
     const current_device here(session.device(), session.rank());
     const cudaStream_t stream = session.stream_or_own(nullptr);
     plan.buffer = cuda_memory(cuda_memory::kind::device, layout.bytes(), session.rank());

@@ -120,7 +120,7 @@ private:
     // Before the ranks agree: where there is no room for the plan on one rank, all are told.
     std::exception_ptr try_to_place(bool packs, bool unpacks) {
         try {
-            place(*calls, layout, packs, unpacks, session_);
+            place_plan(*calls, layout, packs, unpacks, session_);
             return {};
         } catch (const cuda_error& e) {
             refuse(e.what());

@@ -97,10 +97,10 @@ private:
         if (failure) std::rethrow_exception(failure);
     }
 
-    void finish_quietly(void (detail::queued::*wait)()) noexcept {
+    void finish_quietly(void (detail::queued::*end)()) noexcept {
         if (!call_) return;
         try {
-            if (!call_->done()) ((*call_).*wait)();
+            if (!call_->done()) ((*call_).*end)();
             if (auto failure = call_->take_failure()) call_->leave_unseen(failure);
         } catch (...) {
             call_->leave_unseen(std::current_exception());

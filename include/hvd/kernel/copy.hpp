@@ -22,8 +22,8 @@ inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) 
         constexpr std::size_t step = 4 * sizeof(V);
         for (; bytes >= step; to += step, from += step, bytes -= step) {
             V v[4];
-            for (int i = 0; i < 4; ++i) read_bits(v[i], from + i * sizeof(V));
-            for (int i = 0; i < 4; ++i) write_bits(to + i * sizeof(V), v[i]);
+            for (std::size_t i = 0; i < 4; ++i) read_bits(v[i], from + i * sizeof(V));
+            for (std::size_t i = 0; i < 4; ++i) write_bits(to + i * sizeof(V), v[i]);
         }
     }
 #endif

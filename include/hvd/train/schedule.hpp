@@ -12,6 +12,10 @@
 namespace hvd {
 inline namespace v0 {
 
+// g++ 12 takes the enumerator for a declaration that shadows hvd::adasum.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+
 /// The rule that turns a learning rate for one rank into one for all ranks. Feature G9.
 enum class rate_rule : std::uint8_t {
     /// multiplies by the number of ranks, as the batch has grown (Goyal et al., arXiv:1706.02677)
@@ -21,6 +25,8 @@ enum class rate_rule : std::uint8_t {
     square_root,
     adasum,  ///< leaves the rate as it is: Adasum finds the scale itself
 };
+
+#pragma GCC diagnostic pop
 
 /// Returns the learning rate for `size` ranks, each with the batch size of the single rank.
 /// `local_reduction` is the number of ranks of a node whose gradients are summed before Adasum. It

@@ -113,15 +113,16 @@ struct distribute_call : distribution {
         describe(in);
         op.self = this;
         op.in = bytes_of(in);
-        op.provide = [](void* self, slice<const std::size_t> counts) {
-            return detail::provide(*static_cast<distribute_call*>(self)->result, counts);
+        op.provide = [](void* self, slice<const std::size_t> by_rank) {
+            return detail::provide(*static_cast<distribute_call*>(self)->result, by_rank);
         };
         if constexpr (is_strided<In>) {
             input.tensor = erase(in);
             op.buffer_bytes = in.size() * sizeof(T);
             op.in = nullptr;
-            op.pack = [](void* self, operation& op) {
-                packed_tensor::pack_into_buffer(&static_cast<distribute_call*>(self)->input, op);
+            op.pack = [](void* self, operation& current) {
+                packed_tensor::pack_into_buffer(&static_cast<distribute_call*>(self)->input,
+                                                current);
             };
         }
     }

@@ -30,8 +30,8 @@ struct gather_call : call {
             input.tensor = erase(in);
             op.buffer_bytes = in.size() * sizeof(T);
             op.in = nullptr;
-            op.pack = [](void* self, operation& op) {
-                packed_tensor::pack_into_buffer(&static_cast<gather_call*>(self)->input, op);
+            op.pack = [](void* self, operation& current) {
+                packed_tensor::pack_into_buffer(&static_cast<gather_call*>(self)->input, current);
             };
         }
         op.self = this;

@@ -38,10 +38,10 @@ struct fused_gather_call : call {
             static_cast<fused_gather_call*>(self)->pack_mine();
         };
         op.provide = [](void* self, slice<const std::size_t> counts) {
-            auto& call = *static_cast<fused_gather_call*>(self);
-            call.ranks_ = counts.size();
-            call.memory.output.resize(total_of(counts));
-            return call.memory.output.data();
+            auto& that = *static_cast<fused_gather_call*>(self);
+            that.ranks_ = counts.size();
+            that.memory.output.resize(total_of(counts));
+            return that.memory.output.data();
         };
     }
 
@@ -107,11 +107,11 @@ template <class Results>
 struct kept_fused_gather : with_memory<fused_gather_call> {
     shared<counted_value<Results>> value;
 
-    kept_fused_gather(fused_memory memory, shared<counted_value<Results>> to, const options& o)
-        : with_memory<fused_gather_call>(std::move(memory), o), value(std::move(to)) {
+    kept_fused_gather(fused_memory own, shared<counted_value<Results>> to, const options& o)
+        : with_memory<fused_gather_call>(std::move(own), o), value(std::move(to)) {
         op.unpack = [](void* self, operation&) {
-            auto& call = static_cast<kept_fused_gather&>(*static_cast<fused_gather_call*>(self));
-            fill_all(call.value->value, call);
+            auto& that = static_cast<kept_fused_gather&>(*static_cast<fused_gather_call*>(self));
+            fill_all(that.value->value, that);
         };
     }
 };

@@ -40,8 +40,8 @@ public:
     offer exported(const std::vector<ipc_home>& homes, int rank) const {
         offer mine{};
         mine.events = own_;
-        for (const ipc_home& peer : homes) {
-            if (peer.shares_process_with(homes[std::size_t(rank)])) continue;
+        for (const ipc_home& home : homes) {
+            if (home.shares_process_with(homes[std::size_t(rank)])) continue;
             for (std::size_t i = 0; i < 2; ++i)
                 check_cuda(cudaIpcGetEventHandle(&mine.handles[i], own_[i]),
                            "cudaIpcGetEventHandle", rank);

@@ -11,12 +11,18 @@
 namespace hvd {
 inline namespace v0 {
 
+// g++ 12 takes the enumerators for declarations that shadow the operations of these names.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+
 /// The way in which the ranks' gradients become one.
 enum class gradient_op : std::uint8_t {
     average,  ///< the mean over ranks
     sum,
     adasum,  ///< each rank steps by itself; Adasum combines the changes of the parameters
 };
+
+#pragma GCC diagnostic pop
 
 /// The element type of floating-point gradients while they travel. Feature F6.
 enum class gradient_codec : std::uint8_t { none, float16, bfloat16 };

@@ -155,9 +155,9 @@ template <class T = float>
 struct adamw : adam<T> {
     using R = number<T>;
     adamw() { this->decay = R(0.01); }
-    explicit adamw(R rate, R decay = R(0.01)) {
-        this->rate = rate;
-        this->decay = decay;
+    explicit adamw(R of_steps, R of_weights = R(0.01)) {
+        this->rate = of_steps;
+        this->decay = of_weights;
     }
 };
 
