@@ -52,7 +52,7 @@ stage_nompi() { only unit.handles headers consumer fault.threads && CXX=g++ stag
 
 # Without names, clang's stage runs the parts with the most state, queues and threads. gcc and the sanitizers run the
 # whole matrix.
-core=(unit.kernel unit.handles unit.vocabulary fault.threads 'collective.plans.*' 'collective.asynchronous.*' 'collective.objects.*')
+core=(unit.kernel unit.handles unit.vocabulary fault.threads 'headers.every_call*' 'collective.plans.*' 'collective.asynchronous.*' 'collective.objects.*')
 only() { [[ ${#names[@]} -gt 0 ]] || names=("$@"); }
 
 # clang compiles these sanitizers in half of g++'s time. Slower programs get more time: HVD_TEST_TIMEOUT is the watchdog's,

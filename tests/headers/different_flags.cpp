@@ -41,6 +41,10 @@ int main() {
         require(here == std::vector<float>(1000, 3.0f), "this unit's sum is right");
         require(here == there, "the other unit's sum is the same");
         require(here == later, "a request of the other unit can be waited for here");
+        epoch last{comm.rank() + 7, 0};
+        if (comm.rank() == 0) comm.broadcast_object(last);
+        else other_unit::broadcast_epoch(comm, last);
+        require(last.number == 7, "both units give a type the same name");
         try {
             other_unit::refuse(comm);
         } catch (const hvd::error&) {
@@ -48,4 +52,6 @@ int main() {
         }
     });
     require(refused == 2, "the other unit's errors are caught here");
+    require(other_unit::failure_of_threads() == "rank 0: the disk is full",
+            "the other unit's threads throw with their rank");
 }

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include "different_flags.hpp"
 
+#include <stdexcept>
+
 namespace other_unit {
 
 std::vector<std::size_t> layouts_seen() { return layouts(); }
@@ -17,6 +19,21 @@ hvd::request start_sum(hvd::communicator<hvd::threads>& comm, std::vector<float>
 void refuse(hvd::communicator<hvd::threads>& comm) {
     float value = 0;
     comm.broadcast(value, hvd::root{comm.size()});
+}
+
+void broadcast_epoch(hvd::communicator<hvd::threads>& comm, epoch& value) {
+    comm.broadcast_object(value);
+}
+
+std::string failure_of_threads() {
+    try {
+        hvd::run_threads(2, [](hvd::communicator<hvd::threads>& comm) {
+            if (comm.rank() == 0) throw std::runtime_error("the disk is full");
+        });
+    } catch (const std::runtime_error& e) {
+        return e.what();
+    }
+    return {};
 }
 
 }  // namespace other_unit

@@ -155,9 +155,9 @@ template <class T = float>
 struct adamw : adam<T> {
     using R = number<T>;
     adamw() { this->decay = R(0.01); }
-    explicit adamw(R of_steps, R of_weights = R(0.01)) {
-        this->rate = of_steps;
-        this->decay = of_weights;
+    explicit adamw(R learning_rate, R weight_decay = R(0.01)) {
+        this->rate = learning_rate;
+        this->decay = weight_decay;
     }
 };
 
