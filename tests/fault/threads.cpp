@@ -211,9 +211,9 @@ TEST_CASE("ranks that come just when the others give up have come") {
     const shm_region region(memory.data(), 2, 4096, segments::of_this_process());
     region.construct();
     shm_transport first(region, 0), second(region, 1);
-    first.enter(call_header{});
+    first.exchange_headers(call_header{});
     CHECK(!first.ready());
-    second.enter(call_header{});
+    second.exchange_headers(call_header{});
     first.fail(verdict::expired);  // a moment too late to name any rank
     CHECK(!first.lost);
     CHECK(first.ready());

@@ -192,7 +192,7 @@ private:
             for (int p = 0; p < size_; ++p)
                 counts[std::size_t(p)] = narrow(g.count_of(p, size_), "reduce_scatter");
             const std::size_t bytes = g.count_of(rank_, size_) * g.element_bytes;
-            const bool in_place = out == g.part(op.in, rank_, size_).data;
+            const bool in_place = out == g.slice_of(op.in, rank_, size_).data;
             if (in_place) w.part.resize(bytes);
             check(
                 MPI_Reduce_scatter(op.in + g.offset, in_place ? w.part.data() : out, counts.data(),

@@ -53,7 +53,7 @@ struct reduce_scatter_call : reduction_call<Op> {
             this->refuse(text("hvd: ", op.entry.label(), " on rank ", rank,
                               ": into() has room for ", count, " elements, this rank's part has ",
                               part));
-        if (op.in != nullptr && out != group.part(op.in, rank, size).data)
+        if (op.in != nullptr && out != group.slice_of(op.in, rank, size).data)
             this->check_overlap(op.in, out, group.count * sizeof(T), count * sizeof(T));
     }
 };

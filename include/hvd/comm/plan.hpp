@@ -40,7 +40,7 @@ public:
         alignas(tuning::cache_line) std::byte values[tuning::cached_block];
         std::size_t done = 0;
         const reduction_group& g = op_.groups.front();
-        for_each_list_segment(op_, g.offset, g.count * g.element_bytes, [&](const list_segment& s) {
+        for (list_segment s(op_, g.offset, g.bytes()); s.next();)
             for (std::size_t at = 0; at < s.bytes; at += sizeof values) {
                 const std::size_t n = s.bytes - at < sizeof values ? s.bytes - at : sizeof values;
                 copy_bytes(values, s.in + at, n);
@@ -48,7 +48,6 @@ public:
                 copy_bytes(s.out + at, values, n);
                 done += n;
             }
-        });
     }
 
 private:

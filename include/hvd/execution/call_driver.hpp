@@ -165,13 +165,13 @@ private:
 
     void begin(operation& op) {
         observe(op, 0);
-        const auto* const t = traits_.transport.get();
-        packs_ = op.pack != nullptr && !(t != nullptr && !op.tensors.empty() && t->takes_lists() &&
-                                         t->reduces_to_all(op));
+        transport* const t = traits_.transport.get();
+        const bool takes_lists = t != nullptr && t->choose(op);
+        packs_ = op.pack != nullptr && !takes_lists;
         if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
         step_ = 0;
-        if (traits_.run_whole != nullptr) traits_.run_whole(traits_.endpoint, op, work_);
-        else traits_.transport->enter_call(op, op.entry);
+        if (t != nullptr) t->begin(op);
+        else traits_.run_whole(traits_.endpoint, op, work_);
     }
 
     // The progress thread is not in a forked child: nobody waits for it, and what it waited on is

@@ -3,15 +3,14 @@
 #pragma once
 
 #include "../core/tuning.hpp"
-#include "transport.hpp"
+#include "operation.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Blocks cross between nodes in chunks, so that the messages of one are under way while the ranks
-// are busy with another, and what lies between stays in the caches.
-// Where nothing is done in between, chunks only bound what is under way at a time.
+// Blocks cross between nodes in chunks, so that the messages of one chunk are under way while the
+// ranks are busy with another one, and the memory in between stays in the caches.
 
 inline block chunk_of(const block& whole, std::size_t index, std::size_t chunk) {
     const std::size_t begin = index * chunk;

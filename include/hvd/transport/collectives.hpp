@@ -3,15 +3,15 @@
 #pragma once
 
 #include "../kernel/copy.hpp"
-#include "operation.hpp"
+#include "transport.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Every collective, once, over any transport. A collective is a script: asked for its step number
-// `step`, it begins that step on the transport, or says that it is over. Step 0 has been taken
-// before: all ranks have entered and agree.
+// Every collective is written here once, over any transport. A collective is a script: asked for
+// its step number `step`, it begins that step on the transport, or returns false if it is over.
+// Step 0 comes before: all ranks have begun the call, and their headers agree.
 
 inline void copy_block(std::byte* to, const std::byte* from, std::size_t bytes) {
     if (bytes == 0 || to == from) return;
@@ -19,7 +19,8 @@ inline void copy_block(std::byte* to, const std::byte* from, std::size_t bytes) 
     else copy_bytes(to, from, bytes);
 }
 
-// After code that may fail on one rank alone: all learn of it, in the order of calls.
+// Tells all ranks, in the order of calls, that this rank has failed or not. It follows code that
+// may fail on one rank alone.
 inline bool settle(transport& t, workspace& w, const operation& op) {
     call_header& outcome = w.outcome;
     outcome = {};
@@ -29,11 +30,11 @@ inline bool settle(transport& t, workspace& w, const operation& op) {
         outcome.refused = true;
         store(outcome.text, what_of(w.failure));
     }
-    t.enter(outcome);
+    t.exchange_headers(outcome);
     return true;
 }
 
-// The other half of settle: this rank's own failure goes on as it was.
+// The second half of settle. The failure of this rank is thrown as it was.
 inline void check_settled(transport& t, workspace& w) {
     if (w.failure) std::rethrow_exception(std::exchange(w.failure, nullptr));
     check_headers(t.rank(), t.headers.data(), t.size());
@@ -41,7 +42,7 @@ inline void check_settled(transport& t, workspace& w) {
 
 inline bool settle_reduction(transport& t, workspace& w, const operation& op, std::size_t step) {
     if (!op.fallible) {
-        // Nobody agrees on what is not expected: memory that was not to be had, in an update.
+        // The ranks do not agree on failures that nobody expects, such as an update without memory.
         if (const std::exception_ptr failure = t.take_failure()) {
             t.lost = true;
             std::rethrow_exception(failure);
@@ -56,54 +57,37 @@ inline bool settle_reduction(transport& t, workspace& w, const operation& op, st
     return settle(t, w, op);
 }
 
-// Each rank reduces its part of a group, to `out`.
-inline bool reduce_part(transport& t, workspace& w, const operation& op, const reduction_group& g,
-                        std::byte* out) {
-    for (int p = 0; p < t.size(); ++p) w.send[std::size_t(p)] = g.part(op.in, p, t.size());
-    t.combine(w.send.data(), {g.function, g.op, g.element_bytes, g.count_of(t.rank(), t.size()),
-                              out, op.entry.prescale, op.entry.postscale});
-    return true;
+// Each rank reduces its slice of a group, to `out`.
+inline void reduce_slice(transport& t, workspace& w, const operation& op, const reduction_group& g,
+                         std::byte* out) {
+    for (int p = 0; p < t.size(); ++p) w.send[std::size_t(p)] = g.slice_of(op.in, p, t.size());
+    t.reduce_scatter(w.send.data(), op.reduction_of(g, g.count_of(t.rank(), t.size()), out));
 }
 
-// In one step, or reduce-scatter, then allgather, for each group.
 inline bool allreduce(transport& t, workspace& w, operation& op, std::size_t step) {
-    if (t.reduces_to_all(op)) {
-        if (step > 1) return settle_reduction(t, w, op, step - 2);
-        t.reduce_to_all(op);
-        return true;
-    }
-    const std::size_t groups = op.groups.size();
-    if (step <= groups) {
-        const reduction_group& g = op.groups[step - 1];
-        return reduce_part(t, w, op, g, g.part(op.out, t.rank(), t.size()).data);
-    }
-    if (step > 2 * groups) return settle_reduction(t, w, op, step - 2 * groups - 1);
-    const reduction_group& g = op.groups[step - groups - 1];
-    const block mine = g.part(op.out, t.rank(), t.size());
-    for (int p = 0; p < t.size(); ++p) {
-        w.send[std::size_t(p)] = mine;
-        w.receive[std::size_t(p)] = g.part(op.out, p, t.size());
-    }
-    t.exchange(w.send.data(), w.receive.data());
+    if (op.groups.empty() || step > 1)
+        return settle_reduction(t, w, op, op.groups.empty() ? step - 1 : step - 2);
+    t.allreduce(op);
     return true;
 }
 
-// Reduce-scatter, then gather, of the one group.
+// Each rank reduces its slice of the one group; then the root gathers the slices.
 inline bool reduce(transport& t, workspace& w, operation& op, std::size_t step) {
     const reduction_group& g = op.groups.front();
     const int root = op.entry.root;
-    const std::size_t mine = g.part(op.in, t.rank(), t.size()).bytes;
+    const std::size_t mine = g.slice_of(op.in, t.rank(), t.size()).bytes;
     if (step == 1) {
         if (t.rank() != root) t.guarded([&] { w.part.resize(mine); });
-        return reduce_part(t, w, op, g,
-                           t.rank() == root ? g.part(op.out, root, t.size()).data : w.part.data());
+        reduce_slice(t, w, op, g,
+                     t.rank() == root ? g.slice_of(op.out, root, t.size()).data : w.part.data());
+        return true;
     }
     if (step > 2) return settle_reduction(t, w, op, step - 3);
     w.clear_blocks();
     if (t.rank() != root) w.send[std::size_t(root)] = {w.part.data(), mine};
     for (int p = 0; t.rank() == root && p < t.size(); ++p)
-        if (p != root) w.receive[std::size_t(p)] = g.part(op.out, p, t.size());
-    t.exchange(w.send.data(), w.receive.data());
+        if (p != root) w.receive[std::size_t(p)] = g.slice_of(op.out, p, t.size());
+    t.alltoallv(w.send.data(), w.receive.data());
     return true;
 }
 
@@ -112,26 +96,20 @@ inline bool reduce_scatter(transport& t, workspace& w, operation& op, std::size_
     std::byte* out = op.out;
     for (const reduction_group& g : op.groups.first(step - 1))
         out += aligned(g.count_of(t.rank(), t.size()) * g.element_bytes);
-    return reduce_part(t, w, op, op.groups[step - 1], out);
-}
-
-inline bool broadcast(transport& t, workspace& w, operation& op, std::size_t step) {
-    if (step > 1) return false;
-    const std::size_t root = std::size_t(op.entry.root);
-    const block whole{op.out, std::size_t(op.entry.count) * op.element_bytes};
-    w.clear_blocks();
-    if (t.rank() == op.entry.root) {
-        copy_block(op.out, op.in, whole.bytes);
-        for (block& b : w.send) b = whole;
-        w.send[root] = {};
-    } else {
-        w.receive[root] = whole;
-    }
-    t.exchange(w.send.data(), w.receive.data());
+    reduce_slice(t, w, op, op.groups[step - 1], out);
     return true;
 }
 
-// w.counts is complete: memory for the result, and every rank learns whether all have it.
+inline bool broadcast(transport& t, workspace&, operation& op, std::size_t step) {
+    if (step > 1) return false;
+    const block whole{op.out, std::size_t(op.entry.count) * op.element_bytes};
+    if (t.rank() == op.entry.root) copy_block(op.out, op.in, whole.bytes);
+    t.broadcast(whole, op.entry.root);
+    return true;
+}
+
+// Makes memory for the result, for which w.counts is complete. Every rank learns whether all ranks
+// have it.
 inline bool provide(transport& t, workspace& w, operation& op) {
     try {
         if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
@@ -141,7 +119,7 @@ inline bool provide(transport& t, workspace& w, operation& op) {
     return settle(t, w, op);
 }
 
-// receive[p] gets w.counts[p] elements, one rank's after another's.
+// Gives receive[p] room for w.counts[p] elements of the result, one rank's after another's.
 inline void lay_out_received(workspace& w, const operation& op) {
     std::byte* at = op.out;
     for (std::size_t p = 0; p < w.counts.size(); ++p) {
@@ -163,7 +141,7 @@ inline bool take(transport& t, workspace& w, operation& op, std::size_t step) {
     return settle(t, w, op);
 }
 
-// allgather and gather: the headers have brought everybody's counts.
+// Allgather and gather. The headers have brought the counts of all ranks.
 inline bool gather_to(transport& t, workspace& w, operation& op, std::size_t step) {
     const bool everywhere = op.entry.kind == collective::allgather;
     if (step == 1) {
@@ -180,13 +158,17 @@ inline bool gather_to(transport& t, workspace& w, operation& op, std::size_t ste
         lay_out_received(w, op);
         copy_block(w.receive[me].data, mine.data, mine.bytes);
     }
-    for (int p = 0; p < t.size(); ++p)
-        if (p != t.rank() && (everywhere || p == op.entry.root)) w.send[std::size_t(p)] = mine;
-    t.exchange(w.send.data(), w.receive.data());
+    if (everywhere) {
+        t.allgather(mine, w.receive.data());
+        return true;
+    }
+    if (t.rank() != op.entry.root) w.send[std::size_t(op.entry.root)] = mine;
+    t.alltoallv(w.send.data(), w.receive.data());
     return true;
 }
 
-// Every rank tells each peer how many elements it has for it; afterwards w.counts is what comes.
+// Every rank tells each peer how many elements it has for it. Afterwards w.counts has the numbers
+// of elements that come.
 inline bool exchange_counts(transport& t, workspace& w, const operation& op) {
     w.clear_blocks();
     for (int p = 0; p < t.size(); ++p) {
@@ -199,11 +181,11 @@ inline bool exchange_counts(transport& t, workspace& w, const operation& op) {
         if (op.entry.kind == collective::alltoall || p == op.entry.root)
             w.receive[i] = {reinterpret_cast<std::byte*>(&w.counts[i]), sizeof(std::size_t)};
     }
-    t.exchange(w.send.data(), w.receive.data());
+    t.alltoallv(w.send.data(), w.receive.data());
     return true;
 }
 
-// alltoall, and scatter, in which only the root has something to send.
+// Alltoall, and scatter, in which only the root sends.
 inline bool distribute(transport& t, workspace& w, operation& op, std::size_t step) {
     if (step == 1) return exchange_counts(t, w, op);
     if (step == 2) return provide(t, w, op);
@@ -218,7 +200,7 @@ inline bool distribute(transport& t, workspace& w, operation& op, std::size_t st
     }
     const std::size_t me = std::size_t(t.rank());
     copy_block(w.receive[me].data, w.send[me].data, w.send[me].bytes);
-    t.exchange(w.send.data(), w.receive.data());
+    t.alltoallv(w.send.data(), w.receive.data());
     return true;
 }
 
@@ -234,7 +216,7 @@ inline bool begin_step(transport& t, workspace& w, operation& op, std::size_t st
         case collective::scatter:
         case collective::alltoall: return distribute(t, w, op, step);
         case collective::barrier:
-        case collective::agree: break;  // entering is all
+        case collective::agree: break;  // the exchange of headers is all
     }
     return false;
 }

@@ -7,51 +7,52 @@
 #include "chunks.hpp"
 #include "endpoint.hpp"
 #include "node_map.hpp"
+#include "transport.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Moves data by messages between every two ranks: all that an endpoint has to offer, and what hvd
-// does where no two ranks have memory in common. Reductions are direct exchanges: each rank gets
-// its part of every other's tensor and reduces it in rank order, so that the bits are those of the
-// other transports.
+// Moves data by messages between every two ranks. An endpoint needs no more than that, and hvd does
+// so where no two ranks have memory in common. Reductions are direct exchanges: each rank receives
+// its slice of every other rank's tensor and reduces it in rank order, so that the bits are those
+// of the other transports.
 template <endpoint Endpoint>
 class endpoint_transport final : public transport {
 public:
     explicit endpoint_transport(Endpoint& endpoint)
         : transport(endpoint.rank(), endpoint.size()),
           endpoint_(endpoint),
-          word_(endpoint),
-          entries_(std::size_t(endpoint.size())) {
+          notices_(endpoint),
+          headers_of_all_(std::size_t(endpoint.size())) {
         int here = 0;
         for (int p = 0; p < size_; ++p) here += node_of(endpoint, p) == node_of(endpoint, rank_);
         spins_ = here <= processor_set::of_this_thread().count();
     }
 
-    // Every rank tells every other what it is about to do: a rank that failed poisons this message,
-    // so that nobody moves data for a call that some rank refused.
-    void enter(const call_header& mine) override {
-        step_ = step::enter;
-        entries_[std::size_t(rank_)] = mine;
+    // Every rank sends its header to every other rank. A rank that refuses the call says so in its
+    // header, so that nobody moves data for that call.
+    void exchange_headers(const call_header& mine) override {
+        step_ = step::headers;
+        headers_of_all_[std::size_t(rank_)] = mine;
         for (int p = 0; p < size_; ++p) {
-            headers[std::size_t(p)] = &entries_[std::size_t(p)];
+            headers[std::size_t(p)] = &headers_of_all_[std::size_t(p)];
             if (p == rank_) continue;
             receive_from(p, header_of(p));
             send_to(p, header_of(rank_));
         }
     }
 
-    void exchange(const block* send, const block* receive) override {
-        step_ = step::exchange;
+    void alltoallv(const block* send, const block* receive) override {
+        step_ = step::alltoallv;
         send_ = send;
         receive_ = receive;
         chunks_ = 0;
-        post_exchange();
+        post_chunks_of_pairs();
     }
 
-    void combine(const block* send, const reduction& job) override {
-        step_ = step::combine;
+    void reduce_scatter(const block* send, const reduction& job) override {
+        step_ = step::reduce_scatter;
         send_ = send;
         job_ = job;
         chunks_ = 0;
@@ -69,38 +70,40 @@ public:
 
     bool may_spin() const override { return spins_; }
 
-    bool next() override {
-        if (step_ == step::exchange) return post_exchange();
-        if (step_ == step::enter) return false;
+    bool hopeless() override {
+        return this->guarded([&] { return notices_.heard(); });
+    }
+
+    [[gnu::cold]] void fail(verdict) override {
+        if (!notices_.heard() && !notices_.keep_pending()) return;
+        lost = true;
+        endpoint_.cancel();
+        throw peer_error(rank_,
+                         text("hvd: ", headers_of_all_[std::size_t(rank_)].label(), " on rank ",
+                              rank_, ": ", notices_.why()),
+                         notices_.missing());
+    }
+
+    void leave(std::string_view reason, std::int64_t patience) noexcept override {
+        depart_or_notify(notices_, endpoint_, reason, patience, lost);
+    }
+
+protected:
+    bool advance() override {
+        if (step_ == step::headers) return false;
+        if (step_ == step::alltoallv) return post_chunks_of_pairs();
         const bool more = chunks_ * chunk_bytes_ < longest_;
         if (more) post_chunk();
         reduce_arrived(chunks_ - (more ? 2 : 1));
         return more;
     }
 
-    bool hopeless() override {
-        return this->guarded([&] { return word_.heard(); });
-    }
-
-    [[gnu::cold]] void fail(verdict) override {
-        if (!word_.heard() && !word_.keep_pending()) return;
-        lost = true;
-        endpoint_.cancel();
-        throw peer_error(rank_,
-                         text("hvd: ", entries_[std::size_t(rank_)].label(), " on rank ", rank_,
-                              ": ", word_.why()),
-                         word_.missing());
-    }
-
-    void leave(std::string_view reason, std::int64_t patience) noexcept override {
-        depart_or_notify(word_, endpoint_, reason, patience, lost);
-    }
-
 private:
-    enum class step { enter, exchange, combine };
+    enum class step { headers, alltoallv, reduce_scatter };
 
     block header_of(int rank) {
-        return {reinterpret_cast<std::byte*>(&entries_[std::size_t(rank)]), sizeof(call_header)};
+        return {reinterpret_cast<std::byte*>(&headers_of_all_[std::size_t(rank)]),
+                sizeof(call_header)};
     }
     static std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
     std::size_t own_bytes() const { return job_.count * job_.element_bytes; }
@@ -114,8 +117,8 @@ private:
         if (b.bytes > 0) this->guarded([&] { endpoint_.recv(peer, b.data, b.bytes); });
     }
 
-    // Every pair of ranks is by itself: some have more chunks than others.
-    bool post_exchange() {
+    // Every pair of ranks goes on by itself, since some pairs have more chunks than others.
+    bool post_chunks_of_pairs() {
         bool any = false;
         for (int i = 1; i < size_; ++i) {
             const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
@@ -129,15 +132,15 @@ private:
         return any;
     }
 
-    // Two of each: while one comes the other is reduced.
-    std::byte* place_for(int peer, std::size_t index) {
+    // There is memory for two chunks of each rank: while one comes the other is reduced.
+    std::byte* room_for(int peer, std::size_t index) {
         return arrived_.data() + (2 * std::size_t(peer) + index % 2) * room_;
     }
 
     void post_chunk() {
         for (int i = 1; i < size_; ++i) {
             const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
-            receive_from(from, {place_for(from, chunks_),
+            receive_from(from, {room_for(from, chunks_),
                                 chunk_of(send_[rank_], chunks_, chunk_bytes_).bytes});
             send_to(to, chunk_of(send_[to], chunks_, chunk_bytes_));
         }
@@ -147,16 +150,16 @@ private:
     void reduce_arrived(std::size_t index) {
         const block mine = chunk_of(send_[rank_], index, chunk_bytes_);
         for (int p = 0; p < size_; ++p)
-            inputs_[std::size_t(p)] = p == rank_ ? mine.data : place_for(p, index);
+            inputs_[std::size_t(p)] = p == rank_ ? mine.data : room_for(p, index);
         reduce_range(job_, index * chunk_bytes_ / job_.element_bytes,
                      mine.bytes / job_.element_bytes);
     }
 
     Endpoint& endpoint_;
-    notice_exchange<Endpoint> word_;
+    notice_exchange<Endpoint> notices_;
     bool spins_ = false;
-    step step_ = step::enter;
-    table<call_header> entries_;
+    step step_ = step::headers;
+    table<call_header> headers_of_all_;
     std::vector<std::byte> arrived_;
     const block* send_ = nullptr;
     const block* receive_ = nullptr;

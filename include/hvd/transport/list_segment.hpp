@@ -9,64 +9,72 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A part of an operation's bytes that lies in one tensor: number `tensor`, from `at` bytes into it.
-struct list_segment {
-    std::size_t tensor;
-    std::size_t at;
-    std::size_t bytes;
-    const std::byte* in;
-    std::byte* out;
+// Walks over the bytes [begin, begin + bytes) of an operation, one segment after another:
+//
+//     for (list_segment s(op, begin, bytes); s.next();) …
+//
+// A segment lies in one tensor. The bytes of an operation are those of one tensor, or of a list of
+// tensors, each of which begins at its offset. Results go to the tensors that an update names, if
+// there is one.
+class list_segment {
+public:
+    std::size_t tensor = 0;  // its number in the list
+    std::size_t at = 0;      // where it begins in the tensor
+    std::size_t bytes = 0;
+    const std::byte* in = nullptr;
+    std::byte* out = nullptr;
+
+    list_segment(const operation& op, std::size_t begin, std::size_t bytes_of_all)
+        : op_(op), begin_(begin), end_(begin + bytes_of_all) {
+        std::size_t high = op.tensors.size();
+        while (high - tensor_ > 1) {  // finds the last tensor that begins at `begin` or before
+            const std::size_t middle = (tensor_ + high) / 2;
+            (op.offsets[middle] <= begin ? tensor_ : high) = middle;
+        }
+    }
+
+    bool next() {
+        if (begin_ >= end_) return false;
+        const fused_update* const update = op_.update;
+        if (op_.tensors.empty())
+            return set(begin_, end_ - begin_, op_.in,
+                       update != nullptr ? update->targets[0].data : op_.out);
+        while (begin_ - op_.offsets[tensor_] >= op_.tensors[tensor_].bytes()) ++tensor_;
+        const tensor_ref& here = op_.tensors[tensor_];
+        const std::size_t first = begin_ - op_.offsets[tensor_], rest = here.bytes() - first;
+        tensor = tensor_;
+        return set(first, rest < end_ - begin_ ? rest : end_ - begin_, here.data,
+                   update != nullptr ? update->targets[tensor_].data : here.data);
+    }
+
+private:
+    bool set(std::size_t first, std::size_t n, const std::byte* from, std::byte* to) {
+        at = first;
+        bytes = n;
+        in = from + first;
+        out = to + first;
+        begin_ += n;
+        return true;
+    }
+
+    const operation& op_;
+    std::size_t begin_, end_, tensor_ = 0;
 };
 
-// Calls f with each segment of the bytes [begin, begin + bytes) of an operation, in order. Its
-// bytes are those of one tensor, or of a list of tensors, each beginning at its offset. Results go
-// to the tensors that an update names, if there is one.
-template <class F>
-void for_each_list_segment(const operation& op, std::size_t begin, std::size_t bytes, F&& f) {
-    if (op.tensors.empty()) {
-        std::byte* const out = op.update != nullptr ? op.update->targets[0].data : op.out;
-        if (bytes > 0) f(list_segment{0, begin, bytes, op.in + begin, out + begin});
-        return;
-    }
-    const slice<const tensor_ref> targets = op.update != nullptr ? op.update->targets : op.tensors;
-    std::size_t low = 0,
-                high = op.tensors.size();  // the last tensor that begins at or before `begin`
-    while (high - low > 1) {
-        const std::size_t middle = (low + high) / 2;
-        (op.offsets[middle] <= begin ? low : high) = middle;
-    }
-    for (const std::size_t end = begin + bytes; begin < end; ++low) {
-        const tensor_ref& tensor = op.tensors[low];
-        const std::size_t at = begin - op.offsets[low];
-        if (at >= tensor.bytes()) continue;
-        const std::size_t n = tensor.bytes() - at < end - begin ? tensor.bytes() - at : end - begin;
-        f(list_segment{low, at, n, tensor.data + at, targets[low].data + at});
-        begin += n;
-    }
-}
-
 inline void gather_bytes(const operation& op, std::size_t begin, std::size_t bytes, std::byte* to) {
-    for_each_list_segment(op, begin, bytes, [&](const list_segment& s) {
-        copy_bytes(to, s.in, s.bytes);
-        to += s.bytes;
-    });
+    for (list_segment s(op, begin, bytes); s.next(); to += s.bytes) copy_bytes(to, s.in, s.bytes);
 }
 
-// What is there where the results go.
+// The bytes that the results of an operation replace.
 inline void gather_targets(const operation& op, std::size_t begin, std::size_t bytes,
                            std::byte* to) {
-    for_each_list_segment(op, begin, bytes, [&](const list_segment& s) {
-        copy_bytes(to, s.out, s.bytes);
-        to += s.bytes;
-    });
+    for (list_segment s(op, begin, bytes); s.next(); to += s.bytes) copy_bytes(to, s.out, s.bytes);
 }
 
 inline void scatter_bytes(const operation& op, std::size_t begin, std::size_t bytes,
                           const std::byte* from) {
-    for_each_list_segment(op, begin, bytes, [&](const list_segment& s) {
+    for (list_segment s(op, begin, bytes); s.next(); from += s.bytes)
         copy_bytes(s.out, from, s.bytes);
-        from += s.bytes;
-    });
 }
 
 }  // namespace detail

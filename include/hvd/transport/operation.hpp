@@ -2,31 +2,52 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <exception>
 #include <vector>
 
 #include "../core/lean/slice.hpp"
 #include "../core/lean/table.hpp"
 #include "../core/tuning.hpp"
+#include "../kernel/reduce.hpp"
+#include "../protocol/call_header.hpp"
 #include "collective_call.hpp"
-#include "transport.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Parts of different element types lie apart, so that each is aligned.
+// A piece of memory that goes to one rank, or comes from it.
+struct block {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+};
+
+// A reduction whose result one rank gets: `count` elements of every rank's block for it.
+struct reduction {
+    reduce_function function;
+    const void* op;
+    std::size_t element_bytes;
+    std::size_t count;
+    std::byte* out;
+    double prescale;
+    double postscale;
+    std::uint8_t op_id;  // as in the header of the call: what a transport may do with it
+    std::uint8_t mode;   // rounding; 0: none
+};
+
+// Slices of different element types lie in different cache lines, so that each is aligned.
 constexpr std::size_t aligned(std::size_t bytes) {
     return (bytes + tuning::cache_line - 1) / tuning::cache_line * tuning::cache_line;
 }
 
-// Where rank's part of `count` elements begins, if they are split evenly, the first ranks having
-// one more.
+// The first element of a rank's slice, if `count` elements are split evenly. The first ranks have
+// one element more.
 constexpr std::size_t even_part(std::size_t count, int rank, int size) {
     const std::size_t r = std::size_t(rank), n = std::size_t(size);
     return count / n * r + (r < count % n ? r : count % n);
 }
 
-// One element type's share of a buffer that is reduced. Rank p's part of it are the elements from
+// The elements of one type in a buffer that is reduced. The slice of rank p are the elements from
 // bounds[p] to bounds[p + 1]; without bounds the elements are split evenly.
 struct reduction_group {
     reduce_function function;
@@ -43,13 +64,15 @@ struct reduction_group {
     std::size_t count_of(int rank, int size) const {
         return begin_of(rank + 1, size) - begin_of(rank, size);
     }
-    block part(const std::byte* buffer, int rank, int size) const {
+    std::size_t bytes() const { return count * element_bytes; }
+    block slice_of(const std::byte* buffer, int rank, int size) const {
         return {const_cast<std::byte*>(buffer) + offset + begin_of(rank, size) * element_bytes,
                 count_of(rank, size) * element_bytes};
     }
 };
 
-// A reduction within another, which changes its arguments: its address is the `op` of that one.
+// A reduction inside another one, which changes its arguments. The `op` of the outer reduction is
+// the address of this one.
 struct inner_reduction {
     reduce_function function = nullptr;
     const void* op = nullptr;
@@ -61,7 +84,7 @@ struct inner_reduction {
     }
 };
 
-// The memory of a fused call that gathers or scatters: the communicator's for a call that waits.
+// The memory of a fused call that gathers or scatters. A call that waits uses the communicator's.
 struct fused_memory {
     std::vector<tensor_ref> tensors, outputs;
     std::vector<std::size_t> sizes;
@@ -69,18 +92,18 @@ struct fused_memory {
     std::vector<std::byte> dense;  // one tensor, packed
 };
 
-// What the operations of one communicator share, so that repeated calls allocate nothing.
+// The memory that all operations of a communicator share, so that repeated calls allocate nothing.
 struct workspace {
     table<block> send, receive;
     table<std::size_t> counts;        // each rank's, in elements
     std::vector<std::byte> buffer;    // of fused calls
-    std::vector<std::byte> part;      // a rank's part of a reduction it does not keep
+    std::vector<std::byte> part;      // this rank's slice of a reduction that another rank gets
     std::vector<tensor_ref> tensors;  // of fused calls
     std::vector<std::size_t> offsets;
-    std::vector<std::size_t> split;  // counts that a call was given or made
+    std::vector<std::size_t> split;  // counts that a call was given or has made
     fused_memory fused;
     call_header outcome;
-    std::exception_ptr failure;  // of this rank alone, until all know
+    std::exception_ptr failure;  // of this rank alone, until all ranks know
 
     explicit workspace(int ranks)
         : send(std::size_t(ranks)), receive(std::size_t(ranks)), counts(std::size_t(ranks)) {}
@@ -91,8 +114,8 @@ struct workspace {
     }
 };
 
-// A vector of the workspace for the time of one blocking call, so that the next call of the same
-// shape finds its memory; a queued call has its own.
+// Borrows a vector of the workspace for one blocking call, so that the next call of the same shape
+// finds its memory. A queued call has a vector of its own.
 class lent_sizes : public std::vector<std::size_t> {
 public:
     explicit lent_sizes(workspace* from) : from_(from) {
@@ -108,32 +131,32 @@ private:
     workspace* from_;
 };
 
-// What becomes of a reduction where it is made: each rank turns its slice of the reduced gradients
-// into new values of the parameters at `targets`, one for each tensor, and these go to all ranks
-// instead.
+// An update that is made where gradients are reduced: each rank turns its slice of the reduced
+// gradients into new values of the parameters, and these go to all ranks instead. `targets` has one
+// tensor of parameters for each tensor of gradients.
 struct fused_update {
     slice<const tensor_ref> targets;
     dtype id = dtype::float32;
-    // `values` has `bytes` of reduced elements and gets the new ones; `current` has those of the
-    // targets. `done` bytes of this rank's slices, whose order is the same in each run, came
-    // before.
+    // `values` has `bytes` of reduced elements and gets the new ones; `current` has the present
+    // values of the targets. `done` bytes of this rank's slices came before; their order is the
+    // same in each run.
     void (*apply)(void* self, std::size_t done, std::size_t bytes, std::byte* values,
                   const std::byte* current) = nullptr;
     void* self = nullptr;
-    std::uint64_t content = 0;  // of what it does: each rank does its part for all of them
+    std::uint64_t content = 0;  // hash over what it does, which all ranks must do alike
 };
 
-// What is wrong with the arguments of a call. Its text is made behind the communicator, once, and
-// not in each file that makes calls.
+// A mistake in the arguments of a call. Its text is made behind the communicator, once, and not in
+// each file that makes calls.
 struct flaw {
     enum what : std::uint8_t { none, null_pointer, extents, no_rank, sizes, overlap };
-    what kind = none;
-    std::size_t first = 0, second = 0;  // sizes, in elements; of an overlap, in bytes
+    what kind;
+    std::size_t first, second;  // sizes in elements; the sizes of an overlap are in bytes
 };
 
 // One collective of host memory on its way through a communicator.
 struct operation : collective_call {
-    detail::flaw flaw;  // says why the call is refused, where `entry` does not say it yet
+    detail::flaw flaw{};  // says why the call is refused, where `entry` does not say it yet
     // The tensors of a fused list and where they begin, in the order of `in`. A transport that
     // takes them from there needs no packing. All of them are dense and in place.
     slice<const tensor_ref> tensors;
@@ -158,10 +181,16 @@ struct operation : collective_call {
     std::exception_ptr failure;
 
     const fused_update* update = nullptr;
-    bool updated = false;  // by the transport
+    bool updated = false;  // the transport has made the update
+
+    // The reduction of elements of a group, to `out`.
+    reduction reduction_of(const reduction_group& g, std::size_t count, std::byte* out) const {
+        return {g.function,      g.op,     g.element_bytes, count, out, entry.prescale,
+                entry.postscale, entry.op, entry.mode};
+    }
 };
 
-// Where one rank can't do what its peers begin: it refuses the call and throws `failure`.
+// This rank can't make a call that its peers begin: it refuses the call and throws `failure`.
 [[gnu::cold]] inline void forfeit(operation& op, const char* why, std::exception_ptr failure) {
     op.failure = std::move(failure);
     if (op.entry.refused) return;  // the first reason wins
@@ -190,13 +219,13 @@ struct operation : collective_call {
     return {};
 }
 
-// Says in its header why a call with a flaw is refused.
+// Writes into the header why a call with a flaw is refused.
 [[gnu::cold, gnu::noinline]] inline void tell_flaw(operation& op, int size) {
     const flaw f = std::exchange(op.flaw, {});
     store(op.entry.text, text("hvd: ", op.entry.label(), ": ", reason_of(f, op, size)));
 }
 
-// Memory of a call before it enters; a rank that has none forfeits it.
+// Makes memory for a call before it begins. A rank that has none forfeits the call.
 template <class T>
 void make_room(operation& op, std::vector<T>& memory, std::size_t n) {
     try {

@@ -5,36 +5,15 @@
 #include <exception>
 #include <string_view>
 
-#include "../core/lean/table.hpp"
-#include "../kernel/reduce.hpp"
-#include "../protocol/call_header.hpp"
+#include "operation.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A piece of memory that goes to one peer, or comes from it.
-struct block {
-    std::byte* data = nullptr;
-    std::size_t bytes = 0;
-};
-
-// How a rank's part of a reduction is computed: `count` elements from every rank's block for it.
-struct reduction {
-    reduce_function function;
-    const void* op;
-    std::size_t element_bytes;
-    std::size_t count;
-    std::byte* out;
-    double prescale;
-    double postscale;
-};
-
 enum class verdict { expired, hopeless };
 
-struct operation;
-
-// What a reduction throws is kept, and nothing is reduced after it.
+// Keeps the exception of a reduction. After the first one nothing is reduced any more.
 template <class F>
 void keep_failure(std::exception_ptr& failure, F reduce) {
     if (failure) return;
@@ -45,16 +24,24 @@ void keep_failure(std::exception_ptr& failure, F reduce) {
     }
 }
 
-// What every collective is made of. A step is begun by enter, enter_call, exchange, combine or
-// reduce_to_all, and goes on in rounds: once ready(), next() takes what has come and begins the
-// next round, until it says that there is none. Who drives it decides how to wait in between.
+// Moves the bytes of calls between the ranks of a communicator.
 //
-// Virtual, so that each collective is compiled once, whatever moves the bytes: a call costs far
-// less than the synchronisation it stands for.
+// A transport is a set of steps. A step is begun by exchange_headers, begin or one of the five
+// primitives, and goes on in rounds: once ready() is true, next() takes what has come and begins
+// the next round, until it returns false. The driver of the transport decides how to wait in
+// between. Arrays and blocks that a step is given stay as they are until it is over.
+//
+// The functions are virtual, so that each collective is compiled once for all transports. A virtual
+// call costs far less than the synchronisation that it begins.
 class transport {
 public:
     transport(int rank, int size)
-        : headers(std::size_t(size)), rank_(rank), size_(size), inputs_(std::size_t(size)) {}
+        : headers(std::size_t(size)),
+          rank_(rank),
+          size_(size),
+          sends_(std::size_t(size)),
+          receives_(std::size_t(size)),
+          inputs_(std::size_t(size)) {}
     virtual ~transport() = default;
     transport(const transport&) = delete;
     transport& operator=(const transport&) = delete;
@@ -62,75 +49,155 @@ public:
     int rank() const { return rank_; }
     int size() const { return size_; }
 
-    // Every rank shows its header; once done, `headers` has them all.
-    virtual void enter(const call_header& mine) = 0;
-    // The same at the beginning of a call, of which it may do what it can do at once.
-    virtual void enter_call(const operation&, const call_header& mine) { enter(mine); }
-    // send[p] goes to rank p and fills its receive[me]; sizes agree, own blocks are the caller's.
-    // The arrays stay until the step is done.
-    virtual void exchange(const block* send, const block* receive) = 0;
-    // Reduces every rank's send[me], in rank order.
-    virtual void combine(const block* send, const reduction& job) = 0;
+    // Every rank shows its header to all; then `headers` has the headers of all ranks.
+    virtual void exchange_headers(const call_header& mine) = 0;
 
-    // Whether a reduction to all ranks, of tensors that need not be packed, has a shorter way than
-    // the two steps above: the same on all ranks.
-    virtual bool reduces_to_all(const operation&) const { return false; }
-    virtual void reduce_to_all(operation&) {}
-    // Whether it then takes the tensors of a list from where they lie.
-    virtual bool takes_lists() const { return false; }
+    // Chooses the algorithm of a call, from what is equal on all ranks. True if the algorithm takes
+    // the tensors of a list from where they lie: then nothing is packed.
+    virtual bool choose(const operation&) { return false; }
+    // Begins a call whose algorithm was chosen, by its headers. An algorithm may move data with
+    // them.
+    virtual void begin(const operation& op) { exchange_headers(op.entry); }
+
+    // ---- primitives: no rank sends to itself, but for reductions --------------------------------
+
+    // send[p] goes to rank p and fills its receive[me]. Sizes agree.
+    virtual void alltoallv(const block* send, const block* receive) = 0;
+    // Reduces send[me] of every rank, in rank order.
+    virtual void reduce_scatter(const block* send, const reduction& job) = 0;
+    // `mine` goes to all others; receive[p] is filled by rank p.
+    virtual void allgather(const block& mine, const block* receive) {
+        for (block& b : sends_) b = mine;
+        sends_[std::size_t(rank_)] = {};
+        alltoallv(sends_.data(), receive);
+    }
+    // `whole` is sent by the root, and filled on all others.
+    virtual void broadcast(const block& whole, int root) {
+        lay_out_broadcast(whole, root);
+        alltoallv(sends_.data(), receives_.data());
+    }
+    // Reduces the groups of an operation, of which there is one at least, to all ranks.
+    virtual void allreduce(operation& op) {
+        by_groups_ = &op;
+        group_ = 0;
+        begin_group();
+    }
 
     virtual bool ready() = 0;
-    virtual bool next() = 0;
-    // Whether waiting is in vain: some rank that is waited for is gone.
+    // Goes on when ready: false if the step is over. After an exception the ranks are no longer in
+    // step, so that nothing more can be agreed on.
+    bool next() {
+        try {
+            return advance() || next_of_groups();
+        } catch (...) {
+            give_up();
+            throw;
+        }
+    }
+
+    // True if waiting is in vain: a rank that is waited for is gone.
     virtual bool hopeless() { return false; }
-    // Whether a waiting rank may keep its processor: not where the others need it.
+    // True if a waiting rank may keep its processor, since no other rank needs it.
     virtual bool may_spin() const = 0;
-    // Gives up by throwing, with the ranks that are waited for; the transport is not used
-    // afterwards. Goes on if they have come meanwhile.
+    // Gives up: throws an error that names the ranks that are waited for. The transport is not used
+    // afterwards. Returns if these ranks have come meanwhile.
     virtual void fail(verdict reason) = 0;
-    // Tells the peers that this rank is gone, with the reason; those that do the same are waited
-    // for.
+    // Tells the peers that this rank leaves, and why. Waits for peers that leave, too, for
+    // `patience` nanoseconds at most.
     virtual void leave(std::string_view, [[maybe_unused]] std::int64_t patience) noexcept {}
 
-    // What user code threw while others waited: kept until the protocol has run to its end.
+    // The exception of a reduction. It is kept until the protocol has run to its end, since the
+    // other ranks go on meanwhile.
     std::exception_ptr take_failure() { return std::exchange(failure_, nullptr); }
 
-    // An exception of anything but the operation itself, where the peers go on: the ranks are no
-    // longer in step.
+    // Runs f, which belongs to a step. After an exception the ranks are no longer in step.
     template <class F>
     auto guarded(F f) {
         try {
             return f();
         } catch (...) {
-            lost = true;
-            cancel();
+            give_up();
             throw;
         }
     }
 
-    table<const call_header*> headers;  // of the last enter(), by rank
+    table<const call_header*> headers;  // of all ranks, after an exchange of headers
     bool lost = false;                  // a peer or the endpoint is: nothing more can be agreed on
 
 protected:
+    // Takes what has come in this round, and begins the next one: false if there is none.
+    virtual bool advance() = 0;
+    // Begins the allreduce of one group in one step, if the transport can do so.
+    virtual bool allreduce_at_once(const operation&, const reduction_group&) { return false; }
+    // Gives up what is under way.
+    virtual void cancel() noexcept {}
+
+    // The blocks of a broadcast, in sends_ and receives_.
+    void lay_out_broadcast(const block& whole, int root) {
+        for (block& b : sends_) b = rank_ == root ? whole : block{};
+        for (block& b : receives_) b = {};
+        if (rank_ == root) sends_[std::size_t(root)] = {};
+        else receives_[std::size_t(root)] = whole;
+    }
+
     template <class F>
     void guard(F reduce) {
         keep_failure(failure_, reduce);
     }
 
-    // Gives up what is under way.
-    virtual void cancel() noexcept {}
-
+    // Reduces n elements of inputs_, from number `first` of the result on.
     void reduce_range(const reduction& job, std::size_t first, std::size_t n) {
-        if (n == 0) return;
-        guard([&] {
+        if (n == 0 || failure_) return;
+        try {
             job.function({job.op, inputs_.data(), size_, size_, job.out + first * job.element_bytes,
                           n, job.prescale, job.postscale});
-        });
+        } catch (...) {
+            failure_ = std::current_exception();
+        }
     }
 
     int rank_, size_;
+    table<block> sends_, receives_;  // of a primitive that is made of another one, by rank
     table<const std::byte*> inputs_;
     std::exception_ptr failure_;
+
+private:
+    void give_up() noexcept {
+        lost = true;
+        cancel();
+    }
+
+    // Each rank reduces its slice of the group; then all gather the slices.
+    void begin_group() {
+        const operation& op = *by_groups_;
+        const reduction_group& g = op.groups[group_];
+        if (allreduce_at_once(op, g)) return;
+        for (int p = 0; p < size_; ++p) {
+            sends_[std::size_t(p)] = g.slice_of(op.in, p, size_);
+            receives_[std::size_t(p)] = g.slice_of(op.out, p, size_);
+        }
+        reduce_scatter(sends_.data(), op.reduction_of(g, g.count_of(rank_, size_),
+                                                      receives_[std::size_t(rank_)].data));
+        gathers_next_ = true;
+    }
+
+    // The rest of an allreduce by groups. False if none is under way.
+    bool next_of_groups() {
+        if (by_groups_ == nullptr) return false;
+        if (std::exchange(gathers_next_, false)) {
+            allgather(receives_[std::size_t(rank_)], receives_.data());
+        } else if (++group_ < by_groups_->groups.size()) {
+            begin_group();
+        } else {
+            by_groups_ = nullptr;
+            return false;
+        }
+        return true;
+    }
+
+    const operation* by_groups_ = nullptr;  // whose groups are reduced one after another
+    std::size_t group_ = 0;
+    bool gathers_next_ = false;
 };
 
 }  // namespace detail

@@ -9,28 +9,28 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Every rank has one block, and all get all of them. A block goes to each other node once, to its
-// rank's partner there, who gives it to the ranks of that node: every rank's path to the network is
-// used.
+// Every rank has one block, and all ranks get all blocks. A block goes to each other node once, to
+// the partner of its rank there, who gives it to the ranks of that node. So the network paths of
+// all ranks are used.
 template <endpoint Endpoint>
 class cross_allgather {
 public:
     explicit cross_allgather(node_crossing<Endpoint>& c) : cross_(c) {}
 
-    // parts[p] is rank p's block, or where it comes to; all ranks know the sizes. The ranks of node
-    // `home` have all parts already. The array stays until the step is over.
-    void begin(const block* parts, int ranks, int home = -1) {
-        parts_ = parts;
+    // blocks[p] is rank p's block, or the memory for it. All ranks know the sizes. The ranks of
+    // node `home` have all blocks already. The array stays until the step is over.
+    void begin(const block* blocks, int ranks, int home = -1) {
+        blocks_ = blocks;
         home_ = home;
-        chunks_ = (longest_of(parts, ranks) + tuning::chunk_bytes - 1) / tuning::chunk_bytes;
+        chunks_ = (longest_of(blocks, ranks) + tuning::chunk_bytes - 1) / tuning::chunk_bytes;
         begin_turn(0);
     }
 
-    // In each turn a chunk crosses, while the nodes hand round the one that came before.
+    // In each turn a chunk crosses, while the nodes share the chunk that came before.
     bool go_on() {
         for (;;) {
             while (round_ < cross_.rounds.size())
-                if (hand_round(cross_.rounds[round_++])) return true;
+                if (share(cross_.rounds[round_++])) return true;
             if (turn_ == chunks_) return false;
             if (!std::exchange(awaited_, true)) {
                 cross_.await_endpoint();
@@ -43,7 +43,7 @@ public:
 private:
     bool at_home() const { return cross_.nodes.mine() == home_; }
     block chunk(int rank, std::size_t index) const {
-        return chunk_of(parts_[rank], index, tuning::chunk_bytes);
+        return chunk_of(blocks_[rank], index, tuning::chunk_bytes);
     }
 
     void begin_turn(std::size_t turn) {
@@ -58,8 +58,8 @@ private:
             if (node != home_) cross_.send(cross_.nodes.partner(node), chunk(me, turn));
     }
 
-    // The node's own chunk needs no network; those of others came in the turn before.
-    bool hand_round(const typename node_crossing<Endpoint>::round& r) {
+    // The node's own chunks need no network; those of other nodes came in the turn before.
+    bool share(const typename node_crossing<Endpoint>::round& r) {
         const bool own = r.node == cross_.nodes.mine();
         if (own ? turn_ == chunks_ : turn_ == 0) return false;
         const std::size_t index = own ? turn_ : turn_ - 1;
@@ -71,15 +71,14 @@ private:
             bytes += b.bytes;
         }
         if (bytes == 0 || cross_.nodes.local_size() == 1) return false;
-        block& mine = cross_.local_receive[std::size_t(cross_.nodes.local_rank())];
-        for (block& b : cross_.local_send) b = mine;
-        cross_.local_send[std::size_t(cross_.nodes.local_rank())] = mine = {};
-        cross_.exchange();
+        const block mine =
+            std::exchange(cross_.local_receive[std::size_t(cross_.nodes.local_rank())], {});
+        cross_.allgather(mine);
         return true;
     }
 
     node_crossing<Endpoint>& cross_;
-    const block* parts_ = nullptr;
+    const block* blocks_ = nullptr;
     int home_ = -1;
     std::size_t chunks_ = 0, turn_ = 0, round_ = 0;
     bool awaited_ = false;

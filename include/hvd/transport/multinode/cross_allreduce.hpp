@@ -10,8 +10,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// An endpoint whose library can allreduce between nodes: among the ranks with this local rank,
-// where every node has one. allreduce_across() waits.
+// An endpoint whose library can allreduce between nodes: among the ranks with the same local rank,
+// if every node has one. allreduce_across() waits.
 template <class Endpoint>
 concept allreduces_across =
     requires(Endpoint& l, std::byte* data, std::size_t n, dtype id, int op) {
@@ -19,14 +19,15 @@ concept allreduces_across =
         l.allreduce_across(data, n, id, op);
     };
 
-// The allreduce of middling tensors, in slices: every local rank that all nodes have reduces its
-// slice in its node, gets those of the other nodes from the ranks with its local rank, and the node
-// shares the results. One message crosses where parts of a large tensor take two after each other,
-// but as a whole. What is between the nodes may also be the library's.
+// The allreduce of middling tensors, in one step: every local rank that all nodes have reduces its
+// slice inside its node, gets the slices of the other nodes from the ranks with its local rank, and
+// the ranks of the node gather the results. One message crosses to each node, with the whole slice,
+// where the two steps for large tensors take one after another. The library of the endpoint may do
+// the part between the nodes.
 template <endpoint Endpoint>
 class cross_allreduce {
 public:
-    // `failure` keeps what the operation throws.
+    // `failure` keeps the exception of an operation.
     [[gnu::cold]] cross_allreduce(node_crossing<Endpoint>& c, int ranks,
                                   std::exception_ptr& failure)
         : cross_(c), failure_(failure), ranks_(ranks), inputs_(std::size_t(c.nodes.count())) {
@@ -36,26 +37,24 @@ public:
                 slices_ = int(c.nodes.ranks(node).size());
     }
 
-    // Where it does not send much more than parts would. Measured on 2 and 3 hosts.
-    bool is_for(std::size_t bytes) const {
-        const std::size_t nodes = std::size_t(cross_.nodes.count());
-        return bytes <= tuning::most_in_slices &&
-               bytes * (nodes - 1) * (nodes - 2) / nodes <= tuning::most_in_slices;
-    }
-
-    // Whether the library was asked for, and can.
-    bool is_for_library(const operation& op, const reduction_group& group) const {
+    // True if this algorithm is the one for a group. By slices it sends more than by two steps,
+    // which pays for little data only. The library is used where it was asked for, and can reduce
+    // the elements.
+    bool choose(const operation& op, const reduction_group& group) {
+        const std::size_t nodes = std::size_t(cross_.nodes.count()), bytes = group.bytes();
+        by_library_ = false;
         if constexpr (allreduces_across<Endpoint>)
-            return cross_.endpoint.can_allreduce_across(group.id, op.entry.op);
-        else return false;
+            by_library_ = cross_.endpoint.can_allreduce_across(group.id, op.entry.op);
+        return by_library_ || (bytes <= tuning::most_in_slices &&
+                               bytes * (nodes - 1) * (nodes - 2) / nodes <= tuning::most_in_slices);
     }
 
+    // Begins the algorithm that was chosen.
     void begin(const operation& op, const reduction_group& group) {
         op_ = &op;
         group_ = group;
         group_.bounds = nullptr;
         whole_ = {group.function, group.op};
-        by_library_ = is_for_library(op, group);
         phase_ = 0;
         bytes_ = mine().bytes;
         const std::size_t room = by_library_ ? 0 : bytes_ * std::size_t(cross_.nodes.count());
@@ -67,27 +66,29 @@ public:
         if (phase_ == 1) by_library_ ? reduce_by_library() : exchange_across();
         if (phase_ == 2) {
             reduce();
-            share();
+            gather_in_node();
         }
         return phase_++ < 3;
     }
 
 private:
-    block slice(const std::byte* buffer, int local) const {
-        return local < slices_ ? group_.part(buffer, local, slices_) : block{};
+    block slice_of(const std::byte* buffer, int local) const {
+        return local < slices_ ? group_.slice_of(buffer, local, slices_) : block{};
     }
-    block mine() const { return slice(op_->out, cross_.nodes.local_rank()); }
+    block mine() const { return slice_of(op_->out, cross_.nodes.local_rank()); }
     std::size_t count() const { return bytes_ / group_.element_bytes; }
-    // The node's result of this rank's slice: the library works in place.
+    // The result of a node for this rank's slice. The library works in place.
     std::byte* place(int node) {
         return by_library_ ? mine().data : partial_.data() + std::size_t(node) * bytes_;
     }
 
     void reduce_in_node() {
         for (int local = 0; local < cross_.nodes.local_size(); ++local)
-            cross_.local_send[std::size_t(local)] = slice(op_->in, local);
-        cross_.combine({&reduce_partially, &whole_, group_.element_bytes, count(),
-                        place(cross_.nodes.mine()), op_->entry.prescale, 1});
+            cross_.local_send[std::size_t(local)] = slice_of(op_->in, local);
+        const call_header& entry = op_->entry;
+        cross_.reduce_scatter({&reduce_partially, &whole_, group_.element_bytes, count(),
+                               place(cross_.nodes.mine()), entry.prescale, 1, entry.op,
+                               entry.mode});
     }
 
     void exchange_across() {
@@ -117,14 +118,10 @@ private:
         });
     }
 
-    void share() {
-        const std::size_t me = std::size_t(cross_.nodes.local_rank());
-        for (int local = 0; local < cross_.nodes.local_size(); ++local) {
-            cross_.local_send[std::size_t(local)] = mine();
-            cross_.local_receive[std::size_t(local)] = slice(op_->out, local);
-        }
-        cross_.local_send[me] = cross_.local_receive[me] = {};
-        cross_.exchange();
+    void gather_in_node() {
+        for (int local = 0; local < cross_.nodes.local_size(); ++local)
+            cross_.local_receive[std::size_t(local)] = slice_of(op_->out, local);
+        cross_.allgather(mine());
     }
 
     node_crossing<Endpoint>& cross_;

@@ -9,13 +9,14 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// One rank's block to all. A small one goes straight to one rank of each node. Of a large one every
-// rank gets a part first, from the ranks of the root's node, and spreads it: what leaves the root's
-// node is twice the block at most, however many nodes there are.
+// The block of one rank goes to all ranks. A small block goes straight to one rank of each node. A
+// large block is cut into slices, one for each rank. Every rank gets its slice from the ranks of
+// the root's node, and all ranks gather the slices. At most twice the block leaves the root's node,
+// however many nodes there are.
 template <endpoint Endpoint>
 class cross_broadcast {
 public:
-    explicit cross_broadcast(node_crossing<Endpoint>& c) : cross_(c), spread_(c) {}
+    explicit cross_broadcast(node_crossing<Endpoint>& c) : cross_(c), allgather_(c) {}
 
     void begin(int root, const block& whole, int ranks) {
         root_ = root;
@@ -23,7 +24,7 @@ public:
         home_ = cross_.nodes.node(root);
         small_ = whole.bytes <= tuning::most_broadcast_whole;
         phase_ = 0;
-        chunk_bytes_ = 0;
+        dealt_ = 0;
         if (!small_) lay_out(ranks);
     }
 
@@ -42,7 +43,7 @@ private:
             else if (me() == giver) cross_.receive(root_, whole_);
             if (me() == giver && !at_home()) cross_.await_endpoint();
         }
-        if (phase_ == 1) cross_.share(cross_.nodes.local(giver), whole_);
+        if (phase_ == 1) cross_.broadcast(whole_, cross_.nodes.local(giver));
         if (phase_ == 2) cross_.await_endpoint();
         return phase_++ < 3;
     }
@@ -50,22 +51,22 @@ private:
     bool go_on_large() {
         if (phase_ == 0 && at_home()) {
             ++phase_;
-            cross_.share(cross_.nodes.local(root_), whole_);
+            cross_.broadcast(whole_, cross_.nodes.local(root_));
             return true;
         }
         if (phase_ < 2) {
             phase_ = 1;
-            if (deal(chunk_bytes_++)) return true;
-            spread_.begin(parts_.data(), int(parts_.size()), home_);
+            if (deal(dealt_++)) return true;
+            allgather_.begin(slices_.data(), int(slices_.size()), home_);
             phase_ = 2;
         }
-        return spread_.go_on();
+        return allgather_.go_on();
     }
 
-    // Each rank gets a chunk of its part.
+    // Each rank gets a chunk of its slice.
     bool deal(std::size_t index) {
         const auto chunk = [&](int rank) {
-            return chunk_of(parts_[std::size_t(rank)], index, tuning::chunk_of_exchange);
+            return chunk_of(slices_[std::size_t(rank)], index, tuning::chunk_of_exchange);
         };
         bool any = false;
         if (!at_home()) any = cross_.receive(cross_.nodes.partner(home_), chunk(me()));
@@ -75,21 +76,21 @@ private:
         return any;
     }
 
-    // Parts that begin where cache lines do.
+    // Slices begin where cache lines begin.
     void lay_out(int ranks) {
-        if (parts_.empty()) parts_ = table<block>(std::size_t(ranks));
+        if (slices_.empty()) slices_ = table<block>(std::size_t(ranks));
         const std::size_t each = (whole_.bytes / std::size_t(ranks) + tuning::cache_line) /
                                  tuning::cache_line * tuning::cache_line;
         for (int rank = 0; rank < ranks; ++rank)
-            parts_[std::size_t(rank)] = chunk_of(whole_, std::size_t(rank), each);
+            slices_[std::size_t(rank)] = chunk_of(whole_, std::size_t(rank), each);
     }
 
     node_crossing<Endpoint>& cross_;
-    cross_allgather<Endpoint> spread_;
-    table<block> parts_;
+    cross_allgather<Endpoint> allgather_;
+    table<block> slices_;
     block whole_;
     int root_ = 0, home_ = 0, phase_ = 0;
-    std::size_t chunk_bytes_ = 0;
+    std::size_t dealt_ = 0;
     bool small_ = true;
 };
 

@@ -9,7 +9,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A reduction without its end: the sum of some ranks is neither scaled nor divided. Its `op` is an
+// A reduction of some of the ranks, which is neither scaled nor divided in the end. Its `op` is an
 // inner_reduction.
 inline void reduce_partially(const reduce_args& args) {
     reduce_args part = args;
@@ -18,17 +18,17 @@ inline void reduce_partially(const reduce_args& args) {
     inner_reduction::run(part);
 }
 
-// Each rank gets its part of a reduction: every node reduces what its ranks have of it, in rank
-// order, and sends that to the rank, which reduces the nodes' results in the order of the nodes. A
-// part crosses the network once for each node, however many ranks that has.
+// Each rank gets its slice of a reduction: every node reduces that slice over its own ranks, in
+// rank order, and sends the result to the rank, which reduces the results of the nodes in the order
+// of the nodes. A slice crosses the network once for each node, however many ranks the node has.
 template <endpoint Endpoint>
 class cross_reduce_scatter {
 public:
-    // `failure` keeps what the operation throws.
+    // `failure` keeps the exception of an operation.
     [[gnu::cold]] cross_reduce_scatter(node_crossing<Endpoint>& c, std::exception_ptr& failure)
         : cross_(c), failure_(failure), inputs_(std::size_t(c.nodes.count())) {}
 
-    // send[p] is what this rank has of rank p's part.
+    // send[p] is this rank's block of the slice of rank p.
     void begin(const block* send, const reduction& job, int ranks) {
         send_ = send;
         job_ = job;
@@ -44,7 +44,7 @@ public:
         awaited_ = false;
     }
 
-    // In each turn a chunk is reduced inside the nodes, while the one before crosses.
+    // In each turn a chunk is reduced inside the nodes, while the chunk before it crosses.
     bool go_on() {
         for (;;) {
             while (turn_ < chunks_ && round_ < cross_.rounds.size())
@@ -68,7 +68,7 @@ private:
         return chunk_of(send_[rank], index, chunk_bytes_);
     }
 
-    // Two of each: while one is on its way the other is filled.
+    // There is memory for two chunks of each: while one is on its way the other is filled.
     void reserve(std::vector<std::byte>& places, std::size_t number) const {
         if (places.size() < 2 * number * room_) places.resize(2 * number * room_);
     }
@@ -87,8 +87,9 @@ private:
         }
         if (bytes == 0) return false;
         const std::size_t mine = cross_.local_send[std::size_t(cross_.nodes.local_rank())].bytes;
-        cross_.combine({&reduce_partially, &whole_, job_.element_bytes, mine / job_.element_bytes,
-                        place(partial_, round, turn_), job_.prescale, 1});
+        cross_.reduce_scatter({&reduce_partially, &whole_, job_.element_bytes,
+                               mine / job_.element_bytes, place(partial_, round, turn_),
+                               job_.prescale, 1, job_.op_id, job_.mode});
         return true;
     }
 

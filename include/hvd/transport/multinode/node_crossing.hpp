@@ -11,16 +11,16 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What the steps of a collective that crosses nodes are made of: the memory of this rank's node,
-// the endpoint to the ranks of the others, and which of the two is waited for. A step begins
-// something, and is called again when that is over.
+// The two parts of a step that crosses nodes: the memory of this rank's node, and the endpoint to
+// the ranks of the other nodes. It knows which of the two is waited for. A step begins something,
+// and is called again when that is over.
 //
 // Messages go on while the ranks of a node are busy with each other: a step awaits the endpoint
-// only where it needs what comes, or the memory that goes.
+// only where it needs the blocks that come, or the memory of those that go.
 template <endpoint Endpoint>
 struct node_crossing {
-    // Ranks of one node that have something in hand at the same time, from its number `first` on:
-    // as many as this rank's node has.
+    // The ranks of this node work for as many ranks of one node at a time, from its local rank
+    // `first` on.
     struct round {
         int node, first;
     };
@@ -28,10 +28,9 @@ struct node_crossing {
     Endpoint& endpoint;
     const node_map nodes;
     shm_transport memory;
-    transport& inner =
-        memory;  // called as any transport, lest every step has a copy of the whole of it
-    std::vector<round> rounds;               // those of the other nodes, then its own
-    table<block> local_send, local_receive;  // by local rank: of the in-node step
+    transport& inner = memory;  // called as any transport, so that steps do not inline all of it
+    std::vector<round> rounds;  // those of the other nodes, then its own
+    table<block> local_send, local_receive;  // the blocks of the in-node step, by local rank
 
     [[gnu::cold]] node_crossing(Endpoint& l, const shm_region& region)
         : endpoint(l),
@@ -45,14 +44,14 @@ struct node_crossing {
         rounds.push_back({nodes.mine(), 0});
     }
 
-    // The rank that local rank `local` has in hand in a round; -1: none.
+    // The rank that local rank `local` works for in a round; -1: none.
     int at(const round& r, int local) const {
         const auto ranks = nodes.ranks(r.node);
         const std::size_t i = std::size_t(r.first + local);
         return i < ranks.size() ? ranks[i] : -1;
     }
 
-    // Whether there is anything to send, or to receive.
+    // Both are true if there is anything to send, or to receive.
     [[gnu::noinline]] bool send(int peer, const block& b) {
         if (b.bytes == 0) return false;
         endpoint.send(peer, b.data, b.bytes);
@@ -65,27 +64,26 @@ struct node_crossing {
     }
     void await_endpoint() { awaits_endpoint_ = true; }
 
-    void enter(const call_header& mine) {
-        inner.enter(mine);
+    // The primitives inside the node, from local_send to local_receive.
+    void exchange_headers(const call_header& mine) {
+        inner.exchange_headers(mine);
         in_node_ = true;
     }
-    // local_send and local_receive, which stay until the step is over.
-    void exchange() {
-        inner.exchange(local_send.data(), local_receive.data());
+    void alltoallv() {
+        inner.alltoallv(local_send.data(), local_receive.data());
         in_node_ = true;
     }
-    void combine(const reduction& job) {
-        inner.combine(local_send.data(), job);
+    void reduce_scatter(const reduction& job) {
+        inner.reduce_scatter(local_send.data(), job);
         in_node_ = true;
     }
-    // One rank of this node gives the others `whole`.
-    void share(int local_rank, const block& whole) {
-        const bool gives = local_rank == nodes.local_rank();
-        for (block& b : local_send) b = gives ? whole : block{};
-        for (block& b : local_receive) b = {};
-        if (gives) local_send[std::size_t(local_rank)] = {};
-        else local_receive[std::size_t(local_rank)] = whole;
-        exchange();
+    void allgather(const block& mine) {
+        inner.allgather(mine, local_receive.data());
+        in_node_ = true;
+    }
+    void broadcast(const block& whole, int local_root) {
+        inner.broadcast(whole, local_root);
+        in_node_ = true;
     }
 
     bool in_node() const { return in_node_; }
@@ -95,7 +93,7 @@ struct node_crossing {
         return !(awaits_endpoint_ && under_way_) && !(in_node_ && !inner.ready());
     }
 
-    // What was waited for is there; true while the in-node step has further rounds.
+    // Goes on when ready; true while the in-node step has further rounds.
     bool next() {
         awaits_endpoint_ = false;
         if (in_node_ && inner.next()) return true;

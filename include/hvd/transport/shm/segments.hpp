@@ -13,8 +13,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Memory as every rank of a node knows it: a segment that all have mapped, each at an address of
-// its own, and how far in. Segment 0: other ranks can't reach it.
+// An address that every rank of a node understands: a segment, which each rank has mapped at an
+// address of its own, and an offset into it. Segment 0 stands for memory that other ranks can't
+// reach.
 struct place {
     std::uint64_t segment = 0;
     std::uint64_t offset = 0;
@@ -23,8 +24,8 @@ struct place {
 };
 
 // The segments that the ranks of one communicator have in common: its own, and those of the
-// communicator it was derived from, whose ranks are more. They stay mapped as long as it lives: a
-// rank that needs a segment no more can't know whether its peers read there.
+// communicator that it was derived from, which has more ranks. They stay mapped as long as it
+// lives, since a rank that no longer needs a segment can't know whether its peers read there.
 class segments : public counted {
 public:
     explicit segments(shared<segments> parent = {}) : parent_(std::move(parent)) {}
@@ -33,14 +34,14 @@ public:
         for (const segment* s = first_.load(); s != nullptr;) delete std::exchange(s, s->next);
     }
 
-    // Ranks of one process: one segment, all there is.
+    // For ranks of one process: one segment, which is all memory.
     static shared<segments> of_this_process() {
         auto all = shared<segments>::make();
         all->first_.store(new segment{1, 0, SIZE_MAX, {}, nullptr});
         return all;
     }
 
-    // Called in the order of the communicator's calls; other threads may look at the same time.
+    // Called in the order of the communicator's calls. Other threads may look at the same time.
     void add(std::uint64_t id, shared_memory memory, std::size_t bytes) {
         const auto base = reinterpret_cast<std::uintptr_t>(memory.data());
         first_.store(new segment{id, base, bytes, std::move(memory), first_.load()});

@@ -14,18 +14,25 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The ranks of one node: how they wait for each other and show each other things.
+// Ranks of one node wait for each other here, and show each other headers and windows.
 //
-// All ranks synchronise in the same places: a rank says that it has arrived, and goes on once all
-// have. A window is filled before that and read after it. There are two halves, which take turns:
-// whoever fills one for the second time has seen every rank arrive after having read it.
+// All ranks synchronise at the same points: a rank says that it has arrived, and goes on once all
+// ranks have. A window is filled before such a point and read after it. A rank has two windows,
+// which take turns: whoever fills one again has seen every rank arrive after it had read that
+// window.
 class shm_barrier : public transport {
 public:
     shm_barrier(const shm_region& region, int rank)
-        : transport(rank, region.ranks()), region_(region), crowded_(region.is_crowded()) {}
+        : transport(rank, region.ranks()),
+          region_(region),
+          slots_(region.slots()),
+          windows_(region.windows()),
+          window_bytes_(region.window_bytes()),
+          crowded_(region.is_crowded()) {}
 
-    void enter(const call_header& mine) override {
+    void exchange_headers(const call_header& mine) override {
         show(mine);
+        next_ = &shm_barrier::take_headers;
         arrive();
     }
 
@@ -49,18 +56,19 @@ public:
         if (missing.empty()) return;
         lost = true;
         throw peer_error(rank_,
-                         text("hvd: ", entry_of(rank_).label(), " on rank ", rank_, ": ", who),
+                         text("hvd: ", header_of(rank_).label(), " on rank ", rank_, ": ", who),
                          std::move(missing));
     }
 
-    // Who is waited for, by the ranks' numbers that `number` gives, and what became of them.
+    // Names the ranks that are waited for, by the numbers that `number` gives them, and tells what
+    // became of each.
     template <class F>
     [[gnu::cold]] message describe_missing(verdict reason, std::vector<int>& missing,
                                            F number) const {
         message who;
         for (int p = 0; p < size_; ++p) {
             if (arrived(p) || (reason == verdict::hopeless && !gone(p))) continue;
-            const node_slot& slot = region_.slot(p);
+            const node_slot& slot = slots_[p];
             who += text(missing.empty() ? "rank " : ", rank ", number(p));
             if (!gone(p)) who += " did not come in time";
             else if (slot.left.load() != 0)
@@ -71,14 +79,14 @@ public:
         return who;
     }
 
-    // Afterwards this rank's tensors are its caller's again, so that it waits until nobody reaches
-    // for them: threads as long as it takes, for they compute; a process may have been stopped, and
-    // has its own mapping.
+    // Afterwards the tensors of this rank are its caller's again. So it waits until nobody reaches
+    // for them: for threads as long as it takes, since they compute; for processes a while, since a
+    // process may have been stopped, and has a mapping of its own.
     void leave(std::string_view reason, std::int64_t) noexcept override {
         region_.leave(rank_, reason);
         const time_point limit = now() + tuning::reach_patience;
         for (int p = 0; p < size_; ++p) {
-            const node_slot& slot = region_.slot(p);
+            const node_slot& slot = slots_[p];
             while (p != rank_ && slot.reaches.load_in_order() != 0 && !gone(p) &&
                    (slot.process.load_relaxed() == 0 || now() < limit))
                 sleep_for(tuning::sleep_time);
@@ -86,54 +94,66 @@ public:
     }
 
 protected:
-    // Every rank takes a new half of its window when it enters, whether it has something for it or
-    // not.
+    // A step goes on by one of these functions in each round.
+    using round = bool (shm_barrier::*)();
+
+    bool advance() override { return (this->*next_)(); }
+
+    bool take_headers() {
+        for (int p = 0; p < size_; ++p) headers[std::size_t(p)] = &header_of(p);
+        return false;
+    }
+
+    // The last round of a step that reached for tensors: the peers are done with this rank's.
+    bool finish() { return false; }
+
+    // A rank that begins a call takes a new window, whether it has something for it or not.
     void show(const call_header& mine) {
-        ++entries_;
-        copy_header(region_.slot(rank_).entry[entries_ & 1], mine);
+        ++calls_;
+        copy_header(slots_[rank_].entry[calls_ & 1], mine);
         take_window();
     }
 
-    const call_header& entry_of(int peer) const { return region_.slot(peer).entry[entries_ & 1]; }
+    const call_header& header_of(int peer) const { return slots_[peer].entry[calls_ & 1]; }
 
     void arrive() {
         ++steps_;
-        region_.slot(rank_).step.store(steps_);
+        slots_[rank_].step.store(steps_);
     }
 
-    // Does what reads or writes other ranks' tensors, unless a rank has left: then its may be no
-    // more, and the next wait tells.
+    // Runs f, which reads or writes tensors of other ranks, unless a rank has left: then its
+    // tensors may be gone, and the next wait tells.
     template <class F>
     void reach(F f) {
         struct reaching {
             atomic<std::uint32_t>& flag;
             explicit reaching(atomic<std::uint32_t>& f) : flag(f) { flag.exchange(1); }
             ~reaching() { flag.store(0); }
-        } const guard(region_.slot(rank_).reaches);
+        } const guard(slots_[rank_].reaches);
         for (int p = 0; p < size_; ++p)
-            if (region_.slot(p).left.load_in_order() != 0) return;
+            if (slots_[p].left.load_in_order() != 0) return;
         f();
     }
 
-    // The half that is filled next; nothing is in it.
+    // Takes the window that is filled next. Nothing is in it.
     void take_window() {
         ++fills_;
-        my_fill().what = content::nothing;
+        fill_of(rank_).what = content::nothing;
     }
-    window_fill& my_fill() { return region_.slot(rank_).fill[fills_ & 1]; }
-    const window_fill& fill_of(int peer) const { return region_.slot(peer).fill[fills_ & 1]; }
+    window_fill& fill_of(int peer) const { return slots_[peer].fill[fills_ & 1]; }
+    // The window of a rank, `ago` fillings before the present one.
     std::byte* window(int rank, std::uint64_t ago = 0) const {
-        return region_.window(rank, fills_ - ago);
+        return windows_ + (2 * std::size_t(rank) + ((fills_ - ago) & 1)) * window_bytes_;
     }
 
-    // Whether what all ranks have put into their windows is that.
+    // True if the windows of all ranks hold `what`.
     bool all_filled(content what) const {
         for (int p = 0; p < size_; ++p)
             if (fill_of(p).what != what) return false;
         return true;
     }
 
-    // Number `index` of the places in a window, which has room for room_for_places() of them.
+    // Places number `index` in a window, which has room for room_for_places() of them.
     void put_place(std::size_t index, const place& p) {
         std::memcpy(window(rank_) + index * sizeof p, &p, sizeof p);
     }
@@ -142,25 +162,34 @@ protected:
         std::memcpy(&p, window(peer) + index * sizeof p, sizeof p);
         return region_.reachable().at(p);
     }
-    std::size_t room_for_places() const { return region_.window_bytes() / sizeof(place); }
+    std::size_t room_for_places() const { return window_bytes_ / sizeof(place); }
     place place_of(const std::byte* data, std::size_t bytes) const {
         return region_.reachable().find(data, bytes);
     }
 
-    shm_region region_;
-    bool crowded_;
+    // What each of `n` ranks gets of a window.
+    std::size_t share_of_window(int n) const {
+        return window_bytes_ / std::size_t(n) / tuning::cache_line * tuning::cache_line;
+    }
+
+    round next_ = &shm_barrier::finish;
+    const shm_region region_;
+    node_slot* const slots_;
+    std::byte* const windows_;
+    const std::size_t window_bytes_;
+    const bool crowded_;
 
 private:
-    bool arrived(int peer) const { return region_.slot(peer).step.load() >= steps_; }
+    bool arrived(int peer) const { return slots_[peer].step.load() >= steps_; }
 
     bool gone(int peer) const {
-        const node_slot& slot = region_.slot(peer);
+        const node_slot& slot = slots_[peer];
         if (slot.left.load() != 0) return !arrived(peer);
         const auto process = pid_t(slot.process.load_relaxed());
         return process > 0 && kill(process, 0) != 0 && errno == ESRCH;
     }
 
-    std::uint64_t steps_ = 0, entries_ = 0, fills_ = 0;
+    std::uint64_t steps_ = 0, calls_ = 0, fills_ = 0;
 };
 
 }  // namespace detail

@@ -10,52 +10,59 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What ranks of one node have for each other: straight from where it lies if every rank can reach
-// it, otherwise through the windows, in chunks that stay in the cache.
+// The primitives that move blocks between ranks of one node: straight from the tensors if every
+// rank can reach them, otherwise through the windows, in chunks that stay in the caches.
 class shm_exchange : public shm_barrier {
 public:
     using shm_barrier::shm_barrier;
 
-    void exchange(const block* send, const block* receive) override {
-        combines_ = false;
-        receive_ = receive;
-        begin(send, 1, true);
+    void alltoallv(const block* send, const block* receive) override {
+        int receivers = 0;
+        for (int p = 0; p < size_; ++p) receivers += p != rank_ && send[p].bytes > 0;
+        move(send, receive, receivers <= 1);
     }
 
-    void combine(const block* send, const reduction& job) override {
-        combines_ = true;
+    void allgather(const block& mine, const block* receive) override {
+        for (block& b : sends_) b = mine;
+        move(sends_.data(), receive, true);
+    }
+
+    void broadcast(const block& whole, int root) override {
+        lay_out_broadcast(whole, root);
+        move(sends_.data(), receives_.data(), true);
+    }
+
+    void reduce_scatter(const block* send, const reduction& job) override {
+        reduces_ = true;
         job_ = job;
-        whole_ = job.element_bytes > share_of_window();
-        if (!whole_) return begin(send, job.element_bytes, false);
-        // Elements larger than a round: everything is brought here first, in bytes.
-        const std::size_t bytes = job.count * job.element_bytes;
-        brought_.resize(bytes * std::size_t(size_));
-        if (blocks_.empty()) blocks_ = table<block>(std::size_t(size_));
-        for (int p = 0; p < size_; ++p)
-            if (p != rank_)
-                blocks_[std::size_t(p)] = {brought_.data() + std::size_t(p) * bytes, bytes};
-        receive_ = blocks_.data();
-        begin(send, 1, false);
-    }
-
-protected:
-    bool next_exchange() {
-        switch (stage_) {
-            case stage::first: return next_first();
-            case stage::windows: return next_window();
-            case stage::last: break;  // the peers are done with this rank's tensor
-        }
-        return false;
+        whole_elements_ = job.element_bytes > share_for_peers();
+        guarded([&] {
+            if (!whole_elements_) return begin_move(send, job.element_bytes, false);
+            // An element is larger than a round: everything is brought here first, in bytes.
+            const std::size_t bytes = job.count * job.element_bytes;
+            brought_.resize(bytes * std::size_t(size_));
+            if (blocks_.empty()) blocks_ = table<block>(std::size_t(size_));
+            for (int p = 0; p < size_; ++p)
+                if (p != rank_)
+                    blocks_[std::size_t(p)] = {brought_.data() + std::size_t(p) * bytes, bytes};
+            receive_ = blocks_.data();
+            begin_move(send, 1, false);
+        });
     }
 
 private:
-    enum class stage { first, windows, last };
+    void move(const block* send, const block* receive, bool same_for_all) {
+        reduces_ = false;
+        receive_ = receive;
+        begin_move(send, 1, same_for_all);
+    }
 
-    void begin(const block* send, std::size_t unit, bool may_be_whole) {
+    // Every block in `send` is a multiple of `unit` bytes, and is cut between units.
+    void begin_move(const block* send, std::size_t unit, bool same_for_all) {
         send_ = send;
         unit_ = unit;
-        may_be_whole_ = may_be_whole;
-        stage_ = stage::first;
+        same_for_all_ = same_for_all;
+        next_ = static_cast<round>(&shm_exchange::first_round);
         take_window();
         if (!show_places()) begin_windows();
         arrive();
@@ -67,14 +74,14 @@ private:
         fill_window();
     }
 
-    bool next_first() {
+    bool first_round() {
         if (all_filled(content::places)) {
-            reach([&] { combines_ ? combine_in_place() : take_in_place(); });
-            stage_ = stage::last;
+            reach([&] { reduces_ ? reduce_in_place() : take_in_place(); });
+            next_ = &shm_exchange::finish;
             arrive();
             return true;
         }
-        stage_ = stage::windows;
+        next_ = static_cast<round>(&shm_exchange::next_window);
         if (all_filled(content::data)) return next_window();
         take_window();
         begin_windows();
@@ -87,13 +94,13 @@ private:
         for (int p = 0; p < size_; ++p) {
             const block& b = send_[p];
             if (b.bytes > longest) longest = b.bytes;
-            if (!combines_ && receive_[p].bytes > longest) longest = receive_[p].bytes;
+            if (!reduces_ && receive_[p].bytes > longest) longest = receive_[p].bytes;
             const place where = place_of(b.data, b.bytes);
             if (b.bytes > 0 && !where) return false;
             put_place(std::size_t(p), where);
         }
         if (longest < tuning::least_in_place) return false;
-        my_fill().what = content::places;
+        fill_of(rank_).what = content::places;
         return true;
     }
 
@@ -106,22 +113,22 @@ private:
         }
     }
 
-    void combine_in_place() {
+    void reduce_in_place() {
         for (int p = 0; p < size_; ++p) inputs_[std::size_t(p)] = at_place(p, std::size_t(rank_));
         reduce_range(job_, 0, job_.count);
     }
 
-    // One synchronisation a round: the two halves of the windows take turns.
+    // One synchronisation a round: the two windows of a rank take turns.
     bool next_window() {
-        if (combines_ && !whole_) reduce_windows();
+        if (reduces_ && !whole_elements_) reduce_windows();
         else take_windows();
         if (++round_ >= rounds()) {
-            if (combines_ && whole_) reduce_brought();
+            if (reduces_ && whole_elements_) reduce_brought();
             return false;
         }
-        const window_fill plan = my_fill();
+        const window_fill layout = fill_of(rank_);
         take_window();
-        my_fill() = plan;
+        fill_of(rank_) = layout;
         fill_window();
         arrive();
         return true;
@@ -133,41 +140,33 @@ private:
         return most;
     }
 
-    // Whole for one receiver or where all get the same; shared otherwise, and in reductions, whose
-    // rounds hold the same elements of every rank.
+    // The window holds one chunk for all receivers where these get the same, otherwise a chunk for
+    // each. In reductions a round has the same elements of every rank.
     void lay_out_window() {
-        const block* first = nullptr;
-        bool alike = may_be_whole_;
         std::size_t longest = 0;
-        for (int p = 0; p < size_; ++p) {
-            if (p == rank_ || send_[p].bytes == 0) continue;
-            if (first == nullptr) first = &send_[p];
-            alike = alike && send_[p].data == first->data && send_[p].bytes == first->bytes;
-            if (send_[p].bytes > longest) longest = send_[p].bytes;
-        }
-        const std::size_t share = alike ? region_.window_bytes() : share_of_window();
+        for (int p = 0; p < size_; ++p)
+            if (p != rank_ && send_[p].bytes > longest) longest = send_[p].bytes;
+        const std::size_t share = same_for_all_ ? window_bytes_ : share_for_peers();
         const std::size_t chunk = share / unit_ * unit_;
-        my_fill() = {content::data, (longest + chunk - 1) / chunk, chunk, alike ? 0 : share};
+        fill_of(rank_) = {content::data, (longest + chunk - 1) / chunk, chunk,
+                          same_for_all_ ? 0 : share};
     }
 
-    std::size_t share_of_window() const {
-        const std::size_t peers = size_ > 1 ? std::size_t(size_ - 1) : 1;
-        return region_.window_bytes() / peers / tuning::cache_line * tuning::cache_line;
-    }
+    std::size_t share_for_peers() const { return share_of_window(size_ > 1 ? size_ - 1 : 1); }
 
     void fill_window() {
-        const window_fill& plan = my_fill();
+        const window_fill& layout = fill_of(rank_);
         for (int p = 0; p < size_; ++p) {
-            const std::size_t begin = round_ * plan.chunk;
+            const std::size_t begin = round_ * layout.chunk;
             if (p == rank_ || begin >= send_[p].bytes) continue;
             const std::size_t rest = send_[p].bytes - begin;
-            copy_bytes(window(rank_) + position(p, rank_) * plan.stride, send_[p].data + begin,
-                       rest < plan.chunk ? rest : plan.chunk);
-            if (plan.stride == 0) return;
+            copy_bytes(window(rank_) + position(p, rank_) * layout.stride, send_[p].data + begin,
+                       rest < layout.chunk ? rest : layout.chunk);
+            if (layout.stride == 0) return;
         }
     }
 
-    // Where in its window a sender keeps what is for `receiver`: it has no place for itself.
+    // The number of the chunk for `receiver` in the window of a sender, which has none for itself.
     static std::size_t position(int receiver, int sender) {
         return std::size_t(receiver < sender ? receiver : receiver - 1);
     }
@@ -186,7 +185,8 @@ private:
     }
 
     void reduce_windows() {
-        const std::size_t chunk = size_ == 1 ? job_.count : my_fill().chunk / job_.element_bytes;
+        const std::size_t chunk =
+            size_ == 1 ? job_.count : fill_of(rank_).chunk / job_.element_bytes;
         const std::size_t first = round_ * chunk;
         if (first >= job_.count) return;
         for (int p = 0; p < size_; ++p)
@@ -201,8 +201,7 @@ private:
         reduce_range(job_, 0, job_.count);
     }
 
-    stage stage_ = stage::first;
-    bool combines_ = false, whole_ = false, may_be_whole_ = false;
+    bool reduces_ = false, whole_elements_ = false, same_for_all_ = false;
     std::size_t unit_ = 1;
     std::uint64_t round_ = 0;
     const block* send_ = nullptr;

@@ -13,137 +13,88 @@ namespace detail {
 
 // Moves data between the ranks of one node, who have memory in common.
 //
-// An allreduce takes the shortest of three ways, which all reduce in rank order:
-// - a small tensor is in the window when its rank enters, and every rank reduces all of it;
-// - tensors that every rank can reach stay where they are: each rank reduces its slice of all of
-//   them, and writes the result to all of them;
-// - others go through the windows in chunks: each rank reduces its part of a chunk while the next
-//   one is on its way, so that main memory is read once and written once.
+// Tensors that every rank can reach are reduced where they lie: each rank reduces its slice of all
+// of them, and writes the result to all of them. Others go through the windows; choose() says how.
+// All algorithms reduce in rank order.
 class shm_transport final : public shm_exchange {
 public:
     using shm_exchange::shm_exchange;
 
-    void enter(const call_header& mine) override {
-        step_ = step::enter;
-        shm_exchange::enter(mine);
+    bool choose(const operation& op) override {
+        algorithm_ = algorithm::by_groups;
+        if (op.entry.kind != collective::allreduce || op.groups.empty()) return false;
+        bool converts = false;
+        for (const reduction_group& g : op.groups) {
+            if (g.element_bytes > share_of_window(size_)) return false;
+            converts = converts || g.id == dtype::float16 || g.id == dtype::bfloat16;
+        }
+        const reduction_group& last = op.groups.back();
+        total_bytes_ = last.offset + last.bytes();
+        // Between two ranks little more moves where both reduce the whole. More ranks repeat much
+        // work, which pays for small tensors, since they wait for each other only once. An update
+        // needs slices, since each rank has the state of its slice alone.
+        std::size_t most_by_all = converts ? tuning::most_by_two_16_bit : SIZE_MAX;
+        if (size_ > 2)
+            most_by_all =
+                (crowded_ ? tuning::most_by_all_crowded : tuning::most_by_all) / std::size_t(size_);
+        if (op.update != nullptr || total_bytes_ > most_by_all) algorithm_ = algorithm::slices;
+        else if (total_bytes_ > window_bytes_) algorithm_ = algorithm::chunks_by_all;
+        else algorithm_ = algorithm::whole_by_all;
+        return !op.tensors.empty();
     }
 
-    // With what the first step needs, so that it need not wait for the ranks a second time.
-    void enter_call(const operation& op, const call_header& mine) override {
-        step_ = step::enter;
-        show(mine);
-        if (op.entry.kind == collective::allreduce && !op.only_agree && !op.entry.refused &&
-            reduces_to_all(op) && is_at_hand(op))
+    // Shows the tensors of an allreduce together with the header, so that the ranks need not wait a
+    // second time, unless they must be packed first.
+    void begin(const operation& op) override {
+        show(op.entry);
+        const bool at_hand = !op.tensors.empty() || op.pack == nullptr;
+        if (algorithm_ != algorithm::by_groups && at_hand && !op.only_agree && !op.entry.refused)
             offer(op);
+        next_ = &shm_transport::take_headers;
         arrive();
     }
 
-    void exchange(const block* send, const block* receive) override {
-        step_ = step::exchange;
-        guarded([&] { shm_exchange::exchange(send, receive); });
-    }
-
-    void combine(const block* send, const reduction& job) override {
-        step_ = step::exchange;
-        guarded([&] { shm_exchange::combine(send, job); });
-    }
-
-    bool reduces_to_all(const operation& op) const override {
-        for (const reduction_group& g : op.groups)
-            if (g.element_bytes > part_bytes()) return false;
-        return !op.groups.empty();
-    }
-
-    bool takes_lists() const override { return true; }
-
-    void reduce_to_all(operation& op) override {
-        step_ = step::allreduce;
+    void allreduce(operation& op) override {
+        if (algorithm_ == algorithm::by_groups) return transport::allreduce(op);
         op_ = &op;
-        stage_ = stage::first;
+        next_ = static_cast<round>(&shm_transport::first_round);
         if (op.update != nullptr) op.updated = true;
     }
 
-    bool next() override {
-        return guarded([&] { return go_on(); });
-    }
-
 private:
-    enum class step { enter, exchange, allreduce };
-    enum class stage { first, chunks, last };
+    enum class algorithm {
+        by_groups,      // elements are larger than a window's share: as every transport can do it
+        whole_by_all,   // the tensor fits into a window, and every rank reduces all of it
+        chunks_by_all,  // it goes through the windows in chunks, and every rank reduces all of each
+        slices,  // each rank reduces its slice of a chunk while the next chunk is on its way, so
+                 // that main memory is read once and written once
+    };
 
-    // Elements of one group that go through the windows together; rank p reduces the p-th part.
+    // Elements of one group that go through the windows together. Rank p reduces the p-th slice.
     struct chunk {
         std::size_t group = 0, first = 0, count = 0;
     };
 
-    bool go_on() {
-        switch (step_) {
-            case step::enter: {
-                for (int p = 0; p < size_; ++p) headers[std::size_t(p)] = &entry_of(p);
-                return false;
-            }
-            case step::exchange: return next_exchange();
-            case step::allreduce: return next_allreduce();
-        }
-        return false;
-    }
-
-    static std::size_t total_bytes(const operation& op) {
-        const reduction_group& last = op.groups.back();
-        return last.offset + last.count * last.element_bytes;
-    }
-
-    // Whether its data can be read before all ranks have entered: it need not be packed first.
-    static bool is_at_hand(const operation& op) {
-        return !op.tensors.empty() || op.pack == nullptr;
-    }
-
-    // Every rank reduces all of it, instead of its part: between two ranks little more moves that
-    // way, and small tensors are worth the work, for all wait once only. Waiting is dear where
-    // ranks have to give way to each other, and so is computing with 16-bit floats. With an update
-    // each has its part, and the state of its part alone.
-    bool is_reduced_by_all(const operation& op) const {
-        if (op.update != nullptr) return false;
-        if (size_ <= 2) return !is_computing(op) || total_bytes(op) <= tuning::most_by_two_16_bit;
-        const std::size_t most = crowded_ ? tuning::most_by_all_crowded : tuning::most_by_all;
-        return total_bytes(op) <= most / std::size_t(size_);
-    }
-    static bool is_computing(const operation& op) {
-        for (const reduction_group& g : op.groups)
-            if (g.id == dtype::float16 || g.id == dtype::bfloat16) return true;
-        return false;
-    }
-    bool fits_window(const operation& op) const {
-        return total_bytes(op) <= region_.window_bytes();
-    }
-    bool is_small(const operation& op) const { return is_reduced_by_all(op) && fits_window(op); }
-
     void offer(const operation& op) {
-        if ((total_bytes(op) < tuning::least_in_place && is_small(op)) || !show_places(op))
-            offer_data(op);
+        const bool copies =
+            algorithm_ == algorithm::whole_by_all && total_bytes_ < tuning::least_in_place;
+        if (copies || !show_places(op)) offer_data(op);
     }
 
     void offer_data(const operation& op) {
-        if (is_small(op)) fill_whole(op);
-        else fill_chunk(op, chunk_at(op, 0, 0));
-        my_fill().what = content::data;
+        if (algorithm_ != algorithm::whole_by_all) fill_chunk(op, chunk_at(op, 0, 0));
+        else
+            for (const reduction_group& g : op.groups)
+                gather_bytes(op, g.offset, g.bytes(), window(rank_) + g.offset);
+        fill_of(rank_).what = content::data;
     }
 
-    bool next_allreduce() {
-        switch (stage_) {
-            case stage::first: return next_first();
-            case stage::chunks: return next_chunk();
-            case stage::last: break;  // the peers are done with this rank's tensors
-        }
-        return false;
-    }
-
-    bool next_first() {
+    bool first_round() {
         const operation& op = *op_;
         done_ = 0;
         if (all_filled(content::places)) {
             reach([&] { reduce_in_place(op); });
-            stage_ = stage::last;
+            next_ = &shm_transport::finish;
             arrive();
             return true;
         }
@@ -153,55 +104,37 @@ private:
             arrive();
             return true;
         }
-        if (is_small(op)) {
-            reduce_whole(op);
+        if (algorithm_ == algorithm::whole_by_all) {
+            for (const reduction_group& g : op.groups)
+                reduce_windows(op, g, g.offset, g.bytes(), g.offset);
             return false;
         }
-        stage_ = stage::chunks;
+        next_ = static_cast<round>(&shm_transport::next_chunk);
         before_ = {};
         now_ = chunk_at(op, 0, 0);
         return next_chunk();
     }
 
-    // ---- small ----------------------------------------------------------------------------------
-
-    void fill_whole(const operation& op) {
-        for (const reduction_group& g : op.groups)
-            gather_bytes(op, g.offset, g.count * g.element_bytes, window(rank_) + g.offset);
-    }
-
-    void reduce_whole(const operation& op) {
-        for (const reduction_group& g : op.groups)
-            reduce_windows(op, g, g.offset, g.count * g.element_bytes, g.offset);
-    }
-
-    // Bytes of a group that all ranks have in their windows, from `at` on.
+    // Reduces bytes of a group that all ranks have in their windows, from `at` on.
     void reduce_windows(const operation& op, const reduction_group& g, std::size_t begin,
                         std::size_t bytes, std::size_t at) {
-        for_each_list_segment(op, begin, bytes, [&](const list_segment& s) {
+        for (list_segment s(op, begin, bytes); s.next(); at += s.bytes) {
             for (int p = 0; p < size_; ++p)
                 inputs_[std::size_t(p)] = p == rank_ ? s.in : window(p) + at;
-            reduce_range(job_of(op, g, s.bytes / g.element_bytes, s.out), 0,
-                         s.bytes / g.element_bytes);
-            at += s.bytes;
-        });
-    }
-
-    static reduction job_of(const operation& op, const reduction_group& g, std::size_t count,
-                            std::byte* out) {
-        return {g.function,        g.op, g.element_bytes, count, out, op.entry.prescale,
-                op.entry.postscale};
+            const std::size_t n = s.bytes / g.element_bytes;
+            reduce_range(op.reduction_of(g, n, s.out), 0, n);
+        }
     }
 
     // ---- where the tensors lie ------------------------------------------------------------------
 
-    // Two places of each tensor: where it is read and where it is written.
+    // Shows two places of each tensor: where it is read and where it is written.
     bool show_places(const operation& op) {
         if (size_ == 1) {
-            // alone: nobody has to find it
+            // nobody else has to find the tensors
         } else if (op.tensors.empty()) {
             const std::byte* const out = op.update != nullptr ? op.update->targets[0].data : op.out;
-            if (!show_place(0, op.in, total_bytes(op)) || !show_place(1, out, total_bytes(op)))
+            if (!show_place(0, op.in, total_bytes_) || !show_place(1, out, total_bytes_))
                 return false;
         } else {
             const slice<const tensor_ref> targets =
@@ -212,7 +145,7 @@ private:
                     !show_place(2 * i + 1, targets[i].data, op.tensors[i].bytes()))
                     return false;
         }
-        my_fill().what = content::places;
+        fill_of(rank_).what = content::places;
         return true;
     }
 
@@ -224,34 +157,30 @@ private:
 
     void reduce_in_place(const operation& op) {
         for (const reduction_group& g : op.groups) {
-            const std::size_t begin = g.offset + g.begin_of(rank_, size_) * g.element_bytes;
-            for_each_list_segment(
-                op, begin, g.count_of(rank_, size_) * g.element_bytes, [&](const list_segment& s) {
-                    for (int p = 0; p < size_; ++p) {
-                        inputs_[std::size_t(p)] =
-                            p == rank_ ? s.in : at_place(p, 2 * s.tensor) + s.at;
-                        outputs_[std::size_t(p)] =
-                            p == rank_ ? s.out : at_place(p, 2 * s.tensor + 1) + s.at;
-                    }
-                    const bool streaming = streaming_pays(size_, total_bytes(op),
-                                                          s.in == s.out || op.update != nullptr);
-                    current_ = s.out;
-                    reduce_range_to_places(
-                        job_of(op, g, s.bytes / g.element_bytes, nullptr), outputs_.data(),
-                        streaming,
-                        op.update != nullptr ? reduced_hook{&update_block, this} : reduced_hook{});
-                });
+            const std::size_t begin = g.offset + g.begin_of(rank_, size_) * g.element_bytes,
+                              bytes = g.count_of(rank_, size_) * g.element_bytes;
+            for (list_segment s(op, begin, bytes); s.next();) {
+                for (int p = 0; p < size_; ++p) {
+                    inputs_[std::size_t(p)] = p == rank_ ? s.in : at_place(p, 2 * s.tensor) + s.at;
+                    outputs_[std::size_t(p)] =
+                        p == rank_ ? s.out : at_place(p, 2 * s.tensor + 1) + s.at;
+                }
+                reduce_to_outputs(op, g, s);
+            }
         }
     }
 
-    // The whole job, to several places; uses up the inputs.
-    void reduce_range_to_places(const reduction& job, std::byte* const* places, bool streaming,
-                                const reduced_hook& hook) {
+    // Reduces a segment of every rank to all of them. It uses up the inputs.
+    void reduce_to_outputs(const operation& op, const reduction_group& g, const list_segment& s) {
+        const bool updates = op.update != nullptr;
+        const bool streaming = streaming_pays(size_, total_bytes_, s.in == s.out || updates);
+        current_ = s.out;
         guard([&] {
-            reduce_to_places(
-                job.function,
-                {job.op, nullptr, size_, size_, nullptr, job.count, job.prescale, job.postscale},
-                job.element_bytes, inputs_.data(), places, size_, streaming, hook);
+            reduce_to_places(g.function,
+                             {g.op, nullptr, size_, size_, nullptr, s.bytes / g.element_bytes,
+                              op.entry.prescale, op.entry.postscale},
+                             g.element_bytes, inputs_.data(), outputs_.data(), size_, streaming,
+                             updates ? reduced_hook{&update_block, this} : reduced_hook{});
         });
     }
 
@@ -267,12 +196,9 @@ private:
 
     // ---- chunks ---------------------------------------------------------------------------------
 
-    // Each rank's part of a chunk has the same place in every window, whatever its size: there its
-    // result is read while the rest of the window is filled again.
-    std::size_t part_bytes() const {
-        return region_.window_bytes() / std::size_t(size_) / tuning::cache_line *
-               tuning::cache_line;
-    }
+    // Each rank's slice of a chunk has the same place in every window, whatever its size. The
+    // result of a slice is read there while the rest of the window is filled again.
+    std::size_t slice_room() const { return share_of_window(size_); }
 
     chunk chunk_at(const operation& op, std::size_t group, std::size_t first) const {
         while (group < op.groups.size() && first >= op.groups[group].count) {
@@ -281,42 +207,43 @@ private:
         }
         if (group == op.groups.size()) return {group, 0, 0};
         const reduction_group& g = op.groups[group];
-        const std::size_t most = part_bytes() / g.element_bytes * std::size_t(size_);
+        const std::size_t most = slice_room() / g.element_bytes * std::size_t(size_);
         return {group, first, g.count - first < most ? g.count - first : most};
     }
 
-    // The p-th part of a chunk: from where in the operation's bytes, and how many.
-    struct part {
+    // The p-th slice of a chunk: where it begins in the operation's bytes, and its size.
+    struct range {
         std::size_t begin, bytes;
     };
-    part part_of(const operation& op, const chunk& c, int p) const {
+    range slice_of(const operation& op, const chunk& c, int p) const {
         const reduction_group& g = op.groups[c.group];
         const std::size_t begin = even_part(c.count, p, size_),
                           end = even_part(c.count, p + 1, size_);
         return {g.offset + (c.first + begin) * g.element_bytes, (end - begin) * g.element_bytes};
     }
-    std::byte* part_in_window(int owner, int p, std::uint64_t ago = 0) const {
-        return window(owner, ago) + std::size_t(p) * part_bytes();
+    std::byte* slice_in_window(int owner, int p, std::uint64_t ago = 0) const {
+        return window(owner, ago) + std::size_t(p) * slice_room();
     }
 
-    // All of it, or all but this rank's own part, whose place is for its result.
+    // Fills the window with a chunk: all of it, or all but this rank's own slice, whose place is
+    // for its result.
     void fill_chunk(const operation& op, const chunk& c) {
         const reduction_group& g = op.groups[c.group];
-        if (is_reduced_by_all(op))
+        if (algorithm_ == algorithm::chunks_by_all)
             return gather_bytes(op, g.offset + c.first * g.element_bytes, c.count * g.element_bytes,
                                 window(rank_));
         for (int p = 0; p < size_; ++p) {
             if (p == rank_) continue;
-            const part theirs = part_of(op, c, p);
-            gather_bytes(op, theirs.begin, theirs.bytes, part_in_window(rank_, p));
+            const range theirs = slice_of(op, c, p);
+            gather_bytes(op, theirs.begin, theirs.bytes, slice_in_window(rank_, p));
         }
     }
 
-    // All have filled their windows with the chunk `now_`, and reduced their parts of the one
-    // before it.
+    // All ranks have filled their windows with the chunk `now_`, and reduced their slices of the
+    // chunk before it.
     bool next_chunk() {
         const operation& op = *op_;
-        const bool by_all = is_reduced_by_all(op);
+        const bool by_all = algorithm_ == algorithm::chunks_by_all;
         const chunk after =
             now_.count > 0 ? chunk_at(op, now_.group, now_.first + now_.count) : now_;
         if (now_.count > 0) reduce_chunk(op, now_, by_all);
@@ -337,43 +264,42 @@ private:
         if (by_all)
             return reduce_windows(op, g, g.offset + c.first * g.element_bytes,
                                   c.count * g.element_bytes, 0);
-        const part own = part_of(op, c, rank_);
-        const bool direct =
-            op.tensors.empty() && op.update == nullptr;  // from and to where it lies
-        if (!direct) scratch_.resize((op.update != nullptr ? 2 : 1) * part_bytes());
+        const range own = slice_of(op, c, rank_);
+        const bool direct = op.tensors.empty() && op.update == nullptr;  // no copy is needed
+        if (!direct) scratch_.resize((op.update != nullptr ? 2 : 1) * slice_room());
         std::byte* const result = direct ? op.out + own.begin : scratch_.data();
         if (!op.tensors.empty()) gather_bytes(op, own.begin, own.bytes, result);
         const std::byte* const mine = op.tensors.empty() ? op.in + own.begin : result;
         for (int p = 0; p < size_; ++p)
-            inputs_[std::size_t(p)] = p == rank_ ? mine : part_in_window(p, rank_);
-        reduce_range(job_of(op, g, own.bytes / g.element_bytes, result), 0,
-                     own.bytes / g.element_bytes);
+            inputs_[std::size_t(p)] = p == rank_ ? mine : slice_in_window(p, rank_);
+        const std::size_t n = own.bytes / g.element_bytes;
+        reduce_range(op.reduction_of(g, n, result), 0, n);
         if (op.update != nullptr) {
-            std::byte* const current = scratch_.data() + part_bytes();
+            std::byte* const current = scratch_.data() + slice_room();
             gather_targets(op, own.begin, own.bytes, current);
             guard([&] { update(own.bytes, result, current); });
         }
-        // Not by the kernel at once: its stores would wait for lines that the peers have read, one
-        // by one.
-        copy_bytes(part_in_window(rank_, rank_), result, own.bytes);
+        // The kernel does not write into the window itself: its stores would wait, one by one, for
+        // lines that the peers have read.
+        copy_bytes(slice_in_window(rank_, rank_), result, own.bytes);
         if (!direct) scatter_bytes(op, own.begin, own.bytes, result);
     }
 
-    // The others' parts of a chunk, from the windows of `ago` fillings before this one.
+    // Takes the others' slices of a chunk from the windows of `ago` fillings before this one.
     void take_results(const operation& op, const chunk& c, std::uint64_t ago) {
         for (int i = 1; i < size_; ++i) {
             const int p = (rank_ + i) % size_;
-            const part theirs = part_of(op, c, p);
-            scatter_bytes(op, theirs.begin, theirs.bytes, part_in_window(p, p, ago));
+            const range theirs = slice_of(op, c, p);
+            scatter_bytes(op, theirs.begin, theirs.bytes, slice_in_window(p, p, ago));
         }
     }
 
-    step step_ = step::enter;
-    stage stage_ = stage::first;
+    algorithm algorithm_ = algorithm::by_groups;  // of the present call, as chosen
+    std::size_t total_bytes_ = 0;
     const operation* op_ = nullptr;
     chunk before_, now_;
     table<std::byte*> outputs_{std::size_t(size_)};
-    std::vector<std::byte> scratch_;      // a part, and what is there where it goes
+    std::vector<std::byte> scratch_;      // a slice, and what it replaces
     const std::byte* current_ = nullptr;  // where an update goes
     std::size_t done_ = 0;                // bytes of this rank's slices that are updated
 };
