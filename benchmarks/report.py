@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Draws the results of `./run bench` into a page: report.py RESULTS PAGE_FOLDER writes PAGE_FOLDER/index.html"""
+"""Draws the results of `./run bench` into a page: report.py RESULTS PAGE_FOLDER writes PAGE_FOLDER/index.html
+
+report.py --recorded PAGE PICTURE draws the speeds that `./run bench --check --record` has kept on a page."""
 
 import html
 import json
 import pathlib
+import re
 import sys
 
 import matplotlib
@@ -97,6 +100,39 @@ DRAWN_BY = {"collectives": collective_figures, "peers": collective_figures, "fus
             "overhead": overhead_figures, "scaling": scaling_figures, "compile_time": compile_figures}
 
 
+# The rows of the recorded table that the picture of README.md shows: the speed over MPI of an average of gradients.
+SHOWN = {"ResNet-50, plan, arena: speed over a packed buffer": "161 gradients of ResNet-50, plan, arena",
+         "2 ranks, arena, from 64 MiB: speed over MPI_Allreduce": "one tensor from 64 MiB, 2 ranks, arena",
+         "4 ranks, arena, from 64 MiB: speed over MPI_Allreduce": "one tensor from 64 MiB, 4 ranks, arena",
+         "1000 x 1 KiB, plan, arena: speed over a packed buffer": "1000 tensors of 1 KiB, plan, arena",
+         "ResNet-50, plan, plain: speed over a packed buffer": "161 gradients of ResNet-50, plan",
+         "4 ranks, plain, from 64 MiB: speed over MPI_Allreduce": "one tensor from 64 MiB, 4 ranks",
+         "2 ranks, plain, from 64 MiB: speed over MPI_Allreduce": "one tensor from 64 MiB, 2 ranks",
+         "1000 x 1 KiB, plan, plain: speed over a packed buffer": "1000 tensors of 1 KiB, plan",
+         "2 ranks, plain, from 4 B: speed over MPI_Allreduce": "one tensor from 4 B, 2 ranks"}
+
+
+def draw_recorded(page, picture):
+    """Draws the speeds over MPI of the recorded table. Text stays text, so that a test finds the figures in the picture."""
+    text = pathlib.Path(page).read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^(\S.*?)  +(\d+\.\d+) [<>]=", text, re.M))
+    with pyplot.rc_context({"svg.fonttype": "none", "font.family": "sans-serif"}):
+        figure, axes = pyplot.subplots(figsize=(9, 0.9 + 0.34 * len(SHOWN)))
+        values = [float(rows[row]) for row in SHOWN]
+        drawn = axes.barh(range(len(values)), values, color=["#4a90d9" if "arena" in row else "#9dc3ea" for row in SHOWN])
+        axes.bar_label(drawn, labels=[f"{rows[row]}×" for row in SHOWN], padding=3, fontsize=9)
+        axes.set_yticks(range(len(values)), SHOWN.values(), fontsize=9)
+        axes.axvline(1, color="#7d8590", linewidth=1)
+        axes.text(1, -0.75, "MPI = 1", fontsize=8, color="#7d8590", horizontalalignment="center")
+        axes.invert_yaxis()
+        axes.margins(x=0.12)
+        axes.set_xlabel("times as fast as Open MPI, ranks of one machine, the worst size of each row")
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        figure.savefig(picture, bbox_inches="tight", facecolor="white", metadata={"Date": None})
+        pyplot.close(figure)
+
+
 def section(name, document, folder):
     machine = document.get("machine")
     about = [document.get("date"), document.get("command"), document.get("compiler")]
@@ -124,6 +160,9 @@ def main(results, folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) == 4 and sys.argv[1] == "--recorded":
+        draw_recorded(*sys.argv[2:])
+    elif len(sys.argv) == 3:
+        main(*sys.argv[1:])
+    else:
         sys.exit(__doc__)
-    main(*sys.argv[1:])

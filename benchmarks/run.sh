@@ -117,6 +117,9 @@ mkdir -p "$results"
 if [[ -n "$check" ]]; then
   figures
   python3 "$here/check.py" "$results" $record || failed+=(check)
+  if [[ -n "$record" ]]; then
+    "$(plotting_python)" "$here/report.py" --recorded "$here/../docs/benchmarks.md" "$here/../docs/images/benchmarks.svg" || failed+=(picture)
+  fi
 else
   sweep
   "$(plotting_python)" "$here/report.py" "$results" "$build/report" || failed+=(report)

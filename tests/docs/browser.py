@@ -160,7 +160,7 @@ def check(root, folder):
         names = public_names(root)
         print(f"{len(names)} public names")
         titles = [pages.title(page) for section in pages.pages.values() for page in section]
-        yield from check_search(driver, site, names, [*titles, "Several nodes", "oversubscribed"])
+        yield from check_search(driver, site, names, [*titles, "Several nodes", "oversubscribe"])
     finally:
         driver.quit()
     driver = browser(*NARROW)

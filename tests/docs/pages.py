@@ -4,11 +4,12 @@
 """Checks that the pages are true: pages.py CHECK SOURCE_ROOT [ARGUMENT...]
 
   code                  each ```cpp block is a part of a compiled file, named by the comment before it
-                        (<!-- FILE REGION -->), or a program with a main(); Horovod's forms are in from_horovod.cpp
+                        (<!-- FILE REGION -->), or a program with a main(); the forms of
+                        Horovod's and MPI's calls are in from_horovod.cpp and from_mpi.cpp
   links                 links lead somewhere, also those to headings
   headers               the headers and folders that docs/internals.md names exist
   commands              each ./run command exists
-  pictures              docs/images/*.svg are what draw.py draws
+  pictures              docs/images/*.svg are what draw.py draws; benchmarks.svg has the figures of docs/benchmarks.md
   tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
   snippets              every @snippet of the headers exists
   site                  the site is built without warnings, with each public name
@@ -74,11 +75,17 @@ def check_code(root):
                 yield f"{page.name}: {file} has no region [{name}]"
             elif region(root, file, name) != block["text"].strip("\n"):
                 yield f"{page.name}: [{name}] is not what stands in {file}"
-    code = spaceless((root / "tests/docs/from_horovod.cpp").read_text())
-    for row in re.findall(r"^\|.*\|$", (root / "docs/from_horovod.md").read_text(), re.M):
-        for form in re.findall(r"`([^`]+)`", row.strip("|").split("|", 1)[-1]):
-            if re.search(r"[(=]", form) and spaceless(form) not in code:
-                yield f"from_horovod.md: not in from_horovod.cpp: {form}"
+    yield from check_forms(root, "from_horovod", r"^\|[^|]*\|(.*)\|$")
+    yield from check_forms(root, "from_mpi", r"^(.*)$")
+
+
+def check_forms(root, name, lines):
+    """Each form on a page of the others' calls, the lines' code with a bracket or an assignment, is in its test."""
+    code = spaceless((root / f"tests/docs/{name}.cpp").read_text())
+    for line in re.findall(lines, (root / f"docs/{name}.md").read_text(), re.M):
+        for form in re.findall(r"`([^`]+)`", line):
+            if re.search(r"[(=]", form) and not form.startswith("MPI_") and spaceless(form) not in code:
+                yield f"{name}.md: not in {name}.cpp: {form}"
 
 
 def anchors(page):
@@ -120,13 +127,19 @@ def check_pictures(root):
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, images / "draw.py", folder], check=True)
         drawn = {file.name for file in pathlib.Path(folder).iterdir()}
-        if drawn != {file.name for file in images.glob("*.svg")}:
+        if drawn | {"benchmarks.svg"} != {file.name for file in images.glob("*.svg")}:
             yield "docs/images has other pictures than draw.py draws"
         for name in sorted(drawn):
             if not filecmp.cmp(images / name, pathlib.Path(folder) / name, shallow=False):
                 yield f"docs/images/{name} is not what draw.py draws"
     shown = {pathlib.Path(target).name for page in pages(root) for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text())}
-    yield from (f"no page shows {name}" for name in sorted(drawn - shown))
+    yield from (f"no page shows {name}" for name in sorted((drawn | {"benchmarks.svg"}) - shown))
+    # matplotlib has drawn this one from the recorded figures; it need not be here.
+    page, picture = (root / "docs/benchmarks.md").read_text(), (images / "benchmarks.svg").read_text()
+    for row in re.findall(r'^ *(?:SHOWN = \{)?"([^"]+)": "', (root / "benchmarks/report.py").read_text(), re.M):
+        value = re.search(re.escape(row) + r" +(\d+\.\d+) ", page)
+        if value and f">{value[1]}×<" not in picture:
+            yield f"docs/images/benchmarks.svg does not show {value[1]}: {row}"
 
 
 def names_in(file):

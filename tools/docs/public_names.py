@@ -18,6 +18,7 @@ CALLABLE_WORDS = {"operator", "requires", "noexcept", "decltype", "alignas", "st
 
 def declarations(text):
     """(namespaces, head) of each declaration at namespace scope, the head up to its body or semicolon."""
+    text = re.sub(r"\bHVD_[A-Z_]+\b", " ", text)
     text = TOKEN.sub(lambda found: '""' if found[0][0] == '"' else " ", text)
     scopes, head = [], ""
     for part in re.split(r"([{};])", text):
