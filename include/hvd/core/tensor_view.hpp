@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "../fwd.hpp"
 #include "memory.hpp"
 
 namespace hvd {
@@ -53,7 +54,7 @@ struct view_strides<Rank, strided> {
 /// It is trivially copyable and never owns the memory. The memory must outlive every call (and
 /// every pending asynchronous call) that uses it. `T` may be const. `Space` says who can read the
 /// memory.
-template <class T, class Space = host, std::size_t Rank = 1, class Layout = contiguous>
+template <class T, class Space, std::size_t Rank, class Layout>
 class tensor_view : detail::view_strides<Rank, Layout> {
 public:
     using element_type = T;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// The names that programs use in headers of their own, declared. What a program does with them
+// needs a door: hvd/hvd.hpp, hvd/threads.hpp, hvd/mpi.hpp.
+#include <cstddef>
+
+namespace hvd {
+inline namespace v0 {
+
+template <class Backend>
+class communicator;
+template <class Backend>
+class plan;
+class arena;
+class request;
+template <class T>
+class result;
+template <class T>
+struct gathered;
+class thread_group;
+class mpi_environment;
+
+struct threads;
+struct mpi;
+template <class Backend>
+struct direct;
+
+struct host;
+struct device;
+struct contiguous;
+struct strided;
+template <class T, class Space = host, std::size_t Rank = 1, class Layout = contiguous>
+class tensor_view;
+class float16;
+class bfloat16;
+template <class T>
+struct dtype_traits;
+template <class T>
+struct serializer;
+
+class time_span;
+struct root;
+struct options;
+struct reduce_options;
+struct communicator_options;
+
+class error;
+class usage_error;
+class mismatch_error;
+class peer_error;
+class mpi_error;
+
+}  // namespace v0
+}  // namespace hvd
