@@ -13,8 +13,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// How many consecutive ranks are taken as one node: to try several nodes on one machine. 0: as it
-// is.
+// Returns how many consecutive ranks are taken as one node, so that several nodes can be tried on
+// one machine. 0 takes the real nodes.
 inline int declared_node_size(const communicator_options& options) {
     if (options.node_size < 0)
         throw usage_error(-1, text("hvd: .node_size is ", options.node_size,
@@ -30,7 +30,7 @@ inline int declared_node_size(const communicator_options& options) {
     return int(size);
 }
 
-// A number for each rank, equal for ranks that share a node.
+// Returns a number for each rank, equal for ranks that share a node.
 inline std::vector<int> nodes_of_one_host(int ranks, const communicator_options& options) {
     const int size = declared_node_size(options);
     std::vector<int> nodes(std::size_t(ranks), 0);

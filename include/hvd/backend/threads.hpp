@@ -16,14 +16,14 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The hubs that some member has not taken yet: the first member to come makes one, and the last to
-// come takes it off the list.
+// The hubs that some member has not taken yet. The first member to come makes a hub, and the last
+// to come removes it from the list.
 template <class Hub>
 class open_hubs {
 public:
     struct awaited_hub {
-        int context;  // the number of the call that makes the communicator, and its first member:
-        int first;    // together they tell the hubs apart
+        int context;  // the number of the call that makes the communicator
+        int first;    // its first member; the two tell the hubs apart
         std::size_t missing;
         shared<Hub> hub;
     };
@@ -36,7 +36,7 @@ public:
         return list_.back();
     }
 
-    // For one member; `awaited` is of this list.
+    // Takes the hub for one member. `awaited` is in this list.
     shared<Hub> take(awaited_hub& awaited) {
         const shared<Hub> hub = awaited.hub;
         if (--awaited.missing == 0) list_.erase(list_.begin() + (&awaited - list_.data()));
@@ -50,7 +50,7 @@ private:
     std::vector<awaited_hub> list_;
 };
 
-// What the ranks of one communicator on threads have in common.
+// The data that the ranks of one communicator on threads share.
 class threads_hub : public counted {
 public:
     // `nodes` has a number for each rank; ranks of one node have equal numbers. The ranks may run
@@ -67,7 +67,7 @@ public:
     const shm_region& region() const { return region_; }
     int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
 
-    // The hub of some of the ranks, for one of them.
+    // Returns the hub of some of the ranks, for one of them.
     shared<threads_hub> child(int context, std::span<const int> members) {
         const lock_guard lock(mutex_);
         auto& awaited = children_.at(context, members.front(), members.size(), [&] {
@@ -93,7 +93,7 @@ class threads_endpoint {
 public:
     threads_endpoint(shared<threads_hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
-    // A world of one rank.
+    // Makes a world of one rank.
     static owner<threads_endpoint> world(const communicator_options& options) {
         return owner<threads_endpoint>::make(
             shared<threads_hub>::make(std::vector<int>(1),

@@ -27,8 +27,8 @@ using default_backend = threads;
 using default_environment = no_environment;
 #endif
 
-// The process-wide communicator: hvd's only global. Templates all the way, so that units built with
-// and without MPI endpoint together: each kind has its own.
+// The process-wide communicator, which is hvd's only global. Everything is a template, so that
+// units built with and without MPI link together: each kind has its own global.
 template <class Backend, class Environment>
 struct process_state {
     detail::mutex mutex;
@@ -50,9 +50,10 @@ struct process_state {
 
 }  // namespace detail
 
-/// Makes the process-wide communicator `hvd::world()`, starting MPI if nobody has. Idempotent and
-/// thread-safe. **Collective** where it makes one. For people who come from Horovod; programs that
-/// can pass a communicator along do better with `communicator<Backend>::world()`. Feature A1.
+/// Makes the process-wide communicator `hvd::world()`, and starts MPI if nobody has. It is
+/// idempotent and thread-safe. **Collective** if it makes one. It is for people who come from
+/// Horovod. Programs that can pass a communicator along should prefer
+/// `communicator<Backend>::world()`. Feature A1.
 /// @snippet tests/docs/snippets.cpp default
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 void init(const communicator_options& options = {}) {
@@ -63,8 +64,8 @@ void init(const communicator_options& options = {}) {
     state.world.emplace(communicator<Backend>::world(options));
 }
 
-/// Ends the process-wide communicator; `init()` may make another. MPI goes on to the end of the
-/// process, where it is finalised if `init()` started it. Feature A7.
+/// Ends the process-wide communicator. `init()` may make another. MPI runs until the end of the
+/// process, and is finalised there if `init()` started it. Feature A7.
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 void shutdown() {
     auto& state = detail::process_state<Backend, Environment>::get();
@@ -72,7 +73,7 @@ void shutdown() {
     state.world.reset();
 }
 
-/// Whether `init()` has been called, and `shutdown()` not since.
+/// True after `init()`, until `shutdown()`.
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 bool is_initialized() {
     auto& state = detail::process_state<Backend, Environment>::get();
@@ -80,31 +81,31 @@ bool is_initialized() {
     return state.world.has_value();
 }
 
-/// The process-wide communicator. @throws hvd::usage_error without `init()`.
+/// Returns the process-wide communicator. @throws hvd::usage_error without `init()`.
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 communicator<Backend>& world() {
     return detail::process_state<Backend, Environment>::get().require();
 }
 
-/// `world().rank()`. Feature A2.
+/// Returns `world().rank()`. Feature A2.
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 int rank() {
     return world<Backend, Environment>().rank();
 }
 
-/// `world().size()`. Feature A2.
+/// Returns `world().size()`. Feature A2.
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 int size() {
     return world<Backend, Environment>().size();
 }
 
-/// `world().local_rank()`. Feature A3.
+/// Returns `world().local_rank()`. Feature A3.
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 int local_rank() {
     return world<Backend, Environment>().local_rank();
 }
 
-/// `world().local_size()`. Feature A3.
+/// Returns `world().local_size()`. Feature A3.
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 int local_size() {
     return world<Backend, Environment>().local_size();

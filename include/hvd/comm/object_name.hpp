@@ -8,7 +8,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A type as the compiler spells it.
+// Returns the name of a type as the compiler spells it.
 template <class T>
 constexpr auto spelled() {
     const std::string_view whole = __PRETTY_FUNCTION__;  // … spelled() [with T = X]
@@ -21,15 +21,15 @@ constexpr bool is_vector = false;
 template <class T>
 constexpr bool is_vector<std::vector<T>> = true;
 
-// std::string, without its header.
+// Matches std::string without its header.
 template <class T>
 concept string_like = !std::is_trivially_copyable_v<T> && requires {
     typename T::traits_type;
     requires std::same_as<typename T::value_type, char>;
 } && std::constructible_from<T, const char*, std::size_t>;
 
-// What ranks that exchange objects compare of them: the same for a type on all compilers as far as
-// hvd knows it.
+// Returns the name that ranks compare when they exchange objects. For types that hvd knows it is
+// the same on all compilers.
 template <class T>
 message object_name() {
     if constexpr (element<T>) return dtype_name<T>();
@@ -39,7 +39,7 @@ message object_name() {
     else return spelled<T>();
 }
 
-// Long names go by their beginning and a hash.
+// Stores a long name as its beginning and a hash.
 [[gnu::cold]] inline void store_object_name(call_header& entry, std::string_view name) {
     constexpr std::size_t digits = 8;
     constexpr std::size_t front = sizeof entry.type - digits - 2;

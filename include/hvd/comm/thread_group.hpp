@@ -9,14 +9,14 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Threads that a program started itself, as ranks: each gets the communicator of its rank.
+/// Makes the threads that a program started itself ranks: each gets the communicator of its rank.
 ///
 /// The group only makes communicators; `run_threads` also starts the threads and joins them. It may
-/// be destroyed before its communicators: a rank that has not asked for its communicator by then
+/// be destroyed before its communicators. A rank that has not asked for its communicator by then
 /// has left, and calls of the others that need it throw `hvd::peer_error`. Not movable.
-/// **Threads**: every member may be called by any thread, also by several at once. Make the group
-/// in a thread that may run on all the processors that its ranks use: ranks that outnumber them
-/// give their processor away while they wait. Feature K10.
+/// **Threads**: any thread may call every member, also several at once. Make the group in a thread
+/// that may run on all the processors that its ranks use. Ranks that outnumber these yield their
+/// processor while they wait. Feature K10.
 /// @throws hvd::usage_error if `ranks` < 1; std::bad_alloc without memory for them.
 /// @snippet tests/docs/snippets.cpp thread_group
 class thread_group {
@@ -41,11 +41,12 @@ public:
     /// The number of ranks.
     int size() const noexcept { return int(members_.size()); }
 
-    /// The communicator of `rank`. It does not wait for the other ranks: calls on it do, up to
-    /// their deadline. It may be moved to another thread.
+    /// Returns the communicator of `rank`. It does not wait for the other ranks; calls on the
+    /// communicator do, up to their deadline. The communicator may be moved to another thread.
     ///
     /// A rank whose communicator has ended, or was given up after an error, may ask again. The n-th
-    /// communicators of all ranks belong together. All ranks of one name the same `Backend`.
+    /// communicators of all ranks belong together. All ranks of one communicator name the same
+    /// `Backend`.
     /// @tparam Backend `threads`, or a policy around it: `checked<threads>`
     /// @throws hvd::usage_error for a number that is no rank, for a rank whose communicator still
     /// lives or that left the group, and in a forked child.
@@ -62,9 +63,9 @@ public:
         }
     }
 
-    /// Says that `rank` is not coming any more, and why: calls of the others that need it throw
-    /// `hvd::peer_error` with the reason, on the communicator that the rank has and on all that it
-    /// would have got. **Threads**: called by the rank's own thread, or where it has none.
+    /// Reports that `rank` will not come any more, and why. Calls of the others that need it throw
+    /// `hvd::peer_error` with the reason, on the rank's communicator and on all later ones.
+    /// **Threads**: the rank's own thread calls it, or any thread if it has none.
     /// @throws hvd::usage_error for a number that is no rank.
     void leave(int rank, std::string_view reason) {
         check_rank(rank, "leave");
@@ -79,8 +80,8 @@ public:
 
 private:
     struct member {
-        int communicators = 0;                    // that it has asked for
-        detail::shared<detail::threads_hub> hub;  // of the last one
+        int communicators = 0;  // the number of communicators that it has asked for
+        detail::shared<detail::threads_hub> hub;  // the hub of the last one
         detail::message farewell;
         bool has_left = false;
     };

@@ -9,19 +9,20 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Device memory that all ranks know beforehand: of `nccl` in a symmetric window (ncclMemAlloc), of
-/// `cuda_ipc` mapped by every rank. Plans leave its tensors where they are, and make those that lie
-/// side by side one call; `cuda_ipc` reads and writes them without a copy in single calls, too.
+/// Device memory that all ranks know beforehand. With `nccl` it is in a symmetric window
+/// (ncclMemAlloc); with `cuda_ipc` every rank has mapped it. Plans do not copy its tensors, and
+/// make one call for tensors that lie side by side. With `cuda_ipc` single calls do not copy them
+/// either.
 ///
-/// **Collective**: made by all ranks with the same size, and all ask for the same tensors in the
-/// same order. It ends on all ranks at about the same time: they wait for each other, at most until
-/// the destructor's deadline. The memory lives as long as the arena, which outlives the plans and
-/// calls that use it. Not movable.
+/// **Collective**: all ranks make it with the same size, and ask for the same tensors in the same
+/// order. It ends on all ranks at about the same time: they wait for each other, at most until the
+/// destructor's deadline. The memory lives as long as the arena, which outlives the plans and calls
+/// that use it. Not movable.
 /// @snippet tests/device/snippets.cpp device_arena
 class device_arena {
 public:
-    /// @throws hvd::mismatch_error for different sizes, hvd::usage_error where there is not so much
-    /// memory, and hvd::peer_error on the other ranks then.
+    /// @throws hvd::mismatch_error for different sizes, hvd::usage_error if there is not enough
+    /// memory; the other ranks then get hvd::peer_error.
     template <class B>
         requires(B::has_arenas)
     device_arena(communicator<B>& comm, std::size_t bytes)
@@ -30,9 +31,9 @@ public:
     device_arena& operator=(const device_arena&) = delete;
     ~device_arena() { session_->close_arena(memory_); }
 
-    /// A tensor of the given shape (`hvd::shape(rows, columns)`), uninitialised, aligned to 128
-    /// bytes.
-    /// @throws hvd::usage_error if there is not enough left.
+    /// Returns a tensor of the given shape (`hvd::shape(rows, columns)`), uninitialised, aligned to
+    /// 128 bytes.
+    /// @throws hvd::usage_error if not enough memory is left.
     template <class T, std::size_t Rank>
     tensor_view<T, device, Rank> tensor(extents<Rank> shape) {
         const std::size_t sizes[] = {detail::product(shape.data(), Rank), sizeof(T)};
@@ -50,7 +51,7 @@ public:
         return {reinterpret_cast<T*>(data), shape};
     }
 
-    /// Bytes in all, and those that tensors have taken.
+    /// The total bytes, and the bytes that tensors have taken.
     std::size_t size() const noexcept { return memory_.size(); }
     std::size_t used() const noexcept { return used_; }
 

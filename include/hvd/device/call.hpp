@@ -11,8 +11,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The header that ranks compare for calls that are enqueued together: that of the first call, with
-// a hash over all of them.
+// Returns the header that ranks compare for calls that are enqueued together: that of the first
+// call, with a hash over all of them.
 inline call_header header_of(std::span<const collective_call> calls, int size) {
     hash content;
     for (const collective_call& call : calls) {
@@ -33,13 +33,14 @@ inline call_header header_of(std::span<const collective_call> calls, int size) {
     return header;
 }
 
-// The factor before the sum of a mean that is made in the elements' own type: no float16 holds the
-// sum of two that are large. A power of two at or below 1 / ranks rounds nothing but subnormals.
+// Returns the factor before the sum of a mean that is computed in the elements' own type, since no
+// float16 holds the sum of two large ones. A power of two at or below 1 / ranks rounds nothing but
+// subnormals.
 inline double factor_before_mean(dtype id, int ranks) {
     return id == dtype::float16 ? 1.0 / std::bit_ceil(unsigned(ranks)) : 1;
 }
 
-// Makes a call of a rank that is alone: its output is its input.
+// Does the call of a rank that is alone: its output is its input.
 inline void copy_alone(const collective_call& call, cudaStream_t stream, int rank) {
     if (call.entry.kind != collective::barrier && call.in != call.out)
         copy_async(call.out, call.in, call.bytes_of(0), cudaMemcpyDeviceToDevice, stream, rank);

@@ -11,35 +11,38 @@
 namespace hvd {
 inline namespace v0 {
 
-/// What a call on device tensors may be told beyond its arguments.
+/// Options of a call on device tensors.
 struct device_options {
-    time_span deadline = {};        ///< for this call; 0: the communicator's
-    cudaStream_t stream = nullptr;  ///< where it runs; null: the communicator's own stream
-    /// Elements of each rank, alike on all ranks; of alltoall: what this rank sends to each. Empty:
-    /// equal ones.
+    time_span deadline = {};  ///< for this call; 0 takes the communicator's
+    /// the stream on which it runs; null: the communicator's own stream
+    cudaStream_t stream = nullptr;
+    /// Elements of each rank, alike on all ranks. For alltoall: the elements that this rank sends
+    /// to each. If empty, all have equally many.
     std::span<const std::size_t> counts = {};
     std::span<const std::size_t> receive_counts =
-        {};  ///< of an alltoall with `.counts`: what comes from each rank
+        {};  ///< for an alltoall with `.counts`: the elements that come from each rank
 };
 
-/// What a reduction of device tensors may be told beyond its arguments.
+/// Options of a reduction of device tensors.
 struct device_reduce_options {
-    double prescale = 1;            ///< each rank's tensor is multiplied by it before the reduction
-    double postscale = 1;           ///< the result is multiplied by it
-    time_span deadline = {};        ///< for this call; 0: the communicator's
-    cudaStream_t stream = nullptr;  ///< where it runs; null: the communicator's own stream
+    double prescale = 1;      ///< each rank's tensor is multiplied by it before the reduction
+    double postscale = 1;     ///< the result is multiplied by it
+    time_span deadline = {};  ///< for this call; 0 takes the communicator's
+    /// the stream on which it runs; null: the communicator's own stream
+    cudaStream_t stream = nullptr;
     std::span<const std::size_t> counts =
-        {};  ///< of reduce_scatter: each rank's elements; empty: equal ones
+        {};  ///< for reduce_scatter: each rank's elements; if empty, all have equally many
 };
 
-/// What a plan for device tensors may be told beyond its arguments; all ranks say the same.
+/// Options of a plan for device tensors. All ranks give the same.
 struct device_plan_options {
     std::string_view name = {};  ///< for errors
-    double prescale = 1;         ///< of reductions: each rank's tensors are multiplied by it before
-    double postscale = 1;        ///< of reductions: the results are multiplied by it
-    time_span deadline = {};     ///< for each run; 0: the communicator's
-    /// Tensors of fewer bytes are packed together; larger ones, and those of a `device_arena`, go
-    /// from where they are.
+    /// reductions: each rank's tensors are multiplied by it before the reduction
+    double prescale = 1;
+    double postscale = 1;     ///< reductions: the results are multiplied by it
+    time_span deadline = {};  ///< for each run; 0 takes the communicator's
+    /// Tensors of fewer bytes are packed together. Larger ones, and those of a `device_arena`, are
+    /// not copied.
     std::size_t pack_below = detail::tuning::pack_below;
 };
 

@@ -22,29 +22,29 @@ struct call_parts {
         return kind() == collective::alltoall && !call.counts.empty();
     }
 
-    // Whether a rank gives one part to each rank.
+    // True if a rank gives one part to each rank.
     bool has_parts() const {
         return kind() == collective::reduce_scatter || kind() == collective::scatter ||
                kind() == collective::alltoall;
     }
     int parts() const { return has_parts() ? size : 1; }
 
-    // Whether a rank takes one part from each rank.
+    // True if a rank takes one part from each rank.
     bool takes_parts() const {
         return kind() == collective::allgather || kind() == collective::gather ||
                kind() == collective::alltoall;
     }
 
-    // Whether other ranks read this rank's input.
+    // True if other ranks read this rank's input.
     bool gives(int rank) const {
         const bool of_root = kind() == collective::broadcast || kind() == collective::scatter;
         return kind() != collective::barrier && (!of_root || is_root(rank));
     }
-    // Whether other ranks write this rank's output. A rank writes its own anyway.
+    // True if other ranks write this rank's output. A rank writes its own anyway.
     bool is_given(int rank) const {
         return kind() == collective::allreduce || (kind() == collective::reduce && is_root(rank));
     }
-    // Whether this rank's output is a copy of what other ranks give.
+    // True if this rank's output is a copy of the parts that other ranks give.
     bool copies(int rank) const {
         if (kind() == collective::broadcast) return !is_root(rank);
         if (kind() == collective::gather) return is_root(rank);
@@ -88,7 +88,7 @@ struct call_parts {
         return takes_parts() ? taken_at(size) : call.bytes_of(rank);
     }
 
-    // Whether this rank writes over input that others still read. No other call in place does.
+    // True if this rank writes over input that others still read. No other call in place does.
     bool overwrites_input() const { return kind() == collective::alltoall && call.in == call.out; }
 };
 

@@ -14,16 +14,18 @@ class device_plans;
 
 }  // namespace detail
 
-/// A collective of device tensors that is laid out and agreed on once, and runs at every step: a
-/// launch that packs the small tensors, calls for them and for the large ones in one group, a
-/// launch that unpacks.
+/// A collective of device tensors that is laid out and agreed on once, and runs at every step. A
+/// run has a launch that packs the small tensors, the calls for them and for the large ones in one
+/// group, and a launch that unpacks.
 ///
-/// Running it allocates and agrees on nothing. **Buffers**: the tensors outlive it, at the same
-/// places, ready on the stream of the run. Movable, empty when moved from; it keeps what it needs
-/// of its communicator alive, and a request what the run needs of the plan. It outlives work that
-/// only a stream waits for (`wait(stream)`). On `communicator<nccl>` a run on a stream that is
-/// being captured becomes a part of the CUDA graph; all ranks capture it, and launch the graph as
-/// often. The plan outlives the graphs that captured it. **Threads**: the communicator's rule.
+/// A run allocates and agrees on nothing.
+/// **Buffers**: the tensors outlive the plan, at the same places, ready on the stream of the run.
+/// The plan is movable, and empty after a move. It keeps the parts of its communicator alive that
+/// it needs, and a request those of the plan. It outlives work that only a stream waits for
+/// (`wait(stream)`). On `communicator<nccl>` a run on a stream that is being captured becomes a
+/// part of the CUDA graph. All ranks capture it, and launch the graph equally often. The plan
+/// outlives the graphs that captured it.
+/// **Threads**: the communicator's rule.
 /// @snippet tests/device/snippets.cpp device_plan
 class [[nodiscard("hvd: a plan does nothing until it is run")]] device_plan {
 public:
@@ -31,21 +33,21 @@ public:
     device_plan(device_plan&&) noexcept = default;
     device_plan& operator=(device_plan&&) noexcept = default;
 
-    /// Whether there is something to run.
+    /// True if there is something to run.
     explicit operator bool() const noexcept { return calls_ != nullptr; }
 
-    /// How many of the plan's bytes are packed; 0: its tensors go from where they are.
+    /// The bytes that the plan packs. 0: its tensors are not copied.
     std::size_t packed_bytes() const noexcept {
         return calls_ == nullptr ? 0 : calls_->buffer.size();
     }
 
-    /// Runs the collective on `stream`, else on the communicator's own. **Collective**: all ranks
-    /// run the plans of a communicator in one order. @throws hvd::usage_error if empty, and as the
-    /// collective does.
+    /// Runs the collective on `stream`, or else on the communicator's own stream. **Collective**:
+    /// all ranks run the plans of a communicator in one order.
+    /// @throws hvd::usage_error if empty, and as the collective does.
     void run(cudaStream_t stream = nullptr) { run_async(stream).wait(); }
 
-    /// Begins to run it; complete when the request is. Not begun again before that, but for the
-    /// same stream.
+    /// Begins a run, which is complete when the request is. It is not begun again before that,
+    /// except on the same stream.
     device_request run_async(cudaStream_t stream = nullptr) {
         if (calls_ == nullptr) throw usage_error(-1, "hvd: this plan is empty");
         detail::device_session& s = *session_;

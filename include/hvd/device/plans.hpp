@@ -171,7 +171,7 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op,
     if (cast && !has_kernels())
         maker.refuse(
             "hvd: a plan with a cast needs hvd's kernels: compile a .cu file with "
-            "hvd/kernel/kernels.cuh into the program");
+            "hvd/kernel/cuda/kernels.cuh into the program");
     device_reduce_options kept{.prescale = o.prescale, .postscale = o.postscale};
     auto asked = call_of<T>(collective::allreduce);
     describe_reduction<B, T>(asked, op, kept);

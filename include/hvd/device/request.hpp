@@ -9,13 +9,13 @@
 namespace hvd {
 inline namespace v0 {
 
-/// A call on device tensors that is under way: the host waits for it, or a stream does.
+/// A call on device tensors that is under way. The host waits for it, or a stream does.
 ///
 /// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a
-/// `test()` that is true, or the destructor, which waits: until the communicator's
-/// `destructor_deadline` at most, after which the communicator is given up; after `wait(stream)`
-/// the stream's later work comes after the call. Empty, and complete, for a plan that was captured
-/// into a CUDA graph.
+/// `test()` that is true, or the destructor. The destructor waits until the communicator's
+/// `destructor_deadline` at most; then the communicator is given up. After `wait(stream)` the
+/// stream's later work comes after the call. The request is empty, and complete, for a plan that
+/// was captured into a CUDA graph.
 /// @throws hvd::peer_error for late and dead peers, hvd::nccl_error and hvd::cuda_error for
 /// failures.
 /// @snippet tests/device/snippets.cpp device_request
@@ -47,10 +47,10 @@ public:
         if (session_ != nullptr) finish_quietly(session_->destructor_limit());
     }
 
-    /// Whether it stands for a call that nobody has waited for.
+    /// True for a call that nobody has waited for.
     explicit operator bool() const noexcept { return session_ != nullptr; }
 
-    /// Looks once whether the call is complete; throws, as `wait()` does, past its deadline.
+    /// Checks once if the call is complete. After its deadline it throws as `wait()` does.
     bool test() {
         if (session_ == nullptr) return true;
         if (!session_->test(done_, label_, limit_)) return false;
@@ -64,7 +64,7 @@ public:
             session->wait(done_, label_, limit_);
     }
 
-    /// Later work of `stream` waits; the host goes on, and the request is done with.
+    /// Makes later work of `stream` wait. The host goes on, and the request is empty.
     void wait(cudaStream_t stream) {
         if (const auto session = std::exchange(session_, nullptr))
             done_.make_wait(stream, session->rank());
@@ -75,7 +75,7 @@ private:
         if (limit < limit_) limit_ = limit;
         try {
             wait();
-        } catch (...) {  // the communicator is given up: its next call says why
+        } catch (...) {  // the communicator is given up: its next call throws the reason
         }
     }
 

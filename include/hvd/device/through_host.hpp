@@ -11,12 +11,12 @@
 namespace hvd {
 inline namespace v0 {
 
-/// A device tensor's elements in pinned memory of the host, for calls of a host's communicator;
-/// made by `through_host`.
+/// A device tensor's elements in pinned memory of the host, for calls of a host's communicator.
+/// `through_host` makes it.
 ///
-/// Copied to the host when it is made. What the calls have written goes back with `copy_back()`, or
-/// when it dies, unless an exception is unwinding; a const tensor's does not. Not movable: it is
-/// for the calls beside it.
+/// The constructor copies the elements to the host. Results go back with `copy_back()`, or in the
+/// destructor unless an exception is unwinding. The elements of a const tensor do not go back. It
+/// is not movable, since it is for the calls beside it.
 template <class T, std::size_t Rank = 1>
 class host_copy {
 public:
@@ -31,7 +31,7 @@ public:
     }
     host_copy(const host_copy&) = delete;
     host_copy& operator=(const host_copy&) = delete;
-    /// @throws hvd::cuda_error where the copy back fails and nothing else is unwinding.
+    /// @throws hvd::cuda_error if the copy back fails and nothing else is unwinding.
     ~host_copy() noexcept(false) {
         if constexpr (!std::is_const_v<T>)
             if (!is_back_ && std::uncaught_exceptions() == exceptions_) copy_back();
@@ -39,11 +39,11 @@ public:
 
     /// The elements in the host's memory.
     value_type* data() const noexcept { return reinterpret_cast<value_type*>(memory_.data()); }
-    /// How many they are, in all and in each dimension of the tensor.
+    /// The number of elements, in all and in each dimension of the tensor.
     std::size_t size() const noexcept { return on_device_.size(); }
     const extents<Rank>& shape() const noexcept { return on_device_.shape(); }
 
-    /// Copies the elements to the device again; returns when they are there. Once is enough.
+    /// Copies the elements back to the device, and returns when they are there. One call is enough.
     void copy_back()
         requires(!std::is_const_v<T>)
     {
@@ -72,11 +72,11 @@ struct view_traits<host_copy<T, Rank>> {
     }
 };
 
-/// A device tensor for one call of a host's communicator, whatever its backend: Horovod's
-/// `device_dense='/cpu:0'`.
+/// Views a device tensor for one call of a host's communicator, with any backend. It corresponds to
+/// Horovod's `device_dense='/cpu:0'`.
 ///
-/// The elements must be ready: no stream is waited for. For a call that writes, name it, so that a
-/// result has a place to go to; a temporary does for calls that only read.
+/// The elements must be ready: no stream is waited for. Name the object for a call that writes, so
+/// that the result can go back. A temporary is enough for calls that only read.
 /// @snippet tests/device/snippets.cpp through_host
 template <class T, std::size_t Rank>
 host_copy<T, Rank> through_host(const tensor_view<T, device, Rank>& x) {

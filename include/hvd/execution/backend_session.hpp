@@ -23,12 +23,13 @@ struct observer_of<B> {
     using type = typename B::observer_type;
 };
 
-// Whether the backend has a shorter way for plain tensors: one call of its library.
+// True if the backend runs plain tensors by one call of its library.
 template <class B>
 constexpr bool is_direct = requires { requires B::is_direct; };
 
-// Shared memory where all ranks of the endpoint have some; where those of each node have, by it
-// inside the nodes and by messages between them; otherwise by messages.
+// Chooses the transport. It is shared memory if all ranks of the endpoint share some. If only those
+// of each node do, it is shared memory inside the nodes and messages between them. Otherwise it is
+// messages.
 template <class Endpoint>
 owner<transport> make_transport(Endpoint& endpoint) {
     if constexpr (requires { endpoint.region(); }) {
@@ -55,7 +56,7 @@ public:
         set_traits(*endpoint_);
     }
 
-    // While the endpoint still lives.
+    // It ends while the endpoint still lives.
     ~backend_session() { end("communicator destroyed"); }
 
     endpoint_type& endpoint() noexcept { return *endpoint_; }

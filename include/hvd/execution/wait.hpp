@@ -10,8 +10,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Waits until the transport's round is ready, or gives up: when a peer that is needed is gone, when
-// `limit` has passed, or when `stop` has.
+// Waits until the transport's round is ready. It gives up when a peer that is needed is gone, or
+// after `limit` or `stop`.
 inline void wait_ready(transport& t, time_point limit, const atomic<time_point>& stop) {
     if (t.ready()) return;
     backoff wait(t.may_spin());

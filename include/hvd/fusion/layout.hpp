@@ -12,8 +12,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Where the tensors of a fused list lie in one buffer: grouped by element type, each group aligned
-// to a cache line and without gaps in it, so that a group is one tensor.
+// The places of a fused list's tensors in one buffer. They are grouped by element type. Each group
+// is aligned to a cache line and has no gaps, so that a group is one tensor.
 struct fused_layout {
     std::vector<tensor_ref>& tensors;
     std::vector<std::size_t>& offsets;
@@ -22,7 +22,7 @@ struct fused_layout {
     static constexpr std::size_t alignment = tuning::cache_line;
 };
 
-// One element type of a fused list: where its group begins and how many elements it has.
+// One element type of a fused list: the begin of its group and its number of elements.
 struct fused_group {
     std::size_t offset = 0;
     std::size_t count = 0;
@@ -44,7 +44,7 @@ fused_group lay_out_type(const Fused& list, fused_layout& layout) {
     return group;
 }
 
-// Fills the layout; gives each type's group, in the order of fused_types_t.
+// Fills the layout and returns each type's group, in the order of fused_types_t.
 template <class Fused>
 auto lay_out(const Fused& list, fused_layout& layout) {
     layout.tensors.clear();

@@ -12,7 +12,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// An endpoint that does not say who shares a node has each rank on one of its own.
+// An endpoint that does not tell who shares a node has each rank on its own node.
 template <class Endpoint>
 int node_of(const Endpoint& endpoint, int rank) {
     if constexpr (requires {
@@ -22,8 +22,8 @@ int node_of(const Endpoint& endpoint, int rank) {
     else return rank;
 }
 
-// Who is on which node, as seen by one rank. Nodes are counted in the order of their lowest ranks;
-// the ranks of a node keep their order.
+// Maps ranks to nodes, as seen by one rank. Nodes are counted in the order of their lowest ranks.
+// The ranks of a node keep their order.
 class node_map {
 public:
     template <class Endpoint>
@@ -61,19 +61,20 @@ public:
         const int* const begin = &begins_[std::size_t(node)];
         return {ranks_.data() + begin[0], std::size_t(begin[1] - begin[0])};
     }
-    // Whether the ranks of every node follow each other.
+    // True if the ranks of every node follow each other.
     bool consecutive() const { return consecutive_; }
 
-    // The rank of `node` that deals with `rank` of another node: every rank has one on each node,
-    // and the ranks of a node share the work evenly, whatever the sizes of the nodes.
+    // Returns the rank of `node` that works with `rank` of another node. Every rank has one on each
+    // node, and the ranks of a node share the work evenly, whatever the sizes of the nodes.
     int partner(int rank, int node) const {
         const auto there = ranks(node);
         return there[std::size_t(local(rank)) % there.size()];
     }
     int partner(int node) const { return partner(me_, node); }
-    // The ranks of other nodes that this rank deals with.
+    // The ranks of other nodes that this rank works with.
     slice<const int> served() const { return served_; }
-    // The other nodes, each rank beginning with the one after its own: not all with the same.
+    // The other nodes. Each rank begins with the node after its own, so that not all begin with the
+    // same.
     slice<const int> others() const { return others_; }
 
 private:
@@ -85,7 +86,7 @@ private:
     bool consecutive_ = true;
     table<place> places_;      // by rank
     std::vector<int> ranks_;   // node by node
-    std::vector<int> begins_;  // of each node in them, and their end
+    std::vector<int> begins_;  // the begin of each node in them, and the end
     std::vector<int> others_, served_;
 };
 

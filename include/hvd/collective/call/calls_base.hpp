@@ -10,7 +10,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A queued call and the call itself, in one allocation.
+// A queued call with the call itself, in one allocation.
 template <class Call>
 struct queued_call : queued {
     Call call;
@@ -21,7 +21,7 @@ struct queued_call : queued {
     }
 };
 
-// How the files of this folder, each of which adds one collective to `communicator`, reach it.
+// Gives the files of this folder access to a communicator. Each of them adds one collective to it.
 struct access {
     template <class Comm>
     static session& session_of(Comm& comm) {
@@ -40,8 +40,8 @@ struct access {
         return backend_of(comm).endpoint();
     }
 
-    // For a blocking call that the endpoint makes at once: it comes after all that were made before
-    // it.
+    // Returns the endpoint for a blocking call that it makes itself. The earlier calls are
+    // completed first.
     template <class Comm>
     static auto& direct_endpoint_of(Comm& comm, collective kind) {
         auto& own = backend_of(comm);

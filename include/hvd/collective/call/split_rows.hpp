@@ -11,7 +11,7 @@ inline namespace v0 {
 namespace detail {
 
 // Splits the first extent as evenly as whole rows allow: the first (rows % size) ranks get one
-// more. `bounds` are size + 1.
+// more. `bounds` has size + 1 entries.
 template <class View>
 void split_rows(const View& view, int size, std::size_t* bounds) {
     const std::size_t rows = View::rank() == 0 ? 1 : view.extent(0);

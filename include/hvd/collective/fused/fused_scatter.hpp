@@ -9,8 +9,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Many tensors reduced and scattered as one: in the buffer, each element type's group holds rank
-// 0's rows of all tensors, then rank 1's, and so on.
+// Reduces and scatters many tensors as one. In the buffer, each element type's group holds rank 0's
+// rows of all tensors, then rank 1's, and so on.
 template <class Fused, class Op>
 struct fused_reduce_scatter_call : reduction_call<Op> {
     static constexpr std::size_t types = fused_types_t<Fused>::size;
@@ -51,7 +51,7 @@ struct fused_reduce_scatter_call : reduction_call<Op> {
         };
     }
 
-    // Each tensor's part goes to the caller's.
+    // Writes this rank's slice of each tensor to the caller's tensors.
     void set_outputs(const auto& list) {
         const auto &tensors = memory.tensors, &outputs = memory.outputs;
         list_tensors(list, memory.outputs);
@@ -67,7 +67,7 @@ struct fused_reduce_scatter_call : reduction_call<Op> {
                                   tensors[t].type));
     }
 
-    // Or to new memory.
+    // Writes the slices to new memory.
     template <class... R>
     void make_results(std::tuple<R...>& results) {
         memory.outputs.clear();
@@ -78,8 +78,9 @@ struct fused_reduce_scatter_call : reduction_call<Op> {
     }
 
 private:
-    // In memory.sizes, for each tensor: of its rows, the bounds in elements by rank, the places in
-    // the buffer in bytes by rank, and the place in the result. Then each group's bounds.
+    // memory.sizes holds for each tensor: the bounds of its slices in elements by rank, their
+    // places in the buffer in bytes by rank, and its place in the result. Then it holds each
+    // group's bounds.
     std::size_t ranks() const { return std::size_t(size_); }
     std::size_t sizes_of_one() const { return 2 * ranks() + 2; }
     std::size_t* bounds(std::size_t tensor) const {
@@ -144,7 +145,7 @@ private:
     int rank_, size_;
 };
 
-// Begun, or of a plan: into the caller's tensors or new memory.
+// An asynchronous or planned call. It writes to the caller's tensors or to new memory.
 template <class Fused, class Op>
 struct kept_fused_reduce_scatter : with_memory<fused_reduce_scatter_call<Fused, Op>> {
     using results = results_of<stored_vector, Fused>;

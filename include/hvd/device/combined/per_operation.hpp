@@ -7,15 +7,15 @@
 namespace hvd {
 inline namespace v0 {
 
-/// A backend for each kind of collective, as a type: what Horovod has as
-/// HOROVOD_GPU_ALLREDUCE=NCCL, HOROVOD_GPU_ALLGATHER=MPI and HOROVOD_GPU_BROADCAST=MPI is
+/// Combines a backend for each kind of collective into one type. Horovod's
+/// HOROVOD_GPU_ALLREDUCE=NCCL, HOROVOD_GPU_ALLGATHER=MPI and HOROVOD_GPU_BROADCAST=MPI are
 /// `per_operation<nccl, staged<mpi>, staged<mpi>>`.
 template <class Allreduce, class Allgather, class Broadcast>
 struct per_operation {};
 
 namespace detail {
 
-// The communicator of one backend, made out of any other.
+// The communicator of one backend, made from any other.
 template <class Backend>
 class part_of_operations : public communicator<Backend> {
 public:
@@ -25,7 +25,7 @@ public:
         : communicator<Backend>(made(bootstrap, options)) {}
 
 private:
-    // Out of ranks of its own backend a communicator is split.
+    // If the other ranks have the same backend, their communicator is split.
     template <class Bootstrap>
     static communicator<Backend> made(communicator<Bootstrap>& bootstrap,
                                       const communicator_options& options) {
@@ -35,7 +35,7 @@ private:
     }
 };
 
-// In the place of a backend that is there already.
+// Stands for a backend that another parameter already named.
 template <int>
 struct no_part {
     no_part() = default;
@@ -49,13 +49,13 @@ using part_unless_among = std::conditional_t<(std::is_same_v<Backend, Before> ||
 
 }  // namespace detail
 
-/// One communicator of the same ranks for each of the backends. Which memory and which elements a
-/// collective takes is its backend's matter.
+/// Has one communicator of the same ranks for each of the backends. The backend of a collective
+/// decides which memory and which elements it takes.
 ///
-/// allreduce, reduce and reduce_scatter are the first's; allgather, gather, scatter and alltoall
-/// the second's; broadcast and barrier the third's; so are their `_async` and `plan_` forms.
-/// Options, results and errors are those of the backend, and so is the order: asynchronous calls of
-/// different backends may overtake each other.
+/// allreduce, reduce and reduce_scatter use the first backend. allgather, gather, scatter and
+/// alltoall use the second. broadcast and barrier use the third. Their `_async` and `plan_` forms
+/// do the same. Options, results, errors and the order of calls are those of the backend:
+/// asynchronous calls of different backends may overtake each other.
 /// @snippet tests/device/snippets.cpp per_operation
 template <class Allreduce, class Allgather, class Broadcast>
 class communicator<per_operation<Allreduce, Allgather, Broadcast>>
@@ -69,10 +69,10 @@ class communicator<per_operation<Allreduce, Allgather, Broadcast>>
 public:
     using backend_type = per_operation<Allreduce, Allgather, Broadcast>;
 
-    /// Empty: a communicator that this rank is not a member of.
+    /// Makes an empty communicator, of which this rank is not a member.
     communicator() = default;
 
-    /// The ranks of `bootstrap`, each backend with a communicator of its own. **Collective**.
+    /// Takes the ranks of `bootstrap`, and makes a communicator for each backend. **Collective**.
     template <class Bootstrap>
     explicit communicator(communicator<Bootstrap>& bootstrap,
                           const communicator_options& options = {})

@@ -59,7 +59,7 @@ inline std::shared_ptr<cuda_ipc_session> make_cuda_ipc_session(
 /// ranks, so no plan can be captured into a CUDA graph. After a failure or a deadline it is given
 /// up and refuses further calls. Its last owner waits for the others', at most for
 /// `.destructor_deadline`: memory that peers may still use is not freed. Reductions need the
-/// kernels: compile a .cu file with `hvd/kernel/kernels.cuh`. **Threads**: one calling thread at a
+/// kernels: compile a .cu file with `hvd/kernel/cuda/kernels.cuh`. **Threads**: one calling thread at a
 /// time. A rank that is alone has no window and asks nobody.
 /// @snippet tests/device/snippets.cpp cuda_ipc
 template <>

@@ -14,11 +14,11 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Where a rank is: processes have numbers in the namespace of their container.
+// The process and the GPU of a rank. A process has its number in the namespace of its container.
 struct ipc_home {
     std::uint64_t process = 0, numbering = 0;
-    char bus[32] = {};   // of its GPU
-    int has_events = 0;  // that other processes can wait for
+    char bus[32] = {};   // the bus number of its GPU
+    int has_events = 0;  // the GPU has events that other processes can wait for
 
     static ipc_home of_this_rank(int device, int rank) {
         ipc_home home;
@@ -40,8 +40,7 @@ struct ipc_home {
     }
 };
 
-// A peer of the same process is reached once peer access is on; of others it comes with the
-// mapping.
+// Enables peer access to a GPU of the same process. Other processes get it with the mapping.
 inline void reach_device(const ipc_home& peer, int other, int device, int rank, bool same_process) {
     int number = 0, can = 0;
     if (cudaDeviceGetByPCIBusId(&number, peer.bus) != cudaSuccess) {
@@ -63,7 +62,7 @@ inline void reach_device(const ipc_home& peer, int other, int device, int rank, 
     else check_cuda(enabled, "cudaDeviceEnablePeerAccess", rank);
 }
 
-// Throws hvd::usage_error where this rank can't work with one of the others.
+// Throws hvd::usage_error if this rank can't work with one of the others.
 inline void reach_all(const std::vector<ipc_home>& homes, int device, int rank) {
     const ipc_home& own = homes[std::size_t(rank)];
     for (std::size_t other = 0; other < homes.size(); ++other) {

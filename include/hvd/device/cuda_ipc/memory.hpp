@@ -9,11 +9,11 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Device memory that each rank has and all can reach. What peers have mapped may not be freed:
-// `close` first, on all of them.
+// Device memory of each rank that all ranks can reach. Memory that peers have mapped may not be
+// freed: call `close` first, on all of them.
 class ipc_memory {
 public:
-    // What a rank tells of its memory.
+    // The data that a rank sends about its memory.
     struct offer {
         cudaIpcMemHandle_t handle;
         std::byte* data;
@@ -24,7 +24,7 @@ public:
     ipc_memory& operator=(const ipc_memory&) = delete;
     ~ipc_memory() { close(); }
 
-    // Less than 2 MiB would be part of a block, of which other processes would get the whole.
+    // Less than 2 MiB would be part of a block of CUDA's, which other processes would get whole.
     void allocate(std::size_t bytes, int rank) {
         constexpr std::size_t block = tuning::device_block;
         own_ = cuda_memory(cuda_memory::kind::device, (bytes + block - 1) / block * block, rank);
@@ -64,14 +64,14 @@ public:
         return first >= own() && first + bytes <= own() + size_;
     }
 
-    // Gives back what is of others.
+    // Closes the memory of the others.
     void close() noexcept {
         for (const place& p : places_)
             if (p.mapped) cudaIpcCloseMemHandle(p.data);
         places_.clear();
     }
 
-    // Where peers did not say that they have closed it: it is never freed.
+    // Keeps the memory forever, if peers did not report that they have closed it.
     void keep() noexcept {
         places_.clear();
         own_.leak();

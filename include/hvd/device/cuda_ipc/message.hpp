@@ -8,8 +8,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Where a rank has a tensor that others reach: in the arena of this number, or in its window for a
-// while.
+// The place of a tensor that other ranks reach: in the arena of this number, or for a while in the
+// rank's window.
 struct ipc_place {
     static constexpr std::int32_t nowhere = -2, window = -1;
 
@@ -21,7 +21,7 @@ struct ipc_places {
     ipc_place in, out;
 };
 
-// What a rank tells the others of the calls that it enqueues. The places of further calls follow.
+// The message of a rank about the calls that it enqueues. The places of further calls follow.
 struct ipc_message {
     static constexpr std::size_t most_places = 8;
 

@@ -11,14 +11,14 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The bytes from `first` on, `most` at most, of every part of a call, and where they are in a
-// window: part after part.
+// At most `most` bytes of every part of a call, from `first` on. They lie in a window, part after
+// part.
 struct ipc_piece {
     std::size_t call;
     std::size_t first, most;
     std::size_t base, stride;
 
-    // Of a part that has `all`.
+    // Returns the bytes of a part that has `all`.
     std::size_t bytes_of(std::size_t all) const {
         return all <= first ? 0 : all - first < most ? all - first : most;
     }
@@ -26,15 +26,16 @@ struct ipc_piece {
 
 using ipc_step = std::vector<ipc_piece>;
 
-// So that ranks share no sector of memory, and vectors of the kernel are aligned.
+// Places are multiples of this, so that ranks share no sector of memory and vectors of the kernel
+// are aligned.
 constexpr std::size_t ipc_unit = tuning::device_unit;
 
 constexpr std::size_t whole_units(std::size_t bytes) {
     return (bytes + ipc_unit - 1) / ipc_unit * ipc_unit;
 }
 
-// The calls in steps, each of which fits into `room` bytes of every rank; small calls share one. On
-// all ranks alike.
+// Cuts the calls into steps. Each step fits into `room` bytes of every rank, and small calls share
+// one. All ranks get the same steps.
 inline std::vector<ipc_step> cut_into_steps(std::span<const call_parts> calls, std::size_t room) {
     std::vector<ipc_step> steps;
     std::size_t used = room;
@@ -56,7 +57,7 @@ inline std::vector<ipc_step> cut_into_steps(std::span<const call_parts> calls, s
     return steps;
 }
 
-// Where no window is needed.
+// Makes one step for calls that need no window.
 inline std::vector<ipc_step> one_step(std::span<const call_parts> calls) {
     ipc_step step;
     for (std::size_t c = 0; c < calls.size(); ++c)
@@ -64,7 +65,7 @@ inline std::vector<ipc_step> one_step(std::span<const call_parts> calls) {
     return step.empty() ? std::vector<ipc_step>() : std::vector<ipc_step>{step};
 }
 
-// What of `bytes` is this rank's to reduce.
+// The bytes that this rank reduces.
 struct ipc_slice {
     std::size_t begin, end;
 };

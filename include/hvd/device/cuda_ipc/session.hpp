@@ -68,7 +68,7 @@ public:
             throw usage_error(rank(),
                               text("hvd: ", label, " on rank ", rank(),
                                    ": this program has no kernel that reduces: compile a .cu "
-                                   "file with hvd/kernel/kernels.cuh into it"));
+                                   "file with hvd/kernel/cuda/kernels.cuh into it"));
     }
 
     void agree(const call_header& mine, time_point limit) override {

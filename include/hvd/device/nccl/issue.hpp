@@ -9,7 +9,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What one group did, until NCCL has taken all of it: the first failure and who had it.
+// The calls of one group, until NCCL has taken all of them. It keeps the first failure and the
+// function that failed.
 class nccl_calls {
 public:
     void add(ncclResult_t code, const char* api) {
@@ -46,8 +47,8 @@ struct nccl_elements {
           unit(has_nccl_type(c.entry.id) ? 1 : c.element_bytes) {}
 };
 
-// Parts of different sizes: NCCL has no call for them, but takes messages or reductions in a group.
-// A part without elements is no message, which both of its ranks know.
+// Issues a call whose parts have different sizes. NCCL has no call for these, but takes messages or
+// reductions in a group. A part without elements has no message, which both of its ranks know.
 inline void issue_parts(nccl_calls& made, const collective_call& c, ncclRedOp_t op,
                         const nccl_place& at) {
     const nccl_elements e(c);
@@ -127,7 +128,7 @@ inline void issue(nccl_calls& made, const collective_call& c, ncclRedOp_t op,
         case collective::alltoall:
             return made.add(ncclAlltoAll(c.in, c.out, n, e.type, at.comm, at.stream),
                             "ncclAlltoAll");
-        default:  // a barrier: NCCL has none, but no reduction ends before all have begun it
+        default:  // NCCL has no barrier, but no reduction ends before all ranks have begun it
             return made.add(
                 ncclAllReduce(at.scratch, at.scratch, 1, ncclUint8, ncclMax, at.comm, at.stream),
                 "ncclAllReduce");

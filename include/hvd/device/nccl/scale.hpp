@@ -12,27 +12,27 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Where the scales of a sum are applied: NCCL multiplies before it adds, by a number of the
-// elements' own type; after it hvd's kernel does, in float.
+// The scales of a sum. NCCL multiplies before the sum, by a number of the elements' own type. hvd's
+// kernel multiplies after it, in float.
 struct nccl_scale {
     double before = 1, after = 1;
 };
 
-// The power of two at or below |factor|; 1 where there is none.
+// Returns the power of two at or below |factor|, or 1 if there is none.
 inline double power_below(double factor) {
     const std::uint64_t exponent = std::bit_cast<std::uint64_t>(factor) & 0x7ff0000000000000u;
     return exponent == 0 || exponent == 0x7ff0000000000000u ? 1 : std::bit_cast<double>(exponent);
 }
 
-// The nearest to that which any 16-bit float holds.
+// Returns the nearest power to it that every 16-bit float type holds.
 inline double plain_power(double factor) {
     const double power = power_below(factor);
     return power < 0x1p-14 ? 0x1p-14 : power > 0x1p15 ? 0x1p15 : power;
 }
 
-// 32- and 64-bit floats take the whole factor before the sum, which costs nothing. Of a 16-bit
-// float only a power of two does not round: the rest of the factor follows the sum, in float, so
-// that both round once. A mean of float16 is made small enough before; it loses subnormals by that.
+// 32- and 64-bit floats take the whole factor before the sum, which costs nothing. For a 16-bit
+// float only a power of two does not round. The rest of the factor follows the sum, in float, so
+// that both round once. A mean of float16 is scaled down before the sum, which loses subnormals.
 inline nccl_scale scale_of(const collective_call& call, int size, int rank, const char* label) {
     const bool average = call.entry.op == op::average::id;
     const double factor = call.entry.prescale * call.entry.postscale / (average ? size : 1);
@@ -48,13 +48,14 @@ inline nccl_scale scale_of(const collective_call& call, int size, int rank, cons
         throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ",
                                      dtype_name(call.entry.id), " scaled by ", factor,
                                      " would be rounded by NCCL, and this program has no kernels: "
-                                     "compile a .cu file with hvd/kernel/kernels.cuh into it"));
+                                     "compile a .cu file with "
+                                     "hvd/kernel/cuda/kernels.cuh into it"));
     const double before = plain_power(power_below(call.entry.prescale) *
                                       (average ? factor_before_mean(call.entry.id, size) : 1));
     return {before, factor / before};
 }
 
-// A number in the element type, as NCCL wants it.
+// A number in the element type, as NCCL needs it.
 class nccl_scalar {
 public:
     nccl_scalar(dtype id, double value) {

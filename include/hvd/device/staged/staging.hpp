@@ -10,22 +10,22 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// One tensor's bytes in device memory, and where they are in a chunk of the host's.
+// The bytes of one tensor in device memory, and their place in a chunk of host memory.
 struct staged_part {
     const std::byte* device;
     std::size_t at;
     std::size_t bytes;
 };
 
-// Chunks of pinned memory between a GPU and the host. Three of them: one comes down, one is worked
-// on, one goes up, each direction on a stream of its own, so that both halves of the bus are used.
+// Three chunks of pinned memory between a GPU and the host. One is copied down, one is worked on,
+// and one is copied up. Each direction has its own stream, so that both halves of the bus are used.
 class staging {
 public:
     explicit staging(int rank) : rank_(rank), down_(rank), up_(rank) {}
 
-    // Calls `step(round, chunk)` for each round, with what `parts_down(round)` copies to the chunk
-    // before and `parts_up(round)` from it after; each lists parts with `add(part)`. Work of
-    // `stream` comes before and after.
+    // Calls `step(round, chunk)` for each round. Before it, `parts_down(round)` is copied to the
+    // chunk, and after it `parts_up(round)` from the chunk. Each lists parts with `add(part)`. Work
+    // of `stream` comes before and after.
     template <class Down, class Step, class Up>
     void run(std::size_t rounds, std::size_t chunk_bytes, cudaStream_t stream, Down&& parts_down,
              Step&& step, Up&& parts_up) {
@@ -47,7 +47,7 @@ public:
         cuda_event(up_.get(), rank_).make_wait(stream, rank_);
     }
 
-    // Until the copies that are under way are done; the chunks may be used, or freed, then.
+    // Waits until the copies that are under way are done. The chunks may be used, or freed, then.
     void finish() noexcept {
         cudaStreamSynchronize(down_.get());
         cudaStreamSynchronize(up_.get());
