@@ -7,15 +7,15 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Everything is agreed on at each call, the calls' names included, before data moves: for finding
-/// out which rank strays. Feature D3.
+/// Ranks agree on everything at each call before data moves, also on the calls' names. It helps to
+/// find the rank that strays. Feature D3.
 template <class Backend>
 struct checked : Backend {
     static constexpr bool agrees_on_names = true;
 };
 
-/// For finding out what is wrong with a program on `direct<Backend>`: the same elements and
-/// operations are accepted, but hvd's own algorithms run, which see every rank.
+/// Helps to find errors of a program on `direct<Backend>`. It accepts the same elements and
+/// operations, but runs hvd's own algorithms, which see every rank.
 template <class Backend>
 struct checked<direct<Backend>> : checked<Backend> {
     template <class T, class Op>

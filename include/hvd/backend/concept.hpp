@@ -9,11 +9,11 @@
 namespace hvd {
 inline namespace v0 {
 
-/// A backend taken as it is: one call of its library for each call, no checks, its own order.
+/// A backend with one call of its library for each call, without checks, and with its own order.
 template <class Backend>
 struct direct;
 
-/// A backend: an empty type that says what moves bytes. See docs/adding_a_backend.md.
+/// A backend: an empty type whose endpoint moves bytes. See docs/adding_a_backend.md.
 template <class B>
 concept backend = std::is_empty_v<B> && (endpoint<typename B::endpoint_type> ||
                                          shared_endpoint<typename B::endpoint_type>);

@@ -10,8 +10,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// One MPI call for each call. Counts above 2^31 - 1 become several calls where that means the same,
-// and are refused before anything is sent where it does not.
+// Makes one MPI call for each call. Counts above 2^31 - 1 become several MPI calls if that means
+// the same. Otherwise they are refused before anything is sent.
 class direct_mpi_endpoint : public mpi_endpoint {
 public:
     direct_mpi_endpoint(const MPI_Comm& handle, adopt_t, const communicator_options& options)
@@ -85,7 +85,7 @@ public:
 
     void barrier() { check(MPI_Barrier(comm_), "MPI_Barrier"); }
 
-    // The calls that have no shorter way: from their operation.
+    // Runs a call that has no single MPI call, from its operation.
     void run(operation& op, workspace& w) {
         if (op.entry.refused)
             throw usage_error(rank_, text(std::string_view(op.entry.text), " (rank ", rank_, ")"));
@@ -126,7 +126,7 @@ private:
         return int(n);
     }
 
-    // What MPI has no word for, in one more pass: the mean and the scales.
+    // Applies the mean and the scales in one more pass, since MPI has no such operations.
     template <class T, class Op>
     void finish(T* out, std::size_t count, const Op& op, const reduce_options& o) const {
         if constexpr (std::is_same_v<Op, op::average> || is_float_element<T> ||
@@ -184,7 +184,7 @@ private:
         }
     }
 
-    // MPI wants buffers that have nothing in common, hvd allows this rank's part of the input.
+    // MPI needs buffers that do not overlap. hvd allows this rank's slice of the input as output.
     void run_reduce_scatter(operation& op, workspace& w) {
         std::byte* out = op.out;
         std::vector<int> counts(static_cast<std::size_t>(size_));
@@ -214,7 +214,7 @@ private:
         std::vector<int> counts, places;
     };
 
-    // In bytes.
+    // Returns counts and displacements in bytes.
     layout laid_out(slice<const std::size_t> elements, std::size_t element_bytes,
                     const char* what) const {
         layout result{std::vector<int>(elements.size()), std::vector<int>(elements.size())};
@@ -227,7 +227,7 @@ private:
         return result;
     }
 
-    // What each rank gives: told by all of them, unless this rank knows it.
+    // Returns the count of each rank. All ranks exchange them, unless this rank knows them.
     slice<const std::size_t> counts_of_all(const operation& op, workspace& w) const {
         if (!op.counts.empty()) return op.counts;
         const std::uint64_t mine = op.entry.count;
@@ -259,8 +259,8 @@ private:
               "MPI_Gatherv");
     }
 
-    // The numbers that come from each rank, where `sent` go to them: told, unless this rank knows
-    // them.
+    // Returns the counts that come from each rank, where `sent` go to them. The ranks exchange
+    // them, unless this rank knows them.
     slice<const std::size_t> counts_received(const operation& op, const table<std::size_t>& sent,
                                              workspace& w) const {
         if (!op.receive_counts.empty()) return op.receive_counts;
@@ -287,9 +287,8 @@ static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
 
 }  // namespace detail
 
-/// One MPI call for each call of a plain tensor; ranks that disagree are MPI's to find out about,
-/// and the bits are what MPI makes of them. Reduces what MPI reduces: no 16-bit floats, no
-/// callables.
+/// Makes one MPI call for each call of a plain tensor. MPI detects disagreements of ranks, and
+/// determines the bits. It reduces only as MPI does: no 16-bit floats and no callables.
 template <>
 struct direct<mpi> {
     using endpoint_type = detail::direct_mpi_endpoint;

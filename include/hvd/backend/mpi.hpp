@@ -92,8 +92,8 @@ public:
         return false;
     }
 
-    // Others may still send to a communicator that is given up: MPI keeps it, lest what comes late
-    // goes to the next one.
+    // MPI keeps a communicator that is given up. Other ranks may still send to it, and late
+    // messages must not reach the next communicator.
     void cancel() noexcept {
         given_up_ = true;
         for (MPI_Request& request : requests_) {
@@ -105,8 +105,9 @@ public:
         peers_.clear();
     }
 
-    // This rank's part of a new segment of its node, where rank r has `bytes[r]`; null on all ranks
-    // if the system refuses it to one. Memory of its own where ranks share none.
+    // Returns this rank's part of a new segment of its node, in which rank r has `bytes[r]`. It is
+    // null on all ranks if the system refuses it to one. Ranks that share no memory get memory of
+    // their own.
     std::byte* share(std::span<const std::size_t> bytes) {
         if (region() == nullptr) {
             const std::size_t mine = bytes[std::size_t(rank_)];
@@ -119,14 +120,14 @@ public:
             all += shared_memory::whole_pages(bytes[std::size_t(p)]);
         }
         shared_memory memory = map_together(all, begin, begin + bytes[std::size_t(rank_)]);
-        // What is refused on one node is given back on the others.
+        // A segment that one node refused is freed on the others.
         if (!all_of(comm_, bool(memory))) return nullptr;
         const std::uint64_t id = memory.how_to_open().id;
         return kept(std::move(memory), id, all) + begin;
     }
 
-    // Small enough that MPI takes it over at once; where it does not, the copy, which is in MPI's
-    // memory, is left to it for good.
+    // The notice is small enough for MPI to take it over at once. If MPI does not, it keeps the
+    // copy, which is in its own memory, for good.
     [[gnu::cold]] bool send_notice(int peer, const failure_notice& news) noexcept {
         void* copy = nullptr;
         if (!mpi_is_running() || MPI_Alloc_mem(sizeof news, MPI_INFO_NULL, &copy) != MPI_SUCCESS)
@@ -152,7 +153,7 @@ public:
         return true;
     }
 
-    // MPI's own allreduce among the ranks of this local rank.
+    // Uses MPI's own allreduce among the ranks of this local rank.
     bool can_allreduce_across(dtype id, int op) const {
         const bool logical = op == op::logical_and::id || op == op::logical_or::id;
         if (id == dtype::boolean && !logical) return false;
@@ -178,7 +179,7 @@ public:
     }
 
 protected:
-    // Owns `comm`; `handle` is what the user knows it by.
+    // Owns `comm`; `handle` is the user's handle.
     mpi_endpoint(MPI_Comm comm, MPI_Comm handle, const communicator_options& options,
                  bool share_memory)
         : comm_(comm), native_(handle) {
@@ -191,7 +192,7 @@ protected:
         });
     }
 
-    // Among ranks of another; a window of 0 bytes: no memory is shared.
+    // Makes the endpoint of a subset. With a window of 0 bytes no memory is shared.
     mpi_endpoint(MPI_Comm comm, std::vector<int> nodes, std::size_t window,
                  shared<segments> reachable = {}, bool by_library = false)
         : comm_(comm),
@@ -205,7 +206,7 @@ protected:
         });
     }
 
-    // A constructor's work: where it fails, nobody else frees the handles.
+    // Runs the work of a constructor. If it fails, nobody else frees the handles.
     template <class F>
     void made(F work) {
         try {
@@ -255,7 +256,8 @@ protected:
         const int included = MPI_Group_incl(all, int(ranks.size()), ranks.data(), &some);
         MPI_Group_free(&all);
         check(included, "MPI_Group_incl");
-        // Not hvd's own tags: Open MPI's messages for it are found by receives and probes of those.
+        // The tag differs from hvd's own: receives and probes of those would find Open MPI's
+        // messages for it.
         const int created =
             MPI_Comm_create_group(comm_, some, notice_tag + 1 + context % 32000, &comm);
         MPI_Group_free(&some);
@@ -280,9 +282,9 @@ protected:
 private:
     static constexpr int tag = 0, notice_tag = 1;
 
-    // Pieces of a chunk: what is longer than 64 KiB with MPI's header goes over Open MPI's TCP in
-    // a way that leaves the wire empty half of the time. Not of what is longer than chunks are:
-    // pieces are sent whether or not somebody is there to receive them.
+    // Messages of a chunk are split. Open MPI's TCP sends messages of more than 64 KiB with its
+    // header in a way that leaves the wire empty half of the time. Data longer than a chunk is not
+    // split, since the messages are sent whether or not a rank is ready to receive them.
     template <class F>
     static void for_each_message(std::size_t bytes, F&& f) {
         const std::size_t most = bytes <= tuning::chunk_of_exchange ? tuning::mpi_message_bytes
@@ -297,7 +299,8 @@ private:
         return &requests_.back();
     }
 
-    // As long as this communicator and those derived from it live. Id 0: for this rank alone.
+    // Keeps memory as long as this communicator and those derived from it. Id 0 is for memory of
+    // this rank alone.
     std::byte* kept(shared_memory memory, std::uint64_t id, std::size_t bytes) {
         std::byte* const data = static_cast<std::byte*>(memory.data());
         reachable_->add(id, std::move(memory), bytes);
@@ -305,7 +308,7 @@ private:
     }
 
     void set_up() {
-        // Failures come back as codes, on this communicator only: it is hvd's own.
+        // Failures return as codes on this communicator only, which is hvd's own.
         MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
         check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
         check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
@@ -313,8 +316,7 @@ private:
         peers_.reserve(4 * std::size_t(size_));
     }
 
-    // Ranks that differ in what follows from the options would wait for each other here without
-    // end.
+    // Ranks whose options differ in these would wait for each other here without end.
     [[gnu::cold]] int agreed_node_size(const communicator_options& options) const {
         int node_size = -1;
         std::exception_ptr refused;
@@ -340,8 +342,7 @@ private:
         return node_size;
     }
 
-    // Ranks share a node if MPI says that they can share memory; the node is known by its first
-    // rank.
+    // Ranks share a node if MPI says that they can share memory. A node is named by its first rank.
     [[gnu::cold]] std::vector<int> find_nodes() const {
         MPI_Comm node = MPI_COMM_NULL;
         check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
@@ -355,9 +356,9 @@ private:
         return nodes;
     }
 
-    // Memory that the ranks of each node have mapped, where every node has some; otherwise messages
-    // do, and every rank knows. Ranks that are all alone have no use for it, unless the library is
-    // between them.
+    // Makes memory that the ranks of each node map, if every node can. Otherwise messages are used,
+    // and every rank knows it. Ranks that are all alone on their nodes need no memory, unless the
+    // library is between them.
     [[gnu::cold]] void make_area(std::size_t window) {
         const node_map nodes(*this);
         if (nodes.count() > 1 && nodes.count() == size_ && !by_library_) return;
@@ -385,8 +386,8 @@ private:
             check(MPI_Comm_split(comm_, mine, rank_, &across_), "MPI_Comm_split");
     }
 
-    // What the ranks of the node can ask the kernel about this one: -1 where they are in different
-    // containers, whose numbers say nothing in another.
+    // Returns the process number that ranks of the node can ask the kernel about. It is -1 if they
+    // are in different containers, whose numbers differ.
     [[gnu::cold]] std::int64_t process_for_node() const {
         struct stat numbering{};
         const bool known = stat("/proc/self/ns/pid", &numbering) == 0;
@@ -399,8 +400,8 @@ private:
 
     MPI_Comm of_node() const { return node_ != MPI_COMM_NULL ? node_ : comm_; }
 
-    // A segment that all ranks of a node map, of which each reserves [begin, end); empty on all of
-    // them if the system refuses it to one.
+    // Makes a segment that all ranks of a node map, and of which each reserves [begin, end). It is
+    // empty on all of them if the system refuses it to one.
     [[gnu::cold]] shared_memory map_together(std::size_t bytes, std::size_t begin,
                                              std::size_t end) {
         shared_memory memory = opened_together(bytes, false);
@@ -433,23 +434,22 @@ private:
     std::vector<int> nodes_;
     std::size_t window_ = 0;
     bool by_library_ = false;
-    MPI_Comm node_ = MPI_COMM_NULL;  // the ranks of this node, where there are several nodes
-    MPI_Comm across_ =
-        MPI_COMM_NULL;  // the ranks with this local rank, where the library is asked for
+    MPI_Comm node_ = MPI_COMM_NULL;    // the ranks of this node, if there are several nodes
+    MPI_Comm across_ = MPI_COMM_NULL;  // the ranks with this local rank, if the library is used
     shared_memory memory_;
     shared<segments> reachable_ = shared<segments>::make();
     shm_region region_{nullptr, 0, 0, {}};
     std::vector<MPI_Request> requests_;
     std::vector<int> peers_;
     bool given_up_ = false;
-    pid_t process_ = getpid();  // a child that it forked leaves MPI alone
+    pid_t process_ = getpid();  // a forked child does not use MPI
 };
 
 }  // namespace detail
 
-/// Ranks are MPI processes. hvd moves the data: through shared memory inside a node, by messages of
-/// its own between nodes; reductions are in rank order, on several nodes in the order of the nodes.
-/// Works at any thread level.
+/// Ranks are MPI processes. hvd moves the data: through shared memory inside a node, and by its own
+/// messages between nodes. Reductions are in rank order, and over several nodes in the order of the
+/// nodes. It works at any thread level.
 struct mpi {
     using endpoint_type = detail::mpi_endpoint;
 };

@@ -8,9 +8,9 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Tells an observer about every collective; `communicator::observer()` reaches it.
+/// Reports every collective to an observer. `communicator::observer()` returns it.
 ///
-/// Each communicator has an observer of its own; without this policy nothing is spent on it.
+/// Each communicator has its own observer. Without this policy observers cost nothing.
 template <class Backend, class Observer>
     requires observer<Observer>
 struct observed : Backend {

@@ -14,12 +14,13 @@ namespace detail {
 template <class Comm, class B>
 class allgather_calls {
 public:
-    /// Gives every rank every rank's tensor, in rank order.
+    /// Gives every rank the tensors of all ranks, in rank order.
     ///
-    /// The first extents may differ between ranks, also be 0; the others are equal. A C++ scalar is
-    /// a tensor of one. **Collective**: all ranks, in the same order of calls. **Buffers**: `in` is
-    /// read; the result is new memory, in elements, rank after rank. **Completion**: done on
-    /// return.
+    /// The first extents may differ between ranks and may be 0. The others are equal. A C++ scalar
+    /// is a tensor of one element.
+    /// **Collective**: all ranks, in the same order of calls.
+    /// **Buffers**: `in` is read; the result is new memory, in elements, rank after rank.
+    /// **Completion**: done on return.
     /// @throws as `allreduce`. Feature B6.
     /// @snippet tests/docs/snippets.cpp allgather
     template <class In>
@@ -35,9 +36,9 @@ public:
         }
     }
 
-    /// The same into the caller's memory, which has room for exactly all ranks' elements.
+    /// Gathers into the caller's memory, which has room for exactly all ranks' elements.
     ///
-    /// In place: `in` lies in `out` where this rank's elements end up.
+    /// In place: `in` is the part of `out` that receives this rank's elements.
     template <class In, class View>
         requires(!is_fused<In>)
     void allgather(const In& in, const into_view<View>& out, const options& o = {}) {
@@ -58,8 +59,9 @@ public:
         }
     }
 
-    /// Gathers several tensors at once: a tuple of what `allgather` gives for each, a vector of
-    /// them for a runtime list. **Collective** and errors as `allgather`. Feature B7.
+    /// Gathers several tensors at once. It returns a tuple with the result of `allgather` for each;
+    /// a runtime list gives a vector of results. **Collective** and errors as `allgather`. Feature
+    /// B7.
     template <class... Parts>
     auto allgather(const fused<Parts...>& list, const options& o = {}) {
         auto results = empty_results<gathered>(list);
@@ -73,7 +75,8 @@ public:
         return results;
     }
 
-    /// The same into the caller's tensors: `allgather(fuse(a, b), into(fuse(all_a, all_b)))`.
+    /// Gathers several tensors into the caller's: `allgather(fuse(a, b), into(fuse(all_a,
+    /// all_b)))`.
     template <class... Parts, class... Outs>
     void allgather(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
                    const options& o = {}) {
@@ -86,7 +89,7 @@ public:
         }
     }
 
-    /// With new memory, begun: the result is complete when `wait()` gives it.
+    /// Begins an allgather with new memory. The result is complete when `wait()` returns it.
     template <class In>
         requires(!is_fused<std::remove_cvref_t<In>>)
     auto allgather_async(In&& in, const options& o = {}) {
@@ -101,7 +104,7 @@ public:
         }
     }
 
-    /// Into the caller's memory, begun.
+    /// Begins an allgather into the caller's memory.
     template <class In, class View>
         requires(!is_fused<std::remove_cvref_t<In>>)
     request allgather_async(In&& in, const into_view<View>& out, const options& o = {}) {
@@ -115,7 +118,7 @@ public:
         return {};
     }
 
-    /// Several tensors at once with new memory, begun: `wait()` gives a tuple.
+    /// Begins an allgather of several tensors with new memory. `wait()` returns a tuple.
     template <class... Parts>
     auto allgather_async(const fused<Parts...>& list, const options& o = {}) {
         if constexpr (check_fused_moved<B, fused<Parts...>>()) {
@@ -127,7 +130,7 @@ public:
         }
     }
 
-    /// Several tensors at once into the caller's, begun.
+    /// Begins an allgather of several tensors into the caller's.
     template <class... Parts, class... Outs>
     request allgather_async(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
                             const options& o = {}) {

@@ -8,7 +8,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// In place, or from one tensor to another of as many elements.
+// Reduces in place, or from one tensor to another of as many elements.
 template <class In, class Out, class Op>
 struct allreduce_call : reduction_call<Op> {
     using reduction_call<Op>::op;
@@ -47,7 +47,8 @@ struct allreduce_call : reduction_call<Op> {
     }
 };
 
-// A fused list, in place. The storage is the caller's: the communicator's for calls that wait.
+// Reduces a fused list in place. The caller owns the storage; for blocking calls it is the
+// communicator's.
 template <class Fused, class Op>
 struct fused_allreduce_call : reduction_call<Op> {
     using reduction_call<Op>::op;
@@ -84,7 +85,7 @@ struct fused_allreduce_call : reduction_call<Op> {
     }
 };
 
-// The same with storage of its own, for calls and plans that outlive their making.
+// Owns its storage, for calls and plans that outlive the function that makes them.
 template <class Fused, class Op>
 struct kept_fused_allreduce : fused_storage, fused_allreduce_call<Fused, Op> {
     kept_fused_allreduce(const Fused& list, const Op& f, const reduce_options& o)
@@ -95,19 +96,21 @@ struct kept_fused_allreduce : fused_storage, fused_allreduce_call<Fused, Op> {
 template <class Comm, class B>
 class allreduce_calls {
 public:
-    /// Reduces `x` over all ranks, element by element; every rank gets the result in `x`.
+    /// Reduces `x` over all ranks, element by element. Every rank gets the result in `x`.
     ///
-    /// The reduction is in rank order, inside each node first where there are several, and gives
-    /// every rank the same bits (docs/determinism.md says which backends promise what); 16-bit
-    /// types are summed in float and rounded once.
+    /// The reduction is in rank order, and with several nodes inside each node first. It gives
+    /// every rank the same bits (docs/determinism.md says what each backend promises). 16-bit types
+    /// are summed in float and rounded once.
     /// **Collective**: all ranks, in the same order of calls, with equal element type, count,
-    /// shape, operation and scales. **Buffers**: `x` is read and written: any viewable, a `fuse(…)`
-    /// of several, also empty. **Completion**: done on return. **Threads**: one at a time per
-    /// communicator.
+    /// shape, operation and scales.
+    /// **Buffers**: `x` is read and written. It is any viewable or a `fuse(…)` of several, also
+    /// empty.
+    /// **Completion**: done on return.
+    /// **Threads**: one at a time per communicator.
     /// @throws hvd::usage_error for a call that is wrong by itself, hvd::mismatch_error if the
     /// ranks disagree, hvd::peer_error if another rank refused, left or is late. Features B1, B2,
-    /// B4, B5. `hvd::adasum` is for this form alone (others do not compile), with
-    /// hvd/train/adasum.hpp included; each tensor of a `fuse(…)` is combined by itself.
+    /// B4, B5. `hvd::adasum` works only in this form (others do not compile) and needs
+    /// hvd/train/adasum.hpp; it combines each tensor of a `fuse(…)` by itself.
     /// @snippet tests/docs/snippets.cpp allreduce
     template <class X, class Op>
     void allreduce(X&& x, const Op& op, const reduce_options& o = {}) {
@@ -129,8 +132,8 @@ public:
 
     /// Reduces `in` over all ranks into `out`, which has as many elements.
     ///
-    /// As in place; `out` may be exactly `in`. @throws hvd::usage_error also if they overlap in
-    /// part or differ in size.
+    /// Everything else is as in place. `out` may be exactly `in`.
+    /// @throws hvd::usage_error also if they overlap in part or differ in size.
     template <class In, class Out, class Op>
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     void allreduce(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
@@ -144,7 +147,8 @@ public:
         }
     }
 
-    /// The same, begun: complete when the request is. `x` stays untouched until then.
+    /// Begins an allreduce in place. It is complete when the request is, and `x` stays untouched
+    /// until then.
     template <class X, class Op>
     request allreduce_async(X&& x, const Op& op, const reduce_options& o = {}) {
         using O = operation_of<Op>;
@@ -162,7 +166,7 @@ public:
         return {};
     }
 
-    /// The same from `in` to `out`, begun: both stay as they are until the request is complete.
+    /// Begins an allreduce from `in` to `out`. Both stay untouched until the request is complete.
     template <class In, class Out, class Op>
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     request allreduce_async(In&& in, Out&& out, const Op& op, const reduce_options& o = {}) {
@@ -180,7 +184,7 @@ public:
 private:
     Comm& self() { return static_cast<Comm&>(*this); }
 
-    // Adasum combines whole vectors, not elements. It is made of other calls, on a later floor.
+    // Adasum combines whole vectors, not elements. It is made of other calls, in a later room.
     template <class C, class X>
     static void run_adasum(C& comm, X& x, const reduce_options& o) {
         constexpr bool known = requires { adasum_allreduce(comm, x, o); };

@@ -33,13 +33,15 @@ private:
 template <class Comm, class B>
 class alltoall_calls {
 public:
-    /// Sends `counts[r]` elements to each rank r, one rank's after another's, and gives what they
-    /// sent.
+    /// Sends `counts[r]` elements to each rank r, in the order of the ranks, and returns the
+    /// elements that come from all ranks.
     ///
-    /// **Collective**: all ranks, in the same order of calls; every rank has its own counts,
-    /// integers of any type, zeros included. **Buffers**: `in` is read; the result is new memory.
-    /// Counts are elements and add up to the whole of `in`. @throws as `allreduce`;
-    /// hvd::usage_error for counts that are negative or do not add up. Feature B9.
+    /// **Collective**: all ranks, in the same order of calls. Every rank has its own counts:
+    /// integers of any type, also 0.
+    /// **Buffers**: `in` is read; the result is new memory. Counts are elements and add up to the
+    /// whole of `in`.
+    /// @throws as `allreduce`; hvd::usage_error for counts that are negative or do not add up.
+    /// Feature B9.
     /// @snippet tests/docs/snippets.cpp alltoall
     template <class In, class Counts>
         requires is_range<const Counts>
@@ -53,7 +55,8 @@ public:
         return run_new(in, {}, o);
     }
 
-    /// With counts, into the caller's memory, which has room for exactly what comes.
+    /// Sends by counts, and receives into the caller's memory, which has room for exactly the
+    /// elements that come.
     template <class In, class Counts, class View>
         requires is_range<const Counts>
     void alltoall(const In& in, const Counts& counts, const into_view<View>& out,
@@ -61,27 +64,27 @@ public:
         run_into(in, given_counts(counts), out, o);
     }
 
-    /// Equal shares, into the caller's memory.
+    /// Sends equal shares, and receives into the caller's memory.
     template <class In, class View>
     void alltoall(const In& in, const into_view<View>& out, const options& o = {}) {
         run_into(in, {}, out, o);
     }
 
-    /// With counts and new memory, begun: the result is complete when `wait()` gives it. The counts
-    /// are copied.
+    /// Begins an alltoall with counts and new memory. The result is complete when `wait()` returns
+    /// it. The counts are copied.
     template <class In, class Counts>
         requires is_range<const Counts>
     auto alltoall_async(In&& in, const Counts& counts, const options& o = {}) {
         return start_new(std::forward<In>(in), given_counts(counts), o);
     }
 
-    /// Equal shares and new memory, begun.
+    /// Begins an alltoall of equal shares with new memory.
     template <class In>
     auto alltoall_async(In&& in, const options& o = {}) {
         return start_new(std::forward<In>(in), {}, o);
     }
 
-    /// With counts, which are copied, into the caller's memory, begun.
+    /// Begins an alltoall with counts, which are copied, into the caller's memory.
     template <class In, class Counts, class View>
         requires is_range<const Counts>
     request alltoall_async(In&& in, const Counts& counts, const into_view<View>& out,
@@ -89,7 +92,7 @@ public:
         return start_into(std::forward<In>(in), given_counts(counts), out, o);
     }
 
-    /// Equal shares, into the caller's memory, begun.
+    /// Begins an alltoall of equal shares into the caller's memory.
     template <class In, class View>
     request alltoall_async(In&& in, const into_view<View>& out, const options& o = {}) {
         return start_into(std::forward<In>(in), {}, out, o);

@@ -18,9 +18,9 @@ class barrier_calls {
 public:
     /// Returns when every rank has called it.
     ///
-    /// **Collective**: all ranks, in the same order of calls. @throws hvd::peer_error naming the
-    /// ranks that did not come within the deadline, hvd::mismatch_error if a rank calls something
-    /// else. Feature B12.
+    /// **Collective**: all ranks, in the same order of calls.
+    /// @throws hvd::peer_error naming the ranks that did not come within the deadline,
+    /// hvd::mismatch_error if a rank makes another call. Feature B12.
     /// @snippet tests/docs/snippets.cpp barrier
     void barrier(const options& o = {}) {
         Comm& self = static_cast<Comm&>(*this);
@@ -32,7 +32,7 @@ public:
         }
     }
 
-    /// The same, begun: the request is complete when every rank has called it.
+    /// Begins a barrier. The request is complete when every rank has called it.
     request barrier_async(const options& o = {}) {
         return start_call<barrier_call>(static_cast<Comm&>(*this), o, o);
     }

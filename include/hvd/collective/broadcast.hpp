@@ -90,8 +90,10 @@ public:
     ///
     /// **Collective**: all ranks, in the same order of calls, with equal element type, shape and
     /// root.
-    /// **Buffers**: read on the root, written elsewhere: any viewable, a `fuse(…)` of several, also
-    /// empty. **Completion**: done on return. **Threads**: one at a time per communicator.
+    /// **Buffers**: `x` is read on the root and written on the others. It is any viewable or a
+    /// `fuse(…)` of several, also empty.
+    /// **Completion**: done on return.
+    /// **Threads**: one at a time per communicator.
     /// @throws as `allreduce`. Feature B8.
     /// @snippet tests/docs/snippets.cpp broadcast
     template <class X>
@@ -108,7 +110,8 @@ public:
         }
     }
 
-    /// Gives every rank, the root included, the root's `in` in `out`; the others' `in` is not read.
+    /// Copies the root's `in` to `out` on every rank, also on the root. The others' `in` is not
+    /// read.
     template <class In, class View>
     void broadcast(const In& in, const into_view<View>& out, root r = root{0},
                    const options& o = {}) {
@@ -119,7 +122,8 @@ public:
         }
     }
 
-    /// In place, begun: complete when the request is. `x` stays untouched until then.
+    /// Begins a broadcast in place. It is complete when the request is, and `x` stays untouched
+    /// until then.
     template <class X>
     request broadcast_async(X&& x, root r = root{0}, const options& o = {}) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
@@ -133,7 +137,7 @@ public:
         return {};
     }
 
-    /// From the root's `in` to every rank's `out`, begun.
+    /// Begins a broadcast from the root's `in` to every rank's `out`.
     template <class In, class View>
     request broadcast_async(In&& in, const into_view<View>& out, root r = root{0},
                             const options& o = {}) {

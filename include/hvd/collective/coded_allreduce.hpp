@@ -12,15 +12,15 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A reduction of what a codec has scaled already. Its `op` is an inner_reduction.
+// Reduces elements that a codec has scaled already. Its `op` is an inner_reduction.
 inline void reduce_unscaled(const reduce_args& args) {
     reduce_args coded = args;
     coded.prescale = coded.postscale = 1;
     inner_reduction::run(coded);
 }
 
-// A fused list in place, whose elements travel as a codec says: packed and scaled in one pass, and
-// back. Other elements are packed as they are, and scaled where they are reduced.
+// Reduces a fused list in place whose elements travel in a codec's type. They are packed and scaled
+// in one pass, and back. Other elements are packed as they are, and scaled in the reduction.
 template <class Fused, class Op, class Codec>
 struct coded_allreduce_call : reduction_call<Op> {
     using reduction_call<Op>::op;
@@ -49,7 +49,7 @@ struct coded_allreduce_call : reduction_call<Op> {
     }
 
 private:
-    // A tensor, and where it lies in the buffer.
+    // A tensor and its place in the buffer.
     struct piece {
         tensor_ref tensor;
         std::size_t offset;
@@ -112,10 +112,10 @@ private:
 
     double prescale_, postscale_;
     std::vector<piece> pieces_;
-    std::vector<float> residuals_;  // of the coded elements, in their order
+    std::vector<float> residuals_;  // residuals of the coded elements, in their order
     std::size_t coded_elements_ = 0;
     std::array<reduction_group, fused_types_t<Fused>::size> groups_;
-    inner_reduction unscaled_;  // of the one type that is coded
+    inner_reduction unscaled_;  // the reduction of the one type that is coded
 };
 
 }  // namespace detail

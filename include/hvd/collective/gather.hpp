@@ -13,10 +13,10 @@ namespace detail {
 template <class Comm, class B>
 class gather_calls {
 public:
-    /// Gives the root every rank's tensor, in rank order; the others get an empty result.
+    /// Gives the root the tensors of all ranks, in rank order. The others get an empty result.
     ///
-    /// First extents may differ. **Collective**, **Completion** and errors as `allgather`, plus the
-    /// root.
+    /// First extents may differ. **Collective**, **Completion** and errors are as for `allgather`,
+    /// plus the root.
     /// @snippet tests/docs/snippets.cpp gather
     template <class In>
     auto gather(const In& in, root r = root{0}, const options& o = {}) {
@@ -31,8 +31,8 @@ public:
         }
     }
 
-    /// Into the root's memory, which has room for exactly all elements; the others' is not looked
-    /// at.
+    /// Gathers into the root's memory, which has room for exactly all elements. The others' memory
+    /// is ignored.
     template <class In, class View>
     void gather(const In& in, const into_view<View>& out, root r = root{0}, const options& o = {}) {
         if constexpr (check_tensor<B, const In&>()) {
@@ -45,7 +45,7 @@ public:
         }
     }
 
-    /// With new memory on the root, begun.
+    /// Begins a gather with new memory on the root.
     template <class In>
     auto gather_async(In&& in, root r = root{0}, const options& o = {}) {
         if constexpr (check_kept<B, In>()) {
@@ -59,7 +59,7 @@ public:
         }
     }
 
-    /// Into the root's memory, begun.
+    /// Begins a gather into the root's memory.
     template <class In, class View>
     request gather_async(In&& in, const into_view<View>& out, root r = root{0},
                          const options& o = {}) {

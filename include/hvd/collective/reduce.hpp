@@ -54,10 +54,10 @@ struct reduce_call : reduction_call<Op> {
 template <class Comm, class B>
 class reduce_calls {
 public:
-    /// Reduces `x` over all ranks; the root gets the result in `x`, the others' stay as they are.
+    /// Reduces `x` over all ranks. The root gets the result in `x`; the others' `x` stays as it is.
     ///
-    /// **Collective**, **Buffers**, **Threads** and errors as `allreduce`, plus the root, which all
-    /// name alike. **Completion**: done on return.
+    /// **Collective**, **Buffers**, **Threads** and errors are as for `allreduce`, plus the root,
+    /// which all ranks name alike. **Completion**: done on return.
     /// @snippet tests/docs/snippets.cpp reduce
     template <class X, class Op>
     void reduce(X&& x, const Op& op, root r = root{0}, const reduce_options& o = {}) {
@@ -67,7 +67,7 @@ public:
         }
     }
 
-    /// Reduces `in` over all ranks into the root's `out`; the others' `out` is not looked at.
+    /// Reduces `in` over all ranks into the root's `out`. The others' `out` is ignored.
     template <class In, class View, class Op>
     void reduce(const In& in, const into_view<View>& out, const Op& op, root r = root{0},
                 const reduce_options& o = {}) {
@@ -79,7 +79,7 @@ public:
         }
     }
 
-    /// In place, begun: complete when the request is.
+    /// Begins a reduction in place. It is complete when the request is.
     template <class X, class Op>
     request reduce_async(X&& x, const Op& op, root r = root{0}, const reduce_options& o = {}) {
         if constexpr (check_operation<Op>() && check_written<B, X>()) {
@@ -91,7 +91,8 @@ public:
         return {};
     }
 
-    /// Into the root's `out`, begun: both tensors stay as they are until the request is complete.
+    /// Begins a reduction into the root's `out`. Both tensors stay untouched until the request is
+    /// complete.
     template <class In, class View, class Op>
     request reduce_async(In&& in, const into_view<View>& out, const Op& op, root r = root{0},
                          const reduce_options& o = {}) {

@@ -44,8 +44,7 @@ struct reduce_scatter_call : reduction_call<Op> {
         }
     }
 
-    // Where the result goes; the only overlap that makes sense is this rank's own part of the
-    // input.
+    // Sets the output. It may only overlap this rank's own slice of the input.
     void set_output(std::byte* out, std::size_t count, int rank, int size) {
         const std::size_t part = group.count_of(rank, size);
         op.out = out;
@@ -81,11 +80,11 @@ struct kept_reduce_scatter : reduce_scatter_call<In, Op> {
 template <class Comm, class B>
 class reduce_scatter_calls {
 public:
-    /// Reduces `in` over all ranks and gives each rank its part of the result.
+    /// Reduces `in` over all ranks and gives each rank its slice of the result.
     ///
-    /// The parts are whole rows (of a one-dimensional tensor: elements) in rank order, split
-    /// evenly; the first `rows % size` ranks get one more. **Collective**, **Buffers** (`in` is
-    /// read), **Completion** and errors as `allreduce`. Feature B10.
+    /// The slices are whole rows (of a one-dimensional tensor: elements) in rank order, split
+    /// evenly. The first `rows % size` ranks get one more. **Collective**, **Buffers** (`in` is
+    /// read), **Completion** and errors are as for `allreduce`. Feature B10.
     /// @snippet tests/docs/snippets.cpp reduce_scatter
     template <class In, class Op>
         requires(!is_fused<In>)
@@ -105,8 +104,8 @@ public:
         }
     }
 
-    /// The same into the caller's memory, which has exactly the size of this rank's part; it may be
-    /// this rank's part of `in`.
+    /// Reduces and scatters into the caller's memory, which has exactly the size of this rank's
+    /// slice. It may be this rank's slice of `in`.
     template <class In, class Op, class View>
         requires(!is_fused<In>)
     void reduce_scatter(const In& in, const Op& op, const into_view<View>& out,
@@ -123,8 +122,8 @@ public:
         }
     }
 
-    /// Reduces and scatters several tensors at once: a tuple of what `reduce_scatter` gives for
-    /// each.
+    /// Reduces and scatters several tensors at once. It returns a tuple with the result of
+    /// `reduce_scatter` for each.
     /// **Collective** and errors as `reduce_scatter`. Feature B11.
     template <class... Parts, class Op>
     auto reduce_scatter(const fused<Parts...>& list, const Op& op, const reduce_options& o = {}) {
@@ -139,7 +138,7 @@ public:
         return results;
     }
 
-    /// The same into the caller's tensors.
+    /// Reduces and scatters several tensors into the caller's.
     template <class... Parts, class Op, class... Outs>
     void reduce_scatter(const fused<Parts...>& list, const Op& op,
                         const into_view<fused<Outs...>>& out, const reduce_options& o = {}) {
@@ -152,7 +151,7 @@ public:
         }
     }
 
-    /// With new memory, begun: the result is complete when `wait()` gives it.
+    /// Begins a reduce_scatter with new memory. The result is complete when `wait()` returns it.
     template <class In, class Op>
         requires(!is_fused<std::remove_cvref_t<In>>)
     auto reduce_scatter_async(In&& in, const Op& op, const reduce_options& o = {}) {
@@ -169,7 +168,7 @@ public:
         }
     }
 
-    /// Into the caller's memory, begun.
+    /// Begins a reduce_scatter into the caller's memory.
     template <class In, class Op, class View>
         requires(!is_fused<std::remove_cvref_t<In>>)
     request reduce_scatter_async(In&& in, const Op& op, const into_view<View>& out,
@@ -183,7 +182,7 @@ public:
         return {};
     }
 
-    /// Several tensors at once with new memory, begun: `wait()` gives a tuple.
+    /// Begins a reduce_scatter of several tensors with new memory. `wait()` returns a tuple.
     template <class... Parts, class Op>
     auto reduce_scatter_async(const fused<Parts...>& list, const Op& op,
                               const reduce_options& o = {}) {
@@ -199,7 +198,7 @@ public:
         }
     }
 
-    /// Several tensors at once into the caller's, begun.
+    /// Begins a reduce_scatter of several tensors into the caller's.
     template <class... Parts, class Op, class... Outs>
     request reduce_scatter_async(const fused<Parts...>& list, const Op& op,
                                  const into_view<fused<Outs...>>& out,

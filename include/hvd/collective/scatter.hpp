@@ -24,8 +24,8 @@ struct scatter_call : distribute_call<In, Result> {
     }
 
 private:
-    // Peers read the input while this rank's part is copied: that may be where it lies already, and
-    // nowhere else in it.
+    // Peers read the input while this rank's slice is copied. So the output may overlap the input
+    // only in this rank's own slice.
     void check_place(const std::byte* in, std::size_t bytes, const given_memory& out) {
         const std::size_t each = this->op.element_bytes;
         std::size_t own = 0;
@@ -35,7 +35,7 @@ private:
         this->check_overlap(in, out.data, bytes, out.count * each);
     }
 
-    // As reduce_scatter: the first (rows % size) ranks get one row more.
+    // Splits as reduce_scatter does: the first (rows % size) ranks get one row more.
     void split_rows_into(const In& in, int size) {
         this->counts.resize(std::size_t(size) + 1);
         split_rows(in, size, this->counts.data());
@@ -50,35 +50,35 @@ private:
 template <class Comm, class B>
 class scatter_calls {
 public:
-    /// Splits the root's `in` among the ranks, in rank order: each gets its part.
+    /// Splits the root's `in` among the ranks, in rank order. Each rank gets its slice.
     ///
-    /// Whole rows, evenly; the first `rows % size` ranks get one more. **Collective**: all ranks,
-    /// in the same order of calls, with equal element type and root. **Buffers**: `in` is read on
-    /// the root and only its element type matters elsewhere; the result is new memory. @throws as
-    /// `allreduce`.
+    /// The slices are whole rows, split evenly. The first `rows % size` ranks get one more.
+    /// **Collective**: all ranks, in the same order of calls, with equal element type and root.
+    /// **Buffers**: `in` is read on the root. On the others only its element type matters. The
+    /// result is new memory.
+    /// @throws as `allreduce`.
     /// @snippet tests/docs/snippets.cpp scatter
     template <class In>
     auto scatter(const In& in, root r = root{0}, const options& o = {}) {
         return run_new(in, {}, r, o);
     }
 
-    /// The same with the root's `counts[r]` elements for rank r; the others' counts are not looked
-    /// at.
+    /// Scatters the root's `counts[r]` elements to rank r. The others' counts are ignored.
     template <class In, class Counts>
         requires is_range<const Counts>
     auto scatter(const In& in, const Counts& counts, root r = root{0}, const options& o = {}) {
         return run_new(in, given_counts(counts), r, o);
     }
 
-    /// Evenly, into the caller's memory, which has exactly the size of this rank's part.
+    /// Scatters evenly into the caller's memory, which has exactly the size of this rank's slice.
     template <class In, class View>
     void scatter(const In& in, const into_view<View>& out, root r = root{0},
                  const options& o = {}) {
         run_into(in, {}, out, r, o);
     }
 
-    /// By the root's counts, into the caller's memory, which has exactly the size of this rank's
-    /// part.
+    /// Scatters by the root's counts into the caller's memory, which has exactly the size of this
+    /// rank's slice.
     template <class In, class Counts, class View>
         requires is_range<const Counts>
     void scatter(const In& in, const Counts& counts, const into_view<View>& out, root r = root{0},
@@ -86,27 +86,27 @@ public:
         run_into(in, given_counts(counts), out, r, o);
     }
 
-    /// Evenly and with new memory, begun: the result is complete when `wait()` gives it.
+    /// Begins an even scatter with new memory. The result is complete when `wait()` returns it.
     template <class In>
     auto scatter_async(In&& in, root r = root{0}, const options& o = {}) {
         return start_new(std::forward<In>(in), {}, r, o);
     }
 
-    /// By the root's counts, which are copied, with new memory, begun.
+    /// Begins a scatter by the root's counts, which are copied, with new memory.
     template <class In, class Counts>
         requires is_range<const Counts>
     auto scatter_async(In&& in, const Counts& counts, root r = root{0}, const options& o = {}) {
         return start_new(std::forward<In>(in), given_counts(counts), r, o);
     }
 
-    /// Evenly, into the caller's memory, begun.
+    /// Begins an even scatter into the caller's memory.
     template <class In, class View>
     request scatter_async(In&& in, const into_view<View>& out, root r = root{0},
                           const options& o = {}) {
         return start_into(std::forward<In>(in), {}, out, r, o);
     }
 
-    /// By the root's counts, which are copied, into the caller's memory, begun.
+    /// Begins a scatter by the root's counts, which are copied, into the caller's memory.
     template <class In, class Counts, class View>
         requires is_range<const Counts>
     request scatter_async(In&& in, const Counts& counts, const into_view<View>& out,

@@ -12,7 +12,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Free memory of one rank, in pieces; the first that is large enough is taken.
+// Free memory of one rank, in blocks. The first block that is large enough is taken.
 class free_list {
 public:
     static constexpr std::size_t alignment = tuning::cache_line;
@@ -22,7 +22,7 @@ public:
         free_.push_back({data, bytes});
     }
 
-    // Null if no piece is large enough.
+    // Returns null if no block is large enough.
     std::byte* take(std::size_t bytes, std::size_t align) {
         for (std::size_t i = 0; i < free_.size(); ++i) {
             block& piece = free_[i];
@@ -38,7 +38,7 @@ public:
         return nullptr;
     }
 
-    // Joined with its free neighbours.
+    // Joins the memory with its free neighbours.
     void give_back(std::byte* data, std::size_t bytes) {
         std::size_t i = 0;
         while (i < free_.size() && free_[i].data < data) ++i;
@@ -62,7 +62,7 @@ private:
         return bytes;
     }
 
-    // With the next piece, if nothing lies between them; a region is not joined with another, for a
+    // Joins a block with the next if nothing lies between them. Regions are not joined, since a
     // tensor must lie in one.
     void join(std::size_t i) {
         if (i + 1 >= free_.size() || free_[i].data + free_[i].bytes != free_[i + 1].data) return;
@@ -77,26 +77,28 @@ private:
 
 }  // namespace detail
 
-/// Memory that all ranks of a node have mapped: tensors in it are reduced where they lie, without a
+/// Memory that all ranks of a node have mapped. Tensors in it are reduced where they lie, without a
 /// copy.
 ///
-/// A `std::pmr::memory_resource`: `std::pmr::vector<float> gradient(n, &arena)` is all there is to
-/// it. Every collective recognises it by its address, any part of it, also through a plain span, on
-/// the communicator it was made on and on those derived from that one. Other ranks' tensors may lie
-/// elsewhere in theirs; where some rank's tensor is not in an arena, data moves as if none were.
+/// It is a `std::pmr::memory_resource`: `std::pmr::vector<float> gradient(n, &arena)` is enough.
+/// Every collective recognises it by its address. That holds for any part of it, also through a
+/// plain span, on the communicator it was made on and on those derived from it. Other ranks'
+/// tensors may be at other places of their arenas. If some rank's tensor is not in an arena, data
+/// moves as if none were.
 ///
-/// Where the backend shares no memory (several nodes apart, `direct<>`, one of yours) it is
+/// If the backend shares no memory (nodes with one rank each, `direct<>`, a user's backend) it is
 /// ordinary memory. On `threads` all memory can be reached, and an arena is a memory resource with
 /// a limit.
 ///
-/// **Lifetime**: memory handed out is valid as long as the arena; its mapping stays until the
-/// communicator is destroyed as well. Private to the user, and gone after any death of its
-/// processes.
+/// **Lifetime**: allocated memory is valid as long as the arena. Its mapping also stays until the
+/// communicator is destroyed. The memory is private to the user, and nothing remains if its
+/// processes die.
 /// **Threads**: one at a time.
 /// @snippet tests/docs/snippets.cpp arena
 class arena : public std::pmr::memory_resource {
 public:
-    /// With room for `bytes` on this rank; ranks may differ. **Collective**: all ranks of `comm`.
+    /// Makes an arena with room for `bytes` on this rank. Ranks may differ. **Collective**: all
+    /// ranks of `comm`.
     /// @throws hvd::usage_error on all ranks if the system refuses the memory, naming the sizes.
     template <class Backend>
     arena(communicator<Backend>& comm, std::size_t bytes)
@@ -113,8 +115,8 @@ public:
     arena(const arena&) = delete;
     arena& operator=(const arena&) = delete;
 
-    /// More room: `bytes` on this rank, in one piece; ranks may differ. **Collective**: all ranks
-    /// of the communicator that the arena was made on. What has been handed out stays where it is.
+    /// Adds room for `bytes` on this rank, in one piece. Ranks may differ. **Collective**: all
+    /// ranks of the communicator that the arena was made on. Allocated memory stays where it is.
     /// @throws hvd::usage_error on all ranks if the system refuses the memory, naming the sizes.
     void grow(std::size_t bytes) {
         constexpr std::size_t a = detail::free_list::alignment;
@@ -130,8 +132,9 @@ public:
         memory_.add(memory, mine);
     }
 
-    /// A tensor of the given shape, aligned to a cache line, its values not set. It lives as long
-    /// as the arena: for what is allocated once. @throws hvd::usage_error if there is no room.
+    /// Returns a tensor of the given shape, aligned to a cache line and uninitialised. It lives as
+    /// long as the arena, so it is for tensors that are allocated once.
+    /// @throws hvd::usage_error if there is no room.
     template <element T, std::size_t Rank>
     tensor_view<T, host, Rank> tensor(const extents<Rank>& shape) {
         const std::size_t sizes[] = {detail::product(shape.data(), Rank), sizeof(T)};
@@ -140,9 +143,9 @@ public:
                 shape};
     }
 
-    /// Bytes that this rank may hand out in all.
+    /// The bytes that this rank may allocate in all.
     std::size_t capacity() const noexcept { return memory_.capacity(); }
-    /// Bytes that are free on this rank, in all its pieces.
+    /// The bytes that are free on this rank, in all blocks.
     std::size_t available() const noexcept { return memory_.free_bytes(); }
 
 private:
@@ -185,7 +188,7 @@ private:
                          " for all ranks: is there as much memory?"));
     }
 
-    // More than any machine has: its pages' addresses would wrap round.
+    // No machine has more memory: the addresses of its pages would wrap round.
     static constexpr std::size_t most = std::size_t(1) << 56;
 
     static std::size_t total(const std::vector<std::size_t>& bytes) {
@@ -197,7 +200,7 @@ private:
 
     detail::shared<detail::session> session_;
     std::byte* (*share_)(arena&, std::span<const std::size_t>) = nullptr;
-    std::vector<detail::shared_memory> own_;  // of a backend that shares none
+    std::vector<detail::shared_memory> own_;  // memory of a backend that shares none
     detail::free_list memory_;
 };
 

@@ -22,13 +22,13 @@
 namespace hvd {
 inline namespace v0 {
 
-/// The ranks that work together, and everything they can do together.
+/// The ranks that work together, with all collectives.
 ///
-/// Calls are matched by their order on the communicator, on every rank the same (names are for
-/// people). Movable, not copyable; empty when moved from. **Threads**: one calling thread at a
-/// time; different communicators may be used by different threads. After `fork` the child may not
-/// use it. The destructor waits for what is under way, at most `destructor_deadline`, and tells the
-/// peers.
+/// Calls are matched by their order on the communicator, which is the same on every rank (names are
+/// for people). It is movable, not copyable, and empty after a move. **Threads**: one calling
+/// thread at a time; different communicators may be used by different threads. After `fork` the
+/// child may not use it. The destructor waits for calls under way, at most `destructor_deadline`,
+/// and tells the peers.
 /// @tparam Backend an empty type that models `hvd::backend`: `threads`, `mpi`, `direct<mpi>`, …
 /// @snippet tests/docs/snippets.cpp communicator
 template <class Backend>
@@ -51,11 +51,11 @@ public:
     using backend_type = Backend;
     using endpoint_type = typename Backend::endpoint_type;
 
-    /// Empty: a communicator that this rank is not a member of.
+    /// Makes an empty communicator, of which this rank is not a member.
     communicator() = default;
 
-    /// From an endpoint of the backend, by `std::unique_ptr` or another owner that can `release()`
-    /// it; what backends and tests of backends use.
+    /// Takes an endpoint of the backend, by `std::unique_ptr` or another owner that can `release()`
+    /// it. Backends and their tests use this.
     template <class Pointer>
         requires requires(Pointer p) {
             { p.release() } -> std::convertible_to<endpoint_type*>;
@@ -64,7 +64,8 @@ public:
         begin(detail::owner<endpoint_type>(endpoint.release()), options);
     }
 
-    /// Takes over a raw handle (`MPI_Comm`): frees it in the end, also where options are refused.
+    /// Takes over a raw handle (`MPI_Comm`). It frees the handle at the end, also if options are
+    /// refused.
     /// @throws hvd::usage_error for null handles and others that can't work.
     template <class Handle>
         requires std::constructible_from<endpoint_type, const Handle&, adopt_t,
@@ -72,7 +73,7 @@ public:
     communicator(const Handle& handle, adopt_t, const communicator_options& options = {})
         : communicator(detail::owner<endpoint_type>::make(handle, adopt, options), options) {}
 
-    /// Works beside the owner of a raw handle (`MPI_Comm`), on a duplicate of its own.
+    /// Works beside the owner of a raw handle (`MPI_Comm`), on its own duplicate.
     /// **Collective**: all ranks of the handle.
     template <class Handle>
         requires std::constructible_from<endpoint_type, const Handle&, borrow_t,
@@ -80,7 +81,7 @@ public:
     communicator(const Handle& handle, borrow_t, const communicator_options& options = {})
         : communicator(detail::owner<endpoint_type>::make(handle, borrow, options), options) {}
 
-    /// All ranks there are, on a duplicate of its own. **Collective**. Features A1, A10.
+    /// Makes a communicator of all ranks, on its own duplicate. **Collective**. Features A1, A10.
     static communicator world(const communicator_options& options = {})
         requires requires { endpoint_type::world(options); };
 
@@ -95,41 +96,43 @@ public:
     }
     ~communicator() { end(); }
 
-    /// Whether this rank is a member.
+    /// True if this rank is a member.
     explicit operator bool() const noexcept { return bool(session_); }
 
-    /// This rank, from 0; -1 where empty. Feature A2.
+    /// This rank, from 0; -1 if empty. Feature A2.
     int rank() const noexcept { return !session_ ? -1 : session_->rank(); }
-    /// Number of ranks; 0 where empty.
+    /// The number of ranks; 0 if empty.
     int size() const noexcept { return !session_ ? 0 : session_->size(); }
-    /// This rank among those of its node. Feature A3.
+    /// This rank's number among the ranks of its node. Feature A3.
     int local_rank() const noexcept { return topology_.local_rank; }
-    /// Number of ranks on this node.
+    /// The number of ranks on this node.
     int local_size() const noexcept { return int(topology_.local.size()); }
-    /// This node among those that have a rank with this local rank. Feature A4.
+    /// This node's number among those that have a rank with this local rank. Feature A4.
     int cross_rank() const noexcept { return topology_.cross_rank; }
-    /// Number of nodes that have a rank with this local rank.
+    /// The number of nodes that have a rank with this local rank.
     int cross_size() const noexcept { return int(topology_.cross.size()); }
-    /// Whether all nodes have as many ranks. Feature A5.
+    /// True if all nodes have equally many ranks. Feature A5.
     bool is_homogeneous() const noexcept { return topology_.homogeneous; }
 
-    /// The ranks of this node, in order. **Collective**.
+    /// Makes a communicator of the ranks of this node, in order. **Collective**.
     communicator local()
         requires splittable_endpoint<endpoint_type>
     {
         return among("local", topology_.local);
     }
 
-    /// The ranks with this local rank, one of each node that has it. **Collective**.
+    /// Makes a communicator of the ranks with this local rank, one of each node that has it.
+    /// **Collective**.
     communicator cross()
         requires splittable_endpoint<endpoint_type>
     {
         return among("cross", topology_.cross);
     }
 
-    /// The given ranks, in ascending order; empty on all others. **Collective**: all ranks of this
-    /// communicator, with the same list. Roots of the result are its own ranks. Feature I3.
-    /// @throws hvd::usage_error for a rank that is not one or stands twice.
+    /// Makes a communicator of the given ranks, in ascending order. It is empty on all others.
+    /// **Collective**: all ranks of this communicator, with the same list. Roots of the result are
+    /// its own ranks. Feature I3.
+    /// @throws hvd::usage_error for a rank that does not exist or occurs twice.
     communicator subset(std::span<const int> ranks)
         requires splittable_endpoint<endpoint_type>
     {
@@ -141,29 +144,29 @@ public:
         return subset(std::span<const int>(ranks.begin(), ranks.size()));
     }
 
-    /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a
-    /// negative colour. **Collective**.
+    /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
+    /// for a negative colour. **Collective**.
     communicator split(int color, int key = 0)
         requires splittable_endpoint<endpoint_type>
     {
         return detail::split(*this, color, key);
     }
 
-    /// The backend's own handle (`MPI_Comm`); it lives as long as the communicator.
+    /// The backend's own handle (`MPI_Comm`). It lives as long as the communicator.
     auto native_handle() const
         requires requires(endpoint_type& l) { l.native_handle(); }
     {
         return detail::access::endpoint_of(*this).native_handle();
     }
 
-    /// What an `observed<Backend, Observer>` has seen; read it when no call is under way.
+    /// The observer of an `observed<Backend, Observer>`. Read it when no call is under way.
     auto& observer()
         requires requires { typename Backend::observer_type; }
     {
         return detail::access::backend_of(*this).observer();
     }
 
-    /// Resumes, on this thread, coroutines that wait for calls that are complete; gives their
+    /// Resumes, on this thread, coroutines that wait for calls that are complete. It returns their
     /// number.
     std::size_t run_ready() {
         const auto& queue =
@@ -195,8 +198,8 @@ private:
     detail::topology topology_;
 };
 
-// Neither is inline: all that is behind a communicator is compiled where they are, and in a program
-// of several files that declare `extern template class hvd::communicator<…>`, in one of them.
+// Neither is inline. Everything behind a communicator is compiled with them. A program of several
+// files that declare `extern template class hvd::communicator<…>` compiles it in one of them.
 
 template <class Backend>
 communicator<Backend> communicator<Backend>::world(const communicator_options& options)

@@ -12,22 +12,22 @@
 namespace hvd {
 inline namespace v0 {
 
-/// What a program promises MPI about its threads (MPI standard, "MPI and Threads").
+/// The program's promise to MPI about its threads (MPI standard, "MPI and Threads").
 enum class thread_level { single, funneled, serialized, multiple };
 
-/// What an `mpi_environment` is told.
+/// Options of an `mpi_environment`.
 struct environment_options {
     thread_level threads = thread_level::
-        multiple;  ///< asked for; asynchronous calls progress in a thread with `multiple`
-    message_sink sink = &detail::write_to_stderr;  ///< where the last words of a failing rank go
+        multiple;  ///< requested level; with `multiple` asynchronous calls progress in a thread
+    message_sink sink = &detail::write_to_stderr;  ///< receives the last words of a failing rank
 };
 
 /// Starts MPI if nobody has, and ends only what it started.
 ///
-/// Destroyed while an exception unwinds, it says so with rank, gives the peers a moment to report
-/// their own `hvd::peer_error`, and calls `MPI_Abort`: one rank's exception does not hang the
-/// others. An exception that nobody catches is reported with its text and aborts the job as well.
-/// Declare it before every communicator. Not movable. A child that was forked leaves MPI alone.
+/// If it is destroyed while an exception unwinds, it reports that with the rank, gives the peers a
+/// moment to report their own `hvd::peer_error`, and calls `MPI_Abort`. So one rank's exception
+/// does not hang the others. An uncaught exception is reported with its text and aborts the job as
+/// well. Declare it before every communicator. Not movable. A forked child does not use MPI.
 /// Features A1, A9.
 /// @throws hvd::usage_error if MPI has been finalised; hvd::mpi_error if it can't be started.
 /// @snippet tests/docs/snippets.cpp mpi_environment
@@ -50,13 +50,13 @@ public:
     /// What MPI gave, which may be less than what was asked for.
     thread_level threads() const;
 
-    /// Whether this object started MPI, and so will end it.
+    /// True if this object started MPI, and so will end it.
     bool owns_mpi() const noexcept { return owner_; }
 
 private:
     void start(int* argc, char*** argv);
 
-    // What a terminate handler can't be told.
+    // The data of the terminate handler, which takes no arguments.
     struct starter {
         pid_t process = 0;
         message_sink sink = &detail::write_to_stderr;
@@ -73,7 +73,7 @@ private:
     pid_t process_ = getpid();
     int exceptions_ = std::uncaught_exceptions();
     bool owner_ = false;
-    std::terminate_handler terminate_ = nullptr;  // what it was before
+    std::terminate_handler terminate_ = nullptr;  // the earlier handler
 };
 
 }  // namespace v0

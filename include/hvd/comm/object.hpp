@@ -11,12 +11,12 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Turns a T into bytes and back; specialise it for your types, or include
+/// Turns a T into bytes and back. Specialise it for your types, or include
 /// `hvd/interop/boost_serialization.hpp` for everything that Boost.Serialization can write.
 ///
-/// `write` appends to the buffer; `read` takes from the front of `bytes` what `write` had appended
-/// and makes the rest its value. Built in: trivially copyable types, strings, and vectors of what
-/// has a serializer. Receiving never runs code of the sender (feature B19).
+/// `write` appends to the buffer. `read` takes the bytes that `write` had appended from the front
+/// of `bytes`, and leaves the rest in `bytes`. It exists for trivially copyable types, strings, and
+/// vectors of serializable elements. Receiving never runs code of the sender (feature B19).
 template <class T>
 struct serializer;
 
@@ -27,7 +27,8 @@ namespace detail {
                                left, " left"));
 }
 
-// Of a span; a template, so that one is made only where objects are read: see slice.
+// Takes bytes from a span. It is a template so that a span is instantiated only where objects are
+// read: see slice.
 template <class Bytes>
 Bytes take(Bytes& bytes, std::size_t n) {
     if (n > bytes.size()) throw_torn(n, bytes.size());
@@ -81,7 +82,7 @@ struct serializer<std::vector<T>> {
     static std::vector<T> read(std::span<const std::byte>& bytes) {
         const auto size = std::size_t(serializer<std::uint64_t>::read(bytes));
         if (size > bytes.size())
-            detail::throw_torn(size, bytes.size());  // an element has at least a byte
+            detail::throw_torn(size, bytes.size());  // an element has at least one byte
         std::vector<T> value;
         value.reserve(size);
         for (std::size_t i = 0; i < size; ++i) value.push_back(serializer<T>::read(bytes));
@@ -111,11 +112,11 @@ constexpr bool check_serializable() {
 template <class Comm, class B>
 class object_calls {
 public:
-    /// Makes `object` the root's on every rank, and gives it. Any size.
+    /// Copies the root's `object` to `object` on every rank, and returns it. Any size is allowed.
     ///
-    /// **Collective**: all ranks, in the same order of calls, with one type and root. @throws as
-    /// `broadcast`, hvd::mismatch_error also if the types of objects differ, and whatever the
-    /// serializer throws. Feature B19.
+    /// **Collective**: all ranks, in the same order of calls, with one type and root.
+    /// @throws as `broadcast`, hvd::mismatch_error also if the types of objects differ, and the
+    /// exceptions of the serializer. Feature B19.
     /// @snippet tests/docs/snippets.cpp broadcast_object
     template <class T>
     T& broadcast_object(T& object, root r = root{0}, const options& o = {})
@@ -130,7 +131,7 @@ public:
         return object;
     }
 
-    /// Gives the root's `object`; the others' only says which type.
+    /// Returns the root's `object`. On the others `object` only sets the type.
     template <class T>
     T broadcast_object(const T& object, root r = root{0}, const options& o = {}) {
         if constexpr (check_serializable<T>()) {
@@ -141,10 +142,10 @@ public:
         }
     }
 
-    /// Every rank's object, in rank order.
+    /// Returns every rank's object, in rank order.
     ///
-    /// **Collective**: all ranks, in the same order of calls, with one type. @throws as
-    /// `broadcast_object`. Feature B19.
+    /// **Collective**: all ranks, in the same order of calls, with one type.
+    /// @throws as `broadcast_object`. Feature B19.
     /// @snippet tests/docs/snippets.cpp allgather_object
     template <class T>
     std::vector<T> allgather_object(const T& object, const options& o = {}) {
@@ -198,7 +199,7 @@ private:
         return bytes;
     }
 
-    // In the place of the broadcast that the peers make.
+    // Refuses the broadcast that the peers make.
     void refuse_object(std::uint64_t size, const options& o) {
         call refused;
         refused.describe(collective::broadcast, o.name);
@@ -206,7 +207,7 @@ private:
                             size, " bytes"));
         try {
             run_call(self(), refused, o);
-        } catch (const error&) {  // this rank throws why it refused
+        } catch (const error&) {  // this rank throws its own reason
         }
     }
 

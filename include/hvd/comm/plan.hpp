@@ -17,7 +17,7 @@ namespace detail {
 template <class Comm, class B>
 class plan_calls;
 
-// A plan's operation for the time of one run with an update.
+// Gives a plan's operation an update for one run.
 class update_of_plan {
 public:
     update_of_plan(operation& op, const fused_update& update) : op_(op), entry_(op.entry) {
@@ -34,7 +34,7 @@ public:
         op_.update = nullptr;
     }
 
-    // What the transport left to every rank: the step for all parameters.
+    // Does the step for all parameters if the transport left it to every rank.
     void finish() const {
         if (op_.updated) return;
         alignas(tuning::cache_line) std::byte values[tuning::cached_block];
@@ -80,7 +80,7 @@ private:
     call_header entry_;
 };
 
-// A call that a plan keeps, whatever its types.
+// A call of any type that a plan keeps.
 struct kept_call : counted {
     operation* op = nullptr;
     std::vector<std::byte> buffer;
@@ -99,9 +99,9 @@ struct kept : kept_call {
 
 /// A collective whose layout, buffers and agreement are made once, and that runs at every step.
 ///
-/// Running it allocates nothing. The tensors (and lists of views) outlive it, at the same places;
-/// the communicator may be moved, and the plan throws `hvd::peer_error` once it is gone. Movable,
-/// empty when moved from. **Threads**: the communicator's rule.
+/// A run allocates nothing. The tensors (and lists of views) outlive the plan, at the same places.
+/// The communicator may be moved; after its end the plan throws `hvd::peer_error`. The plan is
+/// movable, and empty after a move. **Threads**: the communicator's rule.
 template <class Backend>
 class [[nodiscard("hvd: a plan does nothing until it is run")]] plan {
 public:
@@ -109,7 +109,7 @@ public:
     plan(plan&&) noexcept = default;
     plan& operator=(plan&&) noexcept = default;
 
-    /// Whether there is something to run.
+    /// True if there is something to run.
     explicit operator bool() const noexcept { return bool(call_); }
 
     /// Runs the collective. **Collective**: all ranks run the plans of a communicator in one order.
@@ -120,17 +120,17 @@ public:
         session_->run(*call_->op, deadline_);
     }
 
-    /// Reduces gradients and takes an optimizer's step in one pass: an allreduce's plan, whose
-    /// tensors are the gradients, and a `fused_step` over as many parameters
-    /// (train/fused_step.hpp).
+    /// Reduces gradients and takes an optimizer's step in one pass. The plan is that of an
+    /// allreduce of the gradients. The `fused_step` has as many parameters
+    /// (train/optimizer/fused_step.hpp).
     ///
     /// Inside a node each rank reduces its slice and updates that slice of the parameters while it
     /// is in the cache; then all ranks have the new parameters. The optimizer's state exists once
-    /// per node, a slice on each rank. Between nodes, and on other backends, it is the allreduce
-    /// followed by the whole step on every rank. Equal to that to rounding, the same bits on all
-    /// ranks.
-    /// **Collective**: all ranks, instead of `run()`. **Buffers**: parameters are read and written;
-    /// gradients are read, and may have been overwritten afterwards.
+    /// per node, a slice on each rank. Between nodes, and on other backends, the allreduce is
+    /// followed by the whole step on every rank. The result equals that up to rounding, with the
+    /// same bits on all ranks.
+    /// **Collective**: all ranks, instead of `run()`.
+    /// **Buffers**: parameters are read and written. Gradients are read, and may be overwritten.
     /// @throws as `run`; hvd::usage_error if parameters and gradients do not match or are strided.
     /// @snippet tests/train/snippets.cpp run_and_apply
     template <class Step>
@@ -146,7 +146,7 @@ public:
         step.end();
     }
 
-    /// Begins to run it; complete when the request is. Not begun again before that.
+    /// Begins a run, which is complete when the request is. It is not begun again before that.
     request run_async() {
         require();
         struct run_of_plan : detail::queued {
@@ -189,9 +189,9 @@ namespace detail {
 template <class Comm, class B>
 class plan_calls {
 public:
-    /// Plans `allreduce(tensors, op)`, of a `fuse(…)` or a single tensor.
+    /// Plans `allreduce(tensors, op)` of a `fuse(…)` or a single tensor.
     ///
-    /// **Collective**: layout, element types, operation and scales are agreed on here, once.
+    /// **Collective**: ranks agree on layout, element types, operation and scales here, once.
     /// @throws as `allreduce`. Features D2, D4.
     /// @snippet tests/docs/snippets.cpp plan
     template <class X, class Op>
@@ -205,12 +205,13 @@ public:
         return {};
     }
 
-    /// The same with a codec, which says how floats travel: `hvd::cast<hvd::bfloat16>{}` halves the
-    /// bytes, `hvd::error_feedback<hvd::cast<hvd::bfloat16>>{}` also adds in the next run what it
-    /// rounded away, for which the plan keeps a float per element. Each rank's elements are
-    /// multiplied by `.prescale` before they are rounded, the results by `.postscale` after they
-    /// have been widened. Elements of other types travel as they are. On one rank nothing travels,
-    /// and nothing is rounded; `hvd::none{}` is the plan without a codec. Features D2, F6.
+    /// Plans an allreduce with a codec, which sets the type in which floats travel.
+    /// `hvd::cast<hvd::bfloat16>{}` halves the bytes.
+    /// `hvd::error_feedback<hvd::cast<hvd::bfloat16>>{}` also adds its rounding errors in the next
+    /// run, for which the plan keeps a float per element. Each rank's elements are multiplied by
+    /// `.prescale` before they are rounded, and the results by `.postscale` after they have been
+    /// widened. Elements of other types travel as they are. On one rank nothing travels, and
+    /// nothing is rounded. `hvd::none{}` is the plan without a codec. Features D2, F6.
     /// @throws as above; hvd::usage_error for a float tensor with gaps, hvd::mismatch_error if
     /// codecs differ.
     /// @snippet tests/docs/snippets.cpp plan_with_codec
@@ -231,7 +232,7 @@ public:
         return {};
     }
 
-    /// Plans `allgather(tensors, into(out))`; the first extents stay as they are.
+    /// Plans `allgather(tensors, into(out))`. The first extents may not change.
     template <class X, class View>
     plan<B> plan_allgather(X&& tensors, const into_view<View>& out, const options& o = {}) {
         const auto list = as_list(tensors);

@@ -13,8 +13,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What a communicator has once it has made an asynchronous call; see progress.hpp. Programs without
-// such calls do not compile it.
+// The queue of a communicator that has made an asynchronous call: see progress.hpp. Programs
+// without such calls do not compile it.
 struct call_queue : counted {
     // A blocking call comes after all asynchronous ones made before it.
     void (*drain)(call_queue&) noexcept = nullptr;
@@ -24,21 +24,21 @@ struct call_queue : counted {
     std::size_t (*run_ready)(call_queue&) = nullptr;
 };
 
-// What a backend decides for a session, once.
+// The settings of a backend for a session.
 struct session_traits {
     owner<detail::transport> transport;
     bool threaded = false;  // a progress thread may drive it
     bool agrees_on_names = false;
-    // A backend that has whole collectives of its own.
+    // Set by a backend that runs whole collectives itself.
     void (*run_whole)(void* endpoint, operation&, workspace&) = nullptr;
     void* endpoint = nullptr;
     void (*observe)(void* observer, const event&,
-                    int phase) = nullptr;  // 0 begin, 1 ended well, 2 failed
+                    int phase) = nullptr;  // phase: 0 begins, 1 ended well, 2 failed
     void* observer = nullptr;
 };
 
-// The order of one rank's calls on one communicator: admits a call, drives it through its steps,
-// and knows whether the communicator can go on. Without types, so that it is compiled once.
+// Keeps the order of one rank's calls on one communicator. It admits a call, drives it through its
+// steps, and knows if the communicator can go on. It has no types, so that it is compiled once.
 class call_driver : public session {
 public:
     call_driver(int rank, int size, const communicator_options& options)
@@ -51,14 +51,14 @@ public:
         };
     }
 
-    // For the queue: an asynchronous call is admitted when it is made and executed in its turn.
+    // For the queue: an asynchronous call is admitted when it is made, and executed in its turn.
     void admit_asynchronous(operation& op) {
         admit(op);
         take_unseen(op);
     }
 
-    // For a blocking call that the backend's endpoint makes by itself. Inline: it costs a few
-    // instructions where no asynchronous call was ever made.
+    // For a blocking call that the backend's endpoint makes itself. It is inline, since it costs
+    // only a few instructions if no asynchronous call was ever made.
     void precede(collective kind) {
         if (fork_.in_child()) [[unlikely]]
             throw_forked(collective_names[std::size_t(kind)]);
@@ -80,7 +80,7 @@ public:
         stop_at(destructor_limit());
         if (queue_) queue_->drain(*queue_);
         if (queue_) queue_->stop(*queue_);
-        if (!is_broken_.load()) broken_ = reason;  // a plan may still be there
+        if (!is_broken_.load()) broken_ = reason;  // a plan may still exist
         is_broken_.store(true);
         leave(reason);
         resume_waiting();
@@ -89,7 +89,7 @@ public:
     time_point destructor_limit() const noexcept {
         return now() + options_.destructor_deadline.nanoseconds();
     }
-    // A call that is under way then gives the communicator up.
+    // A call under way at that time gives the communicator up.
     void stop_at(time_point limit) noexcept { stop_.store_relaxed(limit); }
 
     void refuse_if_forked(const operation& op) const {
@@ -107,14 +107,15 @@ public:
         return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
     }
 
-    // From here on: by the thread that makes calls go on, the caller's or the progress thread.
+    // The following run on the thread that makes calls progress: the caller's or the progress
+    // thread.
 
     void execute(operation& op, time_point limit) {
         start(op);
         finish(op, limit);
     }
 
-    // The first step: entering.
+    // Does the first step of a call: the exchange of headers.
     void start(operation& op) {
         try {
             begin(op);
@@ -123,7 +124,7 @@ public:
         }
     }
 
-    // The rest of a call that has begun.
+    // Does the rest of a call that has begun.
     void finish(operation& op, time_point limit) {
         try {
             run_on(op, limit);
@@ -132,7 +133,7 @@ public:
         }
     }
 
-    // As far as a call goes without waiting: true when it is over.
+    // Advances a call as far as possible without waiting. It returns true when the call is over.
     bool advance(operation& op, time_point limit) {
         try {
             if (traits_.run_whole == nullptr) {
@@ -174,20 +175,19 @@ private:
         else traits_.run_whole(traits_.endpoint, op, work_);
     }
 
-    // The progress thread is not in a forked child: nobody waits for it, and what it waited on is
-    // not destroyed, for that waits, too.
+    // The progress thread does not exist in a forked child. Nobody waits for it, and its objects
+    // are not destroyed, since that would wait too.
     void abandon_queue() noexcept {
         if (queue_) queue_->retain();
     }
 
-    // In the end: coroutines learn what became of their calls, which are complete; further ones are
-    // refused.
+    // At the end: coroutines learn the results of their calls, which are complete. Further calls
+    // are refused.
     void resume_waiting() noexcept {
         for (bool all = queue_.get() == nullptr; !all;) try {
                 queue_->run_ready(*queue_);
                 all = true;
-            } catch (
-                ...) {  // by a coroutine that lets its exceptions out; nobody is there to get it
+            } catch (...) {  // thrown by a coroutine; nobody is there to get it
             }
     }
 
@@ -234,8 +234,9 @@ private:
             std::rethrow_exception(std::exchange(unseen_, nullptr));
     }
 
-    // The call throws what nobody has looked at, and keeps its place in the order of calls: its
-    // peers make it. Where ranks don't tell each other of refusals it throws before it is made.
+    // The call throws an earlier exception that nobody has seen. It keeps its place in the order of
+    // calls, since its peers make it. If ranks don't tell each other of refusals, it throws before
+    // it is made.
     void take_unseen(operation& op) {
         if (!unseen_) [[likely]]
             return;
@@ -251,8 +252,8 @@ private:
         conclude(op);
     }
 
-    // A round is ready: goes on to the next, of this step or of the collective. True when it is
-    // over.
+    // Called when a round is ready: begins the next round of this step or of the collective. It
+    // returns true when the call is over.
     bool proceed(operation& op) {
         transport& t = *traits_.transport;
         if (t.next()) return false;
@@ -269,7 +270,7 @@ private:
         observe(op, 1);
     }
 
-    // In a handler: whether the communicator can go on is what the transport says. A plan's call is
+    // Called in a handler. The transport decides if the communicator can go on. A plan's call is
     // made again, without this refusal.
     [[gnu::cold, noreturn]] void fail(operation& op) {
         observe(op, 2);
@@ -295,11 +296,11 @@ private:
     }
 
     fork_guard fork_;
-    bool packs_ = false;  // the call under way
+    bool packs_ = false;  // for the call under way
     std::size_t step_ = 0;
     atomic<time_point> stop_{never};
 
-    message broken_;  // why; written once, before the flag
+    message broken_;  // the reason; it is written once, before the flag
     atomic<bool> is_broken_{false};
     std::exception_ptr unseen_;
     bool closed_ = false;

@@ -14,7 +14,7 @@ namespace detail {
 class progress;
 class queued;
 
-// A coroutine that waits for a call; lives in its frame.
+// A coroutine that waits for a call. It lives in the coroutine's frame.
 struct waiter {
     std::coroutine_handle<> handle;
     queued* call = nullptr;
@@ -24,22 +24,22 @@ struct waiter {
 // An asynchronous collective in the queue of its communicator.
 class queued : public counted {
 public:
-    operation* op = nullptr;  // lives in the class derived from this one
+    operation* op = nullptr;  // part of the class derived from this one
     time_point limit = never;
     shared<session> owner;
     shared<queued> behind;  // the next in the queue
 
-    // Both throw only in a forked child; the call's failure comes from take_failure().
+    // Both throw only in a forked child. take_failure() returns the call's exception.
     inline bool test();
     inline void wait();
-    // As a destructor does: until its deadline at most.
+    // Waits until the destructor's deadline at most.
     inline void wait_briefly();
     // Resumes its coroutine from the communicator's run_ready() once the call is complete.
     inline void resume_later(waiter& coroutine) noexcept;
-    // The coroutine is gone before that.
+    // Called if the coroutine is destroyed before that.
     inline void forget(waiter& coroutine) noexcept;
     inline void run_ready();
-    // The next call on the communicator throws a failure that nobody has looked at.
+    // Makes the next call on the communicator throw an exception that nobody has seen.
     inline void leave_unseen(std::exception_ptr failure) noexcept;
 
     bool done() const { return done_.load(); }
@@ -49,7 +49,7 @@ public:
         done_.store(true);
     }
 
-    // Once: whoever looks first has seen it.
+    // Returns the exception once: the first caller has seen it.
     std::exception_ptr take_failure() { return std::exchange(failure_, nullptr); }
 
 private:
@@ -57,8 +57,8 @@ private:
     std::exception_ptr failure_;
 };
 
-// The asynchronous calls of one communicator, in their order. Where the backend allows it, a thread
-// makes them go on; otherwise wait() and test() do.
+// The asynchronous calls of one communicator, in their order. If the backend allows it, a thread
+// drives them; otherwise wait() and test() do.
 class progress final : public call_queue {
 public:
     explicit progress(call_driver& owner) : owner_(owner) {
@@ -68,7 +68,7 @@ public:
     }
     ~progress() { end(); }
 
-    // The communicator's queue, made by its first asynchronous call.
+    // Returns the communicator's queue. Its first asynchronous call makes it.
     static progress& of(session& session_of_call) {
         call_driver& e = static_cast<call_driver&>(session_of_call);
         if (!e.queue()) e.queue() = shared<progress>::make(e);
@@ -172,7 +172,7 @@ private:
         while (!call.done()) changed_.wait(mutex_);
     }
 
-    // What the progress thread does next; empty in the end.
+    // Returns the next call for the progress thread, or nothing at the end.
     shared<queued> next() {
         const lock_guard lock(mutex_);
         while (!first_ && !stopping_) changed_.wait(mutex_);
@@ -183,7 +183,7 @@ private:
         while (const shared<queued> head = next()) finish(*head);
     }
 
-    // The first call in the queue, to its end.
+    // Runs the first call in the queue to its end.
     void finish(queued& head) {
         std::exception_ptr failure;
         try {
@@ -196,8 +196,8 @@ private:
         pop(std::move(failure));
     }
 
-    // Without a progress thread: the first call, as far as it goes without waiting. True when it is
-    // over.
+    // Without a progress thread: advances the first call as far as possible without waiting. It
+    // returns true when the call is over.
     bool advance(queued& head) {
         std::exception_ptr failure;
         try {
@@ -225,10 +225,10 @@ private:
 
     call_driver& owner_;
     mutex mutex_;
-    condition changed_;  // the queue, or what is complete
+    condition changed_;  // signals changes of the queue and of complete calls
     shared<queued> first_, last_;
-    bool under_way_ = false;     // the first one has begun, without a progress thread
-    waiter* waiting_ = nullptr;  // the first; in their order
+    bool under_way_ = false;     // the first call has begun, without a progress thread
+    waiter* waiting_ = nullptr;  // the first waiter; the others follow in order
     bool stopping_ = false;
     thread worker_;
 };

@@ -8,14 +8,14 @@
 
 namespace hvd {
 inline namespace v0 {
-/// An asynchronous call that is under way; whoever holds it holds its completion. Feature B3.
+/// An asynchronous call that is under way. Its owner is responsible for its completion. Feature B3.
 ///
 /// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a
-/// `test()` that is true, `co_await`, or the destructor, which waits: until the communicator's
-/// `destructor_deadline` at most, after which the communicator is given up. Assigning to it waits
-/// as `wait()` does. Movable; empty when moved from, and then complete. **Threads**: used by one
-/// thread at a time, the communicator's.
-/// @throws from `wait()`, `test()` and `co_await` what the call failed with, once.
+/// `test()` that is true, `co_await`, or the destructor. The destructor waits until the
+/// communicator's `destructor_deadline` at most; then the communicator is given up. Assigning to a
+/// request waits as `wait()` does. It is movable. After a move it is empty, and complete.
+/// **Threads**: one thread at a time uses it, the communicator's.
+/// @throws from `wait()`, `test()` and `co_await` the exception of the call, once.
 class [[nodiscard(
     "hvd: an asynchronous call is not complete until its request is waited for")]] request {
 public:
@@ -31,10 +31,10 @@ public:
     }
     ~request() { finish_quietly(&detail::queued::wait_briefly); }
 
-    /// Whether it stands for a call that nobody has waited for.
+    /// True for a call that nobody has waited for.
     explicit operator bool() const noexcept { return bool(call_); }
 
-    /// Looks once whether the call is complete.
+    /// Checks once if the call is complete.
     bool test() {
         if (!call_) return true;
         if (!call_->done() && !call_->test()) return false;
@@ -42,8 +42,8 @@ public:
         return true;
     }
 
-    /// Waits until the call is complete, and resumes coroutines whose calls are. Where no progress
-    /// thread runs (MPI below MULTIPLE), ranks wait for calls of several communicators in one
+    /// Waits until the call is complete, and resumes coroutines whose calls are. If no progress
+    /// thread runs (MPI below MULTIPLE), ranks must wait for calls of several communicators in one
     /// order.
     void wait() {
         if (!call_) return;
@@ -52,12 +52,12 @@ public:
     }
 
     /// Resumes on the thread that next waits on the communicator, calls its `run_ready()` or
-    /// destroys it; then the call is complete as well, and further ones on it throw
-    /// `hvd::peer_error`. A coroutine that is destroyed instead is forgotten.
+    /// destroys it. In the last case the call is complete as well, and further calls on the
+    /// communicator throw `hvd::peer_error`. A coroutine that is destroyed before is forgotten.
     auto operator co_await() { return awaiter(*this); }
 
 private:
-    // Lives in the coroutine's frame.
+    // It lives in the coroutine's frame.
     class awaiter : detail::waiter {
     public:
         explicit awaiter(request& self) : self_(self) {}
@@ -80,7 +80,7 @@ private:
 
     private:
         request& self_;
-        detail::shared<detail::queued> kept_;  // while it is waited for
+        detail::shared<detail::queued> kept_;  // kept while the coroutine waits
     };
 
     void collect() {
@@ -90,7 +90,7 @@ private:
         const std::exception_ptr failure = call->take_failure();
         try {
             call->run_ready();
-        } catch (...) {  // by a coroutine that lets its exceptions out
+        } catch (...) {  // thrown by a coroutine
             if (failure) call->leave_unseen(failure);
             throw;
         }
@@ -124,7 +124,7 @@ public:
 
     explicit operator bool() const noexcept { return bool(value_); }
 
-    /// Looks once whether the call is complete. The handle is empty if the call failed.
+    /// Checks once if the call is complete. The handle is empty if the call failed.
     bool test() {
         try {
             return call_.test();
@@ -134,7 +134,7 @@ public:
         }
     }
 
-    /// Waits for the call and gives its result; the handle is empty afterwards, also if the call
+    /// Waits for the call and returns its result. The handle is empty afterwards, also if the call
     /// failed.
     /// @throws hvd::usage_error if the result has been taken before, or there is none.
     T wait() {

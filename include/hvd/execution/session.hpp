@@ -9,8 +9,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What a call needs of its communicator. Who only uses communicators compiles no more than this;
-// what is behind it (call_driver.hpp) is compiled where communicators are made.
+// The part of a communicator that calls need. Code that only uses communicators compiles no more
+// than this. The implementation (call_driver.hpp) is compiled where communicators are made.
 class session : public counted {
 public:
     session(int rank, int size, const communicator_options& options)
@@ -23,13 +23,13 @@ public:
     int next_context() noexcept { return ++contexts_; }
     std::uint64_t next_plan() noexcept { return ++plans_; }
 
-    // A blocking call, after all that were made before it.
+    // Runs a blocking call, after all that were made before it.
     void run(operation& op, time_span deadline) { run_(*this, op, deadline); }
     // Ends the calls under way within the destructor's deadline, and tells the peers.
     void close(const char* reason) noexcept { close_(*this, reason); }
 
 protected:
-    // What is behind it; not virtual for the reason that `counted` gives.
+    // The implementation. The functions are not virtual, for the reason at `counted`.
     void (*run_)(session&, operation&, time_span) = nullptr;
     void (*close_)(session&, const char*) noexcept = nullptr;
     communicator_options options_;

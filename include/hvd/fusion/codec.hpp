@@ -7,11 +7,11 @@
 namespace hvd {
 inline namespace v0 {
 
-/// How the elements of a tensor travel: as they are. The codec of plans that name no other.
+/// The codec of plans that name no other: elements travel as they are.
 ///
-/// A codec is an empty type with `type_of<T>`, the element type on the wire of a tensor of T;
-/// `keeps_residual`, whether it needs a float of memory per element from one step to the next; and
-/// `encode` and `decode`, which scale in the same pass.
+/// A codec is an empty type with these members. `type_of<T>` is the element type on the wire of a
+/// tensor of T. `keeps_residual` is true if it needs a float of memory per element from one step to
+/// the next. `encode` and `decode` scale in the same pass.
 struct none {
     template <class T>
     using type_of = T;
@@ -25,11 +25,11 @@ constexpr bool changes_floats = !std::is_same_v<typename Codec::template type_of
 
 }  // namespace detail
 
-/// Float tensors travel, and are reduced, as 16-bit floats `To` (`hvd::bfloat16` or
-/// `hvd::float16`): half the bytes. Others travel as they are. Horovod's fp16 compression, feature
-/// F6.
+/// Makes float tensors travel, and be reduced, as 16-bit floats `To` (`hvd::bfloat16` or
+/// `hvd::float16`), which halves the bytes. Others travel as they are. It is Horovod's fp16
+/// compression, feature F6.
 ///
-/// Each element is scaled, then rounded to nearest even; beyond the range of `To` it becomes an
+/// Each element is scaled, then rounded to nearest even. Beyond the range of `To` it becomes an
 /// infinity.
 /// @code
 /// using codec = hvd::cast<hvd::bfloat16>;
@@ -45,13 +45,13 @@ struct cast {
     using type_of = std::conditional_t<std::is_same_v<T, float>, To, T>;
     static constexpr bool keeps_residual = false;
 
-    /// to[i] = To(from[i] * scale), for n elements; the two do not overlap.
+    /// Computes to[i] = To(from[i] * scale) for n elements. `to` and `from` do not overlap.
     static void encode(const float* from, std::size_t n, To* to, double scale) {
         detail::cast_elements_at<float, To>(detail::best_level(),
                                             {bytes(from), bytes(to), n, scale});
     }
 
-    /// to[i] = float(from[i]) * scale, for n elements; the two do not overlap.
+    /// Computes to[i] = float(from[i]) * scale for n elements. `to` and `from` do not overlap.
     static void decode(const To* from, std::size_t n, float* to, double scale) {
         detail::cast_elements_at<To, float>(detail::best_level(),
                                             {bytes(from), bytes(to), n, scale});
@@ -66,19 +66,19 @@ protected:
 template <class Codec>
 struct error_feedback;
 
-/// A cast that remembers what it rounded away and adds it the next time, so that small gradients
-/// are not lost but late (error feedback, arXiv:1901.09847).
+/// A cast that keeps its rounding errors and adds them the next time. So small gradients are not
+/// lost but late (error feedback, arXiv:1901.09847).
 ///
-/// Every rank keeps a residual of one float per element, all zero at first, that belongs to that
-/// tensor and to that rank. y = from * scale + residual is encoded, and the residual becomes y -
-/// decoded(y), or 0 where that is no finite number: one overflow does not spoil later steps. The
-/// residual is in units of the scaled value: whoever changes the scale between steps divides it by
-/// the old one and multiplies by the new.
+/// Every rank keeps a residual of one float per element, all zero at first, which belongs to that
+/// tensor and that rank. It encodes y = from * scale + residual. The residual becomes y -
+/// decoded(y), or 0 if that is not finite, so that one overflow does not spoil later steps. The
+/// residual is in units of the scaled value. A change of the scale between steps must divide it by
+/// the old scale and multiply it by the new.
 template <class To>
 struct error_feedback<cast<To>> : cast<To> {
     static constexpr bool keeps_residual = true;
 
-    /// As above, for n elements; `from`, `to` and `residual` do not overlap.
+    /// Encodes n elements as above. `from`, `to` and `residual` do not overlap.
     static void encode(const float* from, std::size_t n, To* to, double scale, float* residual) {
         detail::cast_elements_at<float, To>(
             detail::best_level(), {cast<To>::bytes(from), cast<To>::bytes(to), n, scale, residual});

@@ -12,9 +12,9 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Several tensors, of several element types, that one call treats as one. Made by `fuse`.
+/// Several tensors, of several element types, that one call treats as one. `fuse` makes it.
 ///
-/// Holds views: the tensors (and runtime lists of views) outlive the call. Features B5, D4.
+/// It holds views: the tensors (and runtime lists of views) outlive the call. Features B5, D4.
 template <class... Parts>
 class fused {
 public:
@@ -26,7 +26,7 @@ public:
         std::apply([&f](const Parts&... part) { (each(part, f), ...); }, parts_);
     }
 
-    /// Number of tensors.
+    /// The number of tensors.
     constexpr std::size_t count() const {
         return std::apply(
             [](const Parts&... part) { return (std::size_t(0) + ... + count_of(part)); }, parts_);
@@ -99,7 +99,7 @@ struct part_view<std::span<const V>> {
     using type = V;
 };
 
-// Whether a call may write the tensors of a fused list.
+// True if a call may write the tensors of a fused list.
 template <class Fused>
 constexpr bool is_written = false;
 template <class... Parts>
@@ -141,9 +141,9 @@ using fused_types_t = typename fused_types<std::remove_cvref_t<Fused>>::type;
 
 }  // namespace detail
 
-/// Several tensors as one: `hvd::fuse(w1, b1, w2)`, or a runtime list,
-/// `hvd::fuse(std::span(views))`; the two mix, and so do element types. Tensors that a call writes
-/// have no memory in common.
+/// Combines several tensors into one: `hvd::fuse(w1, b1, w2)`, or a runtime list,
+/// `hvd::fuse(std::span(views))`. The two mix, and so do element types. Tensors that a call writes
+/// do not overlap.
 template <class... X>
 constexpr auto fuse(X&&... tensors) {
     static_assert(sizeof...(X) > 0, "hvd: fuse needs at least one tensor");
@@ -153,7 +153,7 @@ constexpr auto fuse(X&&... tensors) {
 
 namespace detail {
 
-// What a plan takes: a fused list, or a single tensor as one.
+// Returns the list of a plan: a fused list, or a single tensor as one.
 template <class X>
 constexpr auto as_list(X& x) {
     if constexpr (is_fused<std::remove_cvref_t<X>>) return x;

@@ -10,8 +10,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A call knows one typed collective: it turns its arguments into an operation, which it holds. It
-// stays where it was made (on the stack, in a queue or in a plan), for the operation points into
+// A call knows one typed collective. It turns its arguments into an operation, which it holds. It
+// stays where it was made (on the stack, in a queue or in a plan), since the operation points into
 // it.
 struct call {
     operation op;
@@ -54,7 +54,7 @@ struct call {
         if (out != in) refuse(flaw::sizes, out, in);
     }
 
-    // Same bytes or none in common.
+    // Allows the same bytes or separate ones.
     void check_overlap(const std::byte* in, const std::byte* out, std::size_t in_bytes,
                        std::size_t out_bytes) {
         if (in_bytes == 0 || out_bytes == 0 || (in == out && in_bytes == out_bytes)) return;
@@ -64,7 +64,7 @@ struct call {
     }
 };
 
-// A tensor that may be strided: the operation works on a packed copy then.
+// A tensor that may be strided. The operation then works on a packed copy.
 struct packed_tensor {
     tensor_ref tensor{};
 
@@ -84,7 +84,7 @@ std::byte* bytes_of(const View& view) {
     return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(view.data()));
 }
 
-// The reducing part of a call: the operation by value, captures included.
+// The reducing part of a call. It holds the operation by value, captures included.
 template <class Op>
 struct reduction_call : call {
     Op function;
@@ -102,7 +102,7 @@ struct reduction_call : call {
     }
 };
 
-// A fused list in one buffer, with what packs it.
+// A fused list in one buffer, with the functions that pack it.
 struct fused_buffer {
     std::vector<tensor_ref>& tensors;
     std::vector<std::size_t>& offsets;
@@ -125,7 +125,7 @@ struct fused_buffer {
         return h.value();
     }
 
-    // A single dense tensor goes from where it is.
+    // A single dense tensor is not packed.
     bool needs_packing() const { return tensors.size() != 1 || !tensors.front().dense; }
     bool is_dense() const {
         for (const tensor_ref& t : tensors)
@@ -134,7 +134,7 @@ struct fused_buffer {
     }
 };
 
-// The storage of a call that outlives its making.
+// The storage of a call that outlives the function that makes it.
 struct fused_storage {
     std::vector<tensor_ref> tensors;
     std::vector<std::size_t> offsets;

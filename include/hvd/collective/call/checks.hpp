@@ -20,7 +20,8 @@ constexpr bool moves_memory_of = [] {
     else return on_host<X>;
 }();
 
-// Compilers explain at length why a concept does not hold, of a value they say only that.
+// Values instead of concepts: compilers explain at length why a concept does not hold, but not why
+// a value is false.
 template <class X>
 constexpr bool is_viewable = viewable<X>;
 template <class X>
@@ -30,8 +31,8 @@ constexpr bool is_transportable = transportable<T, Backend>;
 template <class T, class Op, class Backend>
 constexpr bool is_reducible = reducible<T, Op, Backend>;
 
-// The checks speak in the order in which a user would ask, and stop at the first that fails, so
-// that what the compiler prints is one message.
+// The checks come in the order in which a user would ask, and stop at the first that fails. So the
+// compiler prints one message.
 template <class Backend, class X>
 constexpr bool check_tensor() {
     if constexpr (!check_no_bits<X>()) {
@@ -55,7 +56,7 @@ constexpr bool check_tensor() {
     }
 }
 
-// A tensor that the call writes.
+// Checks a tensor that the call writes.
 template <class Backend, class X>
 constexpr bool check_written() {
     if constexpr (!check_tensor<Backend, X>()) {
@@ -72,7 +73,7 @@ constexpr bool check_written() {
     }
 }
 
-// A tensor that an asynchronous call reads after it has returned.
+// Checks a tensor that an asynchronous call reads after it has returned.
 template <class Backend, class X>
 constexpr bool check_kept() {
     if constexpr (!check_tensor<Backend, X>()) {
@@ -115,7 +116,7 @@ constexpr bool check_reducible() {
     }
 }
 
-// Of a list that is moved: host memory and elements that travel.
+// Checks a list that is moved: host memory and elements that travel.
 template <class Backend, class Fused>
 constexpr bool check_fused_moved() {
     return []<class... P>(const std::tuple<P...>*) {
@@ -124,7 +125,7 @@ constexpr bool check_fused_moved() {
                nullptr));
 }
 
-// Of a list that the call writes.
+// Checks a list that the call writes.
 template <class Backend, class Fused>
 constexpr bool check_fused_written() {
     constexpr bool written = is_written<std::remove_cvref_t<Fused>>;
@@ -165,7 +166,7 @@ using operation_of = decltype(as_operation(std::declval<const Op&>()));
 
 }  // namespace detail
 
-/// `Comm` can reduce tensors like X in place with Op: for generic code that asks before it calls.
+/// `Comm` can reduce tensors like X in place with Op. Generic code can ask this before it calls.
 template <class Comm, class X, class Op>
 concept can_allreduce =
     writable<X> && detail::is_borrowed<X> &&

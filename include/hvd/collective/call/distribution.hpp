@@ -9,11 +9,11 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Counts as they were given, integers of any type, until they have been checked; or none.
+// The caller's counts until they have been checked: integers of any type, or none.
 class given_counts {
 public:
     struct one {
-        std::uint64_t value;  // of a negative one, as std::int64_t
+        std::uint64_t value;  // a negative value is kept as std::int64_t
         bool negative;
     };
 
@@ -41,14 +41,15 @@ private:
     one (*at_)(const void*, std::size_t) = nullptr;
 };
 
-// How a tensor is split among the ranks.
+// The split of a tensor among the ranks.
 struct distribution : call {
     lent_sizes counts;
 
     // `lender` has the memory for counts; a queued call has none.
     explicit distribution(workspace* lender) : counts(lender) {}
 
-    // As many rows for each rank; what does not divide is refused, as Horovod does (feature B9).
+    // Gives each rank as many rows. Rows that do not divide are refused, as Horovod does (feature
+    // B9).
     void split_equally(std::size_t rows, std::size_t total, int size) {
         if (rows % std::size_t(size) != 0) return refuse_rows(rows, size);
         counts.resize(std::size_t(size));
@@ -87,7 +88,7 @@ private:
         refuse(text("hvd: ", op.entry.label(), ": a count of ", value, " for rank ", rank,
                     ", and the tensor has ", total, " elements"));
     }
-    // Where the sum would wrap around.
+    // Refuses counts whose sum would wrap around.
     [[gnu::cold, gnu::noinline]] void refuse_largest(const given_counts& given, std::size_t total) {
         std::size_t largest = 0;
         for (std::size_t r = 1; r < given.size(); ++r)
@@ -100,7 +101,7 @@ private:
     }
 };
 
-// alltoall and scatter: a tensor is split among the ranks, by counts or evenly.
+// alltoall and scatter split a tensor among the ranks, by counts or evenly.
 template <class In, class Result>
 struct distribute_call : distribution {
     using T = typename In::value_type;

@@ -8,8 +8,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// allgather and gather: every rank gives a tensor, of any first extent. `Result` is where it goes:
-// gathered<T>* or given_memory.
+// allgather and gather: every rank contributes a tensor, of any first extent. `Result` is the type
+// of the result's memory: gathered<T>* or given_memory.
 template <class In, class Result>
 struct gather_call : call {
     using T = typename In::value_type;
@@ -42,8 +42,8 @@ struct gather_call : call {
     }
 
 private:
-    // Peers read the input while their elements arrive: it may lie in the output where this rank's
-    // end up, and nowhere else.
+    // Peers read the input while their elements arrive. So it may overlap the output only in the
+    // part that receives this rank's elements.
     void check_place(const std::byte* in, std::size_t bytes, std::size_t out_bytes, int size) {
         const std::byte* const out = result.data;
         if (bytes == 0 || in + bytes <= out || in >= out + out_bytes) return;

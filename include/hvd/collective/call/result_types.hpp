@@ -13,16 +13,16 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// std::vector<bool> is no memory of bools: results of bool are bytes, 0 or 1.
+// std::vector<bool> is no memory of bools, so results of bool are bytes, 0 or 1.
 template <class T>
 using stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 
 }  // namespace detail
 
-/// What allgather, gather and alltoall give: every rank's elements, in rank order.
+/// The result of allgather, gather and alltoall: every rank's elements, in rank order.
 ///
-/// Rank r's are `values[displacements[r]]` and the following, `counts[r]` of them; all three
-/// numbers count elements (not rows). Of bool, `values` are `std::uint8_t`.
+/// Rank r's elements are `counts[r]` of them from `values[displacements[r]]` on. All three count
+/// elements (not rows). The `values` of bool tensors are `std::uint8_t`.
 template <class T>
 struct gathered {
     std::vector<detail::stored<T>> values;
@@ -32,7 +32,7 @@ struct gathered {
 
 namespace detail {
 
-// What all ranks give; as much as there can be where that is more.
+// Returns the elements of all ranks together, or SIZE_MAX if the sum is larger.
 inline std::size_t total_of(slice<const std::size_t> counts) {
     std::size_t total = 0;
     for (const std::size_t count : counts)
@@ -40,7 +40,7 @@ inline std::size_t total_of(slice<const std::size_t> counts) {
     return total;
 }
 
-// Memory for a result that the call makes.
+// Makes memory for a result that the call allocates.
 template <class T>
 std::byte* provide(gathered<T>& result, slice<const std::size_t> counts) {
     result.counts.assign(counts.begin(), counts.end());
@@ -54,7 +54,7 @@ std::byte* provide(gathered<T>& result, slice<const std::size_t> counts) {
     return reinterpret_cast<std::byte*>(result.values.data());
 }
 
-// The same for a plain vector.
+// Makes memory for a plain vector.
 template <class T>
 std::byte* provide(std::vector<T>& values, slice<const std::size_t> counts) {
     values.resize(total_of(counts));
@@ -66,14 +66,15 @@ std::byte* provide(counted_value<T>& kept, slice<const std::size_t> counts) {
     return detail::provide(kept.value, counts);
 }
 
-// Somebody else's memory for a result, whose size has to fit exactly.
+// The caller's memory for a result, whose size has to match exactly.
 struct given_memory {
     std::byte* data = nullptr;
     std::size_t count = 0;
     int rank = 0;
     collective kind = collective::allgather;
 
-    const given_memory& operator*() const { return *this; }  // as a handle to a result is
+    // it is dereferenced like a handle to a result
+    const given_memory& operator*() const { return *this; }
 };
 
 inline std::byte* provide(const given_memory& memory, slice<const std::size_t> counts) {
@@ -93,7 +94,7 @@ struct into_view {
     View view;
 };
 
-/// Says that a result goes to the caller's memory: `world.allgather(mine, hvd::into(all))`.
+/// Makes a result go to the caller's memory: `world.allgather(mine, hvd::into(all))`.
 ///
 /// The memory has exactly the size of the result and outlives the call.
 template <class X>

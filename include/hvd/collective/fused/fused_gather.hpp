@@ -8,7 +8,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Element types and all but the first extents: what ranks that gather have in common.
+// Returns a hash over the element types and all but the first extents, which ranks that gather have
+// in common.
 inline std::uint64_t row_content(const std::vector<tensor_ref>& tensors) {
     hash h;
     h.add(tensors.size());
@@ -19,8 +20,8 @@ inline std::uint64_t row_content(const std::vector<tensor_ref>& tensors) {
     return h.value();
 }
 
-// Many tensors gathered as one message a rank: their counts, then their elements. The memory has
-// its tensors.
+// Gathers many tensors as one message per rank: their counts, then their elements. `memory` has the
+// tensors.
 struct fused_gather_call : call {
     fused_memory& memory;
 
@@ -45,7 +46,7 @@ struct fused_gather_call : call {
         };
     }
 
-    // Calls f(rank, tensor, count, bytes) for all that has come, rank after rank.
+    // Calls f(rank, tensor, count, bytes) for all received tensors, rank after rank.
     template <class F>
     void for_each_piece(F&& f) const {
         const std::byte* at = memory.output.data();
@@ -76,10 +77,10 @@ private:
         }
     }
 
-    std::size_t ranks_ = 0;  // whose pieces have come
+    std::size_t ranks_ = 0;  // the ranks whose messages have come
 };
 
-// One tensor's share of what has come.
+// Copies one tensor's elements from the received messages.
 template <class T>
 void fill(gathered<T>& result, const fused_gather_call& call, std::size_t tensor) {
     std::size_t total = 0;
@@ -102,7 +103,7 @@ void fill_all(std::tuple<R...>& results, const fused_gather_call& call) {
     for_each_result(results, [&](auto& result) { fill(result, call, t++); });
 }
 
-// Into new memory, begun.
+// Gathers asynchronously into new memory.
 template <class Results>
 struct kept_fused_gather : with_memory<fused_gather_call> {
     shared<counted_value<Results>> value;
@@ -116,8 +117,8 @@ struct kept_fused_gather : with_memory<fused_gather_call> {
     }
 };
 
-// Into the caller's tensors, which the memory has too and whose sizes have to fit; also as a plan,
-// in which nothing is new.
+// Gathers into the caller's tensors. `memory` has them too, and their sizes must match. It also
+// serves plans, which allocate nothing.
 struct fused_gather_into_call : fused_gather_call {
     fused_gather_into_call(fused_memory& m, int rank, const options& o)
         : fused_gather_call(m, o), rank_(rank) {

@@ -8,8 +8,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What a fused call that makes new tensors gives: one result for each tensor, a vector of them for
-// each runtime list.
+// The type of the results of a fused call that makes new tensors: one result for each tensor, and a
+// vector of results for each runtime list.
 template <template <class> class Result, class Part>
 struct part_result {
     using type = Result<typename Part::value_type>;
@@ -53,7 +53,7 @@ void list_tensors(const auto& list, std::vector<tensor_ref>& tensors) {
     list.for_each([&](const auto& view) { tensors.push_back(erase(view)); });
 }
 
-// The memory that a fused call works in, with its tensors and where they go.
+// Returns the memory of a fused call, with its tensors and their outputs.
 template <class List>
 fused_memory memory_for(const List& list) {
     fused_memory memory;
@@ -67,7 +67,7 @@ fused_memory memory_for(const List& list, const Out& out) {
     return memory;
 }
 
-// A fused call that outlives its making, and its memory.
+// Adds memory to a fused call that outlives the function that makes it.
 struct own_memory {
     fused_memory kept;
 };
