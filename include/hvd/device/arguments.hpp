@@ -15,7 +15,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// How the files that add collectives of device tensors to a communicator reach it.
+// Gives the files that add collectives of device tensors access to a communicator.
 struct device_access {
     template <class Comm>
     static const auto& session_of(const Comm& comm) {
@@ -54,14 +54,15 @@ constexpr bool check_device_reduction() {
 template <class B>
 concept reduces_on_host = requires { typename B::host_policy; };
 
-// Says how elements of type T are reduced. `op` outlives the call.
+// Sets how elements of type T are reduced. `op` outlives the call.
 template <class B, class T, class Op>
 void describe_reduction(collective_call& call, const Op& op, const device_reduce_options& o) {
     describe_operation(call, op, o.prescale, o.postscale);
     if constexpr (reduces_on_host<B>) call.reduce = reduction_of<T, Op>(call);
 }
 
-// Makes calls of one rank, refusing what it can see to be wrong before anything is enqueued.
+// Makes the calls of one rank. It refuses errors that the rank can see, before anything is
+// enqueued.
 class device_arguments {
 public:
     device_arguments(device_session& session, collective kind, time_span deadline,
@@ -95,8 +96,8 @@ public:
                         " elements, expected ", wanted));
     }
 
-    // Nothing that this rank reads and writes is in common, unless it is in place. Counts and root
-    // are known.
+    // Checks that input and output of this rank do not overlap, unless they are in place. Counts
+    // and root are known.
     void apart(std::size_t in, std::size_t out) const {
         const bool of_root = call.entry.kind == collective::reduce ||
                              call.entry.kind == collective::gather ||
@@ -117,7 +118,8 @@ public:
     }
     bool is_root() const { return call.entry.root == rank_; }
 
-    // `mine` elements of this rank; `all` of all ranks, where this rank has those (`with_all`).
+    // Sets the counts: `mine` elements of this rank, and `all` of all ranks if this rank has those
+    // (`with_all`).
     void counts(std::span<const std::size_t> counts, std::size_t mine, std::size_t all,
                 bool with_all = true) {
         call.counts = counts;
@@ -129,7 +131,7 @@ public:
         if (with_all) require(call.total(int(size_)), all, "the tensor of all ranks");
     }
 
-    // Of an alltoall.
+    // Sets the counts of an alltoall.
     void exchange(std::span<const std::size_t> send, std::span<const std::size_t> receive,
                   std::size_t in, std::size_t out) {
         if (send.empty() && receive.empty()) {
@@ -157,8 +159,8 @@ public:
     collective_call call;
 
 private:
-    // The peers enter the call, and would wait for this rank; of a plan they are told when it is
-    // agreed on. Whether they could be told or not, the reason is what counts here.
+    // The peers enter the call, and would wait for this rank. The peers of a plan are told when
+    // they agree on it. The reason is thrown in any case, even if they could not be told.
     [[gnu::cold, noreturn]] void refuse(const message& why) const {
         if (!of_plan_) post(why);
         throw usage_error(rank_, why);
@@ -175,8 +177,8 @@ private:
         }
     }
 
-    // As NCCL has it: what a rank has of its own is where all have it. An exchange is where each
-    // part comes to the place of the one that went.
+    // In-place calls are those that NCCL supports: a rank's own part is at its place in the whole.
+    // In an alltoall each received part is at the place of the part that was sent.
     bool is_in_place() const {
         const std::size_t before = call.total(rank_) * call.element_bytes;
         switch (call.entry.kind) {

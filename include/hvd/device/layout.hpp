@@ -11,15 +11,15 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Where the packed tensors of a plan lie in its buffer, and the tiles that bring them there and
-// back. Slots are aligned to 16 bytes, so that the kernel and NCCL use whole vectors; groups, one
-// per type, to 256.
+// The places of a plan's packed tensors in its buffer, and the tiles that copy them there and back.
+// Slots are aligned to 16 bytes, so that the kernel and NCCL use whole vectors. Groups, one per
+// type, are aligned to 256 bytes.
 class device_layout {
 public:
-    // Where the next group begins.
+    // Returns the begin of the next group.
     std::size_t begin_group() { return bytes_ = (bytes_ + 255) / 256 * 256; }
 
-    // Elements become those of the wire by `pack` and come back by `unpack`, scaled.
+    // Adds a tensor. `pack` turns its elements into those of the wire, and `unpack` back, scaled.
     void add(const tensor_ref& tensor, copy_kind pack, copy_kind unpack, double before,
              double after) {
         slots_.push_back({tensor, bytes_, pack, unpack, before, after});
@@ -29,7 +29,7 @@ public:
 
     std::size_t bytes() const { return bytes_; }
 
-    // The tiles of both ways, once it is known where the buffer is.
+    // The tiles of both directions, once the address of the buffer is known.
     std::vector<tile> packing(std::byte* buffer) const {
         std::vector<tile> tiles;
         for (const slot& s : slots_)
@@ -61,19 +61,19 @@ private:
     std::size_t bytes_ = 0;
 };
 
-// What a plan runs: a launch, the calls, a launch.
+// The work of a plan's run: a launch, the calls, a launch.
 struct planned_calls {
     std::vector<collective_call> calls;
     cuda_memory buffer, tiles;
-    std::size_t before = 0, after = 0;  // tiles of each launch; they follow each other
+    std::size_t before = 0, after = 0;  // numbers of tiles of each launch; they follow each other
     std::shared_ptr<const void> function;
-    message label;  // with the plan's name: of errors
+    message label;  // includes the plan's name, for errors
     time_span deadline{};
 
     const tile* first_tile() const { return reinterpret_cast<const tile*>(tiles.data()); }
 };
 
-// Makes the buffer and brings the tiles to the device; calls for parts of the buffer begin with
+// Makes the buffer and copies the tiles to the device. Before it, calls on parts of the buffer have
 // null pointers, and offsets in it.
 inline void place_plan(planned_calls& plan, const device_layout& layout, bool packs, bool unpacks,
                        device_session& session) {
@@ -81,7 +81,7 @@ inline void place_plan(planned_calls& plan, const device_layout& layout, bool pa
     const cudaStream_t stream = session.stream_or_own(nullptr);
     plan.buffer = cuda_memory(cuda_memory::kind::device, layout.bytes(), session.rank());
     if (layout.bytes() == 0) return;
-    // Between the slots are bytes that are reduced too: no NaN shall come of them.
+    // The bytes between the slots are reduced too, and must not become NaNs.
     check_cuda(cudaMemsetAsync(plan.buffer.data(), 0, layout.bytes(), stream), "cudaMemsetAsync",
                session.rank());
     std::vector<tile> tiles;

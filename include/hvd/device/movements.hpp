@@ -14,14 +14,14 @@ class device_movements {
 public:
     /// Gives every rank the root's tensor, or the tensors of a `fuse(…)`.
     ///
-    /// **Collective**, **Buffers**, **Completion** and errors of this and the following as
+    /// **Collective**, **Buffers**, **Completion** and errors of this and the following are as for
     /// `allreduce`.
     /// @snippet tests/device/snippets.cpp device_movements
     template <class X>
     void broadcast(X&& x, root r = root{0}, const device_options& o = {}) {
         broadcast_async(x, r, o).wait();
     }
-    /// The same, begun.
+    /// Begins a broadcast.
     template <class X>
     device_request broadcast_async(X&& x, root r = root{0}, const device_options& o = {}) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
@@ -39,14 +39,14 @@ public:
         }
     }
 
-    /// Gives every rank all tensors, one after the other in rank order: equal ones, or `.counts`
-    /// elements. **Buffers** of this and the following: `in` and `out` lie apart, or a rank's own
-    /// tensor at its place in that of all ranks.
+    /// Gives every rank all tensors, one after the other in rank order. They are equally long, or
+    /// have `.counts` elements. **Buffers** of this and the following: `in` and `out` do not
+    /// overlap, or a rank's own tensor is at its place in that of all ranks.
     template <class In, class View>
     void allgather(const In& in, const into_view<View>& to, const device_options& o = {}) {
         allgather_async(in, to, o).wait();
     }
-    /// The same, begun.
+    /// Begins an allgather.
     template <class In, class View>
     device_request allgather_async(const In& in, const into_view<View>& to,
                                    const device_options& o = {}) {
@@ -56,14 +56,14 @@ public:
                      });
     }
 
-    /// Gives the root all tensors: equal ones, or `.counts` elements; on other ranks `out` is not
-    /// used.
+    /// Gives the root all tensors. They are equally long, or have `.counts` elements. On other
+    /// ranks `out` is not used.
     template <class In, class View>
     void gather(const In& in, const into_view<View>& to, root r = root{0},
                 const device_options& o = {}) {
         gather_async(in, to, r, o).wait();
     }
-    /// The same, begun.
+    /// Begins a gather.
     template <class In, class View>
     device_request gather_async(const In& in, const into_view<View>& to, root r = root{0},
                                 const device_options& o = {}) {
@@ -74,14 +74,14 @@ public:
                      });
     }
 
-    /// Gives each rank its part of the root's tensor: equal ones, or `.counts` elements; on other
-    /// ranks `in` is not used.
+    /// Gives each rank its part of the root's tensor. The parts are equally long, or have `.counts`
+    /// elements. On other ranks `in` is not used.
     template <class In, class View>
     void scatter(const In& in, const into_view<View>& to, root r = root{0},
                  const device_options& o = {}) {
         scatter_async(in, to, r, o).wait();
     }
-    /// The same, begun.
+    /// Begins a scatter.
     template <class In, class View>
     device_request scatter_async(const In& in, const into_view<View>& to, root r = root{0},
                                  const device_options& o = {}) {
@@ -92,15 +92,15 @@ public:
                      });
     }
 
-    /// Sends the p-th part of `in` to rank p: equal parts, or `.counts` elements to each rank, of
-    /// which each knows by `.receive_counts` what comes from the others: nothing is asked for
-    /// before the data moves. `in` and `out` lie apart; on `staged` and `cuda_ipc` they may also be
-    /// the same, where each rank sends a rank as much as it gets from it.
+    /// Sends the p-th part of `in` to rank p: equal parts, or `.counts` elements to each rank. Each
+    /// rank passes the elements that come from the others in `.receive_counts`, so that nothing is
+    /// exchanged before the data moves. `in` and `out` do not overlap. With `staged` and `cuda_ipc`
+    /// they may also be the same, if each rank sends a rank as much as it gets from it.
     template <class In, class View>
     void alltoall(const In& in, const into_view<View>& to, const device_options& o = {}) {
         alltoall_async(in, to, o).wait();
     }
-    /// The same, begun.
+    /// Begins an alltoall.
     template <class In, class View>
     device_request alltoall_async(const In& in, const into_view<View>& to,
                                   const device_options& o = {}) {
@@ -110,10 +110,10 @@ public:
                      });
     }
 
-    /// Returns when every rank has called it, and what `.stream` had to do before is done on all of
+    /// Returns when every rank has called it, and the earlier work of `.stream` is done on all of
     /// them.
     void barrier(const device_options& o = {}) { barrier_async(o).wait(); }
-    /// The same, begun.
+    /// Begins a barrier.
     device_request barrier_async(const device_options& o = {}) {
         return begin(device_arguments(*session(), collective::barrier, o.deadline), o);
     }
@@ -131,8 +131,8 @@ private:
         return a;
     }
 
-    // `describe(arguments, given, taken)` adds what is special; the numbers are the elements of
-    // both tensors.
+    // `describe(arguments, given, taken)` adds the special part of a collective. The numbers are
+    // the elements of both tensors.
     template <class In, class View, class F>
     device_request begin(collective kind, const In& in, const into_view<View>& to,
                          const device_options& o, F&& describe) const {

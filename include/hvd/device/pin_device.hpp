@@ -10,18 +10,18 @@
 namespace hvd {
 inline namespace v0 {
 
-/// What `pin_device` may be told.
+/// Options of `pin_device`.
 struct pin_options {
-    /// Ranks may share a GPU: for tests. NCCL takes such ranks only where each process has an
-    /// NCCL_HOSTID of its own.
+    /// Ranks may share a GPU, for tests. NCCL accepts such ranks only if each process has its own
+    /// NCCL_HOSTID.
     bool share = false;
 };
 
-/// Makes a GPU of its own current on each rank, and gives its number: the local rank's, among those
+/// Makes a different GPU current on each rank, and returns its number: the local rank's among those
 /// that the process can see.
 ///
 /// **Collective**. Processes that see one GPU each (CUDA_VISIBLE_DEVICES) get that one.
-/// **Threads**: a device is current on the calling thread; other threads of the rank call
+/// **Threads**: a device is current on the calling thread. Other threads of the rank call
 /// cudaSetDevice with the number.
 /// @throws hvd::usage_error if two ranks of a node have the same GPU, hvd::cuda_error if there is
 /// none, hvd::peer_error on the other ranks.

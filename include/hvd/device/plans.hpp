@@ -10,7 +10,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Puts a plan together: which tensors are packed, and the calls that are made.
+// Builds a plan: it decides which tensors are packed, and collects the calls.
 class device_plan_maker {
 public:
     device_plan_maker(device_session& session, collective kind, const device_plan_options& o)
@@ -28,7 +28,8 @@ public:
     bool alone() const { return session_.size() == 1; }
     int size() const { return session_.size(); }
 
-    // Small tensors that are nowhere registered; alone there is nothing to gain.
+    // True for small tensors that are not in an arena. A rank that is alone gains nothing by
+    // packing.
     bool is_small(const tensor_ref& t) const {
         return has_kernels() && !alone() && t.count > 0 && t.bytes() < options_.pack_below &&
                !session_.in_arena(t.data, t.bytes());
@@ -42,7 +43,7 @@ public:
         entry_.count += t.bytes();
     }
 
-    // From where it is; what lies side by side in an arena is one call.
+    // Adds a call on a tensor where it lies. Tensors side by side in an arena become one call.
     void in_place(const tensor_ref& t, collective_call call) {
         call.in = call.out = t.data;
         call.entry.count = t.count;
@@ -57,7 +58,7 @@ public:
         calls->calls.push_back(call);
     }
 
-    // A part of the buffer, whose place is known later.
+    // Adds a call on a part of the buffer, whose address is known later.
     void packed(std::size_t offset, collective_call call) {
         in_buffer_.push_back({calls->calls.size(), offset});
         call.entry.count = (layout.bytes() - offset) / call.element_bytes;
@@ -79,7 +80,7 @@ public:
         }
     }
 
-    // All ranks agree on it, or all throw.
+    // Finishes the plan. All ranks agree on it, or all throw.
     std::shared_ptr<planned_calls> finish(bool packs, bool unpacks) {
         for (const collective_call& c : calls->calls) {
             content_.add(c.entry.count);
@@ -103,8 +104,8 @@ public:
     std::shared_ptr<planned_calls> calls = std::make_shared<planned_calls>();
 
 private:
-    // Between them lies nothing, or what the arena left empty: of one arena, for where another one
-    // lies is different on every rank.
+    // True if the next tensor follows the last, with nothing between them or only bytes that the
+    // arena left empty. Both must be in one arena, since the places of arenas differ between ranks.
     bool continues(const collective_call& last, const collective_call& next) const {
         const std::byte* const end = last.in + last.entry.count * last.element_bytes;
         if (last.entry.id != next.entry.id || last.element_bytes != next.element_bytes ||
@@ -117,7 +118,7 @@ private:
                (end == next.in || session_.is_padding({end, next.in}));
     }
 
-    // Before the ranks agree: where there is no room for the plan on one rank, all are told.
+    // Called before the ranks agree: if one rank has no room for the plan, all are told.
     std::exception_ptr try_to_place(bool packs, bool unpacks) {
         try {
             place_plan(*calls, layout, packs, unpacks, session_);
@@ -144,14 +145,14 @@ collective_call call_of(collective kind) {
     return call;
 }
 
-// One element type of an allreduce: its small tensors, or all that are cast, become one tensor of
-// the wire's type.
+// Plans one element type of an allreduce. Its small tensors, or all that are cast, become one
+// tensor of the wire's type.
 template <class B, class T, class Codec, class List, class Op>
 void plan_type(device_plan_maker& maker, const List& list, const Op& op,
                const device_plan_options& o) {
     using W = typename Codec::template type_of<T>;
-    // The mean of floats is a factor of the unpacking; what reduces as the host does has its own,
-    // with its own bits. Scales are the codec's there too, as in the host's plans.
+    // The mean of floats is a factor of the unpacking. Types that are reduced as on the host have
+    // their own mean, with its own bits. Scales then belong to the codec, as in the host's plans.
     constexpr bool on_host = reduces_on_host<B> || requires { requires B::reduces_as_the_host; };
     constexpr bool scales = is_float_element<T> && !(on_host && std::is_same_v<T, W>);
     constexpr bool divides = scales && !on_host && std::is_same_v<Op, op::average>;
@@ -201,15 +202,15 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op,
 template <class Comm, class B>
 class device_plans {
 public:
-    /// Plans `allreduce(tensors, op)`, of a `fuse(…)` or a single view. Tensors of fewer bytes than
-    /// `.pack_below` are packed by one launch, scaled in the same pass; larger ones go from where
-    /// they are.
+    /// Plans `allreduce(tensors, op)` of a `fuse(…)` or a single view. Tensors of fewer bytes than
+    /// `.pack_below` are packed by one launch and scaled in the same pass. Larger ones are not
+    /// copied.
     ///
-    /// **Collective**: all ranks agree on tensors, operation and scales here, once: those that do
-    /// not get `hvd::mismatch_error`. `codec` is how floats travel: `hvd::cast<hvd::bfloat16>{}`
-    /// halves the bytes.
-    /// @throws hvd::usage_error for what this backend can't do, hvd::peer_error on the other ranks
-    /// then.
+    /// **Collective**: all ranks agree on tensors, operation and scales here, once. If they differ,
+    /// they get `hvd::mismatch_error`. `codec` sets the type in which floats travel:
+    /// `hvd::cast<hvd::bfloat16>{}` halves the bytes.
+    /// @throws hvd::usage_error for calls that this backend can't make; the other ranks then get
+    /// hvd::peer_error.
     /// @snippet tests/device/snippets.cpp device_plan
     template <class X, class Op, class Codec = none>
         requires operation_like<Op>
@@ -233,8 +234,8 @@ public:
         }
     }
 
-    /// Plans `broadcast(tensors, root)`: small tensors of all types are packed as one by the root,
-    /// and unpacked by the others.
+    /// Plans `broadcast(tensors, root)`. The root packs small tensors of all types as one, and the
+    /// others unpack them.
     template <class X>
     device_plan plan_broadcast(X&& tensors, root r = root{0}, const device_plan_options& o = {}) {
         const auto list = as_list(tensors);
@@ -314,7 +315,7 @@ private:
         return {*session(), kind, o};
     }
 
-    // What `describe(arguments)` refuses, the other ranks are told.
+    // The other ranks are told of refusals of `describe(arguments)`.
     template <class F>
     device_plan single(collective kind, const tensor_ref& t, const device_plan_options& o,
                        F&& describe, std::shared_ptr<const void> function = {}) const {

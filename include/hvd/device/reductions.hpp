@@ -8,7 +8,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A fused list as calls of one group: every tensor goes from where it is.
+// Makes a group of calls for a fused list. No tensor is copied.
 template <class B, class Op, class Fused>
 std::vector<collective_call> calls_of_reduction(device_session& session, const Fused& list,
                                                 const Op& op, const device_reduce_options& o) {
@@ -27,16 +27,17 @@ std::vector<collective_call> calls_of_reduction(device_session& session, const F
 template <class Comm, class B>
 class device_reductions {
 public:
-    /// Reduces `x` over all ranks, in place: a view of device memory, or a `fuse(…)` of several, of
-    /// which each goes from where it is (a plan packs the small ones).
+    /// Reduces `x` over all ranks, in place. It is a view of device memory, or a `fuse(…)` of
+    /// several, which are not packed (a plan packs the small ones).
     ///
     /// **Collective**: all ranks, in the same order of calls, with equal element type, count,
     /// operation and scales.
-    /// **Buffers**: device memory of this communicator's GPU, ready on `.stream` (else on the
-    /// communicator's own stream). **Completion**: done on return. Averages and scales round once,
-    /// for each element type by its cheapest exact means (NCCL's of float16 lose subnormals:
-    /// docs/device.md). @throws hvd::usage_error for a call that
-    /// this rank can see to be wrong, hvd::peer_error, hvd::nccl_error, hvd::cuda_error.
+    /// **Buffers**: device memory of this communicator's GPU, ready on `.stream` (or else on the
+    /// communicator's own stream).
+    /// **Completion**: done on return. Averages and scales round once, for each element type by its
+    /// cheapest exact method (NCCL's method for float16 loses subnormals: docs/device.md).
+    /// @throws hvd::usage_error for a call that this rank can see to be wrong, hvd::peer_error,
+    /// hvd::nccl_error, hvd::cuda_error.
     /// @snippet tests/device/snippets.cpp device_allreduce
     template <class X, class Op>
         requires operation_like<Op>
@@ -44,14 +45,15 @@ public:
         allreduce_async(x, op, o).wait();
     }
 
-    /// Reduces `in` over all ranks to `out`, which has as many elements: the same memory, or apart.
+    /// Reduces `in` over all ranks to `out`, which has as many elements. The two are the same
+    /// memory or do not overlap.
     template <class In, class Out, class Op>
         requires operation_like<Op> && (!operation_like<Out>)
     void allreduce(const In& in, Out&& out, const Op& op, const device_reduce_options& o = {}) {
         allreduce_async(in, out, op, o).wait();
     }
 
-    /// The same, begun: complete when the request is.
+    /// Begins an allreduce in place. It is complete when the request is.
     template <class X, class Op>
         requires operation_like<Op>
     device_request allreduce_async(X&& x, const Op& op, const device_reduce_options& o = {}) {
@@ -67,7 +69,7 @@ public:
             return {};
         }
     }
-    /// From `in` to `out`, begun.
+    /// Begins an allreduce from `in` to `out`.
     template <class In, class Out, class Op>
         requires operation_like<Op> && (!operation_like<Out>)
     device_request allreduce_async(const In& in, Out&& out, const Op& op,
@@ -84,14 +86,15 @@ public:
         }
     }
 
-    /// Reduces to `out` of the root; on other ranks `out` is not used. Otherwise as `allreduce`.
+    /// Reduces to `out` of the root. On other ranks `out` is not used. Everything else is as for
+    /// `allreduce`.
     template <class In, class View, class Op>
     void reduce(const In& in, const into_view<View>& to, const Op& op, root r = root{0},
                 const device_reduce_options& o = {}) {
         reduce_async(in, to, op, r, o).wait();
     }
 
-    /// The same, begun.
+    /// Begins a reduction to the root.
     template <class In, class View, class Op>
     device_request reduce_async(const In& in, const into_view<View>& to, const Op& op,
                                 root r = root{0}, const device_reduce_options& o = {}) {
@@ -108,15 +111,15 @@ public:
         }
     }
 
-    /// Reduces over all ranks and leaves each its part: equal ones, or `.counts` elements. `in` and
-    /// `out` lie apart, or `out` is this rank's part of `in`.
+    /// Reduces over all ranks and leaves each rank its slice. The slices are equally long, or have
+    /// `.counts` elements. `in` and `out` do not overlap, or `out` is this rank's slice of `in`.
     template <class In, class View, class Op>
     void reduce_scatter(const In& in, const Op& op, const into_view<View>& to,
                         const device_reduce_options& o = {}) {
         reduce_scatter_async(in, op, to, o).wait();
     }
 
-    /// The same, begun.
+    /// Begins a reduce_scatter.
     template <class In, class View, class Op>
     device_request reduce_scatter_async(const In& in, const Op& op, const into_view<View>& to,
                                         const device_reduce_options& o = {}) {

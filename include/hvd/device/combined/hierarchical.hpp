@@ -10,7 +10,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Two halves inside the node around one step between the nodes.
+// Runs two halves inside the node around one step between the nodes.
 template <class Device, class Host>
 class hierarchical_session final : public staged_session<Host> {
     using base = staged_session<Host>;
@@ -41,8 +41,9 @@ public:
         });
     }
 
-    // Factors of a sum are those of the step between the nodes, which the host does without
-    // rounding twice; but for a power of two in the node, where 16-bit floats are summed as such.
+    // The factors of a sum are applied in the step between the nodes, which the host does without
+    // rounding twice. Only a power of two is applied in the node, where 16-bit floats are summed in
+    // their own type.
     void check(const collective_call& call, const char* label) const override {
         if (!by_halves(call.entry.kind) || (call.entry.prescale == 1 && call.entry.postscale == 1))
             return;
@@ -56,7 +57,7 @@ public:
                                    call.entry.postscale, ": only sums and averages of floats are"));
     }
 
-    // NCCL's half compares nothing: the peers would not come to the host.
+    // NCCL's half compares nothing, so the peers would not come to the host.
     void post_refusal(const call_header& mine, time_point limit) override {
         if (!by_halves(mine.kind)) base::post_refusal(mine, limit);
     }
@@ -85,7 +86,7 @@ private:
 
     bool is_one_node() const { return cross_->size() == 1; }
 
-    // NCCL scales 16-bit floats with hvd's kernels, the host without.
+    // NCCL scales 16-bit floats with hvd's kernels. The host does it without.
     bool is_for_nccl(const collective_call& call) const {
         return is_one_node() && (has_kernels() || call.element_bytes > 2);
     }
@@ -108,8 +109,8 @@ private:
         }
     }
 
-    // What keeps the sums inside the nodes small: of the prescale and the mean the power of two
-    // that rounds nothing and needs no kernel.
+    // Returns the factor that keeps the sums inside the nodes small. It is the power of two of the
+    // prescale and the mean, which rounds nothing and needs no kernel.
     double before_nodes(const collective_call& call) const {
         const bool average = call.entry.op == op::average::id;
         const double power =
@@ -118,7 +119,7 @@ private:
         return power < 1 ? power : 1;
     }
 
-    // NCCL may fail, or be late, before the host can go on.
+    // Waits for NCCL first, which may fail or be late before the host can go on.
     void between_nodes(const collective_call& step, const char* label, cudaStream_t stream,
                        time_point limit) {
         this->wait(this->mark(stream), label, limit);
@@ -157,7 +158,7 @@ private:
         own(local_).enqueue({&step, 1}, "allreduce", stream, limit);
     }
 
-    // To the ranks that have the root's number on their node, and from them to their nodes.
+    // Broadcasts to the ranks with the root's number on their nodes, and from them to their nodes.
     void broadcast(const collective_call& call, cudaStream_t stream, time_point limit) {
         collective_call step = call;
         const int number = places_[2 * std::size_t(call.entry.root)];
@@ -172,7 +173,8 @@ private:
     communicator<Device> local_;
     std::shared_ptr<base> cross_;
     std::vector<int>
-        places_;  // each rank's number on its node, and its node's; empty where nodes differ
+        // each rank's number on its node, and its node's number; empty if nodes differ in size
+        places_;
 };
 
 template <class Device, class Host>

@@ -12,7 +12,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Throws on all ranks, with those that each has on its node.
+// Throws on all ranks, and lists the ranks that each has on its node.
 template <class Bootstrap>
 void refuse_several_nodes(communicator<Bootstrap>& bootstrap) {
     if (bootstrap.local_size() == bootstrap.size()) return;
@@ -26,8 +26,8 @@ void refuse_several_nodes(communicator<Bootstrap>& bootstrap) {
                            ranks, "; make it of world.local(), or use hvd::nccl or hvd::staged"));
 }
 
-// With the other ranks that the endpoints lead to; alone without endpoints. The device is the
-// current one.
+// Makes a session with the other ranks that the endpoints reach, or for a single rank without
+// endpoints. The device is the current one.
 inline std::shared_ptr<cuda_ipc_session> make_cuda_ipc_session(
     std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell,
     const communicator_options& options) {
@@ -49,18 +49,18 @@ inline std::shared_ptr<cuda_ipc_session> make_cuda_ipc_session(
 
 }  // namespace detail
 
-/// Ranks of one node whose device tensors are moved and reduced by CUDA IPC:
-/// `communicator<cuda_ipc> gpus(world)`, on the device that is current, out of threads or of
-/// processes. Ranks may share a GPU.
+/// Ranks of one node whose device tensors are moved and reduced by CUDA IPC.
+/// `communicator<cuda_ipc> gpus(world)` makes it of threads or processes, on the current device.
+/// Ranks may share a GPU.
 ///
-/// All collectives of `communicator<nccl>`. Tensors of a `device_arena` are read and written where
-/// they are; others go through a window of `.device_window_bytes`, twice on each rank, in chunks.
-/// Every call is compared, as on the host, and meets there: it returns when it is enqueued on all
-/// ranks, so no plan can be captured into a CUDA graph. After a failure or a deadline it is given
-/// up and refuses further calls. Its last owner waits for the others', at most for
-/// `.destructor_deadline`: memory that peers may still use is not freed. Reductions need the
-/// kernels: compile a .cu file with `hvd/kernel/cuda/kernels.cuh`. **Threads**: one calling thread at a
-/// time. A rank that is alone has no window and asks nobody.
+/// It has all collectives of `communicator<nccl>`. Tensors of a `device_arena` are read and written
+/// where they lie. Others go in chunks through a window of `.device_window_bytes`, two on each
+/// rank. Ranks compare every call, as on the host, and meet in it: it returns when it is enqueued
+/// on all ranks, so no plan can be captured into a CUDA graph. After a failure or a deadline the
+/// communicator is given up and refuses further calls. Its last owner waits for the others', at
+/// most for `.destructor_deadline`. Memory that peers may still use is not freed. Reductions need
+/// the kernels: compile a .cu file with `hvd/kernel/cuda/kernels.cuh`. **Threads**: one calling
+/// thread at a time. A rank that is alone has no window and does not communicate.
 /// @snippet tests/device/snippets.cpp cuda_ipc
 template <>
 class communicator<cuda_ipc>
@@ -69,12 +69,12 @@ class communicator<cuda_ipc>
     using endpoint = std::unique_ptr<detail::host_ranks>;
 
 public:
-    /// Empty: a communicator that this rank is not a member of.
+    /// Makes an empty communicator, of which this rank is not a member.
     communicator() = default;
 
-    /// The ranks of `bootstrap`, with the device that is current on each. **Collective**.
+    /// Takes the ranks of `bootstrap`, with the current device of each. **Collective**.
     /// @throws hvd::usage_error for ranks on several nodes and GPUs that can't access each other,
-    /// hvd::cuda_error, hvd::peer_error on the other ranks.
+    /// hvd::cuda_error; hvd::peer_error on the other ranks.
     template <class Bootstrap>
     explicit communicator(communicator<Bootstrap>& bootstrap,
                           const communicator_options& options = {}) {
@@ -84,8 +84,8 @@ public:
         session_ = detail::make_cuda_ipc_session(std::move(calls), std::move(farewell), options);
     }
 
-    /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a
-    /// negative colour.
+    /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
+    /// for a negative colour.
     /// **Collective**.
     communicator split(int color, int key = 0) {
         session_type& s = session();

@@ -10,9 +10,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// How streams of all ranks meet: each rank headers an event of its own, tells the others on the
-// host, and makes its stream wait for theirs. Two take turns: one is recorded again when all have
-// met by the other.
+// The events by which streams of all ranks meet. Each rank records its own event, tells the others
+// on the host, and makes its stream wait for theirs. Two events take turns: one is recorded again
+// after all have met by the other.
 class ipc_events {
 public:
     using pair = std::array<cudaEvent_t, 2>;
@@ -65,7 +65,7 @@ public:
         check_cuda(cudaEventRecord(own_[turn_], stream), "cudaEventRecord", rank);
     }
 
-    // For what all others have recorded, of which the host knows.
+    // Makes the stream wait for the events of all others. The host knows that they are recorded.
     void make_wait(cudaStream_t stream, int rank) const {
         for (std::size_t p = 0; p < peers_.size(); ++p)
             if (int(p) != rank)

@@ -11,7 +11,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The calls that are enqueued together, and what the ranks say of them.
+// The calls that are enqueued together, and the ranks' messages about them.
 class ipc_group {
 public:
     void begin(std::span<const collective_call> calls, int size) {
@@ -29,7 +29,7 @@ public:
         return places_[std::size_t(rank) * parts_.size() + call];
     }
 
-    // Of this rank.
+    // Sets a place of this rank.
     void put(std::size_t call, int rank, const ipc_places& p) {
         places_[std::size_t(rank) * parts_.size() + call] = p;
         if (call < ipc_message::most_places) mine_.places[call] = p;
@@ -40,23 +40,23 @@ public:
     }
     const ipc_message& message() const { return mine_; }
 
-    // Whether a tensor goes through a window: of this rank, before the others have said where
-    // theirs are.
+    // True if a tensor goes through a window. Before the others have sent their places, it tells
+    // this for this rank's tensors.
     bool needs_window() const {
         for (const auto& [in, out] : places_)
             if (in.arena == ipc_place::window || out.arena == ipc_place::window) return true;
         return false;
     }
 
-    // Its ranks know only after a meeting how it is cut.
+    // True if its ranks know only after a meeting how it is cut.
     bool has_uneven_exchange() const {
         for (const call_parts& p : parts_)
             if (p.is_uneven_exchange()) return true;
         return false;
     }
 
-    // Throws where the ranks' calls are not the same. Gives whether there are more places than a
-    // message takes.
+    // Throws if the ranks' calls differ. It returns true if there are more places than a message
+    // holds.
     bool learn(int rank, const std::vector<ipc_message>& all) {
         std::vector<call_header> headers;
         for (const ipc_message& m : all) headers.push_back(m.header);
@@ -76,7 +76,7 @@ public:
             for (std::size_t c = 0; c < more; ++c) places_[r * n + first + c] = all[r * more + c];
     }
 
-    // What each rank sends to each in an alltoall, and what it expects.
+    // Exchanges the counts that each rank sends to each in an alltoall, and those it expects.
     void exchange_counts(host_ranks& ranks, time_point limit) {
         counts_.clear();
         for (call_parts& p : parts_) {
@@ -90,7 +90,7 @@ public:
         }
     }
 
-    // Throws where that is not the same.
+    // Throws if these differ.
     void learn_counts(int rank) {
         auto next = counts_.begin();
         for (call_parts& p : parts_) {
@@ -121,9 +121,10 @@ private:
 
     std::size_t size_ = 0;
     std::vector<call_parts> parts_;
-    std::vector<ipc_places> places_;  // of rank 0's calls, of rank 1's, …
+    std::vector<ipc_places> places_;  // the places of rank 0's calls, of rank 1's, …
     ipc_message mine_{};
-    std::vector<std::vector<std::uint64_t>> counts_;  // of each alltoall of different parts
+    // the counts of each alltoall with different parts
+    std::vector<std::vector<std::uint64_t>> counts_;
 };
 
 }  // namespace detail

@@ -8,14 +8,14 @@
 namespace hvd {
 inline namespace v0 {
 
-/// The ranks of one node reach each other's device memory by CUDA IPC, and kernels of hvd's reduce
-/// it over NVLink, or over PCIe; see `communicator<cuda_ipc>`. Needs no NCCL.
+/// The ranks of one node reach each other's device memory by CUDA IPC, and hvd's kernels reduce it
+/// over NVLink or PCIe: see `communicator<cuda_ipc>`. It does not need NCCL.
 ///
-/// Reduces, in rank order and with the bits that the host gives: sum, average, min, max and product
-/// of 8- to 64-bit integers and of floats of 16, 32 and 64 bits; averages of integers with a
-/// rounding; sum and average of complex numbers; bit_and, bit_or and bit_xor of integers. Not
-/// callables. Moves every element. A rank that is alone copies what is not scaled: its NaNs keep
-/// their payloads.
+/// It reduces in rank order, with the same bits as the host: sum, average, min, max and product of
+/// 8- to 64-bit integers and of floats of 16, 32 and 64 bits; averages of integers with a rounding;
+/// sum and average of complex numbers; bit_and, bit_or and bit_xor of integers. It does not take
+/// callables. It moves every element. A rank that is alone copies elements that are not scaled, so
+/// its NaNs keep their payloads.
 struct cuda_ipc {
     using space_type = device;
     static constexpr bool has_arenas = true;

@@ -14,13 +14,14 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What a rank reaches of the others: on the host by endpoints, one for the calls and one to say
-// farewell; on streams by events; in memory by mappings of a window of two halves and of arenas.
+// Everything by which a rank reaches the others. On the host these are endpoints, one for the calls
+// and one for the farewell. Streams use events. Memory is mapped: a window of two halves, and
+// arenas.
 class ipc_reach {
 public:
     static constexpr const char* name = "communicator<cuda_ipc>";
 
-    // **Collective**, on the current device.
+    // Connects the ranks, on the current device. **Collective**.
     void connect(std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell,
                  int device, std::size_t room, time_point limit) {
         calls_ = std::move(calls);
@@ -55,10 +56,10 @@ public:
     host_ranks& farewell() { return *farewell_; }
     ipc_events& events() { return events_; }
 
-    // Peers that wait on the host are told.
+    // Tells peers that wait on the host.
     void leave() noexcept { calls_ = {}; }
 
-    // The next number is its, on all ranks.
+    // The arena gets the next number, which is the same on all ranks.
     ipc_memory& add_arena(std::unique_ptr<ipc_memory> arena) {
         return *arenas_.emplace_back(std::move(arena));
     }
@@ -69,7 +70,7 @@ public:
         return nullptr;
     }
 
-    // **Collective**.
+    // Shares the memory with all ranks. **Collective**.
     void share(ipc_memory& memory, time_point limit) {
         ipc_memory::offer mine{};
         calls_->on_all(name, limit, [&] { mine = memory.exported(homes_, rank_); });
@@ -77,7 +78,8 @@ public:
         calls_->on_all(name, limit, [&] { memory.open(offers, homes_, rank_); });
     }
 
-    // Where others find a tensor of this rank: in an arena that it may stay in, else in the window.
+    // Returns the place where others find a tensor of this rank: an arena if it may stay there, or
+    // else the window.
     ipc_place place_of(const std::byte* data, std::size_t bytes, bool may_stay) const {
         if (bytes == 0) return {};
         for (std::size_t a = 0; may_stay && a < arenas_.size(); ++a)
@@ -93,8 +95,8 @@ public:
         return arenas_[std::size_t(place.arena)]->of(rank) + place.offset;
     }
 
-    // What peers may still use is not freed before they say that they don't; where they say
-    // nothing, it never is.
+    // Memory that peers may use is freed only after they report that they no longer use it. If they
+    // do not report, it is never freed.
     void end(bool finished, time_point limit) noexcept {
         if (!is_connected()) return;
         leave();
@@ -112,7 +114,8 @@ public:
     }
 
 private:
-    // Each rank finds the second half of another's window, and cuts its calls, by its own size.
+    // The sizes must be equal: each rank finds the second half of another's window, and cuts its
+    // calls, by its own size.
     void require_equal(const std::vector<std::size_t>& rooms) const {
         const auto [least, most] = std::ranges::minmax(rooms);
         if (least != most)
@@ -129,9 +132,9 @@ private:
             if (arena != nullptr) f(*arena);
     }
 
-    std::unique_ptr<host_ranks> calls_, farewell_;  // the first is null when left
+    std::unique_ptr<host_ranks> calls_, farewell_;  // the first is null after leave()
     int rank_ = 0;
-    std::size_t room_ = 0;  // of each half of the window
+    std::size_t room_ = 0;  // bytes of each half of the window
     std::vector<ipc_home> homes_;
     ipc_events events_;
     ipc_memory window_;

@@ -11,16 +11,16 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Ranks of one node whose streams meet by events and whose kernels reach each other's memory.
-// Nothing waits on the device but for events that the host knows to be recorded. A rank that is
-// alone reaches nothing.
+// Ranks of one node whose streams meet by events and whose kernels reach each other's memory. The
+// device only waits for events that the host knows to be recorded. A rank that is alone reaches no
+// other memory.
 class cuda_ipc_session final : public device_session {
 public:
     cuda_ipc_session(int rank, int size, int device, const communicator_options& options)
         : device_session(rank, size, device, options), room_(room_for(size, options)) {}
     ~cuda_ipc_session() { end(); }
 
-    // With the other ranks, by the endpoints that it keeps.
+    // Connects to the other ranks by the endpoints, which it keeps.
     void connect(std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell) {
         const current_device here(device(), rank());
         linked([&] {
@@ -28,7 +28,7 @@ public:
         });
     }
 
-    // The endpoints of a communicator of some of the ranks.
+    // Returns an endpoint for a communicator of some of the ranks.
     std::unique_ptr<host_ranks> split_endpoint(bool farewell, int color, int key) {
         std::unique_ptr<host_ranks> part;
         linked([&] { part = (farewell ? reach_.farewell() : reach_.calls()).split(color, key); });
@@ -108,7 +108,8 @@ public:
         return all;
     }
 
-    // With the other ranks. Where they do not come, the memory stays until the session ends.
+    // Closes the arena with the other ranks. If they do not come, the memory stays until the
+    // session ends.
     void close_arena(std::span<std::byte> memory) noexcept override {
         remove_arena(memory.data());
         const auto arena = reach_.find_arena(memory.data());
@@ -120,7 +121,7 @@ public:
             (*arena)->close();
             if (size() > 1) linked([&] { reach_.calls().all('e', limit); });
             *arena = {};
-        } catch (...) {  // the communicator is given up, and says so at its next call
+        } catch (...) {  // the communicator is given up, and reports it at its next call
         }
     }
 
@@ -131,7 +132,7 @@ private:
         return wanted > least ? wanted : least;
     }
 
-    // A host's communicator that fails does so for good; a refusal is no failure.
+    // A host's communicator that fails does so for good. A refusal is no failure.
     template <class F>
     void linked(F&& f) {
         try {
@@ -156,9 +157,9 @@ private:
         });
     }
 
-    // Each step ends with a meeting; the window's halves take turns, so that the next step's input
-    // is there by then. This rank's first is there before the ranks meet, where it is known to go
-    // through the window.
+    // Each step ends with a meeting. The window's halves take turns, so that the next step's input
+    // is there by then. This rank's first input is there before the ranks meet, if it is known to
+    // go through the window.
     void move_all(std::span<const collective_call> calls, const char* label, cudaStream_t stream,
                   time_point limit) {
         describe(calls, label);
@@ -202,8 +203,8 @@ private:
         return result;
     }
 
-    // The ranks compare their calls and learn each other's places; then the stream waits for what
-    // theirs had to do before.
+    // The ranks compare their calls and learn each other's places. Then the stream waits for the
+    // earlier work of theirs.
     void meet_first(bool uneven, cudaStream_t stream, time_point limit) {
         reach_.events().record(stream, rank());
         std::vector<ipc_message> all;
@@ -223,7 +224,7 @@ private:
         reach_.events().make_wait(stream, rank());
     }
 
-    // Of a call that failed: it may have begun to use the window.
+    // Marks the end of a failed call, which may have begun to use the window.
     void mark_last(cudaStream_t stream) noexcept {
         try {
             last_.record(stream, rank());
@@ -232,7 +233,7 @@ private:
         }
     }
 
-    // Where this rank sees a piece of another's.
+    // Returns the address at which this rank sees a piece of another's.
     std::byte* seen(const ipc_piece& piece, std::size_t half, const ipc_place& place, int r,
                     int part) const {
         if (place.arena == ipc_place::window)
@@ -276,7 +277,7 @@ private:
         }
     }
 
-    // This rank's slice, for all; or its part, for itself.
+    // Reduces this rank's slice for all, or its part for itself.
     void reduce(const ipc_piece& piece, std::size_t half, cudaStream_t stream) const {
         const call_parts& p = group_.parts(piece.call);
         const bool scatters = p.call.entry.kind == collective::reduce_scatter;
@@ -315,13 +316,13 @@ private:
             check_cuda(launch_reduction(l, stream), "launch of hvd's reduction kernel", rank());
     }
 
-    // Whether all that this rank has enqueued is done.
+    // Waits until everything that this rank has enqueued is done. It returns false otherwise.
     bool finish(time_point limit) noexcept {
         backoff pauses(false);
         while (last_) {
             try {
                 if (last_.reached(rank())) return true;
-            } catch (const cuda_error&) {  // until the limit, then: nothing is known of it
+            } catch (const cuda_error&) {  // the state is unknown: go on until the limit
             }
             if (pauses.pause() && now() > limit) return false;
         }
@@ -339,9 +340,9 @@ private:
         }
     }
 
-    std::size_t room_;  // of each half of the window
+    std::size_t room_;  // bytes of each half of the window
     ipc_reach reach_;
-    // The latest call's end: the next one, on any stream, does not touch the window before.
+    // The end of the latest call. The next one, on any stream, does not touch the window before.
     cuda_event last_;
     ipc_group group_;
 };

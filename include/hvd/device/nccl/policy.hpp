@@ -9,13 +9,13 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Ranks have a GPU each, and NCCL moves device tensors between them; see `communicator<nccl>`.
+/// Ranks have a GPU each, and NCCL moves device tensors between them: see `communicator<nccl>`.
 ///
-/// Reduces what NCCL reduces: sum, average of floats, min, max and product of 8-, 32- and 64-bit
-/// integers and of floats of 16, 32 and 64 bits. Moves every element.
+/// It reduces as NCCL does: sum, average of floats, min, max and product of 8-, 32- and 64-bit
+/// integers and of floats of 16, 32 and 64 bits. It moves every element.
 ///
-/// Sums of float16 are made in float16. Averages are multiplied by a power of two before, so that
-/// they do not overflow; elements below 2^-14 times the ranks lose their last bits by that.
+/// Sums of float16 are computed in float16. Averages are multiplied by a power of two first, so
+/// that they do not overflow. By that, elements below 2^-14 times the ranks lose their last bits.
 struct nccl {
     using space_type = device;
     static constexpr bool has_arenas = true;

@@ -14,10 +14,10 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A communicator of NCCL's that does not block: every call is polled for until NCCL has taken it,
-// before anything else touches NCCL or the stream. After a failure it is revoked, which frees the
-// stream and leaves it to be shrunk, and refuses further calls. A rank that is alone has none until
-// it needs one.
+// Uses a nonblocking communicator of NCCL. Every call is polled until NCCL has taken it, before
+// anything else touches NCCL or the stream. After a failure the communicator is revoked and refuses
+// further calls. Revoking frees the stream and allows a shrink. A rank that is alone has no
+// communicator of NCCL until it needs one.
 class nccl_session final : public device_session {
 public:
     using device_session::device_session;
@@ -25,7 +25,7 @@ public:
 
     ncclComm_t handle() const { return comm_; }
 
-    // With the other ranks.
+    // Joins the other ranks.
     void join(const ncclUniqueId& id) {
         const current_device here(device(), rank());
         ncclConfig_t config = not_blocking();
@@ -33,7 +33,8 @@ public:
                "ncclCommInitRankConfig", limit_for({}));
     }
 
-    // A communicator made by NCCL out of another, or by the user; `owned`: to be ended by this one.
+    // Takes a communicator that NCCL made from another, or that the user made. If `owned`, this
+    // session ends it.
     void take(ncclComm_t comm, bool owned) {
         comm_ = comm;
         owned_ = owned;
@@ -47,7 +48,7 @@ public:
         operations_.clear();
         for (const collective_call& call : calls)
             operations_.push_back(operation_for(call, label, limit));
-        // NCCL takes 2048 calls in a group; a call with counts is one for each rank.
+        // NCCL takes 2048 calls in a group. A call with counts is one for each rank.
         const std::size_t most = size() < 1024 ? 1024 / std::size_t(size()) : 1;
         for (std::size_t first = 0; first < calls.size(); first += most) {
             const std::size_t n = calls.size() - first < most ? calls.size() - first : most;
@@ -74,7 +75,7 @@ public:
         check_headers(rank(), all);
     }
 
-    // NCCL's own way from this communicator to another: `make(comm, &result, &config)`.
+    // Derives a communicator by NCCL's own function: `make(comm, &result, &config)`.
     template <class F>
     ncclComm_t derive(const char* api, F&& make) {
         const current_device here(device(), rank());
@@ -84,8 +85,8 @@ public:
         return result;
     }
 
-    // Memory of ncclMemAlloc, at the same place of a window on all ranks: NCCL moves it without
-    // copies.
+    // Allocates memory with ncclMemAlloc, at the same place of a window on all ranks. NCCL moves it
+    // without copies.
     std::span<std::byte> open_arena(std::size_t bytes) override {
         call_header mine = arena_header(bytes);
         const current_device here(device(), rank());
@@ -137,7 +138,7 @@ public:
 private:
     struct scaled_operation {
         ncclRedOp_t op = ncclSum;
-        double after = 1;  // what the result is multiplied by once NCCL is done
+        double after = 1;  // the factor for the result after NCCL is done
         bool scales = false;
     };
     struct nccl_memory {
@@ -168,12 +169,12 @@ private:
         try {
             settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister",
                    destructor_limit());
-        } catch (...) {  // the communicator is given up, and says so at its next call
+        } catch (...) {  // the communicator is given up, and reports it at its next call
         }
     }
 
-    // A sum of elements that are multiplied by `factor` on this rank; made once for each type and
-    // factor.
+    // Returns the sum of elements that are multiplied by `factor` on this rank. It is made once for
+    // each type and factor.
     ncclRedOp_t premultiplied_sum(dtype id, double factor, time_point limit) {
         for (const premultiplied& s : premultiplied_)
             if (s.id == id && s.factor == factor) return s.op;
@@ -218,7 +219,7 @@ private:
                      copy_between(call.entry.id, call.entry.id, true), factor, stream, rank());
     }
 
-    // Each rank's header to all, through device memory.
+    // Sends each rank's header to all, through device memory.
     void exchange(const call_header& mine, std::vector<call_header>& all, time_point limit) {
         const current_device here(device(), rank());
         const std::size_t each = sizeof mine;
@@ -248,7 +249,7 @@ private:
         return config;
     }
 
-    // Until NCCL has taken what was called.
+    // Waits until NCCL has taken the call.
     void settle(ncclResult_t code, const char* api, time_point limit,
                 std::source_location where = std::source_location::current()) {
         backoff pauses(false);
@@ -261,7 +262,7 @@ private:
         if (code != ncclSuccess) fail(code, api, true, where);
     }
 
-    // An argument that NCCL refuses before it does anything is a matter of this rank alone.
+    // If NCCL refuses an argument before it does anything, only this rank fails.
     [[gnu::cold, noreturn]] void fail(
         ncclResult_t code, const char* api, bool before_anything,
         std::source_location where = std::source_location::current()) {
@@ -280,7 +281,7 @@ private:
 
     void end() noexcept {
         if (comm_ == nullptr) return;
-        if (!owned_) {  // it goes on without what was made in it
+        if (!owned_) {  // it continues without the objects that were made in it
             for (const premultiplied& p : premultiplied_) ncclRedOpDestroy(p.op, comm_);
             return;
         }
@@ -298,10 +299,10 @@ private:
 
     ncclComm_t comm_ = nullptr;
     bool owned_ = true;
-    std::vector<open_window> windows_;  // of arenas
+    std::vector<open_window> windows_;  // windows of arenas
     std::vector<premultiplied> premultiplied_;
-    std::vector<scaled_operation> operations_;  // of the calls being enqueued
-    cuda_memory scratch_;                       // what a barrier reduces
+    std::vector<scaled_operation> operations_;  // the operations of the calls being enqueued
+    cuda_memory scratch_;                       // the memory that a barrier reduces
 };
 
 }  // namespace detail
