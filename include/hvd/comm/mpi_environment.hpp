@@ -47,7 +47,7 @@ public:
 
     ~mpi_environment();
 
-    /// What MPI gave, which may be less than what was asked for.
+    /// The level that MPI provides, which may be less than requested.
     thread_level threads() const;
 
     /// True if this object started MPI, and so will end it.
@@ -63,7 +63,7 @@ private:
     };
     static starter& started();
 
-    // For an exception that nobody catches: nothing unwinds then, but its text is at hand.
+    // Reports an uncaught exception. Nothing unwinds then, but its text is available.
     [[noreturn]] static void report_and_abort() noexcept;
     static void last_words(message_sink sink, const char* reason);
     [[noreturn]] static void end_job() noexcept;
