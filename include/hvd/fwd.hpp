@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The names that programs use in headers of their own, declared. What a program does with them
-// needs a door: hvd/hvd.hpp, hvd/threads.hpp, hvd/mpi.hpp.
+// Declares the names that programs use in their own headers. Code that uses more of them needs a
+// door: hvd/hvd.hpp, hvd/threads.hpp, hvd/mpi.hpp.
 #include <cstddef>
 
 namespace hvd {

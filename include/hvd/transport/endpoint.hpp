@@ -10,28 +10,28 @@
 namespace hvd {
 inline namespace v0 {
 
-/// What one rank of one communicator must be able to do for hvd to build every collective on it.
+/// The functions that one rank of a communicator needs for hvd to build every collective on them.
 ///
-/// - `rank()`, `size()`: this rank and how many there are.
+/// - `rank()`, `size()`: this rank and the number of ranks.
 /// - `send(peer, data, bytes)`: begins to send; `data` stays untouched until `poll()` says so.
 ///   Sends to one peer arrive in their order, each filling one `recv` of the same size.
 /// - `recv(peer, data, bytes)`: begins to receive. Never called for the rank itself or with 0
 ///   bytes.
-/// - `poll()`: goes on; true when all that was begun is complete. Must not block.
-/// - `pending(peer)`: whether something begun with that peer is not complete (names late ranks).
-/// - `cancel()`: gives up all that was begun; the endpoint is not used for data afterwards.
+/// - `poll()`: makes progress; true when everything begun is complete. Must not block.
+/// - `pending(peer)`: true if a message to or from that peer is not complete (names late ranks).
+/// - `cancel()`: gives up everything begun; the endpoint is not used for data afterwards.
 ///
-/// One thread at a time calls it. Failures are thrown, as types derived from `hvd::error`.
+/// One thread at a time calls it. It throws failures as types derived from `hvd::error`.
 ///
 /// It may also have:
-/// - `subset(ranks, context)`: called by all of `ranks` (positions in this endpoint, in the new
-///   order) and nobody else, gives an endpoint among them (a `std::unique_ptr`, or what else has
-///   `release()`); `context` is the same on all of them and new in each call on this endpoint:
+/// - `subset(ranks, context)`: all of `ranks` (positions in this endpoint, in the new order) and no
+///   others call it. It returns an endpoint among them (a `std::unique_ptr`, or another owner with
+///   `release()`). `context` is the same on all of them and new in each call on this endpoint. It
 ///   makes `split`, `subset`, `local` and `cross` work;
 /// - `node_of(rank)`: equal numbers for ranks that share a node (without it each is a node);
-/// - `threaded()`: whether a progress thread may drive the endpoint (without it: no).
+/// - `threaded()`: true if a progress thread may drive the endpoint (without it: no).
 ///
-/// hvd's own endpoints have more (memory in common, notices), whose types are internal.
+/// hvd's own endpoints have more functions (shared memory, notices), whose types are internal.
 template <class L>
 concept endpoint =
     requires(L& l, const L& c, int peer, const std::byte* out, std::byte* in, std::size_t n) {
@@ -44,8 +44,8 @@ concept endpoint =
         { l.cancel() } noexcept;
     };
 
-/// An endpoint among ranks that share all their memory and need no messages, as those of
-/// `hvd::threads`: `region()` is what they have in common. Its type is internal.
+/// An endpoint among ranks that share all their memory and need no messages, such as those of
+/// `hvd::threads`. `region()` returns the shared memory. Its type is internal.
 template <class L>
 concept shared_endpoint = requires(L& l, const L& c) {
     { c.rank() } -> std::convertible_to<int>;

@@ -167,7 +167,7 @@ protected:
         return region_.reachable().find(data, bytes);
     }
 
-    // What each of `n` ranks gets of a window.
+    // Returns the bytes of a window for each of `n` ranks.
     std::size_t share_of_window(int n) const {
         return window_bytes_ / std::size_t(n) / tuning::cache_line * tuning::cache_line;
     }

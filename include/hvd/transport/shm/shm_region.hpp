@@ -16,7 +16,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What a window holds.
+// The contents of a window.
 enum class content : std::uint32_t {
     nothing,
     data,
