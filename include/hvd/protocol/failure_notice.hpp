@@ -13,13 +13,14 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What a rank that gives its communicator up, or parts with it in order, tells those that it shares
-// no memory with: nobody waits for a deadline that somebody has seen the reason of.
+// A message to ranks that share no memory with the sender. The sender gives its communicator up, or
+// departs in order. So nobody waits for a deadline if some rank knows the reason.
 struct failure_notice {
     std::int32_t sender;
-    std::int32_t departs;      // whether in order: of no interest to those that don't wait for it
+    // 1: the sender departs in order, which only concerns ranks that wait for it
+    std::int32_t departs;
     std::int32_t missing[14];  // ranks, then -1
-    char text[320] = {};       // who and why
+    char text[320] = {};       // the rank and the reason
 };
 
 static_assert(std::is_trivially_copyable_v<failure_notice>);
@@ -42,23 +43,24 @@ inline std::vector<int> missing_of(const failure_notice& n) {
     return ranks;
 }
 
-// An endpoint may carry notices, beside its data: tell(peer, notice) does not wait, and is false
-// where nothing can be told any more; heard(notice) is true once one has come.
+// An endpoint may carry notices beside its data. send_notice(peer, notice) does not wait, and
+// returns false if no notice can be sent any more. receive_notice(notice) returns true once one has
+// come.
 template <class Endpoint>
 concept sends_notices = requires(Endpoint& l, failure_notice& n) {
     { l.send_notice(0, n) } -> std::convertible_to<bool>;
     { l.receive_notice(n) } -> std::convertible_to<bool>;
 };
 
-// How a transport over an endpoint gives up: it listens for notices, and passes on what it has seen
-// itself.
+// Gives up a transport over an endpoint. It listens for notices, and passes on the failures that
+// this rank has seen.
 template <class Endpoint>
 class notice_exchange {
 public:
     explicit notice_exchange(Endpoint& endpoint)
         : endpoint_(endpoint), departures_(std::size_t(endpoint.size())) {}
 
-    // Whether waiting is in vain.
+    // True if waiting is in vain.
     bool heard() {
         if constexpr (sends_notices<Endpoint>) {
             failure_notice news;
@@ -71,8 +73,8 @@ public:
         return heard_;
     }
 
-    // All ranks tell each other that they part, and wait a while for the others to: then nothing is
-    // on its way any more. False if somebody has not come to that.
+    // All ranks tell each other that they depart, and wait a while for the others' notices. Then no
+    // message is under way any more. It returns false if a rank has not departed by then.
     bool depart(std::string_view reason, std::int64_t patience) {
         if constexpr (sends_notices<Endpoint>) {
             failure_notice news = notice_of(endpoint_.rank(), reason, {});
@@ -95,7 +97,7 @@ public:
         return heard_;
     }
 
-    // Why the communicator is given up, and for want of whom.
+    // The reason for which the communicator is given up, and the ranks that are missing.
     const message& why() const { return why_; }
     const std::vector<int>& missing() const { return missing_; }
 
@@ -105,7 +107,7 @@ public:
         last_ = notice_of(endpoint_.rank(), why_, missing_);
     }
 
-    // The ranks that messages are under way with; false if there are none.
+    // Keeps the ranks that messages are under way with. It returns false if there are none.
     bool keep_pending() {
         std::vector<int> missing;
         message who;
@@ -119,7 +121,7 @@ public:
         return true;
     }
 
-    // To all, if it is news to them. `reason` where nothing was kept.
+    // Tells all ranks, unless they know. `reason` is used if none was kept.
     void pass_on(std::string_view reason) noexcept {
         if constexpr (sends_notices<Endpoint>) {
             if (std::exchange(heard_, true)) return;
@@ -145,7 +147,7 @@ private:
         ++departed_;
     }
 
-    // What it sent before comes before its notice, and is there once it has been looked for again.
+    // The data that the rank sent comes before its notice. It is there after one more look.
     bool waits_for_departed() {
         if (departed_ == 0 || now() - departed_at_ < tuning::departure_patience) return false;
         for (int p = 0; p < endpoint_.size(); ++p) {
@@ -164,17 +166,18 @@ private:
     }
 
     Endpoint& endpoint_;
-    failure_notice last_ = notice_of(-1, "", {});  // what the others hear: it has room for so much
+    // the notice that the others get; it holds that many characters
+    failure_notice last_ = notice_of(-1, "", {});
     message why_;
     std::vector<int> missing_;
     bool heard_ = false;
-    table<message> departures_;  // of those that have parted, by rank
+    table<message> departures_;  // the reasons of ranks that have departed, by rank
     int departed_ = 0;
     time_point departed_at_ = 0;
 };
 
-// The end of a communicator between nodes: in order, or by giving it up. What may still come to it
-// is not to come to the next one.
+// Ends a communicator between nodes: in order, or by giving it up. Messages that are still under
+// way must not reach the next communicator.
 template <class Endpoint>
 void depart_or_notify(notice_exchange<Endpoint>& word, Endpoint& endpoint, std::string_view reason,
                       std::int64_t patience, bool lost) noexcept {
