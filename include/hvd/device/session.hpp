@@ -16,8 +16,8 @@ inline time_point limit_of(time_span deadline) {
     return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
 }
 
-// One rank's part of a communicator of device tensors, whatever moves them: its device, its stream,
-// and why it was given up, if it was. Held by the communicator and by all requests and plans.
+// One rank's part of a communicator of device tensors, for every backend: its device, its stream,
+// and the reason if it was given up. The communicator and all requests and plans hold it.
 class device_session {
 public:
     device_session(int rank, int size, int device, const communicator_options& options)
@@ -39,28 +39,28 @@ public:
     virtual void enqueue(std::span<const collective_call> calls, const char* label,
                          cudaStream_t stream, time_point limit) = 0;
 
-    // Throws hvd::usage_error for a call that it can't make.
+    // Throws hvd::usage_error for a call that the backend can't make.
     virtual void check(const collective_call&, const char*) const {}
 
-    // Whether what is enqueued may become a part of a CUDA graph.
+    // True if enqueued calls may become a part of a CUDA graph.
     virtual bool can_be_captured() const { return false; }
 
     // In the place of a call that this rank refuses, where calls are compared: its peers, which
     // make it, are told.
     virtual void post_refusal(const call_header&, time_point) {}
 
-    // Whether an alltoall may write over its input.
+    // True if an alltoall may write over its input.
     virtual bool exchanges_in_place() const { return true; }
 
     // Throws what the headers of all ranks make necessary, on all of them.
     virtual void agree(const call_header& mine, time_point limit) = 0;
 
-    // Ends all calls under way; `why` is what further calls say.
+    // Ends all calls under way. Further calls throw `why`.
     virtual void give_up(std::string_view why) noexcept {
         if (!broken()) broken_ = why;
     }
 
-    // While the host waits: throws what has gone wrong meanwhile.
+    // Called while the host waits: throws the errors that have happened meanwhile.
     virtual void look_for_errors(const char* label) { refuse_if_broken(label); }
 
     time_point limit_for(time_span deadline) const {
@@ -78,8 +78,8 @@ public:
         return stream == nullptr ? stream_.get() : stream;
     }
 
-    // Where CUDA fails, peers may still read this rank's tensors: ends all calls before the caller
-    // frees them.
+    // Makes a call of CUDA. If it fails, peers may still read this rank's tensors, so it ends all
+    // calls before the caller frees them.
     template <class F>
     auto guarded(F&& call) {
         try {
@@ -90,12 +90,12 @@ public:
         }
     }
 
-    // What the stream is to come to before all that was enqueued is done.
+    // Returns an event that the stream reaches when everything enqueued is done.
     cuda_event mark(cudaStream_t stream) {
         return guarded([&] { return cuda_event(stream, rank_); });
     }
 
-    // Until the stream has come to `done`.
+    // Waits until the stream has reached `done`.
     void wait(const cuda_event& done, const char* label, time_point limit) {
         const current_device here(device_, rank_);
         backoff pauses(false);
@@ -107,7 +107,7 @@ public:
         refuse_if_broken(label);
     }
 
-    // Looks once; throws as the wait does.
+    // Checks once, and throws as the wait does.
     bool test(const cuda_event& done, const char* label, time_point limit) {
         const current_device here(device_, rank_);
         if (!reached(done)) {
@@ -119,12 +119,12 @@ public:
         return true;
     }
 
-    // Memory that the backend knows beforehand on all ranks; collective, as is giving it back. Only
-    // of backends that have such memory.
+    // Allocates memory that the backend knows beforehand on all ranks. Allocating and freeing it
+    // are collective. Not every backend has such memory.
     virtual std::span<std::byte> open_arena(std::size_t) { return {}; }
     virtual void close_arena(std::span<std::byte>) noexcept {}
 
-    // Such memory is better left where it is.
+    // Tensors in such memory are not packed.
     void add_arena(std::span<const std::byte> memory) { arenas_.push_back(memory); }
     void remove_arena(const std::byte* begin) {
         for (const auto& arena : arenas_)
@@ -138,7 +138,7 @@ public:
         return false;
     }
 
-    // What no tensor of an arena has: a call may go over it.
+    // Remembers bytes that belong to no tensor of an arena, so that a call may overwrite them.
     void add_padding(std::span<const std::byte> gap) { padding_.push_back(gap); }
     bool is_padding(std::span<const std::byte> gap) const {
         for (const auto& p : padding_)
@@ -178,7 +178,7 @@ private:
     int rank_, size_, device_;
     cuda_stream stream_;
     std::vector<std::span<const std::byte>> arenas_, padding_;
-    message broken_;  // why it was given up
+    message broken_;  // the reason for which it was given up
 };
 
 // What ranks compare before they make an arena.

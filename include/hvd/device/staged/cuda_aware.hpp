@@ -10,7 +10,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What moves goes to MPI as it is, what reduces is staged.
+// Hands movements of device tensors to MPI as they are. Reductions are staged.
 class cuda_aware_session final : public staged_session<mpi> {
 public:
     cuda_aware_session(communicator<mpi> host, communicator<direct<mpi>> direct, int device,
@@ -35,7 +35,7 @@ public:
         });
     }
 
-    // What MPI itself moves is not compared.
+    // The ranks do not compare calls that MPI itself makes.
     void post_refusal(const call_header& mine, time_point limit) override {
         collective_call call;
         call.entry.kind = mine.kind;

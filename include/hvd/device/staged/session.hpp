@@ -14,8 +14,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What one rank has of a collective, cut into rounds: chunk k of every part of the tensor. Parts
-// are the ranks' of a collective that has some, else there is one.
+// One rank's part of a collective, cut into rounds: round k moves chunk k of every part of the
+// tensor. The parts are those of the ranks if the collective has any, or else there is one part.
 class staged_parts {
 public:
     staged_parts() = default;
@@ -23,7 +23,7 @@ public:
     void add(const std::byte* first, std::size_t bytes) { parts_.push_back({first, bytes}); }
     std::size_t count() const { return parts_.size(); }
 
-    // Of part `p` in this round, which takes `most` bytes of each.
+    // Returns the bytes of part `p` in this round, which takes at most `most` bytes of each.
     std::size_t bytes(std::size_t p, std::size_t round, std::size_t most) const {
         const std::size_t done = round * most, all = parts_[p].bytes;
         return all <= done ? 0 : all - done < most ? all - done : most;
@@ -35,14 +35,14 @@ public:
         return (longest + most - 1) / most;
     }
 
-    // What the longest round, which is the first, takes.
+    // Returns the bytes of the longest round, which is the first.
     std::size_t most_bytes(std::size_t most) const {
         std::size_t sum = 0;
         for (std::size_t p = 0; p < parts_.size(); ++p) sum += bytes(p, 0, most);
         return sum;
     }
 
-    // Calls `f` with each piece of the round; they follow each other in the chunk.
+    // Calls `f` with each part of the round. They follow each other in the chunk.
     template <class F>
     void each(std::size_t round, std::size_t most, F&& f) const {
         std::size_t at = 0;
@@ -87,7 +87,7 @@ public:
     operation op;
 
 private:
-    // Where the ranks disagree, more may come than the output holds.
+    // Checks the size of the result: if the ranks disagree, it may exceed the output.
     void check_size() {
         op.self = &output_;
         op.provide = [](void* self, slice<const std::size_t> counts) {
@@ -99,12 +99,12 @@ private:
     given_memory output_;
 };
 
-// Collectives of device tensors over a communicator of the host. Enqueuing one moves it: the
-// request that it gives is for the last copies up.
+// Collectives of device tensors over a communicator of the host. Enqueuing a collective moves it.
+// Its request is only for the last copies to the GPU.
 template <class Host>
 class staged_session : public device_session {
 public:
-    // Bytes of one chunk, all ranks' parts together.
+    // The bytes of one chunk, for the parts of all ranks together.
     static constexpr std::size_t chunk_bytes = tuning::staged_chunk_bytes;
 
     staged_session(communicator<Host> host, int device, const communicator_options& options)
@@ -113,7 +113,7 @@ public:
           staging_((current_device(device, host_.rank()), host_.rank())) {}
     ~staged_session() { staging_.finish(); }
 
-    // With a communicator of its own out of `bootstrap`. **Collective**.
+    // Makes a session with its own communicator, split from `bootstrap`. **Collective**.
     static std::shared_ptr<staged_session> make(communicator<Host>& bootstrap,
                                                 const communicator_options& options) {
         meet_before_making(bootstrap, options);
@@ -154,7 +154,7 @@ public:
         check_headers(rank(), all);
     }
 
-    // The host's headers are compared whatever its peers call first.
+    // The host compares headers for every call that the peers make.
     void post_refusal(const call_header& mine, time_point limit) override {
         if (size() == 1 || broken()) return;
         on_host([&] {
@@ -175,7 +175,7 @@ protected:
     virtual void run(const collective_call& call, cudaStream_t stream, time_point limit) {
         if (size() == 1 && !call.reduces()) return copy_alone(call, stream, rank());
         wait(mark(stream), collective_names[std::size_t(call.entry.kind)],
-             limit);  // what is before it on the stream may be late
+             limit);  // earlier work on the stream may be late
         if (call.entry.kind == collective::barrier) {
             host_call barrier(call, call.entry.kind, nullptr, 0, nullptr, 0, rank());
             return run_on_host(barrier.op, limit);
@@ -190,8 +190,8 @@ protected:
     }
 
 private:
-    // What the host refuses is no failure, and its communicator works on. Where it does not, no
-    // later call can be made, and what is under way elsewhere, in NCCL, would not end by itself.
+    // A refusal by the host is no failure, and its communicator works on. If it does not, no later
+    // call can be made, and other calls under way, in NCCL, would not end by themselves.
     template <class F>
     void on_host(F&& f) {
         try {
@@ -203,8 +203,8 @@ private:
         }
     }
 
-    // The host compares what it reduces, chunk by chunk: a rank that has more of them than the
-    // others would be told by their next call. Of what it moves it sees only bytes.
+    // The host compares reductions chunk by chunk. A rank with more chunks than the others would
+    // learn it only from their next call. For movements the host sees only bytes.
     void compare(const collective_call& call, time_point limit) {
         const bool is_small =
             !call.counts.empty() || call.entry.count * call.element_bytes < most_of(call);
@@ -224,8 +224,8 @@ private:
         run_on_host(on_host.op, limit);
     }
 
-    // Bytes of whole elements that a chunk has of each part: of every rank's, or of the one there
-    // is.
+    // Returns the bytes of whole elements that a chunk holds of each part: of every rank's part, or
+    // of the only one.
     std::size_t most_of(const collective_call& call) const {
         const bool one = call.entry.kind == collective::allreduce ||
                          call.entry.kind == collective::reduce ||
@@ -251,7 +251,7 @@ private:
             [&](std::size_t round, auto&& copy) { out.each(round, most, copy); });
     }
 
-    // Each rank's part is reduced to it.
+    // Reduces each rank's part to that rank.
     void reduce_parts(const collective_call& call, cudaStream_t stream, time_point limit) {
         const std::size_t most = most_of(call);
         const staged_parts in = parts_of(call).send;
@@ -277,8 +277,8 @@ private:
             });
     }
 
-    // What is sent to each rank and comes from each, as an alltoall has it; a broadcast is an
-    // allgather in which only the root has something.
+    // The parts that go to each rank and come from each, as in an alltoall. A broadcast is an
+    // allgather in which only the root has elements.
     struct exchange {
         staged_parts send, receive;
     };
@@ -286,8 +286,8 @@ private:
     void move(const collective_call& call, cudaStream_t stream, time_point limit) {
         const std::size_t most = most_of(call);
         const exchange x = parts_of(call);
-        const std::size_t room =
-            x.send.most_bytes(most) / 64 * 64 + 64;  // what comes is apart from what goes
+        const std::size_t room = x.send.most_bytes(most) / 64 * 64 +
+                                 64;  // received parts do not overlap those that are sent
         staging_.run(
             rounds_of(call, x, most, limit), room + x.receive.most_bytes(most), stream,
             [&](std::size_t round, auto&& copy) { x.send.each(round, most, copy); },
@@ -314,7 +314,8 @@ private:
         return x;
     }
 
-    // Not every rank sees the longest part of a collective whose parts differ.
+    // Returns the rounds of all ranks. Not every rank sees the longest part of a collective whose
+    // parts differ.
     std::size_t rounds_of(const collective_call& call, const exchange& x, std::size_t most,
                           time_point limit) {
         std::uint64_t rounds = x.send.rounds(most) > x.receive.rounds(most)
@@ -325,7 +326,7 @@ private:
         return std::size_t(rounds);
     }
 
-    // In elements: all ranks compare their calls as they are.
+    // Moves a chunk. Counts are elements, so that all ranks compare their own calls.
     void move_chunk(const collective_call& call, const exchange& x, std::size_t round,
                     std::size_t most, std::byte* from, std::byte* to, time_point limit) {
         std::vector<std::size_t> counts;
