@@ -7,8 +7,6 @@
 
 namespace {
 
-struct stranger {};
-
 template <class T>
 constexpr bool moves_only = std::is_nothrow_move_constructible_v<T> &&
                             std::is_nothrow_move_assignable_v<T> && !std::copyable<T>;
@@ -21,13 +19,9 @@ static_assert(!std::is_convertible_v<hvd::communicator<hvd::threads>, bool>,
               "only where it is asked for");
 static_assert(std::is_constructible_v<bool, hvd::communicator<hvd::threads>>);
 
-static_assert(hvd::backend<hvd::threads>);
-static_assert(!hvd::backend<stranger> && !hvd::backend<int>);
 static_assert(std::is_empty_v<hvd::threads>);
 #if HVD_HAS_MPI
 static_assert(moves_only<hvd::communicator<hvd::mpi>>);
-static_assert(hvd::backend<hvd::mpi> && hvd::backend<hvd::direct<hvd::mpi>> &&
-              hvd::backend<hvd::checked<hvd::mpi>>);
 static_assert(std::is_empty_v<hvd::mpi>);
 static_assert(!std::movable<hvd::mpi_environment>);
 #endif

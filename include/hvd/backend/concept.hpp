@@ -4,6 +4,8 @@
 
 #include <type_traits>
 
+#include "../core/memory.hpp"
+#include "../core/op.hpp"
 #include "../transport/endpoint.hpp"
 
 namespace hvd {
@@ -13,10 +15,46 @@ inline namespace v0 {
 template <class Backend>
 struct direct;
 
-/// A backend: an empty type whose endpoint moves bytes. See docs/adding_a_backend.md.
+/// A backend that moves tensors of the host: an empty type whose `endpoint_type` carries messages
+/// between the ranks, or shares all memory with them. See docs/adding_a_backend.md.
 template <class B>
-concept backend = std::is_empty_v<B> && (endpoint<typename B::endpoint_type> ||
-                                         shared_endpoint<typename B::endpoint_type>);
+concept host_backend = std::is_empty_v<B> && (endpoint<typename B::endpoint_type> ||
+                                              shared_endpoint<typename B::endpoint_type>);
+
+/// A backend that moves tensors of a GPU: an empty type whose `space_type` is `hvd::device`, which
+/// says by `reduces<T, Op>` what it reduces, and by `session_type` what one rank of a communicator
+/// is. The session's base class is internal.
+template <class B>
+concept device_backend =
+    std::is_empty_v<B> && std::is_same_v<typename B::space_type, device> && requires {
+        typename B::session_type;
+        { B::template reduces<float, op::sum> } -> std::convertible_to<bool>;
+    };
+
+namespace detail {
+
+// A compiler explains at length why a concept does not hold. Of a value it says only that.
+template <class B>
+constexpr bool is_host_backend = host_backend<B>;
+
+struct no_endpoint {};
+
+// The endpoint of a backend. Something that is no backend has one without members, so that a
+// compiler complains of that alone.
+template <class B>
+struct endpoint_type_of {
+    using type = no_endpoint;
+};
+template <host_backend B>
+struct endpoint_type_of<B> {
+    using type = typename B::endpoint_type;
+};
+
+}  // namespace detail
+
+/// A backend: what a communicator is made with. See docs/adding_a_backend.md.
+template <class B>
+concept backend = host_backend<B> || device_backend<B>;
 
 }  // namespace v0
 }  // namespace hvd

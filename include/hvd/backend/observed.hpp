@@ -11,7 +11,7 @@ inline namespace v0 {
 /// Reports every collective to an observer. `communicator::observer()` returns it.
 ///
 /// Each communicator has its own observer. Without this policy observers cost nothing.
-template <class Backend, class Observer>
+template <host_backend Backend, class Observer>
     requires observer<Observer>
 struct observed : Backend {
     using observer_type = Observer;

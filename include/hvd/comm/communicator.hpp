@@ -29,7 +29,7 @@ inline namespace v0 {
 /// thread at a time; different communicators may be used by different threads. After `fork` the
 /// child may not use it. The destructor waits for calls under way, at most `destructor_deadline`,
 /// and tells the peers.
-/// @tparam Backend an empty type that models `hvd::backend`: `threads`, `mpi`, `direct<mpi>`, …
+/// @tparam Backend an empty type that models `hvd::host_backend`: `threads`, `mpi`, …
 /// @snippet tests/docs/snippets.cpp communicator
 template <class Backend>
 class communicator : public detail::allreduce_calls<communicator<Backend>, Backend>,
@@ -42,14 +42,15 @@ class communicator : public detail::allreduce_calls<communicator<Backend>, Backe
                      public detail::alltoall_calls<communicator<Backend>, Backend>,
                      public detail::barrier_calls<communicator<Backend>, Backend>,
                      public detail::object_calls<communicator<Backend>, Backend>,
-                     public detail::plan_calls<communicator<Backend>, Backend> {
-    static_assert(backend<Backend>,
+                     public detail::plan_calls<communicator<Backend>, Backend>,
+                     public detail::placed_rank<communicator<Backend>> {
+    static_assert(detail::is_host_backend<Backend>,
                   "hvd: not a backend: see hvd::backend and docs/adding_a_backend.md");
     using session_type = detail::backend_session<Backend>;
 
 public:
     using backend_type = Backend;
-    using endpoint_type = typename Backend::endpoint_type;
+    using endpoint_type = typename detail::endpoint_type_of<Backend>::type;
 
     /// Makes an empty communicator, of which this rank is not a member.
     communicator() = default;
@@ -90,7 +91,7 @@ public:
         if (this != &other) {
             end();
             session_ = std::move(other.session_);
-            topology_ = std::move(other.topology_);
+            this->topology_ = std::move(other.topology_);
         }
         return *this;
     }
@@ -103,22 +104,12 @@ public:
     int rank() const noexcept { return !session_ ? -1 : session_->rank(); }
     /// The number of ranks; 0 if empty.
     int size() const noexcept { return !session_ ? 0 : session_->size(); }
-    /// This rank's number among the ranks of its node. Feature A3.
-    int local_rank() const noexcept { return topology_.local_rank; }
-    /// The number of ranks on this node.
-    int local_size() const noexcept { return int(topology_.local.size()); }
-    /// This node's number among those that have a rank with this local rank. Feature A4.
-    int cross_rank() const noexcept { return topology_.cross_rank; }
-    /// The number of nodes that have a rank with this local rank.
-    int cross_size() const noexcept { return int(topology_.cross.size()); }
-    /// True if all nodes have equally many ranks. Feature A5.
-    bool is_homogeneous() const noexcept { return topology_.homogeneous; }
 
     /// Makes a communicator of the ranks of this node, in order. **Collective**.
     communicator local()
         requires splittable_endpoint<endpoint_type>
     {
-        return among("local", topology_.local);
+        return among("local", this->topology_.local);
     }
 
     /// Makes a communicator of the ranks with this local rank, one of each node that has it.
@@ -126,7 +117,7 @@ public:
     communicator cross()
         requires splittable_endpoint<endpoint_type>
     {
-        return among("cross", topology_.cross);
+        return among("cross", this->topology_.cross);
     }
 
     /// Makes a communicator of the given ranks, in ascending order. It is empty on all others.
@@ -195,7 +186,6 @@ private:
     }
 
     detail::shared<detail::session> session_;
-    detail::topology topology_;
 };
 
 // Neither is inline. Everything behind a communicator is compiled with them. A program of several
@@ -212,7 +202,7 @@ template <class Backend>
 void communicator<Backend>::begin(detail::owner<endpoint_type> endpoint,
                                   const communicator_options& options) {
     session_ = detail::shared<detail::backend_session<Backend>>::make(std::move(endpoint), options);
-    topology_ = detail::topology_of(detail::access::endpoint_of(*this));
+    this->topology_ = detail::topology_of(detail::access::endpoint_of(*this));
 }
 
 }  // namespace v0

@@ -15,6 +15,7 @@ namespace detail {
 struct topology {
     int local_rank = 0, cross_rank = 0;
     std::vector<int> local, cross;  // ranks, ascending
+    std::vector<int> nodes;         // each rank's
     bool homogeneous = true;
 };
 
@@ -23,6 +24,31 @@ inline int position_of(int rank, slice<const int> ranks) {
         if (ranks[i] == rank) return int(i);
     return -1;
 }
+
+/// The members of a communicator that say where its rank is among the nodes.
+template <class Comm>
+class placed_rank {
+public:
+    /// This rank's number among the ranks of its node. Feature A3.
+    int local_rank() const noexcept { return topology_.local_rank; }
+    /// The number of ranks on this node.
+    int local_size() const noexcept { return int(topology_.local.size()); }
+    /// This node's number among those that have a rank with this local rank. Feature A4.
+    int cross_rank() const noexcept { return topology_.cross_rank; }
+    /// The number of nodes that have a rank with this local rank.
+    int cross_size() const noexcept { return int(topology_.cross.size()); }
+    /// True if all nodes have equally many ranks. Feature A5.
+    bool is_homogeneous() const noexcept { return topology_.homogeneous; }
+
+protected:
+    placed_rank() = default;
+    explicit placed_rank(topology t) : topology_(std::move(t)) {}
+
+    topology topology_;
+
+private:
+    friend const topology& place_of(const placed_rank& rank) { return rank.topology_; }
+};
 
 // Few numbers, once: no need of <algorithm>, which costs every user 0.15 s of compilation.
 template <class Before>
@@ -40,11 +66,66 @@ topology topology_of(const Endpoint& endpoint) {
     result.local_rank = nodes.local_rank();
     result.local = std::vector<int>(mine.data(), mine.data() + mine.size());
     for (int r = 0; r < endpoint.size(); ++r) {
+        result.nodes.push_back(nodes.node(r));
         if (nodes.local(r) == nodes.local_rank()) result.cross.push_back(r);
         if (nodes.ranks(nodes.node(r)).size() != mine.size()) result.homogeneous = false;
     }
     result.cross_rank = position_of(endpoint.rank(), result.cross);
     return result;
+}
+
+// One rank of a communicator whose ranks have told a number of their node.
+struct numbered_node {
+    int me;
+    slice<const std::int64_t> numbers;  // by rank; those of a node are equal
+
+    int rank() const { return me; }
+    int size() const { return int(numbers.size()); }
+    // The first rank of the node: no number of 64 bits is cut off.
+    int node_of(int rank) const {
+        int first = 0;
+        while (numbers[std::size_t(first)] != numbers[std::size_t(rank)]) ++first;
+        return first;
+    }
+};
+
+// The topology of some ranks, as seen from one of them.
+inline topology topology_among(const topology& all, int rank, slice<const int> members) {
+    std::vector<std::int64_t> nodes;
+    for (const int member : members) nodes.push_back(all.nodes[std::size_t(member)]);
+    return topology_of(numbered_node{position_of(rank, members), nodes});
+}
+
+// The ranks of one colour, ordered by key, then by rank. `numbers` are the colours and keys of all
+// ranks.
+inline std::vector<int> members_of_color(slice<const std::int64_t> numbers, int color) {
+    std::vector<int> members;
+    for (std::size_t r = 0; 2 * r < numbers.size(); ++r)
+        if (numbers[2 * r] == color) members.push_back(int(r));
+    sort_ranks(members, [&](int a, int b) {
+        return numbers[2 * std::size_t(a) + 1] < numbers[2 * std::size_t(b) + 1];
+    });
+    return members;
+}
+
+// The members of a subset in ascending order. The header says what ranks compare of them, and
+// refuses a list that has no rank of the communicator, or one twice.
+[[gnu::cold]] inline std::vector<int> subset_members(std::span<const int> ranks, int size,
+                                                     collective_call& agreed) {
+    std::vector<int> members(ranks.begin(), ranks.end());
+    sort_ranks(members, [](int a, int b) { return a < b; });
+    hash content;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        content.add(std::uint64_t(members[i]));
+        if (members[i] < 0 || members[i] >= size)
+            agreed.refuse(text("hvd: subset: ", members[i],
+                               " is not a rank of this communicator of size ", size));
+        else if (i > 0 && members[i] == members[i - 1])
+            agreed.refuse(text("hvd: subset: rank ", members[i], " stands twice"));
+    }
+    agreed.entry.content = content.value();
+    agreed.entry.count = members.size();
+    return members;
 }
 
 // A refusal that every rank can see alike needs no message, but the call keeps its place in the
@@ -54,19 +135,7 @@ Comm subset(Comm& comm, std::span<const int> ranks) {
     auto& own = access::session_of(comm);
     call agreed;
     agreed.describe(collective::agree, "subset");
-    std::vector<int> members(ranks.begin(), ranks.end());
-    sort_ranks(members, [](int a, int b) { return a < b; });
-    hash content;
-    for (std::size_t i = 0; i < members.size(); ++i) {
-        content.add(std::uint64_t(members[i]));
-        if (members[i] < 0 || members[i] >= comm.size())
-            agreed.refuse(text("hvd: subset: ", members[i],
-                               " is not a rank of this communicator of size ", comm.size()));
-        else if (i > 0 && members[i] == members[i - 1])
-            agreed.refuse(text("hvd: subset: rank ", members[i], " stands twice"));
-    }
-    agreed.op.entry.content = content.value();
-    agreed.op.entry.count = members.size();
+    const std::vector<int> members = subset_members(ranks, comm.size(), agreed.op);
     own.run(agreed.op, {});
     const int context = own.next_context();
     if (position_of(comm.rank(), members) < 0) return Comm();
@@ -112,12 +181,7 @@ Comm split(Comm& comm, int color, int key) {
     const auto all = tell_all(own, "split", {mine, 2});
     const int context = own.next_context();
     if (color < 0) return Comm();
-    std::vector<int> members;
-    for (int r = 0; r < comm.size(); ++r)
-        if (all[2 * std::size_t(r)] == color) members.push_back(r);
-    sort_ranks(members, [&](int a, int b) {
-        return all[2 * std::size_t(a) + 1] < all[2 * std::size_t(b) + 1];
-    });
+    const std::vector<int> members = members_of_color(all, color);
     return Comm(access::endpoint_of(comm).subset(members, context), own.options());
 }
 

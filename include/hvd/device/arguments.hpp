@@ -23,12 +23,6 @@ struct device_access {
             access::throw_empty();
         return comm.session_;
     }
-    template <class Comm, class Session>
-    static Comm made_of(std::shared_ptr<Session> session) {
-        Comm comm;
-        comm.session_ = std::move(session);
-        return comm;
-    }
 };
 
 template <class B, class In, class Out>

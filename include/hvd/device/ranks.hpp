@@ -2,6 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <concepts>
+#include <initializer_list>
+
+#include "../comm/topology.hpp"
 #include "movements.hpp"
 #include "plans.hpp"
 #include "reductions.hpp"
@@ -10,11 +14,15 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-/// The members of a communicator for device tensors.
-template <class Comm, class B, class Session>
+/// The members of a communicator for device tensors, beside its constructors and `split`.
+template <class Comm, class B>
 class device_ranks : public device_reductions<Comm, B>,
                      public device_movements<Comm, B>,
-                     public device_plans<Comm, B> {
+                     public device_plans<Comm, B>,
+                     public placed_rank<Comm> {
+    static_assert(device_backend<B>);
+    using session_type = typename B::session_type;
+
 public:
     using backend_type = B;
 
@@ -30,6 +38,37 @@ public:
     /// The number of this rank's GPU.
     int device() const noexcept { return session_ == nullptr ? -1 : session_->device(); }
 
+    /// The ranks of this node, in order. **Collective**, with no call under way.
+    Comm local() {
+        session();
+        return self().split(this->topology_.local.front(), rank());
+    }
+
+    /// The ranks with this local rank, one of each node that has it. **Collective**, with no call
+    /// under way.
+    Comm cross() {
+        session();
+        return self().split(this->topology_.local_rank, rank());
+    }
+
+    /// The given ranks, in ascending order; empty on all others. **Collective**: all ranks of this
+    /// communicator, with the same list and no call under way. Roots of the result are its own
+    /// ranks.
+    /// @throws hvd::usage_error for a rank that is not one or stands twice, hvd::mismatch_error for
+    /// different lists.
+    Comm subset(std::span<const int> ranks) {
+        session_type& own = session();
+        collective_call agreed;
+        agreed.entry.kind = collective::agree;
+        store(agreed.entry.name, "subset");
+        const std::vector<int> members = subset_members(ranks, size(), agreed);
+        own.agree(agreed.entry, own.limit_for({}));
+        return self().split(position_of(rank(), members) < 0 ? -1 : 0, rank());
+    }
+    Comm subset(std::initializer_list<int> ranks) {
+        return subset(std::span<const int>(ranks.begin(), ranks.size()));
+    }
+
     /// Ends all calls under way; every further call throws `hvd::peer_error`, the peers' too.
     void abort() noexcept {
         if (session_ != nullptr) session_->give_up("abort()");
@@ -39,11 +78,15 @@ protected:
     friend struct device_access;
 
     device_ranks() = default;
-    explicit device_ranks(std::shared_ptr<Session> session) : session_(std::move(session)) {}
+    device_ranks(std::shared_ptr<session_type> session, topology place)
+        : placed_rank<Comm>(std::move(place)), session_(std::move(session)) {
+        static_assert(std::derived_from<session_type, device_session>);
+    }
 
-    Session& session() const { return *device_access::session_of(*this); }
+    Comm& self() { return static_cast<Comm&>(*this); }
+    session_type& session() const { return *device_access::session_of(*this); }
 
-    std::shared_ptr<Session> session_;
+    std::shared_ptr<session_type> session_;
 };
 
 }  // namespace detail

@@ -177,11 +177,6 @@ private:
         places_;
 };
 
-template <class Device, class Host>
-struct device_session_of<hierarchical<Device, Host>> {
-    using type = hierarchical_session<Device, Host>;
-};
-
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd

@@ -6,32 +6,63 @@
 
 namespace hvd {
 inline namespace v0 {
+namespace detail {
+
+// A combination of backends is a backend of the host, or of devices, as its first one is.
+template <class First>
+struct kind_of_first;
+template <host_backend First>
+struct kind_of_first<First> {
+    using endpoint_type = typename First::endpoint_type;
+};
+template <device_backend First>
+struct kind_of_first<First> {
+    using space_type = typename First::space_type;
+    using session_type = typename First::session_type;
+};
+
+}  // namespace detail
 
 /// Combines a backend for each kind of collective into one type. Horovod's
 /// HOROVOD_GPU_ALLREDUCE=NCCL, HOROVOD_GPU_ALLGATHER=MPI and HOROVOD_GPU_BROADCAST=MPI are
 /// `per_operation<nccl, staged<mpi>, staged<mpi>>`.
-template <class Allreduce, class Allgather, class Broadcast>
-struct per_operation {};
+template <backend Allreduce, backend Allgather, backend Broadcast>
+struct per_operation : detail::kind_of_first<Allreduce> {
+    template <class T>
+    static constexpr bool moves =
+        transportable<T, Allreduce> && transportable<T, Allgather> && transportable<T, Broadcast>;
+    template <class T, class Op>
+    static constexpr bool reduces = reducible<T, Op, Allreduce>;
+};
 
 namespace detail {
 
 // The communicator of one backend, made from any other.
 template <class Backend>
 class part_of_operations : public communicator<Backend> {
+    using base = communicator<Backend>;
+
 public:
     part_of_operations() = default;
     template <class Bootstrap>
     part_of_operations(communicator<Bootstrap>& bootstrap, const communicator_options& options)
-        : communicator<Backend>(made(bootstrap, options)) {}
+        : base(made(bootstrap, options)) {}
+
+    // `derive(communicator)` gives a communicator of some of the ranks.
+    template <class F>
+    part_of_operations derived(F& derive) {
+        return part_of_operations(derive(static_cast<base&>(*this)));
+    }
 
 private:
+    explicit part_of_operations(base&& part) : base(std::move(part)) {}
+
     // If the other ranks have the same backend, their communicator is split.
     template <class Bootstrap>
-    static communicator<Backend> made(communicator<Bootstrap>& bootstrap,
-                                      const communicator_options& options) {
+    static base made(communicator<Bootstrap>& bootstrap, const communicator_options& options) {
         if constexpr (std::is_same_v<Bootstrap, Backend>)
             return bootstrap.split(0, bootstrap.rank());
-        else return communicator<Backend>(bootstrap, options);
+        else return base(bootstrap, options);
     }
 };
 
@@ -41,6 +72,10 @@ struct no_part {
     no_part() = default;
     template <class Bootstrap>
     no_part(communicator<Bootstrap>&, const communicator_options&) {}
+    template <class F>
+    no_part derived(F&) {
+        return {};
+    }
 };
 
 template <int Place, class Backend, class... Before>
@@ -57,7 +92,7 @@ using part_unless_among = std::conditional_t<(std::is_same_v<Backend, Before> ||
 /// do the same. Options, results, errors and the order of calls are those of the backend:
 /// asynchronous calls of different backends may overtake each other.
 /// @snippet tests/device/snippets.cpp per_operation
-template <class Allreduce, class Allgather, class Broadcast>
+template <backend Allreduce, backend Allgather, backend Broadcast>
 class communicator<per_operation<Allreduce, Allgather, Broadcast>>
     : detail::part_of_operations<Allreduce>,
       detail::part_unless_among<1, Allgather, Allreduce>,
@@ -65,6 +100,8 @@ class communicator<per_operation<Allreduce, Allgather, Broadcast>>
     using reducing = detail::part_of_operations<Allreduce>;
     using gathering = detail::part_of_operations<Allgather>;
     using broadcasting = detail::part_of_operations<Broadcast>;
+    using second = detail::part_unless_among<1, Allgather, Allreduce>;
+    using third = detail::part_unless_among<2, Broadcast, Allreduce, Allgather>;
 
 public:
     using backend_type = per_operation<Allreduce, Allgather, Broadcast>;
@@ -76,13 +113,39 @@ public:
     template <class Bootstrap>
     explicit communicator(communicator<Bootstrap>& bootstrap,
                           const communicator_options& options = {})
-        : reducing(bootstrap, options),
-          detail::part_unless_among<1, Allgather, Allreduce>(bootstrap, options),
-          detail::part_unless_among<2, Broadcast, Allreduce, Allgather>(bootstrap, options) {}
+        : reducing(bootstrap, options), second(bootstrap, options), third(bootstrap, options) {}
 
     using reducing::operator bool;
     using reducing::rank;
     using reducing::size;
+
+    using reducing::cross_rank;
+    using reducing::cross_size;
+    using reducing::is_homogeneous;
+    using reducing::local_rank;
+    using reducing::local_size;
+
+    /// The ranks of this node, in order. **Collective**, with no call under way; so are the
+    /// following, which have the meaning that they have in each of the backends.
+    communicator local() {
+        return derived([](auto& part) { return part.local(); });
+    }
+    /// The ranks with this local rank, one of each node that has it.
+    communicator cross() {
+        return derived([](auto& part) { return part.cross(); });
+    }
+    /// The given ranks, in ascending order; empty on all others.
+    communicator subset(std::span<const int> ranks) {
+        return derived([=](auto& part) { return part.subset(ranks); });
+    }
+    communicator subset(std::initializer_list<int> ranks) {
+        return subset(std::span<const int>(ranks.begin(), ranks.size()));
+    }
+    /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a
+    /// negative colour.
+    communicator split(int color, int key = 0) {
+        return derived([=](auto& part) { return part.split(color, key); });
+    }
 
     using reducing::allreduce;
     using reducing::allreduce_async;
@@ -108,6 +171,17 @@ public:
     using broadcasting::broadcast;
     using broadcasting::broadcast_async;
     using broadcasting::plan_broadcast;
+
+private:
+    // From the communicator of each backend, in one order on all ranks.
+    template <class F>
+    communicator derived(F derive) {
+        communicator part;
+        static_cast<reducing&>(part) = reducing::derived(derive);
+        static_cast<second&>(part) = second::derived(derive);
+        static_cast<third&>(part) = third::derived(derive);
+        return part;
+    }
 };
 
 }  // namespace v0

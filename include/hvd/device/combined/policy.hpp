@@ -6,14 +6,22 @@
 
 namespace hvd {
 inline namespace v0 {
+namespace detail {
 
-/// `Device` (nccl) inside the nodes and `Host` (mpi) between them: a reduction leaves each rank of
-/// a node its part, which it reduces with the ranks of the same number on the other nodes, and then
-/// every rank gathers its node's parts. Allreduce and broadcast work so where all nodes have as
-/// many ranks; everything else is staged. A failure in one of the steps ends the communicator: the
-/// nodes are no longer at the same one.
 template <class Device, class Host>
+class hierarchical_session;
+
+}  // namespace detail
+
+/// `Device` (nccl) moves tensors inside the nodes and `Host` (mpi) between them. A reduction leaves
+/// each rank of a node its part; the rank reduces it with the ranks of the same number on the other
+/// nodes, and then every rank gathers its node's parts.
+///
+/// Allreduce and broadcast work so where all nodes have as many ranks. Everything else is staged. A
+/// failure in one of the steps ends the communicator: the nodes are no longer at the same one.
+template <device_backend Device, host_backend Host>
 struct hierarchical : staged<Host> {
+    using session_type = detail::hierarchical_session<Device, Host>;
     template <class T, class Op>
     static constexpr bool reduces = reducible<T, Op, Device> && reducible<T, Op, Host>;
 };

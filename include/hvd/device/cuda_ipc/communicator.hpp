@@ -63,8 +63,7 @@ inline std::shared_ptr<cuda_ipc_session> make_cuda_ipc_session(
 /// thread at a time. A rank that is alone has no window and does not communicate.
 /// @snippet tests/device/snippets.cpp cuda_ipc
 template <>
-class communicator<cuda_ipc>
-    : public detail::device_ranks<communicator<cuda_ipc>, cuda_ipc, detail::cuda_ipc_session> {
+class communicator<cuda_ipc> : public detail::device_ranks<communicator<cuda_ipc>, cuda_ipc> {
     using session_type = detail::cuda_ipc_session;
     using endpoint = std::unique_ptr<detail::host_ranks>;
 
@@ -82,6 +81,7 @@ public:
         detail::refuse_several_nodes(bootstrap);
         auto calls = endpoint_to(bootstrap), farewell = endpoint_to(bootstrap);
         session_ = detail::make_cuda_ipc_session(std::move(calls), std::move(farewell), options);
+        topology_ = place_of(bootstrap);
     }
 
     /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
@@ -98,11 +98,16 @@ public:
             farewell = s.split_endpoint(true, color, key);
             if (calls == nullptr) return {};
         }
-        return detail::device_access::made_of<communicator>(
-            detail::make_cuda_ipc_session(std::move(calls), std::move(farewell), s.options()));
+        auto part =
+            detail::make_cuda_ipc_session(std::move(calls), std::move(farewell), s.options());
+        const std::vector<std::int64_t> one_node(std::size_t(part->size()));
+        const detail::numbered_node place{part->rank(), one_node};
+        return communicator(std::move(part), detail::topology_of(place));
     }
 
 private:
+    using device_ranks::device_ranks;
+
     template <class Bootstrap>
     static endpoint endpoint_to(communicator<Bootstrap>& bootstrap) {
         if (bootstrap.size() == 1) return {};

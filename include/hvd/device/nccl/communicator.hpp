@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <memory>
 
+#include "../../backend/node_size.hpp"
 #include "../../comm/made_on_all.hpp"
+#include "../../platform/host_identity.hpp"
 #include "../ranks.hpp"
 #include "policy.hpp"
 #include "session.hpp"
@@ -24,8 +26,7 @@ inline namespace v0 {
 /// **Threads**: one calling thread at a time. A rank that is alone calls NCCL only to scale.
 /// @snippet tests/device/snippets.cpp nccl
 template <>
-class communicator<nccl>
-    : public detail::device_ranks<communicator<nccl>, nccl, detail::nccl_session> {
+class communicator<nccl> : public detail::device_ranks<communicator<nccl>, nccl> {
     using session_type = detail::nccl_session;
 
 public:
@@ -52,6 +53,7 @@ public:
                 detail::check_nccl(ncclGetUniqueId(&first.id), "ncclGetUniqueId", 0);
             return session;
         });
+        topology_ = place_of(bootstrap);
         if (size == 1) return;
         bootstrap.broadcast(
             tensor_view<std::byte>(reinterpret_cast<std::byte*>(&first), {sizeof first}),
@@ -67,14 +69,17 @@ public:
     }
 
     /// Takes over an NCCL communicator and ends it at last, also where this throws; it need not be
-    /// one that does not block.
+    /// one that does not block. **Collective**: the ranks tell each other by NCCL on which host
+    /// they are, unless `.node_size` or HVD_NODE_SIZE says it.
     communicator(ncclComm_t comm, adopt_t, const communicator_options& options = {}) {
         take(comm, true, options);
+        find_nodes();
     }
     /// Works with an NCCL communicator that its owner keeps alive, and uses for nothing else
-    /// meanwhile.
+    /// meanwhile. **Collective**, as `adopt` is.
     communicator(ncclComm_t comm, borrow_t, const communicator_options& options = {}) {
         take(comm, false, options);
+        find_nodes();
     }
 
     /// NCCL's own handle; null on a rank that is alone and has not scaled.
@@ -85,11 +90,13 @@ public:
     /// **Collective**, with no call under way.
     communicator split(int color, int key = 0) {
         session().refuse_if_broken("split");
-        if (size() == 1) return color < 0 ? communicator() : communicator(alone());
-        return derived(session().derive("ncclCommSplit", [=](ncclComm_t comm, ncclComm_t* result,
-                                                             ncclConfig_t* config) {
+        if (size() == 1) return color < 0 ? communicator() : alone();
+        const std::int64_t mine[] = {color, key};
+        const auto members = detail::members_of_color(numbers_of_all(mine), color);
+        const auto split_off = [=](ncclComm_t comm, ncclComm_t* result, ncclConfig_t* config) {
             return ncclCommSplit(comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, result, config);
-        }));
+        };
+        return derived(session().derive("ncclCommSplit", split_off), members);
     }
 
     /// The ranks that are not `excluded`, in their order: goes on after others died. **Collective**
@@ -101,12 +108,14 @@ public:
         session().give_up("shrink");
         if (session().handle() == nullptr)
             throw usage_error(rank(), "hvd: shrink: NCCL has nothing left to shrink");
-        std::vector<int> list(excluded.begin(), excluded.end());
-        return derived(session().derive(
-            "ncclCommShrink", [&](ncclComm_t comm, ncclComm_t* result, ncclConfig_t* config) {
-                return ncclCommShrink(comm, list.data(), int(list.size()), result, config,
-                                      NCCL_SHRINK_ABORT);
-            }));
+        std::vector<int> list(excluded.begin(), excluded.end()), members;
+        for (int r = 0; r < size(); ++r)
+            if (detail::position_of(r, list) < 0) members.push_back(r);
+        const auto shrunk = [&](ncclComm_t comm, ncclComm_t* result, ncclConfig_t* config) {
+            return ncclCommShrink(comm, list.data(), int(list.size()), result, config,
+                                  NCCL_SHRINK_ABORT);
+        };
+        return derived(session().derive("ncclCommShrink", shrunk), members);
     }
 
 private:
@@ -146,12 +155,51 @@ private:
         session_->take(comm, owned);
     }
 
-    std::shared_ptr<session_type> alone() const {
-        return std::make_shared<session_type>(0, 1, session().device(), session().options());
+    communicator alone() const {
+        auto part = std::make_shared<session_type>(0, 1, session().device(), session().options());
+        const std::int64_t node = 0;
+        return communicator(std::move(part),
+                            detail::topology_of(detail::numbered_node{0, {&node, 1}}));
+    }
+
+    static detail::collective_call agreement() {
+        detail::collective_call call;
+        call.entry.kind = detail::collective::agree;
+        detail::store(call.entry.name, "communicator<nccl>");
+        return call;
+    }
+
+    // Ranks of a raw handle share a node where they share a host, or as it is declared.
+    void find_nodes() {
+        detail::collective_call agreed = agreement();
+        int node_size = 0;
+        try {
+            node_size = detail::declared_node_size(session().options());
+            agreed.entry.content = agreed.entry.count = std::uint64_t(node_size);
+        } catch (const error& e) {
+            agreed.refuse(e.what());
+        }
+        session().agree(agreed.entry, session().limit_for({}));
+        const std::int64_t node =
+            node_size > 0 ? rank() / node_size : std::int64_t(detail::host_identity());
+        const auto nodes = numbers_of_all({&node, 1});
+        topology_ = detail::topology_of(detail::numbered_node{rank(), nodes});
+    }
+
+    // The numbers of every rank, those of rank 0 first. **Collective**.
+    std::vector<std::int64_t> numbers_of_all(detail::slice<const std::int64_t> mine) {
+        detail::collective_call told = agreement();
+        for (std::size_t i = 0; i < mine.size(); ++i)
+            told.entry.extents[i] = std::uint64_t(mine[i]);
+        std::vector<std::int64_t> all;
+        for (const auto& header : session().headers_of_all(told.entry, session().limit_for({})))
+            for (std::size_t i = 0; i < mine.size(); ++i)
+                all.push_back(std::int64_t(header.extents[i]));
+        return all;
     }
 
     // Out of this one; polls first, for rank and size are known only then.
-    communicator derived(ncclComm_t made) const {
+    communicator derived(ncclComm_t made, const std::vector<int>& members) const {
         if (made == nullptr) return {};
         unclaimed comm(made);
         ncclResult_t state = ncclInProgress;
@@ -168,7 +216,10 @@ private:
                         rank()),
                     {});
         }
-        return communicator(comm.release(), adopt, session().options());
+        communicator part;
+        part.take(comm.release(), true, session().options());
+        part.topology_ = detail::topology_among(topology_, rank(), members);
+        return part;
     }
 };
 

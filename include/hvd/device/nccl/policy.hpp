@@ -2,12 +2,17 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../backend/concept.hpp"
 #include "../../core/concepts.hpp"
 #include "../../core/memory.hpp"
 #include "../../platform/nccl_api.hpp"
 
 namespace hvd {
 inline namespace v0 {
+
+namespace detail {
+class nccl_session;
+}
 
 /// Ranks have a GPU each, and NCCL moves device tensors between them: see `communicator<nccl>`.
 ///
@@ -18,11 +23,14 @@ inline namespace v0 {
 /// that they do not overflow. By that, elements below 2^-14 times the ranks lose their last bits.
 struct nccl {
     using space_type = device;
+    using session_type = detail::nccl_session;
     static constexpr bool has_arenas = true;
     template <class T, class Op>
     static constexpr bool reduces =
         detail::has_nccl_type(dtype_traits<T>::id) && detail::has_nccl_op<Op>;
 };
+
+static_assert(device_backend<nccl>);
 
 }  // namespace v0
 }  // namespace hvd

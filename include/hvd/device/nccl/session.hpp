@@ -69,10 +69,15 @@ public:
     bool exchanges_in_place() const override { return false; }
 
     void agree(const call_header& mine, time_point limit) override {
+        check_headers(rank(), headers_of_all(mine, limit));
+    }
+
+    // The headers of all ranks, by rank, in a call of their own.
+    std::vector<call_header> headers_of_all(const call_header& mine, time_point limit) {
         refuse_if_broken("agreement");
         std::vector<call_header> all(static_cast<std::size_t>(size()), mine);
         if (size() > 1) exchange(mine, all, limit);
-        check_headers(rank(), all);
+        return all;
     }
 
     // Derives a communicator by NCCL's own function: `make(comm, &result, &config)`.

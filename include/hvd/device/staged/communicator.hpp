@@ -10,16 +10,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The session of a policy that moves device tensors with the help of the host.
+// A policy that moves device tensors with the help of the host.
 template <class B>
-struct device_session_of;
-template <class Host>
-struct device_session_of<staged<Host>> {
-    using type = staged_session<Host>;
-};
-
-template <class B>
-concept host_assisted = requires { typename device_session_of<B>::type; };
+concept host_assisted = device_backend<B> && requires { typename B::host_policy; };
 
 }  // namespace detail
 
@@ -34,10 +27,9 @@ concept host_assisted = requires { typename device_session_of<B>::type; };
 /// @snippet tests/device/snippets.cpp staged
 template <class B>
     requires detail::host_assisted<B>
-class communicator<B>
-    : public detail::device_ranks<communicator<B>, B, typename detail::device_session_of<B>::type> {
-    using session_type = typename detail::device_session_of<B>::type;
-    using base = detail::device_ranks<communicator<B>, B, session_type>;
+class communicator<B> : public detail::device_ranks<communicator<B>, B> {
+    using session_type = typename B::session_type;
+    using base = detail::device_ranks<communicator<B>, B>;
     using host_type = communicator<typename B::host_policy>;
 
 public:
@@ -48,7 +40,7 @@ public:
     /// @throws hvd::cuda_error, hvd::usage_error where the host's backend can't do it,
     /// hvd::peer_error on the others.
     explicit communicator(host_type& bootstrap, const communicator_options& options = {})
-        : base(session_type::make(bootstrap, options)) {}
+        : base(session_type::make(bootstrap, options), place_of(bootstrap)) {}
 
     /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a
     /// negative colour.

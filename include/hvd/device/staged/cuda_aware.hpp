@@ -11,17 +11,20 @@ inline namespace v0 {
 namespace detail {
 
 // Hands movements of device tensors to MPI as they are. Reductions are staged.
-class cuda_aware_session final : public staged_session<mpi> {
-public:
-    cuda_aware_session(communicator<mpi> host, communicator<direct<mpi>> direct, int device,
-                       const communicator_options& options)
-        : staged_session<mpi>(std::move(host), device, options), direct_(std::move(direct)) {}
+template <class Host>
+class cuda_aware_session final : public staged_session<Host> {
+    using base = staged_session<Host>;
 
-    static std::shared_ptr<cuda_aware_session> make(communicator<mpi>& bootstrap,
+public:
+    cuda_aware_session(communicator<Host> host, communicator<direct<Host>> direct, int device,
+                       const communicator_options& options)
+        : base(std::move(host), device, options), direct_(std::move(direct)) {}
+
+    static std::shared_ptr<cuda_aware_session> make(communicator<Host>& bootstrap,
                                                     const communicator_options& options) {
         meet_before_making(bootstrap, options);
         auto host = bootstrap.split(0, bootstrap.rank());
-        communicator<direct<mpi>> direct(host.native_handle(), borrow, options);
+        communicator<direct<Host>> direct(host.native_handle(), borrow, options);
         return made_on_all(bootstrap, "communicator<cuda_aware<mpi>>", options.deadline, [&] {
             if (!is_cuda_aware())
                 throw usage_error(host.rank(),
@@ -39,43 +42,39 @@ public:
     void post_refusal(const call_header& mine, time_point limit) override {
         collective_call call;
         call.entry.kind = mine.kind;
-        if (call.reduces()) staged_session<mpi>::post_refusal(mine, limit);
+        if (call.reduces()) base::post_refusal(mine, limit);
     }
 
     bool exchanges_in_place() const override { return false; }
 
 private:
     void run(const collective_call& call, cudaStream_t stream, time_point limit) override {
-        if (size() == 1 || call.reduces() || call.entry.kind == collective::barrier)
-            return staged_session<mpi>::run(call, stream, limit);
-        wait(mark(stream), collective_names[std::size_t(call.entry.kind)],
-             limit);  // MPI knows no streams
-        const call_parts p{call, size()};
         const collective kind = call.entry.kind;
-        const bool is_root = p.is_root(rank()), in_place = kind == collective::broadcast;
+        const int me = this->rank(), size = this->size();
+        if (size == 1 || call.reduces() || kind == collective::barrier)
+            return base::run(call, stream, limit);
+        // MPI knows no streams.
+        this->wait(this->mark(stream), collective_names[std::size_t(kind)], limit);
+        const call_parts p{call, size};
+        const bool in_place = kind == collective::broadcast;
         // Both sides know all numbers, so MPI is not asked for them.
         std::vector<std::size_t> counts, received;
-        for (int r = 0; r < size(); ++r) {
+        for (int r = 0; r < size; ++r) {
             counts.push_back(call.count_of(r));
             received.push_back(kind != collective::scatter ? call.received_from(r)
-                               : p.is_root(r)              ? call.count_of(rank())
+                               : p.is_root(r)              ? call.count_of(me)
                                                            : 0);
         }
-        const std::size_t given = in_place || p.gives(rank()) ? p.given_by(rank()) : 0,
-                          taken = in_place || p.copies(rank()) ? p.taken_by(rank()) : 0;
+        const std::size_t given = in_place || p.gives(me) ? p.given_by(me) : 0,
+                          taken = in_place || p.copies(me) ? p.taken_by(me) : 0;
         host_call on_mpi(call, kind, const_cast<std::byte*>(call.in), given / call.element_bytes,
-                         call.out, taken / call.element_bytes, rank());
-        if (kind != collective::scatter || is_root) on_mpi.op.counts = counts;
+                         call.out, taken / call.element_bytes, me);
+        if (kind != collective::scatter || p.is_root(me)) on_mpi.op.counts = counts;
         on_mpi.op.receive_counts = received;
         access::session_of(direct_).run(on_mpi.op, {});
     }
 
-    communicator<direct<mpi>> direct_;
-};
-
-template <>
-struct device_session_of<cuda_aware<mpi>> {
-    using type = cuda_aware_session;
+    communicator<direct<Host>> direct_;
 };
 
 }  // namespace detail

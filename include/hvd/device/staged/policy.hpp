@@ -2,20 +2,30 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../backend/concept.hpp"
 #include "../../core/concepts.hpp"
 #include "../../core/memory.hpp"
 
 namespace hvd {
 inline namespace v0 {
+namespace detail {
+
+template <class Host>
+class staged_session;
+template <class Host>
+class cuda_aware_session;
+
+}  // namespace detail
 
 /// Device tensors go through pinned memory of the host and the collectives of `Host`, in chunks:
 /// while one is reduced the next comes down and the one before goes up. `communicator<staged<mpi>>`
 /// needs no NCCL.
 ///
 /// Reduces what `Host` reduces, callables included, and gives the same bits as `Host` does.
-template <class Host>
+template <host_backend Host>
 struct staged {
     using space_type = device;
+    using session_type = detail::staged_session<Host>;
     using host_policy = Host;
     template <class T>
     static constexpr bool moves = transportable<T, Host>;
@@ -23,11 +33,13 @@ struct staged {
     static constexpr bool reduces = reducible<T, Op, Host>;
 };
 
-/// Device tensors are handed to an MPI that takes them; reductions are staged, for MPI's own copy
-/// the whole tensor to the host, and reduce there. Making the communicator checks that the MPI is
-/// CUDA-aware.
-template <class Host>
-struct cuda_aware : staged<Host> {};
+/// Device tensors are handed to an MPI that takes them. Reductions are staged: MPI itself would
+/// copy the whole tensor to the host and reduce it there. Making the communicator checks that the
+/// MPI is CUDA-aware.
+template <host_backend Host>
+struct cuda_aware : staged<Host> {
+    using session_type = detail::cuda_aware_session<Host>;
+};
 
 }  // namespace v0
 }  // namespace hvd
