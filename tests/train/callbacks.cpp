@@ -12,7 +12,7 @@ TEST_CASE("a rate is scaled by the ranks, by their root, or not at all") {
     CHECK(hvd::scale_rate(0.1, 4, hvd::rate_rule::square_root) == doctest::Approx(0.2));
     CHECK(hvd::scale_rate(0.1, 4, hvd::rate_rule::adasum) == doctest::Approx(0.1));
     CHECK(hvd::scale_rate(0.1, 8, hvd::rate_rule::adasum, 4) == doctest::Approx(0.4));
-    CHECK_THROWS_WITH_AS(hvd::scale_rate(0.1, 0), doctest::Contains("for 0 ranks"),
+    CHECK_THROWS_WITH_AS(hvd::scale_rate(0.1, 0), doctest::Contains("at least 1 rank, not 0"),
                          hvd::usage_error);
 }
 
@@ -23,7 +23,7 @@ TEST_CASE("warm-up goes from the rate of one rank to that of all, in a straight 
     CHECK(hvd::warmup_factor(17, 4) == 1);
     CHECK(hvd::warmup_factor(0, 4, 0) == 1);
     CHECK(hvd::warmup_factor(0, 1) == 1);
-    CHECK_THROWS_WITH_AS(hvd::warmup_factor(1, 0), doctest::Contains("for 0 ranks"),
+    CHECK_THROWS_WITH_AS(hvd::warmup_factor(1, 0), doctest::Contains("at least 1 rank, not 0"),
                          hvd::usage_error);
 }
 

@@ -61,12 +61,12 @@ inline bool without_gaps(const described_tensor& t) {
 template <class T, class Space>
 void require_type(const described_tensor& t) {
     if (t.type != dtype_traits<std::remove_const_t<T>>::id)
-        refuse_tensor(t, "has elements of ", dtype_name(t.type), ", expected were those of ",
+        refuse_tensor(t, "has elements of ", dtype_name(t.type), ", expected ",
                       dtype_name<std::remove_const_t<T>>());
     if constexpr (std::is_same_v<Space, host>) {
-        if (!t.host_reads) refuse_tensor(t, "is in device memory, expected was hvd::host");
+        if (!t.host_reads) refuse_tensor(t, "is in device memory, expected hvd::host");
     } else {
-        if (!t.device_reads) refuse_tensor(t, "is in host memory, expected was hvd::device");
+        if (!t.device_reads) refuse_tensor(t, "is in host memory, expected hvd::device");
     }
 }
 
@@ -83,7 +83,7 @@ template <class T, class Space, std::size_t Rank>
 tensor_view<T, Space, Rank, strided> strided_view_of(const described_tensor& t) {
     require_type<T, Space>(t);
     if (t.shape.size() != Rank)
-        refuse_tensor(t, "has ", t.shape.size(), " dimensions, expected were ", Rank);
+        refuse_tensor(t, "has ", t.shape.size(), " dimensions, expected ", Rank);
     count_of(t);
     extents<Rank> shape{};
     std::array<std::ptrdiff_t, Rank> steps{};

@@ -35,8 +35,9 @@ enum class rate_rule : std::uint8_t {
 inline double scale_rate(double rate, int size, rate_rule rule = rate_rule::linear,
                          int local_reduction = 1) {
     if (size < 1 || local_reduction < 1)
-        throw usage_error(-1, detail::text("hvd: scale_rate for ", size, " ranks, ",
-                                           local_reduction, " of a node: at least 1"));
+        throw usage_error(
+            -1, detail::text("hvd: scale_rate takes at least 1 rank, not ", size,
+                             ", and a local_reduction of at least 1, not ", local_reduction));
     if (rule == rate_rule::linear) return rate * size;
     if (rule == rate_rule::square_root) return rate * std::sqrt(double(size));
     return rate * local_reduction;
@@ -47,7 +48,7 @@ inline double scale_rate(double rate, int size, rate_rule rule = rate_rule::line
 /// @throws hvd::usage_error for fewer than one rank.
 inline double warmup_factor(double epoch, int size, double warmup_epochs = 5) {
     if (size < 1)
-        throw usage_error(-1, detail::text("hvd: warmup_factor for ", size, " ranks: at least 1"));
+        throw usage_error(-1, detail::text("hvd: warmup_factor takes at least 1 rank, not ", size));
     if (epoch >= warmup_epochs || warmup_epochs <= 0) return 1;
     return (epoch * (size - 1) / warmup_epochs + 1) / size;
 }

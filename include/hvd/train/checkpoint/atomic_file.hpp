@@ -60,14 +60,14 @@ public:
     }
 
     void commit() {
-        if (::fsync(file_.get()) != 0) fail("cannot be brought to the disk");
+        if (::fsync(file_.get()) != 0) fail("cannot be synchronized to the disk");
         if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be put in its place");
         committed_ = true;
         const std::size_t slash = path_.rfind('/');
         const file_descriptor folder(slash == std::string::npos ? "." : path_.substr(0, slash + 1),
                                      O_RDONLY | O_DIRECTORY);
         if (folder.get() < 0 || ::fsync(folder.get()) != 0)
-            fail("cannot be brought to the disk by its folder");
+            fail("cannot be synchronized to the disk: its folder fails");
     }
 
 private:
