@@ -123,7 +123,7 @@ def draw_recorded(page, picture):
         axes.bar_label(drawn, labels=[f"{rows[row]}×" for row in SHOWN], padding=3, fontsize=9)
         axes.set_yticks(range(len(values)), SHOWN.values(), fontsize=9)
         axes.axvline(1, color="#7d8590", linewidth=1)
-        axes.text(1, -0.75, "MPI = 1", fontsize=8, color="#7d8590", horizontalalignment="center")
+        axes.text(1.1, -0.65, "MPI = 1", fontsize=8, color="#7d8590")
         axes.invert_yaxis()
         axes.margins(x=0.12)
         axes.set_xlabel("times as fast as Open MPI, ranks of one machine, the worst size of each row")

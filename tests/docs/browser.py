@@ -7,6 +7,7 @@
   way back  each page shows the way to the front page, on a wide and on a narrow screen
   pictures  each picture of each page is really drawn; the front page has one
   search    the search finds each public name that the headers declare, and each page of the guide
+  scripts   no script of a page fails
 
 A check without Chromium, its driver or Selenium exits with 77."""
 
@@ -57,6 +58,7 @@ def browser(width, height):
         sys.exit(77)
     options = Options()
     options.binary_location = chromium
+    options.set_capability("goog:loggingPrefs", {"browser": "SEVERE"})
     for argument in ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},{height}"]:
         options.add_argument(argument)
     if os.geteuid() == 0:
@@ -83,6 +85,7 @@ def visit(driver, pages):
         driver.get(page.as_uri())
         until(lambda: driver.execute_script("return document.readyState == 'complete' && !!document.querySelector('#main-menu a')"))
         seen[page] = driver.execute_script(LOOK)
+        seen[page]["failures"] = [entry["message"] for entry in driver.get_log("browser")]
     return seen
 
 
@@ -156,6 +159,10 @@ def check(root, folder):
               f"{sum(view['pictures'] for view in seen.values())} pictures")
         yield from check_links(seen, site)
         yield from check_pictures(seen, site)
+        failures = {failure for view in seen.values() for failure in view["failures"]}
+        yield from (f"a script fails: {failure}" for failure in sorted(failures))
+        if failures:
+            return
         yield from (f"{page.name}: no way back to the front page" for page, view in seen.items() if not view["back"])
         names = public_names(root)
         print(f"{len(names)} public names")

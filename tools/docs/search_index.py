@@ -69,4 +69,4 @@ def extend(folder, sections):
         if frame:
             (folder / f"{name}.html").write_text(re.sub(r"all_[0-9a-f]+\.js", f"{name}.js", frame))
     data = (folder / "searchdata.js").read_text()
-    (folder / "searchdata.js").write_text(re.sub(r'(0: ")[^"]*"', lambda found: f'{found[1]}{letters}"', data, count=1))
+    (folder / "searchdata.js").write_text(re.sub(r'0: "[^"]*"', lambda _: f"0: {json.dumps(letters)}", data, count=1))
