@@ -33,7 +33,8 @@ concept device_backend =
 
 namespace detail {
 
-// A compiler explains at length why a concept does not hold. Of a value it says only that.
+// Values instead of concepts: a compiler explains at length why a concept does not hold, but not
+// why a value is false.
 template <class B>
 constexpr bool is_host_backend = host_backend<B>;
 

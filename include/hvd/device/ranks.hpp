@@ -29,7 +29,7 @@ public:
     device_ranks(device_ranks&&) noexcept = default;
     device_ranks& operator=(device_ranks&&) noexcept = default;
 
-    /// Whether this rank is a member.
+    /// True if this rank is a member.
     explicit operator bool() const noexcept { return session_ != nullptr; }
     /// This rank's number; -1 when empty.
     int rank() const noexcept { return session_ == nullptr ? -1 : session_->rank(); }
