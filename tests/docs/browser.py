@@ -4,7 +4,7 @@
 """The site works in a browser, from files: browser.py SOURCE_ROOT
 
   links     each link of each page, those that scripts make included, leads to a page and a place that exist
-  way back  each page shows the way to the front page, on a wide and on a narrow screen
+  way back  each page shows the way to the front page; on a narrow screen it shows the menu, and is no wider than the screen
   pictures  each picture of each page is really drawn; the front page has one
   search    the search finds each public name that the headers declare, and each page of the guide
   scripts   no script of a page fails
@@ -40,6 +40,7 @@ return {links: [...new Set([...document.links].map(a => a.href))],
         places: [...document.querySelectorAll('[id],a[name]')].map(e => e.id || e.name),
         back: [...document.links].some(a => a.href.split('#')[0].endsWith('/index.html') && shown(a)),
         button: [...document.querySelectorAll('#main-menu-state, .main-menu-btn')].some(shown),
+        too_wide: document.querySelector('#doc-content').scrollWidth > innerWidth,
         pictures: [...document.images].filter(i => i.closest('.contents')).length,
         broken: [...document.images].filter(i => i.closest('.contents') && broken(i)).map(i => i.src)};
 """
@@ -176,6 +177,8 @@ def check(root, folder):
         for page, view in visit(driver, some).items():
             if not view["button"]:
                 yield f"{page.name}: no menu on a narrow screen"
+            if view["too_wide"]:
+                yield f"{page.name}: wider than a narrow screen"
     finally:
         driver.quit()
 
