@@ -53,7 +53,7 @@ struct endpoint_type_of<B> {
 
 }  // namespace detail
 
-/// A backend: what a communicator is made with. See docs/adding_a_backend.md.
+/// A backend: the template argument of a communicator. See docs/adding_a_backend.md.
 template <class B>
 concept backend = host_backend<B> || device_backend<B>;
 

@@ -126,7 +126,7 @@ constexpr op::custom<std::decay_t<F>, false> custom(F&& f) {
     return {std::forward<F>(f)};
 }
 
-/// The same for an `f` whose arguments may be exchanged.
+/// Reduces with an `f` whose arguments may be exchanged.
 template <class F>
 constexpr op::custom<std::decay_t<F>, true> custom(F&& f, commutative_t) {
     return {std::forward<F>(f)};

@@ -8,7 +8,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// How the tensors of a call lie, in bytes. A rank gives one part, or one part to each rank.
+// The parts of a call's tensors, in bytes. A rank gives one part, or one part to each rank.
 struct call_parts {
     const collective_call& call;
     int size;

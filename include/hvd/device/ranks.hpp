@@ -31,31 +31,32 @@ public:
 
     /// True if this rank is a member.
     explicit operator bool() const noexcept { return session_ != nullptr; }
-    /// This rank's number; -1 when empty.
+    /// This rank's number; -1 if empty.
     int rank() const noexcept { return session_ == nullptr ? -1 : session_->rank(); }
-    /// The number of ranks; 0 when empty.
+    /// The number of ranks; 0 if empty.
     int size() const noexcept { return session_ == nullptr ? 0 : session_->size(); }
     /// The number of this rank's GPU.
     int device() const noexcept { return session_ == nullptr ? -1 : session_->device(); }
 
-    /// The ranks of this node, in order. **Collective**, with no call under way.
+    /// Makes a communicator of the ranks of this node, in order. **Collective**, with no call under
+    /// way.
     Comm local() {
         session();
         return self().split(this->topology_.local.front(), rank());
     }
 
-    /// The ranks with this local rank, one of each node that has it. **Collective**, with no call
-    /// under way.
+    /// Makes a communicator of the ranks with this local rank, one of each node that has it.
+    /// **Collective**, with no call under way.
     Comm cross() {
         session();
         return self().split(this->topology_.local_rank, rank());
     }
 
-    /// The given ranks, in ascending order; empty on all others. **Collective**: all ranks of this
-    /// communicator, with the same list and no call under way. Roots of the result are its own
-    /// ranks.
-    /// @throws hvd::usage_error for a rank that is not one or stands twice, hvd::mismatch_error for
-    /// different lists.
+    /// Makes a communicator of the given ranks, in ascending order. It is empty on all others.
+    /// **Collective**: all ranks of this communicator, with the same list and no call under way.
+    /// Roots of the result are its own ranks.
+    /// @throws hvd::usage_error for a rank that does not exist or occurs twice, hvd::mismatch_error
+    /// for different lists.
     Comm subset(std::span<const int> ranks) {
         session_type& own = session();
         collective_call agreed;
@@ -69,7 +70,7 @@ public:
         return subset(std::span<const int>(ranks.begin(), ranks.size()));
     }
 
-    /// Ends all calls under way; every further call throws `hvd::peer_error`, the peers' too.
+    /// Ends all calls under way. Every further call throws `hvd::peer_error`, also on the peers.
     void abort() noexcept {
         if (session_ != nullptr) session_->give_up("abort()");
     }

@@ -125,24 +125,24 @@ public:
     using reducing::local_rank;
     using reducing::local_size;
 
-    /// The ranks of this node, in order. **Collective**, with no call under way; so are the
-    /// following, which have the meaning that they have in each of the backends.
+    /// Makes a communicator of the ranks of this node, in order. **Collective**, with no call under
+    /// way. That holds for the following too, which mean the same as in each of the backends.
     communicator local() {
         return derived([](auto& part) { return part.local(); });
     }
-    /// The ranks with this local rank, one of each node that has it.
+    /// Makes a communicator of the ranks with this local rank, one of each node that has it.
     communicator cross() {
         return derived([](auto& part) { return part.cross(); });
     }
-    /// The given ranks, in ascending order; empty on all others.
+    /// Makes a communicator of the given ranks, in ascending order. It is empty on all others.
     communicator subset(std::span<const int> ranks) {
         return derived([=](auto& part) { return part.subset(ranks); });
     }
     communicator subset(std::initializer_list<int> ranks) {
         return subset(std::span<const int>(ranks.begin(), ranks.size()));
     }
-    /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a
-    /// negative colour.
+    /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
+    /// for a negative colour.
     communicator split(int color, int key = 0) {
         return derived([=](auto& part) { return part.split(color, key); });
     }
@@ -173,7 +173,7 @@ public:
     using broadcasting::plan_broadcast;
 
 private:
-    // From the communicator of each backend, in one order on all ranks.
+    // Derives from the communicator of each backend, in one order on all ranks.
     template <class F>
     communicator derived(F derive) {
         communicator part;

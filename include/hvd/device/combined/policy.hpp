@@ -17,8 +17,9 @@ class hierarchical_session;
 /// each rank of a node its part; the rank reduces it with the ranks of the same number on the other
 /// nodes, and then every rank gathers its node's parts.
 ///
-/// Allreduce and broadcast work so where all nodes have as many ranks. Everything else is staged. A
-/// failure in one of the steps ends the communicator: the nodes are no longer at the same one.
+/// Allreduce and broadcast work so if all nodes have equally many ranks. Everything else is staged.
+/// A failure in one of the steps ends the communicator, since the nodes are then at different
+/// steps.
 template <device_backend Device, host_backend Host>
 struct hierarchical : staged<Host> {
     using session_type = detail::hierarchical_session<Device, Host>;

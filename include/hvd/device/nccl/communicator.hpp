@@ -15,14 +15,14 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Ranks with a GPU each; device tensors are moved by NCCL. Made from the ranks of a communicator
-/// of any other backend, on the device that is current: `communicator<nccl> gpus(world)`.
+/// Ranks with a GPU each. NCCL moves device tensors between them. `communicator<nccl> gpus(world)`
+/// makes it of the ranks of a communicator of any other backend, on the current device.
 ///
-/// Calls are matched by their order on all ranks. Making a plan compares what the ranks plan;
-/// single calls are not compared, and one that a rank refuses makes it late for the others: give a
-/// deadline. Calls run on `.stream` (never a default stream), else on a stream of the
-/// communicator's own, and tensors must be ready there. After a failure or a deadline it is given
-/// up and refuses further calls; `shrink` goes on without the dead.
+/// Calls are matched by their order on all ranks. The ranks compare plans when they make them. They
+/// do not compare single calls. A rank that refuses a single call is late for the others, so give a
+/// deadline. Calls run on `.stream` (never a default stream), or else on the communicator's own
+/// stream, and tensors must be ready there. After a failure or a deadline the communicator is given
+/// up and refuses further calls; `shrink` continues without the dead ranks.
 /// **Threads**: one calling thread at a time. A rank that is alone calls NCCL only to scale.
 /// @snippet tests/device/snippets.cpp nccl
 template <>
@@ -30,12 +30,12 @@ class communicator<nccl> : public detail::device_ranks<communicator<nccl>, nccl>
     using session_type = detail::nccl_session;
 
 public:
-    /// Empty: a communicator that this rank is not a member of.
+    /// Makes an empty communicator, of which this rank is not a member.
     communicator() = default;
 
-    /// The ranks of `bootstrap`, with the device that is current on each. **Collective**.
+    /// Takes the ranks of `bootstrap`, with the current device of each. **Collective**.
     /// @throws hvd::nccl_error, hvd::cuda_error, hvd::usage_error for an unsuitable NCCL library,
-    /// hvd::peer_error where other ranks failed or did not come within `options.deadline`.
+    /// hvd::peer_error if other ranks failed or did not come within `options.deadline`.
     template <class Bootstrap>
     explicit communicator(communicator<Bootstrap>& bootstrap,
                           const communicator_options& options = {}) {
@@ -68,15 +68,15 @@ public:
         session_->join(first.id);
     }
 
-    /// Takes over an NCCL communicator and ends it at last, also where this throws; it need not be
-    /// one that does not block. **Collective**: the ranks tell each other by NCCL on which host
-    /// they are, unless `.node_size` or HVD_NODE_SIZE says it.
+    /// Takes over an NCCL communicator. It ends the communicator, also if this throws. It may be
+    /// blocking or nonblocking. **Collective**: the ranks exchange their hosts by NCCL, unless
+    /// `.node_size` or HVD_NODE_SIZE sets the nodes.
     communicator(ncclComm_t comm, adopt_t, const communicator_options& options = {}) {
         take(comm, true, options);
         find_nodes();
     }
-    /// Works with an NCCL communicator that its owner keeps alive, and uses for nothing else
-    /// meanwhile. **Collective**, as `adopt` is.
+    /// Works with an NCCL communicator that its owner keeps alive, and does not use meanwhile.
+    /// **Collective**, as `adopt` is.
     communicator(ncclComm_t comm, borrow_t, const communicator_options& options = {}) {
         take(comm, false, options);
         find_nodes();
@@ -85,8 +85,8 @@ public:
     /// NCCL's own handle; null on a rank that is alone and has not scaled.
     ncclComm_t native_handle() const { return session().handle(); }
 
-    /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a
-    /// negative colour.
+    /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
+    /// for a negative colour.
     /// **Collective**, with no call under way.
     communicator split(int color, int key = 0) {
         session().refuse_if_broken("split");
@@ -99,10 +99,11 @@ public:
         return derived(session().derive("ncclCommSplit", split_off), members);
     }
 
-    /// The ranks that are not `excluded`, in their order: goes on after others died. **Collective**
-    /// on those ranks alone. Calls under way are given up, and so is this communicator.
-    /// @throws hvd::usage_error, before anything is given up, for a list that has this rank, no
-    /// rank of this communicator, or one twice, and on a rank that is alone.
+    /// Makes a communicator of the ranks that are not `excluded`, in their order, after others
+    /// died. **Collective** on those ranks alone. Calls under way are given up, and so is this
+    /// communicator.
+    /// @throws hvd::usage_error, before anything is given up, for a list with this rank, with no
+    /// rank of this communicator, or with one twice, and on a rank that is alone.
     communicator shrink(std::span<const int> excluded) {
         check_excluded(excluded);
         session().give_up("shrink");
@@ -169,7 +170,7 @@ private:
         return call;
     }
 
-    // Ranks of a raw handle share a node where they share a host, or as it is declared.
+    // Ranks of a raw handle share a node if they share a host, or as it is declared.
     void find_nodes() {
         detail::collective_call agreed = agreement();
         int node_size = 0;
@@ -186,7 +187,7 @@ private:
         topology_ = detail::topology_of(detail::numbered_node{rank(), nodes});
     }
 
-    // The numbers of every rank, those of rank 0 first. **Collective**.
+    // Returns the numbers of every rank, those of rank 0 first. **Collective**.
     std::vector<std::int64_t> numbers_of_all(detail::slice<const std::int64_t> mine) {
         detail::collective_call told = agreement();
         for (std::size_t i = 0; i < mine.size(); ++i)
@@ -198,7 +199,8 @@ private:
         return all;
     }
 
-    // Out of this one; polls first, for rank and size are known only then.
+    // Makes a communicator derived from this one. It polls first, since rank and size are known
+    // only then.
     communicator derived(ncclComm_t made, const std::vector<int>& members) const {
         if (made == nullptr) return {};
         unclaimed comm(made);

@@ -16,14 +16,14 @@ concept host_assisted = device_backend<B> && requires { typename B::host_policy;
 
 }  // namespace detail
 
-/// Ranks with device tensors that are moved through the host: `communicator<staged<mpi>>
-/// gpus(world)`; also `cuda_aware<mpi>` and `hierarchical<nccl, mpi>`.
+/// Ranks whose device tensors move through the host: `communicator<staged<mpi>> gpus(world)`, and
+/// also `cuda_aware<mpi>` and `hierarchical<nccl, mpi>`.
 ///
-/// All collectives of `communicator<nccl>`, with the same results. Ranks compare every call, as the
-/// host's communicator does; not compared is what NCCL moves inside a node, and what `cuda_aware`
-/// moves, which also knows no deadline once MPI has it. An asynchronous call has been through the
-/// host when it returns; its request is for the last copies to the GPU. **Threads**: one calling
-/// thread at a time.
+/// It has all collectives of `communicator<nccl>`, with the same results. Ranks compare every call,
+/// as the host's communicator does. They do not compare the calls of NCCL inside a node, or those
+/// that `cuda_aware` hands to MPI, which also have no deadline once MPI has them. An asynchronous
+/// call has been through the host when it returns; its request is for the last copies to the GPU.
+/// **Threads**: one calling thread at a time.
 /// @snippet tests/device/snippets.cpp staged
 template <class B>
     requires detail::host_assisted<B>
@@ -33,17 +33,17 @@ class communicator<B> : public detail::device_ranks<communicator<B>, B> {
     using host_type = communicator<typename B::host_policy>;
 
 public:
-    /// Empty: a communicator that this rank is not a member of.
+    /// Makes an empty communicator, of which this rank is not a member.
     communicator() = default;
 
-    /// The ranks of `bootstrap`, with the device that is current on each. **Collective**.
-    /// @throws hvd::cuda_error, hvd::usage_error where the host's backend can't do it,
-    /// hvd::peer_error on the others.
+    /// Takes the ranks of `bootstrap`, with the current device of each. **Collective**.
+    /// @throws hvd::cuda_error, hvd::usage_error if the host's backend can't do it, hvd::peer_error
+    /// on the others.
     explicit communicator(host_type& bootstrap, const communicator_options& options = {})
         : base(session_type::make(bootstrap, options), place_of(bootstrap)) {}
 
-    /// One communicator for each colour, its ranks ordered by key, then by rank; empty for a
-    /// negative colour.
+    /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
+    /// for a negative colour.
     /// **Collective**.
     communicator split(int color, int key = 0) {
         session_type& s = this->session();

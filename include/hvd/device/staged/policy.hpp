@@ -17,11 +17,11 @@ class cuda_aware_session;
 
 }  // namespace detail
 
-/// Device tensors go through pinned memory of the host and the collectives of `Host`, in chunks:
-/// while one is reduced the next comes down and the one before goes up. `communicator<staged<mpi>>`
-/// needs no NCCL.
+/// Device tensors go in chunks through pinned memory of the host and the collectives of `Host`.
+/// While one chunk is reduced, the next is copied to the host and the previous one to the device.
+/// `communicator<staged<mpi>>` needs no NCCL.
 ///
-/// Reduces what `Host` reduces, callables included, and gives the same bits as `Host` does.
+/// It reduces as `Host` does, callables included, and gives the same bits.
 template <host_backend Host>
 struct staged {
     using space_type = device;

@@ -33,7 +33,7 @@ public:
           notices_(endpoint),
           headers_of_all_(std::size_t(size_)),
           blocks_(std::size_t(size_)) {
-        // In the order of the nodes: the headers of a node come in one message.
+        // The headers lie in the order of the nodes, since those of a node come in one message.
         const call_header* at = headers_of_all_.data();
         for (int node = 0; node < cross_.nodes.count(); ++node)
             for (const int rank : cross_.nodes.ranks(node)) headers[std::size_t(rank)] = at++;
