@@ -68,7 +68,7 @@ def browser(width, height):
 
 
 def until(condition, seconds=20):
-    """The condition's value once it is true, or its last one when the time has passed."""
+    """Waits until a condition is true or the time has passed, and returns its last value."""
     end = time.monotonic() + seconds
     while not (value := condition()) and time.monotonic() < end:
         time.sleep(0.02)
@@ -80,7 +80,7 @@ def file_of(url):
 
 
 def visit(driver, pages):
-    """What each page shows, by its file."""
+    """Opens each page and returns its links, places, pictures and failures, by its file."""
     seen = {}
     for page in pages:
         driver.get(page.as_uri())
@@ -111,7 +111,7 @@ def check_pictures(seen, site):
 
 
 def results(driver, words):
-    """What the search shows once it has an entry for these words: [{name, links, scopes}]"""
+    """Types words into the search and returns its entries once one has that name: [{name, links, scopes}]"""
     field = driver.find_element(By.ID, "MSearchField")
     driver.execute_script("arguments[0].value = ''; arguments[0].focus()", field)
     field.send_keys(words)

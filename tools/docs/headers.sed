@@ -1,4 +1,4 @@
-# What Doxygen reads of a header.
+# Doxygen reads the headers through these edits.
 # Programs do not write the version's inline namespace.
 s/^inline namespace v0 \{\}?$//
 s/^\}  \/\/ namespace v0$//

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""The public names that the headers declare: public_names.py SOURCE_ROOT
+"""Lists the public names that the headers declare: public_names.py SOURCE_ROOT
 
 A small reader of C++ declarations: it follows braces and namespaces, and takes what is declared in namespace hvd, outside of
 detail and of classes. It reads the sources itself, so that it finds what the documentation's generator leaves out."""
@@ -17,7 +17,7 @@ CALLABLE_WORDS = {"operator", "requires", "noexcept", "decltype", "alignas", "st
 
 
 def declarations(text):
-    """(namespaces, head) of each declaration at namespace scope, the head up to its body or semicolon."""
+    """Yields (namespaces, head) of each declaration at namespace scope. The head ends at the body or the semicolon."""
     text = re.sub(r"\bHVD_[A-Z_]+\b", " ", text)
     text = TOKEN.sub(lambda found: '""' if found[0][0] == '"' else " ", text)
     scopes, head = [], ""
@@ -31,11 +31,8 @@ def declarations(text):
             if namespace:
                 head = ""
         elif part == "}":
-            kind, _ = scopes.pop()
-            if kind == "namespace":
-                head = ""
-            elif not any(kind != "namespace" for kind, _ in scopes):
-                # An initialiser's brace is followed by more of its declaration; a body's is not.
+            scopes.pop()
+            if not any(kind != "namespace" for kind, _ in scopes):
                 head = ""
         elif part == ";":
             if not inside and head.strip():
@@ -47,7 +44,7 @@ def declarations(text):
 
 
 def without_templates(head):
-    """The declaration without its template<…> and requires clauses at the front."""
+    """Returns a declaration without the template<…> at its front."""
     head = " ".join(head.split())
     while head.startswith("template"):
         depth, end = 0, head.index("<")

@@ -17,12 +17,12 @@ MOST_PLACES = 12
 
 
 def key(text):
-    """The form that search.js compares."""
+    """Returns a text in the form that search.js compares."""
     return "".join(letter if letter.isalnum() or ord(letter) >= 0x80 else f"_{ord(letter):02x}" for letter in text.lower())
 
 
 def entries_of(folder):
-    """Doxygen's own entries: (text, the places as they stand in the file)."""
+    """Yields Doxygen's own entries, each with its places as they are in the file."""
     for file in sorted(folder.glob("all_*.js")):
         for line in file.read_text().splitlines():
             if line.startswith("  ['"):
@@ -31,7 +31,7 @@ def entries_of(folder):
 
 
 def entries_for(sections):
-    """Entries of pages: each heading by itself and by each of its words, each other word with the sections it is in."""
+    """Yields an entry for each heading, and one for each word with the sections that it is in."""
     places, titles = collections.defaultdict(dict), {title for title, *_ in sections}
     for title, heading, address, text in sections:
         title, heading = html.escape(title, False), html.escape(heading, False)
@@ -51,6 +51,7 @@ def entries_for(sections):
 
 
 def extend(folder, sections):
+    """Writes the entries of Doxygen and of the pages, each under its own first letter."""
     entries = list(entries_of(folder)) + list(entries_for(sections))
     by_letter = collections.defaultdict(list)
     for text, places in entries:

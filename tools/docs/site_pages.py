@@ -16,7 +16,7 @@ import search_index
 
 THEME = pathlib.Path("/usr/share/doxygen-awesome-css")
 
-# The navigation. A page that is not listed is an error, one that is not there yet is left out.
+# The navigation. A page in docs/ or examples/ that is not listed is an error. A listed page that does not exist is left out.
 SECTIONS = {
     "Guide": ["docs/training.md", "docs/concepts.md", "docs/your_own_types.md", "docs/device.md", "docs/errors.md",
               "docs/determinism.md", "docs/questions.md"],
@@ -42,13 +42,13 @@ class Failure(Exception):
 
 
 def identifier(page):
-    """A page's name in links and in the site: docs/concepts.md is page_concepts."""
+    """Returns the name of a page in links and in the site: page_concepts for docs/concepts.md."""
     stem = page.parent.name if page.name == "README.md" else page.stem
     return "page_" + stem.lower()
 
 
 def slug(heading):
-    """The anchor that GitHub and others give a heading."""
+    """Returns the anchor that GitHub and others give a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -57,7 +57,7 @@ def section_identifier(title):
 
 
 def escaped(path):
-    """The name of the page that Doxygen makes of an example's source."""
+    """Returns the name of the page that Doxygen makes of an example's source."""
     return str(path).replace("/", "_2").replace(".", "_8") + "-example.html"
 
 
@@ -73,7 +73,7 @@ class Site:
         self.known = listed | {root / "README.md"}
 
     def reference(self, page, target):
-        """A link's target as Doxygen wants it."""
+        """Returns the target of a link in the form that Doxygen needs."""
         if "://" in target:
             return target
         path, _, anchor = target.partition("#")
@@ -96,7 +96,7 @@ class Site:
         return f'<img src="{pathlib.Path(target).name}" alt="{text}"/>'
 
     def prose(self, page, text):
-        """A part of a page without code blocks."""
+        """Returns a part of a page, without code blocks, in Doxygen's dialect."""
         name = "index" if page == self.root / "README.md" else identifier(page)
         text = re.sub(r"^##+ (.*)$", lambda found: f"{found[0]} {{#{name}-{slug(found[1])}}}", text, flags=re.M)
         text = re.sub(r"<!--.*?-->\n?", lambda found: "\n" * found[0].count("\n"), text, flags=re.S)
@@ -123,7 +123,7 @@ class Site:
         (self.copies / f"{'README' if page.name == 'README.md' and page.parent == self.root else identifier(page)}.md").write_text(text)
 
     def note_words(self, page, text):
-        """What the search knows of a page: its sections with their words."""
+        """Notes the words of each section of a page for the search."""
         name = "index" if page == self.root / "README.md" else identifier(page)
         for number, part in enumerate(re.split(r"^##+ ", text, flags=re.M)):
             heading, _, body = part.partition("\n") if number else ("", "", part)
@@ -131,7 +131,7 @@ class Site:
             self.searched.append((self.title(page), heading.replace("`", ""), address, re.sub(r"\]\([^)]*\)|<!--.*?-->", "", body)))
 
     def sections(self):
-        """A page for each section, above its pages."""
+        """Writes a page for each section of the navigation, above its pages."""
         for title, pages in self.pages.items():
             subpages = "\n".join(f"- @subpage {identifier(page)}" for page in pages)
             (self.copies / f"{section_identifier(title)}.dox").write_text(
@@ -158,7 +158,7 @@ class Site:
         return found[1] if found else "Licence"
 
     def theme(self):
-        """doxygen-awesome, where it is installed; without it the site has Doxygen's own looks."""
+        """Returns the settings for doxygen-awesome if it is installed. Without it the site looks as Doxygen makes it."""
         if not THEME.is_dir():
             return ""
         header = self.folder / "header.html"
@@ -168,12 +168,12 @@ class Site:
         begin = "DoxygenAwesomeDarkModeToggle.init();DoxygenAwesomeFragmentCopyButton.init();DoxygenAwesomeParagraphLink.init();"
         lines = "".join(f'<script src="$relpath^{script}"></script>\n' for script in scripts)
         header.write_text(header.read_text().replace("</head>", f"{lines}<script>{begin}</script>\n</head>"))
-        styles = [THEME / "doxygen-awesome.css", self.root / "tools/docs/site.css"]
-        return (f"HTML_HEADER = {header}\nHTML_EXTRA_STYLESHEET = {' '.join(map(str, styles))}\n"
+        return (f"HTML_HEADER = {header}\nHTML_EXTRA_STYLESHEET = {THEME / 'doxygen-awesome.css'}\n"
                 f"HTML_EXTRA_FILES = {' '.join(str(THEME / script) for script in scripts)}\n")
 
     def make(self):
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for made in (self.copies, self.folder / "html"):
+            shutil.rmtree(made, ignore_errors=True)
         self.copies.mkdir(parents=True)
         for page in sorted(self.known):
             self.copy(page)
@@ -181,6 +181,7 @@ class Site:
         self.layout()
         settings = (self.root / "tools/docs/Doxyfile").read_text() + self.theme()
         settings += f"OUTPUT_DIRECTORY = {self.folder}\nLAYOUT_FILE = {self.folder / 'layout.xml'}\nINPUT += {self.copies}\n"
+        settings += f"HTML_EXTRA_STYLESHEET += {self.root / 'tools/docs/site.css'}\n"
         settings += f"USE_MDFILE_AS_MAINPAGE = {self.copies / 'README.md'}\n"
         settings += f"HTML_EXTRA_FILES += {' '.join(map(str, sorted(self.images)))}\n"
         (self.folder / "Doxyfile").write_text(settings)
