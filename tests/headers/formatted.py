@@ -4,6 +4,7 @@
 """Checks that sources are formatted as by ./run format, and that comments are narrow and plain: formatted.py SOURCE_DIR"""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,9 @@ COLUMNS = 100
 FOLDERS = ("include", "src", "tests", "examples", "benchmarks")
 KINDS = (".hpp", ".cpp", ".cuh", ".cu")
 ONE_LINE = "// EXPECT: "  # words of a compiler, read by tests/compile_fail
+LITERAL = re.compile(r'"(?:\\.|[^"\\])*"')
+QUOTED = re.compile(r'"[^"]*"|`[^`]*`')
+RIDDLE = re.compile(r"(?:^|[.:!?] )(What|Whether|Of) ")  # see CONTRIBUTING.md, "Style"
 
 
 def too_wide(file):
@@ -21,12 +25,35 @@ def too_wide(file):
             yield f"{file}:{number}: {len(line)} columns, more than {COLUMNS}"
 
 
+def comments(text):
+    """Yields the paragraphs of comments, each with the number of its first line."""
+    number, words = 0, []
+    for line, content in enumerate([*text.splitlines(), ""], 1):
+        code, slashes, comment = LITERAL.sub('""', content).partition("//")
+        comment = "" if content.startswith(ONE_LINE) else comment.lstrip("/!<").strip()
+        if words and (not comment or code.strip()):
+            yield number, " ".join(words)
+            words = []
+        if slashes and comment:
+            number = number if words else line
+            words.append(comment)
+            if code.strip():
+                yield number, " ".join(words)
+                words = []
+
+
+def riddles(file):
+    for number, comment in comments(file.read_text(encoding="utf-8")):
+        if found := RIDDLE.search(QUOTED.sub("", comment)):
+            yield f"{file}:{number}: a sentence of this comment opens with {found[1]}: {comment[:60]}"
+
+
 if __name__ == "__main__":
     root = pathlib.Path(sys.argv[1])
     files = [f for folder in FOLDERS for f in sorted((root / folder).rglob("*")) if f.suffix in KINDS]
-    wide = [line for file in files for line in too_wide(file)]
-    print(*wide, sep="\n")
-    if wide:
+    wrong = [line for file in files for check in (too_wide, riddles) for line in check(file)]
+    print(*wrong, sep="\n")
+    if wrong:
         sys.exit(1)
     if not shutil.which(FORMATTER):
         print(f"{FORMATTER} is not installed")

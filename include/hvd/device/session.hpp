@@ -181,7 +181,7 @@ private:
     message broken_;  // the reason for which it was given up
 };
 
-// What ranks compare before they make an arena.
+// Returns the header that ranks compare before they make an arena.
 inline call_header arena_header(std::size_t bytes) {
     call_header r;
     r.kind = collective::agree;

@@ -36,8 +36,8 @@ constexpr const char* collective_names[] = {"allreduce", "reduce", "reduce_scatt
                                             "allgather", "gather", "scatter",        "alltoall",
                                             "barrier",   "agree"};
 
-// What a rank says when it enters a collective: every rank reads every other's before data moves.
-// What most calls need comes first, in one cache line.
+// A rank shows its header when it enters a collective. Every rank reads all headers before data
+// moves. The fields that most calls need come first, in one cache line.
 struct call_header {
     collective kind = collective::barrier;
     bool refused = false;  // `text` says why

@@ -17,7 +17,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What a rank says where all must say the same.
+// The value of a field that all ranks must have alike.
 struct statement {
     const char* field;
     std::string value;

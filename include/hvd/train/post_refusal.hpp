@@ -8,8 +8,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What one rank alone sees to be wrong takes the place of the collective that it would have made:
-// its peers, which make it, get peer_error with this text, and the order of calls is kept.
+// This rank refuses a call that its peers make. The refusal takes the place of the call, so that
+// the order of calls is kept, and the peers throw peer_error with the text.
 template <class Comm, class... Parts>
 [[gnu::cold, noreturn]] void post_refusal(Comm& comm, const Parts&... parts) {
     const message why = text("hvd: ", parts...);  // whoever throws adds the rank
