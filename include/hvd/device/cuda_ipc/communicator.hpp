@@ -85,8 +85,7 @@ public:
     }
 
     /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
-    /// for a negative colour.
-    /// **Collective**.
+    /// for a negative colour. **Collective**.
     communicator split(int color, int key = 0) {
         session_type& s = session();
         s.refuse_if_broken("split");

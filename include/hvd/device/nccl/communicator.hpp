@@ -82,7 +82,7 @@ public:
         find_nodes();
     }
 
-    /// NCCL's own handle; null on a rank that is alone and has not scaled.
+    /// Returns NCCL's handle. It is null on a rank that is alone and has not scaled.
     ncclComm_t native_handle() const { return session().handle(); }
 
     /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
@@ -122,7 +122,7 @@ public:
 private:
     using device_ranks::device_ranks;
 
-    // A communicator of NCCL's that no session has yet.
+    // A communicator of NCCL that no session owns yet.
     struct aborted {
         void operator()(ncclComm_t comm) const { ncclCommAbort(comm); }
     };

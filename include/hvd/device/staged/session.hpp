@@ -61,8 +61,8 @@ private:
     std::vector<part> parts_;
 };
 
-// A call for the host's session: `given` elements leave from `in`, `taken` elements come to `out`,
-// both in the host's memory, or in memory that the host's backend reaches.
+// A call for the host's session. `given` elements leave from `in`, and `taken` elements come to
+// `out`. Both are memory that the host's backend reaches.
 class host_call {
 public:
     host_call(const collective_call& call, collective kind, std::byte* in, std::size_t given,
