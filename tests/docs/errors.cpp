@@ -102,6 +102,14 @@ void late_rank(communicator& world) {
 }
 //! [late]
 
+//! [waiting]
+void rank_that_takes_long(communicator& world) {
+    if (world.rank() == 1) sleep(3);  // a batch that comes from far away
+    float x = 1;
+    world.allreduce(x, hvd::sum, {.name = "conv1"});
+}
+//! [waiting]
+
 //! [unseen]
 void forget_a_request(communicator& world) {
     float x = 1;
@@ -139,6 +147,7 @@ void run(const std::string& name, communicator& world) {
         {"different calls", different_calls},
         {"callable", callable_that_throws},
         {"late", late_rank},
+        {"waiting", rank_that_takes_long},
         {"unseen", forget_a_request},
         {"empty", use_of_an_empty_one}};
     if (name == "leaver") return leave_by_an_exception(world);

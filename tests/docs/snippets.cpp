@@ -10,6 +10,7 @@
 #include <memory_resource>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -356,6 +357,16 @@ TEST_CASE("run_threads snippet") {
         CHECK(x == 4);
     });
     //! [run_threads]
+}
+
+TEST_CASE("error_sink snippet") {
+    static std::vector<std::string> log;
+    //! [error_sink]
+    // Any thread of hvd calls it; a log of your own would lock.
+    hvd::set_error_sink([](std::string_view line) { log.emplace_back(line); });
+    //! [error_sink]
+    hvd::set_error_sink(nullptr);  // standard error again
+    CHECK(log.empty());
 }
 
 TEST_CASE("thread_group snippet") {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "../core/compiled.hpp"
+#include "../core/error_sink.hpp"
 #include "../platform/mpi_api.hpp"
 
 namespace hvd {
@@ -19,27 +20,25 @@ enum class thread_level { single, funneled, serialized, multiple };
 struct environment_options {
     thread_level threads = thread_level::
         multiple;  ///< requested level; with `multiple` asynchronous calls progress in a thread
-    message_sink sink = &detail::write_to_stderr;  ///< receives the last words of a failing rank
 };
 
 /// Starts MPI if nobody has, and ends only what it started.
 ///
-/// If it is destroyed while an exception unwinds, it reports that with the rank, gives the peers a
-/// moment to report their own `hvd::peer_error`, and calls `MPI_Abort`. So one rank's exception
-/// does not hang the others. An uncaught exception is reported with its text and aborts the job as
-/// well. Declare it before every communicator. Not movable. A forked child does not use MPI.
-/// Features A1, A9.
+/// If it is destroyed while an exception unwinds, it writes the rank to the sink of
+/// `set_error_sink`, gives the peers a moment to report their own `hvd::peer_error`, and calls
+/// `MPI_Abort`. So one rank's exception does not hang the others. An uncaught exception is written
+/// with its text and aborts the job as well. Declare it before every communicator. Not movable. A
+/// forked child does not use MPI. Features A1, A9.
 /// @throws hvd::usage_error if MPI has been finalised; hvd::mpi_error if it can't be started.
 /// @snippet tests/docs/snippets.cpp mpi_environment
 class HVD_API mpi_environment {
 public:
-    mpi_environment(int& argc, char**& argv, const environment_options& options = {})
-        : options_(options) {
-        start(&argc, &argv);
+    mpi_environment(int& argc, char**& argv, const environment_options& options = {}) {
+        start(&argc, &argv, options.threads);
     }
 
-    explicit mpi_environment(const environment_options& options = {}) : options_(options) {
-        start(nullptr, nullptr);
+    explicit mpi_environment(const environment_options& options = {}) {
+        start(nullptr, nullptr, options.threads);
     }
 
     mpi_environment(const mpi_environment&) = delete;
@@ -54,22 +53,17 @@ public:
     bool owns_mpi() const noexcept { return owner_; }
 
 private:
-    void start(int* argc, char*** argv);
+    void start(int* argc, char*** argv, thread_level threads);
 
-    // The data of the terminate handler, which takes no arguments.
-    struct starter {
-        pid_t process = 0;
-        message_sink sink = &detail::write_to_stderr;
-    };
-    static starter& started();
+    // The process that started MPI last, for the terminate handler, which has no arguments.
+    static pid_t& starter();
 
     // Reports an uncaught exception. Nothing unwinds then, but its text is available.
     [[noreturn]] static void report_and_abort() noexcept;
-    static void last_words(message_sink sink, const char* reason);
+    static void last_words(const char* reason);
     [[noreturn]] static void end_job() noexcept;
     [[noreturn]] void abort_job() noexcept;
 
-    environment_options options_;
     pid_t process_ = getpid();
     int exceptions_ = std::uncaught_exceptions();
     bool owner_ = false;

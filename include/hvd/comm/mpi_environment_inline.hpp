@@ -27,7 +27,7 @@ HVD_INLINE thread_level mpi_environment::threads() const {
     }
 }
 
-HVD_INLINE void mpi_environment::start(int* argc, char*** argv) {
+HVD_INLINE void mpi_environment::start(int* argc, char*** argv, thread_level threads) {
     int initialized = 0, finalized = 0;
     MPI_Finalized(&finalized);
     if (finalized != 0)
@@ -37,15 +37,15 @@ HVD_INLINE void mpi_environment::start(int* argc, char*** argv) {
     constexpr int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED,
                               MPI_THREAD_MULTIPLE};
     int given = MPI_THREAD_SINGLE;
-    detail::check_mpi(MPI_Init_thread(argc, argv, levels[int(options_.threads)], &given),
-                      "MPI_Init_thread", -1);
+    detail::check_mpi(MPI_Init_thread(argc, argv, levels[int(threads)], &given), "MPI_Init_thread",
+                      -1);
     owner_ = true;
-    started() = {process_, options_.sink};
+    starter() = process_;
     terminate_ = std::set_terminate(&report_and_abort);
 }
 
-HVD_INLINE mpi_environment::starter& mpi_environment::started() {
-    static starter last;
+HVD_INLINE pid_t& mpi_environment::starter() {
+    static pid_t last = 0;
     return last;
 }
 
@@ -53,29 +53,29 @@ HVD_INLINE void mpi_environment::report_and_abort() noexcept {
     try {
         if (const std::exception_ptr failure = std::current_exception())
             std::rethrow_exception(failure);
-        last_words(started().sink, "std::terminate was called");
+        last_words("std::terminate was called");
     } catch (const std::exception& e) {
-        last_words(started().sink, e.what());
+        last_words(e.what());
     } catch (...) {
-        last_words(started().sink, "an exception that is no std::exception");
+        last_words("an exception that is no std::exception");
     }
     end_job();
 }
 
-HVD_INLINE void mpi_environment::last_words(message_sink sink, const char* reason) {
+HVD_INLINE void mpi_environment::last_words(const char* reason) {
     int rank = -1;
     if (detail::mpi_is_running()) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    sink(detail::text("hvd: rank ", rank, " aborts the job: ", reason));
+    detail::write_line(detail::text("hvd: rank ", rank, " aborts the job: ", reason));
 }
 
 HVD_INLINE void mpi_environment::end_job() noexcept {
-    if (getpid() == started().process && detail::mpi_is_running()) MPI_Abort(MPI_COMM_WORLD, 1);
+    if (getpid() == starter() && detail::mpi_is_running()) MPI_Abort(MPI_COMM_WORLD, 1);
     std::abort();
 }
 
 HVD_INLINE void mpi_environment::abort_job() noexcept {
     try {
-        last_words(options_.sink, "an exception unwinds past its mpi_environment");
+        last_words("an exception unwinds past its mpi_environment");
     } catch (...) {
     }
     // Peers that wait inside a node have seen this rank's communicators die, and now report it.

@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <cstdio>
 #include <exception>
 #include <source_location>
 #include <span>
@@ -121,9 +120,6 @@ private:
     std::source_location where_;
 };
 
-/// A function that receives each message of hvd: one line without its end, called on any thread.
-using message_sink = void (*)(std::string_view line);
-
 namespace detail {
 
 inline message what_of(const std::exception_ptr& failure) {
@@ -134,10 +130,6 @@ inline message what_of(const std::exception_ptr& failure) {
     } catch (...) {
         return "unknown exception";
     }
-}
-
-inline void write_to_stderr(std::string_view line) {
-    std::fprintf(stderr, "%.*s\n", int(line.size()), line.data());
 }
 
 }  // namespace detail

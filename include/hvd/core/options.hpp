@@ -82,6 +82,10 @@ struct reduce_options {
 struct communicator_options {
     time_span deadline = {};  ///< for every call; 0 waits without a limit, as MPI does
     time_span destructor_deadline = time_span::of_nanoseconds(detail::tuning::destructor_deadline);
+    /// a call without a deadline that has waited for so long writes once, to the sink of
+    /// `set_error_sink`, for which ranks; 0 never does. A negative span takes HVD_WAITING_NOTICE
+    /// (whole seconds) from the environment, or else 10 s
+    time_span waiting_notice = time_span::of_nanoseconds(-1);
     /// ranks taken as one node, as if on hosts of their own; 0 takes HVD_NODE_SIZE from the
     /// environment, or else the real nodes
     int node_size = 0;

@@ -88,6 +88,11 @@ constexpr std::int64_t sleep_after = 20 * millisecond;
 // Time of one such sleep. Not measured.
 constexpr std::int64_t sleep_time = 50 * microsecond;
 
+// Time after which a rank that waits without a deadline says for whom, unless an option or the
+// environment says otherwise. Steps of training take less, and a person at a terminal waits as
+// long before looking for a reason. Not measured.
+constexpr std::int64_t waiting_notice = 10 * second;
+
 // ---- giving up ----------------------------------------------------------------------------------
 
 // Time that a destructor waits for calls under way and for the peers, unless an option says

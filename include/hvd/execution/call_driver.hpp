@@ -42,7 +42,7 @@ struct session_traits {
 class call_driver : public session {
 public:
     call_driver(int rank, int size, const communicator_options& options)
-        : session(rank, size, options) {
+        : session(rank, size, options), notice_(options) {
         run_ = [](session& self, operation& op, time_span deadline) {
             static_cast<call_driver&>(self).run_blocking(op, deadline);
         };
@@ -140,10 +140,13 @@ public:
                 transport& t = *traits_.transport;
                 do {
                     if (!t.ready()) {
+                        const time_point time = now();
                         if (t.hopeless()) t.fail(verdict::hopeless);
-                        if (now() > limit) t.fail(verdict::expired);
+                        if (time > limit) t.fail(verdict::expired);
+                        if (limit == never) notice_.look(t, op, time);
                         return false;
                     }
+                    notice_.begin_round();
                 } while (!proceed(op));
             }
             conclude(op);
@@ -171,6 +174,7 @@ private:
         packs_ = op.pack != nullptr && !takes_lists;
         if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
         step_ = 0;
+        notice_.begin_call();
         if (t != nullptr) t->begin(op);
         else traits_.run_whole(traits_.endpoint, op, work_);
     }
@@ -246,7 +250,7 @@ private:
 
     void run_on(operation& op, time_point limit) {
         if (traits_.run_whole == nullptr) {
-            do wait_ready(*traits_.transport, limit, stop_);
+            do wait_ready(*traits_.transport, op, limit, stop_, notice_);
             while (!proceed(op));
         }
         conclude(op);
@@ -299,6 +303,7 @@ private:
     bool packs_ = false;  // for the call under way
     std::size_t step_ = 0;
     atomic<time_point> stop_{never};
+    long_wait notice_;
 
     message broken_;  // the reason; it is written once, before the flag
     atomic<bool> is_broken_{false};

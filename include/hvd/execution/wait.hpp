@@ -2,24 +2,81 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <cstdlib>
+
+#include "../core/error_sink.hpp"
 #include "../core/lean/atomic.hpp"
 #include "../platform/clock.hpp"
+#include "../transport/operation.hpp"
 #include "../transport/transport.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// Returns the time after which a rank says that it waits: the option, the environment variable, or
+// the default. A variable that is no number of seconds is told to the error sink. It is no reason
+// to stop a program.
+[[gnu::cold]] inline std::int64_t waiting_notice_of(const communicator_options& options) {
+    if (options.waiting_notice.nanoseconds() >= 0) return options.waiting_notice.nanoseconds();
+    const char* const variable = std::getenv("HVD_WAITING_NOTICE");
+    if (variable == nullptr || *variable == 0) return tuning::waiting_notice;
+    char* end = nullptr;
+    const long seconds = std::strtol(variable, &end, 10);
+    if (*end == 0 && seconds >= 0 && seconds <= INT64_MAX / tuning::second)
+        return seconds * tuning::second;
+    write_line(text("hvd: HVD_WAITING_NOTICE is '", variable,
+                    "'; it takes a number of seconds, or 0 for never"));
+    return tuning::waiting_notice;
+}
+
+// Says once per call, to the error sink, that a rank has waited long in one of its rounds.
+class long_wait {
+public:
+    explicit long_wait(const communicator_options& options) : after_(waiting_notice_of(options)) {}
+
+    void begin_call() noexcept { said_ = false; }
+    void begin_round() noexcept { since_ = 0; }
+
+    // Called about once in a millisecond of waiting.
+    void look(transport& t, const operation& op, time_point time) {
+        if (after_ == 0 || said_) return;
+        if (since_ == 0) since_ = time;
+        if (time - since_ >= after_) said_ = say(t, op);
+    }
+
+private:
+    // Returns false if the ranks have come meanwhile.
+    [[gnu::cold]] bool say(transport& t, const operation& op) const {
+        const std::vector<int> missing = t.missing();
+        if (missing.empty()) return false;
+        message ranks(missing.size() == 1 ? "rank " : "ranks ");
+        for (std::size_t i = 0; i < missing.size(); ++i)
+            ranks += text(i == 0 ? "" : ", ", missing[i]);
+        write_line(text("hvd: rank ", t.rank(), " has waited ",
+                        double(after_) / double(tuning::second), " s in ", op.entry.label(),
+                        " for ", ranks));
+        return true;
+    }
+
+    std::int64_t after_;  // nanoseconds; 0: never
+    time_point since_ = 0;
+    bool said_ = false;
+};
+
 // Waits until the transport's round is ready. It gives up when a peer that is needed is gone, or
-// after `limit` or `stop`.
-inline void wait_ready(transport& t, time_point limit, const atomic<time_point>& stop) {
+// after `limit` or `stop`. Without a limit a long wait is told.
+inline void wait_ready(transport& t, const operation& op, time_point limit,
+                       const atomic<time_point>& stop, long_wait& notice) {
     if (t.ready()) return;
+    notice.begin_round();
     backoff wait(t.may_spin());
     while (!t.ready()) {
         if (!wait.pause()) continue;
         const time_point time = now();
         if (t.hopeless()) t.fail(verdict::hopeless);
         if (time > limit || time > stop.load_relaxed()) t.fail(verdict::expired);
+        if (limit == never) notice.look(t, op, time);
     }
 }
 

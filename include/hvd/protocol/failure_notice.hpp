@@ -107,16 +107,20 @@ public:
         last_ = notice_of(endpoint_.rank(), why_, missing_);
     }
 
-    // Keeps the ranks that messages are under way with. It returns false if there are none.
+    // The ranks that messages are under way with.
+    std::vector<int> pending() {
+        std::vector<int> ranks;
+        for (int p = 0; p < endpoint_.size(); ++p)
+            if (p != endpoint_.rank() && endpoint_.pending(p)) ranks.push_back(p);
+        return ranks;
+    }
+
+    // Keeps these ranks as the reason for giving up. It returns false if there are none.
     bool keep_pending() {
-        std::vector<int> missing;
-        message who;
-        for (int p = 0; p < endpoint_.size(); ++p) {
-            if (p == endpoint_.rank() || !endpoint_.pending(p)) continue;
-            who += text(missing.empty() ? "rank " : ", rank ", p);
-            missing.push_back(p);
-        }
+        std::vector<int> missing = pending();
         if (missing.empty()) return false;
+        message who;
+        for (const int p : missing) who += text(who.empty() ? "rank " : ", rank ", p);
         keep(text(who, " did not come in time"), std::move(missing));
         return true;
     }

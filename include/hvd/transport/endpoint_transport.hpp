@@ -74,6 +74,8 @@ public:
         return this->guarded([&] { return notices_.heard(); });
     }
 
+    [[gnu::cold]] std::vector<int> missing() override { return notices_.pending(); }
+
     [[gnu::cold]] void fail(verdict) override {
         if (!notices_.heard() && !notices_.keep_pending()) return;
         lost = true;

@@ -99,6 +99,8 @@ public:
     virtual bool hopeless() { return false; }
     // True if a waiting rank may keep its processor, since no other rank needs it.
     virtual bool may_spin() const = 0;
+    // The ranks that are waited for. They may come while this looks.
+    virtual std::vector<int> missing() = 0;
     // Gives up: throws an error that names the ranks that are waited for. The transport is not used
     // afterwards. Returns if these ranks have come meanwhile.
     virtual void fail(verdict reason) = 0;

@@ -84,6 +84,13 @@ public:
 
     bool may_spin() const override { return cross_.inner.may_spin(); }
 
+    [[gnu::cold]] std::vector<int> missing() override {
+        if (step_ == step::flat || !cross_.in_node()) return notices_.pending();
+        std::vector<int> ranks = cross_.memory.missing();
+        for (int& rank : ranks) rank = rank_of_node(rank);
+        return ranks;
+    }
+
     [[gnu::cold]] void fail(verdict reason) override {
         if (!notices_.heard() && !(reason == verdict::expired && notices_.heard_within(patience())))
             if (!(cross_.in_node() ? ask_node(reason) : notices_.keep_pending())) return;
@@ -205,12 +212,15 @@ private:
         return step_ == step::headers ? 0 : tuning::notice_patience_in_node;
     }
 
+    int rank_of_node(int local) const {
+        return cross_.nodes.ranks(cross_.nodes.mine())[std::size_t(local)];
+    }
+
     // The node's memory says who is missing there.
     [[gnu::cold]] bool ask_node(verdict reason) {
         std::vector<int> missing;
-        const auto ranks = cross_.nodes.ranks(cross_.nodes.mine());
         message who = cross_.memory.describe_missing(
-            reason, missing, [&](int local) { return ranks[std::size_t(local)]; });
+            reason, missing, [this](int local) { return rank_of_node(local); });
         if (missing.empty()) return false;
         notices_.keep(std::move(who), std::move(missing));
         return true;

@@ -50,6 +50,13 @@ public:
 
     bool may_spin() const override { return !crowded_; }
 
+    [[gnu::cold]] std::vector<int> missing() override {
+        std::vector<int> ranks;
+        for (int p = 0; p < size_; ++p)
+            if (!arrived(p)) ranks.push_back(p);
+        return ranks;
+    }
+
     [[gnu::cold]] void fail(verdict reason) override {
         std::vector<int> missing;
         const message who = describe_missing(reason, missing, [](int p) { return p; });
