@@ -183,9 +183,9 @@ struct operation : collective_call {
     const fused_update* update = nullptr;
     bool updated = false;  // the transport has made the update
 
-    // The reduction of elements of a group, to `out`.
-    reduction reduction_of(const reduction_group& g, std::size_t count, std::byte* out) const {
-        return {g.function,      g.op,     g.element_bytes, count, out, entry.prescale,
+    // The reduction of elements of a group, to `to`.
+    reduction reduction_of(const reduction_group& g, std::size_t count, std::byte* to) const {
+        return {g.function,      g.op,     g.element_bytes, count, to, entry.prescale,
                 entry.postscale, entry.op, entry.mode};
     }
 };
