@@ -4,6 +4,10 @@
 
 // The door to device tensors without NCCL: hvd::cuda_ipc, hvd::staged<…>, hvd::cuda_aware<mpi>,
 // through_host. It needs CUDA's headers and its runtime to link with.
+#include "standard.hpp"  // first: an older standard is told at once
+
+#include "collective/call/checks.hpp"  // next, so that errors of wrong calls are shorter
+
 #include "platform/has_mpi.hpp"
 #if HVD_HAS_MPI
 #include "device/staged/cuda_aware.hpp"

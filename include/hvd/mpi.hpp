@@ -4,11 +4,16 @@
 
 // The door to hvd::mpi and hvd::direct<mpi>: communicators with all collectives, and
 // mpi_environment.
-#include "core/concepts.hpp"  // first, so that errors of wrong calls are shorter
+#include "standard.hpp"  // first: an older standard is told at once
+
+// Next, so that errors of wrong calls are shorter:
+#include "collective/call/checks.hpp"
+#include "comm/serializer.hpp"
+
+#include "comm/communicator.hpp"
 
 #include "backend/direct.hpp"
 #include "backend/mpi.hpp"
-#include "comm/communicator.hpp"
 #include "comm/mpi_environment.hpp"
 #include "version.hpp"
 #ifdef HVD_COMPILED

@@ -3,7 +3,13 @@
 #pragma once
 
 // The door to hvd::threads: communicators, all collectives and run_threads, without MPI.
-#include "core/concepts.hpp"  // first, so that errors of wrong calls are shorter
+#include "standard.hpp"  // first: an older standard is told at once
+
+// Next, so that errors of wrong calls are shorter:
+#include "collective/call/checks.hpp"
+#include "comm/serializer.hpp"
+
+#include "comm/communicator.hpp"
 
 #include "comm/run_threads.hpp"
 #include "version.hpp"

@@ -4,6 +4,10 @@
 
 // The door to training: a distributed optimizer and everything around it. Include the door of a
 // backend as well. Checkpoints are in train/checkpoint.hpp, which needs nlohmann-json.
+#include "standard.hpp"  // first: an older standard is told at once
+
+#include "train/tensors.hpp"  // next, so that errors of wrong calls are shorter
+
 #include "train/batch_norm.hpp"
 #include "train/gradients/adasum.hpp"
 #include "train/gradients/gradients.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// EXPECT: hvd: allreduce with hvd::adasum needs #include <hvd/train/gradients/adasum.hpp>
+// EXPECT: hvd: allreduce with hvd::adasum needs #include <hvd/train.hpp>
 
 #include <vector>
 

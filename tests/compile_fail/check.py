@@ -4,17 +4,18 @@
 """Checks that a case does not compile and says why on one screen: check.py CASE BUILD_ROOT SOURCE
 
 A case has one line ending in `// BAD`, and one ending in `// GOOD` that replaces it in its twin, which compiles.
-`// EXPECT: text` (one or more) is in the compiler's output, `// FLAGS: …` are added to both compilations. SOURCE is
-the file of the build whose compiler and include paths are used."""
+The first `// EXPECT: text` is in the first line of the compiler's output that has `error:`, others are anywhere in it.
+The output has at most 12 lines; `// LINES: gcc 18, why` allows one compiler more. `// FLAGS: …` are added to both
+compilations. SOURCE is the file of the build whose compiler and include paths are used."""
 
 import pathlib
 import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
-from compiler import Compiler
+from compiler import Compiler, first_error
 
-MOST_LINES = {"gcc": 25, "clang": 40}
+MOST_LINES = 12
 TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
@@ -35,6 +36,12 @@ def tokens_apart(bad, good):
     return max(len(bad), len(good)) - front - back
 
 
+def most_lines(lines, compiler):
+    allowed = [line.split()[2:4] for line in lines if line.startswith("// LINES:")]
+    name = "gcc" if compiler.is_gcc else "clang"
+    return next((int(number.rstrip(",")) for who, number in allowed if who == name), MOST_LINES)
+
+
 def problems(case, compiler):
     lines = pathlib.Path(case).read_text().splitlines()
     expected = [line.split("EXPECT:", 1)[1].strip() for line in lines if line.startswith("// EXPECT:")]
@@ -52,10 +59,12 @@ def problems(case, compiler):
     if failing.returncode == 0:
         yield "the case compiles"
         return
-    for text in expected:
+    if expected[0] not in first_error(failing.stdout):
+        yield f"the compiler's first error does not say: {expected[0]}"
+    for text in expected[1:]:
         if text not in failing.stdout:
             yield f"the compiler does not say: {text}"
-    most = MOST_LINES["gcc" if compiler.is_gcc else "clang"]
+    most = most_lines(lines, compiler)
     said = failing.stdout.count("\n")
     if said > most:
         yield f"the compiler says {said} lines, more than {most}"

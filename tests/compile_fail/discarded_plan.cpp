@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 // EXPECT: hvd: a plan does nothing until it is run
 // FLAGS: -Werror=unused-result
+// LINES: gcc 14, it shows two declarations
 
 #include <vector>
 

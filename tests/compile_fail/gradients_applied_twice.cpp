@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// EXPECT: cannot bind rvalue reference
+// EXPECT: rvalue reference
 
 #include <utility>
 

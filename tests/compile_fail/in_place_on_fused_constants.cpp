@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// EXPECT: hvd: the call writes these tensors, but the elements of one are const
+// EXPECT: hvd: the call writes this tensor, but its elements are const
 
 #include <vector>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// EXPECT: hvd: into() takes tensors whose elements can be written
+// EXPECT: hvd: the call writes this tensor, but its elements are const
 
 #include <vector>
 

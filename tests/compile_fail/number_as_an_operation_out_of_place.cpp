@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// EXPECT: hvd: this is no operation: it takes hvd::sum and its like, or a callable of two elements
+// EXPECT: hvd: this is no operation: write hvd::sum, hvd::average
 
 #include <vector>
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+// EXPECT: no matching
 // EXPECT: reduce_options
+// LINES: gcc 21, it lists both overloads
 
 #include <vector>
 

@@ -20,7 +20,7 @@ ROOMS = [
     "device", "device/nccl", "device/cuda_ipc", "device/staged", "device/combined", "engine",
     "train", "train/gradients", "train/sparse", "train/optimizer", "train/checkpoint", "train/input", "elastic", "data", "interop",
 ]
-NAMES_ONLY = ["version.hpp", "fwd.hpp"]
+NAMES_ONLY = ["version.hpp", "fwd.hpp", "standard.hpp"]
 INNER_DOORS = ["train/checkpoint.hpp"]
 SYSTEM = {"cxxabi.h", "fcntl.h", "immintrin.h", "pthread.h", "sched.h", "signal.h", "time.h", "unistd.h", "x86intrin.h"}
 # The libraries that a header outside interop/ is there for; no door includes it.

@@ -10,6 +10,11 @@ import subprocess
 KEPT = ("-I", "-isystem", "-std=", "-pthread")
 
 
+def first_error(output):
+    """The line of a compiler's output that a user reads first."""
+    return next((line for line in output.splitlines() if "error:" in line), "")
+
+
 class Compiler:
     def __init__(self, build_root, like):
         commands = json.loads((pathlib.Path(build_root) / "compile_commands.json").read_text())

@@ -34,22 +34,12 @@ concept device_backend =
 namespace detail {
 
 // Values instead of concepts: a compiler explains at length why a concept does not hold, but not
-// why a value is false.
+// why a value is false. A type that is only declared is no backend.
 template <class B>
-constexpr bool is_host_backend = host_backend<B>;
-
-struct no_endpoint {};
-
-// The endpoint of a backend. Something that is no backend has one without members, so that a
-// compiler complains of that alone.
-template <class B>
-struct endpoint_type_of {
-    using type = no_endpoint;
-};
-template <host_backend B>
-struct endpoint_type_of<B> {
-    using type = typename B::endpoint_type;
-};
+constexpr bool is_host_backend = [] {
+    if constexpr (requires { sizeof(B); }) return host_backend<B>;
+    else return false;
+}();
 
 }  // namespace detail
 

@@ -33,6 +33,8 @@ public:
                 collective::allgather, to_view(in), &result, root{}, true, own().size(), o);
             run_call(self(), call, o);
             return result;
+        } else {
+            return refused_call();
         }
     }
 
@@ -65,7 +67,7 @@ public:
     template <class... Parts>
     auto allgather(const fused<Parts...>& list, const options& o = {}) {
         auto results = empty_results<gathered>(list);
-        if constexpr (check_fused_moved<B, fused<Parts...>>()) {
+        if constexpr (check_tensor<B, fused<Parts...>>()) {
             fused_memory& memory = own().work().fused;
             list_tensors(list, memory.tensors);
             fused_gather_call call(memory, o);
@@ -80,7 +82,7 @@ public:
     template <class... Parts, class... Outs>
     void allgather(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
                    const options& o = {}) {
-        if constexpr (check_fused_moved<B, fused<Parts...>>()) {
+        if constexpr (check_tensor<B, fused<Parts...>>()) {
             fused_memory& memory = own().work().fused;
             list_tensors(list, memory.tensors);
             list_tensors(out.view, memory.outputs);
@@ -93,7 +95,7 @@ public:
     template <class In>
         requires(!is_fused<std::remove_cvref_t<In>>)
     auto allgather_async(In&& in, const options& o = {}) {
-        if constexpr (check_kept<B, In>()) {
+        if constexpr (check_tensor<B, In, tensor_use::kept>()) {
             using T = element_of<In>;
             auto value = shared<counted_value<gathered<T>>>::make();
             return result<gathered<T>>(
@@ -101,6 +103,8 @@ public:
                     self(), o, collective::allgather, to_view(in), value, root{}, true,
                     own().size(), o),
                 value);
+        } else {
+            return refused_call();
         }
     }
 
@@ -108,7 +112,7 @@ public:
     template <class In, class View>
         requires(!is_fused<std::remove_cvref_t<In>>)
     request allgather_async(In&& in, const into_view<View>& out, const options& o = {}) {
-        if constexpr (check_kept<B, In>()) {
+        if constexpr (check_tensor<B, In, tensor_use::kept>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
             return start_call<gather_call<view_of<In>, given_memory>>(
@@ -121,12 +125,14 @@ public:
     /// Begins an allgather of several tensors with new memory. `wait()` returns a tuple.
     template <class... Parts>
     auto allgather_async(const fused<Parts...>& list, const options& o = {}) {
-        if constexpr (check_fused_moved<B, fused<Parts...>>()) {
+        if constexpr (check_tensor<B, fused<Parts...>>()) {
             using Results = results_of<gathered, fused<Parts...>>;
             auto value = shared<counted_value<Results>>::make(empty_results<gathered>(list));
             return result<Results>(
                 start_call<kept_fused_gather<Results>>(self(), o, memory_for(list), value, o),
                 value);
+        } else {
+            return refused_call();
         }
     }
 
@@ -134,9 +140,16 @@ public:
     template <class... Parts, class... Outs>
     request allgather_async(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
                             const options& o = {}) {
-        if constexpr (check_fused_moved<B, fused<Parts...>>())
+        if constexpr (check_tensor<B, fused<Parts...>>())
             return start_call<with_memory<fused_gather_into_call>>(
                 self(), o, memory_for(list, out.view), own().rank(), o);
+        return {};
+    }
+
+    // A pointer and a count are refused with the words of check_tensor.
+    template <pointer_like P, class... A>
+    refused_call allgather(P&&, A&&...) {
+        check_tensor<B, P>();
         return {};
     }
 

@@ -110,20 +110,21 @@ public:
     /// @throws hvd::usage_error for a call that is wrong by itself, hvd::mismatch_error if the
     /// ranks disagree, hvd::peer_error if another rank refused, left or is late. Features B1, B2,
     /// B4, B5. `hvd::adasum` works only in this form (others do not compile) and needs
-    /// hvd/train/adasum.hpp; it combines each tensor of a `fuse(…)` by itself.
+    /// hvd/train.hpp; it combines each tensor of a `fuse(…)` by itself.
     /// @snippet tests/docs/snippets.cpp allreduce
-    template <class X, class Op>
-    void allreduce(X&& x, const Op& op, const reduce_options& o = {}) {
-        if constexpr (!check_operation<Op>()) {
-            return;
-        } else if constexpr (std::is_same_v<Op, op::adasum>) {
-            run_adasum(self(), x, o);
-        } else if constexpr (is_fused<std::remove_cvref_t<X>>) {
-            if constexpr (check_fused_written<B, X>() &&
-                          check_fused_reducible<B, operation_of<Op>, X>())
+    template <class X, class Op = reduce_options>
+    void allreduce(X&& x, const Op& op = {}, const reduce_options& o = {}) {
+        if constexpr (std::is_same_v<Op, op::adasum>) {
+            // Adasum combines whole vectors, not elements. It is made of other calls, in a later
+            // room.
+            constexpr bool known = requires { adasum_allreduce(self(), x, o); };
+            static_assert(known, "hvd: allreduce with hvd::adasum needs #include <hvd/train.hpp>");
+            if constexpr (known) adasum_allreduce(self(), x, o);
+        } else if constexpr (check_tensor<B, X, tensor_use::written>() &&
+                             check_reduced<B, X, Op>()) {
+            if constexpr (is_fused<std::remove_cvref_t<X>>) {
                 run_fused(x, as_operation(op), o);
-        } else if constexpr (check_written<B, X>()) {
-            if constexpr (check_reducible<B, element_of<X>, operation_of<Op>>()) {
+            } else {
                 const auto view = to_view(x);
                 reduce_views(view, view, as_operation(op), o);
             }
@@ -137,29 +138,26 @@ public:
     template <class In, class Out, class Op>
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     void allreduce(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() && check_tensor<B, const In&>() &&
-                      check_written<B, Out>()) {
-            using T = element_of<const In&>;
-            static_assert(std::is_same_v<T, element_of<Out>>,
-                          "hvd: input and output have different element types");
-            if constexpr (check_reducible<B, T, operation_of<Op>>())
+        if constexpr (check_tensor<B, const In&>()) {
+            if constexpr (check_tensor<B, Out, tensor_use::written>() &&
+                          check_reduced<B, const In&, Op>()) {
+                static_assert(std::is_same_v<element_of<const In&>, element_of<Out>>,
+                              "hvd: input and output have different element types");
                 reduce_views(to_view(in), to_view(out), as_operation(op), o);
+            }
         }
     }
 
     /// Begins an allreduce in place. It is complete when the request is, and `x` stays untouched
     /// until then.
-    template <class X, class Op>
-    request allreduce_async(X&& x, const Op& op, const reduce_options& o = {}) {
+    template <class X, class Op = reduce_options>
+    request allreduce_async(X&& x, const Op& op = {}, const reduce_options& o = {}) {
         using O = operation_of<Op>;
-        if constexpr (!check_operation<Op>()) {
-            return {};
-        } else if constexpr (is_fused<std::remove_cvref_t<X>>) {
-            if constexpr (check_fused_written<B, X>() && check_fused_reducible<B, O, X>())
+        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>()) {
+            if constexpr (is_fused<std::remove_cvref_t<X>>)
                 return start_call<kept_fused_allreduce<std::remove_cvref_t<X>, O>>(
                     self(), o, x, as_operation(op), o);
-        } else if constexpr (check_written<B, X>()) {
-            if constexpr (check_reducible<B, element_of<X>, O>())
+            else
                 return start_call<allreduce_call<view_of<X>, view_of<X>, O>>(
                     self(), o, to_view(x), to_view(x), as_operation(op), o);
         }
@@ -170,28 +168,18 @@ public:
     template <class In, class Out, class Op>
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     request allreduce_async(In&& in, Out&& out, const Op& op, const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() && check_kept<B, In>() && check_written<B, Out>()) {
-            using T = element_of<In>;
-            static_assert(std::is_same_v<T, element_of<Out>>,
+        if constexpr (check_tensor<B, In, tensor_use::kept>() &&
+                      check_tensor<B, Out, tensor_use::written>() && check_reduced<B, In, Op>()) {
+            static_assert(std::is_same_v<element_of<In>, element_of<Out>>,
                           "hvd: input and output have different element types");
-            if constexpr (check_reducible<B, T, operation_of<Op>>())
-                return start_call<allreduce_call<view_of<In>, view_of<Out>, operation_of<Op>>>(
-                    self(), o, to_view(in), to_view(out), as_operation(op), o);
+            return start_call<allreduce_call<view_of<In>, view_of<Out>, operation_of<Op>>>(
+                self(), o, to_view(in), to_view(out), as_operation(op), o);
         }
         return {};
     }
 
 private:
     Comm& self() { return static_cast<Comm&>(*this); }
-
-    // Adasum combines whole vectors, not elements. It is made of other calls, in a later room.
-    template <class C, class X>
-    static void run_adasum(C& comm, X& x, const reduce_options& o) {
-        constexpr bool known = requires { adasum_allreduce(comm, x, o); };
-        static_assert(known,
-                      "hvd: allreduce with hvd::adasum needs #include <hvd/train/adasum.hpp>");
-        if constexpr (known) adasum_allreduce(comm, x, o);
-    }
 
     template <class In, class Out, class Op>
     void reduce_views(const In& in, const Out& out, const Op& op, const reduce_options& o) {

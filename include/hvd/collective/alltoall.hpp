@@ -46,13 +46,15 @@ public:
     template <class In, class Counts>
         requires is_range<const Counts>
     auto alltoall(const In& in, const Counts& counts, const options& o = {}) {
-        return run_new(in, given_counts(counts), o);
+        if constexpr (check_tensor<B, const In&>()) return run_new(in, given_counts(counts), o);
+        else return refused_call();
     }
 
     /// Sends every rank an equal share of `in`.
     template <class In>
     auto alltoall(const In& in, const options& o = {}) {
-        return run_new(in, {}, o);
+        if constexpr (check_tensor<B, const In&>()) return run_new(in, {}, o);
+        else return refused_call();
     }
 
     /// Sends by counts, and receives into the caller's memory, which has room for exactly the
@@ -61,13 +63,15 @@ public:
         requires is_range<const Counts>
     void alltoall(const In& in, const Counts& counts, const into_view<View>& out,
                   const options& o = {}) {
-        run_into(in, given_counts(counts), out, o);
+        if constexpr (check_tensor<B, const In&>() && check_same_elements<const In&, View>())
+            run_into(in, given_counts(counts), out, o);
     }
 
     /// Sends equal shares, and receives into the caller's memory.
     template <class In, class View>
     void alltoall(const In& in, const into_view<View>& out, const options& o = {}) {
-        run_into(in, {}, out, o);
+        if constexpr (check_tensor<B, const In&>() && check_same_elements<const In&, View>())
+            run_into(in, {}, out, o);
     }
 
     /// Begins an alltoall with counts and new memory. The result is complete when `wait()` returns
@@ -75,13 +79,17 @@ public:
     template <class In, class Counts>
         requires is_range<const Counts>
     auto alltoall_async(In&& in, const Counts& counts, const options& o = {}) {
-        return start_new(std::forward<In>(in), given_counts(counts), o);
+        if constexpr (check_tensor<B, In, tensor_use::kept>())
+            return start_new(std::forward<In>(in), given_counts(counts), o);
+        else return refused_call();
     }
 
     /// Begins an alltoall of equal shares with new memory.
     template <class In>
     auto alltoall_async(In&& in, const options& o = {}) {
-        return start_new(std::forward<In>(in), {}, o);
+        if constexpr (check_tensor<B, In, tensor_use::kept>())
+            return start_new(std::forward<In>(in), {}, o);
+        else return refused_call();
     }
 
     /// Begins an alltoall with counts, which are copied, into the caller's memory.
@@ -89,13 +97,24 @@ public:
         requires is_range<const Counts>
     request alltoall_async(In&& in, const Counts& counts, const into_view<View>& out,
                            const options& o = {}) {
-        return start_into(std::forward<In>(in), given_counts(counts), out, o);
+        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_same_elements<In, View>())
+            return start_into(std::forward<In>(in), given_counts(counts), out, o);
+        return {};
     }
 
     /// Begins an alltoall of equal shares into the caller's memory.
     template <class In, class View>
     request alltoall_async(In&& in, const into_view<View>& out, const options& o = {}) {
-        return start_into(std::forward<In>(in), {}, out, o);
+        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_same_elements<In, View>())
+            return start_into(std::forward<In>(in), {}, out, o);
+        return {};
+    }
+
+    // A pointer and a count are refused with the words of check_tensor.
+    template <pointer_like P, class... A>
+    refused_call alltoall(P&&, A&&...) {
+        check_tensor<B, P>();
+        return {};
     }
 
 private:
@@ -104,47 +123,39 @@ private:
 
     template <class In>
     auto run_new(const In& in, const given_counts& counts, const options& o) {
-        if constexpr (check_tensor<B, const In&>()) {
-            using T = element_of<const In&>;
-            gathered<T> result;
-            alltoall_call<view_of<const In&>, gathered<T>*> call(to_view(in), counts, &result,
-                                                                 own().size(), &own().work(), o);
-            run_call(self(), call, o);
-            return result;
-        }
+        using T = element_of<const In&>;
+        gathered<T> result;
+        alltoall_call<view_of<const In&>, gathered<T>*> call(to_view(in), counts, &result,
+                                                             own().size(), &own().work(), o);
+        run_call(self(), call, o);
+        return result;
     }
 
     template <class In, class View>
     void run_into(const In& in, const given_counts& counts, const into_view<View>& out,
                   const options& o) {
-        if constexpr (check_tensor<B, const In&>() && check_same_elements<const In&, View>()) {
-            alltoall_call<view_of<const In&>, given_memory> call(
-                to_view(in), counts, memory_of(out, own().rank(), collective::alltoall),
-                own().size(), &own().work(), o);
-            run_call(self(), call, o);
-        }
+        alltoall_call<view_of<const In&>, given_memory> call(
+            to_view(in), counts, memory_of(out, own().rank(), collective::alltoall), own().size(),
+            &own().work(), o);
+        run_call(self(), call, o);
     }
 
     template <class In>
     auto start_new(In&& in, const given_counts& counts, const options& o) {
-        if constexpr (check_kept<B, In>()) {
-            using T = element_of<In>;
-            auto value = shared<counted_value<gathered<T>>>::make();
-            return result<gathered<T>>(
-                start_call<alltoall_call<view_of<In>, shared<counted_value<gathered<T>>>>>(
-                    self(), o, to_view(in), counts, value, own().size(), nullptr, o),
-                value);
-        }
+        using T = element_of<In>;
+        auto value = shared<counted_value<gathered<T>>>::make();
+        return result<gathered<T>>(
+            start_call<alltoall_call<view_of<In>, shared<counted_value<gathered<T>>>>>(
+                self(), o, to_view(in), counts, value, own().size(), nullptr, o),
+            value);
     }
 
     template <class In, class View>
     request start_into(In&& in, const given_counts& counts, const into_view<View>& out,
                        const options& o) {
-        if constexpr (check_kept<B, In>() && check_same_elements<In, View>())
-            return start_call<alltoall_call<view_of<In>, given_memory>>(
-                self(), o, to_view(in), counts, memory_of(out, own().rank(), collective::alltoall),
-                own().size(), nullptr, o);
-        return {};
+        return start_call<alltoall_call<view_of<In>, given_memory>>(
+            self(), o, to_view(in), counts, memory_of(out, own().rank(), collective::alltoall),
+            own().size(), nullptr, o);
     }
 };
 

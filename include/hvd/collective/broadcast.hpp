@@ -99,13 +99,13 @@ public:
     template <class X>
     void broadcast(X&& x, root r = root{0}, const options& o = {}) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
-            if constexpr (check_fused_written<B, X>()) {
+            if constexpr (check_tensor<B, X, tensor_use::written>()) {
                 workspace& work = own().work();
                 fused_broadcast_call<std::remove_cvref_t<X>> call(x, r, own().rank(), own().size(),
                                                                   o, work.tensors, work.offsets);
                 run_call(self(), call, o);
             }
-        } else if constexpr (check_written<B, X>()) {
+        } else if constexpr (check_tensor<B, X, tensor_use::written>()) {
             run_views(to_view(x), to_view(x), r, o);
         }
     }
@@ -127,10 +127,10 @@ public:
     template <class X>
     request broadcast_async(X&& x, root r = root{0}, const options& o = {}) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
-            if constexpr (check_fused_written<B, X>())
+            if constexpr (check_tensor<B, X, tensor_use::written>())
                 return start_call<kept_fused_broadcast<std::remove_cvref_t<X>>>(
                     self(), o, x, r, own().rank(), own().size(), o);
-        } else if constexpr (check_written<B, X>()) {
+        } else if constexpr (check_tensor<B, X, tensor_use::written>()) {
             return start_call<broadcast_call<view_of<X>, view_of<X>>>(
                 self(), o, to_view(x), to_view(x), r, own().rank(), own().size(), o);
         }
@@ -141,12 +141,19 @@ public:
     template <class In, class View>
     request broadcast_async(In&& in, const into_view<View>& out, root r = root{0},
                             const options& o = {}) {
-        if constexpr (check_kept<B, In>()) {
+        if constexpr (check_tensor<B, In, tensor_use::kept>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
             return start_call<broadcast_call<view_of<In>, View>>(self(), o, to_view(in), out.view,
                                                                  r, own().rank(), own().size(), o);
         }
+        return {};
+    }
+
+    // A pointer and a count are refused with the words of check_tensor.
+    template <pointer_like P, class... A>
+    refused_call broadcast(P&&, A&&...) {
+        check_tensor<B, P>();
         return {};
     }
 

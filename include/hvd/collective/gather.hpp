@@ -28,6 +28,8 @@ public:
                                                                own().size(), o);
             run_call(self(), call, o);
             return result;
+        } else {
+            return refused_call();
         }
     }
 
@@ -48,7 +50,7 @@ public:
     /// Begins a gather with new memory on the root.
     template <class In>
     auto gather_async(In&& in, root r = root{0}, const options& o = {}) {
-        if constexpr (check_kept<B, In>()) {
+        if constexpr (check_tensor<B, In, tensor_use::kept>()) {
             using T = element_of<In>;
             auto value = shared<counted_value<gathered<T>>>::make();
             return result<gathered<T>>(
@@ -56,6 +58,8 @@ public:
                     self(), o, collective::gather, to_view(in), value, r, own().rank() == r.rank,
                     own().size(), o),
                 value);
+        } else {
+            return refused_call();
         }
     }
 
@@ -63,11 +67,18 @@ public:
     template <class In, class View>
     request gather_async(In&& in, const into_view<View>& out, root r = root{0},
                          const options& o = {}) {
-        if constexpr (check_kept<B, In>())
+        if constexpr (check_tensor<B, In, tensor_use::kept>())
             return start_call<gather_call<view_of<In>, given_memory>>(
                 self(), o, collective::gather, to_view(in),
                 memory_of(out, own().rank(), collective::gather), r, own().rank() == r.rank,
                 own().size(), o);
+        return {};
+    }
+
+    // A pointer and a count are refused with the words of check_tensor.
+    template <pointer_like P, class... A>
+    refused_call gather(P&&, A&&...) {
+        check_tensor<B, P>();
         return {};
     }
 

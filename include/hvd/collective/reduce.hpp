@@ -59,35 +59,30 @@ public:
     /// **Collective**, **Buffers**, **Threads** and errors are as for `allreduce`, plus the root,
     /// which all ranks name alike. **Completion**: done on return.
     /// @snippet tests/docs/snippets.cpp reduce
-    template <class X, class Op>
-    void reduce(X&& x, const Op& op, root r = root{0}, const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() && check_written<B, X>()) {
-            if constexpr (check_reducible<B, element_of<X>, operation_of<Op>>())
-                run_views(to_view(x), to_view(x), as_operation(op), r, o);
-        }
+    template <class X, class Op = reduce_options>
+    void reduce(X&& x, const Op& op = {}, root r = root{0}, const reduce_options& o = {}) {
+        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
+            run_views(to_view(x), to_view(x), as_operation(op), r, o);
     }
 
     /// Reduces `in` over all ranks into the root's `out`. The others' `out` is ignored.
     template <class In, class View, class Op>
     void reduce(const In& in, const into_view<View>& out, const Op& op, root r = root{0},
                 const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() && check_tensor<B, const In&>()) {
+        if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            if constexpr (check_reducible<B, element_of<const In&>, operation_of<Op>>())
-                run_views(to_view(in), out.view, as_operation(op), r, o);
+            run_views(to_view(in), out.view, as_operation(op), r, o);
         }
     }
 
-    /// Begins a reduction in place. It is complete when the request is.
-    template <class X, class Op>
-    request reduce_async(X&& x, const Op& op, root r = root{0}, const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() && check_written<B, X>()) {
-            if constexpr (check_reducible<B, element_of<X>, operation_of<Op>>())
-                return start_call<reduce_call<view_of<X>, view_of<X>, operation_of<Op>>>(
-                    self(), o, to_view(x), to_view(x), as_operation(op), r, own().rank(),
-                    own().size(), o);
-        }
+    /// In place, begun: complete when the request is.
+    template <class X, class Op = reduce_options>
+    request reduce_async(X&& x, const Op& op = {}, root r = root{0}, const reduce_options& o = {}) {
+        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
+            return start_call<reduce_call<view_of<X>, view_of<X>, operation_of<Op>>>(
+                self(), o, to_view(x), to_view(x), as_operation(op), r, own().rank(), own().size(),
+                o);
         return {};
     }
 
@@ -96,14 +91,20 @@ public:
     template <class In, class View, class Op>
     request reduce_async(In&& in, const into_view<View>& out, const Op& op, root r = root{0},
                          const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() && check_kept<B, In>()) {
+        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_reduced<B, In, Op>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            if constexpr (check_reducible<B, element_of<In>, operation_of<Op>>())
-                return start_call<reduce_call<view_of<In>, View, operation_of<Op>>>(
-                    self(), o, to_view(in), out.view, as_operation(op), r, own().rank(),
-                    own().size(), o);
+            return start_call<reduce_call<view_of<In>, View, operation_of<Op>>>(
+                self(), o, to_view(in), out.view, as_operation(op), r, own().rank(), own().size(),
+                o);
         }
+        return {};
+    }
+
+    // A pointer and a count are refused with the words of check_tensor.
+    template <pointer_like P, class... A>
+    refused_call reduce(P&&, A&&...) {
+        check_tensor<B, P>();
         return {};
     }
 

@@ -86,21 +86,20 @@ public:
     /// evenly. The first `rows % size` ranks get one more. **Collective**, **Buffers** (`in` is
     /// read), **Completion** and errors are as for `allreduce`. Feature B10.
     /// @snippet tests/docs/snippets.cpp reduce_scatter
-    template <class In, class Op>
+    template <class In, class Op = reduce_options>
         requires(!is_fused<In>)
-    auto reduce_scatter(const In& in, const Op& op, const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() && check_tensor<B, const In&>()) {
-            using T = element_of<const In&>;
-            if constexpr (check_reducible<B, T, operation_of<Op>>()) {
-                reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(
-                    to_view(in), as_operation(op), own().size(), &own().work(), o);
-                std::vector<stored<T>> result;
-                make_room(call.op, result, call.group.count_of(own().rank(), own().size()));
-                call.set_output(reinterpret_cast<std::byte*>(result.data()), result.size(),
-                                own().rank(), own().size());
-                run_call(self(), call, o);
-                return result;
-            }
+    auto reduce_scatter(const In& in, const Op& op = {}, const reduce_options& o = {}) {
+        if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
+            reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(
+                to_view(in), as_operation(op), own().size(), &own().work(), o);
+            std::vector<stored<element_of<const In&>>> result;
+            make_room(call.op, result, call.group.count_of(own().rank(), own().size()));
+            call.set_output(reinterpret_cast<std::byte*>(result.data()), result.size(),
+                            own().rank(), own().size());
+            run_call(self(), call, o);
+            return result;
+        } else {
+            return refused_call();
         }
     }
 
@@ -110,15 +109,13 @@ public:
         requires(!is_fused<In>)
     void reduce_scatter(const In& in, const Op& op, const into_view<View>& out,
                         const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() && check_tensor<B, const In&>()) {
+        if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            if constexpr (check_reducible<B, element_of<const In&>, operation_of<Op>>()) {
-                reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(
-                    to_view(in), as_operation(op), own().size(), &own().work(), o);
-                call.set_output(bytes_of(out.view), out.view.size(), own().rank(), own().size());
-                run_call(self(), call, o);
-            }
+            reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(
+                to_view(in), as_operation(op), own().size(), &own().work(), o);
+            call.set_output(bytes_of(out.view), out.view.size(), own().rank(), own().size());
+            run_call(self(), call, o);
         }
     }
 
@@ -128,8 +125,8 @@ public:
     template <class... Parts, class Op>
     auto reduce_scatter(const fused<Parts...>& list, const Op& op, const reduce_options& o = {}) {
         auto results = empty_results<stored_vector>(list);
-        if constexpr (check_operation<Op>() &&
-                      check_fused_reducible<B, operation_of<Op>, fused<Parts...>>()) {
+        if constexpr (check_tensor<B, fused<Parts...>>() &&
+                      check_reduced<B, fused<Parts...>, Op>()) {
             fused_reduce_scatter_call<fused<Parts...>, operation_of<Op>> call(
                 own().work().fused, list, as_operation(op), own().rank(), own().size(), o);
             call.make_results(results);
@@ -142,8 +139,8 @@ public:
     template <class... Parts, class Op, class... Outs>
     void reduce_scatter(const fused<Parts...>& list, const Op& op,
                         const into_view<fused<Outs...>>& out, const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() &&
-                      check_fused_reducible<B, operation_of<Op>, fused<Parts...>>()) {
+        if constexpr (check_tensor<B, fused<Parts...>>() &&
+                      check_reduced<B, fused<Parts...>, Op>()) {
             fused_reduce_scatter_call<fused<Parts...>, operation_of<Op>> call(
                 own().work().fused, list, as_operation(op), own().rank(), own().size(), o);
             call.set_outputs(out.view);
@@ -155,16 +152,15 @@ public:
     template <class In, class Op>
         requires(!is_fused<std::remove_cvref_t<In>>)
     auto reduce_scatter_async(In&& in, const Op& op, const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() && check_kept<B, In>()) {
-            using T = element_of<In>;
-            if constexpr (check_reducible<B, T, operation_of<Op>>()) {
-                auto value = shared<counted_value<std::vector<stored<T>>>>::make();
-                return result<std::vector<stored<T>>>(
-                    start_call<kept_reduce_scatter<view_of<In>, operation_of<Op>>>(
-                        self(), o, to_view(in), as_operation(op), value, own().rank(), own().size(),
-                        o),
-                    value);
-            }
+        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_reduced<B, In, Op>()) {
+            using Values = std::vector<stored<element_of<In>>>;
+            auto value = shared<counted_value<Values>>::make();
+            return result<Values>(
+                start_call<kept_reduce_scatter<view_of<In>, operation_of<Op>>>(
+                    self(), o, to_view(in), as_operation(op), value, own().rank(), own().size(), o),
+                value);
+        } else {
+            return refused_call();
         }
     }
 
@@ -173,12 +169,10 @@ public:
         requires(!is_fused<std::remove_cvref_t<In>>)
     request reduce_scatter_async(In&& in, const Op& op, const into_view<View>& out,
                                  const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() && check_kept<B, In>()) {
-            if constexpr (check_reducible<B, element_of<In>, operation_of<Op>>())
-                return start_call<kept_reduce_scatter<view_of<In>, operation_of<Op>>>(
-                    self(), o, to_view(in), as_operation(op), bytes_of(out.view), out.view.size(),
-                    own().rank(), own().size(), o);
-        }
+        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_reduced<B, In, Op>())
+            return start_call<kept_reduce_scatter<view_of<In>, operation_of<Op>>>(
+                self(), o, to_view(in), as_operation(op), bytes_of(out.view), out.view.size(),
+                own().rank(), own().size(), o);
         return {};
     }
 
@@ -186,8 +180,8 @@ public:
     template <class... Parts, class Op>
     auto reduce_scatter_async(const fused<Parts...>& list, const Op& op,
                               const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() &&
-                      check_fused_reducible<B, operation_of<Op>, fused<Parts...>>()) {
+        if constexpr (check_tensor<B, fused<Parts...>>() &&
+                      check_reduced<B, fused<Parts...>, Op>()) {
             using Call = kept_fused_reduce_scatter<fused<Parts...>, operation_of<Op>>;
             auto value = shared<counted_value<typename Call::results>>::make(
                 empty_results<stored_vector>(list));
@@ -203,10 +197,16 @@ public:
     request reduce_scatter_async(const fused<Parts...>& list, const Op& op,
                                  const into_view<fused<Outs...>>& out,
                                  const reduce_options& o = {}) {
-        if constexpr (check_operation<Op>() &&
-                      check_fused_reducible<B, operation_of<Op>, fused<Parts...>>())
+        if constexpr (check_tensor<B, fused<Parts...>>() && check_reduced<B, fused<Parts...>, Op>())
             return start_call<kept_fused_reduce_scatter<fused<Parts...>, operation_of<Op>>>(
                 self(), o, list, as_operation(op), out.view, own().rank(), own().size(), o);
+        return {};
+    }
+
+    // A pointer and a count are refused with the words of check_tensor.
+    template <pointer_like P, class... A>
+    refused_call reduce_scatter(P&&, A&&...) {
+        check_tensor<B, P>();
         return {};
     }
 

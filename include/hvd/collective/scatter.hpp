@@ -60,21 +60,24 @@ public:
     /// @snippet tests/docs/snippets.cpp scatter
     template <class In>
     auto scatter(const In& in, root r = root{0}, const options& o = {}) {
-        return run_new(in, {}, r, o);
+        if constexpr (check_tensor<B, const In&>()) return run_new(in, {}, r, o);
+        else return refused_call();
     }
 
     /// Scatters the root's `counts[r]` elements to rank r. The others' counts are ignored.
     template <class In, class Counts>
         requires is_range<const Counts>
     auto scatter(const In& in, const Counts& counts, root r = root{0}, const options& o = {}) {
-        return run_new(in, given_counts(counts), r, o);
+        if constexpr (check_tensor<B, const In&>()) return run_new(in, given_counts(counts), r, o);
+        else return refused_call();
     }
 
     /// Scatters evenly into the caller's memory, which has exactly the size of this rank's slice.
     template <class In, class View>
     void scatter(const In& in, const into_view<View>& out, root r = root{0},
                  const options& o = {}) {
-        run_into(in, {}, out, r, o);
+        if constexpr (check_tensor<B, const In&>() && check_same_elements<const In&, View>())
+            run_into(in, {}, out, r, o);
     }
 
     /// Scatters by the root's counts into the caller's memory, which has exactly the size of this
@@ -83,27 +86,34 @@ public:
         requires is_range<const Counts>
     void scatter(const In& in, const Counts& counts, const into_view<View>& out, root r = root{0},
                  const options& o = {}) {
-        run_into(in, given_counts(counts), out, r, o);
+        if constexpr (check_tensor<B, const In&>() && check_same_elements<const In&, View>())
+            run_into(in, given_counts(counts), out, r, o);
     }
 
     /// Begins an even scatter with new memory. The result is complete when `wait()` returns it.
     template <class In>
     auto scatter_async(In&& in, root r = root{0}, const options& o = {}) {
-        return start_new(std::forward<In>(in), {}, r, o);
+        if constexpr (check_tensor<B, In, tensor_use::kept>())
+            return start_new(std::forward<In>(in), {}, r, o);
+        else return refused_call();
     }
 
     /// Begins a scatter by the root's counts, which are copied, with new memory.
     template <class In, class Counts>
         requires is_range<const Counts>
     auto scatter_async(In&& in, const Counts& counts, root r = root{0}, const options& o = {}) {
-        return start_new(std::forward<In>(in), given_counts(counts), r, o);
+        if constexpr (check_tensor<B, In, tensor_use::kept>())
+            return start_new(std::forward<In>(in), given_counts(counts), r, o);
+        else return refused_call();
     }
 
     /// Begins an even scatter into the caller's memory.
     template <class In, class View>
     request scatter_async(In&& in, const into_view<View>& out, root r = root{0},
                           const options& o = {}) {
-        return start_into(std::forward<In>(in), {}, out, r, o);
+        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_same_elements<In, View>())
+            return start_into(std::forward<In>(in), {}, out, r, o);
+        return {};
     }
 
     /// Begins a scatter by the root's counts, which are copied, into the caller's memory.
@@ -111,7 +121,16 @@ public:
         requires is_range<const Counts>
     request scatter_async(In&& in, const Counts& counts, const into_view<View>& out,
                           root r = root{0}, const options& o = {}) {
-        return start_into(std::forward<In>(in), given_counts(counts), out, r, o);
+        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_same_elements<In, View>())
+            return start_into(std::forward<In>(in), given_counts(counts), out, r, o);
+        return {};
+    }
+
+    // A pointer and a count are refused with the words of check_tensor.
+    template <pointer_like P, class... A>
+    refused_call scatter(P&&, A&&...) {
+        check_tensor<B, P>();
+        return {};
     }
 
 private:
@@ -120,47 +139,38 @@ private:
 
     template <class In>
     auto run_new(const In& in, const given_counts& counts, root r, const options& o) {
-        if constexpr (check_tensor<B, const In&>()) {
-            std::vector<stored<element_of<const In&>>> result;
-            scatter_call<view_of<const In&>, decltype(result)*> call(
-                to_view(in), counts, &result, r, own().rank(), own().size(), &own().work(), o);
-            run_call(self(), call, o);
-            return result;
-        }
+        std::vector<stored<element_of<const In&>>> result;
+        scatter_call<view_of<const In&>, decltype(result)*> call(
+            to_view(in), counts, &result, r, own().rank(), own().size(), &own().work(), o);
+        run_call(self(), call, o);
+        return result;
     }
 
     template <class In, class View>
     void run_into(const In& in, const given_counts& counts, const into_view<View>& out, root r,
                   const options& o) {
-        if constexpr (check_tensor<B, const In&>() && check_same_elements<const In&, View>()) {
-            scatter_call<view_of<const In&>, given_memory> call(
-                to_view(in), counts, memory_of(out, own().rank(), collective::scatter), r,
-                own().rank(), own().size(), &own().work(), o);
-            run_call(self(), call, o);
-        }
+        scatter_call<view_of<const In&>, given_memory> call(
+            to_view(in), counts, memory_of(out, own().rank(), collective::scatter), r, own().rank(),
+            own().size(), &own().work(), o);
+        run_call(self(), call, o);
     }
 
     template <class In>
     auto start_new(In&& in, const given_counts& counts, root r, const options& o) {
-        if constexpr (check_kept<B, In>()) {
-            using Values = std::vector<stored<element_of<In>>>;
-            auto value = shared<counted_value<Values>>::make();
-            return result<Values>(
-                start_call<scatter_call<view_of<In>, shared<counted_value<Values>>>>(
-                    self(), o, to_view(in), counts, value, r, own().rank(), own().size(), nullptr,
-                    o),
-                value);
-        }
+        using Values = std::vector<stored<element_of<In>>>;
+        auto value = shared<counted_value<Values>>::make();
+        return result<Values>(
+            start_call<scatter_call<view_of<In>, shared<counted_value<Values>>>>(
+                self(), o, to_view(in), counts, value, r, own().rank(), own().size(), nullptr, o),
+            value);
     }
 
     template <class In, class View>
     request start_into(In&& in, const given_counts& counts, const into_view<View>& out, root r,
                        const options& o) {
-        if constexpr (check_kept<B, In>() && check_same_elements<In, View>())
-            return start_call<scatter_call<view_of<In>, given_memory>>(
-                self(), o, to_view(in), counts, memory_of(out, own().rank(), collective::scatter),
-                r, own().rank(), own().size(), nullptr, o);
-        return {};
+        return start_call<scatter_call<view_of<In>, given_memory>>(
+            self(), o, to_view(in), counts, memory_of(out, own().rank(), collective::scatter), r,
+            own().rank(), own().size(), nullptr, o);
     }
 };
 

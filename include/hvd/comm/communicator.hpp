@@ -5,7 +5,7 @@
 #include <exception>
 #include <initializer_list>
 
-#include "../backend/concept.hpp"
+#include "../backend/refused.hpp"
 #include "../collective/allgather.hpp"
 #include "../collective/allreduce.hpp"
 #include "../collective/alltoall.hpp"
@@ -44,13 +44,16 @@ class communicator : public detail::allreduce_calls<communicator<Backend>, Backe
                      public detail::object_calls<communicator<Backend>, Backend>,
                      public detail::plan_calls<communicator<Backend>, Backend>,
                      public detail::placed_rank<communicator<Backend>> {
+    static_assert(!std::is_same_v<Backend, detail::backend_not_named>,
+                  "hvd: the backend is missing: write hvd::communicator<hvd::mpi>");
     static_assert(detail::is_host_backend<Backend>,
                   "hvd: not a backend: see hvd::backend and docs/adding_a_backend.md");
-    using session_type = detail::backend_session<Backend>;
+    using known_backend = detail::backend_or_refused<Backend>;
+    using session_type = detail::backend_session<known_backend>;
 
 public:
     using backend_type = Backend;
-    using endpoint_type = typename detail::endpoint_type_of<Backend>::type;
+    using endpoint_type = typename known_backend::endpoint_type;
 
     /// Makes an empty communicator, of which this rank is not a member.
     communicator() = default;
@@ -188,6 +191,14 @@ private:
     detail::shared<detail::session> session_;
 };
 
+// A handle alone does not say which backend is meant: hvd::mpi, hvd::direct<hvd::mpi>, ….
+template <class Handle>
+communicator(const Handle&, adopt_t, const communicator_options& = {})
+    -> communicator<detail::backend_not_named>;
+template <class Handle>
+communicator(const Handle&, borrow_t, const communicator_options& = {})
+    -> communicator<detail::backend_not_named>;
+
 // Neither is inline. Everything behind a communicator is compiled with them. A program of several
 // files that declare `extern template class hvd::communicator<…>` compiles it in one of them.
 
@@ -201,7 +212,7 @@ communicator<Backend> communicator<Backend>::world(const communicator_options& o
 template <class Backend>
 void communicator<Backend>::begin(detail::owner<endpoint_type> endpoint,
                                   const communicator_options& options) {
-    session_ = detail::shared<detail::backend_session<Backend>>::make(std::move(endpoint), options);
+    session_ = detail::shared<session_type>::make(std::move(endpoint), options);
     this->topology_ = detail::topology_of(detail::access::endpoint_of(*this));
 }
 

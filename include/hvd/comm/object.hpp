@@ -2,111 +2,14 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <cstring>
-
 #include "../collective/allgather.hpp"
 #include "../collective/broadcast.hpp"
-#include "object_name.hpp"
+#include "serializer.hpp"
 
 namespace hvd {
 inline namespace v0 {
 
-/// Turns a T into bytes and back. Specialise it for your types, or include
-/// `hvd/interop/boost_serialization.hpp` for everything that Boost.Serialization can write.
-///
-/// `write` appends to the buffer. `read` takes the bytes that `write` had appended from the front
-/// of `bytes`, and leaves the rest in `bytes`. It exists for trivially copyable types, strings, and
-/// vectors of serializable elements. Receiving never runs code of the sender (feature B19).
-template <class T>
-struct serializer;
-
 namespace detail {
-
-[[noreturn]] inline void throw_torn(std::size_t wanted, std::size_t left) {
-    throw usage_error(-1, text("hvd: a serialised object ends early: ", wanted, " bytes expected, ",
-                               left, " left"));
-}
-
-// Takes bytes from a span. It is a template so that a span is instantiated only where objects are
-// read: see slice.
-template <class Bytes>
-Bytes take(Bytes& bytes, std::size_t n) {
-    if (n > bytes.size()) throw_torn(n, bytes.size());
-    const Bytes front = bytes.first(n);
-    bytes = bytes.subspan(n);
-    return front;
-}
-
-inline void put(std::vector<std::byte>& buffer, const void* data, std::size_t n) {
-    if (n == 0) return;
-    buffer.resize(buffer.size() + n);
-    std::memcpy(buffer.data() + buffer.size() - n, data, n);
-}
-
-}  // namespace detail
-
-template <class T>
-    requires(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
-             !std::ranges::enable_borrowed_range<T>)
-struct serializer<T> {
-    static void write(std::vector<std::byte>& buffer, const T& value) {
-        detail::put(buffer, &value, sizeof value);
-    }
-    static T read(std::span<const std::byte>& bytes) {
-        alignas(T) std::byte copy[sizeof(T)];
-        std::memcpy(copy, detail::take(bytes, sizeof(T)).data(), sizeof(T));
-        return *std::launder(reinterpret_cast<T*>(copy));
-    }
-};
-
-template <detail::string_like T>
-struct serializer<T> {
-    static void write(std::vector<std::byte>& buffer, const T& value) {
-        serializer<std::uint64_t>::write(buffer, value.size());
-        detail::put(buffer, value.data(), value.size());
-    }
-    static T read(std::span<const std::byte>& bytes) {
-        const auto size = std::size_t(serializer<std::uint64_t>::read(bytes));
-        const auto text = detail::take(bytes, size);
-        return {reinterpret_cast<const char*>(text.data()), text.size()};
-    }
-};
-
-template <class T>
-    requires requires(std::vector<std::byte>& b, const T& value) { serializer<T>::write(b, value); }
-struct serializer<std::vector<T>> {
-    static void write(std::vector<std::byte>& buffer, const std::vector<T>& value) {
-        serializer<std::uint64_t>::write(buffer, value.size());
-        for (const T& element : value) serializer<T>::write(buffer, element);
-    }
-    static std::vector<T> read(std::span<const std::byte>& bytes) {
-        const auto size = std::size_t(serializer<std::uint64_t>::read(bytes));
-        if (size > bytes.size())
-            detail::throw_torn(size, bytes.size());  // an element has at least one byte
-        std::vector<T> value;
-        value.reserve(size);
-        for (std::size_t i = 0; i < size; ++i) value.push_back(serializer<T>::read(bytes));
-        return value;
-    }
-};
-
-/// T has a `serializer`.
-template <class T>
-concept serializable =
-    requires(std::vector<std::byte>& buffer, std::span<const std::byte>& bytes, const T& value) {
-        serializer<T>::write(buffer, value);
-        { serializer<T>::read(bytes) } -> std::convertible_to<T>;
-    };
-
-namespace detail {
-
-template <class T>
-constexpr bool check_serializable() {
-    static_assert(serializable<T>,
-                  "hvd: no hvd::serializer for this type; specialise it or include "
-                  "hvd/interop/boost_serialization.hpp");
-    return serializable<T>;
-}
 
 /// The members of a communicator that move C++ objects.
 template <class Comm, class B>

@@ -194,14 +194,11 @@ public:
     /// **Collective**: ranks agree on layout, element types, operation and scales here, once.
     /// @throws as `allreduce`. Features D2, D4.
     /// @snippet tests/docs/snippets.cpp plan
-    template <class X, class Op>
-    plan<B> plan_allreduce(X&& tensors, const Op& op, const reduce_options& o = {}) {
-        using O = operation_of<Op>;
-        const auto list = as_list(tensors);
-        if constexpr (check_operation<Op>() && check_listable<X>() &&
-                      check_fused_reducible<B, O, decltype(list)>())
-            return make<kept_fused_allreduce<std::remove_cvref_t<decltype(list)>, O>>(
-                o, list, as_operation(op), o);
+    template <class X, class Op = reduce_options>
+    plan<B> plan_allreduce(X&& tensors, const Op& op = {}, const reduce_options& o = {}) {
+        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
+            return make<kept_fused_allreduce<list_of<X>, operation_of<Op>>>(o, as_list(tensors),
+                                                                            as_operation(op), o);
         return {};
     }
 
@@ -225,20 +222,18 @@ public:
     /// Plans `broadcast(tensors, root)`.
     template <class X>
     plan<B> plan_broadcast(X&& tensors, root r = root{0}, const options& o = {}) {
-        const auto list = as_list(tensors);
-        if constexpr (check_listable<X>())
-            return make<kept_fused_broadcast<std::remove_cvref_t<decltype(list)>>>(
-                o, list, r, own().rank(), own().size(), o);
+        if constexpr (check_tensor<B, X, tensor_use::written>())
+            return make<kept_fused_broadcast<list_of<X>>>(o, as_list(tensors), r, own().rank(),
+                                                          own().size(), o);
         return {};
     }
 
     /// Plans `allgather(tensors, into(out))`. The first extents may not change.
     template <class X, class View>
     plan<B> plan_allgather(X&& tensors, const into_view<View>& out, const options& o = {}) {
-        const auto list = as_list(tensors);
-        if constexpr (check_fused_moved<B, decltype(list)>())
-            return make<with_memory<fused_gather_into_call>>(o, memory_for(list, as_list(out.view)),
-                                                             own().rank(), o);
+        if constexpr (check_tensor<B, X>())
+            return make<with_memory<fused_gather_into_call>>(
+                o, memory_for(as_list(tensors), as_list(out.view)), own().rank(), o);
         return {};
     }
 
@@ -246,11 +241,10 @@ public:
     template <class X, class Op, class View>
     plan<B> plan_reduce_scatter(X&& tensors, const Op& op, const into_view<View>& out,
                                 const reduce_options& o = {}) {
-        using O = operation_of<Op>;
-        const auto list = as_list(tensors);
-        if constexpr (check_operation<Op>() && check_fused_reducible<B, O, decltype(list)>())
-            return make<kept_fused_reduce_scatter<std::remove_cvref_t<decltype(list)>, O>>(
-                o, list, as_operation(op), as_list(out.view), own().rank(), own().size(), o);
+        if constexpr (check_tensor<B, X>() && check_reduced<B, X, Op>())
+            return make<kept_fused_reduce_scatter<list_of<X>, operation_of<Op>>>(
+                o, as_list(tensors), as_operation(op), as_list(out.view), own().rank(),
+                own().size(), o);
         return {};
     }
 
@@ -260,10 +254,7 @@ private:
     auto session() { return shared<detail::session>(&own()); }
 
     template <class X>
-    static constexpr bool check_listable() {
-        if constexpr (is_fused<std::remove_cvref_t<X>>) return check_fused_written<B, X>();
-        else return check_written<B, X>();
-    }
+    using list_of = std::remove_cvref_t<decltype(as_list(std::declval<X&>()))>;
 
     template <class X, class Op, class Codec>
     plan<B> plan_coded(X&& tensors, const Op& op, const reduce_options& o) {
@@ -275,8 +266,7 @@ private:
                       "hvd: this backend does not reduce what the codec makes of floats");
         const auto list = as_list(tensors);
         if (own().size() == 1) return plan_allreduce(list, op, o);
-        if constexpr (check_operation<Op>() && check_listable<X>() &&
-                      check_fused_reducible<B, O, decltype(list)>())
+        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
             return make<coded_allreduce_call<std::remove_cvref_t<decltype(list)>, O, Codec>>(
                 o, list, as_operation(op), o);
         return {};

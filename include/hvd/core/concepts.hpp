@@ -77,14 +77,6 @@ concept packed_bools = requires(X& x) {
     requires std::same_as<typename X::const_reference, bool>;
 };
 
-template <class X>
-constexpr bool check_no_bits() {
-    constexpr bool bits = packed_bools<std::remove_cvref_t<X>>;
-    static_assert(!bits,
-                  "hvd: std::vector<bool> keeps bits, not elements; use std::vector<std::uint8_t>");
-    return !bits;
-}
-
 }  // namespace detail
 
 /// Tensors of T can be reduced with Op over the backend. Feature C5.

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "../standard.hpp"
+
 namespace hvd {
 inline namespace v0 {
 

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -51,7 +52,21 @@ private:
 /// The rank that sends (broadcast, scatter) or receives (reduce, gather): `hvd::root{0}`.
 struct root {
     int rank = 0;
+
     constexpr explicit root(int r = 0) : rank(r) {}
+
+    /// From other integers; a number that is no int is no rank, and the call refuses it.
+    template <std::integral N>
+        requires(!std::same_as<N, int>)
+    constexpr explicit root(N r) : rank(static_cast<N>(static_cast<int>(r)) == r ? int(r) : -1) {}
+
+    // A bare number where a root is wanted: broadcast(x, 0). The constructors above are preferred
+    // where a root is written out.
+    template <class N>
+        requires std::integral<N>
+    root(N) {
+        static_assert(!std::integral<N>, "hvd: a root is written hvd::root{0}, not 0");
+    }
 };
 
 /// The type of `hvd::adopt`.

@@ -27,7 +27,7 @@ struct device_access {
 
 template <class B, class In, class Out>
 constexpr bool check_device_pair() {
-    if constexpr (check_tensor<B, In>() && check_written<B, Out&>()) {
+    if constexpr (check_tensor<B, In>() && check_tensor<B, Out&, tensor_use::written>()) {
         static_assert(!is_strided<view_of<In>> && !is_strided<view_of<Out&>>,
                       "hvd: tensors of a device are moved without gaps");
         static_assert(std::is_same_v<element_of<In>, element_of<Out&>>,
@@ -40,8 +40,7 @@ constexpr bool check_device_pair() {
 
 template <class B, class In, class Out, class Op>
 constexpr bool check_device_reduction() {
-    if constexpr (check_device_pair<B, In, Out>())
-        return check_reducible<B, element_of<In>, operation_of<Op>>();
+    if constexpr (check_device_pair<B, In, Out>()) return check_reduced<B, In, Op>();
     else return false;
 }
 

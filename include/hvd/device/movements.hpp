@@ -25,7 +25,7 @@ public:
     template <class X>
     device_request broadcast_async(X&& x, root r = root{0}, const device_options& o = {}) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
-            if constexpr (check_fused_moved<B, std::remove_cvref_t<X>>()) {
+            if constexpr (check_tensor<B, std::remove_cvref_t<X>>()) {
                 std::vector<collective_call> calls;
                 x.for_each([&](const auto& tensor) {
                     calls.push_back(broadcast_of(tensor, r, o.deadline).call);

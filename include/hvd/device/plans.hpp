@@ -220,7 +220,7 @@ public:
                       "hvd: plans for device tensors have no error feedback");
         const auto list = as_list(tensors);
         using O = operation_of<Op>;
-        if constexpr (check_fused_reducible<B, O, decltype(list)>()) {
+        if constexpr (check_tensor<B, decltype(list)>() && check_reduced<B, decltype(list), Op>()) {
             auto maker = make(collective::allreduce, o);
             const auto function = std::make_shared<const O>(as_operation(op));
             maker.calls->function = function;
@@ -239,7 +239,7 @@ public:
     template <class X>
     device_plan plan_broadcast(X&& tensors, root r = root{0}, const device_plan_options& o = {}) {
         const auto list = as_list(tensors);
-        if constexpr (check_fused_moved<B, std::remove_cvref_t<decltype(list)>>()) {
+        if constexpr (check_tensor<B, std::remove_cvref_t<decltype(list)>>()) {
             auto maker = make(collective::broadcast, o);
             const device_session& s = *session();
             maker.entry().root = r.rank;

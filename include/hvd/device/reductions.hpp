@@ -42,7 +42,8 @@ public:
     template <class X, class Op>
         requires operation_like<Op>
     void allreduce(X&& x, const Op& op, const device_reduce_options& o = {}) {
-        allreduce_async(x, op, o).wait();
+        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
+            allreduce_async(x, op, o).wait();
     }
 
     /// Reduces `in` over all ranks to `out`, which has as many elements. The two are the same
@@ -57,16 +58,14 @@ public:
     template <class X, class Op>
         requires operation_like<Op>
     device_request allreduce_async(X&& x, const Op& op, const device_reduce_options& o = {}) {
-        if constexpr (is_fused<std::remove_cvref_t<X>>) {
-            if constexpr (check_fused_reducible<B, operation_of<Op>, X>()) {
-                const auto operation = as_operation(op);
-                return start(session(), calls_of_reduction<B>(*session(), x, operation, o),
-                             "allreduce", o.stream, o.deadline);
-            } else return {};
-        } else if constexpr (check_written<B, X>()) {
-            return allreduce_async(x, x, op, o);
-        } else {
+        if constexpr (!check_tensor<B, X, tensor_use::written>() || !check_reduced<B, X, Op>()) {
             return {};
+        } else if constexpr (is_fused<std::remove_cvref_t<X>>) {
+            const auto operation = as_operation(op);
+            return start(session(), calls_of_reduction<B>(*session(), x, operation, o), "allreduce",
+                         o.stream, o.deadline);
+        } else {
+            return allreduce_async(x, x, op, o);
         }
     }
     /// Begins an allreduce from `in` to `out`.

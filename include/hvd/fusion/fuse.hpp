@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <span>
+#include <iterator>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -12,9 +12,71 @@
 namespace hvd {
 inline namespace v0 {
 
+namespace detail {
+
+// Compilers explain at length why a concept does not hold. They say only that a value is false.
+template <class X>
+constexpr bool is_viewable = viewable<X>;
+
+// The runtime list of `fuse(range)`: an iterator (a pointer where the range is contiguous) and the
+// number of tensors. The views are made one by one when they are asked for.
+template <class Iterator>
+class tensor_list {
+public:
+    using view_type = decltype(to_view(*std::declval<const Iterator&>()));
+
+    constexpr tensor_list(Iterator first, std::size_t size) : first_(first), size_(size) {}
+
+    constexpr std::size_t size() const { return size_; }
+
+    template <class F>
+    constexpr void for_each(F&& f) const {
+        Iterator at = first_;
+        for (std::size_t i = 0; i < size_; ++i, ++at) f(to_view(*at));
+    }
+
+private:
+    Iterator first_;
+    std::size_t size_;
+};
+
+template <class Part>
+constexpr bool is_tensor_list = false;
+template <class Iterator>
+constexpr bool is_tensor_list<tensor_list<Iterator>> = true;
+
+// Ranges whose elements are tensors. The elements are lvalues, so that `to_view` takes them.
+template <class X>
+concept range_of_tensors = requires(X& x) {
+    { std::size(x) } -> std::convertible_to<std::size_t>;
+    requires std::is_lvalue_reference_v<decltype(*std::begin(x))>;
+    requires viewable<decltype(*std::begin(x))>;
+};
+
+template <class X>
+constexpr bool is_range_of_tensors = range_of_tensors<X>;
+
+template <class X>
+constexpr auto listed(X& x) {
+    if constexpr (requires { std::data(x); }) return tensor_list(std::data(x), std::size(x));
+    else return tensor_list(std::begin(x), std::size(x));
+}
+
+// The view that a part of a fused list gives for each of its tensors.
+template <class Part>
+struct part_view {
+    using type = Part;
+};
+template <class Iterator>
+struct part_view<tensor_list<Iterator>> {
+    using type = typename tensor_list<Iterator>::view_type;
+};
+
+}  // namespace detail
+
 /// Several tensors, of several element types, that one call treats as one. `fuse` makes it.
 ///
-/// It holds views: the tensors (and runtime lists of views) outlive the call. Features B5, D4.
+/// It holds views: the tensors (and runtime lists of them) outlive the call. Features B5, D4.
 template <class... Parts>
 class fused {
 public:
@@ -35,22 +97,16 @@ public:
     constexpr const std::tuple<Parts...>& parts() const { return parts_; }
 
 private:
-    template <class T, class S, std::size_t R, class L, class F>
-    static constexpr void each(const tensor_view<T, S, R, L>& view, F& f) {
-        f(view);
-    }
-    template <class V, class F>
-    static constexpr void each(std::span<const V> list, F& f) {
-        for (const V& view : list) f(view);
+    template <class Part, class F>
+    static constexpr void each(const Part& part, F& f) {
+        if constexpr (detail::is_tensor_list<Part>) part.for_each(f);
+        else f(part);
     }
 
-    template <class T, class S, std::size_t R, class L>
-    static constexpr std::size_t count_of(const tensor_view<T, S, R, L>&) {
-        return 1;
-    }
-    template <class V>
-    static constexpr std::size_t count_of(std::span<const V> list) {
-        return list.size();
+    template <class Part>
+    static constexpr std::size_t count_of(const Part& part) {
+        if constexpr (detail::is_tensor_list<Part>) return part.size();
+        else return 1;
     }
 
     std::tuple<Parts...> parts_;
@@ -63,41 +119,39 @@ constexpr bool is_fused = false;
 template <class... P>
 constexpr bool is_fused<fused<P...>> = true;
 
-// A runtime list: any contiguous range of views.
-template <class X>
-concept view_list =
-    is_range<X> && is_tensor_view<std::remove_cvref_t<decltype(*std::data(std::declval<X&>()))>>;
-
 template <class X>
 constexpr auto fused_part(X& x) {
-    if constexpr (view_list<X>) {
-        using V = std::remove_cvref_t<decltype(*std::data(x))>;
-        return std::span<const V>(std::data(x), std::size(x));
-    } else {
-        return to_view(x);
-    }
+    if constexpr (is_viewable<X>) return to_view(x);
+    else return listed(x);
 }
+
+enum class fuse_flaw { none, bits, neither, gone };
 
 template <class X>
-constexpr bool fusible_argument() {
-    constexpr bool known = view_list<std::remove_reference_t<X>> || viewable<X>;
-    if constexpr (!check_no_bits<X>()) return false;
-    else {
-        static_assert(known, "hvd: fuse takes tensors and runtime lists of views; this is neither");
-        static_assert(is_borrowed<X>,
-                      "hvd: fuse keeps views only; this temporary's memory would be gone");
-        return known && is_borrowed<X>;
-    }
+constexpr fuse_flaw flaw_in_fuse() {
+    using U = std::remove_reference_t<X>;
+    if constexpr (packed_bools<std::remove_cv_t<U>>) return fuse_flaw::bits;
+    else if constexpr (!is_viewable<X> && !is_range_of_tensors<U>) {
+        if constexpr (requires(U& x) {
+                          requires packed_bools<std::remove_cvref_t<decltype(*std::begin(x))>>;
+                      })
+            return fuse_flaw::bits;
+        else return fuse_flaw::neither;
+    } else return is_borrowed<X> ? fuse_flaw::none : fuse_flaw::gone;
 }
 
-template <class Part>
-struct part_view {
-    using type = Part;
-};
-template <class V>
-struct part_view<std::span<const V>> {
-    using type = V;
-};
+template <class... X>
+constexpr fuse_flaw first_flaw_in_fuse() {
+    fuse_flaw first = fuse_flaw::none;
+    ((first == fuse_flaw::none ? void(first = flaw_in_fuse<X>()) : void()), ...);
+    return first;
+}
+
+// Assertions call this and do not compare: compilers explain a comparison in further lines.
+template <class Flaw>
+constexpr bool differ(Flaw a, Flaw b) {
+    return a != b;
+}
 
 // True if a call may write the tensors of a fused list.
 template <class Fused>
@@ -128,7 +182,7 @@ struct collect_types<List, P, Rest...> {
     using type = typename collect_types<typename with_type<List, T>::type, Rest...>::type;
 };
 
-// The element types of a fused list, each once.
+// The element types of a fused list. Each type appears once.
 template <class Fused>
 struct fused_types;
 template <class... Parts>
@@ -141,14 +195,27 @@ using fused_types_t = typename fused_types<std::remove_cvref_t<Fused>>::type;
 
 }  // namespace detail
 
-/// Combines several tensors into one: `hvd::fuse(w1, b1, w2)`, or a runtime list,
-/// `hvd::fuse(std::span(views))`. The two mix, and so do element types. Tensors that a call writes
-/// do not overlap.
+/// Combines several tensors into one: `hvd::fuse(w1, b1, w2)`.
+///
+/// A range of tensors is a runtime list: `hvd::fuse(layers)`, where `layers` is a
+/// `std::vector<std::vector<float>>`, a span of views, a `std::list` of matrices or any other range
+/// with a size. Tensors and lists mix, and so do element types. Tensors that a call writes do not
+/// overlap.
 template <class... X>
 constexpr auto fuse(X&&... tensors) {
+    using detail::fuse_flaw;
+    constexpr fuse_flaw flaw = detail::first_flaw_in_fuse<X...>();
     static_assert(sizeof...(X) > 0, "hvd: fuse needs at least one tensor");
-    if constexpr ((detail::fusible_argument<X>() && ...))
+    static_assert(detail::differ(flaw, fuse_flaw::bits),
+                  "hvd: std::vector<bool> keeps bits, not elements; use std::vector<std::uint8_t>");
+    static_assert(detail::differ(flaw, fuse_flaw::neither),
+                  "hvd: fuse takes tensors and ranges of tensors; this is neither: a type of "
+                  "another library needs hvd::view_traits");
+    static_assert(detail::differ(flaw, fuse_flaw::gone),
+                  "hvd: fuse keeps views only; this temporary's memory would be gone");
+    if constexpr (flaw == fuse_flaw::none)
         return fused<decltype(detail::fused_part(tensors))...>(detail::fused_part(tensors)...);
+    else return fused<>();  // the call that it is an argument of adds no error of its own
 }
 
 namespace detail {

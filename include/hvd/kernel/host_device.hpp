@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../standard.hpp"
+
 // Marks functions that nvcc compiles for the device as well: the bodies of kernels, and functions
 // that they share with the host.
 #ifdef __CUDACC__

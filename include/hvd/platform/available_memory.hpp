@@ -10,6 +10,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "../standard.hpp"
+
 namespace hvd {
 inline namespace v0 {
 namespace detail {

@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../standard.hpp"
+
 namespace hvd {
 inline namespace v0 {
 namespace detail {

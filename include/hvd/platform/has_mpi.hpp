@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../standard.hpp"
+
 // The user may set HVD_WITH_MPI to 0 or 1. HVD_HAS_MPI holds the decision.
 #if defined(HVD_WITH_MPI)
 #define HVD_HAS_MPI HVD_WITH_MPI

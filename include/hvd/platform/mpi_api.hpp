@@ -10,6 +10,9 @@
 #ifndef MPICH_SKIP_MPICXX
 #define MPICH_SKIP_MPICXX 1
 #endif
+#if !__has_include(<mpi.h>)
+#error "hvd: <mpi.h> was not found: compile with mpicxx, or add the flags of your MPI"
+#endif
 #include <mpi.h>
 
 #include <climits>

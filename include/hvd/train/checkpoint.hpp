@@ -2,4 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../standard.hpp"  // first: an older standard is told at once
+
 #include "checkpoint/checkpoint.hpp"

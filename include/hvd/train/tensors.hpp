@@ -11,6 +11,19 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+template <class X>
+constexpr bool is_written_tensor = writable<X>;
+
+// The values and the gradient of a parameter are tensors that hvd can write.
+template <class P, class G>
+constexpr bool check_parameter() {
+    constexpr bool both = is_written_tensor<P> && is_written_tensor<G>;
+    static_assert(both,
+                  "hvd: not a tensor that can be written: values and gradients are contiguous "
+                  "ranges, views, or a type with hvd::view_traits");
+    return both;
+}
+
 // Views a tensor as training needs it: memory on the host without gaps, in one dimension.
 template <class X>
 auto flat_view(X& x) {

@@ -7,6 +7,8 @@
 #include <span>
 #include <type_traits>
 
+#include "../standard.hpp"
+
 namespace hvd {
 inline namespace v0 {
 

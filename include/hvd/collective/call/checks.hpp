@@ -15,15 +15,13 @@ namespace detail {
 
 template <class Backend, class X>
 constexpr bool moves_memory_of = [] {
-    if constexpr (requires { typename Backend::space_type; })
+    if constexpr (std::is_same_v<Backend, any_backend>) return true;
+    else if constexpr (requires { typename Backend::space_type; })
         return std::is_same_v<typename view_of<X>::space, typename Backend::space_type>;
     else return on_host<X>;
 }();
 
-// Values instead of concepts: compilers explain at length why a concept does not hold, but not why
-// a value is false.
-template <class X>
-constexpr bool is_viewable = viewable<X>;
+// Values in the place of concepts, for the reason that `is_viewable` gives.
 template <class X>
 constexpr bool is_writable = writable<X>;
 template <class T, class Backend>
@@ -31,128 +29,87 @@ constexpr bool is_transportable = transportable<T, Backend>;
 template <class T, class Op, class Backend>
 constexpr bool is_reducible = reducible<T, Op, Backend>;
 
-// The checks come in the order in which a user would ask, and stop at the first that fails. So the
-// compiler prints one message.
-template <class Backend, class X>
+template <class X>
+concept pointer_like = std::is_pointer_v<std::remove_cvref_t<X>>;
+
+// The flaws of an argument are found as values, and one function tells the first of them: compilers
+// print some lines for every function between the user's call and the failed assertion.
+
+enum class tensor_use { read, written, kept };  // kept: read after the call has returned
+
+enum class tensor_flaw { none, bits, pointer, list, foreign, space, element, constant, lost, gone };
+
+// The order is that in which a user would ask.
+template <class Backend, class X, tensor_use Use>
+constexpr tensor_flaw flaw_of_one() {
+    if constexpr (packed_bools<std::remove_cvref_t<X>>) return tensor_flaw::bits;
+    else if constexpr (pointer_like<X>) return tensor_flaw::pointer;
+    else if constexpr (!is_viewable<X>)
+        return is_range_of_tensors<std::remove_reference_t<X>> ? tensor_flaw::list
+                                                               : tensor_flaw::foreign;
+    else if constexpr (!moves_memory_of<Backend, X>) return tensor_flaw::space;
+    else if constexpr (!is_transportable<element_of<X>, Backend>) return tensor_flaw::element;
+    else if constexpr (Use == tensor_use::read) return tensor_flaw::none;
+    else if constexpr (Use == tensor_use::written && !is_writable<X>) return tensor_flaw::constant;
+    else if constexpr (is_borrowed<X>) return tensor_flaw::none;
+    else return Use == tensor_use::written ? tensor_flaw::lost : tensor_flaw::gone;
+}
+
+// The first flaw of the tensors of a fused list. The list keeps views, which outlive it.
+template <class Backend, tensor_use Use, class... Parts>
+constexpr tensor_flaw flaw_of_parts(const std::tuple<Parts...>*) {
+    tensor_flaw first = tensor_flaw::none;
+    ((first == tensor_flaw::none
+          ? void(first = flaw_of_one<Backend, typename part_view<Parts>::type, Use>())
+          : void()),
+     ...);
+    return first;
+}
+
+template <class Backend, class X, tensor_use Use>
+constexpr tensor_flaw flaw_of_tensor() {
+    using U = std::remove_cvref_t<X>;
+    if constexpr (is_fused<U>)
+        return flaw_of_parts<Backend, Use>(
+            static_cast<const std::remove_cvref_t<decltype(std::declval<const U&>().parts())>*>(
+                nullptr));
+    else return flaw_of_one<Backend, X, Use>();
+}
+
+// X, a tensor or a fused list, can be an argument of a call over the backend.
+template <class Backend, class X, tensor_use Use = tensor_use::read>
 constexpr bool check_tensor() {
-    if constexpr (!check_no_bits<X>()) {
-        return false;
-    } else if constexpr (!is_viewable<X>) {
-        static_assert(
-            is_viewable<X>,
-            "hvd: not a tensor: needs a contiguous range, array or view whose elements have "
-            "hvd::dtype_traits");
-        return false;
-    } else if constexpr (!moves_memory_of<Backend, X>) {
-        static_assert(
-            moves_memory_of<Backend, X>,
-            "hvd: the memory space of this view (hvd::host or hvd::device) is not the one this "
-            "backend moves");
-        return false;
-    } else {
-        static_assert(is_transportable<element_of<X>, Backend>,
-                      "hvd: this backend does not move this element type");
-        return is_transportable<element_of<X>, Backend>;
-    }
+    using enum tensor_flaw;
+    constexpr tensor_flaw flaw = flaw_of_tensor<Backend, X, Use>();
+    static_assert(differ(flaw, bits),
+                  "hvd: std::vector<bool> keeps bits, not elements; use std::vector<std::uint8_t>");
+    static_assert(differ(flaw, pointer),
+                  "hvd: a pointer does not say how many elements there are: write "
+                  "hvd::view(pointer, count)");
+    static_assert(differ(flaw, list), "hvd: this is a list of tensors: write hvd::fuse(list)");
+    static_assert(differ(flaw, foreign),
+                  "hvd: not a tensor: needs a contiguous range, array or view whose elements have "
+                  "hvd::dtype_traits, or a type with hvd::view_traits");
+    static_assert(differ(flaw, space),
+                  "hvd: the memory space of this view (hvd::host or hvd::device) is not the one "
+                  "this backend moves");
+    static_assert(differ(flaw, element), "hvd: this backend does not move this element type");
+    static_assert(differ(flaw, constant),
+                  "hvd: the call writes this tensor, but its elements are const");
+    static_assert(differ(flaw, lost),
+                  "hvd: the result would be lost with this temporary, which owns its memory; "
+                  "name it first");
+    static_assert(differ(flaw, gone),
+                  "hvd: an asynchronous call reads this temporary after it is gone; name it first");
+    return flaw == none;
 }
 
-// Checks a tensor that the call writes.
-template <class Backend, class X>
-constexpr bool check_written() {
-    if constexpr (!check_tensor<Backend, X>()) {
-        return false;
-    } else if constexpr (!is_writable<X>) {
-        static_assert(is_writable<X>,
-                      "hvd: the call writes this tensor, but its elements are const");
-        return false;
-    } else {
-        static_assert(is_borrowed<X>,
-                      "hvd: the result would be lost with this temporary, which owns its memory; "
-                      "name it first");
-        return is_borrowed<X>;
-    }
-}
-
-// Checks a tensor that an asynchronous call reads after it has returned.
-template <class Backend, class X>
-constexpr bool check_kept() {
-    if constexpr (!check_tensor<Backend, X>()) {
-        return false;
-    } else {
-        static_assert(
-            is_borrowed<X>,
-            "hvd: an asynchronous call reads this temporary after it is gone; name it first");
-        return is_borrowed<X>;
-    }
-}
-
-template <class Backend, class T, class Op>
-constexpr bool check_reducible() {
-    using plain = plain_op_t<Op>;
-    constexpr bool integer_average =
-        is_integer_element<T> && std::same_as<plain, op::average> && !is_rounded<Op> &&
-        is_reducible<T, decltype(average(rounding::toward_zero)), Backend>;
-    constexpr bool whole_vectors = std::same_as<plain, op::adasum>;
-    if constexpr (whole_vectors) {
-        static_assert(!whole_vectors,
-                      "hvd: hvd::adasum combines whole vectors, for which there is allreduce(x, "
-                      "hvd::adasum) alone: "
-                      "in place, blocking, no plan");
-        return false;
-    } else if constexpr (integer_average) {
-        static_assert(!integer_average,
-                      "hvd: the average of integers needs a rounding: "
-                      "hvd::average(hvd::rounding::toward_zero)");
-        return false;
-    } else if constexpr (!is_transportable<T, Backend>) {
-        static_assert(is_transportable<T, Backend>,
-                      "hvd: this backend does not move this element type");
-        return false;
-    } else {
-        static_assert(is_reducible<T, Op, Backend>,
-                      "hvd: this backend can't reduce this element type with this operation "
-                      "(hvd::reducible)");
-        return is_reducible<T, Op, Backend>;
-    }
-}
-
-// Checks a list that is moved: host memory and elements that travel.
-template <class Backend, class Fused>
-constexpr bool check_fused_moved() {
-    return []<class... P>(const std::tuple<P...>*) {
-        return (check_tensor<Backend, typename part_view<P>::type>() && ...);
-    }(static_cast<const std::remove_cvref_t<decltype(std::declval<const Fused&>().parts())>*>(
-               nullptr));
-}
-
-// Checks a list that the call writes.
-template <class Backend, class Fused>
-constexpr bool check_fused_written() {
-    constexpr bool written = is_written<std::remove_cvref_t<Fused>>;
-    static_assert(written, "hvd: the call writes these tensors, but the elements of one are const");
-    return written && check_fused_moved<Backend, std::remove_cvref_t<Fused>>();
-}
-
-template <class Backend, class Op, class Fused>
-constexpr bool check_fused_reducible() {
-    if constexpr (!check_fused_moved<Backend, std::remove_cvref_t<Fused>>()) return false;
-    else
-        return []<class... T>(type_list<T...>) {
-            return (check_reducible<Backend, T, Op>() && ...);
-        }(fused_types_t<Fused>{});
-}
+// The result of a call that does not compile. Other than void, it is no further error where the
+// program gives it a name.
+struct refused_call {};
 
 template <class Op>
 concept operation_like = !std::convertible_to<Op, reduce_options> && !viewable<Op> && !is_fused<Op>;
-
-template <class Op>
-constexpr bool check_operation() {
-    constexpr bool known = operation_like<Op>;
-    static_assert(
-        known,
-        "hvd: this is no operation: it takes hvd::sum and its like, or a callable of two elements");
-    return known;
-}
 
 // A plain callable is an operation that need not commute.
 template <class Op>
@@ -163,6 +120,71 @@ constexpr auto as_operation(const Op& op) {
 
 template <class Op>
 using operation_of = decltype(as_operation(std::declval<const Op&>()));
+
+// MPI_SUM is a pointer in Open MPI and an int in MPICH.
+template <class Op>
+constexpr bool is_operation =
+    operation_like<Op> &&
+    !(std::is_pointer_v<Op> && !std::is_function_v<std::remove_pointer_t<Op>>);
+
+// `tensor`: check_tensor tells it.
+enum class reduction_flaw { none, tensor, missing, no_operation, adasum, rounding, operation };
+
+template <class Backend, class T, class Op>
+constexpr reduction_flaw flaw_of_reducing() {
+    using plain = plain_op_t<Op>;
+    if constexpr (std::same_as<plain, op::adasum>) return reduction_flaw::adasum;
+    else if constexpr (is_reducible<T, Op, Backend>) return reduction_flaw::none;
+    else if constexpr (is_integer_element<T> && std::same_as<plain, op::average> &&
+                       !is_rounded<Op> &&
+                       is_reducible<T, decltype(average(rounding::toward_zero)), Backend>)
+        return reduction_flaw::rounding;
+    else return reduction_flaw::operation;
+}
+
+// The first flaw of the element types of a fused list.
+template <class Backend, class Op, class... T>
+constexpr reduction_flaw flaw_of_reducing_each(type_list<T...>) {
+    reduction_flaw first = reduction_flaw::none;
+    ((first == reduction_flaw::none ? void(first = flaw_of_reducing<Backend, T, Op>()) : void()),
+     ...);
+    return first;
+}
+
+template <class Backend, class X, class Op>
+constexpr reduction_flaw flaw_of_reduction() {
+    if constexpr (differ(flaw_of_tensor<Backend, X, tensor_use::read>(), tensor_flaw::none))
+        return reduction_flaw::tensor;
+    else if constexpr (std::is_same_v<Op, reduce_options> || std::is_same_v<Op, root>)
+        return reduction_flaw::missing;
+    else if constexpr (!is_operation<Op>) return reduction_flaw::no_operation;
+    else if constexpr (is_fused<std::remove_cvref_t<X>>)
+        return flaw_of_reducing_each<Backend, operation_of<Op>>(fused_types_t<X>{});
+    else return flaw_of_reducing<Backend, element_of<X>, operation_of<Op>>();
+}
+
+// A tensor or a fused list that passes check_tensor can be reduced with Op over the backend.
+template <class Backend, class X, class Op>
+constexpr bool check_reduced() {
+    using enum reduction_flaw;
+    constexpr reduction_flaw flaw = flaw_of_reduction<Backend, X, Op>();
+    static_assert(differ(flaw, missing),
+                  "hvd: the operation is missing: write hvd::sum, hvd::average, … after the "
+                  "tensor");
+    static_assert(differ(flaw, no_operation),
+                  "hvd: this is no operation: write hvd::sum, hvd::average, … (hvd::sum for "
+                  "MPI_SUM), or a callable of two elements");
+    static_assert(differ(flaw, reduction_flaw::adasum),
+                  "hvd: hvd::adasum combines whole vectors, for which there is allreduce(x, "
+                  "hvd::adasum) alone: in place, blocking, no plan");
+    static_assert(differ(flaw, reduction_flaw::rounding),
+                  "hvd: the average of integers needs a rounding: "
+                  "hvd::average(hvd::rounding::toward_zero)");
+    static_assert(differ(flaw, operation),
+                  "hvd: this backend can't reduce this element type with this operation "
+                  "(hvd::reducible)");
+    return flaw == none;
+}
 
 }  // namespace detail
 

@@ -94,27 +94,38 @@ struct into_view {
     View view;
 };
 
+namespace detail {
+
+// The view in the place of a refused X, so that the call that it is an argument of adds no error of
+// its own.
+template <class X>
+struct instead_of {
+    using type =
+        std::conditional_t<is_fused<std::remove_cvref_t<X>>, fused<>, tensor_view<std::uint8_t>>;
+};
+template <viewable X>
+struct instead_of<X> {
+    using type = tensor_view<element_of<X>>;
+};
+
+}  // namespace detail
+
 /// Makes a result go to the caller's memory: `world.allgather(mine, hvd::into(all))`.
 ///
 /// The memory has exactly the size of the result and outlives the call.
 template <class X>
 constexpr auto into(X&& x) {
-    if constexpr (detail::is_fused<std::remove_cvref_t<X>>) {
-        static_assert(detail::is_written<std::remove_cvref_t<X>>,
-                      "hvd: into() takes tensors whose elements can be written");
-        return into_view<std::remove_cvref_t<X>>{x};
-    } else if constexpr (!detail::check_no_bits<X>()) {
-        return;
-    } else if constexpr (!writable<X>) {
-        static_assert(writable<X>, "hvd: into() takes a tensor whose elements can be written");
-    } else if constexpr (!detail::is_borrowed<X>) {
-        static_assert(detail::is_borrowed<X>,
-                      "hvd: the result would be lost with this temporary, which owns its memory; "
-                      "name it first");
+    if constexpr (detail::check_tensor<any_backend, X, detail::tensor_use::written>()) {
+        if constexpr (detail::is_fused<std::remove_cvref_t<X>>) {
+            return into_view<std::remove_cvref_t<X>>{x};
+        } else {
+            static_assert(!detail::is_strided<detail::view_of<X>>,
+                          "hvd: into() takes memory without gaps");
+            return into_view<detail::view_of<X>>{detail::to_view(x)};
+        }
     } else {
-        static_assert(!detail::is_strided<detail::view_of<X>>,
-                      "hvd: into() takes memory without gaps");
-        return into_view<detail::view_of<X>>{detail::to_view(x)};
+        using View = typename detail::instead_of<X>::type;
+        return into_view<View>{View()};
     }
 }
 

@@ -14,16 +14,17 @@ template <template <class> class Result, class Part>
 struct part_result {
     using type = Result<typename Part::value_type>;
 };
-template <template <class> class Result, class V>
-struct part_result<Result, std::span<const V>> {
-    using type = std::vector<Result<typename V::value_type>>;
+template <template <class> class Result, class Iterator>
+struct part_result<Result, tensor_list<Iterator>> {
+    using type = std::vector<Result<typename tensor_list<Iterator>::view_type::value_type>>;
 };
 
 template <template <class> class Result, class... Parts>
 auto empty_results(const fused<Parts...>& list) {
     std::tuple<typename part_result<Result, Parts>::type...> results;
     const auto fit = [](auto& result, const auto& part) {
-        if constexpr (requires { part.size_bytes(); }) result.resize(part.size());
+        if constexpr (is_tensor_list<std::remove_cvref_t<decltype(part)>>)
+            result.resize(part.size());
     };
     [&]<std::size_t... I>(std::index_sequence<I...>) {
         (fit(std::get<I>(results), std::get<I>(list.parts())), ...);
@@ -31,7 +32,7 @@ auto empty_results(const fused<Parts...>& list) {
     return results;
 }
 
-// Calls f(result) for each tensor's result, in the order of fused::for_each.
+// Calls f(result) for the result of each tensor, in the order of fused::for_each.
 template <class... Results, class F>
 void for_each_result(std::tuple<Results...>& results, F&& f) {
     const auto each = [&f](auto& result) {

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "../../standard.hpp"
+
 namespace hvd {
 inline namespace v0 {
 namespace detail {

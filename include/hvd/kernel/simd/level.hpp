@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "../../standard.hpp"
+
 // Vectors are compiled for x86-64 by compilers with GNU's extensions. All others use plain C++.
 #if defined(__x86_64__) && defined(__GNUC__)
 #define HVD_KERNEL_VECTORS 1

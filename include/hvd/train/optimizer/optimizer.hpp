@@ -18,20 +18,6 @@
 
 namespace hvd {
 inline namespace v0 {
-namespace detail {
-
-template <class Optimizer>
-struct optimizer_element {
-    using type = float;
-};
-template <class Optimizer>
-    requires requires { typename Optimizer::value_type; }
-struct optimizer_element<Optimizer> {
-    using type = typename Optimizer::value_type;
-};
-
-}  // namespace detail
-
 /// Makes an optimizer for one rank an optimizer for all ranks: it averages the gradients, then lets
 /// the optimizer step.
 ///
@@ -78,17 +64,19 @@ public:
     /// @throws hvd::usage_error for a name that is already registered, sizes that differ, and
     /// memory that overlaps another parameter or gradient.
     template <class P, class G>
-        requires writable<P> && writable<G>
     std::size_t register_parameter(std::string_view name, P&& value, G&& gradient) {
-        return add({.kind = detail::parameter_kind::shared}, name, value, gradient);
+        if constexpr (detail::check_parameter<P, G>())
+            return add({.kind = detail::parameter_kind::shared}, name, value, gradient);
+        return 0;
     }
 
     /// Registers a parameter that belongs to this rank. Its gradient never travels, and is divided
     /// by the number of ranks unless `scale_local` is false. Feature G4.
     template <class P, class G>
-        requires writable<P> && writable<G>
     std::size_t register_local(std::string_view name, P&& value, G&& gradient) {
-        return add({.kind = detail::parameter_kind::local}, name, value, gradient);
+        if constexpr (detail::check_parameter<P, G>())
+            return add({.kind = detail::parameter_kind::local}, name, value, gradient);
+        return 0;
     }
 
     /// Registers a table (rows × `columns`, row-major) that all ranks have, and whose gradient is
@@ -97,22 +85,11 @@ public:
     /// @throws hvd::usage_error also for columns that do not divide the table, and with Adasum.
     /// @snippet tests/train/snippets.cpp register_sparse
     template <class P, class G>
-        requires writable<P> && writable<G>
     std::size_t register_sparse(std::string_view name, P&& value, G&& gradient, std::size_t columns,
                                 sparse_policy policy = sparse_policy::automatic) {
-        const auto table = detail::flat_view(gradient);
-        if (columns == 0 || table.size() % columns != 0)
-            refuse("sparse parameter \"", name, "\": a table of ", table.size(),
-                   " elements has no rows of ", columns);
-        if (options_.op == gradient_op::adasum)
-            refuse("sparse parameter \"", name,
-                   "\": gradients in rows are averaged or summed, and ",
-                   "this optimizer's op is Adasum");
-        const std::size_t i =
-            add({.kind = detail::parameter_kind::sparse, .columns = columns, .policy = policy},
-                name, value, gradient);
-        sparse_.emplace_back(i, table, columns, policy);
-        return i;
+        if constexpr (detail::check_parameter<P, G>())
+            return add_sparse(name, value, gradient, columns, policy);
+        return 0;
     }
 
     /// From now on parameter i neither travels nor is stepped. Call it between steps, on all ranks
@@ -260,6 +237,24 @@ private:
     template <class... Parts>
     [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {
         detail::refuse(comm_.rank(), parts...);
+    }
+
+    template <class P, class G>
+    std::size_t add_sparse(std::string_view name, P& value, G& gradient, std::size_t columns,
+                           sparse_policy policy) {
+        const auto table = detail::flat_view(gradient);
+        if (columns == 0 || table.size() % columns != 0)
+            refuse("sparse parameter \"", name, "\": a table of ", table.size(),
+                   " elements has no rows of ", columns);
+        if (options_.op == gradient_op::adasum)
+            refuse("sparse parameter \"", name,
+                   "\": gradients in rows are averaged or summed, and ",
+                   "this optimizer's op is Adasum");
+        const std::size_t i =
+            add({.kind = detail::parameter_kind::sparse, .columns = columns, .policy = policy},
+                name, value, gradient);
+        sparse_.emplace_back(i, table, columns, policy);
+        return i;
     }
 
     template <class P, class G>

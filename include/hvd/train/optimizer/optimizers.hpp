@@ -211,5 +211,20 @@ concept optimizer_of = requires(O& o, optimizers::tensors<T> list) { o.step(list
 template <class O>
 concept self_contained_optimizer = requires(O& o) { o.step(); };
 
+namespace detail {
+
+// The element type of an optimizer that does not say another.
+template <class Optimizer>
+struct optimizer_element {
+    using type = float;
+};
+template <class Optimizer>
+    requires requires { typename Optimizer::value_type; }
+struct optimizer_element<Optimizer> {
+    using type = typename Optimizer::value_type;
+};
+
+}  // namespace detail
+
 }  // namespace v0
 }  // namespace hvd

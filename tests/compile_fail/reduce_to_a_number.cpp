@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// EXPECT: hvd: a root is written hvd::root{0}, not 0
+
+#include <vector>
+
+#include <hvd/threads.hpp>
+
+void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
+    comm.reduce(values, hvd::sum, 0);             // BAD
+    comm.reduce(values, hvd::sum, hvd::root{0});  // GOOD
+}

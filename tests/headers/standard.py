@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""Under a standard older than C++20 every header says so and stops: standard.py INCLUDE_DIR BUILD_ROOT SOURCE
+
+SOURCE is the file of the build whose compiler and include paths are used. Headers whose library is absent are left out."""
+
+import concurrent.futures
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
+from alone import absent_library
+from compiler import Compiler, first_error
+from floors import NAMES_ONLY, room
+from includes import Headers
+
+MOST_LINES = 12
+MOST_LINES_INSIDE = 18  # of headers that no user includes: the compiler names every file between
+REMEDY = "compile with -std=c++20"
+
+
+def is_public(file):
+    return room(file) in ("door", "interop", "observe")
+
+
+def problem(compiler, file):
+    result = compiler.compile(f"#include <hvd/{file}>\n", "-std=c++17")
+    most = MOST_LINES if is_public(file) else MOST_LINES_INSIDE
+    if result.returncode == 0:
+        return f"{file}: compiles as C++17"
+    if REMEDY not in first_error(result.stdout):
+        return f"{file}: the first error does not say '{REMEDY}':\n{result.stdout}"
+    if (said := result.stdout.count("\n")) > most:
+        return f"{file}: the compiler says {said} lines, more than {most}"
+    return None
+
+
+def main(include_dir, build_root, source):
+    headers, compiler = Headers(include_dir), Compiler(build_root, source)
+    files = [file for file in headers.files
+             if file.endswith(".hpp") and file not in NAMES_ONLY and not absent_library(headers, compiler, file)]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = [text for text in pool.map(lambda file: problem(compiler, file), files) if text]
+    print(*found, sep="\n")
+    print(f"{len(files)} headers")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
