@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <algorithm>
+#include <array>
+#include <list>
+
 #include "disagreement.hpp"
 #include "reference.hpp"
 
@@ -107,6 +111,53 @@ TEST_CASE("a list made at run time, also mixed with one made at compile time") {
         CHECK(layers[39].back() == sum);
         views.clear();
         comm.allreduce(hvd::fuse(views), hvd::sum);
+    });
+}
+
+TEST_CASE("fuse takes ranges of anything viewable, and calls write the elements in place") {
+    on_every_transport([](auto& comm) {
+        const float mine = float(comm.rank() + 1);
+        const float sum = float(comm.size() * (comm.size() + 1) / 2);
+        std::vector<std::vector<float>> layers;
+        for (std::size_t i = 0; i < 12; ++i) layers.emplace_back(i * 50, mine);
+        std::list<std::vector<double>> linked = {{mine, mine}, {}, {mine}};
+        std::array<std::array<int, 3>, 2> fixed;
+        for (auto& row : fixed) row.fill(comm.rank() + 1);
+        std::vector<float> plain[2] = {{mine}, {mine, mine}};
+        float memory[6];
+        std::ranges::fill(memory, mine);
+        const std::vector<std::span<float>> spans = {{memory, 2}, {memory + 2, 4}};
+        const auto list = hvd::fuse(layers, linked, fixed, plain, spans);
+        CHECK(list.count() == 12 + 3 + 2 + 2 + 2);
+        comm.allreduce(list, hvd::sum);
+        for (const auto& layer : layers) CHECK(std::ranges::count(layer, sum) == std::ssize(layer));
+        CHECK(linked.front() == std::vector<double>(2, sum));
+        CHECK(linked.back() == std::vector<double>(1, sum));
+        for (const auto& row : fixed) CHECK(std::ranges::count(row, int(sum)) == 3);
+        CHECK(plain[1] == std::vector<float>(2, sum));
+        CHECK(std::ranges::count(memory, sum) == 6);
+
+        layers[3].assign(4, mine);
+        comm.broadcast(hvd::fuse(std::span(layers).subspan(3, 1)), hvd::root{comm.size() - 1});
+        CHECK(layers[3] == std::vector<float>(4, float(comm.size())));
+
+        auto plan = comm.plan_allreduce(hvd::fuse(layers), hvd::max);
+        layers[5].assign(250, mine);
+        plan.run();
+        CHECK(std::ranges::count(layers[5], float(comm.size())) == 250);
+    });
+}
+
+TEST_CASE("fused allgather of constant vectors gives one result for each") {
+    on_every_transport([](auto& comm) {
+        const std::vector<std::vector<int>> mine = {{}, {comm.rank()}, {7, comm.rank()}};
+        const auto [all] = comm.allgather(hvd::fuse(mine));
+        REQUIRE(all.size() == 3);
+        CHECK(all[0].values.empty());
+        for (std::size_t r = 0; r < size_of(comm); ++r) {
+            CHECK(all[1].values[r] == int(r));
+            CHECK(all[2].values[2 * r + 1] == int(r));
+        }
     });
 }
 
