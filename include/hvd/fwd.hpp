@@ -6,6 +6,8 @@
 // door: hvd/hvd.hpp, hvd/threads.hpp, hvd/mpi.hpp.
 #include <cstddef>
 
+#include "standard.hpp"
+
 namespace hvd {
 inline namespace v0 {
 

@@ -4,8 +4,8 @@
 
 #include "refused.hpp"
 
-// The names of mpi.hpp in a program without MPI. Using one is an error that says how to get MPI.
-// They are aliases: units of one program may be compiled with and without MPI.
+// The names of mpi.hpp in a file that is compiled without MPI. Every use of one is an error that
+// says how to get MPI. No code uses them, so that files with and without MPI still link.
 #define HVD_NO_MPI                                                                            \
     __attribute__((unavailable(                                                               \
         "hvd: there is no MPI here: <mpi.h> is not on the include path (compile with mpicxx " \
@@ -13,24 +13,19 @@
 
 namespace hvd {
 inline namespace v0 {
-namespace detail {
 
-struct mpi_not_found : refused_backend {};
+struct HVD_NO_MPI mpi;
+class HVD_NO_MPI mpi_environment;
 
-struct environment_not_found {
+#undef HVD_NO_MPI
+
+struct mpi : detail::refused_backend {};
+
+class mpi_environment {
+public:
     template <class... A>
-    explicit environment_not_found(const A&...) {}
+    explicit mpi_environment(const A&...) {}
 };
-
-}  // namespace detail
-
-template <>
-struct direct<detail::mpi_not_found> : detail::refused_backend {};
-
-using mpi HVD_NO_MPI = detail::mpi_not_found;
-using mpi_environment HVD_NO_MPI = detail::environment_not_found;
 
 }  // namespace v0
 }  // namespace hvd
-
-#undef HVD_NO_MPI

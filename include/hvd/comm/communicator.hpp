@@ -47,12 +47,13 @@ class communicator : public detail::allreduce_calls<communicator<Backend>, Backe
     static_assert(!std::is_same_v<Backend, detail::backend_not_named>,
                   "hvd: the backend is missing: write hvd::communicator<hvd::mpi>");
     static_assert(detail::is_host_backend<Backend>,
-                  "hvd: not a backend: see hvd::backend and docs/adding_a_backend.md");
+                  "hvd: not a backend: include its header (hvd/mpi.hpp for hvd::mpi), or see "
+                  "hvd::backend and docs/adding_a_backend.md");
     using known_backend = detail::backend_or_refused<Backend>;
     using session_type = detail::backend_session<known_backend>;
 
 public:
-    using backend_type = Backend;
+    using backend_type = known_backend;
     using endpoint_type = typename known_backend::endpoint_type;
 
     /// Makes an empty communicator, of which this rank is not a member.

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../standard.hpp"
+
 // hvd has two forms. Header-only, the headers hold everything. In the compiled form, which the
 // package hvd-compiled chooses with HVD_COMPILED, the same headers only declare what is no template
 // of the user's types, and libhvd holds the rest. The forms differ in nothing else, so units of
