@@ -98,10 +98,15 @@ TEST_CASE_TEMPLATE("a borrowed handle stays its owner's, whose messages do not m
     MPI_Comm_free(&handle);
 }
 
-TEST_CASE_TEMPLATE("null handles and intercommunicators are refused", B, hvd::mpi,
-                   hvd::direct<hvd::mpi>) {
+TEST_CASE_TEMPLATE(
+    "null handles, intercommunicators and the adoption of MPI's own communicators are refused", B,
+    hvd::mpi, hvd::direct<hvd::mpi>) {
     thrown<hvd::usage_error>([] { hvd::communicator<B>(MPI_COMM_NULL, hvd::borrow); });
     thrown<hvd::usage_error>([] { hvd::communicator<B>(MPI_COMM_NULL, hvd::adopt); });
+    for (const MPI_Comm of_mpi : {MPI_COMM_WORLD, MPI_COMM_SELF}) {
+        const auto e = thrown<hvd::usage_error>([&] { hvd::communicator<B>(of_mpi, hvd::adopt); });
+        if (e) CHECK(contains(e->what(), "use hvd::borrow"));
+    }
     if (launched_ranks() < 2) return;
     MPI_Comm between = between_halves();
     const auto e = thrown<hvd::usage_error>([&] { hvd::communicator<B>(between, hvd::borrow); });

@@ -15,7 +15,7 @@ namespace detail {
 class direct_mpi_endpoint : public mpi_endpoint {
 public:
     direct_mpi_endpoint(const MPI_Comm& handle, adopt_t, const communicator_options& options)
-        : mpi_endpoint(checked(handle), handle, options, false) {}
+        : mpi_endpoint(adoptable(handle), handle, options, false) {}
     direct_mpi_endpoint(const MPI_Comm& handle, borrow_t, const communicator_options& options)
         : mpi_endpoint(duplicate(checked(handle)), handle, options, false) {}
 

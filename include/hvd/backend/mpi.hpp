@@ -30,7 +30,7 @@ namespace detail {
 class mpi_endpoint {
 public:
     mpi_endpoint(const MPI_Comm& handle, adopt_t, const communicator_options& options)
-        : mpi_endpoint(checked(handle), handle, options, true) {}
+        : mpi_endpoint(adoptable(handle), handle, options, true) {}
 
     mpi_endpoint(const MPI_Comm& handle, borrow_t, const communicator_options& options)
         : mpi_endpoint(duplicate(checked(handle)), handle, options, true) {}
@@ -234,6 +234,16 @@ protected:
         if (between_groups != 0)
             throw usage_error(-1,
                               "hvd: a communicator can't be made from an MPI intercommunicator");
+        return handle;
+    }
+
+    // hvd frees what it adopts, and MPI does not let anybody free its own communicators.
+    static MPI_Comm adoptable(MPI_Comm handle) {
+        checked(handle);
+        if (handle == MPI_COMM_WORLD || handle == MPI_COMM_SELF)
+            throw usage_error(
+                -1, text("hvd: ", handle == MPI_COMM_WORLD ? "MPI_COMM_WORLD" : "MPI_COMM_SELF",
+                         " can't be adopted, for it belongs to MPI: use hvd::borrow"));
         return handle;
     }
 
