@@ -37,7 +37,7 @@ struct with_state : device_policy {
 struct without_session {
     using space_type = hvd::device;
     template <class T, class Op>
-    static constexpr bool reduces = true;
+    [[maybe_unused]] static constexpr bool reduces = true;
 };
 struct without_reductions {
     using space_type = hvd::device;

@@ -89,6 +89,27 @@ TEST_CASE("an MPI that takes device memory is given it") {
     CHECK(emulation::live_objects() == 0);
 }
 
+TEST_CASE_TEMPLATE("device tensors over MPI know declared nodes", Backend, hvd::staged<hvd::mpi>,
+                   hvd::cuda_aware<hvd::mpi>) {
+    setenv("HVD_MPI_CUDA_AWARE", "1", 1);
+    hvd_test::on_ranks([](auto& all) {
+        auto world = hvd::communicator<hvd::mpi>::world({.node_size = 2});
+        REQUIRE(world.size() == all.size());
+        hvd::communicator<Backend> gpus(world);
+        CHECK(gpus.local_rank() == world.rank() % 2);
+        CHECK(gpus.cross_size() == world.cross_size());
+        CHECK(gpus.is_homogeneous() == world.is_homogeneous());
+        auto local = gpus.local(), last = gpus.subset({gpus.size() - 1});
+        CHECK(local.size() == world.local_size());
+        CHECK(bool(last) == (gpus.rank() == gpus.size() - 1));
+        const tensor<int> x({1}, true);
+        local.allreduce(x.view(), hvd::sum);
+        CHECK(x.values()[0] == world.local_size());
+    });
+    unsetenv("HVD_MPI_CUDA_AWARE");
+    CHECK(emulation::live_objects() == 0);
+}
+
 TEST_CASE("an MPI that does not is refused") {
     setenv("HVD_MPI_CUDA_AWARE", "0", 1);
     hvd_test::on_ranks([](auto& world) {

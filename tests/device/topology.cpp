@@ -88,9 +88,11 @@ TEST_CASE_TEMPLATE("a subset has its ranks in ascending order, and the nodes of 
             CHECK(root.values()[0] == last);
         }
         CHECK(!gpus.subset({}));
-        auto reversed = gpus.split(0, -r), host_reversed = world.split(0, -r);
+        auto reversed = gpus.split(0, -r);
+        auto host_reversed = world.split(0, -r);
         check_place(reversed, host_reversed);
-        auto inner = reversed.local(), host_inner = host_reversed.local();
+        auto inner = reversed.local();
+        auto host_inner = host_reversed.local();
         check_place(inner, host_inner);
         CHECK(sum_of(inner, 1) == inner.size());
         CHECK(sum_of(gpus, 1) == gpus.size());
@@ -110,6 +112,25 @@ TEST_CASE_TEMPLATE("a subset that is none is refused on every rank, and the comm
             CHECK_THROWS_AS((void)gpus.subset({gpus.rank() == 0 ? 0 : 1}), hvd::mismatch_error);
         CHECK(sum_of(gpus, 1) == n);
     });
+}
+
+TEST_CASE("a combination of host and device backends is split in all its parts") {
+    for (const int node : {1, 2, 4})
+        on_nodes_of(node, 4, [](hvd::communicator<threads>& world) {
+            hvd::communicator<hvd::per_operation<nccl, threads, staged>> both(world,
+                                                                              {.deadline = 20s});
+            check_place(both, world);
+            auto local = both.local(), cross = both.cross();
+            auto host_local = world.local();
+            check_place(local, host_local);
+            CHECK(sum_of(cross, 1) == world.cross_size());
+            const auto ranks = local.allgather(world.rank()).values;
+            CHECK(ranks == host_local.allgather(world.rank()).values);
+            const tensor<int> first{world.rank()};
+            local.broadcast(first.view());
+            CHECK(first.values()[0] == ranks.front());
+            CHECK(bool(both.subset({1, 3})) == (world.rank() % 2 == 1));
+        });
 }
 
 TEST_CASE("empty communicators have no nodes, and make no others") {

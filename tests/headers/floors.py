@@ -17,7 +17,7 @@ ROOMS = [
     "core/lean", "core", "platform", "observe", "kernel/simd", "kernel", "kernel/cuda", "fusion", "protocol",
     "transport", "transport/shm", "transport/multinode", "transport/tcp", "backend", "execution",
     "collective/call", "collective/fused", "collective", "comm",
-    "device", "device/nccl", "device/cuda_ipc", "device/staged", "device/combined", "engine",
+    "device", "device/staged", "device/nccl", "device/cuda_ipc", "device/combined", "engine",
     "train", "train/gradients", "train/sparse", "train/optimizer", "train/checkpoint", "train/input", "elastic", "data", "interop",
 ]
 NAMES_ONLY = ["version.hpp", "fwd.hpp", "standard.hpp"]

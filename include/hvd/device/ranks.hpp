@@ -5,6 +5,7 @@
 #include <concepts>
 #include <initializer_list>
 
+#include "../backend/concept.hpp"
 #include "../comm/topology.hpp"
 #include "movements.hpp"
 #include "plans.hpp"
