@@ -264,7 +264,7 @@ TEST_CASE("if one rank throws where all must succeed, all throw") {
         hvd::detail::host_ranks_of<host> ranks(comm.split(0));
         const bool fails = comm.rank() == comm.size() - 1;
         const auto open = [&] {
-            ranks.on_all("opening", hvd::detail::never, [&] {
+            hvd::detail::run_on_all(ranks, "opening", hvd::detail::never, [&] {
                 if (fails) throw 7;
             });
         };

@@ -165,7 +165,7 @@ TEST_CASE("a torn, foreign or ill-sized file is refused with its reason and chan
 
 TEST_CASE("if the rank that reads or writes the file throws, all throw checkpoint_error") {
     hvd_test::on_ranks([](communicator& comm) {
-        CHECK_THROWS_AS(hvd::detail::on_root_or_all_throw(comm, [] { throw 7; }),
+        CHECK_THROWS_AS(hvd::detail::on_root_or_all_throw(comm, "reading", [] { throw 7; }),
                         hvd::checkpoint_error);
         comm.barrier();
     });

@@ -87,6 +87,7 @@ public:
 
     // Runs a call that has no single MPI call, from its operation.
     void run(operation& op, workspace& w) {
+        if (op.headers != nullptr) return run_agreement(op);
         if (op.entry.refused)
             throw usage_error(rank_, text(std::string_view(op.entry.text), " (rank ", rank_, ")"));
         if (op.only_agree) return;
@@ -156,6 +157,12 @@ private:
         const std::byte* const input = out;
         if (op.entry.op == op::average::id || op.entry.prescale != 1 || op.entry.postscale != 1)
             g.function({g.op, &input, 1, size_, out, count, op.entry.prescale, op.entry.postscale});
+    }
+
+    // Agreements of hvd itself, such as those on a new communicator, are compared here, too.
+    void run_agreement(operation& op) {
+        gather_headers(op.entry, op.headers);
+        check_headers(rank_, slice<const call_header>(op.headers, std::size_t(size_)));
     }
 
     void run_allreduce(operation& op) {

@@ -14,6 +14,7 @@
 #include "../platform/mpi_api.hpp"
 #include "../platform/mpi_types.hpp"
 #include "../platform/shared_memory.hpp"
+#include "../protocol/agreement.hpp"
 #include "../protocol/failure_notice.hpp"
 #include "../transport/chunks.hpp"
 #include "../transport/node_map.hpp"
@@ -126,6 +127,13 @@ public:
         return kept(std::move(memory), id, all) + begin;
     }
 
+    // A channel of protocol/agreement.hpp, before there is a session. MPI knows no limit.
+    [[gnu::cold]] table<call_header> exchange_headers(const call_header& mine, time_point) const {
+        table<call_header> all(static_cast<std::size_t>(size_));
+        gather_headers(mine, all.data());
+        return all;
+    }
+
     // The notice is small enough for MPI to take it over at once. If MPI does not, it keeps the
     // copy, which is in its own memory, for good.
     [[gnu::cold]] bool send_notice(int peer, const failure_notice& news) noexcept {
@@ -190,6 +198,11 @@ protected:
             nodes_ = declared ? nodes_of_one_host(size_, options) : find_nodes();
             if (share_memory) make_area(window_ = options.window_bytes);
         });
+    }
+
+    void gather_headers(const call_header& mine, call_header* all) const {
+        constexpr int bytes = sizeof mine;
+        check(MPI_Allgather(&mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, comm_), "MPI_Allgather");
     }
 
     // Makes the endpoint of a subset. With a window of 0 bytes no memory is shared.
@@ -326,29 +339,20 @@ private:
         peers_.reserve(4 * std::size_t(size_));
     }
 
-    // Ranks whose options differ in these would wait for each other here without end.
-    [[gnu::cold]] int agreed_node_size(const communicator_options& options) const {
-        int node_size = -1;
-        std::exception_ptr refused;
-        try {
-            node_size = declared_node_size(options);
-        } catch (...) {
-            refused = std::current_exception();
-        }
-        const int mine[] = {node_size, options.cross_by_library,
-                            int(shared_memory::whole_pages(options.window_bytes) / 4096)};
-        int least[] = {mine[0],  mine[1],  mine[2],
-                       -mine[0], -mine[1], -mine[2]};  // and the most, with the sign changed
-        check(MPI_Allreduce(MPI_IN_PLACE, least, 6, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
-        if (refused) std::rethrow_exception(refused);
-        constexpr const char* names[] = {"node_size is ", "cross_by_library is ",
-                                         "window_bytes in pages is "};
-        for (int i = 0; i < 3; ++i)
-            if (least[i] != -least[3 + i])
-                throw usage_error(
-                    rank_, text("hvd: communicator on rank ", rank_, ": .", names[i], mine[i],
-                                " here, and from ", least[i], " to ", -least[3 + i],
-                                " on the ranks: all must say the same"));
+    // Ranks whose options differ would wait for each other without end while they make the
+    // communicator.
+    [[gnu::cold]] int agreed_node_size(const communicator_options& options) {
+        int node_size = 0;
+        call_header mine = agreement_header("making of a communicator");
+        const std::exception_ptr failure =
+            attempt(mine, [&] { node_size = declared_node_size(options); });
+        const auto values = [&](auto say) {
+            say(".node_size", text(node_size));
+            say(".cross_by_library", options.cross_by_library ? "true" : "false");
+            say(".window_bytes", text(shared_memory::whole_pages(options.window_bytes)));
+        };
+        mine.content = content_of_values(values);
+        exchange_after(failure, [&] { agree_on(*this, mine, never, values); });
         return node_size;
     }
 

@@ -125,11 +125,13 @@ public:
         const std::uint64_t mine =
             bytes > SIZE_MAX - a ? SIZE_MAX / a * a : (bytes + a - 1) / a * a;
         const std::int64_t mine_told = std::int64_t(mine);
-        const auto told = detail::tell_all(*session_, "arena", {&mine_told, 1});
+        const auto told =
+            detail::numbers_of_all(*session_, "arena", {&mine_told, 1}, detail::never);
         const std::vector<std::size_t> wished(told.begin(), told.end());
         std::byte* const memory = total(wished) < most ? share_(*this, wished) : nullptr;
         const std::int64_t given = memory != nullptr;
-        for (const std::int64_t g : detail::tell_all(*session_, "arena", {&given, 1}))
+        for (const std::int64_t g :
+             detail::numbers_of_all(*session_, "arena", {&given, 1}, detail::never))
             if (g == 0) throw_refused(wished);
         memory_.add(memory, mine);
     }

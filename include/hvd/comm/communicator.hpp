@@ -176,7 +176,7 @@ private:
 
     communicator among(const char* name, const std::vector<int>& ranks) {
         auto& own = detail::access::session_of(*this);
-        detail::agree_on(own, name);
+        detail::agree(own, detail::agreement_header(name), detail::never);
         return communicator(detail::access::endpoint_of(*this).subset(ranks, own.next_context()),
                             own.options());
     }

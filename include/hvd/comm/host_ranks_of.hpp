@@ -9,10 +9,19 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-inline options options_until(time_point limit) {
-    return {.deadline = limit == never
-                            ? time_span()
-                            : time_span::of_nanoseconds(limit - now() > 1 ? limit - now() : 1)};
+inline options options_until(time_point limit) { return {.deadline = span_until(limit)}; }
+
+// All ranks of the bootstrap are here: its calls that know no deadline wait for nobody afterwards.
+template <class Bootstrap>
+void meet(Bootstrap& bootstrap, const char* name, const communicator_options& options) {
+    agree(access::session_of(bootstrap), agreement_header(name), limit_of(options.deadline));
+}
+
+// This rank's part of a communicator, which is made on all ranks or on none.
+template <class Bootstrap, class F>
+auto make_on_all(Bootstrap& bootstrap, const char* name, const communicator_options& options,
+                 F&& make) {
+    return run_on_all(access::session_of(bootstrap), name, limit_of(options.deadline), make);
 }
 
 template <class Host>

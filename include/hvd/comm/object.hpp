@@ -69,82 +69,60 @@ private:
     Comm& self() { return static_cast<Comm&>(*this); }
 
     template <class T>
-    static std::vector<std::byte> written(const T& object) {
-        std::vector<std::byte> buffer;
-        serializer<T>::write(buffer, object);
-        return buffer;
-    }
-
-    template <class T>
     std::vector<std::byte> send_object(const T& object, root r, const options& o) {
         std::vector<std::byte> bytes;
-        std::exception_ptr failure;
         std::uint64_t size = 0;
         const auto view = hvd::view(&size, 1);
         broadcast_call<tensor_view<std::uint64_t>, tensor_view<std::uint64_t>> call(
             view, view, r, self().rank(), self().size(), o);
         store_object_name(call.op.entry, object_name<T>());
-        if (self().rank() == r.rank) failure = write_or_refuse(object, bytes, call);
+        if (self().rank() == r.rank)
+            if (const std::exception_ptr failure = write(object, bytes))
+                forfeit(call.op, serializer_threw, failure);
         size = bytes.size();
-        try {
-            run_call(self(), call, o);
-        } catch (const usage_error&) {
-            if (failure) std::rethrow_exception(failure);  // the peers have its text
-            throw;
-        }
+        run_call(self(), call, o);
         try {
             bytes.resize(std::size_t(size));
         } catch (...) {
-            refuse_object(size, o);
-            throw;
+            forfeit_object(std::current_exception(), o);
         }
         self().broadcast(bytes, r, o);
         return bytes;
     }
 
-    // Refuses the broadcast that the peers make.
-    void refuse_object(std::uint64_t size, const options& o) {
-        call refused;
-        refused.describe(collective::broadcast, o.name);
-        refused.refuse(text("hvd: ", refused.op.entry.label(), ": no memory for an object of ",
-                            size, " bytes"));
-        try {
-            run_call(self(), refused, o);
-        } catch (const error&) {  // this rank throws its own reason
-        }
+    // Takes the place of the broadcast that the peers make, and throws the failure.
+    [[gnu::cold]] void forfeit_object(std::exception_ptr failure, const options& o) {
+        call lost;
+        lost.describe(collective::broadcast, o.name);
+        forfeit(lost.op, "no memory for an object: ", std::move(failure));
+        run_call(self(), lost, o);
     }
 
     template <class T>
     gathered<std::byte> gather_object(const T& object, const options& o) {
         std::vector<std::byte> mine;
         gathered<std::byte> all;
-        call announcement;
-        const std::exception_ptr failure = write_or_refuse(object, mine, announcement);
+        const std::exception_ptr failure = write(object, mine);
         gather_call<tensor_view<std::byte>, gathered<std::byte>*> gather(
             collective::allgather, hvd::view(mine.data(), mine.size()), &all, root{}, true,
             self().size(), o);
         store_object_name(gather.op.entry, object_name<T>());
-        if (failure) gather.refuse(announcement.op.entry.text);
-        try {
-            run_call(self(), gather, o);
-        } catch (const usage_error&) {
-            if (failure) std::rethrow_exception(failure);
-            throw;
-        }
+        if (failure) forfeit(gather.op, serializer_threw, failure);
+        run_call(self(), gather, o);
         return all;
     }
 
+    static constexpr const char* serializer_threw = "an object's serializer threw: ";
+
     template <class T>
-    static std::exception_ptr write_or_refuse(const T& object, std::vector<std::byte>& bytes,
-                                              call& announcement) {
+    static std::exception_ptr write(const T& object, std::vector<std::byte>& bytes) {
         try {
-            bytes = written(object);
+            serializer<T>::write(bytes, object);
+            return nullptr;
         } catch (...) {
-            const std::exception_ptr failure = std::current_exception();
-            announcement.refuse(text("hvd: an object's serializer threw: ", what_of(failure)));
-            return failure;
+            bytes.clear();
+            return std::current_exception();
         }
-        return nullptr;
     }
 };
 

@@ -66,14 +66,13 @@ private:
     }
 
     [[gnu::cold]] void refuse() {
-        op_.entry.refused = true;
-        store(op_.entry.text, text("hvd: run_and_apply: the plan is ",
-                                   collective_names[std::size_t(op_.entry.kind)], " of ",
-                                   op_.tensors.empty() ? 1 : op_.tensors.size(),
-                                   " tensors and the step has ", op_.update->targets.size(),
-                                   " parameters: it takes an allreduce of gradients that match the "
-                                   "parameters in number, size and element type, "
-                                   "float or double, without gaps"));
+        op_.entry.refuse(text("hvd: run_and_apply: the plan is ",
+                              collective_names[std::size_t(op_.entry.kind)], " of ",
+                              op_.tensors.empty() ? 1 : op_.tensors.size(),
+                              " tensors and the step has ", op_.update->targets.size(),
+                              " parameters: it takes an allreduce of gradients that match "
+                              "the parameters in number, size and element type, "
+                              "float or double, without gaps"));
     }
 
     operation& op_;

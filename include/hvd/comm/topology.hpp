@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../collective/call/calls_base.hpp"
+#include "../protocol/agreement.hpp"
 #include "../transport/node_map.hpp"
 
 namespace hvd {
@@ -108,77 +109,41 @@ inline std::vector<int> members_of_color(slice<const std::int64_t> numbers, int 
     return members;
 }
 
-// The members of a subset in ascending order. The header says what ranks compare of them, and
-// refuses a list that has no rank of the communicator, or one twice.
-[[gnu::cold]] inline std::vector<int> subset_members(std::span<const int> ranks, int size,
-                                                     collective_call& agreed) {
+// Agrees on the members of a subset, and returns them in ascending order. A list is refused if it
+// has no rank of the communicator, or one twice.
+template <header_channel C>
+std::vector<int> agree_on_subset(C& channel, std::span<const int> ranks, time_point limit) {
     std::vector<int> members(ranks.begin(), ranks.end());
     sort_ranks(members, [](int a, int b) { return a < b; });
+    call_header mine = agreement_header("subset");
     hash content;
     for (std::size_t i = 0; i < members.size(); ++i) {
         content.add(std::uint64_t(members[i]));
-        if (members[i] < 0 || members[i] >= size)
-            agreed.refuse(text("hvd: subset: ", members[i],
-                               " is not a rank of this communicator of size ", size));
+        if (members[i] < 0 || members[i] >= channel.size())
+            mine.refuse(text("hvd: subset: ", members[i],
+                             " is not a rank of this communicator of size ", channel.size()));
         else if (i > 0 && members[i] == members[i - 1])
-            agreed.refuse(text("hvd: subset: rank ", members[i], " stands twice"));
+            mine.refuse(text("hvd: subset: rank ", members[i], " stands twice"));
     }
-    agreed.entry.content = content.value();
-    agreed.entry.count = members.size();
+    mine.content = content.value();
+    agree_on(channel, mine, limit, [&](auto say) { say("ranks", print_list(members)); });
     return members;
 }
 
-// A refusal that every rank can see alike needs no message, but the call keeps its place in the
-// order.
 template <class Comm>
 Comm subset(Comm& comm, std::span<const int> ranks) {
     auto& own = access::session_of(comm);
-    call agreed;
-    agreed.describe(collective::agree, "subset");
-    const std::vector<int> members = subset_members(ranks, comm.size(), agreed.op);
-    own.run(agreed.op, {});
+    const std::vector<int> members = agree_on_subset(own, ranks, never);
     const int context = own.next_context();
     if (position_of(comm.rank(), members) < 0) return Comm();
     return Comm(access::endpoint_of(comm).subset(members, context), own.options());
-}
-
-// All ranks are about to do the same, or all throw.
-[[gnu::cold]] inline void agree_on(session& own, std::string_view what) {
-    call agreed;
-    agreed.describe(collective::agree, what);
-    agreed.op.entry.content = hash().add(what).value();
-    own.run(agreed.op, {});
-}
-
-// In the place of a call that the peers make: they are told why this rank does not. Throws that
-// here, too, where ranks compare their calls.
-[[gnu::cold]] inline void run_refused(session& own, std::string_view why, time_span deadline) {
-    call refused;
-    refused.describe(collective::agree, "a refusal");
-    refused.refuse(why);
-    own.run(refused.op, deadline);
-}
-
-// All ranks' numbers, by rank, in the order of the communicator's calls: of what hvd does, which no
-// call of the user's is taken for.
-[[gnu::cold]] inline table<std::int64_t> tell_all(session& own, std::string_view what,
-                                                  slice<const std::int64_t> mine) {
-    table<std::int64_t> all(mine.size() * std::size_t(own.size()));
-    call told;
-    told.describe(collective::allgather, what);
-    told.describe(view(mine.data(), mine.size()));
-    told.op.entry.content = hash().add(what).value();
-    told.op.in = reinterpret_cast<const std::byte*>(mine.data());
-    told.op.out = reinterpret_cast<std::byte*>(all.data());
-    own.run(told.op, {});
-    return all;
 }
 
 template <class Comm>
 Comm split(Comm& comm, int color, int key) {
     auto& own = access::session_of(comm);
     const std::int64_t mine[2] = {color, key};
-    const auto all = tell_all(own, "split", {mine, 2});
+    const auto all = numbers_of_all(own, "split", {mine, 2}, never);
     const int context = own.next_context();
     if (color < 0) return Comm();
     const std::vector<int> members = members_of_color(all, color);

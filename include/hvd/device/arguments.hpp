@@ -162,8 +162,7 @@ private:
     [[gnu::cold]] void post(const message& why) const {
         call_header mine;
         mine.kind = call.entry.kind;
-        mine.refused = true;
-        store(mine.text, why);
+        mine.refuse(why);
         try {
             session_.post_refusal(mine, session_.limit_for(deadline_));
         } catch (const error&) {

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "../comm/made_on_all.hpp"
+#include "../comm/communicator.hpp"
 #include "../platform/cuda_api.hpp"
 
 namespace hvd {
@@ -33,7 +33,8 @@ int pin_device(communicator<B>& comm, const pin_options& o = {}) {
         char bus[32];
     } mine{};
     const int rank = comm.rank();
-    const int device = detail::made_on_all(comm, "pin_device", {}, [&] {
+    detail::session& ranks = detail::access::session_of(comm);
+    const int device = detail::run_on_all(ranks, "pin_device", detail::never, [&] {
         int count = 0;
         detail::check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount", rank);
         if (count < 1)
@@ -47,7 +48,7 @@ int pin_device(communicator<B>& comm, const pin_options& o = {}) {
     });
     auto node = comm.local();
     const auto all = node.allgather(tensor_view<const char>(mine.bus, {sizeof mine.bus})).values;
-    detail::made_on_all(comm, "pin_device", {}, [&] {
+    detail::run_on_all(ranks, "pin_device", detail::never, [&] {
         for (int other = 0; !o.share && other < node.size(); ++other)
             if (other != node.rank() &&
                 std::strncmp(all.data() + sizeof mine.bus * std::size_t(other), mine.bus,
@@ -59,7 +60,6 @@ int pin_device(communicator<B>& comm, const pin_options& o = {}) {
                                ": start as many ranks as there are GPUs, or make more of them "
                                "visible; tests may share one "
                                "with {.share = true} and an NCCL_HOSTID for each process"));
-        return true;
     });
     return device;
 }

@@ -66,10 +66,7 @@ public:
         calls->calls.push_back(call);
     }
 
-    [[gnu::cold]] void refuse(std::string_view why) {
-        if (std::exchange(entry_.refused, true)) return;
-        store(entry_.text, why);
-    }
+    [[gnu::cold]] void refuse(std::string_view why) { entry_.refuse(why); }
 
     void check(const collective_call& call) {
         if (call.entry.refused) return refuse(call.entry.text);
@@ -88,12 +85,8 @@ public:
         }
         entry_.content = content_.value();
         const std::exception_ptr failure = try_to_place(packs, unpacks);
-        try {
-            session_.agree(entry_, session_.limit_for(options_.deadline));
-        } catch (const error&) {
-            if (failure) std::rethrow_exception(failure);
-            throw;
-        }
+        exchange_after(failure,
+                       [&] { agree(session_, entry_, session_.limit_for(options_.deadline)); });
         for (const auto& [call, offset] : in_buffer_)
             calls->calls[call].out = calls->buffer.data() + offset,
             calls->calls[call].in = calls->calls[call].out;

@@ -60,11 +60,7 @@ public:
     /// for different lists.
     Comm subset(std::span<const int> ranks) {
         session_type& own = session();
-        collective_call agreed;
-        agreed.entry.kind = collective::agree;
-        store(agreed.entry.name, "subset");
-        const std::vector<int> members = subset_members(ranks, size(), agreed);
-        own.agree(agreed.entry, own.limit_for({}));
+        const std::vector<int> members = agree_on_subset(own, ranks, own.limit_for({}));
         return self().split(position_of(rank(), members) < 0 ? -1 : 0, rank());
     }
     Comm subset(std::initializer_list<int> ranks) {

@@ -5,16 +5,12 @@
 #include "../core/options.hpp"
 #include "../platform/clock.hpp"
 #include "../platform/cuda_api.hpp"
+#include "../protocol/agreement.hpp"
 #include "call.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
-
-// From now on; 0: never.
-inline time_point limit_of(time_span deadline) {
-    return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
-}
 
 // One rank's part of a communicator of device tensors, for every backend: its device, its stream,
 // and the reason if it was given up. The communicator and all requests and plans hold it.
@@ -45,15 +41,21 @@ public:
     // True if enqueued calls may become a part of a CUDA graph.
     virtual bool can_be_captured() const { return false; }
 
-    // In the place of a call that this rank refuses, where calls are compared: its peers, which
-    // make it, are told.
+    // Takes the place of a call that this rank refuses, where calls are compared: the peers make
+    // the call, and learn of the refusal.
     virtual void post_refusal(const call_header&, time_point) {}
 
     // True if an alltoall may write over its input.
     virtual bool exchanges_in_place() const { return true; }
 
-    // Throws what the headers of all ranks make necessary, on all of them.
-    virtual void agree(const call_header& mine, time_point limit) = 0;
+    // A session is a channel of protocol/agreement.hpp. Where a rank is alone nothing is exchanged.
+    table<call_header> exchange_headers(const call_header& mine, time_point limit) {
+        refuse_if_broken("agreement");
+        table<call_header> all(static_cast<std::size_t>(size()));
+        copy_header(all[std::size_t(rank())], mine);
+        if (size() > 1) gather_headers(all, limit);
+        return all;
+    }
 
     // Ends all calls under way. Further calls throw `why`.
     virtual void give_up(std::string_view why) noexcept {
@@ -157,6 +159,23 @@ public:
     }
 
 protected:
+    // Shows this rank's header, which is in its place, to all ranks, and fetches theirs.
+    virtual void gather_headers(table<call_header>& all, time_point limit) = 0;
+
+    // Allocates this rank's part of an arena, which may fail on one rank alone. The ranks agree on
+    // the size.
+    template <class F>
+    void agree_on_arena(std::size_t bytes, F&& allocate) {
+        call_header mine = agreement_header("device_arena");
+        try {
+            if (bytes > 0) allocate();
+        } catch (const error& e) {
+            mine.refuse(text("hvd: device_arena of ", bytes, " bytes: ", e.what()));
+        }
+        mine.content = bytes;
+        agree_on(*this, mine, limit_for({}), [&](auto say) { say("bytes", text(bytes)); });
+    }
+
     [[gnu::cold, noreturn]] void expire(const char* label) {
         const message what =
             text("hvd: ", label, " on rank ", rank_, ": other ranks did not come in time");
@@ -180,15 +199,6 @@ private:
     std::vector<std::span<const std::byte>> arenas_, padding_;
     message broken_;  // the reason for which it was given up
 };
-
-// Returns the header that ranks compare before they make an arena.
-inline call_header arena_header(std::size_t bytes) {
-    call_header r;
-    r.kind = collective::agree;
-    r.count = r.content = bytes;
-    store(r.name, "device_arena");
-    return r;
-}
 
 // The CUDA device that is current on this thread.
 inline int device_of_this_thread(int rank) {

@@ -262,11 +262,17 @@ private:
         transport& t = *traits_.transport;
         if (t.next()) return false;
         if (step_ == 0) {
-            check_headers(rank(), t.headers.data(), size());
-            if (op.only_agree) return true;
+            check_headers(rank(), t.headers);
+            if (op.only_agree) return keep_headers(op, t);
             if (packs_) t.guarded([&] { op.pack(op.self, op); });
         }
         return !begin_step(t, work_, op, ++step_);
+    }
+
+    static bool keep_headers(operation& op, const transport& t) {
+        for (std::size_t r = 0; op.headers != nullptr && r < t.headers.size(); ++r)
+            copy_header(op.headers[r], *t.headers[r]);
+        return true;
     }
 
     void conclude(operation& op) {

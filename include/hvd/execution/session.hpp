@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../core/lean/handles.hpp"
+#include "../platform/clock.hpp"
 #include "../transport/operation.hpp"
 
 namespace hvd {
@@ -25,6 +26,25 @@ public:
 
     // Runs a blocking call, after all that were made before it.
     void run(operation& op, time_span deadline) { run_(*this, op, deadline); }
+    // Shows a header to all ranks, and gives all of theirs, by rank: a session is a channel of
+    // protocol/agreement.hpp. The headers are compared on the way, as those of every call.
+    [[gnu::cold]] table<call_header> exchange_headers(const call_header& mine, time_point limit) {
+        table<call_header> all(static_cast<std::size_t>(size()));
+        operation op;
+        op.entry = mine;
+        op.only_agree = true;
+        op.headers = all.data();
+        run(op, span_until(limit));
+        return all;
+    }
+    // Takes the place of a call that the peers make. Throws the refusal here, too, where ranks
+    // compare their calls.
+    [[gnu::cold]] void post_refusal(const call_header& refused, time_point limit) {
+        operation op;
+        op.entry = refused;
+        run(op, span_until(limit));
+    }
+
     // Ends the calls under way within the destructor's deadline, and tells the peers.
     void close(const char* reason) noexcept { close_(*this, reason); }
 

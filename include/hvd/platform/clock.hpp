@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../core/options.hpp"
 #include "../core/tuning.hpp"
 
 namespace hvd {
@@ -24,6 +25,18 @@ inline time_point now() {
     timespec time{};
     clock_gettime(CLOCK_MONOTONIC, &time);
     return std::int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+// A deadline from now on; 0: never.
+inline time_point limit_of(time_span deadline) {
+    return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
+}
+
+// The other way round; 0 where there is no limit.
+inline time_span span_until(time_point limit) {
+    if (limit == never) return {};
+    const std::int64_t left = limit - now();
+    return time_span::of_nanoseconds(left > 1 ? left : 1);
 }
 
 inline void sleep_for(std::int64_t nanoseconds) {

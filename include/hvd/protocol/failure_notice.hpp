@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/lean/table.hpp"
 #include "../core/tuning.hpp"
 #include "../platform/clock.hpp"
 #include "call_header.hpp"

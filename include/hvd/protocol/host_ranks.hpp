@@ -2,19 +2,17 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <exception>
 #include <memory>
 #include <span>
 
-#include "../platform/clock.hpp"
-#include "call_header.hpp"
+#include "agreement.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The same ranks on a communicator of the host, whose backend only its maker knows. All calls are
-// collective.
+// The ranks of a device communicator on a communicator of the host, whose backend only its maker
+// knows. All calls are collective.
 class host_ranks {
 public:
     host_ranks(int rank, int size) : rank_(rank), size_(size) {}
@@ -25,10 +23,10 @@ public:
     int rank() const { return rank_; }
     int size() const { return size_; }
 
-    // As many bytes of every rank, one after the other.
+    // Every rank gives as many bytes; `all` gets them in the order of the ranks.
     virtual void allgather(std::span<const std::byte> mine, std::byte* all, time_point limit) = 0;
 
-    // Null for a negative colour.
+    // Null where the colour is negative.
     virtual std::unique_ptr<host_ranks> split(int color, int key) = 0;
 
     template <class T>
@@ -40,31 +38,12 @@ public:
         return values;
     }
 
-    // Throws what the headers of all ranks make necessary, on all of them.
-    void agree(const call_header& mine, time_point limit) {
-        check_headers(rank_, all(mine, limit));
-    }
-
-    // Does what may fail on one rank; where it does, all are told.
-    template <class F>
-    void on_all(const char* what, time_point limit, F&& f) {
-        call_header mine;
-        mine.kind = collective::agree;
-        store(mine.name, what);
-        std::exception_ptr failure;
-        try {
-            f();
-        } catch (...) {
-            failure = std::current_exception();
-            mine.refused = true;
-            store(mine.text, what_of(failure));
-        }
-        try {
-            agree(mine, limit);
-        } catch (const error&) {
-            if (failure) std::rethrow_exception(failure);
-            throw;
-        }
+    // A channel of agreement.hpp.
+    table<call_header> exchange_headers(const call_header& mine, time_point limit) {
+        table<call_header> all(static_cast<std::size_t>(size_));
+        allgather({reinterpret_cast<const std::byte*>(&mine), sizeof mine},
+                  reinterpret_cast<std::byte*>(all.data()), limit);
+        return all;
     }
 
 private:

@@ -6,10 +6,8 @@
 #include <cmath>
 #include <vector>
 
-#include "../comm/communicator.hpp"
-#include "post_refusal.hpp"
+#include "agreement.hpp"
 #include "tensors.hpp"
-#include "unequal.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -49,7 +47,7 @@ public:
         const auto in = samples(comm, x);
         const auto out = detail::elements(detail::flat_view(y));
         if (out.size() != in.size())
-            detail::post_refusal(comm, "batch norm of ", in.size(), " elements into ", out.size());
+            detail::refuse_call(comm, "batch norm of ", in.size(), " elements into ", out.size());
         measure(comm, in);
         normalised_.resize(in.size());
         for (std::size_t i = 0; i < in.size(); ++i) {
@@ -67,8 +65,8 @@ public:
         const auto out = samples(comm, dy);
         const auto in = detail::elements(detail::flat_view(dx));
         if (out.size() != normalised_.size() || in.size() != out.size())
-            detail::post_refusal(comm, "batch norm backward of ", out.size(),
-                                 " elements after a forward of ", normalised_.size());
+            detail::refuse_call(comm, "batch norm backward of ", out.size(),
+                                " elements after a forward of ", normalised_.size());
         std::vector<double> sums(2 * channels());  // Σ dy, Σ dy · normalised
         for (std::size_t i = 0; i < out.size(); ++i) {
             sums[i % channels()] += detail::as_double(out[i]);
@@ -101,12 +99,12 @@ private:
         const auto flat = detail::elements(detail::flat_view(x));
         for (const auto* of_channels : {&scale, &shift, &scale_gradient, &shift_gradient})
             if (of_channels->size() != channels())
-                detail::post_refusal(comm, "batch norm of ", channels(),
-                                     " channels whose scale, shift or gradients have ",
-                                     of_channels->size());
+                detail::refuse_call(comm, "batch norm of ", channels(),
+                                    " channels whose scale, shift or gradients have ",
+                                    of_channels->size());
         if (flat.size() % channels() != 0)
-            detail::post_refusal(comm, "batch norm of ", flat.size(),
-                                 " elements, which are no samples of ", channels(), " channels");
+            detail::refuse_call(comm, "batch norm of ", flat.size(),
+                                " elements, which are no samples of ", channels(), " channels");
         return flat;
     }
 
@@ -133,9 +131,9 @@ private:
     // Each rank sent a count, and two numbers for each channel.
     static void check_channels(int rank, const std::vector<std::size_t>& given) {
         if (std::ranges::count(given, given[0]) == std::ptrdiff_t(given.size())) return;
-        std::vector<std::string> said;
-        for (const std::size_t n : given) said.emplace_back(detail::text(n / 2));
-        detail::require_equal(rank, "the ranks have other numbers of channels", "channels", said);
+        detail::table<detail::message> channels(given.size());
+        for (std::size_t r = 0; r < given.size(); ++r) channels[r] = detail::text(given[r] / 2);
+        detail::require_equal(rank, "batch norm", "channels", channels);
     }
 
     // Merges in rank order, so that every rank gets the same bits.

@@ -9,9 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "../comm/communicator.hpp"
-#include "refuse.hpp"
-#include "unequal.hpp"
+#include "agreement.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -30,8 +28,8 @@ template <class Comm>
 void average_metrics(Comm& comm, std::vector<metric>& metrics, double count) {
     std::string names;
     for (const metric& m : metrics) names += (names.empty() ? "" : ", ") + m.name;
-    detail::require_equal(comm.rank(), "the ranks have other metrics", "metrics",
-                          comm.allgather_object(names));
+    detail::agree_on_values(comm, "average_metrics",
+                            [&](auto say) { say("metrics", std::string_view(names)); });
     std::vector<double> sums = {count};
     for (const metric& m : metrics) sums.push_back(count == 0 ? 0 : count * m.mean);
     comm.allreduce(sums, sum, {.name = "metrics"});
@@ -42,22 +40,10 @@ void average_metrics(Comm& comm, std::vector<metric>& metrics, double count) {
 /// they do not go on without it. **Collective**. Feature G10.
 template <class Comm, class F>
 void on_root(Comm& comm, F&& f) {
-    std::string failure;
-    std::exception_ptr thrown;
-    if (comm.rank() == 0) {
-        try {
-            std::forward<F>(f)();
-        } catch (const std::exception& e) {
-            thrown = std::current_exception();
-            failure = detail::text("on_root: ", e.what());
-        } catch (...) {
-            thrown = std::current_exception();
-            failure = "on_root: an exception that is no std::exception";
-        }
-    }
-    comm.broadcast_object(failure, root{0});
-    if (thrown) std::rethrow_exception(thrown);
-    if (!failure.empty()) detail::refuse(comm.rank(), failure);
+    const auto outcome =
+        detail::run_on_root(detail::access::session_of(comm), "on_root", detail::never, f);
+    if (outcome.exception) std::rethrow_exception(outcome.exception);
+    if (!outcome.failure.empty()) detail::refuse(comm.rank(), "on_root: ", outcome.failure);
 }
 
 /// Tells if a checkpoint is the best so far. Equal values are no better, and NaN is never better.

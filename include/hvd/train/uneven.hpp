@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "../comm/communicator.hpp"
-#include "refuse.hpp"
+#include "../protocol/agreement.hpp"
 #include "tensors.hpp"
 
 namespace hvd {

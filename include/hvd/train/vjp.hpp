@@ -4,8 +4,7 @@
 
 #include <vector>
 
-#include "../comm/communicator.hpp"
-#include "post_refusal.hpp"
+#include "agreement.hpp"
 #include "tensors.hpp"
 
 namespace hvd {
@@ -192,16 +191,16 @@ private:
 
     void check_sizes(std::size_t gradient, std::size_t input, std::size_t output) const {
         if (input != gradient || output != gradient)
-            detail::post_refusal(comm_, "vjp of ", gradient, " elements with an input of ", input,
-                                 " and an output of ", output);
+            detail::refuse_call(comm_, "vjp of ", gradient, " elements with an input of ", input,
+                                " and an output of ", output);
     }
 
     void check_counts(std::size_t elements, const std::vector<std::size_t>& counts) const {
         std::size_t total = 0;
         for (const std::size_t n : counts) total += n;
         if (counts.size() != std::size_t(comm_.size()) || total != elements)
-            detail::post_refusal(comm_, "vjp of a gradient of ", elements, " elements with ",
-                                 counts.size(), " counts that add up to ", total);
+            detail::refuse_call(comm_, "vjp of a gradient of ", elements, " elements with ",
+                                counts.size(), " counts that add up to ", total);
     }
 
     Comm& comm_;

@@ -55,12 +55,7 @@ struct collective_call {
         return sum;
     }
 
-    // The first reason wins. The peers get it as a peer_error.
-    [[gnu::cold, gnu::noinline]] void refuse(std::string_view why) {
-        if (entry.refused) return;
-        entry.refused = true;
-        store(entry.text, why);
-    }
+    void refuse(std::string_view why) { entry.refuse(why); }
 };
 
 // Says which type the elements have.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../kernel/copy.hpp"
+#include "../protocol/agreement.hpp"
 #include "transport.hpp"
 
 namespace hvd {
@@ -19,25 +20,17 @@ inline void copy_block(std::byte* to, const std::byte* from, std::size_t bytes) 
     else copy_bytes(to, from, bytes);
 }
 
-// Tells all ranks, in the order of calls, that this rank has failed or not. It follows code that
-// may fail on one rank alone.
+// Code that may fail on one rank alone has run: all ranks tell each other the outcome. This is
+// run_on_all() in two steps, since a transport does not wait.
 inline bool settle(transport& t, workspace& w, const operation& op) {
-    call_header& outcome = w.outcome;
-    outcome = {};
-    outcome.kind = collective::agree;
-    store(outcome.name, collective_names[std::size_t(op.entry.kind)]);
-    if (w.failure) {
-        outcome.refused = true;
-        store(outcome.text, what_of(w.failure));
-    }
-    t.exchange_headers(outcome);
+    w.outcome = agreement_header(collective_names[std::size_t(op.entry.kind)]);
+    if (w.failure) w.outcome.refuse(what_of(w.failure));
+    t.exchange_headers(w.outcome);
     return true;
 }
 
-// The second half of settle. The failure of this rank is thrown as it was.
 inline void check_settled(transport& t, workspace& w) {
-    if (w.failure) std::rethrow_exception(std::exchange(w.failure, nullptr));
-    check_headers(t.rank(), t.headers.data(), t.size());
+    exchange_after(std::exchange(w.failure, nullptr), [&] { check_headers(t.rank(), t.headers); });
 }
 
 inline bool settle_reduction(transport& t, workspace& w, const operation& op, std::size_t step) {

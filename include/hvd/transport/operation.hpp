@@ -5,6 +5,7 @@
 #include <exception>
 #include <vector>
 
+#include "../core/error.hpp"
 #include "../core/lean/slice.hpp"
 #include "../core/lean/table.hpp"
 #include "../core/tuning.hpp"
@@ -162,7 +163,8 @@ struct operation : collective_call {
     slice<const tensor_ref> tensors;
     slice<const std::size_t> offsets;
     slice<const reduction_group> groups;  // how each element type is reduced
-    bool only_agree = false;              // nothing moves: a plan is made
+    bool only_agree = false;              // no data moves: the ranks compare their headers
+    call_header* headers = nullptr;       // an agreement copies all ranks' headers to here
 
     // Gives the memory for a result whose size only the call knows, from each rank's count.
     std::byte* (*provide)(void* self, slice<const std::size_t> counts) = nullptr;
@@ -193,9 +195,7 @@ struct operation : collective_call {
 // This rank can't make a call that its peers begin: it refuses the call and throws `failure`.
 [[gnu::cold]] inline void forfeit(operation& op, const char* why, std::exception_ptr failure) {
     op.failure = std::move(failure);
-    if (op.entry.refused) return;  // the first reason wins
-    op.entry.refused = true;
-    store(op.entry.text, text("hvd: ", op.entry.label(), ": ", why, what_of(op.failure)));
+    op.entry.refuse(text("hvd: ", op.entry.label(), ": ", why, what_of(op.failure)));
 }
 
 [[gnu::cold]] inline message reason_of(const flaw& f, const operation& op, int size) {

@@ -26,7 +26,8 @@ public:
 
     static std::shared_ptr<hierarchical_session> make(communicator<Host>& bootstrap,
                                                       const communicator_options& options) {
-        meet_before_making(bootstrap, options);
+        constexpr const char* name = "a hierarchical communicator";
+        meet(bootstrap, name, options);
         const int place[2] = {bootstrap.local_rank(), bootstrap.cross_rank()};
         auto places = bootstrap.allgather(place).values;
         auto host = bootstrap.split(0, bootstrap.rank()), node = bootstrap.local(),
@@ -34,7 +35,7 @@ public:
         communicator<Device> local(node, options);
         auto cross = base::make(same, options);
         if (!bootstrap.is_homogeneous()) places.clear();
-        return made_on_all(bootstrap, "a hierarchical communicator", options.deadline, [&] {
+        return make_on_all(bootstrap, name, options, [&] {
             return std::make_shared<hierarchical_session>(
                 std::move(host), std::move(local), std::move(cross), std::move(places),
                 device_of_this_thread(bootstrap.rank()), options);

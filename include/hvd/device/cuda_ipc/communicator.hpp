@@ -3,7 +3,6 @@
 #pragma once
 
 #include "../../comm/host_ranks_of.hpp"
-#include "../../comm/made_on_all.hpp"
 #include "../ranks.hpp"
 #include "policy.hpp"
 #include "session.hpp"
@@ -42,7 +41,7 @@ inline std::shared_ptr<cuda_ipc_session> make_cuda_ipc_session(
         make();
         return session;
     }
-    calls->on_all("communicator<cuda_ipc>", limit_of(options.deadline), make);
+    run_on_all(*calls, ipc_reach::name, limit_of(options.deadline), make);
     session->connect(std::move(calls), std::move(farewell));
     return session;
 }
@@ -77,7 +76,7 @@ public:
     template <class Bootstrap>
     explicit communicator(communicator<Bootstrap>& bootstrap,
                           const communicator_options& options = {}) {
-        detail::meet_before_making(bootstrap, options);
+        detail::meet(bootstrap, detail::ipc_reach::name, options);
         detail::refuse_several_nodes(bootstrap);
         auto calls = endpoint_to(bootstrap), farewell = endpoint_to(bootstrap);
         session_ = detail::make_cuda_ipc_session(std::move(calls), std::move(farewell), options);

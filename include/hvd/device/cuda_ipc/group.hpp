@@ -34,10 +34,7 @@ public:
         places_[std::size_t(rank) * parts_.size() + call] = p;
         if (call < ipc_message::most_places) mine_.places[call] = p;
     }
-    void refuse(std::string_view why) {
-        if (std::exchange(mine_.header.refused, true)) return;
-        store(mine_.header.text, why);
-    }
+    void refuse(std::string_view why) { mine_.header.refuse(why); }
     const ipc_message& message() const { return mine_; }
 
     // True if a tensor goes through a window. Before the others have sent their places, it tells
@@ -58,8 +55,8 @@ public:
     // Throws if the ranks' calls differ. It returns true if there are more places than a message
     // holds.
     bool learn(int rank, const std::vector<ipc_message>& all) {
-        std::vector<call_header> headers;
-        for (const ipc_message& m : all) headers.push_back(m.header);
+        table<const call_header*> headers(all.size());
+        for (std::size_t r = 0; r < all.size(); ++r) headers[r] = &all[r].header;
         check_headers(rank, headers);
         for (std::size_t r = 0; r < size_; ++r)
             for (std::size_t c = 0; c < parts_.size() && c < ipc_message::most_places; ++c)
@@ -112,11 +109,7 @@ private:
         const detail::message values[] = {text("sends ", given, " to rank ", to),
                                           text("expects ", taken, " from rank ", from)};
         const mismatch_error::entry table[] = {{from, values[0]}, {to, values[1]}};
-        throw mismatch_error(
-            rank,
-            text("hvd: alltoall on rank ", rank, ": ranks disagree on count: rank ", from, " ",
-                 values[0], ", rank ", to, " ", values[1]),
-            "count", table);
+        throw_mismatch(rank, "alltoall", "count", table, table_style::one_line);
     }
 
     std::size_t size_ = 0;

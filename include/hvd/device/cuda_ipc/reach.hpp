@@ -29,25 +29,26 @@ public:
         rank_ = calls_->rank();
         room_ = room;
         ipc_home own;
-        calls_->on_all(name, limit, [&] { own = ipc_home::of_this_rank(device, rank_); });
+        run_on_all(*calls_, name, limit, [&] { own = ipc_home::of_this_rank(device, rank_); });
         homes_ = calls_->all(own, limit);
-        const auto rooms = calls_->all(room, limit);
-        calls_->on_all(name, limit, [&] {
+        // Each rank finds the second half of another's window, and cuts its calls, by its own size.
+        agree_on_values(*calls_, name, limit,
+                        [&](auto say) { say(".device_window_bytes in whole units", text(room)); });
+        run_on_all(*calls_, name, limit, [&] {
             if (calls_->size() > most_reduced_ranks)
                 throw usage_error(rank_,
                                   text("hvd: ", name, " on rank ", rank_, ": ", calls_->size(),
                                        " ranks, it takes up to ", most_reduced_ranks));
-            require_equal(rooms);
             reach_all(homes_, device, rank_);
         });
         ipc_events::offer mine{};
-        calls_->on_all(name, limit, [&] {
+        run_on_all(*calls_, name, limit, [&] {
             events_.create(rank_);
             mine = events_.exported(homes_, rank_);
             window_.allocate(2 * room_, rank_);
         });
         const auto offers = calls_->all(mine, limit);
-        calls_->on_all(name, limit, [&] { events_.open(offers, homes_, rank_); });
+        run_on_all(*calls_, name, limit, [&] { events_.open(offers, homes_, rank_); });
         share(window_, limit);
     }
 
@@ -73,9 +74,9 @@ public:
     // Shares the memory with all ranks. **Collective**.
     void share(ipc_memory& memory, time_point limit) {
         ipc_memory::offer mine{};
-        calls_->on_all(name, limit, [&] { mine = memory.exported(homes_, rank_); });
+        run_on_all(*calls_, name, limit, [&] { mine = memory.exported(homes_, rank_); });
         const auto offers = calls_->all(mine, limit);
-        calls_->on_all(name, limit, [&] { memory.open(offers, homes_, rank_); });
+        run_on_all(*calls_, name, limit, [&] { memory.open(offers, homes_, rank_); });
     }
 
     // Returns the place where others find a tensor of this rank: an arena if it may stay there, or
@@ -114,17 +115,6 @@ public:
     }
 
 private:
-    // The sizes must be equal: each rank finds the second half of another's window, and cuts its
-    // calls, by its own size.
-    void require_equal(const std::vector<std::size_t>& rooms) const {
-        const auto [least, most] = std::ranges::minmax(rooms);
-        if (least != most)
-            throw usage_error(
-                rank_, text("hvd: ", name, " on rank ", rank_,
-                            ": .device_window_bytes in whole units is ", room_, " here, and from ",
-                            least, " to ", most, " on the ranks: all ranks must say the same"));
-    }
-
     template <class F>
     void for_all_memory(F&& f) {
         f(window_);

@@ -71,13 +71,6 @@ public:
                                    "file with hvd/kernel/cuda/kernels.cuh into it"));
     }
 
-    void agree(const call_header& mine, time_point limit) override {
-        refuse_if_broken("agreement");
-        std::vector<call_header> all{mine};
-        if (size() > 1) linked([&] { all = reach_.calls().all(mine, limit); });
-        check_headers(rank(), all);
-    }
-
     void post_refusal(const call_header& mine, time_point limit) override {
         if (size() == 1 || broken()) return;
         ipc_message refused{};
@@ -92,15 +85,8 @@ public:
 
     std::span<std::byte> open_arena(std::size_t bytes) override {
         auto arena = std::make_unique<ipc_memory>();
-        call_header mine = arena_header(bytes);
         const current_device here(device(), rank());
-        try {
-            if (bytes > 0) arena->allocate(bytes, rank());
-        } catch (const cuda_error& e) {
-            mine.refused = true;
-            store(mine.text, text("hvd: device_arena of ", bytes, " bytes: ", e.what()));
-        }
-        agree(mine, limit_for({}));
+        agree_on_arena(bytes, [&] { arena->allocate(bytes, rank()); });
         ipc_memory& memory = reach_.add_arena(std::move(arena));
         if (size() > 1 && bytes > 0) linked([&] { reach_.share(memory, limit_for({})); });
         const std::span<std::byte> all(memory.own(), bytes);
@@ -126,6 +112,10 @@ public:
     }
 
 private:
+    void gather_headers(table<call_header>& all, time_point limit) override {
+        linked([&] { all = reach_.calls().exchange_headers(all[std::size_t(rank())], limit); });
+    }
+
     static std::size_t room_for(int size, const communicator_options& options) {
         const std::size_t least = ipc_unit * std::size_t(size),
                           wanted = whole_units(options.device_window_bytes);

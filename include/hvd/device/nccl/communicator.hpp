@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "../../backend/node_size.hpp"
-#include "../../comm/made_on_all.hpp"
+#include "../../comm/communicator.hpp"
 #include "../../platform/host_identity.hpp"
 #include "../ranks.hpp"
 #include "policy.hpp"
@@ -39,33 +39,26 @@ public:
     template <class Bootstrap>
     explicit communicator(communicator<Bootstrap>& bootstrap,
                           const communicator_options& options = {}) {
-        struct hello {
-            ncclUniqueId id;
-            int version;
-        } first{};
+        ncclUniqueId id{};
         const int rank = bootstrap.rank(), size = bootstrap.size();
+        detail::session& ranks = detail::access::session_of(bootstrap);
+        const auto limit = detail::limit_of(options.deadline);
         int version = 0;
-        session_ = detail::made_on_all(bootstrap, "communicator<nccl>", options.deadline, [&] {
+        session_ = detail::run_on_all(ranks, "communicator<nccl>", limit, [&] {
             const int device = detail::device_of_this_thread(rank);
-            first.version = version = detail::nccl_library_version(rank);
+            version = detail::nccl_library_version(rank);
             auto session = std::make_shared<session_type>(rank, size, device, options);
             if (size > 1 && rank == 0)
-                detail::check_nccl(ncclGetUniqueId(&first.id), "ncclGetUniqueId", 0);
+                detail::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", 0);
             return session;
         });
         topology_ = place_of(bootstrap);
         if (size == 1) return;
-        bootstrap.broadcast(
-            tensor_view<std::byte>(reinterpret_cast<std::byte*>(&first), {sizeof first}),
-            hvd::root{0}, {.deadline = options.deadline});
-        detail::made_on_all(bootstrap, "communicator<nccl>", options.deadline, [&] {
-            if (first.version != version)
-                throw usage_error(rank,
-                                  detail::text("hvd: ranks have different NCCL libraries: rank 0 ",
-                                               first.version, ", rank ", rank, " ", version));
-            return true;
-        });
-        session_->join(first.id);
+        detail::agree_on_values(ranks, "communicator<nccl>", limit,
+                                [&](auto say) { say("version of NCCL", detail::text(version)); });
+        bootstrap.broadcast(tensor_view<std::byte>(reinterpret_cast<std::byte*>(&id), {sizeof id}),
+                            hvd::root{0}, {.deadline = options.deadline});
+        session_->join(id);
     }
 
     /// Takes over an NCCL communicator. It ends the communicator, also if this throws. It may be
@@ -92,7 +85,7 @@ public:
         session().refuse_if_broken("split");
         if (size() == 1) return color < 0 ? communicator() : alone();
         const std::int64_t mine[] = {color, key};
-        const auto members = detail::members_of_color(numbers_of_all(mine), color);
+        const auto members = detail::members_of_color(numbers_of_all("split", mine), color);
         const auto split_off = [=](ncclComm_t comm, ncclComm_t* result, ncclConfig_t* config) {
             return ncclCommSplit(comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, result, config);
         };
@@ -163,40 +156,26 @@ private:
                             detail::topology_of(detail::numbered_node{0, {&node, 1}}));
     }
 
-    static detail::collective_call agreement() {
-        detail::collective_call call;
-        call.entry.kind = detail::collective::agree;
-        detail::store(call.entry.name, "communicator<nccl>");
-        return call;
-    }
-
     // Ranks of a raw handle share a node if they share a host, or as it is declared.
     void find_nodes() {
-        detail::collective_call agreed = agreement();
         int node_size = 0;
-        try {
-            node_size = detail::declared_node_size(session().options());
-            agreed.entry.content = agreed.entry.count = std::uint64_t(node_size);
-        } catch (const error& e) {
-            agreed.refuse(e.what());
-        }
-        session().agree(agreed.entry, session().limit_for({}));
+        detail::call_header mine = detail::agreement_header("communicator<nccl>");
+        const std::exception_ptr failure = detail::attempt(
+            mine, [&] { node_size = detail::declared_node_size(session().options()); });
+        mine.content = std::uint64_t(node_size);
+        detail::exchange_after(failure, [&] {
+            detail::agree_on(session(), mine, session().limit_for({}),
+                             [&](auto say) { say(".node_size", detail::text(node_size)); });
+        });
         const std::int64_t node =
             node_size > 0 ? rank() / node_size : std::int64_t(detail::host_identity());
-        const auto nodes = numbers_of_all({&node, 1});
+        const auto nodes = numbers_of_all("communicator<nccl>", {&node, 1});
         topology_ = detail::topology_of(detail::numbered_node{rank(), nodes});
     }
 
-    // Returns the numbers of every rank, those of rank 0 first. **Collective**.
-    std::vector<std::int64_t> numbers_of_all(detail::slice<const std::int64_t> mine) {
-        detail::collective_call told = agreement();
-        for (std::size_t i = 0; i < mine.size(); ++i)
-            told.entry.extents[i] = std::uint64_t(mine[i]);
-        std::vector<std::int64_t> all;
-        for (const auto& header : session().headers_of_all(told.entry, session().limit_for({})))
-            for (std::size_t i = 0; i < mine.size(); ++i)
-                all.push_back(std::int64_t(header.extents[i]));
-        return all;
+    detail::table<std::int64_t> numbers_of_all(const char* name,
+                                               detail::slice<const std::int64_t> mine) {
+        return detail::numbers_of_all(session(), name, mine, session().limit_for({}));
     }
 
     // Makes a communicator derived from this one. It polls first, since rank and size are known

@@ -68,18 +68,6 @@ public:
     bool can_be_captured() const override { return true; }
     bool exchanges_in_place() const override { return false; }
 
-    void agree(const call_header& mine, time_point limit) override {
-        check_headers(rank(), headers_of_all(mine, limit));
-    }
-
-    // The headers of all ranks, by rank, in a call of their own.
-    std::vector<call_header> headers_of_all(const call_header& mine, time_point limit) {
-        refuse_if_broken("agreement");
-        std::vector<call_header> all(static_cast<std::size_t>(size()), mine);
-        if (size() > 1) exchange(mine, all, limit);
-        return all;
-    }
-
     // Derives a communicator by NCCL's own function: `make(comm, &result, &config)`.
     template <class F>
     ncclComm_t derive(const char* api, F&& make) {
@@ -93,17 +81,13 @@ public:
     // Allocates memory with ncclMemAlloc, at the same place of a window on all ranks. NCCL moves it
     // without copies.
     std::span<std::byte> open_arena(std::size_t bytes) override {
-        call_header mine = arena_header(bytes);
         const current_device here(device(), rank());
         void* memory = nullptr;
-        const ncclResult_t allocated = bytes > 0 ? ncclMemAlloc(&memory, bytes) : ncclSuccess;
-        std::unique_ptr<void, nccl_memory> kept(memory);
-        if (allocated != ncclSuccess) {
-            mine.refused = true;
-            store(mine.text, text("hvd: device_arena: ncclMemAlloc of ", bytes,
-                                  " bytes failed: ", ncclGetErrorString(allocated)));
-        }
-        agree(mine, limit_for({}));
+        std::unique_ptr<void, nccl_memory> kept;
+        agree_on_arena(bytes, [&] {
+            check_nccl(ncclMemAlloc(&memory, bytes), "ncclMemAlloc", rank());
+            kept.reset(memory);
+        });
         ncclWindow_t window = nullptr;
         if (size() > 1 && bytes > 0)
             settle(ncclCommWindowRegister(comm_, memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC),
@@ -224,10 +208,11 @@ private:
                      copy_between(call.entry.id, call.entry.id, true), factor, stream, rank());
     }
 
-    // Sends each rank's header to all, through device memory.
-    void exchange(const call_header& mine, std::vector<call_header>& all, time_point limit) {
+    // The headers travel through device memory.
+    void gather_headers(table<call_header>& all, time_point limit) override {
         const current_device here(device(), rank());
-        const std::size_t each = sizeof mine;
+        const std::size_t each = sizeof(call_header);
+        const call_header& mine = all[std::size_t(rank())];
         const cuda_memory memory = guarded(
             [&] { return cuda_memory(cuda_memory::kind::device, each * all.size(), rank()); });
         std::byte* const own = memory.data() + std::size_t(rank()) * each;

@@ -22,10 +22,11 @@ public:
 
     static std::shared_ptr<cuda_aware_session> make(communicator<Host>& bootstrap,
                                                     const communicator_options& options) {
-        meet_before_making(bootstrap, options);
+        constexpr const char* name = "communicator<cuda_aware<mpi>>";
+        meet(bootstrap, name, options);
         auto host = bootstrap.split(0, bootstrap.rank());
         communicator<direct<Host>> direct(host.native_handle(), borrow, options);
-        return made_on_all(bootstrap, "communicator<cuda_aware<mpi>>", options.deadline, [&] {
+        return make_on_all(bootstrap, name, options, [&] {
             if (!is_cuda_aware())
                 throw usage_error(host.rank(),
                                   text("hvd: communicator<cuda_aware<mpi>> on rank ", host.rank(),

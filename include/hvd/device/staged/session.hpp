@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "../../comm/host_ranks_of.hpp"
-#include "../../comm/made_on_all.hpp"
 #include "../../core/tuning.hpp"
 #include "../parts.hpp"
 #include "staging.hpp"
@@ -116,9 +115,10 @@ public:
     // Makes a session with its own communicator, split from `bootstrap`. **Collective**.
     static std::shared_ptr<staged_session> make(communicator<Host>& bootstrap,
                                                 const communicator_options& options) {
-        meet_before_making(bootstrap, options);
+        constexpr const char* name = "a communicator of staged tensors";
+        meet(bootstrap, name, options);
         auto host = bootstrap.split(0, bootstrap.rank());
-        return made_on_all(bootstrap, "a communicator of staged tensors", options.deadline, [&] {
+        return make_on_all(bootstrap, name, options, [&] {
             return std::make_shared<staged_session>(
                 std::move(host), device_of_this_thread(bootstrap.rank()), options);
         });
@@ -139,27 +139,10 @@ public:
         }
     }
 
-    void agree(const call_header& mine, time_point limit) override {
-        refuse_if_broken("agreement");
-        std::vector<call_header> all(static_cast<std::size_t>(size()));
-        const auto bytes = [](call_header* r, std::size_t n) {
-            return tensor_view<std::byte>(reinterpret_cast<std::byte*>(r),
-                                          {n * sizeof(call_header)});
-        };
-        call_header own = mine;
-        on_host([&] {
-            host_.allgather(bytes(&own, 1), into(bytes(all.data(), all.size())),
-                            options_until(limit));
-        });
-        check_headers(rank(), all);
-    }
-
     // The host compares headers for every call that the peers make.
     void post_refusal(const call_header& mine, time_point limit) override {
         if (size() == 1 || broken()) return;
-        on_host([&] {
-            run_refused(access::session_of(host_), mine.text, options_until(limit).deadline);
-        });
+        on_host([&] { access::session_of(host_).post_refusal(mine, limit); });
     }
 
     // The peers wait for the host's communicator, which tells them when it ends.
@@ -190,6 +173,12 @@ protected:
     }
 
 private:
+    void gather_headers(table<call_header>& all, time_point limit) override {
+        on_host([&] {
+            all = access::session_of(host_).exchange_headers(all[std::size_t(rank())], limit);
+        });
+    }
+
     // A refusal by the host is no failure, and its communicator works on. If it does not, no later
     // call can be made, and other calls under way, in NCCL, would not end by themselves.
     template <class F>
@@ -209,7 +198,7 @@ private:
         const bool is_small =
             !call.counts.empty() || call.entry.count * call.element_bytes < most_of(call);
         if (call.reduces() && is_small) return;
-        agree(header_of({&call, 1}, size()), limit);
+        agree(*this, header_of({&call, 1}, size()), limit);
     }
 
     void run_on_host(operation& op, time_point limit) {

@@ -9,20 +9,13 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Calls f on the root. If it throws there, all ranks throw. **Collective**.
+// Calls f on the root. If it throws there, all ranks throw. **Collective**, and errors call it by
+// `name`.
 template <class Comm, class F>
-void on_root_or_all_throw(Comm& comm, F f) {
-    std::string failure;
-    if (comm.rank() == 0) {
-        try {
-            f();
-        } catch (...) {
-            failure = std::string_view(what_of(std::current_exception()));
-            if (failure.empty()) failure = "unknown reason";
-        }
-    }
-    comm.broadcast_object(failure, root{0});
-    if (!failure.empty()) throw checkpoint_error(comm.rank(), failure);
+void on_root_or_all_throw(Comm& comm, const char* name, F f) {
+    const root_outcome outcome = run_on_root(access::session_of(comm), name, never, f);
+    if (!outcome.failure.empty())
+        throw checkpoint_error(comm.rank(), std::string_view(outcome.failure));
 }
 
 // A state that could not be loaded again is not written.
@@ -113,8 +106,9 @@ training_progress read_training(const safetensors_file& file,
 template <class Comm, optimizer_with_state O, class T>
 void save_checkpoint(const std::string& path, distributed_optimizer<Comm, O, T>& optimizer,
                      const training_progress& progress, const checkpoint_metadata& metadata = {}) {
-    detail::on_root_or_all_throw(
-        optimizer.comm(), [&] { detail::write_training(path, optimizer, progress, metadata); });
+    detail::on_root_or_all_throw(optimizer.comm(), "save_checkpoint", [&] {
+        detail::write_training(path, optimizer, progress, metadata);
+    });
 }
 
 /// Rank 0 reads the file and broadcasts its state, so that the training goes on, on any number of
@@ -127,7 +121,7 @@ template <class Comm, optimizer_with_state O, class T>
 training_progress load_checkpoint(const std::string& path,
                                   distributed_optimizer<Comm, O, T>& optimizer) {
     training_progress progress;
-    detail::on_root_or_all_throw(optimizer.comm(), [&] {
+    detail::on_root_or_all_throw(optimizer.comm(), "load_checkpoint", [&] {
         progress = detail::read_training(safetensors_file(path), optimizer);
     });
     broadcast_parameters(optimizer);

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "../gradients/registry.hpp"
+#include "../../protocol/comparison.hpp"
 #include "safetensors_file.hpp"
 
 namespace hvd {
@@ -74,9 +74,10 @@ inline safetensors_file::entry entry_of(const std::string& path, const std::stri
     std::size_t bytes = type->bytes;
     for (const std::size_t n : e.shape)
         if (__builtin_mul_overflow(bytes, n, &bytes))
-            refuse_file(path, "tensor \"", name, "\" has the impossible shape ", shown(e.shape));
+            refuse_file(path, "tensor \"", name, "\" has the impossible shape ",
+                        print_list(e.shape));
     if (last < first || e.bytes != bytes || e.first < data)
-        refuse_file(path, "tensor \"", name, "\" of shape ", shown(e.shape), " has ", bytes,
+        refuse_file(path, "tensor \"", name, "\" of shape ", print_list(e.shape), " has ", bytes,
                     " bytes and lies from ", first, " to ", last);
     return e;
 }
@@ -113,8 +114,8 @@ HVD_INLINE const safetensors_file::entry& safetensors_file::require(const named_
         refuse("tensor \"", t.name, "\" is of ", dtype_name(e.type), ", and of ",
                dtype_name(t.type), " was expected");
     if (e.shape != t.shape)
-        refuse("tensor \"", t.name, "\" has shape ", detail::shown(e.shape), ", expected was ",
-               detail::shown(t.shape));
+        refuse("tensor \"", t.name, "\" has shape ", detail::print_list(e.shape), ", expected was ",
+               detail::print_list(t.shape));
     return e;
 }
 

@@ -2,10 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <bit>
 #include <vector>
 
-#include "../../comm/communicator.hpp"
 #include "../agreement.hpp"
 #include "../tensors.hpp"
 
@@ -98,17 +96,16 @@ private:
 
 template <class Comm, class Shape>
 void agree_on_adasum(Comm& comm, dtype id, const Shape& shape, const reduce_options& o) {
-    hash said;
-    said.add(std::uint64_t(id)).add(shape.size());
-    for (const std::size_t extent : shape) said.add(extent);
-    said.add(std::bit_cast<std::uint64_t>(o.prescale));
-    said.add(std::bit_cast<std::uint64_t>(o.postscale));
-    const agreement<Comm> all(comm, "adasum", said);
-    if (!all.reached())
-        all.fail({{"element type", words(dtype_name(id))},
-                  {"shape", shown(std::vector<std::size_t>(shape.begin(), shape.end()))},
-                  {"prescale", words(o.prescale)},
-                  {"postscale", words(o.postscale)}});
+    hash content;
+    content.add(std::uint64_t(id)).add(shape.size());
+    for (const std::size_t extent : shape) content.add(extent);
+    content.add(o.prescale).add(o.postscale);
+    agree_on_values(comm, "adasum", content, 0, [&](auto say) {
+        say("element type", dtype_name(id));
+        say("shape", print_list(shape));
+        say("prescale", text(o.prescale));
+        say("postscale", text(o.postscale));
+    });
 }
 
 }  // namespace detail

@@ -25,10 +25,9 @@ member_lists group_members(Comm& comm, const parameter_list<T>& parameters,
         all.emplace_back();
         for (const std::size_t i : group) {
             if (i >= parameters.size())
-                post_refusal(comm, "a group names parameter ", i, "; there are ",
-                             parameters.size());
+                refuse_call(comm, "a group names parameter ", i, "; there are ", parameters.size());
             if (std::exchange(grouped[i], char(1)))
-                post_refusal(comm, "parameter ", i, " stands in groups more than once");
+                refuse_call(comm, "parameter ", i, " stands in groups more than once");
             if (parameters[i].travels()) all.back().push_back(i);
         }
         if (all.back().empty()) all.pop_back();

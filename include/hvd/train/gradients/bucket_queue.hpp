@@ -82,10 +82,10 @@ public:
 
     // Refuses one call that the peers make.
     [[gnu::cold]] static void refuse_one(Comm& comm, std::string_view why) {
-        constexpr std::string_view hvd = "hvd: ";  // post_refusal adds it again
+        constexpr std::string_view hvd = "hvd: ";  // refuse_call adds it again
         if (why.substr(0, hvd.size()) == hvd) why.remove_prefix(hvd.size());
         try {
-            post_refusal(comm, why);
+            refuse_call(comm, why);
         } catch (...) {  // the first failure is the one to throw
         }
     }

@@ -65,7 +65,7 @@ void reduce_gradients(Comm& comm, const Views& gradients, const Op& op, gradient
                       const reduce_options& scales) {
     if (codec == gradient_codec::none) return comm.allreduce(fuse(gradients), op, scales);
     using backend = typename Comm::backend_type;
-    if (!reduces_wire_of<backend>(codec)) post_refusal(comm, no_wire_text);
+    if (!reduces_wire_of<backend>(codec)) refuse_call(comm, no_wire_text);
     with_wire_type<backend>(codec, [&](auto half) {
         reduce_gradients_as<decltype(half)>(comm, gradients, op, scales);
     });
@@ -85,7 +85,7 @@ void distributed_gradients(Comm& comm, const Views& gradients, const gradient_op
         .name = "gradients", .prescale = o.prescale, .postscale = o.postscale};
     if (o.op == gradient_op::adasum) {
         if (o.codec != gradient_codec::none)
-            detail::post_refusal(
+            detail::refuse_call(
                 comm, "gradients combined by Adasum travel in their own type; there is a codec");
         comm.allreduce(fuse(gradients), adasum, scales);
     } else if (o.op == gradient_op::average) {
@@ -105,8 +105,8 @@ void partial_distributed_gradients(Comm& comm, const Values& parameters, const V
                                    const local_parameters& local, const gradient_options& o = {}) {
     const std::size_t count = std::size(parameters);
     if (count != std::size(gradients))
-        detail::post_refusal(comm, "there are ", count, " parameters and ", std::size(gradients),
-                             " gradients");
+        detail::refuse_call(comm, "there are ", count, " parameters and ", std::size(gradients),
+                            " gradients");
     std::vector<std::remove_cvref_t<decltype(*std::data(gradients))>> shared;
     const auto is_local = [&](std::size_t i) { return local.contains(std::data(parameters)[i]); };
     for (std::size_t i = 0; i < count; ++i)

@@ -81,7 +81,7 @@ std::string described(const parameter_list<T>& parameters) {
     std::string all;
     for (const auto& p : parameters) {
         if (!all.empty()) all += ", ";
-        all += p.name + " " + shown(p.shape);
+        all += text(p.name, " ", print_list(p.shape));
         if (p.kind == parameter_kind::local) all += " (local)";
         if (p.kind == parameter_kind::sparse)
             all += text(" (sparse, rows of ", p.columns, ", ", name_of(p.policy), ")");

@@ -12,7 +12,7 @@
 
 #include "../../core/tuning.hpp"
 #include "../../platform/thread.hpp"
-#include "../refuse.hpp"
+#include "../../protocol/agreement.hpp"
 
 namespace hvd {
 inline namespace v0 {

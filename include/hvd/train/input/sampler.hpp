@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "../refuse.hpp"
+#include "../../protocol/agreement.hpp"
 
 namespace hvd {
 inline namespace v0 {

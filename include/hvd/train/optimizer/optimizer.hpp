@@ -394,10 +394,8 @@ private:
     }
 
     void agree_on(const std::string& described) {
-        std::vector<detail::statement> mine = detail::statements_of(options_);
-        mine.push_back({"parameters", described});
         try {
-            detail::agree(comm_, "distributed_optimizer", mine);
+            detail::agree_on_options(comm_, options_, described);
         } catch (const mismatch_error& e) {
             if (detail::runs_a_plan(e)) buckets_.stand_in(comm_);
             throw;

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "../refuse.hpp"
+#include "../../protocol/agreement.hpp"
 #include "../tensors.hpp"
 
 namespace hvd {

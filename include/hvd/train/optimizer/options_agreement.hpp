@@ -33,23 +33,32 @@ void check_options(int rank, const optimizer_options& o) {
     if (!reduces_wire_of<Backend>(o.codec)) refuse(rank, no_wire_text);
 }
 
-inline std::string shown(const std::vector<std::vector<std::size_t>>& groups) {
-    std::string all = "{";
-    for (const auto& group : groups) all += (all.size() > 1 ? ", " : "") + shown(group);
-    return all + "}";
+// Calls `say` with the name and the value of each option: all ranks must have them alike.
+template <class Say>
+void say_options(const optimizer_options& o, Say&& say) {
+    message groups = "{";
+    for (const auto& group : o.groups)
+        groups += text(&group == o.groups.data() ? "" : ", ", print_list(group));
+    groups += "}";
+    say("op", name_of(o.op));
+    say("bucket_bytes", text(o.bucket_bytes));
+    say("groups", groups);
+    say("backward_passes_per_step", text(o.backward_passes_per_step));
+    say("average_passes", text(o.average_passes));
+    say("gradient_predivide_factor", text(o.gradient_predivide_factor));
+    say("codec", name_of(o.codec));
+    say("error_feedback", text(o.error_feedback));
+    say("scale_local", text(o.scale_local));
+    say("skip_nonfinite", text(o.skip_nonfinite));
 }
 
-inline std::vector<statement> statements_of(const optimizer_options& o) {
-    return {{"op", name_of(o.op)},
-            {"bucket_bytes", words(o.bucket_bytes)},
-            {"groups", shown(o.groups)},
-            {"backward_passes_per_step", words(o.backward_passes_per_step)},
-            {"average_passes", words(o.average_passes)},
-            {"gradient_predivide_factor", words(o.gradient_predivide_factor)},
-            {"codec", name_of(o.codec)},
-            {"error_feedback", words(o.error_feedback)},
-            {"scale_local", words(o.scale_local)},
-            {"skip_nonfinite", words(o.skip_nonfinite)}};
+// **Collective**.
+template <class Comm>
+void agree_on_options(Comm& comm, const optimizer_options& o, std::string_view parameters) {
+    agree_on_values(comm, "distributed_optimizer", [&](auto say) {
+        say_options(o, say);
+        say("parameters", parameters);
+    });
 }
 
 }  // namespace detail

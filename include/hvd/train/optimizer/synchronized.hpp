@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "../../core/tensor_view.hpp"
-#include "../refuse.hpp"
+#include "../../protocol/agreement.hpp"
 #include "../tensors.hpp"
 
 namespace hvd {

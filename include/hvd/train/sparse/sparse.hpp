@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "../../comm/communicator.hpp"
 #include "../../core/half.hpp"
 #include "../agreement.hpp"
 #include "../gradients/gradient_wire.hpp"
@@ -44,13 +43,13 @@ namespace detail {
 
 // Returns an error text if this rank's rows are wrong, otherwise an empty text.
 template <class T>
-std::string wrong_rows(const sparse_view<T>& x, std::size_t rows, std::size_t columns) {
+message wrong_rows(const sparse_view<T>& x, std::size_t rows, std::size_t columns) {
     if (x.values.size() != x.indices.size() * columns)
-        return words("a sparse tensor of ", x.indices.size(), " indices and rows of ", columns,
-                     " elements has ", x.values.size(), " values");
+        return text("a sparse tensor of ", x.indices.size(), " indices and rows of ", columns,
+                    " elements has ", x.values.size(), " values");
     for (const std::int64_t i : x.indices)
         if (i < 0 || std::size_t(i) >= rows)
-            return words("a sparse tensor of ", rows, " rows has the index ", i);
+            return text("a sparse tensor of ", rows, " rows has the index ", i);
     return {};
 }
 
@@ -143,18 +142,17 @@ inline bool gathers(sparse_policy policy, std::uint64_t all_rows, std::size_t ro
 template <class Comm>
 std::uint64_t agree_on_table(Comm& comm, dtype id, std::size_t mine, std::size_t rows,
                              std::size_t columns, const sparse_options& o) {
-    hash said;
-    said.add(std::uint64_t(id)).add(rows).add(columns);
-    said.add(std::uint64_t(o.policy)).add(std::uint64_t(o.op)).add(std::uint64_t(o.codec));
-    const agreement<Comm> all(comm, "sparse_allreduce", said, mine);
-    if (!all.reached())
-        all.fail({{"element type", words(dtype_name(id))},
-                  {"rows", words(rows)},
-                  {"columns", words(columns)},
-                  {"policy", name_of(o.policy)},
-                  {"operation", name_of(o.op)},
-                  {"codec", name_of(o.codec)}});
-    return all.total();
+    hash content;
+    content.add(std::uint64_t(id)).add(rows).add(columns);
+    content.add(std::uint64_t(o.policy)).add(std::uint64_t(o.op)).add(std::uint64_t(o.codec));
+    return agree_on_values(comm, "sparse_allreduce", content, mine, [&](auto say) {
+        say("element type", dtype_name(id));
+        say("rows", text(rows));
+        say("columns", text(columns));
+        say("policy", name_of(o.policy));
+        say("operation", name_of(o.op));
+        say("codec", name_of(o.codec));
+    });
 }
 
 template <class Wire, class Comm, class T>
@@ -172,10 +170,10 @@ template <class Comm, class T>
 void check_call(Comm& comm, const sparse_view<T>& mine, std::size_t rows, std::size_t columns,
                 const sparse_options& o) {
     if (o.op == gradient_op::adasum)
-        post_refusal(comm, "sparse gradients are averaged or summed; Adasum needs dense ones");
-    if (!reduces_wire_of<typename Comm::backend_type>(o.codec)) post_refusal(comm, no_wire_text);
-    if (const std::string wrong = wrong_rows(mine, rows, columns); !wrong.empty())
-        post_refusal(comm, std::string_view(wrong));
+        refuse_call(comm, "sparse gradients are averaged or summed; Adasum needs dense ones");
+    if (!reduces_wire_of<typename Comm::backend_type>(o.codec)) refuse_call(comm, no_wire_text);
+    if (const message wrong = wrong_rows(mine, rows, columns); !wrong.empty())
+        refuse_call(comm, wrong);
 }
 
 }  // namespace detail
@@ -213,8 +211,8 @@ void sparse_allreduce(Comm& comm, const sparse_view<T>& mine, const into_view<Vi
                       std::size_t columns, const sparse_options& o = {}) {
     const auto dense = detail::elements(detail::flat_view(table.view));
     if (columns == 0 || dense.size() % columns != 0)
-        detail::post_refusal(comm, "a table of ", dense.size(), " elements has no rows of ",
-                             columns);
+        detail::refuse_call(comm, "a table of ", dense.size(), " elements has no rows of ",
+                            columns);
     const auto reduced = sparse_allreduce(comm, mine, dense.size() / columns, columns, o);
     for (T& x : dense) x = detail::from_double<T>(0);
     for (std::size_t i = 0; i < reduced.indices.size(); ++i)

@@ -19,8 +19,8 @@ public:
     std::size_t parameter() const { return parameter_; }
 
     void check(int rank, const sparse_view<T>& rows) const {
-        const std::string wrong = wrong_rows(rows, row_count(), columns_);
-        if (!wrong.empty()) refuse(rank, std::string_view(wrong));
+        const message wrong = wrong_rows(rows, row_count(), columns_);
+        if (!wrong.empty()) refuse(rank, wrong);
     }
 
     void add(const sparse_view<T>& rows) {

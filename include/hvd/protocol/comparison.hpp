@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <vector>
+
+#include "../core/error.hpp"
+#include "../core/lean/slice.hpp"
+#include "../core/lean/table.hpp"
+#include "../core/op.hpp"
+#include "call_header.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Reductions and broadcasts need the same count on all ranks.
+inline bool counts_agree(const call_header& h) {
+    return h.kind == collective::allreduce || h.kind == collective::reduce ||
+           h.kind == collective::reduce_scatter || h.kind == collective::broadcast;
+}
+
+// Ranks may give different numbers of rows to the other collectives, but rows have one shape.
+inline bool shapes_agree(const call_header& a, const call_header& b) {
+    if (a.kind == collective::barrier || a.kind == collective::agree ||
+        a.kind == collective::scatter)
+        return true;
+    if (a.dimensions != b.dimensions) return false;
+    for (std::size_t d = counts_agree(a) ? 0 : 1; d < a.dimensions; ++d)
+        if (a.extents[d] != b.extents[d]) return false;
+    return true;
+}
+
+// An agreement is known by its name, every other call by its kind.
+inline bool calls_agree(const call_header& a, const call_header& b) {
+    if (a.kind != b.kind || a.plan != b.plan || a.making_plan != b.making_plan ||
+        a.fused != b.fused)
+        return false;
+    return a.kind != collective::agree || std::strcmp(a.name, b.name) == 0;
+}
+
+// The ways in which headers may differ. An error names the first one. Feature I4.
+enum class field {
+    collective,
+    element_type,
+    operation,
+    rounding,
+    shape,
+    count,
+    root,
+    prescale,
+    postscale,
+    name,
+    content,
+    none
+};
+
+constexpr const char* field_names[] = {"collective", "element type", "operation", "rounding",
+                                       "shape",      "count",        "root",      "prescale",
+                                       "postscale",  "name",         "content"};
+
+// The content of an agreement is not compared here: agree_on() finds the value that differs.
+inline field first_difference(const call_header& a, const call_header& b) {
+    if (!calls_agree(a, b)) return field::collective;
+    if (a.id != b.id || std::strcmp(a.type, b.type) != 0) return field::element_type;
+    if (a.op != b.op) return field::operation;
+    if (a.mode != b.mode) return field::rounding;
+    if (!shapes_agree(a, b)) return field::shape;
+    if (counts_agree(a) && a.count != b.count) return field::count;
+    if (a.root != b.root) return field::root;
+    if (a.prescale != b.prescale) return field::prescale;
+    if (a.postscale != b.postscale) return field::postscale;
+    if (a.compares_names && std::strcmp(a.name, b.name) != 0) return field::name;
+    if (a.kind != collective::agree && a.content != b.content) return field::content;
+    return field::none;
+}
+
+template <class List>
+[[gnu::cold]] message print_list(const List& numbers) {
+    message result = "[";
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+        result += text(i == 0 ? "" : ", ", numbers.data()[i]);
+    result += "]";
+    return result;
+}
+
+[[gnu::cold]] inline message print_field(const call_header& h, field f) {
+    constexpr const char* roundings[] = {"none", "toward_zero", "nearest", "down"};
+    switch (f) {
+        case field::collective:
+            return text(h.making_plan ? "making of a plan: " : "", h.fused ? "fused " : "",
+                        h.label(), h.plan != 0 ? text(" of plan ", h.plan) : message());
+        case field::element_type:
+            return h.type[0] != 0 ? std::string_view(h.type) : dtype_name(h.id);
+        case field::operation: return op_names[h.op];
+        case field::rounding: return roundings[h.mode];
+        case field::shape: return print_list(slice<const std::uint64_t>(h.extents, h.dimensions));
+        case field::count: return text(h.count);
+        case field::root: return text(h.root);
+        case field::prescale: return text(h.prescale);
+        case field::postscale: return text(h.postscale);
+        case field::name: return text("'", h.name, "'");
+        case field::content:
+            return text(h.name[0] != 0 ? text("'", h.name, "' ") : message(), h.count,
+                        h.fused ? " bytes, hash " : " elements, hash ", h.content);
+        case field::none: break;
+    }
+    return {};
+}
+
+// All headers of a call, by rank.
+using header_list = slice<const call_header* const>;
+
+// The rank that refuses throws its reason, the others the reason of the first that does.
+[[gnu::cold, noreturn]] inline void throw_refusal(int me, header_list headers) {
+    const call_header& mine = *headers[std::size_t(me)];
+    if (mine.refused) throw usage_error(me, text(std::string_view(mine.text), " (rank ", me, ")"));
+    std::vector<int> refusers;
+    for (std::size_t r = 0; r < headers.size(); ++r)
+        if (headers[r]->refused) refusers.push_back(int(r));
+    const int first = refusers.front();
+    throw peer_error(me,
+                     text("hvd: ", mine.label(), " on rank ", me, ": rank ", first,
+                          " refused it: ", std::string_view(headers[std::size_t(first)]->text)),
+                     std::move(refusers));
+}
+
+enum class table_style { one_line, rows };
+
+// Throws mismatch_error with a table of ranks and their values.
+[[gnu::cold, noreturn]] inline void throw_mismatch(int me, std::string_view call,
+                                                   std::string_view field,
+                                                   slice<const mismatch_error::entry> values,
+                                                   table_style style) {
+    message what = text("hvd: ", call, " on rank ", me, ": ranks disagree on ", field, ":");
+    const char* before = style == table_style::rows ? "\n  rank " : " rank ";
+    for (const auto& [rank, value] : values) {
+        what += text(before, rank, ": ", value);
+        if (style == table_style::one_line) before = ", rank ";
+    }
+    throw mismatch_error(me, what, field, values);
+}
+
+// Throws unless all ranks gave the same value; `values` are by rank, and known to every rank.
+inline void require_equal(int me, std::string_view call, std::string_view field,
+                          slice<const message> values) {
+    bool equal = true;
+    table<mismatch_error::entry> entries(values.size());
+    for (std::size_t r = 0; r < values.size(); ++r) {
+        entries[r] = {int(r), values[r]};
+        equal = equal && entries[r].second == entries[0].second;
+    }
+    if (!equal) [[unlikely]]
+        throw_mismatch(me, call, field, entries, table_style::rows);
+}
+
+[[gnu::cold, noreturn]] inline void throw_difference(int me, header_list headers, field f) {
+    table<message> values(headers.size());
+    table<mismatch_error::entry> entries(headers.size());
+    for (std::size_t r = 0; r < headers.size(); ++r) {
+        values[r] = print_field(*headers[r], f);
+        entries[r] = {int(r), values[r]};
+    }
+    throw_mismatch(me, headers[std::size_t(me)]->label(), field_names[int(f)], entries,
+                   table_style::one_line);
+}
+
+// Throws on every rank if a rank refuses the call, or if the headers of two ranks differ. All ranks
+// name the same field: the first one in which any two headers differ.
+inline void check_headers(int me, header_list headers) {
+    for (const call_header* h : headers)
+        if (h->refused) throw_refusal(me, headers);
+    field first = field::none;
+    for (std::size_t r = 1; r < headers.size(); ++r)
+        if (const field f = first_difference(*headers[r], *headers[0]); f < first) first = f;
+    if (first != field::none) [[unlikely]]
+        throw_difference(me, headers, first);
+}
+
+inline void check_headers(int me, slice<const call_header> headers) {
+    table<const call_header*> pointers(headers.size());
+    for (std::size_t r = 0; r < headers.size(); ++r) pointers[r] = &headers[r];
+    check_headers(me, header_list(pointers));
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
