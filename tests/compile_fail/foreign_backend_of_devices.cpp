@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 // EXPECT: hvd: not a backend
 
+#include <hvd/threads.hpp>
+
 #include <hvd/nccl.hpp>
 
 struct pigeons {  // no session_type

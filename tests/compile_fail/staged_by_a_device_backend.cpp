@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// EXPECT: host_backend
+// EXPECT: hvd: staged<…> takes a backend of the host
 
-#include <hvd/nccl.hpp>
 #include <hvd/threads.hpp>
 
-using policy = hvd::staged<hvd::nccl>;     // BAD
-using policy = hvd::staged<hvd::threads>;  // GOOD
+#include <hvd/nccl.hpp>
 
-int rank_of(hvd::communicator<policy>& comm) { return comm.rank(); }
+hvd::staged<hvd::nccl> policy;     // BAD
+hvd::staged<hvd::threads> policy;  // GOOD

@@ -77,8 +77,7 @@ static_assert(fits_devices<hvd::threads>);
 static_assert(fits_devices<hvd::mpi> && only_device<hvd::cuda_aware<hvd::mpi>>);
 #endif
 
-template <template <class> class Policy, class B>
-constexpr bool takes = requires { typename Policy<B>; };
-static_assert(takes<hvd::staged, hvd::threads> && !takes<hvd::staged, hvd::nccl> &&
-              !takes<hvd::staged, stranger> && !takes<hvd::checked, hvd::nccl>);
+template <class B>
+concept may_be_checked = requires { typename hvd::checked<B>; };
+static_assert(may_be_checked<hvd::threads> && !may_be_checked<hvd::nccl>);
 #endif

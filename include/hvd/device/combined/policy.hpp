@@ -20,8 +20,11 @@ class hierarchical_session;
 /// Allreduce and broadcast work so if all nodes have equally many ranks. Everything else is staged.
 /// A failure in one of the steps ends the communicator, since the nodes are then at different
 /// steps.
-template <device_backend Device, host_backend Host>
+template <class Device, class Host>
 struct hierarchical : staged<Host> {
+    static_assert(device_backend<Device>,
+                  "hvd: hierarchical<…> takes a backend of devices, then one of the host: "
+                  "hierarchical<hvd::nccl, hvd::mpi>");
     using session_type = detail::hierarchical_session<Device, Host>;
     template <class T, class Op>
     static constexpr bool reduces = reducible<T, Op, Device> && reducible<T, Op, Host>;

@@ -22,8 +22,10 @@ class cuda_aware_session;
 /// `communicator<staged<mpi>>` needs no NCCL.
 ///
 /// It reduces as `Host` does, callables included, and gives the same bits.
-template <host_backend Host>
+template <class Host>
 struct staged {
+    static_assert(detail::is_host_backend<Host>,
+                  "hvd: staged<…> takes a backend of the host: hvd::mpi or hvd::threads");
     using space_type = device;
     using session_type = detail::staged_session<Host>;
     using host_policy = Host;
@@ -36,7 +38,7 @@ struct staged {
 /// Device tensors are handed to an MPI that takes them. Reductions are staged: MPI itself would
 /// copy the whole tensor to the host and reduce it there. Making the communicator checks that the
 /// MPI is CUDA-aware.
-template <host_backend Host>
+template <class Host>
 struct cuda_aware : staged<Host> {
     using session_type = detail::cuda_aware_session<Host>;
 };
