@@ -66,8 +66,7 @@ private:
     }
 
     [[gnu::cold]] void refuse() {
-        op_.entry.refuse(text("hvd: run_and_apply: the plan is ",
-                              collective_names[std::size_t(op_.entry.kind)], " of ",
+        op_.entry.refuse(text("hvd: run_and_apply: the plan is ", name_of(op_.entry.kind), " of ",
                               op_.tensors.empty() ? 1 : op_.tensors.size(),
                               " tensors and the step has ", op_.update->targets.size(),
                               " parameters: it takes an allreduce of gradients that match "

@@ -63,7 +63,7 @@ public:
         : session_(session),
           deadline_(deadline),
           of_plan_(of_plan),
-          label_(collective_names[std::size_t(kind)]),
+          label_(name_of(kind)),
           rank_(session.rank()),
           size_(std::size_t(session.size())),
           exchanges_in_place_(session.exchanges_in_place()) {

@@ -304,7 +304,7 @@ private:
     }
 
     device_plan_maker make(collective kind, const device_plan_options& o) const {
-        session()->refuse_if_broken(collective_names[std::size_t(kind)]);
+        session()->refuse_if_broken(name_of(kind));
         return {*session(), kind, o};
     }
 

@@ -61,7 +61,7 @@ public:
     // only a few instructions if no asynchronous call was ever made.
     void precede(collective kind) {
         if (fork_.in_child()) [[unlikely]]
-            throw_forked(collective_names[std::size_t(kind)]);
+            throw_forked(name_of(kind));
         if (queue_) [[unlikely]]
             catch_up();
     }
@@ -298,11 +298,10 @@ private:
     void observe(const operation& op, int phase) {
         if (traits_.observe == nullptr) return;
         const call_header& entry = op.entry;
-        traits_.observe(
-            traits_.observer,
-            {collective_names[std::size_t(entry.kind)], std::string_view(entry.name), entry.id,
-             std::size_t(entry.count) * op.element_bytes, rank(), size(), now()},
-            phase);
+        traits_.observe(traits_.observer,
+                        {name_of(entry.kind), std::string_view(entry.name), entry.id,
+                         std::size_t(entry.count) * op.element_bytes, rank(), size(), now()},
+                        phase);
     }
 
     fork_guard fork_;

@@ -29,9 +29,31 @@ enum class collective : std::uint8_t {
     agree,
 };
 
-constexpr const char* collective_names[] = {"allreduce", "reduce", "reduce_scatter", "broadcast",
-                                            "allgather", "gather", "scatter",        "alltoall",
-                                            "barrier",   "agree"};
+// The rules by which ranks compare the shapes of their tensors.
+enum class shape_rule : std::uint8_t {
+    equal,  // the whole shape, and so the count
+    rows,   // ranks may give different numbers of rows; a row has one shape
+    any,    // one rank gives the tensor, or there is none
+};
+
+struct collective_traits {
+    const char* name;
+    shape_rule shapes;
+};
+
+// One row for each collective, in the order of the enumeration.
+constexpr collective_traits collective_table[] = {
+    {"allreduce", shape_rule::equal},      {"reduce", shape_rule::equal},
+    {"reduce_scatter", shape_rule::equal}, {"broadcast", shape_rule::equal},
+    {"allgather", shape_rule::rows},       {"gather", shape_rule::rows},
+    {"scatter", shape_rule::any},          {"alltoall", shape_rule::rows},
+    {"barrier", shape_rule::any},          {"agree", shape_rule::any},
+};
+
+constexpr const collective_traits& traits_of(collective kind) {
+    return collective_table[std::size_t(kind)];
+}
+constexpr const char* name_of(collective kind) { return traits_of(kind).name; }
 
 // A rank shows its header when it enters a collective. Every rank reads all headers before data
 // moves. The fields that most calls need come first, in one cache line.
@@ -64,7 +86,7 @@ struct call_header {
 
     [[gnu::cold]] message label() const {
         if (kind == collective::agree && name[0] != 0) return name;
-        const char* const collective = collective_names[std::size_t(kind)];
+        const char* const collective = name_of(kind);
         return name[0] == 0 ? message(collective) : detail::text(collective, " '", name, "'");
     }
 };

@@ -14,19 +14,15 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Reductions and broadcasts need the same count on all ranks.
 inline bool counts_agree(const call_header& h) {
-    return h.kind == collective::allreduce || h.kind == collective::reduce ||
-           h.kind == collective::reduce_scatter || h.kind == collective::broadcast;
+    return traits_of(h.kind).shapes == shape_rule::equal;
 }
 
-// Ranks may give different numbers of rows to the other collectives, but rows have one shape.
 inline bool shapes_agree(const call_header& a, const call_header& b) {
-    if (a.kind == collective::barrier || a.kind == collective::agree ||
-        a.kind == collective::scatter)
-        return true;
+    const shape_rule rule = traits_of(a.kind).shapes;
+    if (rule == shape_rule::any) return true;
     if (a.dimensions != b.dimensions) return false;
-    for (std::size_t d = counts_agree(a) ? 0 : 1; d < a.dimensions; ++d)
+    for (std::size_t d = rule == shape_rule::rows ? 1 : 0; d < a.dimensions; ++d)
         if (a.extents[d] != b.extents[d]) return false;
     return true;
 }

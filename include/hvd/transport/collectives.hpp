@@ -23,7 +23,7 @@ inline void copy_block(std::byte* to, const std::byte* from, std::size_t bytes) 
 // Code that may fail on one rank alone has run: all ranks tell each other the outcome. This is
 // run_on_all() in two steps, since a transport does not wait.
 inline bool settle(transport& t, workspace& w, const operation& op) {
-    w.outcome = agreement_header(collective_names[std::size_t(op.entry.kind)]);
+    w.outcome = agreement_header(name_of(op.entry.kind));
     if (w.failure) w.outcome.refuse(what_of(w.failure));
     t.exchange_headers(w.outcome);
     return true;

@@ -80,9 +80,9 @@ struct given_memory {
 inline std::byte* provide(const given_memory& memory, slice<const std::size_t> counts) {
     const std::size_t total = total_of(counts);
     if (total != memory.count)
-        throw usage_error(memory.rank, text("hvd: ", collective_names[std::size_t(memory.kind)],
-                                            " on rank ", memory.rank, ": into() has room for ",
-                                            memory.count, " elements, the result has ", total));
+        throw usage_error(memory.rank, text("hvd: ", name_of(memory.kind), " on rank ", memory.rank,
+                                            ": into() has room for ", memory.count,
+                                            " elements, the result has ", total));
     return memory.data;
 }
 

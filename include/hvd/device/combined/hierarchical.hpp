@@ -99,7 +99,7 @@ private:
 
     void run(const collective_call& call, cudaStream_t stream, time_point limit) override {
         if (!by_halves(call.entry.kind)) return base::run(call, stream, limit);
-        check(call, collective_names[std::size_t(call.entry.kind)]);
+        check(call, name_of(call.entry.kind));
         try {
             if (call.entry.kind == collective::broadcast) broadcast(call, stream, limit);
             else if (is_for_nccl(call)) own(local_).enqueue({&call, 1}, "allreduce", stream, limit);

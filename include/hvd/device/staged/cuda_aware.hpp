@@ -55,7 +55,7 @@ private:
         if (size == 1 || call.reduces() || kind == collective::barrier)
             return base::run(call, stream, limit);
         // MPI knows no streams.
-        this->wait(this->mark(stream), collective_names[std::size_t(kind)], limit);
+        this->wait(this->mark(stream), name_of(kind), limit);
         const call_parts p{call, size};
         const bool in_place = kind == collective::broadcast;
         // Both sides know all numbers, so MPI is not asked for them.

@@ -157,7 +157,7 @@ protected:
     // Moves one collective through the host.
     virtual void run(const collective_call& call, cudaStream_t stream, time_point limit) {
         if (size() == 1 && !call.reduces()) return copy_alone(call, stream, rank());
-        wait(mark(stream), collective_names[std::size_t(call.entry.kind)],
+        wait(mark(stream), name_of(call.entry.kind),
              limit);  // earlier work on the stream may be late
         if (call.entry.kind == collective::barrier) {
             host_call barrier(call, call.entry.kind, nullptr, 0, nullptr, 0, rank());
