@@ -36,7 +36,6 @@ struct waiting_transport : transport {
     void reduce_scatter(const block*, const reduction&) override {}
     bool ready() override { return false; }
     bool advance() override { return false; }
-    bool may_spin() const override { return false; }
     std::vector<int> missing() override { return ranks; }
     void fail(verdict) override {}
 };
@@ -59,7 +58,7 @@ TEST_CASE("a wait is told once in a call, when a round has taken so long") {
     op.entry.kind = collective::barrier;
     long_wait wait({.waiting_notice = 5s});
 
-    wait.begin_call();
+    wait.said = false;
     wait.begin_round();
     wait.look(t, op, 1 * tuning::second);
     wait.look(t, op, 5 * tuning::second);
@@ -79,7 +78,7 @@ TEST_CASE("a wait is told once in a call, when a round has taken so long") {
     wait.look(t, op, 13 * tuning::second);
     wait.look(t, op, 30 * tuning::second);
     CHECK(lines.size() == 1);
-    wait.begin_call();
+    wait.said = false;
     wait.begin_round();
     wait.look(t, op, 31 * tuning::second);
     wait.look(t, op, 36 * tuning::second);
@@ -91,7 +90,7 @@ TEST_CASE("a wait is never told where the option is 0") {
     waiting_transport t;
     t.ranks = {1};
     long_wait wait({.waiting_notice = 0s});
-    wait.begin_call();
+    wait.said = false;
     wait.begin_round();
     wait.look(t, {}, 1);
     wait.look(t, {}, 1000 * tuning::second);

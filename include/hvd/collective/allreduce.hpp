@@ -10,61 +10,68 @@ namespace detail {
 
 // Reduces in place, or from one tensor to another of as many elements.
 template <class In, class Out, class Op>
-struct allreduce_call : reduction_call<Op> {
-    using reduction_call<Op>::op;
+struct allreduce_call : call {
+    Op function;
     using T = typename In::value_type;
-    packed_tensor input, output;
+    static constexpr bool packs = is_strided<In> || is_strided<Out>;
     reduction_group group;
+    [[no_unique_address]] std::conditional_t<packs, packed_pair, no_packing> packed;
 
     allreduce_call(const In& in, const Out& out, const Op& f, const reduce_options& o)
-        : reduction_call<Op>(f) {
+        : function(f) {
         this->describe(collective::allreduce, o.name);
         this->describe(in);
-        this->describe_reduction(o);
-        this->check_size(out.size(), in.size());
-        if constexpr (!is_strided<In> && !is_strided<Out>)  // packed tensors may overlap
-            this->check_overlap(bytes_of(in), bytes_of(out), in.size() * sizeof(T),
-                                out.size() * sizeof(T));
-        group = this->template group_of<T>(0, in.size());
+        describe_operation(op, function, o.prescale, o.postscale);
+        op.in = bytes_of(in);
+        op.out = bytes_of(out);
+        const std::size_t count = std::size_t(op.entry.count);
+        if (op.in != op.out || in.size() != out.size() || packs) check_output(in, out);
+        group = group_of<T>(op, function, 0, count);
         op.groups = {&group, 1};
-        if constexpr (is_strided<In> || is_strided<Out>) {
-            input.tensor = erase(in);
-            output.tensor = erase(out);
-            op.buffer_bytes = in.size() * sizeof(T);
+        if constexpr (packs) {
+            packed.input.tensor = erase(in);
+            packed.output.tensor = erase(out);
+            op.in = nullptr;
+            op.out = nullptr;
+            op.buffer_bytes = count * sizeof(T);
             op.self = this;
             op.pack = [](void* self, operation& current) {
-                packed_tensor::pack_into_buffer(&static_cast<allreduce_call*>(self)->input,
+                packed_tensor::pack_into_buffer(&static_cast<allreduce_call*>(self)->packed.input,
                                                 current);
             };
             op.unpack = [](void* self, operation& current) {
-                packed_tensor::unpack_from_buffer(&static_cast<allreduce_call*>(self)->output,
-                                                  current);
+                packed_tensor::unpack_from_buffer(
+                    &static_cast<allreduce_call*>(self)->packed.output, current);
             };
-        } else {
-            op.in = bytes_of(in);
-            op.out = bytes_of(out);
         }
+    }
+
+private:
+    void check_output(const In& in, const Out& out) {
+        this->check_size(out.size(), in.size());
+        if constexpr (!packs)  // packed tensors may overlap
+            this->check_overlap(op.in, op.out, in.size() * sizeof(T), out.size() * sizeof(T));
     }
 };
 
 // Reduces a fused list in place. The caller owns the storage; for blocking calls it is the
 // communicator's.
 template <class Fused, class Op>
-struct fused_allreduce_call : reduction_call<Op> {
-    using reduction_call<Op>::op;
+struct fused_allreduce_call : call {
+    Op function;
     fused_buffer buffer;
     std::array<reduction_group, fused_types_t<Fused>::size> groups;
 
     fused_allreduce_call(const Fused& list, const Op& f, const reduce_options& o,
                          std::vector<tensor_ref>& tensors, std::vector<std::size_t>& offsets)
-        : reduction_call<Op>(f), buffer{tensors, offsets} {
+        : function(f), buffer{tensors, offsets} {
         this->describe(collective::allreduce, o.name);
-        this->describe_reduction(o);
+        describe_operation(op, function, o.prescale, o.postscale);
         fused_layout layout{tensors, offsets};
         const auto placed = lay_out(list, layout);
         [&]<class... T>(type_list<T...>) {
             std::size_t i = 0;
-            ((groups[i] = this->template group_of<T>(placed[i].offset, placed[i].count), ++i), ...);
+            ((groups[i] = group_of<T>(op, function, placed[i].offset, placed[i].count), ++i), ...);
         }(fused_types_t<Fused>{});
         op.groups = groups;
         op.entry.fused = true;
@@ -123,10 +130,10 @@ public:
         } else if constexpr (check_tensor<B, X, tensor_use::written>() &&
                              check_reduced<B, X, Op>()) {
             if constexpr (is_fused<std::remove_cvref_t<X>>) {
-                run_fused(x, as_operation(op), o);
+                run_fused(x, operation_of<Op>{op}, o);
             } else {
                 const auto view = to_view(x);
-                reduce_views(view, view, as_operation(op), o);
+                reduce_views(view, view, operation_of<Op>{op}, o);
             }
         }
     }
@@ -143,7 +150,7 @@ public:
                           check_reduced<B, const In&, Op>()) {
                 static_assert(std::is_same_v<element_of<const In&>, element_of<Out>>,
                               "hvd: input and output have different element types");
-                reduce_views(to_view(in), to_view(out), as_operation(op), o);
+                reduce_views(to_view(in), to_view(out), operation_of<Op>{op}, o);
             }
         }
     }
@@ -156,10 +163,10 @@ public:
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>()) {
             if constexpr (is_fused<std::remove_cvref_t<X>>)
                 return start_call<kept_fused_allreduce<std::remove_cvref_t<X>, O>>(
-                    self(), o, x, as_operation(op), o);
+                    self(), o, x, operation_of<Op>{op}, o);
             else
                 return start_call<allreduce_call<view_of<X>, view_of<X>, O>>(
-                    self(), o, to_view(x), to_view(x), as_operation(op), o);
+                    self(), o, to_view(x), to_view(x), operation_of<Op>{op}, o);
         }
         return {};
     }
@@ -173,7 +180,7 @@ public:
             static_assert(std::is_same_v<element_of<In>, element_of<Out>>,
                           "hvd: input and output have different element types");
             return start_call<allreduce_call<view_of<In>, view_of<Out>, operation_of<Op>>>(
-                self(), o, to_view(in), to_view(out), as_operation(op), o);
+                self(), o, to_view(in), to_view(out), operation_of<Op>{op}, o);
         }
         return {};
     }
@@ -188,7 +195,7 @@ private:
                 .allreduce(in.data(), out.data(), in.size(), op, o);
         } else {
             allreduce_call<In, Out, Op> call(in, out, op, o);
-            run_call(self(), call, o);
+            access::run(static_cast<Comm&>(*this), call.op, o.deadline);
         }
     }
 

@@ -22,13 +22,13 @@ inline void reduce_unscaled(const reduce_args& args) {
 // Reduces a fused list in place whose elements travel in a codec's type. They are packed and scaled
 // in one pass, and back. Other elements are packed as they are, and scaled in the reduction.
 template <class Fused, class Op, class Codec>
-struct coded_allreduce_call : reduction_call<Op> {
-    using reduction_call<Op>::op;
+struct coded_allreduce_call : call {
+    Op function;
 
     coded_allreduce_call(const Fused& list, const Op& f, const reduce_options& o)
-        : reduction_call<Op>(f), prescale_(o.prescale), postscale_(o.postscale) {
+        : function(f), prescale_(o.prescale), postscale_(o.postscale) {
         this->describe(collective::allreduce, o.name);
-        this->describe_reduction(o);
+        describe_operation(op, function, o.prescale, o.postscale);
         hash content;
         std::size_t bytes = 0, type = 0;
         [&]<class... T>(type_list<T...>) {
@@ -78,7 +78,7 @@ private:
             }
         });
         reduction_group& group = groups_[type] =
-            this->template group_of<W>(offset, (bytes - offset) / sizeof(W));
+            group_of<W>(op, function, offset, (bytes - offset) / sizeof(W));
         if (!coded) return;
         unscaled_ = {group.function, group.op};
         group.function = &reduce_unscaled;

@@ -10,8 +10,8 @@ inline namespace v0 {
 namespace detail {
 
 template <class In, class Out, class Op>
-struct reduce_call : reduction_call<Op> {
-    using reduction_call<Op>::op;
+struct reduce_call : call {
+    Op function;
     using T = typename In::value_type;
     packed_tensor input, output;
     reduction_group group;
@@ -19,17 +19,17 @@ struct reduce_call : reduction_call<Op> {
 
     reduce_call(const In& in, const Out& out, const Op& f, hvd::root r, int rank, int size,
                 const reduce_options& o)
-        : reduction_call<Op>(f), is_root(rank == r.rank) {
+        : function(f), is_root(rank == r.rank) {
         this->describe(collective::reduce, o.name);
         this->describe(in);
-        this->describe_reduction(o);
+        describe_operation(op, function, o.prescale, o.postscale);
         this->check_root(r.rank, size);
         if (is_root) this->check_size(out.size(), in.size());
         if constexpr (!is_strided<In> && !is_strided<Out>)  // packed tensors may overlap
             if (is_root)
                 this->check_overlap(bytes_of(in), bytes_of(out), in.size() * sizeof(T),
                                     out.size() * sizeof(T));
-        group = this->template group_of<T>(0, in.size());
+        group = group_of<T>(op, function, 0, in.size());
         op.groups = {&group, 1};
         if constexpr (is_strided<In> || is_strided<Out>) {
             input.tensor = erase(in);

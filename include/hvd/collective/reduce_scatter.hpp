@@ -10,8 +10,8 @@ inline namespace v0 {
 namespace detail {
 
 template <class In, class Op>
-struct reduce_scatter_call : reduction_call<Op> {
-    using reduction_call<Op>::op;
+struct reduce_scatter_call : call {
+    Op function;
     using T = typename In::value_type;
     packed_tensor input;
     lent_sizes bounds;
@@ -20,11 +20,11 @@ struct reduce_scatter_call : reduction_call<Op> {
     // `lender` has the memory for bounds; a queued call has none.
     reduce_scatter_call(const In& in, const Op& f, int size, workspace* lender,
                         const reduce_options& o)
-        : reduction_call<Op>(f), bounds(lender) {
+        : function(f), bounds(lender) {
         this->describe(collective::reduce_scatter, o.name);
         this->describe(in);
-        this->describe_reduction(o);
-        group = this->template group_of<T>(0, in.size());
+        describe_operation(op, function, o.prescale, o.postscale);
+        group = group_of<T>(op, function, 0, in.size());
         if constexpr (In::rank() > 1) {
             bounds.resize(std::size_t(size) + 1);
             split_rows(in, size, bounds.data());

@@ -115,7 +115,7 @@ public:
     /// empty.
     void run() {
         require();
-        session_->run(*call_->op, deadline_);
+        session_->run(*session_, *call_->op, deadline_);
     }
 
     /// Reduces gradients and takes an optimizer's step in one pass. The plan is that of an
@@ -139,7 +139,7 @@ public:
     void run_and_apply(Step& step) {
         require();
         const detail::update_of_plan run(*call_->op, step.begin());
-        session_->run(*call_->op, deadline_);
+        session_->run(*session_, *call_->op, deadline_);
         run.finish();
         step.end();
     }
@@ -167,7 +167,7 @@ private:
         detail::operation& op = *call_->op;
         op.buffer = &call_->buffer;
         op.entry.making_plan = op.only_agree = true;
-        session_->run(op, deadline);
+        session_->run(*session_, op, deadline);
         op.entry.making_plan = op.only_agree = false;
         op.entry.plan = session_->next_plan();
     }

@@ -97,7 +97,12 @@ public:
 
     /// The number of elements. It is `SIZE_MAX` where the number exceeds `std::size_t`; every call
     /// refuses such a tensor.
-    constexpr std::size_t size() const noexcept { return detail::product(extents_.data(), Rank); }
+    constexpr std::size_t size() const noexcept {
+        std::size_t result = 1;
+        for (const std::size_t extent : extents_)
+            if (__builtin_mul_overflow(result, extent, &result)) result = SIZE_MAX;
+        return result;
+    }
 
     /// Step between neighbours in one dimension, in elements.
     constexpr std::ptrdiff_t stride(std::size_t dimension) const noexcept {

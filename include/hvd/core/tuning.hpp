@@ -130,6 +130,9 @@ constexpr std::size_t streaming_from = 4 * MiB;
 // Bytes that are reduced, updated or written at a time, so that they stay in the first cache. Not
 // measured.
 constexpr std::size_t cached_block = 8 * KiB;
+// Bytes of running results below which no level is chosen: AVX2 and AVX-512 have no vectors for so
+// few. A property of the kernels, not a choice.
+constexpr std::size_t least_vectorized = 64;
 // Bytes of running results at a time if the compiler makes the vectors. Not measured.
 constexpr std::size_t running_block = 4 * KiB;
 

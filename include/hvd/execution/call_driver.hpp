@@ -4,6 +4,7 @@
 
 #include "../core/lean/atomic.hpp"
 #include "../observe/observer.hpp"
+#include "../platform/clock.hpp"
 #include "../platform/fork_guard.hpp"
 #include "../transport/collectives.hpp"
 #include "session.hpp"
@@ -43,9 +44,7 @@ class call_driver : public session {
 public:
     call_driver(int rank, int size, const communicator_options& options)
         : session(rank, size, options), notice_(options) {
-        run_ = [](session& self, operation& op, time_span deadline) {
-            static_cast<call_driver&>(self).run_blocking(op, deadline);
-        };
+        run = &call_driver::run_blocking;
         close_ = [](session& self, const char* reason) noexcept {
             static_cast<call_driver&>(self).end(reason);
         };
@@ -54,7 +53,8 @@ public:
     // For the queue: an asynchronous call is admitted when it is made, and executed in its turn.
     void admit_asynchronous(operation& op) {
         admit(op);
-        take_unseen(op);
+        if (unseen_) [[unlikely]]
+            take_unseen(op);
     }
 
     // For a blocking call that the backend's endpoint makes itself. It is inline, since it costs
@@ -92,14 +92,15 @@ public:
     // A call under way at that time gives the communicator up.
     void stop_at(time_point limit) noexcept { stop_.store_relaxed(limit); }
 
-    void refuse_if_forked(const operation& op) const {
-        if (fork_.in_child()) [[unlikely]]
-            throw_forked(op.entry.label());
+    // Refuses a call in a forked child, and a call on a communicator that was given up.
+    void refuse_if_unusable(const operation& op) const {
+        if (fork_.in_child() || is_broken_.load()) [[unlikely]]
+            throw_unusable(op);
     }
 
-    void refuse_if_broken(const operation& op) const {
-        if (is_broken_.load()) [[unlikely]]
-            throw_broken(op);
+    void refuse_if_forked(const operation& op) const {
+        if (fork_.in_child()) [[unlikely]]
+            throw_unusable(op);
     }
 
     time_point limit_for(time_span deadline) const {
@@ -111,8 +112,12 @@ public:
     // thread.
 
     void execute(operation& op, time_point limit) {
-        start(op);
-        finish(op, limit);
+        try {
+            begin(op);
+            complete(op, limit);
+        } catch (...) {
+            fail(op);
+        }
     }
 
     // Does the first step of a call: the exchange of headers.
@@ -127,7 +132,7 @@ public:
     // Does the rest of a call that has begun.
     void finish(operation& op, time_point limit) {
         try {
-            run_on(op, limit);
+            complete(op, limit);
         } catch (...) {
             fail(op);
         }
@@ -147,7 +152,7 @@ public:
                         return false;
                     }
                     notice_.begin_round();
-                } while (!proceed(op));
+                } while (!proceed(t, op));
             }
             conclude(op);
             return true;
@@ -160,21 +165,23 @@ protected:
     session_traits traits_;
 
 private:
-    void run_blocking(operation& op, time_span deadline) {
-        admit(op);
-        if (queue_) queue_->drain(*queue_);
-        take_unseen(op);
-        execute(op, limit_for(deadline));
+    static void run_blocking(session& self, operation& op, time_span deadline) {
+        call_driver& driver = static_cast<call_driver&>(self);
+        driver.admit(op);
+        if (driver.queue_) driver.queue_->drain(*driver.queue_);
+        if (driver.unseen_) [[unlikely]]
+            driver.take_unseen(op);
+        driver.execute(op, driver.limit_for(deadline));
     }
 
     void begin(operation& op) {
-        observe(op, 0);
+        if (traits_.observe != nullptr) observe(op, 0);
         transport* const t = traits_.transport.get();
         const bool takes_lists = t != nullptr && t->choose(op);
         packs_ = op.pack != nullptr && !takes_lists;
         if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
         step_ = 0;
-        notice_.begin_call();
+        notice_.said = false;
         if (t != nullptr) t->begin(op);
         else traits_.run_whole(traits_.endpoint, op, work_);
     }
@@ -209,8 +216,8 @@ private:
     }
 
     void admit(operation& op) {
-        refuse_if_forked(op);
-        refuse_if_broken(op);
+        if (fork_.in_child() || is_broken_.load()) [[unlikely]]
+            throw_unusable(op);
         if (op.flaw.kind != flaw::none) [[unlikely]]
             tell_flaw(op, size());
         op.entry.compares_names = traits_.agrees_on_names;
@@ -226,7 +233,8 @@ private:
                                        ": a communicator belongs to the process that made it"));
     }
 
-    [[gnu::cold, noreturn]] void throw_broken(const operation& op) const {
+    [[gnu::cold, noreturn]] void throw_unusable(const operation& op) const {
+        if (fork_.in_child()) throw_forked(op.entry.label());
         throw peer_error(rank(),
                          text("hvd: ", op.entry.label(), " on rank ", rank(),
                               ": this communicator was given up after: ", broken_),
@@ -242,27 +250,25 @@ private:
     // calls, since its peers make it. If ranks don't tell each other of refusals, it throws before
     // it is made.
     void take_unseen(operation& op) {
-        if (!unseen_) [[likely]]
-            return;
         if (traits_.run_whole != nullptr) throw_unseen();
         forfeit(op, "an earlier call of this rank failed: ", std::exchange(unseen_, nullptr));
     }
 
-    void run_on(operation& op, time_point limit) {
-        if (traits_.run_whole == nullptr) {
-            do wait_ready(*traits_.transport, op, limit, stop_, notice_);
-            while (!proceed(op));
+    void complete(operation& op, time_point limit) {
+        if (transport* const t = traits_.transport.get()) {
+            do
+                if (!t->ready()) wait_ready(*t, op, limit, stop_, notice_);
+            while (!proceed(*t, op));
         }
         conclude(op);
     }
 
     // Called when a round is ready: begins the next round of this step or of the collective. It
     // returns true when the call is over.
-    bool proceed(operation& op) {
-        transport& t = *traits_.transport;
+    bool proceed(transport& t, operation& op) {
         if (t.next()) return false;
         if (step_ == 0) {
-            check_headers(rank(), t.headers);
+            check_headers(rank_, {t.headers, std::size_t(size_)});
             if (op.only_agree) return keep_headers(op, t);
             if (packs_) t.guarded([&] { op.pack(op.self, op); });
         }
@@ -270,20 +276,20 @@ private:
     }
 
     static bool keep_headers(operation& op, const transport& t) {
-        for (std::size_t r = 0; op.headers != nullptr && r < t.headers.size(); ++r)
+        for (int r = 0; op.headers != nullptr && r < t.size(); ++r)
             copy_header(op.headers[r], *t.headers[r]);
         return true;
     }
 
     void conclude(operation& op) {
         if (packs_ && op.unpack != nullptr && !op.only_agree) op.unpack(op.self, op);
-        observe(op, 1);
+        if (traits_.observe != nullptr) observe(op, 1);
     }
 
     // Called in a handler. The transport decides if the communicator can go on. A plan's call is
     // made again, without this refusal.
     [[gnu::cold, noreturn]] void fail(operation& op) {
-        observe(op, 2);
+        if (traits_.observe != nullptr) observe(op, 2);
         if (traits_.transport && traits_.transport->lost) {
             broken_ = what_of(std::current_exception());
             is_broken_.store(true);
@@ -296,7 +302,6 @@ private:
     }
 
     void observe(const operation& op, int phase) {
-        if (traits_.observe == nullptr) return;
         const call_header& entry = op.entry;
         traits_.observe(traits_.observer,
                         {name_of(entry.kind), std::string_view(entry.name), entry.id,

@@ -189,7 +189,7 @@ private:
     void finish(queued& head) {
         std::exception_ptr failure;
         try {
-            owner_.refuse_if_broken(*head.op);
+            owner_.refuse_if_unusable(*head.op);
             if (std::exchange(under_way_, false)) owner_.finish(*head.op, head.limit);
             else owner_.execute(*head.op, head.limit);
         } catch (...) {
@@ -204,7 +204,7 @@ private:
         std::exception_ptr failure;
         try {
             if (!std::exchange(under_way_, true)) {
-                owner_.refuse_if_broken(*head.op);
+                owner_.refuse_if_unusable(*head.op);
                 owner_.start(*head.op);
             }
             if (!owner_.advance(*head.op, head.limit)) return false;

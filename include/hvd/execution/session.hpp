@@ -25,7 +25,7 @@ public:
     std::uint64_t next_plan() noexcept { return ++plans_; }
 
     // Runs a blocking call, after all that were made before it.
-    void run(operation& op, time_span deadline) { run_(*this, op, deadline); }
+    void (*run)(session& self, operation& op, time_span deadline) = nullptr;
     // Shows a header to all ranks, and gives all of theirs, by rank: a session is a channel of
     // protocol/agreement.hpp. The headers are compared on the way, as those of every call.
     [[gnu::cold]] table<call_header> exchange_headers(const call_header& mine, time_point limit) {
@@ -34,7 +34,7 @@ public:
         op.entry = mine;
         op.only_agree = true;
         op.headers = all.data();
-        run(op, span_until(limit));
+        run(*this, op, span_until(limit));
         return all;
     }
     // Takes the place of a call that the peers make. Throws the refusal here, too, where ranks
@@ -42,7 +42,7 @@ public:
     [[gnu::cold]] void post_refusal(const call_header& refused, time_point limit) {
         operation op;
         op.entry = refused;
-        run(op, span_until(limit));
+        run(*this, op, span_until(limit));
     }
 
     // Ends the calls under way within the destructor's deadline, and tells the peers.
@@ -50,13 +50,12 @@ public:
 
 protected:
     // The implementation. The functions are not virtual, for the reason at `counted`.
-    void (*run_)(session&, operation&, time_span) = nullptr;
     void (*close_)(session&, const char*) noexcept = nullptr;
     communicator_options options_;
     workspace work_;
+    const int rank_, size_;
 
 private:
-    int rank_, size_;
     int contexts_ = 0;
     std::uint64_t plans_ = 0;
 };

@@ -33,16 +33,17 @@ namespace detail {
 // Says once per call, to the error sink, that a rank has waited long in one of its rounds.
 class long_wait {
 public:
+    bool said = false;  // in the present call
+
     explicit long_wait(const communicator_options& options) : after_(waiting_notice_of(options)) {}
 
-    void begin_call() noexcept { said_ = false; }
     void begin_round() noexcept { since_ = 0; }
 
     // Called about once in a millisecond of waiting.
     void look(transport& t, const operation& op, time_point time) {
-        if (after_ == 0 || said_) return;
+        if (after_ == 0 || said) return;
         if (since_ == 0) since_ = time;
-        if (time - since_ >= after_) said_ = say(t, op);
+        if (time - since_ >= after_) said = say(t, op);
     }
 
 private:
@@ -61,16 +62,14 @@ private:
 
     std::int64_t after_;  // nanoseconds; 0: never
     time_point since_ = 0;
-    bool said_ = false;
 };
 
-// Waits until the transport's round is ready. It gives up when a peer that is needed is gone, or
-// after `limit` or `stop`. Without a limit a long wait is told.
+// Waits until the transport's round is ready, which it is not yet. It gives up when a peer that is
+// needed is gone, or after `limit` or `stop`. Without a limit a long wait is told.
 inline void wait_ready(transport& t, const operation& op, time_point limit,
                        const atomic<time_point>& stop, long_wait& notice) {
-    if (t.ready()) return;
     notice.begin_round();
-    backoff wait(t.may_spin());
+    backoff wait(t.may_spin);
     while (!t.ready()) {
         if (!wait.pause()) continue;
         const time_point time = now();

@@ -49,17 +49,18 @@ struct accumulator<T, op::custom<F, C>> {
     using type = T;
 };
 
-// Wraps around as two's complement does, without the undefined behaviour of signed overflow.
-template <class A, class F>
-HVD_KERNEL_HOST_DEVICE constexpr A wrapping(A a, A b, F f) {
-    if constexpr (std::is_integral_v<A> && !std::is_same_v<A, bool>) {
-        using U = std::make_unsigned_t<A>;
-        using Wide = std::conditional_t<(sizeof(U) < sizeof(unsigned)), unsigned, U>;
-        return static_cast<A>(static_cast<U>(f(Wide(static_cast<U>(a)), Wide(static_cast<U>(b)))));
-    } else {
-        return static_cast<A>(f(a, b));
-    }
-}
+// Integers are added and multiplied as this type: it wraps around as two's complement does, without
+// the undefined behaviour of signed overflow.
+template <class A>
+struct wrapping {
+    using type = A;
+};
+template <class A>
+    requires(std::is_integral_v<A> && !std::is_same_v<A, bool>)
+struct wrapping<A> {
+    using U = std::make_unsigned_t<A>;
+    using type = std::conditional_t<(sizeof(U) < sizeof(unsigned)), unsigned, U>;
+};
 
 // Callables run on the host only, so nvcc's warning about them is off.
 #ifdef __CUDACC__
@@ -68,11 +69,12 @@ HVD_KERNEL_HOST_DEVICE constexpr A wrapping(A a, A b, F f) {
 template <class Op, class A>
 HVD_KERNEL_HOST_DEVICE constexpr A combine(const Op& operation, const A& a, const A& b) {
     using plain = plain_op_t<Op>;
+    using wide = typename wrapping<A>::type;
     if constexpr (is_custom<plain>) return static_cast<A>(operation.combine(a, b));
     else if constexpr (std::is_same_v<plain, op::sum> || std::is_same_v<plain, op::average>)
-        return wrapping(a, b, [](const auto& x, const auto& y) { return x + y; });
+        return static_cast<A>(static_cast<wide>(a) + static_cast<wide>(b));
     else if constexpr (std::is_same_v<plain, op::product>)
-        return wrapping(a, b, [](const auto& x, const auto& y) { return x * y; });
+        return static_cast<A>(static_cast<wide>(a) * static_cast<wide>(b));
     else if constexpr (std::is_same_v<plain, op::min>) return b < a || b != b ? b : a;  // NaN stays
     else if constexpr (std::is_same_v<plain, op::max>) return a < b || b != b ? b : a;
     else if constexpr (std::is_same_v<plain, op::bit_and>) return static_cast<A>(a & b);

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../core/tuning.hpp"
 #include "plain.hpp"
 #include "reduce_vectors.hpp"
 
@@ -62,25 +63,24 @@ span_reducer reducer_at([[maybe_unused]] simd_level l) {
     }
 }
 
-template <class T, class Op>
-reduce_args as_scalars(const reduce_args& args) {
-    reduce_args all = args;
-    all.count *= decltype(canonical_reduction<T, Op>())::each;
-    return all;
-}
-
 // Reduces the inputs in rank order, in one pass with both scales, at a level that this machine
 // runs.
 template <class T, class Op>
 void reduce_elements_at(simd_level l, const reduce_args& args) {
     using as = decltype(canonical_reduction<T, Op>());
-    const reduce_args all = as_scalars<T, Op>(args);
-    reducer_at<typename as::type, typename as::op>(l)(all, 0, all.count, all.out);
+    reducer_at<typename as::type, typename as::op>(l)(args, 0, args.count * as::each, args.out);
 }
 
 // Reduces at the best level of this machine. The bits do not depend on the level.
 template <class T, class Op>
 void reduce_elements(const reduce_args& args) {
+    using as = decltype(canonical_reduction<T, Op>());
+    using E = typename as::type;
+    if constexpr (is_vectorized<E, typename as::op>) {
+        const std::size_t n = args.count * as::each;
+        if (n * sizeof(typename dtype_traits<E>::accumulator) < tuning::least_vectorized)
+            return reduce_plain<E, typename as::op>(args, 0, n, args.out);
+    }
     reduce_elements_at<T, Op>(best_level(), args);
 }
 

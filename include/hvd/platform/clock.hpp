@@ -44,8 +44,6 @@ inline void sleep_for(std::int64_t nanoseconds) {
     nanosleep(&span, nullptr);
 }
 
-inline void give_way() { sched_yield(); }
-
 // The processors that some threads may run on.
 class processor_set {
 public:
@@ -87,7 +85,7 @@ public:
         if (looks_ == 0) started_ = checked_ = now();
         ++looks_;
         if (asleep_) sleep_for(tuning::sleep_time);
-        else give_way();
+        else sched_yield();
         if (!asleep_ && looks_ % tuning::looks_per_check != 0) return false;
         const time_point time = now();
         if (time - started_ > tuning::sleep_after) asleep_ = true;

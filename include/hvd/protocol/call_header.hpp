@@ -93,9 +93,8 @@ struct call_header {
 
 static_assert(std::is_trivially_copyable_v<call_header>);
 
-template <std::size_t N>
-void copy_text(char (&to)[N], const char (&from)[N]) {
-    if (from[0] != 0) std::memcpy(to, from, N);
+inline void copy_text(char* to, const char* from, std::size_t size) {
+    if (from[0] != 0) std::memcpy(to, from, size);
     else to[0] = 0;
 }
 
@@ -103,9 +102,9 @@ void copy_text(char (&to)[N], const char (&from)[N]) {
 inline void copy_header(call_header& to, const call_header& from) {
     std::memcpy(&to, &from,
                 offsetof(call_header, extents) + from.dimensions * sizeof from.extents[0]);
-    copy_text(to.name, from.name);
-    copy_text(to.type, from.type);
-    copy_text(to.text, from.text);
+    copy_text(to.name, from.name, sizeof to.name);
+    copy_text(to.type, from.type, sizeof to.type);
+    copy_text(to.text, from.text, sizeof to.text);
 }
 
 // FNV-1a, over everything that ranks compare.

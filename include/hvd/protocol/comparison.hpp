@@ -164,11 +164,13 @@ inline void require_equal(int me, std::string_view call, std::string_view field,
 // Throws on every rank if a rank refuses the call, or if the headers of two ranks differ. All ranks
 // name the same field: the first one in which any two headers differ.
 inline void check_headers(int me, header_list headers) {
-    for (const call_header* h : headers)
-        if (h->refused) throw_refusal(me, headers);
+    const call_header* const* const all = headers.data();
+    const std::size_t n = headers.size();
+    for (std::size_t r = 0; r < n; ++r)
+        if (all[r]->refused) throw_refusal(me, headers);
     field first = field::none;
-    for (std::size_t r = 1; r < headers.size(); ++r)
-        if (const field f = first_difference(*headers[r], *headers[0]); f < first) first = f;
+    for (std::size_t r = 1; r < n; ++r)
+        if (const field f = first_difference(*all[r], *all[0]); f < first) first = f;
     if (first != field::none) [[unlikely]]
         throw_difference(me, headers, first);
 }

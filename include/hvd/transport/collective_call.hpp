@@ -23,9 +23,9 @@ struct collective_call {
     std::size_t element_bytes = 1;
     // One number for each rank, where they differ. In an alltoall this rank sends so many; a
     // scatter's root gives so many. In other calls on device tensors they are each rank's part.
-    slice<const std::size_t> counts;
+    slice<const std::size_t> counts{};
     // The elements of an alltoall that come from each rank, where this rank knows them beforehand.
-    slice<const std::size_t> receive_counts;
+    slice<const std::size_t> receive_counts{};
     reduce_function reduce = nullptr;  // reduces elements of the header's type in host memory
     const void* callable = nullptr;    // the operation itself, captures included
     bool fallible = false;             // user code runs in the middle and may throw

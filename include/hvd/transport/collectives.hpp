@@ -30,7 +30,8 @@ inline bool settle(transport& t, workspace& w, const operation& op) {
 }
 
 inline void check_settled(transport& t, workspace& w) {
-    exchange_after(std::exchange(w.failure, nullptr), [&] { check_headers(t.rank(), t.headers); });
+    exchange_after(std::exchange(w.failure, nullptr),
+                   [&] { check_headers(t.rank(), {t.headers, std::size_t(t.size())}); });
 }
 
 inline bool settle_reduction(transport& t, workspace& w, const operation& op, std::size_t step) {
@@ -58,8 +59,8 @@ inline void reduce_slice(transport& t, workspace& w, const operation& op, const 
 }
 
 inline bool allreduce(transport& t, workspace& w, operation& op, std::size_t step) {
-    if (op.groups.empty() || step > 1)
-        return settle_reduction(t, w, op, op.groups.empty() ? step - 1 : step - 2);
+    const std::size_t moves = op.groups.size() > 0 ? 1 : 0;
+    if (step > moves) return settle_reduction(t, w, op, step - moves - 1);
     t.allreduce(op);
     return true;
 }
@@ -138,8 +139,7 @@ inline bool take(transport& t, workspace& w, operation& op, std::size_t step) {
 inline bool gather_to(transport& t, workspace& w, operation& op, std::size_t step) {
     const bool everywhere = op.entry.kind == collective::allgather;
     if (step == 1) {
-        for (int p = 0; p < t.size(); ++p)
-            w.counts[std::size_t(p)] = t.headers[std::size_t(p)]->count;
+        for (int p = 0; p < t.size(); ++p) w.counts[std::size_t(p)] = t.headers[p]->count;
         return provide(t, w, op);
     }
     if (step > 2) return op.take != nullptr && take(t, w, op, step - 3);

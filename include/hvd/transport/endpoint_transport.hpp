@@ -27,7 +27,7 @@ public:
           headers_of_all_(std::size_t(endpoint.size())) {
         int here = 0;
         for (int p = 0; p < size_; ++p) here += node_of(endpoint, p) == node_of(endpoint, rank_);
-        spins_ = here <= processor_set::of_this_thread().count();
+        may_spin = here <= processor_set::of_this_thread().count();
     }
 
     // Every rank sends its header to every other rank. A rank that refuses the call says so in its
@@ -36,7 +36,7 @@ public:
         step_ = step::headers;
         headers_of_all_[std::size_t(rank_)] = mine;
         for (int p = 0; p < size_; ++p) {
-            headers[std::size_t(p)] = &headers_of_all_[std::size_t(p)];
+            headers[p] = &headers_of_all_[std::size_t(p)];
             if (p == rank_) continue;
             receive_from(p, header_of(p));
             send_to(p, header_of(rank_));
@@ -67,8 +67,6 @@ public:
     bool ready() override {
         return this->guarded([&] { return bool(endpoint_.poll()); });
     }
-
-    bool may_spin() const override { return spins_; }
 
     bool hopeless() override {
         return this->guarded([&] { return notices_.heard(); });
@@ -151,15 +149,13 @@ private:
 
     void reduce_arrived(std::size_t index) {
         const block mine = chunk_of(send_[rank_], index, chunk_bytes_);
-        for (int p = 0; p < size_; ++p)
-            inputs_[std::size_t(p)] = p == rank_ ? mine.data : room_for(p, index);
+        for (int p = 0; p < size_; ++p) inputs_[p] = p == rank_ ? mine.data : room_for(p, index);
         reduce_range(job_, index * chunk_bytes_ / job_.element_bytes,
                      mine.bytes / job_.element_bytes);
     }
 
     Endpoint& endpoint_;
     notice_exchange<Endpoint> notices_;
-    bool spins_ = false;
     step step_ = step::headers;
     table<call_header> headers_of_all_;
     std::vector<std::byte> arrived_;

@@ -25,40 +25,39 @@ public:
     std::byte* out = nullptr;
 
     list_segment(const operation& op, std::size_t begin, std::size_t bytes_of_all)
-        : op_(op), begin_(begin), end_(begin + bytes_of_all) {
-        std::size_t high = op.tensors.size();
-        while (high - tensor_ > 1) {  // finds the last tensor that begins at `begin` or before
-            const std::size_t middle = (tensor_ + high) / 2;
-            (op.offsets[middle] <= begin ? tensor_ : high) = middle;
+        : op_(op), begin_(begin), end_(begin + bytes_of_all), tensors_(op.tensors.size()) {
+        std::size_t high = tensors_;
+        while (high > tensor + 1) {  // the last tensor that begins at `begin` or before it
+            const std::size_t middle = (tensor + high) / 2;
+            (op.offsets[middle] <= begin ? tensor : high) = middle;
         }
     }
 
     bool next() {
         if (begin_ >= end_) return false;
-        const fused_update* const update = op_.update;
-        if (op_.tensors.empty())
-            return set(begin_, end_ - begin_, op_.in,
-                       update != nullptr ? update->targets[0].data : op_.out);
-        while (begin_ - op_.offsets[tensor_] >= op_.tensors[tensor_].bytes()) ++tensor_;
-        const tensor_ref& here = op_.tensors[tensor_];
-        const std::size_t first = begin_ - op_.offsets[tensor_], rest = here.bytes() - first;
-        tensor = tensor_;
-        return set(first, rest < end_ - begin_ ? rest : end_ - begin_, here.data,
-                   update != nullptr ? update->targets[tensor_].data : here.data);
-    }
-
-private:
-    bool set(std::size_t first, std::size_t n, const std::byte* from, std::byte* to) {
-        at = first;
-        bytes = n;
-        in = from + first;
-        out = to + first;
-        begin_ += n;
+        at = begin_;
+        bytes = end_ - begin_;
+        in = op_.in;
+        out = op_.out;
+        if (tensors_ > 0) enter_tensor();
+        if (op_.update != nullptr) out = op_.update->targets[tensor].data;
+        in += at;
+        out += at;
+        begin_ += bytes;
         return true;
     }
 
+private:
+    void enter_tensor() {
+        while (begin_ - op_.offsets[tensor] >= op_.tensors[tensor].bytes()) ++tensor;
+        const tensor_ref& here = op_.tensors[tensor];
+        at = begin_ - op_.offsets[tensor];
+        if (bytes > here.bytes() - at) bytes = here.bytes() - at;
+        in = out = here.data;
+    }
+
     const operation& op_;
-    std::size_t begin_, end_, tensor_ = 0;
+    std::size_t begin_, end_, tensors_;
 };
 
 inline void gather_bytes(const operation& op, std::size_t begin, std::size_t bytes, std::byte* to) {

@@ -56,8 +56,8 @@ struct reduction_group {
     std::size_t element_bytes;
     std::size_t offset;
     std::size_t count;
-    const std::size_t* bounds = nullptr;
-    dtype id = dtype::user;
+    const std::size_t* bounds;  // null: even slices
+    dtype id;
 
     std::size_t begin_of(int rank, int size) const {
         return bounds != nullptr ? bounds[rank] : even_part(count, rank, size);
@@ -136,7 +136,7 @@ private:
 // gradients into new values of the parameters, and these go to all ranks instead. `targets` has one
 // tensor of parameters for each tensor of gradients.
 struct fused_update {
-    slice<const tensor_ref> targets;
+    slice<const tensor_ref> targets{};
     dtype id = dtype::float32;
     // `values` has `bytes` of reduced elements and gets the new ones; `current` has the present
     // values of the targets. `done` bytes of this rank's slices came before; their order is the
@@ -160,11 +160,11 @@ struct operation : collective_call {
     detail::flaw flaw{};  // says why the call is refused, where `entry` does not say it yet
     // The tensors of a fused list and where they begin, in the order of `in`. A transport that
     // takes them from there needs no packing. All of them are dense and in place.
-    slice<const tensor_ref> tensors;
-    slice<const std::size_t> offsets;
-    slice<const reduction_group> groups;  // how each element type is reduced
-    bool only_agree = false;              // no data moves: the ranks compare their headers
-    call_header* headers = nullptr;       // an agreement copies all ranks' headers to here
+    slice<const tensor_ref> tensors{};
+    slice<const std::size_t> offsets{};
+    slice<const reduction_group> groups{};  // how each element type is reduced
+    bool only_agree = false;                // no data moves: the ranks compare their headers
+    call_header* headers = nullptr;         // an agreement copies all ranks' headers to here
 
     // Gives the memory for a result whose size only the call knows, from each rank's count.
     std::byte* (*provide)(void* self, slice<const std::size_t> counts) = nullptr;
@@ -185,7 +185,7 @@ struct operation : collective_call {
     const fused_update* update = nullptr;
     bool updated = false;  // the transport has made the update
 
-    // The reduction of elements of a group, to `to`.
+    // The reduction of `count` elements of a group, to `to`.
     reduction reduction_of(const reduction_group& g, std::size_t count, std::byte* to) const {
         return {g.function,      g.op,     g.element_bytes, count, to, entry.prescale,
                 entry.postscale, entry.op, entry.mode};

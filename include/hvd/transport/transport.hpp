@@ -34,14 +34,19 @@ void keep_failure(std::exception_ptr& failure, F reduce) {
 // The functions are virtual, so that each collective is compiled once for all transports. A virtual
 // call costs far less than the synchronisation that it begins.
 class transport {
+    table<const call_header*> header_table_;
+    table<const std::byte*> input_table_;
+
 public:
     transport(int rank, int size)
-        : headers(std::size_t(size)),
+        : header_table_(std::size_t(size)),
+          input_table_(std::size_t(size)),
+          headers(header_table_.data()),
           rank_(rank),
           size_(size),
           sends_(std::size_t(size)),
           receives_(std::size_t(size)),
-          inputs_(std::size_t(size)) {}
+          inputs_(input_table_.data()) {}
     virtual ~transport() = default;
     transport(const transport&) = delete;
     transport& operator=(const transport&) = delete;
@@ -88,7 +93,7 @@ public:
     // step, so that nothing more can be agreed on.
     bool next() {
         try {
-            return advance() || next_of_groups();
+            return advance() || (by_groups_ != nullptr && next_of_groups());
         } catch (...) {
             give_up();
             throw;
@@ -97,8 +102,6 @@ public:
 
     // True if waiting is in vain: a rank that is waited for is gone.
     virtual bool hopeless() { return false; }
-    // True if a waiting rank may keep its processor, since no other rank needs it.
-    virtual bool may_spin() const = 0;
     // The ranks that are waited for. They may come while this looks.
     virtual std::vector<int> missing() = 0;
     // Gives up: throws an error that names the ranks that are waited for. The transport is not used
@@ -123,8 +126,9 @@ public:
         }
     }
 
-    table<const call_header*> headers;  // of all ranks, after an exchange of headers
-    bool lost = false;                  // a peer or the endpoint is: nothing more can be agreed on
+    const call_header** const headers;  // of all ranks, by rank, after an exchange of headers
+    bool may_spin = false;  // a waiting rank may keep its processor, since no other rank needs it
+    bool lost = false;      // a peer or the endpoint is: nothing more can be agreed on
 
 protected:
     // Takes what has come in this round, and begins the next one: false if there is none.
@@ -151,16 +155,16 @@ protected:
     void reduce_range(const reduction& job, std::size_t first, std::size_t n) {
         if (n == 0 || failure_) return;
         try {
-            job.function({job.op, inputs_.data(), size_, size_, job.out + first * job.element_bytes,
-                          n, job.prescale, job.postscale});
+            job.function({job.op, inputs_, size_, size_, job.out + first * job.element_bytes, n,
+                          job.prescale, job.postscale});
         } catch (...) {
             failure_ = std::current_exception();
         }
     }
 
     int rank_, size_;
-    table<block> sends_, receives_;  // of a primitive that is made of another one, by rank
-    table<const std::byte*> inputs_;
+    table<block> sends_, receives_;   // of a primitive that is made of another one, by rank
+    const std::byte** const inputs_;  // of a reduction, by rank
     std::exception_ptr failure_;
 
 private:
@@ -183,9 +187,8 @@ private:
         gathers_next_ = true;
     }
 
-    // The rest of an allreduce by groups. False if none is under way.
+    // The rest of an allreduce by groups.
     bool next_of_groups() {
-        if (by_groups_ == nullptr) return false;
         if (std::exchange(gathers_next_, false)) {
             allgather(receives_[std::size_t(rank_)], receives_.data());
         } else if (++group_ < by_groups_->groups.size()) {

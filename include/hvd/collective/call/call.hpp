@@ -76,6 +76,11 @@ struct packed_tensor {
     }
 };
 
+struct packed_pair {
+    packed_tensor input, output;
+};
+struct no_packing {};
+
 template <class View>
 constexpr bool is_strided = std::is_same_v<typename View::layout, strided>;
 
@@ -84,23 +89,13 @@ std::byte* bytes_of(const View& view) {
     return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(view.data()));
 }
 
-// The reducing part of a call. It holds the operation by value, captures included.
-template <class Op>
-struct reduction_call : call {
-    Op function;
-
-    explicit reduction_call(const Op& f) : function(f) {}
-
-    void describe_reduction(const reduce_options& o) {
-        describe_operation(op, function, o.prescale, o.postscale);
-    }
-
-    template <class T>
-    reduction_group group_of(std::size_t offset, std::size_t count) {
-        return {reduction_of<T, Op>(op), &function, sizeof(T), offset, count, nullptr,
-                dtype_traits<T>::id};
-    }
-};
+// The elements of type T of a reduction: `count` of them, from `offset` bytes on. `function` is the
+// call's own, captures included.
+template <class T, class Op>
+reduction_group group_of(operation& op, const Op& function, std::size_t offset, std::size_t count) {
+    return {reduction_of<T, Op>(op), &function, sizeof(T), offset, count, nullptr,
+            dtype_traits<T>::id};
+}
 
 // A fused list in one buffer, with the functions that pack it.
 struct fused_buffer {

@@ -31,6 +31,14 @@ struct access {
     }
 
     template <class Comm>
+    static void run(Comm& comm, operation& op, time_span deadline) {
+        session* const own = comm.session_.get();
+        if (own == nullptr) [[unlikely]]
+            throw_empty();
+        own->run(*own, op, deadline);
+    }
+
+    template <class Comm>
     static auto& backend_of(Comm& comm) {
         return static_cast<backend_session<typename Comm::backend_type>&>(session_of(comm));
     }
@@ -56,7 +64,7 @@ struct access {
 
 template <class Comm, class Call, class Options>
 void run_call(Comm& comm, Call& call, const Options& o) {
-    access::session_of(comm).run(call.op, o.deadline);
+    access::run(comm, call.op, o.deadline);
 }
 
 template <class Call, class Comm, class Options, class... A>

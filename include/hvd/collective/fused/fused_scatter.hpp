@@ -12,7 +12,8 @@ namespace detail {
 // Reduces and scatters many tensors as one. In the buffer, each element type's group holds rank 0's
 // rows of all tensors, then rank 1's, and so on.
 template <class Fused, class Op>
-struct fused_reduce_scatter_call : reduction_call<Op> {
+struct fused_reduce_scatter_call : call {
+    Op function;
     static constexpr std::size_t types = fused_types_t<Fused>::size;
 
     fused_memory& memory;
@@ -20,10 +21,9 @@ struct fused_reduce_scatter_call : reduction_call<Op> {
 
     fused_reduce_scatter_call(fused_memory& m, const Fused& list, const Op& f, int rank, int size,
                               const reduce_options& o)
-        : reduction_call<Op>(f), memory(m), rank_(rank), size_(size) {
-        operation& op = this->op;
+        : function(f), memory(m), rank_(rank), size_(size) {
         this->describe(collective::reduce_scatter, o.name);
-        this->describe_reduction(o);
+        describe_operation(op, function, o.prescale, o.postscale);
         list_tensors(list, memory.tensors);
         memory.sizes.resize(memory.tensors.size() * sizes_of_one() + types * (ranks() + 1));
         std::size_t t = 0;
@@ -116,7 +116,7 @@ private:
             }
         }
         split[size_] = (bytes - begin) / sizeof(T);
-        groups[index] = this->template group_of<T>(begin, split[size_]);
+        groups[index] = group_of<T>(op, function, begin, split[size_]);
         groups[index].bounds = split;
     }
 

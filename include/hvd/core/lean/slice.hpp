@@ -19,7 +19,7 @@ namespace detail {
 template <class T>
 class slice {
 public:
-    constexpr slice() = default;
+    constexpr slice() = default;  // as {}: empty
     constexpr slice(T* data, std::size_t size) noexcept : data_(data), size_(size) {}
     template <std::size_t N>
     constexpr slice(T (&elements)[N]) noexcept : slice(elements, N) {}
@@ -40,8 +40,8 @@ public:
     constexpr operator std::span<T>() const noexcept { return std::span<T>(data_, size_); }
 
 private:
-    T* data_ = nullptr;
-    std::size_t size_ = 0;
+    T* data_;
+    std::size_t size_;
 };
 
 }  // namespace detail

@@ -202,7 +202,7 @@ private:
     }
 
     void run_on_host(operation& op, time_point limit) {
-        access::session_of(host_).run(op, options_until(limit).deadline);
+        access::run(host_, op, options_until(limit).deadline);
     }
 
     void reduce_on_host(const collective_call& call, collective kind, int root, std::byte* data,

@@ -14,8 +14,10 @@
 #endif
 
 // These attributes make a function part of a level. Bodies are written once, as templates that are
-// always inlined into functions with these attributes, and get their instructions from there.
-#define HVD_KERNEL_BODY [[gnu::always_inline]] inline
+// always inlined into functions with these attributes, and get their instructions from there. A
+// body by itself has none of these instructions, so that its assembly could not be compiled.
+// Therefore -finstrument-functions must not ask for the address of a body.
+#define HVD_KERNEL_BODY [[gnu::always_inline, gnu::no_instrument_function]] inline
 #define HVD_KERNEL_AVX2 [[gnu::target("avx2,f16c")]]
 #define HVD_KERNEL_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]]
 

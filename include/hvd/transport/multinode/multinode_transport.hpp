@@ -33,10 +33,11 @@ public:
           notices_(endpoint),
           headers_of_all_(std::size_t(size_)),
           blocks_(std::size_t(size_)) {
+        may_spin = cross_.inner.may_spin;
         // The headers lie in the order of the nodes, since those of a node come in one message.
         const call_header* at = headers_of_all_.data();
         for (int node = 0; node < cross_.nodes.count(); ++node)
-            for (const int rank : cross_.nodes.ranks(node)) headers[std::size_t(rank)] = at++;
+            for (const int rank : cross_.nodes.ranks(node)) headers[rank] = at++;
     }
 
     void exchange_headers(const call_header& mine) override {
@@ -81,8 +82,6 @@ public:
         return this->guarded(
             [&] { return (cross_.in_node() && cross_.inner.hopeless()) || notices_.heard(); });
     }
-
-    bool may_spin() const override { return cross_.inner.may_spin(); }
 
     [[gnu::cold]] std::vector<int> missing() override {
         if (step_ == step::flat || !cross_.in_node()) return notices_.pending();

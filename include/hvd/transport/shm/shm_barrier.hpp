@@ -28,7 +28,9 @@ public:
           slots_(region.slots()),
           windows_(region.windows()),
           window_bytes_(region.window_bytes()),
-          crowded_(region.is_crowded()) {}
+          crowded_(region.is_crowded()) {
+        may_spin = !crowded_;
+    }
 
     void exchange_headers(const call_header& mine) override {
         show(mine);
@@ -47,8 +49,6 @@ public:
             if (!arrived(p) && gone(p)) return true;
         return false;
     }
-
-    bool may_spin() const override { return !crowded_; }
 
     [[gnu::cold]] std::vector<int> missing() override {
         std::vector<int> ranks;
@@ -107,7 +107,7 @@ protected:
     bool advance() override { return (this->*next_)(); }
 
     bool take_headers() {
-        for (int p = 0; p < size_; ++p) headers[std::size_t(p)] = &header_of(p);
+        for (int p = 0; p < size_; ++p) headers[p] = &header_of(p);
         return false;
     }
 

@@ -114,7 +114,7 @@ private:
     }
 
     void reduce_in_place() {
-        for (int p = 0; p < size_; ++p) inputs_[std::size_t(p)] = at_place(p, std::size_t(rank_));
+        for (int p = 0; p < size_; ++p) inputs_[p] = at_place(p, std::size_t(rank_));
         reduce_range(job_, 0, job_.count);
     }
 
@@ -190,14 +190,13 @@ private:
         const std::size_t first = round_ * chunk;
         if (first >= job_.count) return;
         for (int p = 0; p < size_; ++p)
-            inputs_[std::size_t(p)] =
-                p == rank_ ? send_[p].data + first * job_.element_bytes : chunk_from(p);
+            inputs_[p] = p == rank_ ? send_[p].data + first * job_.element_bytes : chunk_from(p);
         reduce_range(job_, first, job_.count - first < chunk ? job_.count - first : chunk);
     }
 
     void reduce_brought() {
         for (int p = 0; p < size_; ++p)
-            inputs_[std::size_t(p)] = p == rank_ ? send_[p].data : blocks_[std::size_t(p)].data;
+            inputs_[p] = p == rank_ ? send_[p].data : blocks_[std::size_t(p)].data;
         reduce_range(job_, 0, job_.count);
     }
 

@@ -18,18 +18,22 @@ namespace detail {
 // All algorithms reduce in rank order.
 class shm_transport final : public shm_exchange {
 public:
-    using shm_exchange::shm_exchange;
+    shm_transport(const shm_region& region, int rank)
+        : shm_exchange(region, rank), slice_room_(share_of_window(size_)) {}
 
     bool choose(const operation& op) override {
         algorithm_ = algorithm::by_groups;
-        if (op.entry.kind != collective::allreduce || op.groups.empty()) return false;
+        groups_ = op.groups.data();
+        group_count_ = op.groups.size();
+        is_list_ = op.tensors.size() > 0;
+        if (op.entry.kind != collective::allreduce || group_count_ == 0) return false;
         bool converts = false;
-        for (const reduction_group& g : op.groups) {
-            if (g.element_bytes > share_of_window(size_)) return false;
+        for (std::size_t i = 0; i < group_count_; ++i) {
+            const reduction_group& g = groups_[i];
+            if (g.element_bytes > slice_room_) return false;
             converts = converts || g.id == dtype::float16 || g.id == dtype::bfloat16;
+            total_bytes_ = g.offset + g.count * g.element_bytes;
         }
-        const reduction_group& last = op.groups.back();
-        total_bytes_ = last.offset + last.bytes();
         // Between two ranks little more moves where both reduce the whole. More ranks repeat much
         // work, which pays for small tensors, since they wait for each other only once. An update
         // needs slices, since each rank has the state of its slice alone.
@@ -40,14 +44,14 @@ public:
         if (op.update != nullptr || total_bytes_ > most_by_all) algorithm_ = algorithm::slices;
         else if (total_bytes_ > window_bytes_) algorithm_ = algorithm::chunks_by_all;
         else algorithm_ = algorithm::whole_by_all;
-        return !op.tensors.empty();
+        return is_list_;
     }
 
     // Shows the tensors of an allreduce together with the header, so that the ranks need not wait a
     // second time, unless they must be packed first.
     void begin(const operation& op) override {
         show(op.entry);
-        const bool at_hand = !op.tensors.empty() || op.pack == nullptr;
+        const bool at_hand = is_list_ || op.pack == nullptr;
         if (algorithm_ != algorithm::by_groups && at_hand && !op.only_agree && !op.entry.refused)
             offer(op);
         next_ = &shm_transport::take_headers;
@@ -83,9 +87,11 @@ private:
 
     void offer_data(const operation& op) {
         if (algorithm_ != algorithm::whole_by_all) fill_chunk(op, chunk_at(op, 0, 0));
+        else if (!is_list_) copy_bytes(window(rank_), op.in, total_bytes_);
         else
-            for (const reduction_group& g : op.groups)
-                gather_bytes(op, g.offset, g.bytes(), window(rank_) + g.offset);
+            for (std::size_t i = 0; i < group_count_; ++i)
+                gather_bytes(op, groups_[i].offset, groups_[i].count * groups_[i].element_bytes,
+                             window(rank_) + groups_[i].offset);
         fill_of(rank_).what = content::data;
     }
 
@@ -105,8 +111,12 @@ private:
             return true;
         }
         if (algorithm_ == algorithm::whole_by_all) {
-            for (const reduction_group& g : op.groups)
-                reduce_windows(op, g, g.offset, g.bytes(), g.offset);
+            for (std::size_t i = 0; i < group_count_; ++i) {
+                const reduction_group& g = groups_[i];
+                const std::size_t bytes = g.count * g.element_bytes;
+                if (is_list_) reduce_segments(op, g, g.offset, bytes, g.offset);
+                else reduce_windows(op, g, op.in + g.offset, op.out + g.offset, bytes, g.offset);
+            }
             return false;
         }
         next_ = static_cast<round>(&shm_transport::next_chunk);
@@ -116,14 +126,18 @@ private:
     }
 
     // Reduces bytes of a group that all ranks have in their windows, from `at` on.
-    void reduce_windows(const operation& op, const reduction_group& g, std::size_t begin,
-                        std::size_t bytes, std::size_t at) {
-        for (list_segment s(op, begin, bytes); s.next(); at += s.bytes) {
-            for (int p = 0; p < size_; ++p)
-                inputs_[std::size_t(p)] = p == rank_ ? s.in : window(p) + at;
-            const std::size_t n = s.bytes / g.element_bytes;
-            reduce_range(op.reduction_of(g, n, s.out), 0, n);
-        }
+    void reduce_windows(const operation& op, const reduction_group& g, const std::byte* in,
+                        std::byte* out, std::size_t bytes, std::size_t at) {
+        for (int p = 0; p < size_; ++p) inputs_[p] = p == rank_ ? in : window(p) + at;
+        const std::size_t n = bytes / g.element_bytes;
+        reduce_range(op.reduction_of(g, n, out), 0, n);
+    }
+
+    // The same for bytes that may lie in several tensors of a list.
+    void reduce_segments(const operation& op, const reduction_group& g, std::size_t begin,
+                         std::size_t bytes, std::size_t at) {
+        for (list_segment s(op, begin, bytes); s.next(); at += s.bytes)
+            reduce_windows(op, g, s.in, s.out, s.bytes, at);
     }
 
     // ---- where the tensors lie ------------------------------------------------------------------
@@ -161,7 +175,7 @@ private:
                               bytes = g.count_of(rank_, size_) * g.element_bytes;
             for (list_segment s(op, begin, bytes); s.next();) {
                 for (int p = 0; p < size_; ++p) {
-                    inputs_[std::size_t(p)] = p == rank_ ? s.in : at_place(p, 2 * s.tensor) + s.at;
+                    inputs_[p] = p == rank_ ? s.in : at_place(p, 2 * s.tensor) + s.at;
                     outputs_[std::size_t(p)] =
                         p == rank_ ? s.out : at_place(p, 2 * s.tensor + 1) + s.at;
                 }
@@ -179,7 +193,7 @@ private:
             reduce_to_places(g.function,
                              {g.op, nullptr, size_, size_, nullptr, s.bytes / g.element_bytes,
                               op.entry.prescale, op.entry.postscale},
-                             g.element_bytes, inputs_.data(), outputs_.data(), size_, streaming,
+                             g.element_bytes, inputs_, outputs_.data(), size_, streaming,
                              updates ? reduced_hook{&update_block, this} : reduced_hook{});
         });
     }
@@ -196,10 +210,6 @@ private:
 
     // ---- chunks ---------------------------------------------------------------------------------
 
-    // Each rank's slice of a chunk has the same place in every window, whatever its size. The
-    // result of a slice is read there while the rest of the window is filled again.
-    std::size_t slice_room() const { return share_of_window(size_); }
-
     chunk chunk_at(const operation& op, std::size_t group, std::size_t first) const {
         while (group < op.groups.size() && first >= op.groups[group].count) {
             ++group;
@@ -207,7 +217,7 @@ private:
         }
         if (group == op.groups.size()) return {group, 0, 0};
         const reduction_group& g = op.groups[group];
-        const std::size_t most = slice_room() / g.element_bytes * std::size_t(size_);
+        const std::size_t most = slice_room_ / g.element_bytes * std::size_t(size_);
         return {group, first, g.count - first < most ? g.count - first : most};
     }
 
@@ -222,7 +232,7 @@ private:
         return {g.offset + (c.first + begin) * g.element_bytes, (end - begin) * g.element_bytes};
     }
     std::byte* slice_in_window(int owner, int p, std::uint64_t ago = 0) const {
-        return window(owner, ago) + std::size_t(p) * slice_room();
+        return window(owner, ago) + std::size_t(p) * slice_room_;
     }
 
     // Fills the window with a chunk: all of it, or all but this rank's own slice, whose place is
@@ -262,20 +272,19 @@ private:
     void reduce_chunk(const operation& op, const chunk& c, bool by_all) {
         const reduction_group& g = op.groups[c.group];
         if (by_all)
-            return reduce_windows(op, g, g.offset + c.first * g.element_bytes,
-                                  c.count * g.element_bytes, 0);
+            return reduce_segments(op, g, g.offset + c.first * g.element_bytes,
+                                   c.count * g.element_bytes, 0);
         const range own = slice_of(op, c, rank_);
         const bool direct = op.tensors.empty() && op.update == nullptr;  // no copy is needed
-        if (!direct) scratch_.resize((op.update != nullptr ? 2 : 1) * slice_room());
+        if (!direct) scratch_.resize((op.update != nullptr ? 2 : 1) * slice_room_);
         std::byte* const result = direct ? op.out + own.begin : scratch_.data();
         if (!op.tensors.empty()) gather_bytes(op, own.begin, own.bytes, result);
         const std::byte* const mine = op.tensors.empty() ? op.in + own.begin : result;
-        for (int p = 0; p < size_; ++p)
-            inputs_[std::size_t(p)] = p == rank_ ? mine : slice_in_window(p, rank_);
+        for (int p = 0; p < size_; ++p) inputs_[p] = p == rank_ ? mine : slice_in_window(p, rank_);
         const std::size_t n = own.bytes / g.element_bytes;
         reduce_range(op.reduction_of(g, n, result), 0, n);
         if (op.update != nullptr) {
-            std::byte* const current = scratch_.data() + slice_room();
+            std::byte* const current = scratch_.data() + slice_room_;
             gather_targets(op, own.begin, own.bytes, current);
             guard([&] { update(own.bytes, result, current); });
         }
@@ -294,6 +303,12 @@ private:
         }
     }
 
+    // Each rank's slice of a chunk has this room in every window, at the same place, whatever its
+    // size. The result of a slice is read there while the rest of the window is filled again.
+    const std::size_t slice_room_;
+    const reduction_group* groups_ = nullptr;  // of the present call
+    std::size_t group_count_ = 0;
+    bool is_list_ = false;
     algorithm algorithm_ = algorithm::by_groups;  // of the present call, as chosen
     std::size_t total_bytes_ = 0;
     const operation* op_ = nullptr;
