@@ -200,8 +200,8 @@ int run_rank(int rank, int size, meeting& place) {
         graph(gpus);
         arena(gpus);
         gpus.barrier();
-        auto ipc = hvd::detail::device_access::made_of<ipc_test::gpu_communicator>(
-            hvd::detail::make_cuda_ipc_session(
+        auto ipc =
+            hvd::detail::on_one_node<ipc_test::gpu_communicator>(hvd::detail::make_cuda_ipc_session(
                 std::make_unique<device_test::fork_ranks>(place.calls, rank, size),
                 std::make_unique<device_test::fork_ranks>(place.farewell, rank, size),
                 ipc_options));

@@ -23,6 +23,13 @@ struct device_access {
             access::throw_empty();
         return comm.session_;
     }
+    template <class Comm, class Session>
+    static Comm made_of(std::shared_ptr<Session> session, topology place) {
+        Comm comm;
+        comm.session_ = std::move(session);
+        comm.topology_ = std::move(place);
+        return comm;
+    }
 };
 
 template <class B, class In, class Out>

@@ -46,6 +46,14 @@ inline std::shared_ptr<cuda_ipc_session> make_cuda_ipc_session(
     return session;
 }
 
+// Makes a communicator of a session whose ranks are on one node.
+template <class Comm>
+Comm on_one_node(std::shared_ptr<cuda_ipc_session> session) {
+    const std::vector<std::int64_t> nodes(std::size_t(session->size()));
+    const numbered_node place{session->rank(), nodes};
+    return device_access::made_of<Comm>(std::move(session), topology_of(place));
+}
+
 }  // namespace detail
 
 /// Ranks of one node whose device tensors are moved and reduced by CUDA IPC.
@@ -96,16 +104,11 @@ public:
             farewell = s.split_endpoint(true, color, key);
             if (calls == nullptr) return {};
         }
-        auto part =
-            detail::make_cuda_ipc_session(std::move(calls), std::move(farewell), s.options());
-        const std::vector<std::int64_t> one_node(std::size_t(part->size()));
-        const detail::numbered_node place{part->rank(), one_node};
-        return communicator(std::move(part), detail::topology_of(place));
+        return detail::on_one_node<communicator>(
+            detail::make_cuda_ipc_session(std::move(calls), std::move(farewell), s.options()));
     }
 
 private:
-    using device_ranks::device_ranks;
-
     template <class Bootstrap>
     static endpoint endpoint_to(communicator<Bootstrap>& bootstrap) {
         if (bootstrap.size() == 1) return {};
