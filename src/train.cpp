@@ -4,4 +4,6 @@
 // libhvd: training, with the checkpoints, which need nlohmann-json here and nowhere else.
 #include <hvd/threads.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
+
+#include <hvd/train/checkpoint/threads_library.hpp>
+#include <hvd/train/threads_library.hpp>

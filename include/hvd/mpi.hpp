@@ -16,6 +16,8 @@
 #include "backend/mpi.hpp"
 #include "comm/mpi_environment.hpp"
 #include "version.hpp"
+
 #ifdef HVD_COMPILED
-#include "comm/mpi_library.hpp"
+#define HVD_MPI_DOOR
+#include "library.hpp"
 #endif

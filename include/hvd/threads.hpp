@@ -13,6 +13,8 @@
 
 #include "comm/run_threads.hpp"
 #include "version.hpp"
+
 #ifdef HVD_COMPILED
-#include "comm/threads_library.hpp"
+#define HVD_THREADS_DOOR
+#include "library.hpp"
 #endif

@@ -22,3 +22,8 @@
 #include "train/sparse/sparse.hpp"
 #include "train/uneven.hpp"
 #include "train/vjp.hpp"
+
+#ifdef HVD_COMPILED
+#define HVD_TRAIN_DOOR
+#include "library.hpp"
+#endif

@@ -17,8 +17,9 @@
 //     #endif
 //
 // Templates stay where they are; x_library.hpp lists the instantiations that libhvd holds, each
-// with HVD_INSTANTIATE. They only save time: all others are compiled where they are used. Bodies in
-// a class are compiled by every user in either form, so those of long templates stand outside it.
+// with HVD_INSTANTIATE, and library.hpp has the lists that go with each door. They only save time:
+// all others are compiled where they are used. Bodies in a class are compiled by every user in
+// either form, so those of long templates stand outside it.
 //
 // The files of src/ are libhvd. They are compiled with HVD_BUILDS_LIBRARY, which emits all of that.
 #if defined(HVD_BUILDS_LIBRARY)

@@ -5,3 +5,8 @@
 #include "../standard.hpp"  // first: an older standard is told at once
 
 #include "checkpoint/checkpoint.hpp"
+
+#ifdef HVD_COMPILED
+#define HVD_CHECKPOINT_DOOR
+#include "../library.hpp"
+#endif

@@ -11,6 +11,10 @@
 
 namespace hvd {
 inline namespace v0 {
+namespace detail {
+template <class Comm, class T>
+class gradient_reducer;
+}
 
 /// The gradients of one step after `synchronize()`. They may be read or changed, and are then
 /// handed to `apply`. They are equal on all ranks, except those of local parameters. With Adasum
@@ -42,8 +46,8 @@ public:
     int rank() const noexcept { return rank_; }
 
 private:
-    template <class, class, class>
-    friend class distributed_optimizer;
+    template <class, class>
+    friend class detail::gradient_reducer;
 
     synchronized_gradients(int rank, std::span<const tensor_view<T>> tensors,
                            std::span<const tensor_view<T>> shared, bool& open)

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../optimizer/threads_library.hpp"
+#include "checkpoint_library.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+HVD_CHECKPOINTS(threads)
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../gradients/bucket_queue.hpp"
+#include "../gradients/registry.hpp"
+#include "../sparse/sparse_gradient.hpp"
+#include "synchronized.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The part of a distributed_optimizer that does not depend on the optimizer inside: it has the
+// parameters, reduces their gradients, and says when the optimizer steps.
+template <class Comm, class T>
+class gradient_reducer {
+public:
+    gradient_reducer(const gradient_reducer&) = delete;
+    gradient_reducer& operator=(const gradient_reducer&) = delete;
+
+    /// Registers a parameter that all ranks have, and returns its index. Names are unique.
+    /// @throws hvd::usage_error for a name that is already registered, sizes that differ, and
+    /// memory that overlaps another parameter or gradient.
+    template <class P, class G>
+    std::size_t register_parameter(std::string_view name, P&& value, G&& gradient) {
+        if constexpr (check_parameter<P, G>())
+            return add({.kind = parameter_kind::shared}, name, value, gradient);
+        return 0;
+    }
+
+    /// Registers a parameter that belongs to this rank. Its gradient never travels, and is divided
+    /// by the number of ranks unless `scale_local` is false. Feature G4.
+    template <class P, class G>
+    std::size_t register_local(std::string_view name, P&& value, G&& gradient) {
+        if constexpr (check_parameter<P, G>())
+            return add({.kind = parameter_kind::local}, name, value, gradient);
+        return 0;
+    }
+
+    /// Registers a table (rows × `columns`, row-major) that all ranks have, and whose gradient is
+    /// reported in rows by `gradient_ready(i, rows)`. `gradient` is a table too. `synchronize()`
+    /// fills it with zeros and the rows that any rank has. Features B14, F7.
+    /// @throws hvd::usage_error also for columns that do not divide the table, and with Adasum.
+    /// @snippet tests/train/snippets.cpp register_sparse
+    template <class P, class G>
+    std::size_t register_sparse(std::string_view name, P&& value, G&& gradient, std::size_t columns,
+                                sparse_policy policy = sparse_policy::automatic) {
+        if constexpr (check_parameter<P, G>())
+            return add_sparse(name, value, gradient, columns, policy);
+        return 0;
+    }
+
+    /// From now on parameter i neither travels nor is stepped. Call it between steps, on all ranks
+    /// alike. An optimizer that steps by itself (`self_contained_optimizer`) must leave it out too.
+    void freeze(std::size_t i) { set_frozen(i, true); }
+    /// Ends the freeze. The parameter continues with its old slots.
+    void unfreeze(std::size_t i) { set_frozen(i, false); }
+
+    /// Sets all gradients to zero, also those of frozen parameters.
+    /// @throws hvd::usage_error while gradients are under way.
+    void zero_gradients();
+
+    /// Gives up the current step if this rank's backward pass has failed. The calls of the peers'
+    /// step throw `hvd::peer_error` with `why`. On all ranks the next step begins with
+    /// `zero_gradients()`. A report that is refused does this by itself.
+    ///
+    /// It waits until the peers have made their reports. A step without later agreements (sparse
+    /// tables, Adasum, skip_nonfinite) whose gradients were all reported succeeds on the peers.
+    void abandon(std::string_view why = "a rank abandoned its step");
+
+    /// Reports that the backward pass has written gradient i, and leaves it alone until the step.
+    /// @throws hvd::usage_error after more than `backward_passes_per_step` reports in a step.
+    void gradient_ready(std::size_t i);
+
+    /// Reports rows of a sparse parameter. An index may occur several times; its rows are added,
+    /// also to those of the step's earlier passes. They are copied, and travel in `synchronize()`.
+    /// @throws hvd::usage_error also for an index that is out of range and sizes that do not fit.
+    void gradient_ready(std::size_t i, const sparse_view<T>& rows);
+
+    /// Reports that this rank has no gradients in this step. It contributes zeros.
+    void nothing_ready();
+
+    /// Completes the reduction of all gradients. **Collective**.
+    /// @throws hvd::mismatch_error if the ranks have other options or parameters, hvd::peer_error.
+    synchronized_gradients<T> synchronize();
+
+    /// The communicator of the gradients.
+    Comm& comm() noexcept { return comm_; }
+
+    /// The parameters, in the order of registration; empty for frozen ones.
+    std::span<const tensor_view<T>> parameters();
+
+    /// The parameters that are not local, including frozen ones.
+    std::vector<tensor_view<T>> shared_parameters() const;
+
+    /// Calls `f(name, value, shape)` for each parameter that is not local. The value is flat.
+    template <class F>
+    void for_each_shared(F f) const {
+        for (const auto& p : parameters_)
+            if (p.kind != parameter_kind::local) f(p.name, p.value, p.shape);
+    }
+
+    /// Calls `f(name, value)` for all parameters, including local ones.
+    template <class F>
+    void for_each_parameter(F f) const {
+        for (const auto& p : parameters_) f(p.name, p.value);
+    }
+
+    /// True if parameter i exists and is local to this rank.
+    bool is_local(std::size_t i) const {
+        return i < parameters_.size() && parameters_[i].kind == parameter_kind::local;
+    }
+
+    /// The number of buckets of the last step, and the number of those under way.
+    std::size_t buckets() const noexcept { return buckets_.size(); }
+    std::size_t buckets_started() const noexcept { return buckets_.started(); }
+
+protected:
+    gradient_reducer(Comm& comm, optimizer_options options);
+    ~gradient_reducer();
+
+    // Calls `step` with `optimizer` unless the gradients are not finite.
+    bool apply_by(synchronized_gradients<T>&& synchronized, void (*step)(void*), void* optimizer);
+
+    std::vector<tensor_view<T>> values_;
+    std::vector<tensor_view<T>> gradients_;
+
+private:
+    template <class P, class G>
+    std::size_t add_sparse(std::string_view name, P& value, G& gradient, std::size_t columns,
+                           sparse_policy policy) {
+        const auto table = flat_view(gradient);
+        if (columns == 0 || table.size() % columns != 0)
+            refuse("sparse parameter \"", name, "\": a table of ", table.size(),
+                   " elements has no rows of ", columns);
+        if (options_.op == gradient_op::adasum)
+            refuse("sparse parameter \"", name,
+                   "\": gradients in rows are averaged or summed, and ",
+                   "this optimizer's op is Adasum");
+        const std::size_t i =
+            add({.kind = parameter_kind::sparse, .columns = columns, .policy = policy}, name, value,
+                gradient);
+        sparse_.emplace_back(i, table, columns, policy);
+        return i;
+    }
+
+    template <class... Parts>
+    [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {
+        detail::refuse(comm_.rank(), parts...);
+    }
+
+    template <class P, class G>
+    std::size_t add(registered_parameter<T> p, std::string_view name, P& value, G& gradient) {
+        const auto shape = to_view(value).shape();
+        p.name = name;
+        p.value = flat_view(value);
+        p.gradient = flat_view(gradient);
+        p.shape.assign(shape.begin(), shape.end());
+        return add(std::move(p));
+    }
+    std::size_t add(registered_parameter<T> p);
+
+    void set_frozen(std::size_t i, bool frozen);
+
+    // `check` throws for a wrong report. The peers that wait for it are told.
+    template <class Check>
+    void report(std::size_t i, Check check) {
+        require_closed();
+        over_if_it_fails([&] { seal(); });
+        try {
+            check();
+            check_report(i);
+        } catch (const usage_error& e) {
+            abandon(e.what());
+            throw;
+        }
+        ++parameters_[i].reports;
+        some_reported_ = true;
+        over_if_it_fails([&] { start_complete_buckets(); });
+    }
+
+    void check_report(std::size_t i) const;
+
+    // True if the ranks make calls after those of the buckets.
+    bool agrees_on_more() const;
+
+    sparse_gradient<T>* sparse_of(std::size_t parameter);
+
+    // A step that is over on one rank is over on every rank, since a failed call fails on all.
+    template <class F>
+    void over_if_it_fails(F f) {
+        try {
+            f();
+        } catch (...) {
+            give_up();
+            throw;
+        }
+    }
+
+    [[gnu::cold]] void give_up();
+
+    // The next step begins with a new agreement, which is a single call. That repeats until all
+    // ranks are in it.
+    void forget_agreement();
+
+    void reduce_sparse();
+    void require_closed() const;
+
+    static void zero(registered_parameter<T>& p) {
+        for (T& x : elements(p.gradient)) x = T(0);
+    }
+
+    // Makes this rank contribute zeros for unreported gradients. Local ones are not sent.
+    void zero_unreported();
+
+    // Collective if something has changed since the last step.
+    void seal();
+    void agree_on(const std::string& described);
+    void refresh_lists();
+    void add_bucket(std::vector<std::size_t> members);
+
+    double pass_scale() const {
+        return options_.average_passes ? 1.0 / options_.backward_passes_per_step : 1;
+    }
+
+    void start_complete_buckets();
+    void scale_what_stayed();
+    void begin_next_step();
+    bool finite_everywhere();
+    void step_by_adasum(void (*step)(void*), void* optimizer);
+
+    Comm& comm_;
+    optimizer_options options_;
+    parameter_list<T> parameters_;
+    std::vector<tensor_view<T>> shared_gradients_;  // empty for local parameters
+    bucket_queue<Comm, T> buckets_;
+    std::vector<sparse_gradient<T>> sparse_;
+    // the parameters of the buckets, as all ranks agreed on them
+    std::optional<std::string> agreed_;
+    bool sealed_ = false;
+    bool some_reported_ = false;
+    bool open_ = false;  // true while a synchronized_gradients exists
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
+
+#include "gradient_reducer_bodies.hpp"

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../comm/mpi_library.hpp"
+#include "state_library.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+HVD_OPTIMIZERS(mpi)
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../core/compiled.hpp"
+#include "state.hpp"
+
+// The instantiations that libhvd holds for the communicators of a backend: a distributed optimizer
+// of float around each of hvd's own.
+#define HVD_OPTIMIZER(B, O)                                                                       \
+    HVD_INSTANTIATE HVD_API void broadcast_parameters(distributed_optimizer<communicator<B>, O>&, \
+                                                      root);                                      \
+    HVD_INSTANTIATE HVD_API void broadcast_optimizer_state(                                       \
+        distributed_optimizer<communicator<B>, O>&, root);
+
+#define HVD_OPTIMIZERS(B)                                                           \
+    HVD_INSTANTIATE class HVD_API detail::gradient_reducer<communicator<B>, float>; \
+    HVD_OPTIMIZER(B, optimizers::sgd<float>)                                        \
+    HVD_OPTIMIZER(B, optimizers::momentum<float>)                                   \
+    HVD_OPTIMIZER(B, optimizers::adam<float>)                                       \
+    HVD_OPTIMIZER(B, optimizers::adamw<float>)                                      \
+    HVD_OPTIMIZER(B, optimizers::adadelta<float>)

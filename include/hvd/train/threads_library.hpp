@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../comm/threads_library.hpp"
+#include "training_library.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+HVD_TRAINING(threads)
+
+}  // namespace v0
+}  // namespace hvd
