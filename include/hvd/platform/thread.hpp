@@ -12,7 +12,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// These replace <thread> and <mutex>, which cost every user of hvd 0.2 s of compilation.
+// These replace <thread>, <mutex> and <condition_variable>. They would add 38 % to the time to
+// compile a function with two collectives at -O0, 45 % at -O2, 50 % in the compiled form.
 class mutex {
 public:
     mutex() = default;

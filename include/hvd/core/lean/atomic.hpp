@@ -9,8 +9,8 @@ inline namespace v0 {
 namespace detail {
 
 // T is an integer, a bool or a pointer. <atomic> includes std::string, std::mutex and more since
-// C++20, which costs every user of hvd a fifth of a second. The compilers' own functions need no
-// header.
+// C++20. It would add 13 % to the time to compile a function with two collectives at -O0, 23 % at
+// -O2, 26 % in the compiled form. The compilers' own functions need no header.
 template <class T>
 class atomic {
 public:

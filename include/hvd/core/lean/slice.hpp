@@ -14,8 +14,9 @@ inline namespace v0 {
 namespace detail {
 
 // A view of adjacent elements that somebody else owns. It replaces std::span where users don't see
-// it. Making a std::span instantiates the concepts of ranges in every file, which costs a hundredth
-// of a small program's compilation for each element type.
+// it. Making a std::span instantiates the concepts of ranges in every file. Spans in the place of
+// slices would add 13 % to the time to compile a function with two collectives at -O0, 12 % at -O2,
+// 21 % in the compiled form.
 template <class T>
 class slice {
 public:

@@ -12,7 +12,8 @@ inline namespace v0 {
 namespace detail {
 
 // An array of fixed length whose elements are made at once. The members of std::vector are compiled
-// anew for each element type, which costs a hundredth of a small program's compilation.
+// anew for each element type. Vectors in the place of tables would add 3 % to the time to compile a
+// function with two collectives at -O0, 9 % at -O2, 16 % in the compiled form.
 template <class T>
 class table {
 public:

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <cstdio>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
@@ -17,8 +17,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A text that grows. std::string is compiled anew in every file that uses it, which costs a fifth
-// of a second.
+// A text that grows. std::string is compiled anew in every file that uses it. <string> alone would
+// add 4 % to the time to compile a function with two collectives at -O0, 11 % at -O2, 22 % in the
+// compiled form.
 class message {
 public:
     message() = default;
@@ -61,14 +62,16 @@ public:
     text_part(std::string_view text) : outside_(text) {}
     text_part(const char* text) : outside_(text) {}
     text_part(const message& text) : outside_(text) {}
-    text_part(double number) { print(number); }
+    [[gnu::cold, gnu::noinline]] text_part(double number)
+        : length_(std::size_t(std::to_chars(digits_, digits_ + sizeof digits_, number).ptr -
+                              digits_)) {}
 
     template <class N>
         requires std::is_integral_v<N>
     text_part(N number) : text_part(wide(number), std::is_signed_v<N>) {}
 
     std::string_view view() const {
-        return length_ > 0 ? std::string_view(digits_ + first_, length_) : outside_;
+        return length_ > 0 ? std::string_view(digits_, length_) : outside_;
     }
 
 private:
@@ -78,35 +81,15 @@ private:
             static_cast<std::conditional_t<std::is_signed_v<N>, long long, unsigned long long>>(
                 number));
     }
-    // Prints the fewest digits that tell the number from all others. <charconv> costs each file 2 %
-    // of a small program's compilation.
-    [[gnu::cold, gnu::noinline]] void print(double number) {
-        for (int precision = 1; precision <= 17; ++precision) {
-            length_ =
-                std::size_t(std::snprintf(digits_, sizeof digits_, "%.*g", precision, number));
-            if (std::strtod(digits_, nullptr) == number) break;
-        }
-        const std::size_t point = std::strspn(digits_, "+-0123456789");
-        const std::size_t bytes = std::strcspn(digits_ + point, "0123456789einf");
-        if (bytes == 0) return;
-        digits_[point] = '.';  // replaces the decimal point of the locale
-        std::memmove(digits_ + point + 1, digits_ + point + bytes, length_ - point - bytes);
-        length_ -= bytes - 1;
-    }
-    // Writes from the last digit to the first.
     [[gnu::cold, gnu::noinline]] text_part(unsigned long long bits, bool is_signed) {
-        const bool negative = is_signed && static_cast<long long>(bits) < 0;
-        if (negative) bits = 0 - bits;
-        char* first = digits_ + sizeof digits_;
-        do *--first = static_cast<char>('0' + bits % 10);
-        while ((bits /= 10) != 0);
-        if (negative) *--first = '-';
-        first_ = std::size_t(first - digits_);
-        length_ = sizeof digits_ - first_;
+        char* const end = digits_ + sizeof digits_;
+        length_ = std::size_t((is_signed ? std::to_chars(digits_, end, static_cast<long long>(bits))
+                                         : std::to_chars(digits_, end, bits))
+                                  .ptr -
+                              digits_);
     }
 
     std::string_view outside_;
-    std::size_t first_ = 0;
     std::size_t length_ = 0;
     char digits_[32];
 };
