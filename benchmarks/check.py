@@ -80,6 +80,12 @@ def compiled(results, header, form):
                   if row["ratio"]], lowest=False)
 
 
+def trainer(results, header):
+    """A trainer in the compiled form over the plain program in that form."""
+    return worst([(row["over_plain"], row["optimisation"])
+                  for row in results.rows("compile_time", header=header, form="compiled_training") if row.get("over_plain")], lowest=False)
+
+
 def wrong_elements(results):
     def count(value):
         if isinstance(value, dict):
@@ -118,9 +124,11 @@ def figures(r):
             yield f"{half}, {memory}: speed over an MPI_Op_create operation", half_over_user_operation(r, half, memory), at_least, 5.0
     yield "ResNet-50, run_and_apply with Adam, arena: speed over plan and step", joined_step(r, "arena"), at_least, 1.5
     yield "the same: optimizer state of a rank over the whole", joined_state(r, "arena"), at_most, 0.5
-    for form, name in (("function", "a function"), ("main_file", "main file, communicator compiled in another"), ("program", "program of one file")):
+    for form, name in (("compiled_program", "program, compiled form"), ("function", "a function"), ("main_file", "main file, communicator compiled in another"), ("program", "program of one file")):
         for header, limit in (("hvd/mpi.hpp", 0.7), ("hvd/hvd.hpp", 1.0)):
             yield f"compile time over boost/mpi.hpp, {header}: {name}", compiled(r, header, form), at_most, limit
+    for header in ("hvd/mpi.hpp", "hvd/hvd.hpp"):
+        yield f"compile time, {header}, compiled form: a trainer over the plain program", trainer(r, header), at_most, 2.5
     yield "wrong elements in all of it", wrong_elements(r), at_most, 0
 
 

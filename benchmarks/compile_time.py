@@ -4,7 +4,8 @@
 """Measures the CPU time of compiling one allreduce and one broadcast: hvd's doors beside Boost.MPI's and plain <mpi.h>.
 
 Each is compiled as a whole program, as the main file of a program that compiles hvd's communicator in another of its files
-(as Boost.MPI is compiled in its library), and as a function of a larger program, without and with optimisation. Candidates
+(as Boost.MPI is compiled in its library), as a whole program in hvd's compiled form, and as a function of a larger program, without
+and with optimisation; and of a trainer with optimizer, uneven data, metrics and checkpoint, header-only and compiled. Candidates
 take turns within a round, so that all see the same machine; figures are medians over the rounds."""
 
 import argparse
@@ -20,6 +21,8 @@ import tempfile
 # The limits of the project: a door's time over boost/mpi.hpp's.
 LIMITS = {"hvd/mpi.hpp": 0.7, "hvd/hvd.hpp": 1.0}
 PEER = "boost/mpi.hpp"
+# The limit of a trainer in the compiled form: its time over the plain program's in that form.
+TRAINING_LIMIT = 2.5
 
 HVD = {
     "environment": "hvd::mpi_environment environment{argc, argv};",
@@ -83,6 +86,58 @@ void step({texts["communicator"]}& world, std::vector<float>& gradient) {{
 """
 
 
+def compiled_program(header, texts):
+    return program(header, texts) if texts is HVD else None
+
+
+def compiled_function(header, texts):
+    return function(header, texts) if texts is HVD else None
+
+
+def training(header, texts):
+    """A trainer of hvd's; the others have none."""
+    return None if texts is not HVD else f"""#include <{header}>
+#include <hvd/train.hpp>
+#include <hvd/train/checkpoint.hpp>
+#include <vector>
+int main(int argc, char** argv) {{
+    {texts["environment"]}
+    {texts["world"]}
+    std::vector<float> weights(1 << 20), gradients(1 << 20);
+    hvd::distributed_optimizer optimizer(world, hvd::optimizers::adam<float>{{}});
+    optimizer.register_parameter("weights", weights, gradients);
+    hvd::broadcast_parameters(optimizer);
+    hvd::uneven_scope scope(world);
+    hvd::training_progress progress;
+    while (scope.begin_step(progress.step < 4 ? 1 : 0)) {{
+        optimizer.zero_gradients();
+        optimizer.gradient_ready(0);
+        optimizer.step();
+        ++progress.step;
+    }}
+    std::vector<hvd::metric> metrics = {{{{"loss", 0.5}}}};
+    hvd::average_metrics(world, metrics, 1);
+    hvd::save_checkpoint("model.safetensors", optimizer, progress);
+    progress = hvd::load_checkpoint("model.safetensors", optimizer);
+}}
+"""
+
+
+def compiled_training(header, texts):
+    return training(header, texts)
+
+
+FORMS = (program, compiled_program, main_file, function, compiled_function, training, compiled_training)
+# Boost.MPI's form that a form is compared with.
+PEER_FORM = {"compiled_program": "program", "compiled_function": "function"}
+# The form that a trainer is compared with, in the same header.
+PLAIN_FORM = {"training": "program", "compiled_training": "compiled_program"}
+
+
+def flags_of(form):
+    return ["-DHVD_COMPILED"] if form.__name__.startswith("compiled_") else []
+
+
 def cpu_seconds(command, folder, source, optimisation, flags):
     """Returns the user and system time of the compiler and its children."""
     words = command + ["-std=c++20", optimisation, *flags, "-c", source, "-o", os.path.join(folder, "object.o")]
@@ -95,19 +150,22 @@ def cpu_seconds(command, folder, source, optimisation, flags):
     return usage.ru_utime + usage.ru_stime
 
 
-def measure(command, candidates, rounds):
+def measure(command, candidates, forms, rounds):
     """Returns (candidate, form, optimisation) -> seconds of each round. The first round warms the file cache up."""
     times = {}
     with tempfile.TemporaryDirectory() as folder:
         for round_ in range(rounds + 1):
-            for form in (program, main_file, function):
+            for form in forms:
                 for optimisation in ("-O0", "-O2"):
                     for name in candidates:
                         header, flags, texts = CANDIDATES[name]
+                        text = form(header, texts)
+                        if text is None:
+                            continue
                         source = os.path.join(folder, "source.cpp")
                         with open(source, "w", encoding="utf-8") as file:
-                            file.write(form(header, texts))
-                        seconds = cpu_seconds(command, folder, source, optimisation, flags)
+                            file.write(text)
+                        seconds = cpu_seconds(command, folder, source, optimisation, flags + flags_of(form))
                         if round_ > 0:
                             times.setdefault((name, form.__name__, optimisation), []).append(seconds)
     return times
@@ -115,9 +173,15 @@ def measure(command, candidates, rounds):
 
 def rows_of(times):
     medians = {key: statistics.median(seconds) for key, seconds in times.items()}
-    return [{"header": name, "form": form, "optimisation": optimisation, "seconds": seconds,
-             "ratio": seconds / medians[PEER, form, optimisation] if (PEER, form, optimisation) in medians else None,
-             "limit": LIMITS.get(name)} for (name, form, optimisation), seconds in medians.items()]
+
+    def row(name, form, optimisation, seconds):
+        peer = medians.get((PEER, PEER_FORM.get(form, form), optimisation))
+        plain = medians.get((name, PLAIN_FORM.get(form), optimisation))
+        return {"header": name, "form": form, "optimisation": optimisation, "seconds": seconds,
+                "ratio": seconds / peer if peer else None, "over_plain": seconds / plain if plain else None,
+                "limit": LIMITS.get(name) if peer else TRAINING_LIMIT if form == "compiled_training" else None}
+
+    return [row(*key, seconds) for key, seconds in medians.items()]
 
 
 def usable(command, name):
@@ -140,27 +204,29 @@ def main():
     parser.add_argument("--include", default=os.path.join(here, "..", "include"), help="where hvd's headers are")
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds (default: %(default)s)")
     parser.add_argument("--only", action="append", choices=list(CANDIDATES), help="leave the others out; repeatable")
+    parser.add_argument("--form", action="append", choices=[form.__name__ for form in FORMS], help="leave the others out; repeatable")
     parser.add_argument("--json", metavar="FILE", help="also write the figures there")
     arguments = parser.parse_args()
     if arguments.rounds < 1:
         parser.error(f"--rounds takes a number from 1, got {arguments.rounds}")
 
     command = shlex.split(arguments.compiler) if arguments.compiler else default_command(arguments.include)
+    forms = [form for form in FORMS if not arguments.form or form.__name__ in arguments.form]
     wanted = arguments.only or list(CANDIDATES)
     candidates = [name for name in wanted if usable(command, name)]
     for name in wanted:
         if name not in candidates:
             print(f"left out, not installed: {name}")
-    rows = rows_of(measure(command, candidates, arguments.rounds))
+    rows = rows_of(measure(command, candidates, forms, arguments.rounds))
 
     version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
     print(f"CPU seconds, medians of {arguments.rounds} interleaved rounds, {version}")
-    print(f"{'header':14} {'form':9} {'':4} {'seconds':>8} {'of Boost':>9} {'limit':>6}")
+    print(f"{'header':14} {'form':17} {'':4} {'seconds':>8} {'of Boost':>9} {'of plain':>9} {'limit':>6}")
     for row in rows:
-        ratio = f"{row['ratio']:.2f}" if row["ratio"] else "-"
-        limit = f"{row['limit']:.2f}" if row["limit"] else ""
-        verdict = "" if not (row["limit"] and row["ratio"]) else "pass" if row["ratio"] <= row["limit"] else "FAIL"
-        print(f"{row['header']:14} {row['form']:9} {row['optimisation']:4} {row['seconds']:8.2f} {ratio:>9} {limit:>6} {verdict}")
+        boost, plain, limit = (f"{row[key]:.2f}" if row[key] else "-" for key in ("ratio", "over_plain", "limit"))
+        figure = row["ratio"] or row["over_plain"]
+        verdict = "" if not (row["limit"] and figure) else "pass" if figure <= row["limit"] else "FAIL"
+        print(f"{row['header']:14} {row['form']:17} {row['optimisation']:4} {row['seconds']:8.2f} {boost:>9} {plain:>9} {limit:>6} {verdict}")
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump({"benchmark": "compile_time", "compiler": version, "machine": platform.machine(),
