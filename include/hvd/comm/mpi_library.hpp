@@ -6,8 +6,8 @@
 #include "../core/compiled.hpp"
 #include "communicator.hpp"
 
-// The communicator that libhvd holds. Each one listed takes every program a hundredth of its time to
-// compile, so direct<mpi> and checked<mpi> are compiled where they are used.
+// The communicator that libhvd holds. Each one in the list takes every program a hundredth of its
+// time to compile, so direct<mpi> and checked<mpi> are compiled where they are used.
 namespace hvd {
 inline namespace v0 {
 

@@ -6,8 +6,8 @@
 #include "../core/compiled.hpp"
 #include "communicator.hpp"
 
-// The communicator that libhvd holds. Each one listed takes every program a hundredth of its time to
-// compile, so checked<threads> is compiled where it is used.
+// The communicator that libhvd holds. Each one in the list takes every program a hundredth of its
+// time to compile, so checked<threads> is compiled where it is used.
 namespace hvd {
 inline namespace v0 {
 
