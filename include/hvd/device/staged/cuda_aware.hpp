@@ -72,7 +72,8 @@ private:
                          call.out, taken / call.element_bytes, me);
         if (kind != collective::scatter || p.is_root(me)) on_mpi.op.counts = counts;
         on_mpi.op.receive_counts = received;
-        access::session_of(direct_).run(on_mpi.op, {});
+        hvd::detail::session& own = access::session_of(direct_);
+        own.run(own, on_mpi.op, {});
     }
 
     communicator<direct<Host>> direct_;
