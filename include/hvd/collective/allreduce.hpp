@@ -8,7 +8,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Reduces in place, or from one tensor to another of as many elements.
+// Reduces in place, or from one tensor to another of as many elements. A collective with the same
+// arguments derives from it.
 template <class In, class Out, class Op>
 struct allreduce_call : call {
     Op function;
@@ -17,9 +18,10 @@ struct allreduce_call : call {
     reduction_group group;
     [[no_unique_address]] std::conditional_t<packs, packed_pair, no_packing> packed;
 
-    allreduce_call(const In& in, const Out& out, const Op& f, const reduce_options& o)
+    allreduce_call(const In& in, const Out& out, const Op& f, const reduce_options& o,
+                   collective kind = collective::allreduce)
         : function(f) {
-        this->describe(collective::allreduce, o.name);
+        this->describe(kind, o.name);
         this->describe(in);
         describe_operation(op, function, o.prescale, o.postscale);
         op.in = bytes_of(in);
@@ -63,9 +65,10 @@ struct fused_allreduce_call : call {
     std::array<reduction_group, fused_types_t<Fused>::size> groups;
 
     fused_allreduce_call(const Fused& list, const Op& f, const reduce_options& o,
-                         std::vector<tensor_ref>& tensors, std::vector<std::size_t>& offsets)
+                         std::vector<tensor_ref>& tensors, std::vector<std::size_t>& offsets,
+                         collective kind = collective::allreduce)
         : function(f), buffer{tensors, offsets} {
-        this->describe(collective::allreduce, o.name);
+        this->describe(kind, o.name);
         describe_operation(op, function, o.prescale, o.postscale);
         fused_layout layout{tensors, offsets};
         const auto placed = lay_out(list, layout);
