@@ -81,6 +81,11 @@ def sums(count=3):
     return [(f"Σ{i}", [0, 1, 2]) for i in range(count)]
 
 
+def prefixes(ranks, count=3):
+    """The reductions of the first ranks: ab0 is a0 + b0."""
+    return [("abc"[:ranks] + str(i), list(range(ranks))) for i in range(count)]
+
+
 def before_and_after(title, label, before, after, into=None):
     picture = Picture(title)
     picture.ranks()
@@ -104,6 +109,16 @@ def reduce_scatter():
     return before_and_after("reduce_scatter: every rank gets its part of the reduction", "sum",
                             [letters(r, 4) for r in range(3)], [sums()[:2], [("Σ2", [0, 1, 2])], [("Σ3", [0, 1, 2])]],
                             "result")
+
+
+def scan():
+    return before_and_after("scan: every rank gets the reduction of its tensor and those of the ranks before it", "sum",
+                            [letters(r) for r in range(3)], [prefixes(1), prefixes(2), prefixes(3)])
+
+
+def exscan():
+    return before_and_after("exscan: every rank gets the reduction of the tensors of the ranks before it; rank 0 keeps its own",
+                            "sum", [letters(r) for r in range(3)], [letters(0), prefixes(1), prefixes(2)])
 
 
 def broadcast():
@@ -205,7 +220,7 @@ def training():
     return picture
 
 
-DRAWINGS = [allreduce, broadcast, reduce, allgather, gather, scatter, reduce_scatter, alltoall, barrier, training]
+DRAWINGS = [allreduce, broadcast, reduce, allgather, gather, scatter, reduce_scatter, scan, exscan, alltoall, barrier, training]
 
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)

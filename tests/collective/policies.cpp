@@ -43,6 +43,13 @@ void check_every_collective(Comm& comm) {
                     comm.rank() == n - 1 ? reference<float>(hvd::max, n)
                                          : input<float>(comm.rank(), period)) == 0);
         CHECK(wrong_input<float>(w, count, n - 1) == 0);
+        tensor<float> up_to = in, before = in;
+        comm.scan(up_to, hvd::average);
+        comm.exscan(before, hvd::sum);
+        CHECK(wrong(up_to, count, reference<float>(hvd::average, comm.rank() + 1)) == 0);
+        CHECK(wrong(before, count,
+                    comm.rank() == 0 ? input<float>(0, period)
+                                     : reference<float>(hvd::sum, comm.rank())) == 0);
         tensor<float> all(count * size_of(comm));
         comm.allgather(in, hvd::into(all));
         const auto ragged = comm.allgather(hvd::view(in.data(), std::min(count, rank_of(comm))));
@@ -233,6 +240,18 @@ TEST_CASE_TEMPLATE("direct<mpi>: every operation that MPI has", T, std::int8_t, 
             if (comm.rank() == 0) CHECK(wrong(x, 1003, expected) == 0);
             const part mine(1003, comm.rank(), comm.size());
             CHECK(wrong(comm.reduce_scatter(in, op), mine.count, expected, mine.first) == 0);
+            if (comm.rank() == 0) {  // like one rank
+                tensor<T> stays = in;
+                comm.scan(in, y, op);
+                comm.exscan(stays, op);
+                CHECK(wrong_input<T>(stays, 1003, 0) == 0);
+                return;
+            }
+            tensor<T> z = in;
+            comm.scan(z, op);
+            comm.exscan(in, y, op);
+            CHECK(wrong(z, 1003, reference<T>(op, comm.rank() + 1)) == 0);
+            if (comm.rank() > 1) CHECK(wrong(y, 1003, reference<T>(op, comm.rank())) == 0);
         });
     });
 }
@@ -244,6 +263,13 @@ TEST_CASE("direct<mpi>: scales") {
         CHECK(x == std::vector<float>(10, float(4 * (comm.size() + 1))));
         int y = 1;
         thrown<hvd::usage_error>([&] { comm.allreduce(y, hvd::sum, {.prescale = 2}); });
+        std::vector<float> z(10, float(comm.rank() + 1)), w = z;
+        comm.scan(z, hvd::average, {.prescale = 2, .postscale = 4});
+        CHECK(z == std::vector<float>(10, float(4 * (comm.rank() + 2))));
+        thrown<hvd::usage_error>([&] { comm.scan(y, hvd::sum, {.prescale = 2}); });
+        thrown<hvd::usage_error>([&] { comm.scan(w, hvd::max, {.prescale = 2}); });
+        thrown<hvd::usage_error>(
+            [&] { comm.allreduce(hvd::fuse(w, x), hvd::max, {.prescale = 2}); });
     });
 }
 

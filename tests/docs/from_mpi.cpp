@@ -63,6 +63,22 @@ TEST_CASE("MPI's reductions have their form here") {
     });
 }
 
+TEST_CASE("MPI's prefix reductions have their form here") {
+    hvd_test::on_ranks([](communicator& world) {
+        const auto rank = float(world.rank());
+        std::vector<float> x(8, 1), out(8, -1);
+        world.scan(std::as_const(x), out, hvd::sum);
+        CHECK(out == std::vector<float>(8, rank + 1));
+        out.assign(8, -1);
+        world.exscan(std::as_const(x), out, hvd::sum);
+        CHECK(out == std::vector<float>(8, rank == 0 ? -1 : rank));
+        world.scan(x, hvd::sum);
+        CHECK(x == std::vector<float>(8, rank + 1));
+        world.exscan(x, hvd::sum);
+        CHECK(x == std::vector<float>(8, rank == 0 ? 1 : rank * (rank + 1) / 2));
+    });
+}
+
 TEST_CASE("MPI's movements have their form here") {
     hvd_test::on_ranks([](communicator& world) {
         const auto size = std::size_t(world.size());

@@ -116,6 +116,29 @@ void scatter(communicator& world) {
     if (world.rank() == 0) CHECK(mine.front() == 0);
 }
 
+void scan(communicator& world) {
+    //! [scan]
+    std::vector<float> x(4, 1);
+    world.scan(x, hvd::sum);  // in place: rank r has the sum of ranks 0 to r
+
+    std::vector<float> mean(x.size());
+    world.scan(std::as_const(x), mean, hvd::average);  // out of place: the mean of r + 1 ranks
+    //! [scan]
+    CHECK(x == std::vector<float>(4, float(world.rank() + 1)));
+    CHECK(mean == std::vector<float>(4, float(world.rank() + 2) / 2));
+}
+
+void exscan(communicator& world) {
+    const std::size_t samples = 10 + std::size_t(world.rank());
+    //! [exscan]
+    std::size_t first = 0;                   // stays as it is on rank 0
+    world.exscan(samples, first, hvd::sum);  // the number of samples of the ranks before this one
+    //! [exscan]
+    std::size_t expected = 0;
+    for (int r = 0; r < world.rank(); ++r) expected += 10 + std::size_t(r);
+    CHECK(first == expected);
+}
+
 void reduce_scatter(communicator& world) {
     //! [reduce_scatter]
     const std::vector<float> gradient(10, float(world.rank()));
@@ -331,6 +354,8 @@ HVD_TEST_SNIPPET(allgather)
 HVD_TEST_SNIPPET(gather)
 HVD_TEST_SNIPPET(scatter)
 HVD_TEST_SNIPPET(reduce_scatter)
+HVD_TEST_SNIPPET(scan)
+HVD_TEST_SNIPPET(exscan)
 HVD_TEST_SNIPPET(alltoall)
 HVD_TEST_SNIPPET(barrier)
 HVD_TEST_SNIPPET(broadcast_object)

@@ -76,6 +76,8 @@ TEST_CASE("direct<mpi> makes one MPI call for each call and allocates nothing") 
     CHECK(cost_of([&] { world.allreduce(std::as_const(x), y, hvd::max); }) == one);
     CHECK(cost_of([&] { world.broadcast(x, hvd::root{1}); }) == one);
     CHECK(cost_of([&] { world.reduce(x, hvd::sum); }) == one);
+    CHECK(cost_of([&] { world.scan(x, hvd::sum); }) == one);
+    CHECK(cost_of([&] { world.exscan(std::as_const(x), y, hvd::average); }) == one);
     CHECK(cost_of([&] { world.allgather(x, hvd::into(all)); }) == one);
     CHECK(cost_of([&] { world.barrier(); }) == one);
 }

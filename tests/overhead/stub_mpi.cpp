@@ -75,6 +75,8 @@ int MPI_Error_string(int, char* text, int* length) { return *text = 0, *length =
 int MPI_Allreduce(const void*, void*, int count, void*, void*, void*) { return counted(count); }
 int MPI_Bcast(void*, int count, void*, int, void*) { return counted(count); }
 int MPI_Reduce(const void*, void*, int count, void*, void*, int, void*) { return counted(count); }
+int MPI_Scan(const void*, void*, int count, void*, void*, void*) { return counted(count); }
+int MPI_Exscan(const void*, void*, int count, void*, void*, void*) { return counted(count); }
 int MPI_Allgather(const void*, int count, void*, void*, int, void*, void*) {
     return counted(count);
 }

@@ -96,6 +96,8 @@ public:
             case collective::allreduce: return run_allreduce(op);
             case collective::reduce: return run_reduce(op);
             case collective::reduce_scatter: return run_reduce_scatter(op, w);
+            case collective::scan:
+            case collective::exscan: return run_scan(op);
             case collective::broadcast: return run_broadcast(op);
             case collective::allgather: return run_allgather(op, w);
             case collective::gather: return run_gather(op, w);
@@ -144,9 +146,7 @@ private:
     template <class T, class Op>
     void scale(T* out, std::size_t count, const Op& op, const reduce_options& o) const {
         constexpr bool additive = std::is_same_v<Op, op::sum> || std::is_same_v<Op, op::average>;
-        if (!additive && o.prescale != 1)
-            throw usage_error(
-                rank_, "hvd: direct<mpi> scales before the reduction only sums and averages");
+        if (!additive && o.prescale != 1) refuse_prescale();
         const std::byte* const input = reinterpret_cast<const std::byte*>(out);
         reduce_elements<T, Op>({&op, &input, 1, size_, reinterpret_cast<std::byte*>(out), count,
                                 o.prescale, o.postscale});
@@ -154,9 +154,21 @@ private:
 
     void finish_group(const reduction_group& g, const operation& op, std::byte* out,
                       std::size_t count) const {
+        finish_group(g, op, out, count, size_);
+    }
+    void finish_group(const reduction_group& g, const operation& op, std::byte* out,
+                      std::size_t count, int divisor) const {
+        const call_header& entry = op.entry;
+        const bool additive = entry.op == op::sum::id || entry.op == op::average::id;
+        if (!additive && entry.prescale != 1) refuse_prescale();
         const std::byte* const input = out;
-        if (op.entry.op == op::average::id || op.entry.prescale != 1 || op.entry.postscale != 1)
-            g.function({g.op, &input, 1, size_, out, count, op.entry.prescale, op.entry.postscale});
+        if (entry.op == op::average::id || entry.prescale != 1 || entry.postscale != 1)
+            g.function({g.op, &input, 1, divisor, out, count, entry.prescale, entry.postscale});
+    }
+
+    [[gnu::cold, noreturn]] void refuse_prescale() const {
+        throw usage_error(rank_,
+                          "hvd: direct<mpi> scales before the reduction only sums and averages");
     }
 
     // Agreements of hvd itself, such as those on a new communicator, are compared here, too.
@@ -208,6 +220,22 @@ private:
             if (in_place && bytes > 0) std::memcpy(out, w.part.data(), bytes);
             finish_group(g, op, out, g.count_of(rank_, size_));
             out += aligned(g.count_of(rank_, size_) * g.element_bytes);
+        }
+    }
+
+    // Rank 0 gets no result of an exscan, in MPI neither.
+    void run_scan(operation& op) {
+        const bool inclusive = op.entry.kind == collective::scan;
+        for (const reduction_group& g : op.groups) {
+            in_portions(g.count, [&](std::size_t first, int n) {
+                const std::size_t at = g.offset + first * g.element_bytes;
+                check((inclusive ? MPI_Scan : MPI_Exscan)(
+                          op.in == op.out ? MPI_IN_PLACE : op.in + at, op.out + at, n,
+                          mpi_datatype(g.id), mpi_operation(op.entry.op), comm_),
+                      inclusive ? "MPI_Scan" : "MPI_Exscan");
+            });
+            const int contributors = rank_ + (inclusive ? 1 : 0);
+            if (contributors > 0) finish_group(g, op, op.out + g.offset, g.count, contributors);
         }
     }
 

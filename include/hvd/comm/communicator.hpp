@@ -14,6 +14,7 @@
 #include "../collective/gather.hpp"
 #include "../collective/reduce.hpp"
 #include "../collective/reduce_scatter.hpp"
+#include "../collective/scan.hpp"
 #include "../collective/scatter.hpp"
 #include "object.hpp"
 #include "plan.hpp"
@@ -35,6 +36,7 @@ template <class Backend>
 class communicator : public detail::allreduce_calls<communicator<Backend>, Backend>,
                      public detail::reduce_calls<communicator<Backend>, Backend>,
                      public detail::reduce_scatter_calls<communicator<Backend>, Backend>,
+                     public detail::scan_calls<communicator<Backend>, Backend>,
                      public detail::broadcast_calls<communicator<Backend>, Backend>,
                      public detail::allgather_calls<communicator<Backend>, Backend>,
                      public detail::gather_calls<communicator<Backend>, Backend>,

@@ -20,6 +20,8 @@ enum class collective : std::uint8_t {
     allreduce,
     reduce,
     reduce_scatter,
+    scan,
+    exscan,
     broadcast,
     allgather,
     gather,
@@ -44,7 +46,8 @@ struct collective_traits {
 // One row for each collective, in the order of the enumeration.
 constexpr collective_traits collective_table[] = {
     {"allreduce", shape_rule::equal},      {"reduce", shape_rule::equal},
-    {"reduce_scatter", shape_rule::equal}, {"broadcast", shape_rule::equal},
+    {"reduce_scatter", shape_rule::equal}, {"scan", shape_rule::equal},
+    {"exscan", shape_rule::equal},         {"broadcast", shape_rule::equal},
     {"allgather", shape_rule::rows},       {"gather", shape_rule::rows},
     {"scatter", shape_rule::any},          {"alltoall", shape_rule::rows},
     {"barrier", shape_rule::any},          {"agree", shape_rule::any},

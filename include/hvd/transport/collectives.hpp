@@ -47,7 +47,7 @@ inline bool settle_reduction(transport& t, workspace& w, const operation& op, st
         check_settled(t, w);
         return false;
     }
-    w.failure = t.take_failure();
+    if (!w.failure) w.failure = t.take_failure();
     return settle(t, w, op);
 }
 
@@ -93,6 +93,125 @@ inline bool reduce_scatter(transport& t, workspace& w, operation& op, std::size_
     reduce_slice(t, w, op, op.groups[step - 1], out);
     return true;
 }
+
+// ---- scan and exscan ----------------------------------------------------------------------------
+
+// A rank that reduces has one row for each rank that contributes, one after another in w.part. The
+// function of the group replaces row r by the reduction of rows 0 to r. This is the result of rank
+// r in a scan, and of rank r + 1 in an exscan, to which the last rank contributes nothing.
+inline int first_with_result(const operation& op) {
+    return op.entry.kind == collective::exscan ? 1 : 0;
+}
+inline block row_of(workspace& w, int r, std::size_t bytes) {
+    return {w.part.data() + std::size_t(r) * bytes, bytes};
+}
+
+inline void reduce_rows(workspace& w, const operation& op, const reduction_group& g, int rows,
+                        std::size_t bytes) {
+    if (rows == 0 || bytes == 0) return;
+    keep_failure(w.failure, [&] {
+        g.function({g.op, nullptr, rows, 1, w.part.data(), bytes / g.element_bytes,
+                    op.entry.prescale, op.entry.postscale});
+    });
+}
+
+// The elements of a group whose prefixes are computed together, so that the memory for the rows is
+// bounded. Rank p reduces the p-th slice for all ranks.
+struct scan_chunk {
+    const reduction_group* group = nullptr;  // null after the last chunk
+    std::size_t first = 0, count = 0;
+
+    block slice_of(const std::byte* buffer, int p, int size) const {
+        reduction_group part = *group;
+        part.offset += first * part.element_bytes;
+        part.count = count;
+        return part.slice_of(buffer, p, size);
+    }
+};
+
+// Returns chunk `index` of all groups. After the last one it subtracts the number of chunks.
+inline scan_chunk scan_chunk_at(const operation& op, int size, std::size_t& index) {
+    for (const reduction_group& g : op.groups) {
+        const std::size_t fit = tuning::chunk_bytes / g.element_bytes,
+                          most = (fit == 0 ? 1 : fit) * std::size_t(size),
+                          chunks = g.count / most + (g.count % most == 0 ? 0 : 1);
+        if (index < chunks) {
+            const std::size_t first = index * most, left = g.count - first;
+            return {&g, first, left < most ? left : most};
+        }
+        index -= chunks;
+    }
+    return {};
+}
+
+// Each rank sends each slice of the chunk to the rank that reduces it.
+inline void send_inputs(transport& t, workspace& w, const operation& op, const scan_chunk& c) {
+    const int me = t.rank(), rows = t.size() - first_with_result(op);
+    const std::size_t bytes = c.slice_of(op.in, me, t.size()).bytes;
+    t.guarded([&] { w.part.resize(bytes * std::size_t(rows)); });
+    w.clear_blocks();
+    for (int p = 0; p < t.size(); ++p) {
+        if (p == me) continue;
+        if (me < rows) w.send[std::size_t(p)] = c.slice_of(op.in, p, t.size());
+        if (p < rows) w.receive[std::size_t(p)] = row_of(w, p, bytes);
+    }
+    if (me < rows)
+        copy_block(row_of(w, me, bytes).data, c.slice_of(op.in, me, t.size()).data, bytes);
+    t.alltoallv(w.send.data(), w.receive.data());
+}
+
+// Each rank reduces its slice for all ranks, and sends each of them its result.
+inline void send_results(transport& t, workspace& w, const operation& op, const scan_chunk& c) {
+    const int me = t.rank(), shift = first_with_result(op);
+    const std::size_t bytes = c.slice_of(op.in, me, t.size()).bytes;
+    reduce_rows(w, op, *c.group, t.size() - shift, bytes);
+    w.clear_blocks();
+    for (int p = 0; p < t.size(); ++p) {
+        if (p == me) continue;
+        if (p >= shift) w.send[std::size_t(p)] = row_of(w, p - shift, bytes);
+        if (me >= shift) w.receive[std::size_t(p)] = c.slice_of(op.out, p, t.size());
+    }
+    if (me >= shift)
+        copy_block(c.slice_of(op.out, me, t.size()).data, row_of(w, me - shift, bytes).data, bytes);
+    t.alltoallv(w.send.data(), w.receive.data());
+}
+
+// A small tensor goes whole to all later ranks, and each rank reduces for itself. This is one step
+// less.
+inline bool scan_small(transport& t, workspace& w, operation& op, std::size_t step) {
+    const reduction_group& g = op.groups.front();
+    const std::size_t bytes = g.bytes();
+    const int me = t.rank(), rows = me + 1 - first_with_result(op);
+    const block mine{const_cast<std::byte*>(op.in) + g.offset, bytes};
+    if (step == 1) {
+        t.guarded([&] { w.part.resize(bytes * std::size_t(me + 1)); });
+        w.clear_blocks();
+        for (int p = me + 1; p < t.size(); ++p) w.send[std::size_t(p)] = mine;
+        for (int p = 0; p < me; ++p) w.receive[std::size_t(p)] = row_of(w, p, bytes);
+        copy_block(row_of(w, me, bytes).data, mine.data, bytes);
+        t.alltoallv(w.send.data(), w.receive.data());
+        return true;
+    }
+    if (step == 2) {
+        reduce_rows(w, op, g, rows, bytes);
+        if (rows > 0) copy_block(op.out + g.offset, row_of(w, rows - 1, bytes).data, bytes);
+    }
+    return settle_reduction(t, w, op, step - 2);
+}
+
+inline bool scan(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (op.groups.size() == 1 &&
+        op.groups.front().bytes() <= tuning::most_by_all / std::size_t(t.size()))
+        return scan_small(t, w, op, step);
+    std::size_t index = (step - 1) / 2;
+    const scan_chunk chunk = scan_chunk_at(op, t.size(), index);
+    if (chunk.group == nullptr) return settle_reduction(t, w, op, 2 * index + (step - 1) % 2);
+    if (step % 2 == 1) send_inputs(t, w, op, chunk);
+    else send_results(t, w, op, chunk);
+    return true;
+}
+
+// ---- calls that move ----------------------------------------------------------------------------
 
 inline bool broadcast(transport& t, workspace&, operation& op, std::size_t step) {
     if (step > 1) return false;
@@ -203,6 +322,8 @@ inline bool begin_step(transport& t, workspace& w, operation& op, std::size_t st
         case collective::allreduce: return allreduce(t, w, op, step);
         case collective::reduce: return reduce(t, w, op, step);
         case collective::reduce_scatter: return reduce_scatter(t, w, op, step);
+        case collective::scan:
+        case collective::exscan: return scan(t, w, op, step);
         case collective::broadcast: return broadcast(t, w, op, step);
         case collective::allgather:
         case collective::gather: return gather_to(t, w, op, step);

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "allreduce.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Replaces row r of args.out by the reduction of rows 0 to r. There are args.ranks rows of
+// args.count elements. Row r of an average is divided by args.divisor + r. The steps are those of
+// reduce_plain_blocks(), and every row is finished from the same running result, so that the bits
+// are those of a reduction of so many ranks.
+template <class T, class Op>
+void scan_blocks(const reduce_args& args) {
+    using A = typename accumulator<T, Op>::type;
+    constexpr std::size_t block =
+        sizeof(A) > tuning::running_block ? 1 : tuning::running_block / sizeof(A);
+    const Op& operation = *static_cast<const Op*>(args.op);
+    A running[block];
+    for (std::size_t done = 0; done < args.count; done += block) {
+        const std::size_t m = args.count - done < block ? args.count - done : block;
+        T* row = reinterpret_cast<T*>(args.out) + done;
+        reduce_args of_row = args;
+        for (int r = 0; r < args.ranks; ++r, row += args.count, ++of_row.divisor) {
+            for (std::size_t i = 0; i < m; ++i) {
+                const A value = loaded<T, Op, A>(row[i], args.prescale);
+                running[i] = r == 0 ? value : combine(operation, running[i], value);
+            }
+            for (std::size_t i = 0; i < m; ++i) row[i] = finished<T>(running[i], of_row, operation);
+        }
+    }
+}
+
+template <class T, class Op>
+void scan_elements(const reduce_args& args) {
+    using as = decltype(canonical_reduction<T, Op>());
+    reduce_args all = args;
+    all.count *= as::each;
+    scan_blocks<typename as::type, typename as::op>(all);
+}
+
+// The result of rank 0 in an exscan does not exist, so its output stays as it is.
+inline void keep_output_of_first(operation& op, int rank) {
+    if (op.entry.kind == collective::exscan && rank == 0) op.unpack = nullptr;
+}
+
+template <class In, class Out, class Op>
+struct scan_call : allreduce_call<In, Out, Op> {
+    scan_call(collective kind, const In& in, const Out& out, const Op& f, int rank,
+              const reduce_options& o)
+        : allreduce_call<In, Out, Op>(in, out, f, o, kind) {
+        this->group.function = &scan_elements<typename In::value_type, Op>;
+        keep_output_of_first(this->op, rank);
+    }
+};
+
+template <class Fused, class Op>
+struct fused_scan_call : fused_allreduce_call<Fused, Op> {
+    fused_scan_call(collective kind, const Fused& list, const Op& f, int rank,
+                    const reduce_options& o, std::vector<tensor_ref>& tensors,
+                    std::vector<std::size_t>& offsets)
+        : fused_allreduce_call<Fused, Op>(list, f, o, tensors, offsets, kind) {
+        [&]<class... T>(type_list<T...>) {
+            std::size_t i = 0;
+            ((this->groups[i++].function = &scan_elements<T, Op>), ...);
+        }(fused_types_t<Fused>{});
+        keep_output_of_first(this->op, rank);
+    }
+};
+
+// Owns its storage, for calls that outlive the function that makes them.
+template <class Fused, class Op>
+struct kept_fused_scan : fused_storage, fused_scan_call<Fused, Op> {
+    kept_fused_scan(collective kind, const Fused& list, const Op& f, int rank,
+                    const reduce_options& o)
+        : fused_scan_call<Fused, Op>(kind, list, f, rank, o, this->tensors, this->offsets) {}
+};
+
+/// The members of a communicator for scan and exscan.
+template <class Comm, class B>
+class scan_calls {
+public:
+    /// Reduces `x` over this rank and all ranks before it, element by element, in place.
+    ///
+    /// Rank r gets the reduction of ranks 0 to r, in rank order: also with several nodes, where the
+    /// bits do not depend on the nodes. `hvd::average` is the mean over these r + 1 ranks.
+    /// **Collective**, **Buffers**, **Completion**, **Threads** and errors are as for `allreduce`,
+    /// also for a `fuse(…)`. It is MPI_Scan (MPI 4.0, section 6.11).
+    /// @snippet tests/docs/snippets.cpp scan
+    template <class X, class Op = reduce_options>
+    void scan(X&& x, const Op& op = {}, const reduce_options& o = {}) {
+        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
+            run_in_place(collective::scan, x, operation_of<Op>{op}, o);
+    }
+
+    /// Reduces `in` over this rank and all ranks before it into `out`, which has as many elements.
+    ///
+    /// Everything else is as in place. `out` may be exactly `in`.
+    template <class In, class Out, class Op>
+        requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
+    void scan(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
+        if constexpr (check_arguments<const In&, Out, Op, tensor_use::read>())
+            run_views(collective::scan, to_view(in), to_view(out), operation_of<Op>{op}, o);
+    }
+
+    /// Begins a scan in place. It is complete when the request is, and `x` stays untouched until
+    /// then.
+    template <class X, class Op = reduce_options>
+    request scan_async(X&& x, const Op& op = {}, const reduce_options& o = {}) {
+        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
+            return start_in_place(collective::scan, x, operation_of<Op>{op}, o);
+        return {};
+    }
+
+    /// Begins a scan from `in` to `out`. Both stay untouched until the request is complete.
+    template <class In, class Out, class Op>
+        requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
+    request scan_async(In&& in, Out&& out, const Op& op, const reduce_options& o = {}) {
+        if constexpr (check_arguments<In, Out, Op, tensor_use::kept>())
+            return start_views(collective::scan, to_view(in), to_view(out), operation_of<Op>{op},
+                               o);
+        return {};
+    }
+
+    /// Reduces `x` over all ranks before this one, element by element, in place.
+    ///
+    /// Rank r gets the reduction of ranks 0 to r - 1. The `x` of rank 0 stays as it is.
+    /// `hvd::average` is the mean over these r ranks. Everything else is as for `scan`. It is
+    /// MPI_Exscan, in which the result of rank 0 is undefined.
+    /// @snippet tests/docs/snippets.cpp exscan
+    template <class X, class Op = reduce_options>
+    void exscan(X&& x, const Op& op = {}, const reduce_options& o = {}) {
+        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
+            run_in_place(collective::exscan, x, operation_of<Op>{op}, o);
+    }
+
+    /// Reduces `in` over all ranks before this one into `out`, which has as many elements. The
+    /// `out` of rank 0 stays as it is.
+    template <class In, class Out, class Op>
+        requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
+    void exscan(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
+        if constexpr (check_arguments<const In&, Out, Op, tensor_use::read>())
+            run_views(collective::exscan, to_view(in), to_view(out), operation_of<Op>{op}, o);
+    }
+
+    /// Begins an exscan in place. It is complete when the request is, and `x` stays untouched until
+    /// then.
+    template <class X, class Op = reduce_options>
+    request exscan_async(X&& x, const Op& op = {}, const reduce_options& o = {}) {
+        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
+            return start_in_place(collective::exscan, x, operation_of<Op>{op}, o);
+        return {};
+    }
+
+    /// Begins an exscan from `in` to `out`. Both stay untouched until the request is complete.
+    template <class In, class Out, class Op>
+        requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
+    request exscan_async(In&& in, Out&& out, const Op& op, const reduce_options& o = {}) {
+        if constexpr (check_arguments<In, Out, Op, tensor_use::kept>())
+            return start_views(collective::exscan, to_view(in), to_view(out), operation_of<Op>{op},
+                               o);
+        return {};
+    }
+
+private:
+    Comm& self() { return static_cast<Comm&>(*this); }
+    int rank() { return access::session_of(self()).rank(); }
+
+    template <class In, class Out, class Op, tensor_use Use>
+    static constexpr bool check_arguments() {
+        if constexpr (check_tensor<B, In, Use>()) {
+            if constexpr (check_tensor<B, Out, tensor_use::written>() &&
+                          check_reduced<B, In, Op>()) {
+                constexpr bool same = std::is_same_v<element_of<In>, element_of<Out>>;
+                static_assert(same, "hvd: input and output have different element types");
+                return same;
+            }
+        }
+        return false;
+    }
+
+    template <class X, class Op>
+    void run_in_place(collective kind, X& x, const Op& op, const reduce_options& o) {
+        if constexpr (is_fused<std::remove_cvref_t<X>>) {
+            workspace& work = access::session_of(self()).work();
+            fused_scan_call<std::remove_cvref_t<X>, Op> call(kind, x, op, rank(), o, work.tensors,
+                                                             work.offsets);
+            run_call(self(), call, o);
+        } else {
+            run_views(kind, to_view(x), to_view(x), op, o);
+        }
+    }
+
+    template <class X, class Op>
+    request start_in_place(collective kind, X& x, const Op& op, const reduce_options& o) {
+        if constexpr (is_fused<std::remove_cvref_t<X>>)
+            return start_call<kept_fused_scan<std::remove_cvref_t<X>, Op>>(self(), o, kind, x, op,
+                                                                           rank(), o);
+        else return start_views(kind, to_view(x), to_view(x), op, o);
+    }
+
+    template <class In, class Out, class Op>
+    void run_views(collective kind, const In& in, const Out& out, const Op& op,
+                   const reduce_options& o) {
+        scan_call<In, Out, Op> call(kind, in, out, op, rank(), o);
+        run_call(self(), call, o);
+    }
+
+    template <class In, class Out, class Op>
+    request start_views(collective kind, const In& in, const Out& out, const Op& op,
+                        const reduce_options& o) {
+        return start_call<scan_call<In, Out, Op>>(self(), o, kind, in, out, op, rank(), o);
+    }
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
