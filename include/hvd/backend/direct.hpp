@@ -178,7 +178,8 @@ private:
     }
 
     void run_allreduce(operation& op) {
-        for (const reduction_group& g : op.groups) {
+        for (std::size_t i = 0; i < op.group_count; ++i) {
+            const reduction_group& g = op.groups[i];
             in_portions(g.count, [&](std::size_t first, int n) {
                 const std::size_t at = g.offset + first * g.element_bytes;
                 check(MPI_Allreduce(op.in == op.out ? MPI_IN_PLACE : op.in + at, op.out + at, n,
@@ -191,7 +192,8 @@ private:
 
     void run_reduce(operation& op) {
         const bool root = rank_ == op.entry.root;
-        for (const reduction_group& g : op.groups) {
+        for (std::size_t i = 0; i < op.group_count; ++i) {
+            const reduction_group& g = op.groups[i];
             in_portions(g.count, [&](std::size_t first, int n) {
                 const std::size_t at = g.offset + first * g.element_bytes;
                 check(MPI_Reduce(root && op.in == op.out ? MPI_IN_PLACE : op.in + at,
@@ -207,7 +209,8 @@ private:
     void run_reduce_scatter(operation& op, workspace& w) {
         std::byte* out = op.out;
         std::vector<int> counts(static_cast<std::size_t>(size_));
-        for (const reduction_group& g : op.groups) {
+        for (std::size_t i = 0; i < op.group_count; ++i) {
+            const reduction_group& g = op.groups[i];
             for (int p = 0; p < size_; ++p)
                 counts[std::size_t(p)] = narrow(g.count_of(p, size_), "reduce_scatter");
             const std::size_t bytes = g.count_of(rank_, size_) * g.element_bytes;
@@ -226,7 +229,8 @@ private:
     // Rank 0 gets no result of an exscan, in MPI neither.
     void run_scan(operation& op) {
         const bool inclusive = op.entry.kind == collective::scan;
-        for (const reduction_group& g : op.groups) {
+        for (std::size_t i = 0; i < op.group_count; ++i) {
+            const reduction_group& g = op.groups[i];
             in_portions(g.count, [&](std::size_t first, int n) {
                 const std::size_t at = g.offset + first * g.element_bytes;
                 check((inclusive ? MPI_Scan : MPI_Exscan)(

@@ -29,7 +29,8 @@ struct allreduce_call : call {
         const std::size_t count = std::size_t(op.entry.count);
         if (op.in != op.out || in.size() != out.size() || packs) check_output(in, out);
         group = group_of<T>(op, function, 0, count);
-        op.groups = {&group, 1};
+        op.groups = &group;
+        op.group_count = 1;
         if constexpr (packs) {
             packed.input.tensor = erase(in);
             packed.output.tensor = erase(out);
@@ -76,7 +77,8 @@ struct fused_allreduce_call : call {
             std::size_t i = 0;
             ((groups[i] = group_of<T>(op, function, placed[i].offset, placed[i].count), ++i), ...);
         }(fused_types_t<Fused>{});
-        op.groups = groups;
+        op.groups = groups.data();
+        op.group_count = groups.size();
         op.entry.fused = true;
         op.entry.count = layout.bytes;
         op.entry.content = buffer.content();
@@ -85,8 +87,9 @@ struct fused_allreduce_call : call {
             return;
         }
         if (buffer.is_dense()) {
-            op.tensors = tensors;
-            op.offsets = offsets;
+            op.tensors = tensors.data();
+            op.offsets = offsets.data();
+            op.tensor_count = tensors.size();
         }
         op.buffer_bytes = layout.bytes;
         op.self = &buffer;

@@ -35,7 +35,8 @@ struct coded_allreduce_call : call {
             (place<T>(list, type++, bytes, content), ...);
         }(fused_types_t<Fused>{});
         make_room(op, residuals_, Codec::keeps_residual ? coded_elements_ : 0);
-        op.groups = groups_;
+        op.groups = groups_.data();
+        op.group_count = groups_.size();
         op.entry.fused = true;
         op.entry.count = op.buffer_bytes = bytes;
         op.entry.content = content.value();

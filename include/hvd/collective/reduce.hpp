@@ -30,7 +30,8 @@ struct reduce_call : call {
                 this->check_overlap(bytes_of(in), bytes_of(out), in.size() * sizeof(T),
                                     out.size() * sizeof(T));
         group = group_of<T>(op, function, 0, in.size());
-        op.groups = {&group, 1};
+        op.groups = &group;
+        op.group_count = 1;
         if constexpr (is_strided<In> || is_strided<Out>) {
             input.tensor = erase(in);
             output.tensor = erase(out);

@@ -30,7 +30,8 @@ struct reduce_scatter_call : call {
             split_rows(in, size, bounds.data());
             group.bounds = bounds.data();
         }
-        op.groups = {&group, 1};
+        op.groups = &group;
+        op.group_count = 1;
         op.in = bytes_of(in);
         if constexpr (is_strided<In>) {
             input.tensor = erase(in);

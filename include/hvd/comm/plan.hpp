@@ -39,7 +39,7 @@ public:
         if (op_.updated) return;
         alignas(tuning::cache_line) std::byte values[tuning::cached_block];
         std::size_t done = 0;
-        const reduction_group& g = op_.groups.front();
+        const reduction_group& g = op_.groups[0];
         for (list_segment s(op_, g.offset, g.bytes()); s.next();)
             for (std::size_t at = 0; at < s.bytes; at += sizeof values) {
                 const std::size_t n = s.bytes - at < sizeof values ? s.bytes - at : sizeof values;
@@ -53,13 +53,13 @@ public:
 private:
     bool matches() const {
         const slice<const tensor_ref> targets = op_.update->targets;
-        if (op_.entry.kind != collective::allreduce || op_.groups.size() != 1 ||
-            op_.groups.front().id != op_.update->id)
+        if (op_.entry.kind != collective::allreduce || op_.group_count != 1 ||
+            op_.groups[0].id != op_.update->id)
             return false;
-        if (op_.tensors.empty())
+        if (op_.tensor_count == 0)
             return op_.pack == nullptr && targets.size() == 1 &&
-                   targets[0].count == op_.groups.front().count;
-        if (targets.size() != op_.tensors.size()) return false;
+                   targets[0].count == op_.groups[0].count;
+        if (targets.size() != op_.tensor_count) return false;
         for (std::size_t i = 0; i < targets.size(); ++i)
             if (targets[i].count != op_.tensors[i].count) return false;
         return true;
@@ -67,7 +67,7 @@ private:
 
     [[gnu::cold]] void refuse() {
         op_.entry.refuse(text("hvd: run_and_apply: the plan is ", name_of(op_.entry.kind), " of ",
-                              op_.tensors.empty() ? 1 : op_.tensors.size(),
+                              op_.tensor_count == 0 ? 1 : op_.tensor_count,
                               " tensors and the step has ", op_.update->targets.size(),
                               " parameters: it takes an allreduce of gradients that match "
                               "the parameters in number, size and element type, "

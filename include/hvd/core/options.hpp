@@ -16,6 +16,7 @@ inline namespace v0 {
 /// does not include `<chrono>`. The longest span is 146 years.
 class time_span {
 public:
+    /// `{}` is a span of 0. As with `std::chrono::duration`, a variable without `{}` has no value.
     constexpr time_span() = default;
 
     template <class Duration>
@@ -25,16 +26,16 @@ public:
             Duration::period::den;
         }
     constexpr time_span(const Duration& d)
-        : nanoseconds_(nearest(static_cast<long double>(d.count()) * 1e9L * Duration::period::num /
-                               Duration::period::den)) {}
+        : nanoseconds(nearest(static_cast<long double>(d.count()) * 1e9L * Duration::period::num /
+                              Duration::period::den)) {}
 
     static constexpr time_span of_nanoseconds(std::int64_t n) {
-        time_span span;
-        span.nanoseconds_ = n;
+        time_span span{};
+        span.nanoseconds = n;
         return span;
     }
 
-    constexpr std::int64_t nanoseconds() const { return nanoseconds_; }
+    std::int64_t nanoseconds;  ///< the span
 
 private:
     // Such a span can still be added to the current time without overflow.
@@ -45,8 +46,6 @@ private:
         if (n < -static_cast<long double>(longest)) return -longest;
         return n == n ? static_cast<std::int64_t>(n) : 0;
     }
-
-    std::int64_t nanoseconds_ = 0;
 };
 
 /// The rank that sends (broadcast, scatter) or receives (reduce, gather): `hvd::root{0}`.

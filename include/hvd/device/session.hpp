@@ -66,12 +66,10 @@ public:
     virtual void look_for_errors(const char* label) { refuse_if_broken(label); }
 
     time_point limit_for(time_span deadline) const {
-        return limit_of(deadline.nanoseconds() == 0 ? options_.deadline : deadline);
+        return limit_of(deadline.nanoseconds == 0 ? options_.deadline : deadline);
     }
 
-    time_point destructor_limit() const {
-        return now() + options_.destructor_deadline.nanoseconds();
-    }
+    time_point destructor_limit() const { return now() + options_.destructor_deadline.nanoseconds; }
 
     cudaStream_t stream_or_own(cudaStream_t stream) const {
         if (stream == cudaStreamPerThread || stream == cudaStreamLegacy)

@@ -87,7 +87,7 @@ public:
     }
 
     time_point destructor_limit() const noexcept {
-        return now() + options_.destructor_deadline.nanoseconds();
+        return now() + options_.destructor_deadline.nanoseconds;
     }
     // A call under way at that time gives the communicator up.
     void stop_at(time_point limit) noexcept { stop_.store_relaxed(limit); }
@@ -104,26 +104,25 @@ public:
     }
 
     time_point limit_for(time_span deadline) const {
-        if (deadline.nanoseconds() == 0) deadline = options_.deadline;
-        return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
+        if (deadline.nanoseconds == 0) deadline = options_.deadline;
+        return deadline.nanoseconds == 0 ? never : now() + deadline.nanoseconds;
     }
 
     // The following run on the thread that makes calls progress: the caller's or the progress
     // thread.
 
-    void execute(operation& op, time_point limit) {
-        try {
-            begin(op);
-            complete(op, limit);
-        } catch (...) {
-            fail(op);
-        }
-    }
-
     // Does the first step of a call: the exchange of headers.
     void start(operation& op) {
         try {
-            begin(op);
+            if (traits_.observe != nullptr) observe(op, 0);
+            transport* const t = traits_.transport.get();
+            const bool takes_lists = t != nullptr && t->choose(op);
+            packs_ = op.pack != nullptr && !takes_lists;
+            if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
+            step_ = 0;
+            notice_.said = false;
+            if (t != nullptr) t->begin(op);
+            else traits_.run_whole(traits_.endpoint, op, work_);
         } catch (...) {
             fail(op);
         }
@@ -132,7 +131,12 @@ public:
     // Does the rest of a call that has begun.
     void finish(operation& op, time_point limit) {
         try {
-            complete(op, limit);
+            if (transport* const t = traits_.transport.get()) {
+                do
+                    if (!t->ready()) wait_ready(*t, op, limit, stop_, notice_);
+                while (!proceed(*t, op));
+            }
+            conclude(op);
         } catch (...) {
             fail(op);
         }
@@ -171,19 +175,9 @@ private:
         if (driver.queue_) driver.queue_->drain(*driver.queue_);
         if (driver.unseen_) [[unlikely]]
             driver.take_unseen(op);
-        driver.execute(op, driver.limit_for(deadline));
-    }
-
-    void begin(operation& op) {
-        if (traits_.observe != nullptr) observe(op, 0);
-        transport* const t = traits_.transport.get();
-        const bool takes_lists = t != nullptr && t->choose(op);
-        packs_ = op.pack != nullptr && !takes_lists;
-        if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
-        step_ = 0;
-        notice_.said = false;
-        if (t != nullptr) t->begin(op);
-        else traits_.run_whole(traits_.endpoint, op, work_);
+        const time_point limit = driver.limit_for(deadline);
+        driver.start(op);
+        driver.finish(op, limit);
     }
 
     // The progress thread does not exist in a forked child. Nobody waits for it, and its objects
@@ -212,7 +206,7 @@ private:
 
     void leave(std::string_view reason) noexcept {
         if (traits_.transport && !fork_.in_child())
-            traits_.transport->leave(reason, options_.destructor_deadline.nanoseconds());
+            traits_.transport->leave(reason, options_.destructor_deadline.nanoseconds);
     }
 
     void admit(operation& op) {
@@ -254,21 +248,12 @@ private:
         forfeit(op, "an earlier call of this rank failed: ", std::exchange(unseen_, nullptr));
     }
 
-    void complete(operation& op, time_point limit) {
-        if (transport* const t = traits_.transport.get()) {
-            do
-                if (!t->ready()) wait_ready(*t, op, limit, stop_, notice_);
-            while (!proceed(*t, op));
-        }
-        conclude(op);
-    }
-
     // Called when a round is ready: begins the next round of this step or of the collective. It
     // returns true when the call is over.
     bool proceed(transport& t, operation& op) {
         if (t.next()) return false;
         if (step_ == 0) {
-            check_headers(rank_, {t.headers, std::size_t(size_)});
+            check_headers(rank_, t.headers, size_);
             if (op.only_agree) return keep_headers(op, t);
             if (packs_) t.guarded([&] { op.pack(op.self, op); });
         }

@@ -190,8 +190,8 @@ private:
         std::exception_ptr failure;
         try {
             owner_.refuse_if_unusable(*head.op);
-            if (std::exchange(under_way_, false)) owner_.finish(*head.op, head.limit);
-            else owner_.execute(*head.op, head.limit);
+            if (!std::exchange(under_way_, false)) owner_.start(*head.op);
+            owner_.finish(*head.op, head.limit);
         } catch (...) {
             failure = std::current_exception();
         }

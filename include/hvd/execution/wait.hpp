@@ -18,7 +18,7 @@ namespace detail {
 // the default. A variable that is no number of seconds is told to the error sink. It is no reason
 // to stop a program.
 [[gnu::cold]] inline std::int64_t waiting_notice_of(const communicator_options& options) {
-    if (options.waiting_notice.nanoseconds() >= 0) return options.waiting_notice.nanoseconds();
+    if (options.waiting_notice.nanoseconds >= 0) return options.waiting_notice.nanoseconds;
     const char* const variable = std::getenv("HVD_WAITING_NOTICE");
     if (variable == nullptr || *variable == 0) return tuning::waiting_notice;
     char* end = nullptr;

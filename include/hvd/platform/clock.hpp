@@ -29,7 +29,7 @@ inline time_point now() {
 
 // A deadline from now on; 0: never.
 inline time_point limit_of(time_span deadline) {
-    return deadline.nanoseconds() == 0 ? never : now() + deadline.nanoseconds();
+    return deadline.nanoseconds == 0 ? never : now() + deadline.nanoseconds;
 }
 
 // The other way round; 0 where there is no limit.

@@ -53,10 +53,7 @@ constexpr collective_traits collective_table[] = {
     {"barrier", shape_rule::any},          {"agree", shape_rule::any},
 };
 
-constexpr const collective_traits& traits_of(collective kind) {
-    return collective_table[std::size_t(kind)];
-}
-constexpr const char* name_of(collective kind) { return traits_of(kind).name; }
+constexpr const char* name_of(collective kind) { return collective_table[std::size_t(kind)].name; }
 
 // A rank shows its header when it enters a collective. Every rank reads all headers before data
 // moves. The fields that most calls need come first, in one cache line.

@@ -14,12 +14,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-inline bool counts_agree(const call_header& h) {
-    return traits_of(h.kind).shapes == shape_rule::equal;
-}
-
-inline bool shapes_agree(const call_header& a, const call_header& b) {
-    const shape_rule rule = traits_of(a.kind).shapes;
+inline bool shapes_agree(shape_rule rule, const call_header& a, const call_header& b) {
     if (rule == shape_rule::any) return true;
     if (a.dimensions != b.dimensions) return false;
     for (std::size_t d = rule == shape_rule::rows ? 1 : 0; d < a.dimensions; ++d)
@@ -61,8 +56,9 @@ inline field first_difference(const call_header& a, const call_header& b) {
     if (a.id != b.id || std::strcmp(a.type, b.type) != 0) return field::element_type;
     if (a.op != b.op) return field::operation;
     if (a.mode != b.mode) return field::rounding;
-    if (!shapes_agree(a, b)) return field::shape;
-    if (counts_agree(a) && a.count != b.count) return field::count;
+    const shape_rule rule = collective_table[std::size_t(a.kind)].shapes;
+    if (!shapes_agree(rule, a, b)) return field::shape;
+    if (rule == shape_rule::equal && a.count != b.count) return field::count;
     if (a.root != b.root) return field::root;
     if (a.prescale != b.prescale) return field::prescale;
     if (a.postscale != b.postscale) return field::postscale;
@@ -163,22 +159,20 @@ inline void require_equal(int me, std::string_view call, std::string_view field,
 
 // Throws on every rank if a rank refuses the call, or if the headers of two ranks differ. All ranks
 // name the same field: the first one in which any two headers differ.
-inline void check_headers(int me, header_list headers) {
-    const call_header* const* const all = headers.data();
-    const std::size_t n = headers.size();
-    for (std::size_t r = 0; r < n; ++r)
-        if (all[r]->refused) throw_refusal(me, headers);
+inline void check_headers(int me, const call_header* const* headers, int size) {
+    for (int r = 0; r < size; ++r)
+        if (headers[r]->refused) throw_refusal(me, {headers, std::size_t(size)});
     field first = field::none;
-    for (std::size_t r = 1; r < n; ++r)
-        if (const field f = first_difference(*all[r], *all[0]); f < first) first = f;
+    for (int r = 1; r < size; ++r)
+        if (const field f = first_difference(*headers[r], *headers[0]); f < first) first = f;
     if (first != field::none) [[unlikely]]
-        throw_difference(me, headers, first);
+        throw_difference(me, {headers, std::size_t(size)}, first);
 }
 
 inline void check_headers(int me, slice<const call_header> headers) {
     table<const call_header*> pointers(headers.size());
     for (std::size_t r = 0; r < headers.size(); ++r) pointers[r] = &headers[r];
-    check_headers(me, header_list(pointers));
+    check_headers(me, pointers.data(), int(pointers.size()));
 }
 
 }  // namespace detail

@@ -31,15 +31,15 @@ inline bool settle(transport& t, workspace& w, const operation& op) {
 
 inline void check_settled(transport& t, workspace& w) {
     exchange_after(std::exchange(w.failure, nullptr),
-                   [&] { check_headers(t.rank(), {t.headers, std::size_t(t.size())}); });
+                   [&] { check_headers(t.rank(), t.headers, t.size()); });
 }
 
 inline bool settle_reduction(transport& t, workspace& w, const operation& op, std::size_t step) {
     if (!op.fallible) {
         // The ranks do not agree on failures that nobody expects, such as an update without memory.
-        if (const std::exception_ptr failure = t.take_failure()) {
+        if (t.failure) [[unlikely]] {
             t.lost = true;
-            std::rethrow_exception(failure);
+            std::rethrow_exception(t.take_failure());
         }
         return false;
     }
@@ -59,7 +59,7 @@ inline void reduce_slice(transport& t, workspace& w, const operation& op, const 
 }
 
 inline bool allreduce(transport& t, workspace& w, operation& op, std::size_t step) {
-    const std::size_t moves = op.groups.size() > 0 ? 1 : 0;
+    const std::size_t moves = op.group_count > 0 ? 1 : 0;
     if (step > moves) return settle_reduction(t, w, op, step - moves - 1);
     t.allreduce(op);
     return true;
@@ -67,7 +67,7 @@ inline bool allreduce(transport& t, workspace& w, operation& op, std::size_t ste
 
 // Each rank reduces its slice of the one group; then the root gathers the slices.
 inline bool reduce(transport& t, workspace& w, operation& op, std::size_t step) {
-    const reduction_group& g = op.groups.front();
+    const reduction_group& g = op.groups[0];
     const int root = op.entry.root;
     const std::size_t mine = g.slice_of(op.in, t.rank(), t.size()).bytes;
     if (step == 1) {
@@ -86,10 +86,10 @@ inline bool reduce(transport& t, workspace& w, operation& op, std::size_t step) 
 }
 
 inline bool reduce_scatter(transport& t, workspace& w, operation& op, std::size_t step) {
-    if (step > op.groups.size()) return settle_reduction(t, w, op, step - op.groups.size() - 1);
+    if (step > op.group_count) return settle_reduction(t, w, op, step - op.group_count - 1);
     std::byte* out = op.out;
-    for (const reduction_group& g : op.groups.first(step - 1))
-        out += aligned(g.count_of(t.rank(), t.size()) * g.element_bytes);
+    for (std::size_t i = 0; i + 1 < step; ++i)
+        out += aligned(op.groups[i].count_of(t.rank(), t.size()) * op.groups[i].element_bytes);
     reduce_slice(t, w, op, op.groups[step - 1], out);
     return true;
 }
@@ -131,7 +131,8 @@ struct scan_chunk {
 
 // Returns chunk `index` of all groups. After the last one it subtracts the number of chunks.
 inline scan_chunk scan_chunk_at(const operation& op, int size, std::size_t& index) {
-    for (const reduction_group& g : op.groups) {
+    for (std::size_t i = 0; i < op.group_count; ++i) {
+        const reduction_group& g = op.groups[i];
         const std::size_t fit = tuning::chunk_bytes / g.element_bytes,
                           most = (fit == 0 ? 1 : fit) * std::size_t(size),
                           chunks = g.count / most + (g.count % most == 0 ? 0 : 1);
@@ -179,7 +180,7 @@ inline void send_results(transport& t, workspace& w, const operation& op, const 
 // A small tensor goes whole to all later ranks, and each rank reduces for itself. This is one step
 // less.
 inline bool scan_small(transport& t, workspace& w, operation& op, std::size_t step) {
-    const reduction_group& g = op.groups.front();
+    const reduction_group& g = op.groups[0];
     const std::size_t bytes = g.bytes();
     const int me = t.rank(), rows = me + 1 - first_with_result(op);
     const block mine{const_cast<std::byte*>(op.in) + g.offset, bytes};
@@ -200,8 +201,7 @@ inline bool scan_small(transport& t, workspace& w, operation& op, std::size_t st
 }
 
 inline bool scan(transport& t, workspace& w, operation& op, std::size_t step) {
-    if (op.groups.size() == 1 &&
-        op.groups.front().bytes() <= tuning::most_by_all / std::size_t(t.size()))
+    if (op.group_count == 1 && op.groups[0].bytes() <= tuning::most_by_all / std::size_t(t.size()))
         return scan_small(t, w, op, step);
     std::size_t index = (step - 1) / 2;
     const scan_chunk chunk = scan_chunk_at(op, t.size(), index);

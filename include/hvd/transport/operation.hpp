@@ -160,11 +160,13 @@ struct operation : collective_call {
     detail::flaw flaw{};  // says why the call is refused, where `entry` does not say it yet
     // The tensors of a fused list and where they begin, in the order of `in`. A transport that
     // takes them from there needs no packing. All of them are dense and in place.
-    slice<const tensor_ref> tensors{};
-    slice<const std::size_t> offsets{};
-    slice<const reduction_group> groups{};  // how each element type is reduced
-    bool only_agree = false;                // no data moves: the ranks compare their headers
-    call_header* headers = nullptr;         // an agreement copies all ranks' headers to here
+    const tensor_ref* tensors = nullptr;
+    const std::size_t* offsets = nullptr;
+    std::size_t tensor_count = 0;
+    const reduction_group* groups = nullptr;  // how each element type is reduced
+    std::size_t group_count = 0;
+    bool only_agree = false;         // no data moves: the ranks compare their headers
+    call_header* headers = nullptr;  // an agreement copies all ranks' headers to here
 
     // Gives the memory for a result whose size only the call knows, from each rank's count.
     std::byte* (*provide)(void* self, slice<const std::size_t> counts) = nullptr;

@@ -111,9 +111,7 @@ public:
     // `patience` nanoseconds at most.
     virtual void leave(std::string_view, [[maybe_unused]] std::int64_t patience) noexcept {}
 
-    // The exception of a reduction. It is kept until the protocol has run to its end, since the
-    // other ranks go on meanwhile.
-    std::exception_ptr take_failure() { return std::exchange(failure_, nullptr); }
+    std::exception_ptr take_failure() { return std::exchange(failure, nullptr); }
 
     // Runs f, which belongs to a step. After an exception the ranks are no longer in step.
     template <class F>
@@ -129,6 +127,9 @@ public:
     const call_header** const headers;  // of all ranks, by rank, after an exchange of headers
     bool may_spin = false;  // a waiting rank may keep its processor, since no other rank needs it
     bool lost = false;      // a peer or the endpoint is: nothing more can be agreed on
+    // The exception of a reduction. It is kept until the protocol has run to its end, since the
+    // other ranks go on meanwhile.
+    std::exception_ptr failure;
 
 protected:
     // Takes what has come in this round, and begins the next one: false if there is none.
@@ -148,24 +149,23 @@ protected:
 
     template <class F>
     void guard(F reduce) {
-        keep_failure(failure_, reduce);
+        keep_failure(failure, reduce);
     }
 
     // Reduces n elements of inputs_, from number `first` of the result on.
     void reduce_range(const reduction& job, std::size_t first, std::size_t n) {
-        if (n == 0 || failure_) return;
+        if (n == 0 || failure) return;
         try {
             job.function({job.op, inputs_, size_, size_, job.out + first * job.element_bytes, n,
                           job.prescale, job.postscale});
         } catch (...) {
-            failure_ = std::current_exception();
+            failure = std::current_exception();
         }
     }
 
     int rank_, size_;
     table<block> sends_, receives_;   // of a primitive that is made of another one, by rank
     const std::byte** const inputs_;  // of a reduction, by rank
-    std::exception_ptr failure_;
 
 private:
     void give_up() noexcept {
@@ -191,7 +191,7 @@ private:
     bool next_of_groups() {
         if (std::exchange(gathers_next_, false)) {
             allgather(receives_[std::size_t(rank_)], receives_.data());
-        } else if (++group_ < by_groups_->groups.size()) {
+        } else if (++group_ < by_groups_->group_count) {
             begin_group();
         } else {
             by_groups_ = nullptr;

@@ -14,7 +14,7 @@ namespace detail {
 // stays where it was made (on the stack, in a queue or in a plan), since the operation points into
 // it.
 struct call {
-    operation op;
+    operation op{};
 
     call() = default;
     call(const call&) = delete;

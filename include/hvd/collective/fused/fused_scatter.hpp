@@ -41,7 +41,8 @@ struct fused_reduce_scatter_call : call {
         op.entry.content = content.value();
         op.in = memory.input.data();
         op.out = memory.output.data();
-        op.groups = groups;
+        op.groups = groups.data();
+        op.group_count = groups.size();
         op.self = this;
         op.pack = [](void* self, operation&) {
             static_cast<fused_reduce_scatter_call*>(self)->pack_all();

@@ -57,7 +57,7 @@ public:
     bool learn(int rank, const std::vector<ipc_message>& all) {
         table<const call_header*> headers(all.size());
         for (std::size_t r = 0; r < all.size(); ++r) headers[r] = &all[r].header;
-        check_headers(rank, headers);
+        check_headers(rank, headers.data(), int(headers.size()));
         for (std::size_t r = 0; r < size_; ++r)
             for (std::size_t c = 0; c < parts_.size() && c < ipc_message::most_places; ++c)
                 places_[r * parts_.size() + c] = all[r].places[c];

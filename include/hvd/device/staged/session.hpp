@@ -74,9 +74,12 @@ public:
         op.entry.count = given;
         op.in = in;
         op.out = out;
-        if (call.reduces()) op.groups = {&group_, 1};
-        else if (kind != collective::broadcast && (kind != collective::gather || is_root(rank)))
+        if (call.reduces()) {
+            op.groups = &group_;
+            op.group_count = 1;
+        } else if (kind != collective::broadcast && (kind != collective::gather || is_root(rank))) {
             check_size();
+        }
     }
     host_call(const host_call&) = delete;
     host_call& operator=(const host_call&) = delete;

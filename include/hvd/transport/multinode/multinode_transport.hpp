@@ -27,8 +27,8 @@ public:
           cross_(endpoint, region),
           by_messages_(endpoint),
           allgather_(cross_),
-          allreduce_(cross_, size_, failure_),
-          reduce_scatter_(cross_, failure_),
+          allreduce_(cross_, size_, failure),
+          reduce_scatter_(cross_, failure),
           broadcast_(cross_),
           notices_(endpoint),
           headers_of_all_(std::size_t(size_)),
@@ -145,8 +145,8 @@ private:
         this->guarded(f);
     }
 
-    void keep(std::exception_ptr failure) {
-        if (failure && !failure_) failure_ = std::move(failure);
+    void keep(std::exception_ptr later) {
+        if (later && !failure) failure = std::move(later);
     }
 
     // True if the nodes may reduce first, and then their results. Integers with a rounding are

@@ -62,9 +62,10 @@ public:
         const message who = describe_missing(reason, missing, [](int p) { return p; });
         if (missing.empty()) return;
         lost = true;
-        throw peer_error(rank_,
-                         text("hvd: ", header_of(rank_).label(), " on rank ", rank_, ": ", who),
-                         std::move(missing));
+        throw peer_error(
+            rank_,
+            text("hvd: ", slots_[rank_].entry[calls_ & 1].label(), " on rank ", rank_, ": ", who),
+            std::move(missing));
     }
 
     // Names the ranks that are waited for, by the numbers that `number` gives them, and tells what
@@ -107,7 +108,7 @@ protected:
     bool advance() override { return (this->*next_)(); }
 
     bool take_headers() {
-        for (int p = 0; p < size_; ++p) headers[p] = &header_of(p);
+        for (int p = 0; p < size_; ++p) headers[p] = &slots_[p].entry[calls_ & 1];
         return false;
     }
 
@@ -120,8 +121,6 @@ protected:
         copy_header(slots_[rank_].entry[calls_ & 1], mine);
         take_window();
     }
-
-    const call_header& header_of(int peer) const { return slots_[peer].entry[calls_ & 1]; }
 
     void arrive() {
         ++steps_;

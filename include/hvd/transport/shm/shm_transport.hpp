@@ -23,13 +23,11 @@ public:
 
     bool choose(const operation& op) override {
         algorithm_ = algorithm::by_groups;
-        groups_ = op.groups.data();
-        group_count_ = op.groups.size();
-        is_list_ = op.tensors.size() > 0;
-        if (op.entry.kind != collective::allreduce || group_count_ == 0) return false;
+        is_list_ = op.tensor_count > 0;
+        if (op.entry.kind != collective::allreduce || op.group_count == 0) return false;
         bool converts = false;
-        for (std::size_t i = 0; i < group_count_; ++i) {
-            const reduction_group& g = groups_[i];
+        for (std::size_t i = 0; i < op.group_count; ++i) {
+            const reduction_group& g = op.groups[i];
             if (g.element_bytes > slice_room_) return false;
             converts = converts || g.id == dtype::float16 || g.id == dtype::bfloat16;
             total_bytes_ = g.offset + g.count * g.element_bytes;
@@ -52,8 +50,11 @@ public:
     void begin(const operation& op) override {
         show(op.entry);
         const bool at_hand = is_list_ || op.pack == nullptr;
-        if (algorithm_ != algorithm::by_groups && at_hand && !op.only_agree && !op.entry.refused)
-            offer(op);
+        const bool copies =
+            algorithm_ == algorithm::whole_by_all && total_bytes_ < tuning::least_in_place;
+        if (algorithm_ != algorithm::by_groups && at_hand && !op.only_agree && !op.entry.refused &&
+            (copies || !show_places(op)))
+            offer_data(op);
         next_ = &shm_transport::take_headers;
         arrive();
     }
@@ -79,19 +80,13 @@ private:
         std::size_t group = 0, first = 0, count = 0;
     };
 
-    void offer(const operation& op) {
-        const bool copies =
-            algorithm_ == algorithm::whole_by_all && total_bytes_ < tuning::least_in_place;
-        if (copies || !show_places(op)) offer_data(op);
-    }
-
     void offer_data(const operation& op) {
         if (algorithm_ != algorithm::whole_by_all) fill_chunk(op, chunk_at(op, 0, 0));
         else if (!is_list_) copy_bytes(window(rank_), op.in, total_bytes_);
         else
-            for (std::size_t i = 0; i < group_count_; ++i)
-                gather_bytes(op, groups_[i].offset, groups_[i].count * groups_[i].element_bytes,
-                             window(rank_) + groups_[i].offset);
+            for (std::size_t i = 0; i < op.group_count; ++i)
+                gather_bytes(op, op.groups[i].offset, op.groups[i].bytes(),
+                             window(rank_) + op.groups[i].offset);
         fill_of(rank_).what = content::data;
     }
 
@@ -111,8 +106,8 @@ private:
             return true;
         }
         if (algorithm_ == algorithm::whole_by_all) {
-            for (std::size_t i = 0; i < group_count_; ++i) {
-                const reduction_group& g = groups_[i];
+            for (std::size_t i = 0; i < op.group_count; ++i) {
+                const reduction_group& g = op.groups[i];
                 const std::size_t bytes = g.count * g.element_bytes;
                 if (is_list_) reduce_segments(op, g, g.offset, bytes, g.offset);
                 else reduce_windows(op, g, op.in + g.offset, op.out + g.offset, bytes, g.offset);
@@ -146,15 +141,15 @@ private:
     bool show_places(const operation& op) {
         if (size_ == 1) {
             // nobody else has to find the tensors
-        } else if (op.tensors.empty()) {
+        } else if (op.tensor_count == 0) {
             const std::byte* const out = op.update != nullptr ? op.update->targets[0].data : op.out;
             if (!show_place(0, op.in, total_bytes_) || !show_place(1, out, total_bytes_))
                 return false;
         } else {
-            const slice<const tensor_ref> targets =
-                op.update != nullptr ? op.update->targets : op.tensors;
-            if (2 * op.tensors.size() > room_for_places()) return false;
-            for (std::size_t i = 0; i < op.tensors.size(); ++i)
+            const tensor_ref* const targets =
+                op.update != nullptr ? op.update->targets.data() : op.tensors;
+            if (2 * op.tensor_count > room_for_places()) return false;
+            for (std::size_t i = 0; i < op.tensor_count; ++i)
                 if (!show_place(2 * i, op.tensors[i].data, op.tensors[i].bytes()) ||
                     !show_place(2 * i + 1, targets[i].data, op.tensors[i].bytes()))
                     return false;
@@ -170,7 +165,8 @@ private:
     }
 
     void reduce_in_place(const operation& op) {
-        for (const reduction_group& g : op.groups) {
+        for (std::size_t i = 0; i < op.group_count; ++i) {
+            const reduction_group& g = op.groups[i];
             const std::size_t begin = g.offset + g.begin_of(rank_, size_) * g.element_bytes,
                               bytes = g.count_of(rank_, size_) * g.element_bytes;
             for (list_segment s(op, begin, bytes); s.next();) {
@@ -211,11 +207,11 @@ private:
     // ---- chunks ---------------------------------------------------------------------------------
 
     chunk chunk_at(const operation& op, std::size_t group, std::size_t first) const {
-        while (group < op.groups.size() && first >= op.groups[group].count) {
+        while (group < op.group_count && first >= op.groups[group].count) {
             ++group;
             first = 0;
         }
-        if (group == op.groups.size()) return {group, 0, 0};
+        if (group == op.group_count) return {group, 0, 0};
         const reduction_group& g = op.groups[group];
         const std::size_t most = slice_room_ / g.element_bytes * std::size_t(size_);
         return {group, first, g.count - first < most ? g.count - first : most};
@@ -275,11 +271,11 @@ private:
             return reduce_segments(op, g, g.offset + c.first * g.element_bytes,
                                    c.count * g.element_bytes, 0);
         const range own = slice_of(op, c, rank_);
-        const bool direct = op.tensors.empty() && op.update == nullptr;  // no copy is needed
+        const bool direct = op.tensor_count == 0 && op.update == nullptr;  // no copy is needed
         if (!direct) scratch_.resize((op.update != nullptr ? 2 : 1) * slice_room_);
         std::byte* const result = direct ? op.out + own.begin : scratch_.data();
-        if (!op.tensors.empty()) gather_bytes(op, own.begin, own.bytes, result);
-        const std::byte* const mine = op.tensors.empty() ? op.in + own.begin : result;
+        if (op.tensor_count > 0) gather_bytes(op, own.begin, own.bytes, result);
+        const std::byte* const mine = op.tensor_count == 0 ? op.in + own.begin : result;
         for (int p = 0; p < size_; ++p) inputs_[p] = p == rank_ ? mine : slice_in_window(p, rank_);
         const std::size_t n = own.bytes / g.element_bytes;
         reduce_range(op.reduction_of(g, n, result), 0, n);
@@ -306,10 +302,8 @@ private:
     // Each rank's slice of a chunk has this room in every window, at the same place, whatever its
     // size. The result of a slice is read there while the rest of the window is filled again.
     const std::size_t slice_room_;
-    const reduction_group* groups_ = nullptr;  // of the present call
-    std::size_t group_count_ = 0;
-    bool is_list_ = false;
     algorithm algorithm_ = algorithm::by_groups;  // of the present call, as chosen
+    bool is_list_ = false;
     std::size_t total_bytes_ = 0;
     const operation* op_ = nullptr;
     chunk before_, now_;
