@@ -28,7 +28,7 @@ struct board {
             __atomic_store_n(&waiting, int(headers.size()), __ATOMIC_SEQ_CST);
             __atomic_add_fetch(&turns, 1, __ATOMIC_SEQ_CST);
         }
-        while (__atomic_load_n(&turns, __ATOMIC_SEQ_CST) == turn) give_way();
+        while (__atomic_load_n(&turns, __ATOMIC_SEQ_CST) == turn) std::this_thread::yield();
     }
 
     std::vector<call_header> headers;
