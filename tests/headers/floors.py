@@ -29,7 +29,7 @@ OWN_LIBRARY = {file: "nlohmann/json.hpp" for file in ("train/checkpoint/safetens
 # The second parts of a header x.hpp, which includes them: x_inline.hpp unless HVD_COMPILED, x_library.hpp if so, and
 # x_bodies.hpp, the bodies of a long template, always.
 SECOND_PARTS = ("_inline.hpp", "_library.hpp", "_bodies.hpp")
-SLOW_TO_COMPILE = {"algorithm", "atomic", "complex", "functional", "future", "iostream", "map", "memory", "regex", "string", "thread"}
+SLOW_TO_COMPILE = {"algorithm", "atomic", "complex", "functional", "future", "iostream", "iterator", "map", "memory", "regex", "string", "thread"}
 LISTS = "library.hpp"  # the instantiations of libhvd for the doors that a program includes; only of the compiled form
 LEAN_DOORS = ("hvd.hpp", "mpi.hpp", "threads.hpp")  # the docs promise their time to compile
 ONE_PLACE = ("mpi.h", "cuda_runtime_api.h", "nccl.h")  # each included by one file, in platform/

@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <iterator>
 #include <tuple>
 #include <type_traits>
 #include <utility>
