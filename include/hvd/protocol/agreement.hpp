@@ -14,7 +14,8 @@ inline namespace v0 {
 namespace detail {
 
 // This file is the only place where ranks compare values, refuse a call together, or tell why one
-// of them failed. Everything travels in call headers, over a channel.
+// of them failed. Everything travels in call headers, over a channel. Most of it is cold: it is not
+// called at each step, and the compiler takes less time for it.
 
 // A channel carries call headers between the ranks of a communicator: `exchange_headers` shows
 // this rank's header to all ranks, and returns the headers of all ranks, by rank. Sessions of
@@ -71,7 +72,7 @@ void exchange_after(const std::exception_ptr& failure, F&& exchange) {
 // Runs f, which may fail on one rank alone, and gives its result. Where it fails, all ranks throw:
 // the rank that failed its own exception, the others peer_error with its text.
 template <header_channel C, class F>
-auto run_on_all(C& channel, std::string_view name, time_point limit, F&& f) {
+[[gnu::cold]] auto run_on_all(C& channel, std::string_view name, time_point limit, F&& f) {
     call_header mine = agreement_header(name);
     const auto tell = [&](const std::exception_ptr& failure) {
         exchange_after(failure, [&] { agree(channel, mine, limit); });
@@ -113,7 +114,7 @@ struct root_outcome {
 };
 
 template <header_channel C, class F>
-root_outcome run_on_root(C& channel, std::string_view name, time_point limit, F&& f) {
+[[gnu::cold]] root_outcome run_on_root(C& channel, std::string_view name, time_point limit, F&& f) {
     root_outcome outcome;
     if (channel.rank() == 0) {
         try {
@@ -144,7 +145,7 @@ template <header_channel C>
 
 // A hash of named values: `values` is a function that calls its argument with each name and value.
 template <class Values>
-std::uint64_t content_of_values(Values&& values) {
+[[gnu::cold]] std::uint64_t content_of_values(Values&& values) {
     hash content;
     values([&](std::string_view name, std::string_view value) { content.add(name).add(value); });
     return content.value();
@@ -155,8 +156,8 @@ std::uint64_t content_of_values(Values&& values) {
 // the first value that does, and with the value of each rank. `values` calls its argument with each
 // name and value, on all ranks in the same order; it is asked only where there is a difference.
 template <header_channel C, class Values>
-table<call_header> agree_on(C& channel, const call_header& mine, time_point limit,
-                            Values&& values) {
+[[gnu::cold]] table<call_header> agree_on(C& channel, const call_header& mine, time_point limit,
+                                          Values&& values) {
     table<call_header> all = agree(channel, mine, limit);
     bool equal = true;
     for (const call_header& h : all) equal = equal && h.content == all[0].content;
@@ -173,8 +174,8 @@ table<call_header> agree_on(C& channel, const call_header& mine, time_point limi
 
 // The same with a hash of the values as content.
 template <header_channel C, class Values>
-table<call_header> agree_on_values(C& channel, std::string_view name, time_point limit,
-                                   Values&& values) {
+[[gnu::cold]] table<call_header> agree_on_values(C& channel, std::string_view name,
+                                                 time_point limit, Values&& values) {
     call_header mine = agreement_header(name);
     mine.content = content_of_values(values);
     return agree_on(channel, mine, limit, values);

@@ -98,7 +98,8 @@ inline bool reduce_scatter(transport& t, workspace& w, operation& op, std::size_
 
 // A rank that reduces has one row for each rank that contributes, one after another in w.part. The
 // function of the group replaces row r by the reduction of rows 0 to r. This is the result of rank
-// r in a scan, and of rank r + 1 in an exscan, to which the last rank contributes nothing.
+// r in a scan, and of rank r + 1 in an exscan, to which the last rank contributes nothing. The
+// steps are cold, since every program compiles them and few use them; the kernels do the work.
 inline int first_with_result(const operation& op) {
     return op.entry.kind == collective::exscan ? 1 : 0;
 }
@@ -130,7 +131,7 @@ struct scan_chunk {
 };
 
 // Returns chunk `index` of all groups. After the last one it subtracts the number of chunks.
-inline scan_chunk scan_chunk_at(const operation& op, int size, std::size_t& index) {
+[[gnu::cold]] inline scan_chunk scan_chunk_at(const operation& op, int size, std::size_t& index) {
     for (std::size_t i = 0; i < op.group_count; ++i) {
         const reduction_group& g = op.groups[i];
         const std::size_t fit = tuning::chunk_bytes / g.element_bytes,
@@ -146,7 +147,8 @@ inline scan_chunk scan_chunk_at(const operation& op, int size, std::size_t& inde
 }
 
 // Each rank sends each slice of the chunk to the rank that reduces it.
-inline void send_inputs(transport& t, workspace& w, const operation& op, const scan_chunk& c) {
+[[gnu::cold]] inline void send_inputs(transport& t, workspace& w, const operation& op,
+                                      const scan_chunk& c) {
     const int me = t.rank(), rows = t.size() - first_with_result(op);
     const std::size_t bytes = c.slice_of(op.in, me, t.size()).bytes;
     t.guarded([&] { w.part.resize(bytes * std::size_t(rows)); });
@@ -162,7 +164,8 @@ inline void send_inputs(transport& t, workspace& w, const operation& op, const s
 }
 
 // Each rank reduces its slice for all ranks, and sends each of them its result.
-inline void send_results(transport& t, workspace& w, const operation& op, const scan_chunk& c) {
+[[gnu::cold]] inline void send_results(transport& t, workspace& w, const operation& op,
+                                       const scan_chunk& c) {
     const int me = t.rank(), shift = first_with_result(op);
     const std::size_t bytes = c.slice_of(op.in, me, t.size()).bytes;
     reduce_rows(w, op, *c.group, t.size() - shift, bytes);
@@ -179,7 +182,7 @@ inline void send_results(transport& t, workspace& w, const operation& op, const 
 
 // A small tensor goes whole to all later ranks, and each rank reduces for itself. This is one step
 // less.
-inline bool scan_small(transport& t, workspace& w, operation& op, std::size_t step) {
+[[gnu::cold]] inline bool scan_small(transport& t, workspace& w, operation& op, std::size_t step) {
     const reduction_group& g = op.groups[0];
     const std::size_t bytes = g.bytes();
     const int me = t.rank(), rows = me + 1 - first_with_result(op);
@@ -200,7 +203,7 @@ inline bool scan_small(transport& t, workspace& w, operation& op, std::size_t st
     return settle_reduction(t, w, op, step - 2);
 }
 
-inline bool scan(transport& t, workspace& w, operation& op, std::size_t step) {
+[[gnu::cold]] inline bool scan(transport& t, workspace& w, operation& op, std::size_t step) {
     if (op.group_count == 1 && op.groups[0].bytes() <= tuning::most_by_all / std::size_t(t.size()))
         return scan_small(t, w, op, step);
     std::size_t index = (step - 1) / 2;
