@@ -56,6 +56,33 @@ TEST_CASE("the state of every optimizer becomes the root's, with and without slo
     });
 }
 
+TEST_CASE("the parameters to broadcast are a fuse, one tensor, or a range of tensors") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const int from = comm.size() - 1;
+        const hvd::root last{from};
+        std::vector<float> weights(3, float(comm.rank()));
+        std::vector<double> bias(2, comm.rank());
+        std::vector<std::vector<float>> layers = {{float(comm.rank()), 1}, {2, float(comm.rank())}};
+        std::vector<float> viewed(4, float(comm.rank()));
+
+        hvd::broadcast_parameters(comm, hvd::fuse(weights, bias), last);
+        CHECK(weights == std::vector<float>(3, float(from)));
+        CHECK(bias == std::vector<double>(2, from));
+
+        hvd::broadcast_parameters(comm, layers, last);
+        CHECK(layers == std::vector<std::vector<float>>{{float(from), 1}, {2, float(from)}});
+
+        std::vector<float> one(2, float(comm.rank()));
+        hvd::broadcast_parameters(comm, one, last);
+        CHECK(one == std::vector<float>(2, float(from)));
+
+        const std::vector<hvd::tensor_view<float>> views = {hvd::view(viewed.data(), 1),
+                                                            hvd::view(viewed.data() + 1, 3)};
+        hvd::broadcast_parameters(comm, views, last);
+        CHECK(viewed == std::vector<float>(4, float(from)));
+    });
+}
+
 TEST_CASE("slots that the root does not have are gone on all ranks") {
     hvd_test::on_ranks([](communicator& comm) {
         optimizers::momentum<float> optimizer;

@@ -151,7 +151,7 @@ public:
     template <class In, class Out, class Op>
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     void allreduce(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
-        if constexpr (check_tensor<B, const In&>()) {
+        if constexpr (check_unfused<In, Out>() && check_tensor<B, const In&>()) {
             if constexpr (check_tensor<B, Out, tensor_use::written>() &&
                           check_reduced<B, const In&, Op>()) {
                 static_assert(std::is_same_v<element_of<const In&>, element_of<Out>>,
@@ -181,7 +181,7 @@ public:
     template <class In, class Out, class Op>
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     request allreduce_async(In&& in, Out&& out, const Op& op, const reduce_options& o = {}) {
-        if constexpr (check_tensor<B, In, tensor_use::kept>() &&
+        if constexpr (check_unfused<In, Out>() && check_tensor<B, In, tensor_use::kept>() &&
                       check_tensor<B, Out, tensor_use::written>() && check_reduced<B, In, Op>()) {
             static_assert(std::is_same_v<element_of<In>, element_of<Out>>,
                           "hvd: input and output have different element types");

@@ -46,14 +46,16 @@ public:
     template <class In, class Counts>
         requires is_range<const Counts>
     auto alltoall(const In& in, const Counts& counts, const options& o = {}) {
-        if constexpr (check_tensor<B, const In&>()) return run_new(in, given_counts(counts), o);
+        if constexpr (check_unfused<In>() && check_tensor<B, const In&>())
+            return run_new(in, given_counts(counts), o);
         else return refused_call();
     }
 
     /// Sends every rank an equal share of `in`.
     template <class In>
     auto alltoall(const In& in, const options& o = {}) {
-        if constexpr (check_tensor<B, const In&>()) return run_new(in, {}, o);
+        if constexpr (check_unfused<In>() && check_tensor<B, const In&>())
+            return run_new(in, {}, o);
         else return refused_call();
     }
 
@@ -63,14 +65,16 @@ public:
         requires is_range<const Counts>
     void alltoall(const In& in, const Counts& counts, const into_view<View>& out,
                   const options& o = {}) {
-        if constexpr (check_tensor<B, const In&>() && check_same_elements<const In&, View>())
+        if constexpr (check_unfused<In, View>() && check_tensor<B, const In&>() &&
+                      check_same_elements<const In&, View>())
             run_into(in, given_counts(counts), out, o);
     }
 
     /// Sends equal shares, and receives into the caller's memory.
     template <class In, class View>
     void alltoall(const In& in, const into_view<View>& out, const options& o = {}) {
-        if constexpr (check_tensor<B, const In&>() && check_same_elements<const In&, View>())
+        if constexpr (check_unfused<In, View>() && check_tensor<B, const In&>() &&
+                      check_same_elements<const In&, View>())
             run_into(in, {}, out, o);
     }
 
@@ -79,7 +83,7 @@ public:
     template <class In, class Counts>
         requires is_range<const Counts>
     auto alltoall_async(In&& in, const Counts& counts, const options& o = {}) {
-        if constexpr (check_tensor<B, In, tensor_use::kept>())
+        if constexpr (check_unfused<In>() && check_tensor<B, In, tensor_use::kept>())
             return start_new(std::forward<In>(in), given_counts(counts), o);
         else return refused_call();
     }
@@ -87,7 +91,7 @@ public:
     /// Begins an alltoall of equal shares with new memory.
     template <class In>
     auto alltoall_async(In&& in, const options& o = {}) {
-        if constexpr (check_tensor<B, In, tensor_use::kept>())
+        if constexpr (check_unfused<In>() && check_tensor<B, In, tensor_use::kept>())
             return start_new(std::forward<In>(in), {}, o);
         else return refused_call();
     }
@@ -97,7 +101,8 @@ public:
         requires is_range<const Counts>
     request alltoall_async(In&& in, const Counts& counts, const into_view<View>& out,
                            const options& o = {}) {
-        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_same_elements<In, View>())
+        if constexpr (check_unfused<In, View>() && check_tensor<B, In, tensor_use::kept>() &&
+                      check_same_elements<In, View>())
             return start_into(std::forward<In>(in), given_counts(counts), out, o);
         return {};
     }
@@ -105,7 +110,8 @@ public:
     /// Begins an alltoall of equal shares into the caller's memory.
     template <class In, class View>
     request alltoall_async(In&& in, const into_view<View>& out, const options& o = {}) {
-        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_same_elements<In, View>())
+        if constexpr (check_unfused<In, View>() && check_tensor<B, In, tensor_use::kept>() &&
+                      check_same_elements<In, View>())
             return start_into(std::forward<In>(in), {}, out, o);
         return {};
     }

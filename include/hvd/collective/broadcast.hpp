@@ -115,7 +115,7 @@ public:
     template <class In, class View>
     void broadcast(const In& in, const into_view<View>& out, root r = root{0},
                    const options& o = {}) {
-        if constexpr (check_tensor<B, const In&>()) {
+        if constexpr (check_unfused<In, View>() && check_tensor<B, const In&>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
             run_views(to_view(in), out.view, r, o);
@@ -141,7 +141,7 @@ public:
     template <class In, class View>
     request broadcast_async(In&& in, const into_view<View>& out, root r = root{0},
                             const options& o = {}) {
-        if constexpr (check_tensor<B, In, tensor_use::kept>()) {
+        if constexpr (check_unfused<In, View>() && check_tensor<B, In, tensor_use::kept>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
             return start_call<broadcast_call<view_of<In>, View>>(self(), o, to_view(in), out.view,

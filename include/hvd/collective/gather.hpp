@@ -20,7 +20,7 @@ public:
     /// @snippet tests/docs/snippets.cpp gather
     template <class In>
     auto gather(const In& in, root r = root{0}, const options& o = {}) {
-        if constexpr (check_tensor<B, const In&>()) {
+        if constexpr (check_unfused<In>() && check_tensor<B, const In&>()) {
             using T = element_of<const In&>;
             gathered<T> result;
             gather_call<view_of<const In&>, gathered<T>*> call(collective::gather, to_view(in),
@@ -37,7 +37,7 @@ public:
     /// is ignored.
     template <class In, class View>
     void gather(const In& in, const into_view<View>& out, root r = root{0}, const options& o = {}) {
-        if constexpr (check_tensor<B, const In&>()) {
+        if constexpr (check_unfused<In, View>() && check_tensor<B, const In&>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
             gather_call<view_of<const In&>, given_memory> call(
@@ -50,7 +50,7 @@ public:
     /// Begins a gather with new memory on the root.
     template <class In>
     auto gather_async(In&& in, root r = root{0}, const options& o = {}) {
-        if constexpr (check_tensor<B, In, tensor_use::kept>()) {
+        if constexpr (check_unfused<In>() && check_tensor<B, In, tensor_use::kept>()) {
             using T = element_of<In>;
             auto value = shared<counted_value<gathered<T>>>::make();
             return result<gathered<T>>(
@@ -67,7 +67,7 @@ public:
     template <class In, class View>
     request gather_async(In&& in, const into_view<View>& out, root r = root{0},
                          const options& o = {}) {
-        if constexpr (check_tensor<B, In, tensor_use::kept>())
+        if constexpr (check_unfused<In, View>() && check_tensor<B, In, tensor_use::kept>())
             return start_call<gather_call<view_of<In>, given_memory>>(
                 self(), o, collective::gather, to_view(in),
                 memory_of(out, own().rank(), collective::gather), r, own().rank() == r.rank,

@@ -62,7 +62,8 @@ public:
     /// @snippet tests/docs/snippets.cpp reduce
     template <class X, class Op = reduce_options>
     void reduce(X&& x, const Op& op = {}, root r = root{0}, const reduce_options& o = {}) {
-        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
+        if constexpr (check_unfused<X>() && check_tensor<B, X, tensor_use::written>() &&
+                      check_reduced<B, X, Op>())
             run_views(to_view(x), to_view(x), as_operation(op), r, o);
     }
 
@@ -70,7 +71,8 @@ public:
     template <class In, class View, class Op>
     void reduce(const In& in, const into_view<View>& out, const Op& op, root r = root{0},
                 const reduce_options& o = {}) {
-        if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
+        if constexpr (check_unfused<In, View>() && check_tensor<B, const In&>() &&
+                      check_reduced<B, const In&, Op>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
             run_views(to_view(in), out.view, as_operation(op), r, o);
@@ -80,7 +82,8 @@ public:
     /// In place, begun: complete when the request is.
     template <class X, class Op = reduce_options>
     request reduce_async(X&& x, const Op& op = {}, root r = root{0}, const reduce_options& o = {}) {
-        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
+        if constexpr (check_unfused<X>() && check_tensor<B, X, tensor_use::written>() &&
+                      check_reduced<B, X, Op>())
             return start_call<reduce_call<view_of<X>, view_of<X>, operation_of<Op>>>(
                 self(), o, to_view(x), to_view(x), as_operation(op), r, own().rank(), own().size(),
                 o);
@@ -92,7 +95,8 @@ public:
     template <class In, class View, class Op>
     request reduce_async(In&& in, const into_view<View>& out, const Op& op, root r = root{0},
                          const reduce_options& o = {}) {
-        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_reduced<B, In, Op>()) {
+        if constexpr (check_unfused<In, View>() && check_tensor<B, In, tensor_use::kept>() &&
+                      check_reduced<B, In, Op>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
             return start_call<reduce_call<view_of<In>, View, operation_of<Op>>>(

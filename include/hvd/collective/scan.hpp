@@ -170,7 +170,7 @@ private:
 
     template <class In, class Out, class Op, tensor_use Use>
     static constexpr bool check_arguments() {
-        if constexpr (check_tensor<B, In, Use>()) {
+        if constexpr (check_unfused<In, Out>() && check_tensor<B, In, Use>()) {
             if constexpr (check_tensor<B, Out, tensor_use::written>() &&
                           check_reduced<B, In, Op>()) {
                 constexpr bool same = std::is_same_v<element_of<In>, element_of<Out>>;

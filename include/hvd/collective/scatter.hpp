@@ -60,7 +60,8 @@ public:
     /// @snippet tests/docs/snippets.cpp scatter
     template <class In>
     auto scatter(const In& in, root r = root{0}, const options& o = {}) {
-        if constexpr (check_tensor<B, const In&>()) return run_new(in, {}, r, o);
+        if constexpr (check_unfused<In>() && check_tensor<B, const In&>())
+            return run_new(in, {}, r, o);
         else return refused_call();
     }
 
@@ -68,7 +69,8 @@ public:
     template <class In, class Counts>
         requires is_range<const Counts>
     auto scatter(const In& in, const Counts& counts, root r = root{0}, const options& o = {}) {
-        if constexpr (check_tensor<B, const In&>()) return run_new(in, given_counts(counts), r, o);
+        if constexpr (check_unfused<In>() && check_tensor<B, const In&>())
+            return run_new(in, given_counts(counts), r, o);
         else return refused_call();
     }
 
@@ -76,7 +78,8 @@ public:
     template <class In, class View>
     void scatter(const In& in, const into_view<View>& out, root r = root{0},
                  const options& o = {}) {
-        if constexpr (check_tensor<B, const In&>() && check_same_elements<const In&, View>())
+        if constexpr (check_unfused<In, View>() && check_tensor<B, const In&>() &&
+                      check_same_elements<const In&, View>())
             run_into(in, {}, out, r, o);
     }
 
@@ -86,14 +89,15 @@ public:
         requires is_range<const Counts>
     void scatter(const In& in, const Counts& counts, const into_view<View>& out, root r = root{0},
                  const options& o = {}) {
-        if constexpr (check_tensor<B, const In&>() && check_same_elements<const In&, View>())
+        if constexpr (check_unfused<In, View>() && check_tensor<B, const In&>() &&
+                      check_same_elements<const In&, View>())
             run_into(in, given_counts(counts), out, r, o);
     }
 
     /// Begins an even scatter with new memory. The result is complete when `wait()` returns it.
     template <class In>
     auto scatter_async(In&& in, root r = root{0}, const options& o = {}) {
-        if constexpr (check_tensor<B, In, tensor_use::kept>())
+        if constexpr (check_unfused<In>() && check_tensor<B, In, tensor_use::kept>())
             return start_new(std::forward<In>(in), {}, r, o);
         else return refused_call();
     }
@@ -102,7 +106,7 @@ public:
     template <class In, class Counts>
         requires is_range<const Counts>
     auto scatter_async(In&& in, const Counts& counts, root r = root{0}, const options& o = {}) {
-        if constexpr (check_tensor<B, In, tensor_use::kept>())
+        if constexpr (check_unfused<In>() && check_tensor<B, In, tensor_use::kept>())
             return start_new(std::forward<In>(in), given_counts(counts), r, o);
         else return refused_call();
     }
@@ -111,7 +115,8 @@ public:
     template <class In, class View>
     request scatter_async(In&& in, const into_view<View>& out, root r = root{0},
                           const options& o = {}) {
-        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_same_elements<In, View>())
+        if constexpr (check_unfused<In, View>() && check_tensor<B, In, tensor_use::kept>() &&
+                      check_same_elements<In, View>())
             return start_into(std::forward<In>(in), {}, out, r, o);
         return {};
     }
@@ -121,7 +126,8 @@ public:
         requires is_range<const Counts>
     request scatter_async(In&& in, const Counts& counts, const into_view<View>& out,
                           root r = root{0}, const options& o = {}) {
-        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_same_elements<In, View>())
+        if constexpr (check_unfused<In, View>() && check_tensor<B, In, tensor_use::kept>() &&
+                      check_same_elements<In, View>())
             return start_into(std::forward<In>(in), given_counts(counts), out, r, o);
         return {};
     }

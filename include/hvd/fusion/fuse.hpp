@@ -44,16 +44,28 @@ constexpr bool is_tensor_list = false;
 template <class Iterator>
 constexpr bool is_tensor_list<tensor_list<Iterator>> = true;
 
-// Ranges whose elements are tensors. The elements are lvalues, so that `to_view` takes them.
+// Ranges with a size whose members are lvalues, so that `to_view` takes them, and viewable.
 template <class X>
-concept range_of_tensors = requires(X& x) {
+concept range_of_viewables = requires(X& x) {
     { std::size(x) } -> std::convertible_to<std::size_t>;
     requires std::is_lvalue_reference_v<decltype(*std::begin(x))>;
     requires viewable<decltype(*std::begin(x))>;
 };
 
+// True for a range of elements, as a std::list<float> is.
 template <class X>
-constexpr bool is_range_of_tensors = range_of_tensors<X>;
+constexpr bool has_elements = [] {
+    if constexpr (requires(X& x) { *std::begin(x); })
+        return element<std::remove_cvref_t<decltype(*std::begin(std::declval<X&>()))>>;
+    else return false;
+}();
+
+// A range of elements that has no view is not contiguous.
+template <class X>
+constexpr bool is_scattered = has_elements<X> && !is_viewable<X>;
+
+template <class X>
+constexpr bool is_range_of_tensors = range_of_viewables<X> && !has_elements<X>;
 
 template <class X>
 constexpr auto listed(X& x) {
@@ -124,7 +136,7 @@ constexpr auto fused_part(X& x) {
     else return listed(x);
 }
 
-enum class fuse_flaw { none, bits, neither, gone };
+enum class fuse_flaw { none, bits, scattered, neither, gone };
 
 template <class X>
 constexpr fuse_flaw flaw_in_fuse() {
@@ -135,7 +147,7 @@ constexpr fuse_flaw flaw_in_fuse() {
                           requires packed_bools<std::remove_cvref_t<decltype(*std::begin(x))>>;
                       })
             return fuse_flaw::bits;
-        else return fuse_flaw::neither;
+        else return is_scattered<U> ? fuse_flaw::scattered : fuse_flaw::neither;
     } else return is_borrowed<X> ? fuse_flaw::none : fuse_flaw::gone;
 }
 
@@ -207,6 +219,9 @@ constexpr auto fuse(X&&... tensors) {
     static_assert(sizeof...(X) > 0, "hvd: fuse needs at least one tensor");
     static_assert(detail::differ(flaw, fuse_flaw::bits),
                   "hvd: std::vector<bool> keeps bits, not elements; use std::vector<std::uint8_t>");
+    static_assert(detail::differ(flaw, fuse_flaw::scattered),
+                  "hvd: the elements are not in one piece of memory: a tensor needs a contiguous "
+                  "range (std::vector, std::span, std::array)");
     static_assert(detail::differ(flaw, fuse_flaw::neither),
                   "hvd: fuse takes tensors and ranges of tensors; this is neither: a type of "
                   "another library needs hvd::view_traits");

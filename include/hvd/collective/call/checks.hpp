@@ -37,16 +37,33 @@ concept pointer_like = std::is_pointer_v<std::remove_cvref_t<X>>;
 
 enum class tensor_use { read, written, kept };  // kept: read after the call has returned
 
-enum class tensor_flaw { none, bits, pointer, list, foreign, space, element, constant, lost, gone };
+enum class tensor_flaw {
+    none,
+    bits,
+    pointer,
+    list,
+    scattered,
+    foreign,
+    space,
+    element,
+    constant,
+    lost,
+    gone
+};
+
+// The flaw of an argument that is no view: it may be a range of something that hvd knows.
+template <class U>
+constexpr tensor_flaw flaw_of_foreign() {
+    if constexpr (is_range_of_tensors<U>) return tensor_flaw::list;
+    else return is_scattered<U> ? tensor_flaw::scattered : tensor_flaw::foreign;
+}
 
 // The order is that in which a user would ask.
 template <class Backend, class X, tensor_use Use>
 constexpr tensor_flaw flaw_of_one() {
     if constexpr (packed_bools<std::remove_cvref_t<X>>) return tensor_flaw::bits;
     else if constexpr (pointer_like<X>) return tensor_flaw::pointer;
-    else if constexpr (!is_viewable<X>)
-        return is_range_of_tensors<std::remove_reference_t<X>> ? tensor_flaw::list
-                                                               : tensor_flaw::foreign;
+    else if constexpr (!is_viewable<X>) return flaw_of_foreign<std::remove_reference_t<X>>();
     else if constexpr (!moves_memory_of<Backend, X>) return tensor_flaw::space;
     else if constexpr (!is_transportable<element_of<X>, Backend>) return tensor_flaw::element;
     else if constexpr (Use == tensor_use::read) return tensor_flaw::none;
@@ -87,6 +104,9 @@ constexpr bool check_tensor() {
                   "hvd: a pointer does not say how many elements there are: write "
                   "hvd::view(pointer, count)");
     static_assert(differ(flaw, list), "hvd: this is a list of tensors: write hvd::fuse(list)");
+    static_assert(differ(flaw, scattered),
+                  "hvd: the elements are not in one piece of memory: a tensor needs a contiguous "
+                  "range (std::vector, std::span, std::array)");
     static_assert(differ(flaw, foreign),
                   "hvd: not a tensor: needs a contiguous range, array or view whose elements have "
                   "hvd::dtype_traits, or a type with hvd::view_traits");
@@ -102,6 +122,14 @@ constexpr bool check_tensor() {
     static_assert(differ(flaw, gone),
                   "hvd: an asynchronous call reads this temporary after it is gone; name it first");
     return flaw == none;
+}
+
+// Calls that take one tensor have no form for several.
+template <class... X>
+constexpr bool check_unfused() {
+    constexpr bool unfused = !(is_fused<std::remove_cvref_t<X>> || ...);
+    static_assert(unfused, "hvd: this form of the call takes no fuse(…): call it for each tensor");
+    return unfused;
 }
 
 // The result of a call that does not compile. Other than void, it is no further error where the

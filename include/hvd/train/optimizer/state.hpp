@@ -23,12 +23,13 @@ concept optimizer_with_state = requires(O& o) {
 
 /// Copies the root's parameters to all ranks, by one fused message. Feature H1.
 ///
-/// @tparam Views a contiguous range of `tensor_view`s
+/// `parameters` is a `fuse(…)`, a tensor, or a range of tensors with a size, as
+/// `std::vector<tensor_view<float>>` and `std::vector<std::vector<float>>` are.
 /// **Collective**. @throws as `broadcast`.
-template <class Comm, class Views>
+template <class Comm, class Parameters>
     requires requires(Comm& comm) { comm.size(); }
-void broadcast_parameters(Comm& comm, const Views& parameters, root from = root{0}) {
-    comm.broadcast(fuse(parameters), from, {.name = "parameters"});
+void broadcast_parameters(Comm& comm, Parameters&& parameters, root from = root{0}) {
+    comm.broadcast(detail::as_list(parameters), from, {.name = "parameters"});
 }
 
 /// Copies the root's registered parameters to all ranks. Local parameters are left out, frozen ones

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// EXPECT: hvd: this form of the call takes no fuse(…): call it for each tensor
+
+#include <vector>
+
+#include <hvd/threads.hpp>
+
+void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& x, std::vector<float>& y) {
+    auto all = comm.alltoall(hvd::fuse(x, y));  // BAD
+    auto all = comm.alltoall(x);                // GOOD
+}
