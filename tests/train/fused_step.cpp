@@ -104,7 +104,8 @@ TEST_CASE_TEMPLATE("one pass equals the allreduce and the step after it", T, flo
                   static_cast<std::pmr::memory_resource*>(&arena)}) {
                 compare(comm, counts, memory, hvd::optimizers::momentum<T>{});
                 compare(comm, counts, memory, hvd::optimizers::adam<T>{});
-                compare(comm, counts, memory, hvd::optimizers::adamw<T>(T(0.01), T(0.1)));
+                compare(comm, counts, memory,
+                        hvd::optimizers::adamw<T>{.rate = T(0.01), .decay = T(0.1)});
             }
     });
 }

@@ -24,8 +24,8 @@ std::uint64_t content_of(const optimizers::momentum<T>& o) {
     return hash().add("momentum").add(double(o.rate)).add(double(o.factor)).value();
 }
 
-template <class T>
-adam_rule<T> next_rule(const optimizers::adam<T>& o) {
+template <class T, bool Decays>
+adam_rule<T> next_rule(const optimizers::adam<T, Decays>& o) {
     return {double(o.rate),
             double(o.beta1),
             double(o.beta2),
@@ -34,12 +34,12 @@ adam_rule<T> next_rule(const optimizers::adam<T>& o) {
             true,
             static_cast<long long>(o.steps) + 1};
 }
-template <class T>
-void end_step(optimizers::adam<T>& o) {
+template <class T, bool Decays>
+void end_step(optimizers::adam<T, Decays>& o) {
     o.steps += 1;
 }
-template <class T>
-std::uint64_t content_of(const optimizers::adam<T>& o) {
+template <class T, bool Decays>
+std::uint64_t content_of(const optimizers::adam<T, Decays>& o) {
     return hash()
         .add("adam")
         .add(double(o.rate))

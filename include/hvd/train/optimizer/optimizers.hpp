@@ -102,8 +102,8 @@ struct momentum {
 };
 
 /// Adam (Kingma and Ba, arXiv:1412.6980). With `decay` it is AdamW (Loshchilov and Hutter,
-/// arXiv:1711.05101).
-template <class T = float>
+/// arXiv:1711.05101), which is `adamw` where the decay has its usual value.
+template <class T = float, bool Decays = false>
 struct adam {
     using value_type = T;
     using R = number<T>;
@@ -111,7 +111,8 @@ struct adam {
     R beta1 = R(0.9);
     R beta2 = R(0.999);
     R epsilon = R(1e-8);
-    R decay = R(0);  ///< applied to the values times the rate, not through the gradient
+    R decay =
+        R(Decays ? 0.01 : 0);  ///< applied to the values times the rate, not through the gradient
     double steps = 0;
     slots<R> mean = {};
     slots<R> variance = {};
@@ -150,16 +151,9 @@ struct adam {
     }
 };
 
-/// Adam with its usual decay.
+/// Adam with its usual decay, 0.01: `adamw<float>{.rate = 0.1f, .decay = 0.05f}`.
 template <class T = float>
-struct adamw : adam<T> {
-    using R = number<T>;
-    adamw() { this->decay = R(0.01); }
-    explicit adamw(R learning_rate, R weight_decay = R(0.01)) {
-        this->rate = learning_rate;
-        this->decay = weight_decay;
-    }
-};
+using adamw = adam<T, true>;
 
 /// Adadelta (Zeiler, arXiv:1212.5701).
 template <class T = float>
