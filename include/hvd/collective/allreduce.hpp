@@ -161,6 +161,13 @@ public:
         }
     }
 
+    // A name that is not in options is refused.
+    template <class X, operation_like Op, std::convertible_to<std::string_view> Name>
+    refused_call allreduce(X&&, const Op&, const Name&) {
+        static_assert(!operation_like<Op>, "hvd: a name is an option: {.name = …}");
+        return {};
+    }
+
     /// Begins an allreduce in place. It is complete when the request is, and `x` stays untouched
     /// until then.
     template <class X, class Op = reduce_options>

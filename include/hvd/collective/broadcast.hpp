@@ -150,6 +150,14 @@ public:
         return {};
     }
 
+    // An output without hvd::into is refused.
+    template <class In, bare_output Out, class... A>
+        requires(!pointer_like<In>)
+    refused_call broadcast(const In&, Out&&, A&&...) {
+        static_assert(has_into<Out>, "hvd: the memory of the result is marked: hvd::into(out)");
+        return {};
+    }
+
     // A pointer and a count are refused with the words of check_tensor.
     template <pointer_like P, class... A>
     refused_call broadcast(P&&, A&&...) {

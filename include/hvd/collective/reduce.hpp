@@ -106,6 +106,24 @@ public:
         return {};
     }
 
+    // A root before the operation is refused.
+    template <class X, operation_like Op, class... A>
+        requires(!std::same_as<Op, root>)
+    refused_call reduce(X&&, root, const Op&, A&&...) {
+        static_assert(
+            !operation_like<Op>,
+            "hvd: the operation comes before the root: reduce(x, hvd::sum, hvd::root{0})");
+        return {};
+    }
+
+    // An output without hvd::into is refused.
+    template <class In, bare_output Out, class Op, class... A>
+        requires(!pointer_like<In>)
+    refused_call reduce(const In&, Out&&, const Op&, A&&...) {
+        static_assert(has_into<Out>, "hvd: the memory of the result is marked: hvd::into(out)");
+        return {};
+    }
+
     // A pointer and a count are refused with the words of check_tensor.
     template <pointer_like P, class... A>
     refused_call reduce(P&&, A&&...) {

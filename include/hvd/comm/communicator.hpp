@@ -88,6 +88,17 @@ public:
     communicator(const Handle& handle, borrow_t, const communicator_options& options = {})
         : communicator(detail::owner<endpoint_type>::make(handle, borrow, options), options) {}
 
+    // A handle alone does not say who frees it.
+    template <class Handle>
+        requires(!std::same_as<Handle, communicator> &&
+                 std::constructible_from<endpoint_type, const Handle&, borrow_t,
+                                         const communicator_options&>)
+    explicit communicator(const Handle&, const communicator_options& = {}) {
+        static_assert(std::is_same_v<Handle, communicator>,
+                      "hvd: who frees the handle? Write hvd::borrow (you), or hvd::adopt (hvd), "
+                      "after it");
+    }
+
     /// Makes a communicator of all ranks, on its own duplicate. **Collective**. Features A1, A10.
     static communicator world(const communicator_options& options = {})
         requires requires { endpoint_type::world(options); };

@@ -29,6 +29,14 @@ public:
         : nanoseconds(nearest(static_cast<long double>(d.count()) * 1e9L * Duration::period::num /
                               Duration::period::den)) {}
 
+    // A bare number in the place of a span.
+    template <class N>
+        requires(std::integral<N> || std::floating_point<N>)
+    constexpr time_span(N) : nanoseconds(0) {
+        static_assert(!std::is_arithmetic_v<N>,
+                      "hvd: a span of time has a unit: std::chrono::seconds(30), or 30s");
+    }
+
     static constexpr time_span of_nanoseconds(std::int64_t n) {
         time_span span{};
         span.nanoseconds = n;

@@ -15,13 +15,21 @@ template <class X>
 constexpr bool is_written_tensor = writable<X>;
 
 // The values and the gradient of a parameter are tensors that hvd can write.
-template <class P, class G>
+template <class T, class P, class G>
 constexpr bool check_parameter() {
     constexpr bool both = is_written_tensor<P> && is_written_tensor<G>;
     static_assert(both,
                   "hvd: not a tensor that can be written: values and gradients are contiguous "
                   "ranges, views, or a type with hvd::view_traits");
-    return both;
+    if constexpr (both) {
+        using V = element_of<P>;
+        using D = element_of<G>;
+        static_assert(std::is_same_v<V, T> && std::is_same_v<D, T>,
+                      "hvd: values, gradient and optimizer have the same element type: "
+                      "hvd::optimizers::sgd<double> for tensors of double");
+        return std::is_same_v<V, T> && std::is_same_v<D, T>;
+    }
+    return false;
 }
 
 // Views a tensor as training needs it: memory on the host without gaps, in one dimension.

@@ -132,6 +132,14 @@ constexpr bool check_unfused() {
     return unfused;
 }
 
+// Memory for a result that was not marked by hvd::into: a tensor that is no number, or a list.
+template <class X>
+concept bare_output =
+    (viewable<X> && !element<std::remove_cvref_t<X>>) || is_fused<std::remove_cvref_t<X>>;
+
+template <class X>
+constexpr bool has_into = !bare_output<X>;
+
 // The result of a call that does not compile. Other than void, it is no further error where the
 // program gives it a name.
 struct refused_call {};

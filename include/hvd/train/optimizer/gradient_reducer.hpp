@@ -30,7 +30,7 @@ public:
     /// memory that overlaps another parameter or gradient.
     template <class P, class G>
     std::size_t register_parameter(std::string_view name, P&& value, G&& gradient) {
-        if constexpr (check_parameter<P, G>())
+        if constexpr (check_parameter<T, P, G>())
             return add({.kind = parameter_kind::shared}, name, value, gradient);
         return 0;
     }
@@ -39,7 +39,7 @@ public:
     /// by the number of ranks unless `scale_local` is false. Feature G4.
     template <class P, class G>
     std::size_t register_local(std::string_view name, P&& value, G&& gradient) {
-        if constexpr (check_parameter<P, G>())
+        if constexpr (check_parameter<T, P, G>())
             return add({.kind = parameter_kind::local}, name, value, gradient);
         return 0;
     }
@@ -52,7 +52,7 @@ public:
     template <class P, class G>
     std::size_t register_sparse(std::string_view name, P&& value, G&& gradient, std::size_t columns,
                                 sparse_policy policy = sparse_policy::automatic) {
-        if constexpr (check_parameter<P, G>())
+        if constexpr (check_parameter<T, P, G>())
             return add_sparse(name, value, gradient, columns, policy);
         return 0;
     }

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// EXPECT: hvd: the memory of the result is marked: hvd::into(out)
+
+#include <vector>
+
+#include <hvd/threads.hpp>
+
+void call(hvd::communicator<hvd::threads>& comm, std::vector<int>& counts, std::vector<float>& x,
+          std::vector<float>& y) {
+    comm.alltoall(x, counts, y);             // BAD
+    comm.alltoall(x, counts, hvd::into(y));  // GOOD
+}
