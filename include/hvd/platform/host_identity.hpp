@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "../standard.hpp"
+
 namespace hvd {
 inline namespace v0 {
 namespace detail {
