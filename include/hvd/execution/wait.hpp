@@ -14,9 +14,18 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// Tells the error sink of a wrong HVD_WAITING_NOTICE, once in a process. Every communicator of
+// every rank reads it.
+[[gnu::cold]] inline void tell_wrong_waiting_notice(const char* variable) {
+    static atomic<bool> told{false};
+    if (told.exchange(true)) return;
+    write_line(text("hvd: HVD_WAITING_NOTICE is '", variable,
+                    "'; it takes whole seconds, or 0 for never. hvd goes on with ",
+                    tuning::waiting_notice / tuning::second, " s"));
+}
+
 // Returns the time after which a rank says that it waits: the option, the environment variable, or
-// the default. A variable that is no number of seconds is told to the error sink. It is no reason
-// to stop a program.
+// the default. A wrong variable is no reason to stop a program.
 [[gnu::cold]] inline std::int64_t waiting_notice_of(const communicator_options& options) {
     if (options.waiting_notice.nanoseconds >= 0) return options.waiting_notice.nanoseconds;
     const char* const variable = std::getenv("HVD_WAITING_NOTICE");
@@ -25,8 +34,7 @@ namespace detail {
     const long seconds = std::strtol(variable, &end, 10);
     if (*end == 0 && seconds >= 0 && seconds <= INT64_MAX / tuning::second)
         return seconds * tuning::second;
-    write_line(text("hvd: HVD_WAITING_NOTICE is '", variable,
-                    "'; it takes a number of seconds, or 0 for never"));
+    tell_wrong_waiting_notice(variable);
     return tuning::waiting_notice;
 }
 
