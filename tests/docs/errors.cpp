@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -135,6 +136,20 @@ void use_of_an_empty_one(communicator& world) {
 }
 //! [empty]
 
+//! [two threads]
+void call_on_a_second_thread(communicator& world) {
+    std::vector<float> loss(1), gradient(8);
+    const auto add = hvd::custom([&](float a, float b) {  // this thread is inside a call
+        std::thread second([&] {
+            report(world.rank(), [&] { world.allreduce(gradient, hvd::sum, {.name = "conv1"}); });
+        });
+        second.join();
+        return a + b;
+    });
+    world.allreduce(loss, add);
+}
+//! [two threads]
+
 void leave_by_an_exception(communicator& world) {
     if (world.rank() == 1) throw std::runtime_error("no space left on device");
     report(world, sum);
@@ -149,7 +164,8 @@ void run(const std::string& name, communicator& world) {
         {"late", late_rank},
         {"waiting", rank_that_takes_long},
         {"unseen", forget_a_request},
-        {"empty", use_of_an_empty_one}};
+        {"empty", use_of_an_empty_one},
+        {"two threads", call_on_a_second_thread}};
     if (name == "leaver") return leave_by_an_exception(world);
     if (name == "fork" && world.rank() == 0) use_in_a_child(world);
     for (const auto& [known, scenario] : scenarios)

@@ -60,10 +60,10 @@ public:
 
     template <class T>
     void broadcast(T* data, std::size_t count, int root) {
-        const MPI_Datatype type = mpi_datatype(dtype_traits<T>::id);
-        if (type != MPI_DATATYPE_NULL)
+        if constexpr (has_mpi_datatype(dtype_traits<T>::id))
             in_portions(count, [&](std::size_t first, int n) {
-                check(MPI_Bcast(data + first, n, type, root, comm_), "MPI_Bcast");
+                check(MPI_Bcast(data + first, n, mpi_datatype(dtype_traits<T>::id), root, comm_),
+                      "MPI_Bcast");
             });
         else broadcast(reinterpret_cast<std::byte*>(data), count * sizeof(T), root);
     }

@@ -50,7 +50,7 @@ public:
             const auto view = to_view(in);
             if constexpr (is_direct<B> && !is_strided<decltype(view)>) {
                 access::direct_endpoint_of(self(), collective::allgather)
-                    .allgather(view.data(), out.view.data(), view.size(), out.view.size());
+                    ->allgather(view.data(), out.view.data(), view.size(), out.view.size());
             } else {
                 gather_call<view_of<const In&>, given_memory> call(
                     collective::allgather, view,
@@ -68,6 +68,7 @@ public:
     auto allgather(const fused<Parts...>& list, const options& o = {}) {
         auto results = empty_results<gathered>(list);
         if constexpr (check_tensor<B, fused<Parts...>>()) {
+            const auto held = access::hold(self(), collective::allgather);
             fused_memory& memory = own().work().fused;
             list_tensors(list, memory.tensors);
             fused_gather_call call(memory, o);
@@ -83,6 +84,7 @@ public:
     void allgather(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
                    const options& o = {}) {
         if constexpr (check_tensor<B, fused<Parts...>>()) {
+            const auto held = access::hold(self(), collective::allgather);
             fused_memory& memory = own().work().fused;
             list_tensors(list, memory.tensors);
             list_tensors(out.view, memory.outputs);

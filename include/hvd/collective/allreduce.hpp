@@ -205,7 +205,7 @@ private:
     void reduce_views(const In& in, const Out& out, const Op& op, const reduce_options& o) {
         if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
             access::direct_endpoint_of(self(), collective::allreduce)
-                .allreduce(in.data(), out.data(), in.size(), op, o);
+                ->allreduce(in.data(), out.data(), in.size(), op, o);
         } else {
             allreduce_call<In, Out, Op> call(in, out, op, o);
             access::run(static_cast<Comm&>(*this), call.op, o.deadline);
@@ -214,6 +214,7 @@ private:
 
     template <class Fused, class Op>
     void run_fused(const Fused& list, const Op& op, const reduce_options& o) {
+        const auto held = access::hold(self(), collective::allreduce);
         workspace& work = access::session_of(self()).work();
         fused_allreduce_call<Fused, Op> call(list, op, o, work.tensors, work.offsets);
         run_call(self(), call, o);

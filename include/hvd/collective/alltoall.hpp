@@ -139,6 +139,7 @@ private:
     auto run_new(const In& in, const given_counts& counts, const options& o) {
         using T = element_of<const In&>;
         gathered<T> result;
+        const auto held = access::hold(self(), collective::alltoall);
         alltoall_call<view_of<const In&>, gathered<T>*> call(to_view(in), counts, &result,
                                                              own().size(), &own().work(), o);
         run_call(self(), call, o);
@@ -148,6 +149,7 @@ private:
     template <class In, class View>
     void run_into(const In& in, const given_counts& counts, const into_view<View>& out,
                   const options& o) {
+        const auto held = access::hold(self(), collective::alltoall);
         alltoall_call<view_of<const In&>, given_memory> call(
             to_view(in), counts, memory_of(out, own().rank(), collective::alltoall), own().size(),
             &own().work(), o);

@@ -100,6 +100,7 @@ public:
     void broadcast(X&& x, root r = root{0}, const options& o = {}) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
             if constexpr (check_tensor<B, X, tensor_use::written>()) {
+                const auto held = access::hold(self(), collective::broadcast);
                 workspace& work = own().work();
                 fused_broadcast_call<std::remove_cvref_t<X>> call(x, r, own().rank(), own().size(),
                                                                   o, work.tensors, work.offsets);
@@ -172,11 +173,11 @@ private:
     template <class In, class Out>
     void run_views(const In& in, const Out& out, root r, const options& o) {
         if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
-            auto& endpoint = access::direct_endpoint_of(self(), collective::broadcast);
+            const auto endpoint = access::direct_endpoint_of(self(), collective::broadcast);
             if (bytes_of(in) != bytes_of(out) && own().rank() == r.rank)
                 std::memmove(bytes_of(out), bytes_of(in),
                              in.size() * sizeof(typename Out::value_type));
-            endpoint.broadcast(out.data(), out.size(), r.rank);
+            endpoint->broadcast(out.data(), out.size(), r.rank);
         } else {
             broadcast_call<In, Out> call(in, out, r, own().rank(), own().size(), o);
             run_call(self(), call, o);

@@ -139,7 +139,7 @@ private:
     void run_views(const In& in, const Out& out, const Op& op, root r, const reduce_options& o) {
         if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
             access::direct_endpoint_of(self(), collective::reduce)
-                .reduce(in.data(), out.data(), in.size(), op, r.rank, o);
+                ->reduce(in.data(), out.data(), in.size(), op, r.rank, o);
         } else {
             reduce_call<In, Out, Op> call(in, out, op, r, own().rank(), own().size(), o);
             run_call(self(), call, o);

@@ -91,6 +91,7 @@ public:
         requires(!is_fused<In>)
     auto reduce_scatter(const In& in, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
+            const auto held = access::hold(self(), collective::reduce_scatter);
             reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(
                 to_view(in), as_operation(op), own().size(), &own().work(), o);
             std::vector<stored<element_of<const In&>>> result;
@@ -113,6 +114,7 @@ public:
         if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
+            const auto held = access::hold(self(), collective::reduce_scatter);
             reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(
                 to_view(in), as_operation(op), own().size(), &own().work(), o);
             call.set_output(bytes_of(out.view), out.view.size(), own().rank(), own().size());
@@ -128,6 +130,7 @@ public:
         auto results = empty_results<stored_vector>(list);
         if constexpr (check_tensor<B, fused<Parts...>>() &&
                       check_reduced<B, fused<Parts...>, Op>()) {
+            const auto held = access::hold(self(), collective::reduce_scatter);
             fused_reduce_scatter_call<fused<Parts...>, operation_of<Op>> call(
                 own().work().fused, list, as_operation(op), own().rank(), own().size(), o);
             call.make_results(results);
@@ -142,6 +145,7 @@ public:
                         const into_view<fused<Outs...>>& out, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, fused<Parts...>>() &&
                       check_reduced<B, fused<Parts...>, Op>()) {
+            const auto held = access::hold(self(), collective::reduce_scatter);
             fused_reduce_scatter_call<fused<Parts...>, operation_of<Op>> call(
                 own().work().fused, list, as_operation(op), own().rank(), own().size(), o);
             call.set_outputs(out.view);

@@ -154,6 +154,7 @@ private:
     template <class In>
     auto run_new(const In& in, const given_counts& counts, root r, const options& o) {
         std::vector<stored<element_of<const In&>>> result;
+        const auto held = access::hold(self(), collective::scatter);
         scatter_call<view_of<const In&>, decltype(result)*> call(
             to_view(in), counts, &result, r, own().rank(), own().size(), &own().work(), o);
         run_call(self(), call, o);
@@ -163,6 +164,7 @@ private:
     template <class In, class View>
     void run_into(const In& in, const given_counts& counts, const into_view<View>& out, root r,
                   const options& o) {
+        const auto held = access::hold(self(), collective::scatter);
         scatter_call<view_of<const In&>, given_memory> call(
             to_view(in), counts, memory_of(out, own().rank(), collective::scatter), r, own().rank(),
             own().size(), &own().work(), o);

@@ -177,8 +177,13 @@ public:
     /// Resumes, on this thread, coroutines that wait for calls that are complete. It returns their
     /// number.
     std::size_t run_ready() {
-        const auto& queue =
-            static_cast<detail::call_driver&>(detail::access::session_of(*this)).queue();
+        auto& own = static_cast<detail::call_driver&>(detail::access::session_of(*this));
+        own.refuse_in_driver("run_ready");
+        detail::shared<detail::call_queue> queue;
+        {
+            const detail::session_use use(own.user(), "run_ready");
+            queue = own.queue();
+        }
         return queue ? queue->run_ready(*queue) : 0;
     }
 

@@ -153,7 +153,7 @@ public:
         auto queued = detail::shared<run_of_plan>::make();
         queued->call = call_;
         queued->op = call_->op;
-        detail::progress::of(*session_).start(queued, deadline_);
+        detail::progress::submit(*session_, queued, deadline_);
         return request(queued);
     }
 

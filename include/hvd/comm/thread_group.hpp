@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../backend/threads.hpp"
-#include "../platform/fork_guard.hpp"
+#include "../execution/session_user.hpp"
 #include "communicator.hpp"
 
 namespace hvd {

@@ -5,7 +5,6 @@
 #include "../core/lean/atomic.hpp"
 #include "../observe/observer.hpp"
 #include "../platform/clock.hpp"
-#include "../platform/fork_guard.hpp"
 #include "../transport/collectives.hpp"
 #include "session.hpp"
 #include "wait.hpp"
@@ -57,13 +56,22 @@ public:
             take_unseen(op);
     }
 
-    // For a blocking call that the backend's endpoint makes itself. It is inline, since it costs
-    // only a few instructions if no asynchronous call was ever made.
+    // For a blocking call that the backend's endpoint makes itself. The caller holds the
+    // communicator. It is inline, since it costs only a few instructions if no asynchronous call
+    // was ever made.
     void precede(collective kind) {
         if (fork_.in_child()) [[unlikely]]
             throw_forked(name_of(kind));
         if (queue_) [[unlikely]]
-            catch_up();
+            catch_up(kind);
+    }
+
+    // A callable or an observer that runs in the progress thread makes no calls: the thread would
+    // wait for itself.
+    template <class Call>
+    void refuse_in_driver(Call call) {
+        if (user().is_driver()) [[unlikely]]
+            user().refuse(call, true);
     }
 
     shared<call_queue>& queue() noexcept { return queue_; }
@@ -78,12 +86,23 @@ public:
         if (std::exchange(closed_, true)) return;
         if (fork_.in_child()) return abandon_queue();
         stop_at(destructor_limit());
+        if (!take_until(destructor_limit() + tuning::second)) return abandon(reason);
         if (queue_) queue_->drain(*queue_);
         if (queue_) queue_->stop(*queue_);
+        user().give_back();
         if (!is_broken_.load()) broken_ = reason;  // a plan may still exist
         is_broken_.store(true);
         leave(reason);
         resume_waiting();
+    }
+
+    // Waits until no thread is inside a call. It returns false after the limit, and for a thread
+    // that would wait for itself.
+    bool take_until(time_point limit) noexcept {
+        if (user().is_inside()) return false;
+        for (backoff wait(false); !user().try_take();)
+            if (wait.pause() && now() > limit) return false;
+        return true;
     }
 
     time_point destructor_limit() const noexcept {
@@ -171,6 +190,8 @@ protected:
 private:
     static void run_blocking(session& self, operation& op, time_span deadline) {
         call_driver& driver = static_cast<call_driver&>(self);
+        const session_use use(driver.user_, &op.entry);
+        if (driver.queue_) driver.refuse_in_driver(&op.entry);
         driver.admit(op);
         if (driver.queue_) driver.queue_->drain(*driver.queue_);
         if (driver.unseen_) [[unlikely]]
@@ -184,6 +205,12 @@ private:
     // are not destroyed, since that would wait too.
     void abandon_queue() noexcept {
         if (queue_) queue_->retain();
+    }
+
+    // The communicator is destroyed inside one of its calls. The call goes on, so its memory stays.
+    void abandon(const char* reason) noexcept {
+        retain();
+        leave(reason);
     }
 
     // At the end: coroutines learn the results of their calls, which are complete. Further calls
@@ -217,7 +244,8 @@ private:
         op.entry.compares_names = traits_.agrees_on_names;
     }
 
-    [[gnu::cold, gnu::noinline]] void catch_up() {
+    [[gnu::cold, gnu::noinline]] void catch_up(collective kind) {
+        refuse_in_driver(name_of(kind));
         queue_->drain(*queue_);
         throw_unseen();
     }

@@ -77,7 +77,14 @@ public:
         return static_cast<progress&>(*e.queue());
     }
 
+    // Begins a call of a communicator that no other thread uses.
+    static void submit(session& session_of_call, const shared<queued>& call, time_span deadline) {
+        const session_use use(session_of_call.user(), &call->op->entry);
+        of(session_of_call).start(call, deadline);
+    }
+
     void start(const shared<queued>& call, time_span deadline) {
+        owner_.refuse_in_driver(&call->op->entry);
         owner_.admit_asynchronous(*call->op);
         call->owner = shared<session>(&owner_);
         call->limit = owner_.limit_for(deadline);
@@ -93,30 +100,41 @@ public:
 
     bool test(queued& call) {
         owner_.refuse_if_forked(*call.op);
-        while (!worker_ && !call.done())
-            if (!advance(*front())) return false;
+        const session_use use(owner_.user(), &call.op->entry);
+        owner_.refuse_in_driver(&call.op->entry);
+        if (!worker_) advance_to(call);
         return call.done();
     }
 
     void wait(queued& call) {
         owner_.refuse_if_forked(*call.op);
-        if (worker_) return wait_done(call);
-        while (!call.done()) finish(*front());
+        const session_use use(owner_.user(), &call.op->entry);
+        owner_.refuse_in_driver(&call.op->entry);
+        complete(call);
     }
 
+    // In a destructor: nothing is refused, so it waits for its turn. A request that is destroyed
+    // inside a call of its communicator can't wait for its own. The call is refused in its place.
     void wait_briefly(queued& call) {
-        owner_.stop_at(owner_.destructor_limit());
-        wait(call);
+        owner_.refuse_if_forked(*call.op);
+        const time_point limit = owner_.destructor_limit();
+        if (owner_.user().is_inside()) return call.op->entry.refuse(destroyed_inside);
+        owner_.stop_at(limit);
+        const bool held = owner_.take_until(limit + tuning::second);
+        if (held || worker_) complete(call);
         owner_.stop_at(never);
+        if (held) owner_.user().give_back();
     }
 
     void add_waiter(waiter& last) noexcept {
+        const lock_guard lock(mutex_);
         waiter** end = &waiting_;
         while (*end != nullptr) end = &(*end)->behind;
         *end = &last;
     }
 
     void remove_waiter(const waiter& gone) noexcept {
+        const lock_guard lock(mutex_);
         for (waiter** at = &waiting_; *at != nullptr; at = &(*at)->behind)
             if (*at == &gone) {
                 *at = gone.behind;
@@ -124,22 +142,18 @@ public:
             }
     }
 
+    // No call is under way while a coroutine runs. If another thread is inside a call meanwhile,
+    // the rest is resumed later.
     std::size_t resume_ready() {
         std::size_t resumed = 0;
-        for (waiter** at = &waiting_; *at != nullptr;) {
-            waiter& next = **at;
-            if (!next.call->done() && !next.call->test()) {
-                at = &next.behind;
-                continue;
-            }
-            *at = next.behind;
-            next.handle.resume();
+        while (const auto ready = take_ready()) {
+            ready.resume();
             ++resumed;
-            at = &waiting_;  // the coroutine may have added others, or ended some
         }
         return resumed;
     }
 
+    // The caller holds the communicator.
     void finish_all() noexcept {
         if (!worker_) {
             while (const shared<queued> head = front()) finish(*head);
@@ -164,6 +178,39 @@ public:
     }
 
 private:
+    static constexpr std::string_view destroyed_inside =
+        "hvd: the request of this call was destroyed inside another call of its communicator";
+
+    void complete(queued& call) {
+        if (worker_) return wait_done(call);
+        while (!call.done()) finish(*front());
+    }
+
+    void advance_to(queued& call) {
+        while (!call.done())
+            if (!advance(*front())) return;
+    }
+
+    // Returns the first coroutine whose call is complete. Without a progress thread it advances the
+    // calls up to that of the first coroutine.
+    std::coroutine_handle<> take_ready() {
+        if (const shared<queued> call = first_waited(); call && !worker_ && !call->done()) {
+            owner_.refuse_if_forked(*call->op);
+            if (!owner_.user().try_take()) return {};
+            const session_use use(owner_.user());
+            advance_to(*call);
+        }
+        const lock_guard lock(mutex_);
+        for (waiter** at = &waiting_; *at != nullptr; at = &(*at)->behind)
+            if ((*at)->call->done()) return std::exchange(*at, (*at)->behind)->handle;
+        return {};
+    }
+
+    shared<queued> first_waited() {
+        const lock_guard lock(mutex_);
+        return shared<queued>(waiting_ != nullptr ? waiting_->call : nullptr);
+    }
+
     shared<queued> front() {
         const lock_guard lock(mutex_);
         return first_;
@@ -182,6 +229,7 @@ private:
     }
 
     void serve() {
+        owner_.user().set_driver();
         while (const shared<queued> head = next()) finish(*head);
     }
 
@@ -245,7 +293,10 @@ void queued::resume_later(waiter& coroutine) noexcept {
 void queued::forget(waiter& coroutine) noexcept { progress::of(*owner).remove_waiter(coroutine); }
 void queued::run_ready() { progress::of(*owner).resume_ready(); }
 void queued::leave_unseen(std::exception_ptr failure) noexcept {
-    static_cast<call_driver&>(*owner).set_unseen(std::move(failure));
+    auto& driver = static_cast<call_driver&>(*owner);
+    const bool held = driver.take_until(driver.destructor_limit());
+    if (held || driver.user().is_inside()) driver.set_unseen(std::move(failure));
+    if (held) driver.user().give_back();
 }
 
 }  // namespace detail

@@ -5,6 +5,7 @@
 #include "../core/lean/handles.hpp"
 #include "../platform/clock.hpp"
 #include "../transport/operation.hpp"
+#include "session_user.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -15,7 +16,7 @@ namespace detail {
 class session : public counted {
 public:
     session(int rank, int size, const communicator_options& options)
-        : options_(options), work_(size), rank_(rank), size_(size) {}
+        : options_(options), work_(size), rank_(rank), size_(size), user_(rank) {}
 
     int rank() const noexcept { return rank_; }
     int size() const noexcept { return size_; }
@@ -23,6 +24,8 @@ public:
     const communicator_options& options() const noexcept { return options_; }
     int next_context() noexcept { return ++contexts_; }
     std::uint64_t next_plan() noexcept { return ++plans_; }
+
+    session_user& user() noexcept { return user_; }
 
     // Runs a blocking call, after all that were made before it.
     void (*run)(session& self, operation& op, time_span deadline) = nullptr;
@@ -54,6 +57,7 @@ protected:
     communicator_options options_;
     workspace work_;
     const int rank_, size_;
+    session_user user_;
 
 private:
     int contexts_ = 0;

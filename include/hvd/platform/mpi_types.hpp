@@ -9,6 +9,11 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// True for elements that MPI has a type for.
+constexpr bool has_mpi_datatype(dtype id) {
+    return id != dtype::float16 && id != dtype::bfloat16 && id != dtype::user;
+}
+
 // Returns MPI's own type for an element, or MPI_DATATYPE_NULL if it has none.
 inline MPI_Datatype mpi_datatype(dtype id) {
     switch (id) {

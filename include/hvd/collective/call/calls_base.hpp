@@ -48,13 +48,34 @@ struct access {
         return backend_of(comm).endpoint();
     }
 
-    // Returns the endpoint for a blocking call that it makes itself. The earlier calls are
-    // completed first.
+    // The endpoint, held for a blocking call that it makes itself. The earlier calls are completed
+    // first.
+    template <class Session>
+    class held_endpoint {
+    public:
+        [[gnu::always_inline]] held_endpoint(Session& own, collective kind)
+            : own_(own), use_(own.user(), name_of(kind)) {
+            own_.precede(kind);
+        }
+        // Out of line, it would need both members in memory.
+        [[gnu::always_inline]] ~held_endpoint() = default;
+        [[gnu::always_inline]] auto* operator->() const { return &own_.endpoint(); }
+
+    private:
+        Session& own_;
+        session_use use_;
+    };
+
     template <class Comm>
-    static auto& direct_endpoint_of(Comm& comm, collective kind) {
-        auto& own = backend_of(comm);
-        own.precede(kind);
-        return own.endpoint();
+    static auto direct_endpoint_of(Comm& comm, collective kind) {
+        return held_endpoint<std::remove_reference_t<decltype(backend_of(comm))>>(backend_of(comm),
+                                                                                  kind);
+    }
+
+    // Holds the communicator for a call that is prepared in its memory.
+    template <class Comm>
+    static session_scope hold(Comm& comm, collective kind) {
+        return {session_of(comm).user(), name_of(kind)};
     }
 
     [[gnu::cold, noreturn]] static void throw_empty() {
@@ -70,7 +91,7 @@ void run_call(Comm& comm, Call& call, const Options& o) {
 template <class Call, class Comm, class Options, class... A>
 request start_call(Comm& comm, const Options& o, A&&... arguments) {
     auto queued = shared<queued_call<Call>>::make(std::forward<A>(arguments)...);
-    progress::of(access::session_of(comm)).start(queued, o.deadline);
+    progress::submit(access::session_of(comm), queued, o.deadline);
     return request(queued);
 }
 

@@ -27,6 +27,13 @@ public:
     T exchange(T value) noexcept { return __atomic_exchange_n(&value_, value, __ATOMIC_SEQ_CST); }
     T load_in_order() const noexcept { return __atomic_load_n(&value_, __ATOMIC_SEQ_CST); }
 
+    // Stores `wanted` if the value is `expected`, and returns true then. Otherwise it is an
+    // acquiring load.
+    bool compare_exchange(T expected, T wanted) noexcept {
+        return __atomic_compare_exchange_n(&value_, &expected, wanted, false, __ATOMIC_ACQ_REL,
+                                           __ATOMIC_ACQUIRE);
+    }
+
     // For values whose order something else guarantees.
     T load_relaxed() const noexcept { return __atomic_load_n(&value_, __ATOMIC_RELAXED); }
     void store_relaxed(T value) noexcept { __atomic_store_n(&value_, value, __ATOMIC_RELAXED); }
