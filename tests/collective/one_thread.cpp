@@ -96,6 +96,8 @@ void make_all_calls(Comm& comm, Plan& plan) {
     refused([&] { comm.reduce_scatter(hvd::fuse(x, y), hvd::sum); });
     refused([&] { comm.scatter(all); });
     refused([&] { comm.alltoall(all); });
+    refused([&] { comm.scan(x, hvd::sum); });
+    refused([&] { comm.exscan(hvd::fuse(x, y), hvd::sum); });
     refused([&] { comm.barrier(); });
     refused([&] { comm.allgather_object(1); });
     refused([&] { plan = comm.plan_allreduce(x, hvd::sum); });

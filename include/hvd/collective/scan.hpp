@@ -184,6 +184,7 @@ private:
     template <class X, class Op>
     void run_in_place(collective kind, X& x, const Op& op, const reduce_options& o) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
+            const auto held = access::hold(self(), kind);
             workspace& work = access::session_of(self()).work();
             fused_scan_call<std::remove_cvref_t<X>, Op> call(kind, x, op, rank(), o, work.tensors,
                                                              work.offsets);
