@@ -90,11 +90,11 @@ public:
 
     // A handle alone does not say who frees it.
     template <class Handle>
-        requires(!std::same_as<Handle, communicator> &&
+        requires(std::is_scalar_v<Handle> &&
                  std::constructible_from<endpoint_type, const Handle&, borrow_t,
                                          const communicator_options&>)
     explicit communicator(const Handle&, const communicator_options& = {}) {
-        static_assert(std::is_same_v<Handle, communicator>,
+        static_assert(!std::is_scalar_v<Handle>,
                       "hvd: who frees the handle? Write hvd::borrow (you), or hvd::adopt (hvd), "
                       "after it");
     }

@@ -22,7 +22,8 @@ public:
     explicit given_counts(const Counts& counts)
         : first_(std::data(counts)), size_(std::size(counts)) {
         using T = std::remove_cvref_t<decltype(*std::data(counts))>;
-        static_assert(std::is_integral_v<T>, "hvd: counts are integers");
+        static_assert(std::is_integral_v<T>,
+                      "hvd: counts are integers; a result goes to hvd::into(out)");
         at_ = [](const void* first, std::size_t i) -> one {
             const T count = static_cast<const T*>(first)[i];
             if constexpr (std::is_signed_v<T>)
