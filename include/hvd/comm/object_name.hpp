@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <vector>
+
 #include "../protocol/call_header.hpp"
 
 namespace hvd {

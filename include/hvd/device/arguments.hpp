@@ -7,6 +7,7 @@
 #include "../collective/call/call.hpp"
 #include "../collective/call/calls_base.hpp"
 #include "../collective/call/result_types.hpp"
+#include "../comm/topology.hpp"
 #include "call.hpp"
 #include "options.hpp"
 #include "request.hpp"
