@@ -101,6 +101,8 @@ class Site:
         text = re.sub(r"^##+ (.*)$", lambda found: f"{found[0]} {{#{name}-{slug(found[1])}}}", text, flags=re.M)
         text = re.sub(r"<!--.*?-->\n?", lambda found: "\n" * found[0].count("\n"), text, flags=re.S)
         text = re.sub(r"!\[([^\]]*)\]\(([^)\s]+)\)", lambda found: self.picture(page, found[1], found[2]), text)
+        # Doxygen loses the rest of the page after a link whose text goes over two lines.
+        text = re.sub(r"\[[^\]\n]*\n[^\]\n]*\]\(", lambda found: found[0].replace("\n", " "), text)
         parts = re.split(r"(`[^`]+`)", text)
         for i in range(0, len(parts), 2):
             parts[i] = re.sub(r"\]\(([^)\s]+)\)", lambda found: f"]({self.reference(page, found[1])})", parts[i])

@@ -17,8 +17,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The part of a distributed_optimizer that does not depend on the optimizer inside: it has the
-// parameters, reduces their gradients, and says when the optimizer steps.
+/// The part of a distributed_optimizer that does not depend on the optimizer inside: it has the
+/// parameters, reduces their gradients, and says when the optimizer steps.
 template <class Comm, class T>
 class gradient_reducer {
 public:
