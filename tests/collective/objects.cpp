@@ -176,3 +176,27 @@ TEST_CASE("a root that is no rank is refused for objects, too") {
         check_that_it_works(comm);
     });
 }
+
+TEST_CASE("an error of objects names the user's call on every rank") {
+    hvd_test::on_ranks([](auto& comm) {
+        if (comm.size() < 2) return;
+        const auto text_of = [](auto&& call) {
+            try {
+                call();
+            } catch (const hvd::mismatch_error& e) {
+                return std::string(e.what());
+            }
+            return std::string();
+        };
+        const std::string sent = text_of([&] {
+            if (comm.rank() == 0) comm.broadcast_object(std::string("abc"));
+            else comm.barrier();
+        });
+        CHECK(sent.find("'broadcast_object'") != std::string::npos);
+        const std::string gathered = text_of([&] {
+            if (comm.rank() == 0) (void)comm.allgather_object(std::string("abc"));
+            else comm.barrier();
+        });
+        CHECK(gathered.find("'allgather_object'") != std::string::npos);
+    });
+}

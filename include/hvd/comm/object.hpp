@@ -68,8 +68,15 @@ public:
 private:
     Comm& self() { return static_cast<Comm&>(*this); }
 
+    // The calls that move an object have the name of the user's call, unless that has one.
+    static options named(const char* call, options o) {
+        if (o.name.empty()) o.name = call;
+        return o;
+    }
+
     template <class T>
-    std::vector<std::byte> send_object(const T& object, root r, const options& o) {
+    std::vector<std::byte> send_object(const T& object, root r, const options& given) {
+        const options o = named("broadcast_object", given);
         std::vector<std::byte> bytes;
         std::uint64_t size = 0;
         const auto view = hvd::view(&size, 1);
@@ -99,7 +106,8 @@ private:
     }
 
     template <class T>
-    gathered<std::byte> gather_object(const T& object, const options& o) {
+    gathered<std::byte> gather_object(const T& object, const options& given) {
+        const options o = named("allgather_object", given);
         std::vector<std::byte> mine;
         gathered<std::byte> all;
         const std::exception_ptr failure = write(object, mine);
