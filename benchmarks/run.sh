@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# run.sh BUILD_FOLDER [--check] [--record] [NAME...]: ./run bench calls it once the programs are built.
+# run.sh BUILD_FOLDER [--check] [--record] [--peers] [NAME...]: ./run bench calls it once the programs are built.
 #   (nothing)  a short sweep of everything, or of the benchmarks named, and a page of plots
-#   --check    the figures this project holds itself to, with limit and pass or fail
+#   --peers    installs other MPIs, and compares an average with the best of all that are there
+#   --check    the figures this project holds itself to, with limit and pass or fail; compares with the same MPIs
 #   --record   with --check: docs/benchmarks.md keeps the output
 set -euo pipefail
 
 build="${1:?run.sh needs the build folder}" && shift
 here="$(dirname "${BASH_SOURCE[0]}")"
+source "$here/mpis.sh"
 results="$build/results"
-check='' record='' names=()
+environments="$(dirname "$build")/peers"
+check='' record='' peers='' names=()
 for word in "$@"; do
   case "$word" in
     --check) check=yes ;;
     --record) record=--record ;;
+    --peers) peers=yes ;;
     -*) echo "bench: no such option: $word (see ./run help)" >&2 && exit 1 ;;
     *) names+=("$word") ;;
   esac
@@ -51,6 +55,24 @@ measure() {
   launch "$@" --json "$results/$file.json" || { echo "bench: $file ended with an error" >&2 && failed+=("$file"); }
 }
 
+# measure_with_each FILE RANKS OPTION...: averages in place beside every MPI that is there. The figures go to FILE.json for the distribution's Open
+# MPI and to FILE_MPI.json for each other one.
+measure_with_each() {
+  local file="$1" ranks="$2" mpi name program
+  shift 2
+  measure "$file" "$ranks" collectives --collectives all_reduce "$@"
+  if built collectives_mpich; then measure "${file}_mpich" "$ranks" collectives_mpich --collectives all_reduce "$@"; fi
+  for mpi in "${mpis[@]}"; do
+    name=$(field_of "$mpi" 1) program=collectives_mpich
+    [[ "$name" != openmpi* ]] || program=collectives
+    rm -f "$results/${file}_$name.json"
+    if ! has_mpi "$environments" "$mpi" || ! built "$program"; then continue; fi
+    echo "==== ${file}_$name: $program on $ranks ranks"
+    launch_with "$environments/$name" "$mpi" "$ranks" "$build/benchmarks/$program" --collectives all_reduce "$@" --json "$results/${file}_$name.json" ||
+      { echo "bench: ${file}_$name ended with an error" >&2 && failed+=("${file}_$name"); }
+  done
+}
+
 # on_hosts NAME COMMAND...: runs on hosts that are network namespaces. It is left out if they can't be made.
 on_hosts() {
   local name="$1" status=0
@@ -86,9 +108,9 @@ compile_time() {
 
 figures() {
   measure memory 2 memory --seconds 0.5
-  measure allreduce_2 2 collectives --collectives all_reduce --seconds 1
-  measure allreduce_4 4 collectives --collectives all_reduce --seconds 1
-  measure allreduce_8 8 collectives --collectives all_reduce --seconds 1
+  measure_with_each allreduce_2 2 --seconds 1
+  measure_with_each allreduce_4 4 --seconds 0.5
+  measure_with_each allreduce_8 8 --seconds 0.5
   measure halves 2 collectives --collectives all_reduce --type float,bfloat16,float16 --min 16MiB --seconds 4
   measure fusion 2 fusion --seconds 8
   measure step 2 fusion --step --sets resnet50 --seconds 5
@@ -114,7 +136,13 @@ sweep() {
 
 failed=()
 mkdir -p "$results"
-if [[ -n "$check" ]]; then
+if [[ -n "$peers" ]]; then
+  install_mpis "$environments"
+fi
+if [[ -n "$peers" && -z "$check" ]]; then
+  measure_with_each best_of 2 --factor 4 --seconds 0.5
+  python3 "$here/best_of.py" "$results" best_of || failed+=(best_of)
+elif [[ -n "$check" ]]; then
   figures
   python3 "$here/check.py" "$results" $record || failed+=(check)
   if [[ -n "$record" ]]; then

@@ -21,7 +21,7 @@ packages() {
     clang) newest_package clang 16 ;;
     sanitizers) clang=$(newest_package clang 16) && echo "$clang" "lib${clang/-/-rt-}-dev" "${clang/clang/llvm}" ;;
     mpich) echo mpich libmpich-dev ;;
-    bench) echo iproute2 mpich libmpich-dev nlohmann-json3-dev libboost-mpi-dev libboost-serialization-dev python3 python3-matplotlib "$(where_known libgloo-dev)" ;;
+    bench) echo iproute2 mpich libmpich-dev nlohmann-json3-dev libboost-mpi-dev libboost-serialization-dev python3 python3-venv python3-matplotlib "$(where_known libgloo-dev)" ;;
     docs) echo doxygen python3 "$(where_known doxygen-awesome-css)" ;;
     browser) echo "$(where_known chromium)" "$(where_known chromium-driver)" "$(where_known python3-selenium)" ;;
     format) echo git clang-format-19 ;;
