@@ -477,3 +477,39 @@ TEST_CASE("a coroutine that throws into a wait does not hide what the call faile
         check_that_it_works(comm);
     });
 }
+
+TEST_CASE(
+    "the deadline of an asynchronous call counts from its turn, not from its place behind others") {
+    on_every_transport_from(2, [](auto& comm) {
+        if (comm.size() != 2) return;
+        using namespace std::chrono_literals;
+        constexpr std::size_t calls = 4;  // together they take longer than the deadline
+        std::vector<std::vector<int>> x(calls, std::vector<int>(100, 1));
+        std::vector<hvd::request> pending;
+        for (auto& tensor : x) {
+            if (comm.rank() == 0) {
+                pending.push_back(comm.allreduce_async(tensor, hvd::sum, {.deadline = 1200ms}));
+            } else {
+                std::this_thread::sleep_for(400ms);
+                comm.allreduce(tensor, hvd::sum);
+            }
+        }
+        for (auto& call : pending) call.wait();
+        for (const auto& tensor : x) CHECK(tensor == std::vector<int>(100, 2));
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("test() gives up after the deadline") {
+    on_every_transport_from(2, [](auto& comm) {
+        using namespace std::chrono_literals;
+        if (comm.rank() != 0) return std::this_thread::sleep_for(500ms);
+        std::vector<int> x(100, 1);
+        auto pending = comm.allreduce_async(x, hvd::sum, {.deadline = 50ms});
+        const auto e = thrown<hvd::peer_error>([&] {
+            while (!pending.test()) std::this_thread::yield();
+        });
+        if (e) CHECK(contains(e->what(), "did not come in time"));
+        thrown<hvd::peer_error>([&] { comm.barrier(); });
+    });
+}

@@ -87,11 +87,20 @@ void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
             group.leave(rank, detail::reason_of(std::current_exception()));
         }
     };
+    struct member {
+        const decltype(body)* run = nullptr;
+        int rank = 0;
+    };
     {
-        std::vector<detail::thread> threads;
+        // Once the first thread runs, the others must come: so nothing is allocated from there on.
+        detail::table<member> members{std::size_t(ranks)};
+        detail::table<detail::thread> threads{std::size_t(ranks)};
         for (int rank = 0; rank < ranks; ++rank) {
-            threads.emplace_back([&body, rank] { body(rank); });
-            if (threads.back()) continue;
+            member& self = members[std::size_t(rank)];
+            self = {&body, rank};
+            detail::thread& mine = threads[std::size_t(rank)];
+            mine = detail::thread([&self] { (*self.run)(self.rank); });
+            if (mine) continue;
             const auto refused = std::make_exception_ptr(
                 usage_error(rank, detail::text("hvd: no thread for rank ", rank)));
             failure.offer(rank, refused);

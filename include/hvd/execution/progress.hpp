@@ -26,8 +26,9 @@ struct waiter {
 // An asynchronous collective in the queue of its communicator.
 class queued : public counted {
 public:
-    operation* op = nullptr;  // part of the class derived from this one
-    time_point limit = never;
+    operation* op = nullptr;   // part of the class derived from this one
+    time_span deadline{};      // counts from the call's turn
+    time_point limit = never;  // known when the call has begun
     shared<session> owner;
     shared<queued> behind;  // the next in the queue
 
@@ -87,15 +88,13 @@ public:
         owner_.refuse_in_driver(&call->op->entry);
         owner_.admit_asynchronous(*call->op);
         call->owner = shared<session>(&owner_);
-        call->limit = owner_.limit_for(deadline);
-        {
-            const lock_guard lock(mutex_);
-            if (last_) last_->behind = call;
-            else first_ = call;
-            last_ = call;
-            changed_.notify_all();
-        }
+        call->deadline = deadline;
         if (!worker_ && owner_.threaded()) worker_ = thread([this] { serve(); });
+        const lock_guard lock(mutex_);
+        if (last_) last_->behind = call;
+        else first_ = call;
+        last_ = call;
+        changed_.notify_all();
     }
 
     bool test(queued& call) {
@@ -233,12 +232,17 @@ private:
         while (const shared<queued> head = next()) finish(*head);
     }
 
+    void begin(queued& head) {
+        head.limit = owner_.limit_for(head.deadline);
+        owner_.start(*head.op);
+    }
+
     // Runs the first call in the queue to its end.
     void finish(queued& head) {
         std::exception_ptr failure;
         try {
             owner_.refuse_if_unusable(*head.op);
-            if (!std::exchange(under_way_, false)) owner_.start(*head.op);
+            if (!std::exchange(under_way_, false)) begin(head);
             owner_.finish(*head.op, head.limit);
         } catch (...) {
             failure = std::current_exception();
@@ -253,7 +257,7 @@ private:
         try {
             if (!std::exchange(under_way_, true)) {
                 owner_.refuse_if_unusable(*head.op);
-                owner_.start(*head.op);
+                begin(head);
             }
             if (!owner_.advance(*head.op, head.limit)) return false;
         } catch (...) {

@@ -2,11 +2,14 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include <pthread.h>
 
-#include "../core/lean/handles.hpp"
+#include "../standard.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -60,13 +63,13 @@ class thread {
 public:
     thread() = default;
 
+    // The body is a lambda that captures one pointer at most, so that nothing is allocated here.
     template <class F>
     explicit thread(F body) {
-        auto owned = owner<F>::make(std::move(body));
-        if (pthread_create(&handle_, nullptr, &enter<F>, owned.get()) == 0) {
-            running_ = true;
-            owned.release();
-        }
+        static_assert(sizeof(F) <= sizeof(void*) && std::is_trivially_copyable_v<F>);
+        void* argument = nullptr;
+        std::memcpy(&argument, &body, sizeof body);
+        running_ = pthread_create(&handle_, nullptr, &enter<F>, argument) == 0;
     }
 
     thread(thread&& other) noexcept
@@ -92,9 +95,10 @@ public:
 
 private:
     template <class F>
-    static void* enter(void* body) {
-        const owner<F> owned(static_cast<F*>(body));
-        (*owned)();
+    static void* enter(void* argument) {
+        alignas(F) std::byte body[sizeof(F)];
+        std::memcpy(body, &argument, sizeof(F));
+        (*reinterpret_cast<F*>(body))();
         return nullptr;
     }
 
