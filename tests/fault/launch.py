@@ -29,6 +29,8 @@ SCENARIOS = {
     "calls_something_else": (ENDS, {r"rank \d got mismatch_error about collective": lambda n: n}),
     "is_late": (ENDS, {r"rank \d got peer_error of {last}: hvd: barrier 'epoch' .*rank {last}": lambda n: n - 1,
                        r"rank \d is refused: .": lambda n: n}),
+    "is_busy_in_a_call": (ENDS, {r"rank [1-9] got peer_error of 0: .*rank {last} did not come in time": lambda n: n - 1,
+                                 r"rank 0 got peer_error of {last}: .*rank {last} did not come in time": lambda n: 1}),
     "drops_a_request": (ENDS, {r"rank \d is refused: .": lambda n: n}),
     "inside_single": (ENDS, {"done at level": lambda n: n}),
     "inside_funneled": (ENDS, {"done at level": lambda n: n}),
@@ -40,6 +42,8 @@ SCENARIOS = {
     "uses_no_mpi": (ENDS, {"before MPI refused: .*MPI is not running": lambda n: n, "after MPI refused: ": lambda n: n,
                            "a second MPI refused: .*finalised": lambda n: n}),
 }
+# Which rank is blamed is another matter: rank 0 waits for its neighbour, which waits for the other node.
+SCENARIOS["is_busy_on_another_node"] = (ENDS, {r"rank \d got peer_error of .*did not come in time": lambda n: n})
 SCENARIOS["is_late_for_a_call"] = SCENARIOS["is_late"]
 
 

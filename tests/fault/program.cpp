@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory_resource>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -136,6 +137,33 @@ void is_late(int& argc, char**& argv, std::chrono::milliseconds deadline) {
         comm.barrier({.name = "epoch", .deadline = deadline});
         comm.barrier({.name = "next epoch", .deadline = deadline});
     });
+}
+
+// The last rank is busy with something else inside its call, whose request it does not test. Rank 0
+// gives up; the others have no deadline. No rank has the sum, and all blame rank 0.
+void is_busy_in_a_call(int& argc, char**& argv) {
+    int given = -1;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &given);  // no thread makes progress
+    {
+        auto comm = communicator::world(options);
+        hvd::arena arena{comm, std::size_t(1) << 20};
+        std::pmr::vector<float> x(100000, 1, &arena);
+        work(comm, 3);
+        expect_peer_error(comm, [&] {
+            if (fails(comm)) {
+                auto request = comm.allreduce_async(x, hvd::sum);
+                require(!request.test(), "the others are not there yet");
+                std::this_thread::sleep_for(2s);
+                request.wait();
+            } else {
+                std::this_thread::sleep_for(500ms);
+                comm.allreduce(
+                    x, hvd::sum,
+                    {.deadline = comm.rank() == 0 ? 500ms : std::chrono::milliseconds()});
+            }
+        });
+    }
+    MPI_Finalize();
 }
 
 // The late rank finds that the ranks that dropped their requests have given up.
@@ -304,6 +332,8 @@ int main(int argc, char** argv) {
         {"calls_something_else", [&] { calls_something_else(argc, argv); }},
         {"is_late", [&] { is_late(argc, argv, 0ms); }},
         {"is_late_for_a_call", [&] { is_late(argc, argv, 2000ms); }},
+        {"is_busy_in_a_call", [&] { is_busy_in_a_call(argc, argv); }},
+        {"is_busy_on_another_node", [&] { is_busy_in_a_call(argc, argv); }},
         {"drops_a_request", [&] { drops_a_request(argc, argv); }},
         {"inside_single", [&] { inside(MPI_THREAD_SINGLE, argc, argv); }},
         {"inside_funneled", [&] { inside(MPI_THREAD_FUNNELED, argc, argv); }},

@@ -243,48 +243,6 @@ TEST_CASE("when a call has given up, no other rank writes to its tensor any more
     }
 }
 
-// A step whose update finds no memory on the last rank.
-struct step_without_memory {
-    std::vector<float>& parameters;
-    bool fails;
-    std::vector<hvd::detail::tensor_ref> targets;
-    hvd::detail::fused_update update;
-
-    const hvd::detail::fused_update& begin() {
-        targets = {hvd::detail::erase(hvd::view(parameters.data(), parameters.size()))};
-        update = {targets, hvd::dtype::float32, &apply, this};
-        return update;
-    }
-    void end() {}
-    static void apply(void* self, std::size_t, std::size_t, std::byte*, const std::byte*) {
-        if (static_cast<step_without_memory*>(self)->fails) throw std::bad_alloc();
-    }
-};
-
-TEST_CASE("an update that throws on one rank ends the communicator on all") {
-    for (const int ranks : {1, 2, 3, 4}) {
-        CAPTURE(ranks);
-        hvd::run_threads(ranks, [&](communicator& comm) {
-            std::vector<float> gradients(5000, 1), parameters(5000, 2);
-            step_without_memory step{parameters, fails(comm), {}, {}};
-            auto plan = comm.plan_allreduce(hvd::fuse(gradients), hvd::average);
-            if (fails(comm)) {
-                CHECK_THROWS_AS(plan.run_and_apply(step), std::bad_alloc);
-                CHECK_THROWS_AS(comm.barrier(), hvd::peer_error);
-            } else {
-                plan.run_and_apply(step);
-                try {
-                    comm.barrier();
-                    FAIL("the barrier of a lost communicator came back");
-                } catch (const hvd::peer_error& e) {
-                    CHECK(e.peers() == std::vector<int>{comm.size() - 1});
-                    CHECK(contains(e.what(), "bad_alloc"));
-                }
-            }
-        });
-    }
-}
-
 namespace {
 
 // On one rank every allocation larger than a text fails.

@@ -35,14 +35,7 @@ inline void check_settled(transport& t, workspace& w) {
 }
 
 inline bool settle_reduction(transport& t, workspace& w, const operation& op, std::size_t step) {
-    if (!op.fallible) {
-        // The ranks do not agree on failures that nobody expects, such as an update without memory.
-        if (t.failure) [[unlikely]] {
-            t.lost = true;
-            std::rethrow_exception(t.take_failure());
-        }
-        return false;
-    }
+    if (!op.fallible) return false;
     if (step == 1) {
         check_settled(t, w);
         return false;

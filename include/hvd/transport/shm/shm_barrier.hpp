@@ -46,14 +46,14 @@ public:
 
     bool hopeless() override {
         for (int p = 0; p < size_; ++p)
-            if (!arrived(p) && gone(p)) return true;
+            if (gone(p)) return true;
         return false;
     }
 
     [[gnu::cold]] std::vector<int> missing() override {
         std::vector<int> ranks;
         for (int p = 0; p < size_; ++p)
-            if (!arrived(p)) ranks.push_back(p);
+            if (awaited(p)) ranks.push_back(p);
         return ranks;
     }
 
@@ -69,20 +69,28 @@ public:
     }
 
     // Names the ranks that are waited for, by the numbers that `number` gives them, and tells what
-    // became of each.
+    // became of each. A rank that left because another one was gone is not to blame: the other one
+    // is named in its place.
     template <class F>
-    [[gnu::cold]] message describe_missing(verdict reason, std::vector<int>& missing,
-                                           F number) const {
+    [[gnu::cold]] message describe_missing(verdict reason, std::vector<int>& missing, F number) {
         message who;
+        std::vector<int> named;
         for (int p = 0; p < size_; ++p) {
-            if (arrived(p) || (reason == verdict::hopeless && !gone(p))) continue;
-            const node_slot& slot = slots_[p];
-            who += text(missing.empty() ? "rank " : ", rank ", number(p));
-            if (!gone(p)) who += " did not come in time";
+            const bool is_gone = gone(p);
+            if (!awaited(p) || (reason == verdict::hopeless && !is_gone)) continue;
+            const int one = is_gone ? culprit_of(p) : p;
+            if (is_gone && culprit_ < 0) culprit_ = one;
+            bool is_new = true;
+            for (const int other : named) is_new = is_new && other != one;
+            if (!is_new) continue;
+            const node_slot& slot = slots_[one];
+            who += text(named.empty() ? "rank " : ", rank ", number(one));
+            if (!is_gone) who += " did not come in time";
             else if (slot.left.load() != 0)
                 who += text(" left (", std::string_view(slot.farewell), ")");
             else who += text(" died (process ", slot.process.load_relaxed(), ")");
-            missing.push_back(number(p));
+            named.push_back(one);
+            missing.push_back(number(one));
         }
         return who;
     }
@@ -91,11 +99,11 @@ public:
     // for them: for threads as long as it takes, since they compute; for processes a while, since a
     // process may have been stopped, and has a mapping of its own.
     void leave(std::string_view reason, std::int64_t) noexcept override {
-        region_.leave(rank_, reason);
+        region_.leave(rank_, reason, culprit_);
         const time_point limit = now() + tuning::reach_patience;
         for (int p = 0; p < size_; ++p) {
             const node_slot& slot = slots_[p];
-            while (p != rank_ && slot.reaches.load_in_order() != 0 && !gone(p) &&
+            while (p != rank_ && slot.reaches.load_in_order() != 0 && !is_dead(p) &&
                    (slot.process.load_relaxed() == 0 || now() < limit))
                 sleep_for(tuning::sleep_time);
         }
@@ -127,18 +135,13 @@ protected:
         slots_[rank_].step.store(steps_);
     }
 
-    // Runs f, which reads or writes tensors of other ranks, unless a rank has left: then its
-    // tensors may be gone, and the next wait tells.
+    // Runs f, which reads or writes tensors of other ranks, and arrives at the end of its step. If
+    // a rank has left, its tensors may be gone, and f is not run. Then this rank does not arrive:
+    // it has no result, and nobody takes its part for done. Its wait tells who has left.
     template <class F>
     void reach(F f) {
-        struct reaching {
-            atomic<std::uint32_t>& flag;
-            explicit reaching(atomic<std::uint32_t>& f) : flag(f) { flag.exchange(1); }
-            ~reaching() { flag.store(0); }
-        } const guard(slots_[rank_].reaches);
-        for (int p = 0; p < size_; ++p)
-            if (slots_[p].left.load_in_order() != 0) return;
-        f();
+        if (run_reaching(f)) arrive();
+        else ++steps_;
     }
 
     // Takes the window that is filled next. Nothing is in it.
@@ -186,16 +189,45 @@ protected:
     const bool crowded_;
 
 private:
+    template <class F>
+    bool run_reaching(F f) {
+        struct reaching {
+            atomic<std::uint32_t>& flag;
+            explicit reaching(atomic<std::uint32_t>& flag_of) : flag(flag_of) { flag.exchange(1); }
+            ~reaching() { flag.store(0); }
+        } const guard(slots_[rank_].reaches);
+        for (int p = 0; p < size_; ++p)
+            if (slots_[p].left.load_in_order() != 0) return false;
+        f();
+        return true;
+    }
+
     bool arrived(int peer) const { return slots_[peer].step.load() >= steps_; }
 
+    // True if this rank waits for a peer: one that has not arrived, or one that has left, where
+    // this rank could not arrive.
+    bool awaited(int peer) const {
+        return peer != rank_ && (!arrived(peer) || (!arrived(rank_) && has_left(peer)));
+    }
+    // A rank may arrive before it leaves or ends. So its arrival is looked at afterwards.
     bool gone(int peer) const {
-        const node_slot& slot = slots_[peer];
-        if (slot.left.load() != 0) return !arrived(peer);
-        const auto process = pid_t(slot.process.load_relaxed());
+        return awaited(peer) && (has_left(peer) || is_dead(peer)) && awaited(peer);
+    }
+
+    bool has_left(int peer) const { return slots_[peer].left.load() != 0; }
+    bool is_dead(int peer) const {
+        const auto process = pid_t(slots_[peer].process.load_relaxed());
         return process > 0 && kill(process, 0) != 0 && errno == ESRCH;
     }
 
+    // The rank for whose sake a rank is gone: itself, or the one that it left for.
+    int culprit_of(int peer) const {
+        while (has_left(peer) && slots_[peer].culprit >= 0) peer = slots_[peer].culprit;
+        return peer;
+    }
+
     std::uint64_t steps_ = 0, calls_ = 0, fills_ = 0;
+    int culprit_ = -1;  // the rank for whose sake this one gives up
 };
 
 }  // namespace detail

@@ -76,9 +76,8 @@ private:
 
     bool first_round() {
         if (all_filled(content::places)) {
-            reach([&] { reduces_ ? reduce_in_place() : take_in_place(); });
             next_ = &shm_exchange::finish;
-            arrive();
+            reach([&] { reduces_ ? reduce_in_place() : take_in_place(); });
             return true;
         }
         next_ = static_cast<round>(&shm_exchange::next_window);

@@ -39,6 +39,7 @@ struct alignas(tuning::cache_line) node_slot {
     atomic<std::uint32_t> reaches{0};  // the rank may be reading or writing tensors of others
     atomic<std::int64_t> process{0};   // 0: a thread; -1: a process that can't be asked about
     processor_set processors;          // the processors that this rank may run on
+    std::int32_t culprit = -1;         // it left because this rank was gone; -1: for its own sake
     char farewell[256] = {};
     alignas(tuning::cache_line)
         call_header entry[2];  // by parity of the collective: read by peers until the next entry
@@ -75,10 +76,12 @@ public:
     std::byte* windows() const { return memory_ + slots_bytes(ranks_); }
     node_slot& slot(int rank) const { return slots()[rank]; }
 
-    // Tells the others that a rank leaves, and why. The first reason is kept.
-    void leave(int rank, std::string_view reason) const noexcept {
+    // Tells the others that a rank leaves, and why. It may leave since another rank, the culprit,
+    // was gone. The first reason is kept.
+    void leave(int rank, std::string_view reason, int culprit = -1) const noexcept {
         node_slot& mine = slot(rank);
         if (mine.left.load_relaxed() != 0) return;
+        mine.culprit = culprit;
         store(mine.farewell, reason);
         mine.left.exchange(1);
     }

@@ -94,9 +94,8 @@ private:
         const operation& op = *op_;
         done_ = 0;
         if (all_filled(content::places)) {
-            reach([&] { reduce_in_place(op); });
             next_ = &shm_transport::finish;
-            arrive();
+            reach([&] { reduce_in_place(op); });
             return true;
         }
         if (!all_filled(content::data)) {  // some could not offer theirs, or not in the same way
@@ -178,6 +177,7 @@ private:
                 reduce_to_outputs(op, g, s);
             }
         }
+        check_update(op);
     }
 
     // Reduces a segment of every rank to all of them. It uses up the inputs.
@@ -197,6 +197,14 @@ private:
     static void update_block(void* self, std::size_t at, std::size_t bytes, std::byte* values) {
         auto& t = *static_cast<shm_transport*>(self);
         t.update(bytes, values, t.current_ + at);
+    }
+
+    // An update that fails, as for want of memory, leaves slices of all ranks as they were. The
+    // ranks do not agree on it, unless user code runs in the call anyway. So this rank gives up
+    // before it arrives, and no rank takes the call for done.
+    void check_update(const operation& op) {
+        if (failure && !op.fallible) [[unlikely]]
+            std::rethrow_exception(take_failure());
     }
 
     void update(std::size_t bytes, std::byte* values, const std::byte* current) {
@@ -283,6 +291,7 @@ private:
             std::byte* const current = scratch_.data() + slice_room_;
             gather_targets(op, own.begin, own.bytes, current);
             guard([&] { update(own.bytes, result, current); });
+            check_update(op);
         }
         // The kernel does not write into the window itself: its stores would wait, one by one, for
         // lines that the peers have read.
