@@ -44,7 +44,7 @@ public:
         return true;
     }
     bool pending(int) const { return false; }
-    void cancel() noexcept {}
+    void cancel() noexcept { awaited_.clear(); }
 
     static inline std::size_t sent = 0, received = 0;
 

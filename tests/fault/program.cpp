@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory_resource>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -49,11 +51,16 @@ void work(communicator& comm, int steps) {
     }
 }
 
+std::string numbers(const std::vector<int>& ranks) {
+    std::string all;
+    for (const int p : ranks) all += " " + std::to_string(p);
+    return all;
+}
+
 // Prints the error, and checks that calls are refused from then on.
 void report(communicator& comm, const hvd::peer_error& e) {
-    std::string peers;
-    for (const int p : e.peers()) peers += " " + std::to_string(p);
-    say("rank " + std::to_string(comm.rank()) + " got peer_error of" + peers + ": " + e.what());
+    say("rank " + std::to_string(comm.rank()) + " got peer_error of" + numbers(e.peers()) + ": " +
+        e.what());
     try {
         comm.barrier();
     } catch (const hvd::peer_error& again) {
@@ -182,6 +189,107 @@ void drops_a_request(int& argc, char**& argv) {
         if (fails(comm)) comm.allreduce(x, hvd::sum);
         comm.barrier();
     });
+}
+
+// Pages that are gone with the object. Whoever touches them afterwards crashes.
+class pages {
+public:
+    explicit pages(std::size_t floats)
+        : bytes_(floats * sizeof(float)),
+          memory_(
+              mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+        require(memory_ != MAP_FAILED, "there is memory");
+        for (float& x : tensor()) x = 1;
+    }
+    pages(const pages&) = delete;
+    pages& operator=(const pages&) = delete;
+    ~pages() { munmap(memory_, bytes_); }
+    std::span<float> tensor() const {
+        return {static_cast<float*>(memory_), bytes_ / sizeof(float)};
+    }
+
+private:
+    std::size_t bytes_;
+    void* memory_;
+};
+
+// A process that stops this one on request, after some microseconds, and lets it go on later.
+class warden {
+public:
+    warden() {
+        const pid_t prisoner = getpid();
+        require(pipe(orders_) == 0, "there is a pipe");
+        if (fork() != 0) return;
+        close(orders_[1]);
+        for (useconds_t delay = 0; read(orders_[0], &delay, sizeof delay) == sizeof delay;) {
+            usleep(delay);
+            kill(prisoner, SIGSTOP);
+            usleep(1'500'000);
+            kill(prisoner, SIGCONT);
+        }
+        _exit(0);
+    }
+    void stop_in(useconds_t delay) {
+        require(write(orders_[1], &delay, sizeof delay) == sizeof delay, "the warden hears");
+    }
+
+private:
+    int orders_[2];
+};
+
+// The last rank is stopped while large messages are under way. The others get their error, give
+// their tensors back to the system, and go on with MPI while the stopped rank comes back.
+void is_stopped(int& argc, char**& argv) {
+    warden of_this_process;  // before MPI starts
+    hvd::mpi_environment environment(argc, argv);
+    options.deadline = std::chrono::nanoseconds(500ms);
+    constexpr std::size_t floats = 1 << 20;
+    using call = void (*)(communicator&, std::span<float> in, std::span<float> out);
+    const call calls[] = {
+        [](communicator& comm, std::span<float>, std::span<float> out) {
+            comm.allreduce(out, hvd::sum);
+        },
+        [](communicator& comm, std::span<float>, std::span<float> out) {
+            comm.broadcast(out, hvd::root{0});
+        },
+        [](communicator& comm, std::span<float>, std::span<float> out) {
+            comm.broadcast(out, hvd::root{comm.size() - 1});
+        },
+        [](communicator& comm, std::span<float> in, std::span<float> out) {
+            comm.allgather(in.first(floats / std::size_t(comm.size())), hvd::into(out));
+        },
+        [](communicator& comm, std::span<float> in, std::span<float> out) {
+            comm.reduce_scatter(in, hvd::sum,
+                                hvd::into(out.first(in.size() / std::size_t(comm.size()))));
+        },
+        [](communicator& comm, std::span<float> in, std::span<float> out) {
+            comm.alltoall(in, hvd::into(out));
+        },
+    };
+    useconds_t delay = 1000;
+    for (const call f : calls) {
+        auto comm = communicator::world(options);
+        int rank = 0;
+        {
+            const pages in(floats), out(floats - floats % std::size_t(comm.size()));
+            rank = comm.rank();
+            if (fails(comm)) of_this_process.stop_in(delay += 700);
+            try {
+                for (;;) f(comm, in.tensor().first(out.tensor().size()), out.tensor());
+            } catch (const hvd::peer_error& e) {
+                say("rank " + std::to_string(rank) + " got peer_error of" + numbers(e.peers()));
+            }
+        }
+        const pages elsewhere(3 * floats);
+        if (rank == 0) comm = communicator();
+        int one = 1, sum = 0;
+        MPI_Request all = MPI_REQUEST_NULL;
+        MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &all);
+        for (int done = 0; done == 0; usleep(100)) MPI_Test(&all, &done, MPI_STATUS_IGNORE);
+        for (int i = 0; i < 100; ++i) MPI_Barrier(MPI_COMM_WORLD);
+        for (const float x : elsewhere.tensor()) require(x == 1, "other memory is as it was");
+    }
+    say("rank went on");
 }
 
 // The user starts MPI, at a level of his choice.
@@ -335,6 +443,7 @@ int main(int argc, char** argv) {
         {"is_busy_in_a_call", [&] { is_busy_in_a_call(argc, argv); }},
         {"is_busy_on_another_node", [&] { is_busy_in_a_call(argc, argv); }},
         {"drops_a_request", [&] { drops_a_request(argc, argv); }},
+        {"is_stopped", [&] { is_stopped(argc, argv); }},
         {"inside_single", [&] { inside(MPI_THREAD_SINGLE, argc, argv); }},
         {"inside_funneled", [&] { inside(MPI_THREAD_FUNNELED, argc, argv); }},
         {"inside_serialized", [&] { inside(MPI_THREAD_SERIALIZED, argc, argv); }},

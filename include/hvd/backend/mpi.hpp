@@ -15,11 +15,11 @@
 #include "../platform/mpi_types.hpp"
 #include "../platform/shared_memory.hpp"
 #include "../protocol/agreement.hpp"
-#include "../protocol/failure_notice.hpp"
-#include "../transport/chunks.hpp"
 #include "../transport/node_map.hpp"
 #include "../transport/shm/shm_region.hpp"
 #include "concept.hpp"
+#include "mpi_leftovers.hpp"
+#include "mpi_messages.hpp"
 #include "node_size.hpp"
 
 namespace hvd {
@@ -47,8 +47,8 @@ public:
     mpi_endpoint& operator=(const mpi_endpoint&) = delete;
 
     ~mpi_endpoint() {
-        if (!mpi_is_running() || given_up_ || getpid() != process_) return;
-        free_handles();
+        if (!mpi_is_running() || getpid() != process_) return;
+        mpi_leftovers::end(std::move(messages_));
     }
 
     int rank() const { return rank_; }
@@ -59,52 +59,20 @@ public:
     MPI_Comm native_handle() const { return native_; }
 
     void send(int peer, const std::byte* data, std::size_t bytes) {
-        for_each_message(bytes, [&](std::size_t begin, int n) {
-            check(MPI_Isend(data + begin, n, MPI_BYTE, peer, tag, comm_, begin_request(peer)),
-                  "MPI_Isend");
-        });
+        messages_->send(peer, data, bytes);
     }
-
     void recv(int peer, std::byte* data, std::size_t bytes) {
-        for_each_message(bytes, [&](std::size_t begin, int n) {
-            check(MPI_Irecv(data + begin, n, MPI_BYTE, peer, tag, comm_, begin_request(peer)),
-                  "MPI_Irecv");
-        });
+        messages_->receive(peer, data, bytes);
     }
+    bool poll() { return messages_->poll(); }
+    bool pending(int peer) const { return messages_->pending(peer); }
+    void cancel() noexcept { messages_->cancel(); }
+    std::byte* provide(std::byte* old, std::size_t bytes) { return messages_->provide(old, bytes); }
 
-    bool poll() {
-        if (requests_.empty()) return true;
-        int done = 0;
-        check(MPI_Testall(int(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
-              "MPI_Testall");
-        if (done == 0) return false;
-        requests_.clear();
-        peers_.clear();
-        return true;
+    bool send_notice(int peer, const failure_notice& news) noexcept {
+        return messages_->send_notice(peer, news);
     }
-
-    bool pending(int peer) const {
-        for (std::size_t i = 0; i < requests_.size(); ++i) {
-            int done = 0;
-            if (peers_[i] != peer || requests_[i] == MPI_REQUEST_NULL) continue;
-            MPI_Request_get_status(requests_[i], &done, MPI_STATUS_IGNORE);
-            if (done == 0) return true;
-        }
-        return false;
-    }
-
-    // MPI keeps a communicator that is given up. Other ranks may still send to it, and late
-    // messages must not reach the next communicator.
-    void cancel() noexcept {
-        given_up_ = true;
-        for (MPI_Request& request : requests_) {
-            if (request == MPI_REQUEST_NULL) continue;
-            MPI_Cancel(&request);
-            MPI_Request_free(&request);
-        }
-        requests_.clear();
-        peers_.clear();
-    }
+    bool receive_notice(failure_notice& news) { return messages_->receive_notice(news); }
 
     // Returns this rank's part of a new segment of its node, in which rank r has `bytes[r]`. It is
     // null on all ranks if the system refuses it to one. Ranks that share no memory get memory of
@@ -134,33 +102,6 @@ public:
         return all;
     }
 
-    // The notice is small enough for MPI to take it over at once. If MPI does not, it keeps the
-    // copy, which is in its own memory, for good.
-    [[gnu::cold]] bool send_notice(int peer, const failure_notice& news) noexcept {
-        void* copy = nullptr;
-        if (!mpi_is_running() || MPI_Alloc_mem(sizeof news, MPI_INFO_NULL, &copy) != MPI_SUCCESS)
-            return false;
-        std::memcpy(copy, &news, sizeof news);
-        MPI_Request request = MPI_REQUEST_NULL;
-        int done = MPI_Isend(copy, sizeof news, MPI_BYTE, peer, notice_tag, comm_, &request) !=
-                   MPI_SUCCESS;
-        if (done == 0) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        if (done != 0) MPI_Free_mem(copy);
-        else MPI_Request_free(&request);
-        return true;
-    }
-
-    bool receive_notice(failure_notice& news) {
-        int there = 0;
-        MPI_Status status;
-        check(MPI_Iprobe(MPI_ANY_SOURCE, notice_tag, comm_, &there, &status), "MPI_Iprobe");
-        if (there == 0) return false;
-        check(MPI_Recv(&news, sizeof news, MPI_BYTE, status.MPI_SOURCE, notice_tag, comm_,
-                       MPI_STATUS_IGNORE),
-              "MPI_Recv");
-        return true;
-    }
-
     // Uses MPI's own allreduce among the ranks of this local rank.
     bool can_allreduce_across(dtype id, int op) const {
         const bool logical = op == op::logical_and::id || op == op::logical_or::id;
@@ -176,7 +117,7 @@ public:
         for (std::size_t begin = 0; begin < count; begin += most) {
             const int n = int(count - begin < most ? count - begin : most);
             std::byte* const at = data + begin * std::size_t(bytes);
-            check(MPI_Allreduce(MPI_IN_PLACE, at, n, type, mpi_operation(op), across_),
+            check(MPI_Allreduce(MPI_IN_PLACE, at, n, type, mpi_operation(op), across()),
                   "MPI_Allreduce");
         }
     }
@@ -190,7 +131,7 @@ protected:
     // Owns `comm`; `handle` is the user's handle.
     mpi_endpoint(MPI_Comm comm, MPI_Comm handle, const communicator_options& options,
                  bool share_memory)
-        : comm_(comm), native_(handle) {
+        : comm_(comm), messages_(owner<mpi_messages>::make(comm)), native_(handle) {
         made([&] {
             set_up();
             by_library_ = options.cross_by_library;
@@ -209,6 +150,7 @@ protected:
     mpi_endpoint(MPI_Comm comm, std::vector<int> nodes, std::size_t window,
                  shared<segments> reachable = {}, bool by_library = false)
         : comm_(comm),
+          messages_(owner<mpi_messages>::make(comm)),
           native_(comm),
           nodes_(std::move(nodes)),
           by_library_(by_library),
@@ -225,7 +167,7 @@ protected:
         try {
             work();
         } catch (...) {
-            free_handles();
+            messages_->free();
             throw;
         }
     }
@@ -266,12 +208,6 @@ protected:
         return copy;
     }
 
-    void free_handles() {
-        if (across_ != MPI_COMM_NULL) MPI_Comm_free(&across_);
-        if (node_ != MPI_COMM_NULL) MPI_Comm_free(&node_);
-        MPI_Comm_free(&comm_);
-    }
-
     MPI_Comm comm_among(std::span<const int> ranks, int context) const {
         MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
         MPI_Comm comm = MPI_COMM_NULL;
@@ -282,7 +218,7 @@ protected:
         // The tag differs from hvd's own: receives and probes of those would find Open MPI's
         // messages for it.
         const int created =
-            MPI_Comm_create_group(comm_, some, notice_tag + 1 + context % 32000, &comm);
+            MPI_Comm_create_group(comm_, some, mpi_messages::tags + context % 32000, &comm);
         MPI_Group_free(&some);
         check(created, "MPI_Comm_create_group");
         return comm;
@@ -303,25 +239,6 @@ protected:
     int rank_ = -1, size_ = 0;
 
 private:
-    static constexpr int tag = 0, notice_tag = 1;
-
-    // Messages of a chunk are split. Open MPI's TCP sends messages of more than 64 KiB with its
-    // header in a way that leaves the wire empty half of the time. Data longer than a chunk is not
-    // split, since the messages are sent whether or not a rank is ready to receive them.
-    template <class F>
-    static void for_each_message(std::size_t bytes, F&& f) {
-        const std::size_t most = bytes <= tuning::chunk_of_exchange ? tuning::mpi_message_bytes
-                                                                    : tuning::mpi_largest_message;
-        for (std::size_t begin = 0; begin < bytes; begin += most)
-            f(begin, int(bytes - begin < most ? bytes - begin : most));
-    }
-
-    [[gnu::noinline]] MPI_Request* begin_request(int peer) {
-        peers_.push_back(peer);
-        requests_.push_back(MPI_REQUEST_NULL);
-        return &requests_.back();
-    }
-
     // Keeps memory as long as this communicator and those derived from it. Id 0 is for memory of
     // this rank alone.
     std::byte* kept(shared_memory memory, std::uint64_t id, std::size_t bytes) {
@@ -331,12 +248,12 @@ private:
     }
 
     void set_up() {
+        mpi_leftovers::reap();
         // Failures return as codes on this communicator only, which is hvd's own.
         MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
         check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
         check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-        requests_.reserve(4 * std::size_t(size_));
-        peers_.reserve(4 * std::size_t(size_));
+        messages_->set_up(rank_, size_);
     }
 
     // Ranks whose options differ would wait for each other without end while they make the
@@ -377,7 +294,7 @@ private:
         const node_map nodes(*this);
         if (nodes.count() > 1 && nodes.count() == size_ && !by_library_) return;
         if (nodes.count() > 1)
-            check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node_), "MPI_Comm_split");
+            check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node()), "MPI_Comm_split");
         const int ranks = nodes.local_size(), mine = nodes.local_rank();
         window = shm_region::window_for(ranks, window);
         const std::size_t bytes = shm_region::bytes(ranks, window);
@@ -397,7 +314,7 @@ private:
         check(MPI_Barrier(of_node()), "MPI_Barrier");
         region_ = region;
         if (by_library_ && nodes.count() > 1)
-            check(MPI_Comm_split(comm_, mine, rank_, &across_), "MPI_Comm_split");
+            check(MPI_Comm_split(comm_, mine, rank_, &across()), "MPI_Comm_split");
     }
 
     // Returns the process number that ranks of the node can ask the kernel about. It is -1 if they
@@ -412,7 +329,11 @@ private:
         return range[0] == -range[1] ? getpid() : -1;
     }
 
-    MPI_Comm of_node() const { return node_ != MPI_COMM_NULL ? node_ : comm_; }
+    // The ranks of this node, if there are several nodes.
+    MPI_Comm& node() const { return messages_->parts[0]; }
+    // The ranks with this local rank, if the library is used.
+    MPI_Comm& across() const { return messages_->parts[1]; }
+    MPI_Comm of_node() const { return node() != MPI_COMM_NULL ? node() : comm_; }
 
     // Makes a segment that all ranks of a node map, and of which each reserves [begin, end). It is
     // empty on all of them if the system refuses it to one.
@@ -444,18 +365,14 @@ private:
         return all != 0;
     }
 
+    owner<mpi_messages> messages_;
     MPI_Comm native_;
     std::vector<int> nodes_;
     std::size_t window_ = 0;
     bool by_library_ = false;
-    MPI_Comm node_ = MPI_COMM_NULL;    // the ranks of this node, if there are several nodes
-    MPI_Comm across_ = MPI_COMM_NULL;  // the ranks with this local rank, if the library is used
     shared_memory memory_;
     shared<segments> reachable_ = shared<segments>::make();
     shm_region region_{nullptr, 0, 0, {}};
-    std::vector<MPI_Request> requests_;
-    std::vector<int> peers_;
-    bool given_up_ = false;
     pid_t process_ = getpid();  // a forked child does not use MPI
 };
 

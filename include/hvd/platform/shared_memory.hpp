@@ -133,6 +133,9 @@ public:
         return posix_fallocate(file_, off_t(begin), off_t(end - begin)) == 0;
     }
 
+    // Leaves the mapping to the end of the process.
+    void leave() { data_ = nullptr; }
+
     explicit operator bool() const { return data_ != nullptr; }
     void* data() const { return data_; }
     const ticket& how_to_open() const { return ticket_; }

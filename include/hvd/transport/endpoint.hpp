@@ -21,7 +21,8 @@ inline namespace v0 {
 ///   bytes.
 /// - `poll()`: makes progress; true when everything begun is complete. Must not block.
 /// - `pending(peer)`: true if a message to or from that peer is not complete (names late ranks).
-/// - `cancel()`: gives up everything begun; the endpoint is not used for data afterwards.
+/// - `cancel()`: gives up everything begun. Once it returns, the endpoint neither reads nor writes
+///   the memory that it was given, however late a peer is. It is not used for data afterwards.
 ///
 /// One thread at a time calls it. It throws failures as types derived from `hvd::error`.
 ///

@@ -6,6 +6,7 @@
 #include "../protocol/failure_notice.hpp"
 #include "chunks.hpp"
 #include "endpoint.hpp"
+#include "message_memory.hpp"
 #include "node_map.hpp"
 #include "transport.hpp"
 
@@ -24,6 +25,7 @@ public:
         : transport(endpoint.rank(), endpoint.size()),
           endpoint_(endpoint),
           notices_(endpoint),
+          arrived_(endpoint),
           headers_of_all_(std::size_t(endpoint.size())) {
         int here = 0;
         for (int p = 0; p < size_; ++p) here += node_of(endpoint, p) == node_of(endpoint, rank_);
@@ -59,8 +61,7 @@ public:
         longest_ = longest_of(send, size_);
         chunk_bytes_ = chunk_for(job.element_bytes);
         room_ = smaller(chunk_bytes_, own_bytes());
-        const std::size_t bytes = 2 * room_ * std::size_t(size_);
-        if (arrived_.size() < bytes) this->guarded([&] { arrived_.resize(bytes); });
+        this->guarded([&] { arrived_.reserve(2 * room_ * std::size_t(size_)); });
         post_chunk();
     }
 
@@ -156,9 +157,9 @@ private:
 
     Endpoint& endpoint_;
     notice_exchange<Endpoint> notices_;
+    message_memory<Endpoint> arrived_;
     step step_ = step::headers;
     table<call_header> headers_of_all_;
-    std::vector<std::byte> arrived_;
     const block* send_ = nullptr;
     const block* receive_ = nullptr;
     reduction job_{};

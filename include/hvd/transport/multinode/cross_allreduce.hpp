@@ -30,7 +30,11 @@ public:
     // `failure` keeps the exception of an operation.
     [[gnu::cold]] cross_allreduce(node_crossing<Endpoint>& c, int ranks,
                                   std::exception_ptr& failure)
-        : cross_(c), failure_(failure), ranks_(ranks), inputs_(std::size_t(c.nodes.count())) {
+        : cross_(c),
+          failure_(failure),
+          ranks_(ranks),
+          partial_(c.endpoint),
+          inputs_(std::size_t(c.nodes.count())) {
         slices_ = c.nodes.local_size();
         for (const int node : c.nodes.others())
             if (int(c.nodes.ranks(node).size()) < slices_)
@@ -58,7 +62,7 @@ public:
         phase_ = 0;
         bytes_ = mine().bytes;
         const std::size_t room = by_library_ ? 0 : bytes_ * std::size_t(cross_.nodes.count());
-        if (partial_.size() < room) partial_.resize(room);
+        partial_.reserve(room);
     }
 
     bool go_on() {
@@ -132,7 +136,7 @@ private:
     reduction_group group_{};
     inner_reduction whole_;
     std::size_t bytes_ = 0;
-    std::vector<std::byte> partial_;  // by node
+    message_memory<Endpoint> partial_;  // by node
     table<const std::byte*> inputs_;
 };
 

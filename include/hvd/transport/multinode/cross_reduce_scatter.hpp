@@ -26,7 +26,11 @@ class cross_reduce_scatter {
 public:
     // `failure` keeps the exception of an operation.
     [[gnu::cold]] cross_reduce_scatter(node_crossing<Endpoint>& c, std::exception_ptr& failure)
-        : cross_(c), failure_(failure), inputs_(std::size_t(c.nodes.count())) {}
+        : cross_(c),
+          failure_(failure),
+          partial_(c.endpoint),
+          arrived_(c.endpoint),
+          inputs_(std::size_t(c.nodes.count())) {}
 
     // send[p] is this rank's block of the slice of rank p.
     void begin(const block* send, const reduction& job, int ranks) {
@@ -38,8 +42,8 @@ public:
         chunk_bytes_ = chunk_for(job.element_bytes);
         chunks_ = (longest + chunk_bytes_ - 1) / chunk_bytes_;
         room_ = longest < chunk_bytes_ ? longest : chunk_bytes_;
-        reserve(partial_, cross_.rounds.size());
-        reserve(arrived_, std::size_t(cross_.nodes.count()));
+        partial_.reserve(2 * cross_.rounds.size() * room_);
+        arrived_.reserve(2 * std::size_t(cross_.nodes.count()) * room_);
         turn_ = round_ = 0;
         awaited_ = false;
     }
@@ -69,10 +73,8 @@ private:
     }
 
     // There is memory for two chunks of each: while one is on its way the other is filled.
-    void reserve(std::vector<std::byte>& places, std::size_t number) const {
-        if (places.size() < 2 * number * room_) places.resize(2 * number * room_);
-    }
-    std::byte* place(std::vector<std::byte>& places, std::size_t number, std::size_t turn) const {
+    std::byte* place(const message_memory<Endpoint>& places, std::size_t number,
+                     std::size_t turn) const {
         return places.data() + (2 * number + turn % 2) * room_;
     }
 
@@ -127,7 +129,7 @@ private:
     int ranks_ = 0;
     std::size_t chunk_bytes_ = 1, chunks_ = 0, room_ = 0, turn_ = 0, round_ = 0;
     bool awaited_ = false;
-    std::vector<std::byte> partial_, arrived_;  // by round; by node
+    message_memory<Endpoint> partial_, arrived_;  // by round; by node
     table<const std::byte*> inputs_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "../chunks.hpp"
 #include "../endpoint.hpp"
+#include "../message_memory.hpp"
 #include "../node_map.hpp"
 #include "../shm/shm_transport.hpp"
 
