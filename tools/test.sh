@@ -10,6 +10,7 @@ while [[ $# -gt 0 ]]; do
   case "$1" in
     --all) stages=("${everything[@]}") ;;
     --gpu) stages=(gpu) ;;
+    --soak) stages=(soak) ;;
     --stages) read -ra stages <<<"${2:?--stages needs names}" && shift ;;
     -*) fail "test: no such option: $1 (see ./run help)" ;;
     *) names+=("$1") ;;
@@ -23,7 +24,7 @@ clang() { compgen -c clang++- | grep -E '^clang\+\+-[0-9]+$' | sort -t- -k2 -n |
 programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queues !integers !device.compiles* !device.the_kernel*'
 # Sanitizers skip some tests. LibTorch is not built for them, hosts test speed and order, and the examples' networks would
 # take all day. Files that Python reads, or that a killed rank leaves, do not depend on them.
-sanitized="$programs !examples !interop.torch* !network !gpu !train.safetensors* !train.killed*"
+sanitized="$programs !examples !interop.torch* !network !gpu !train.safetensors* !train.killed* !random"
 # Collectives use MPI under ASan and threads under TSan; all other tests use threads. Two ranks are the special case, and
 # three the irregular one. Races do not depend on the element type.
 asan="$sanitized !train.*.mpi* !collective.*.threads !neighbours !np1 !np4"
@@ -38,15 +39,17 @@ left_to_all=(big integers np1 np4 queues neighbours 'interop.torch*' 'examples.t
   'train.killed_while_saving.mpi*' '*.package')
 
 stage_gcc() {
-  local but=("${left_to_all[@]/#/!}")
+  local but=("${left_to_all[@]/#/!}" '!random')
   [[ ${#names[@]} -eq 0 ]] || but=('!big')
   CXX=g++ stage build/gcc "${but[*]}" "${openmpi[@]}" "${quick[@]}"
 }
 stage_more() { CXX=g++ stage build/gcc "${left_to_all[*]}" "${openmpi[@]}" "${quick[@]}"; }
 # The real CUDA and NCCL, and no MPI; without a GPU its tests are skipped.
 stage_gpu() { CXX=g++ stage build/gpu gpu -Dmpi=disabled "${all_parts[@]}" -Dexamples=disabled; }
+# Two thousand runs of random calls in which something fails: an hour.
+stage_soak() { HVD_FAULT_RUNS=10 slower=10 CXX=g++ stage build/gcc random "${openmpi[@]}" "${quick[@]}"; }
 stage_bench() { CXX=g++ stage build/smoke benchmarks -Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled -Dtests=disabled -Dexamples=disabled -Dbenchmarks=enabled -Ddebug=false "${quick[@]}"; }
-stage_clang() { only "${core[@]}" concepts && CXX=$(clang) stage build/clang '!big !consumer !queues !integers !mpi !examples' "${openmpi[@]}"; }
+stage_clang() { only "${core[@]}" concepts && CXX=$(clang) stage build/clang '!big !consumer !queues !integers !mpi !examples !random' "${openmpi[@]}"; }
 stage_mpich() { only consumer 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
 stage_nompi() { only unit.handles headers consumer fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
 
@@ -85,7 +88,7 @@ mpich=(-Dmpi=enabled -Dmpi_flavour=mpich "${all_parts[@]}")
 
 # stage FOLDER SUITES OPTION...: configures, builds what the chosen tests need, runs them.
 stage() {
-  export CXX HVD_TEST_TIMEOUT
+  export CXX HVD_TEST_TIMEOUT HVD_FAULT_RUNS
   local folder="$1" suites="$2" log
   shift 2
   log="$folder/meson-logs/testlog-$current.json"
@@ -130,7 +133,7 @@ for current in "${stages[@]}"; do
   declare -F "stage_$current" >/dev/null || fail "test: no such stage: $current"
   echo "==== $current"
   begun=$SECONDS
-  case "$current" in more) folder=gcc ;; bench) folder=smoke ;; *) folder=$current ;; esac
+  case "$current" in more | soak) folder=gcc ;; bench) folder=smoke ;; *) folder=$current ;; esac
   logs+=("build/$folder/meson-logs/testlog-$current.json")
   set +e
   (set -e && launcher=() && "stage_$current")

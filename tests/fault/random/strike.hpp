@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+#include <optional>
+
+#include "board.hpp"
+#include "plan.hpp"
+
+namespace faults {
+
+// The number of allocations until one fails, while a call of hvd is under way. Threads are ranks
+// that have numbers of their own. In a process the progress thread's allocations count too.
+#if defined(HVD_TEST_BACKEND_MPI)
+inline std::atomic<long> allocations_left{0};
+inline std::atomic<bool> in_call{false};
+#else
+inline thread_local std::atomic<long> allocations_left{0};
+inline thread_local std::atomic<bool> in_call{false};
+#endif
+inline thread_local column* own_column = nullptr;
+inline std::atomic<column*> column_of_process{nullptr};
+
+inline bool memory_is_refused() {
+    if (!in_call || allocations_left == 0 || --allocations_left > 0) return false;
+    column* const mine = own_column != nullptr ? own_column : column_of_process.load();
+    mine->struck = now();
+    return true;
+}
+
+// Makes the faults of one rank strike. It is made and used by the thread that is the rank.
+class striker {
+public:
+    striker(const plan& all, const board& shown, int rank)
+        : mine_(shown.of(rank)), on_threads_(all.place == place::threads) {
+        for (const fault& f : all.faults)
+            if (f.rank == rank) fault_ = f;
+        own_column = &mine_;
+        if (!on_threads_) column_of_process = &mine_;
+        current() = this;
+        if (!fault_ || !is_signal()) return;
+        struct sigaction action{};
+        action.sa_handler = [](int) {
+            const int before = errno;
+            if (current() != nullptr) current()->strike();
+            errno = before;
+        };
+        action.sa_flags = SA_RESTART;
+        sigaction(SIGUSR1, &action, nullptr);
+        sigevent event{};
+        event.sigev_notify = SIGEV_THREAD_ID;
+        event.sigev_signo = SIGUSR1;
+        event._sigev_un._tid = pid_t(syscall(SYS_gettid));
+        if (timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) std::abort();
+        has_timer_ = true;
+    }
+
+    striker(const striker&) = delete;
+    striker& operator=(const striker&) = delete;
+    ~striker() {
+        disarm();
+        current() = nullptr;
+    }
+
+    // No fault strikes any more.
+    void disarm() {
+        if (has_timer_) timer_delete(timer_);
+        has_timer_ = false;
+        allocations_left = 0;
+        fault_.reset();
+    }
+
+    void enter(int number) {
+        number_ = number;
+        if (!fault_ || fault_->call != number) return;
+        if (fault_->what == kind::without_memory) allocations_left = fault_->allocation;
+        if (fault_->what == kind::cut) {
+            mine_.struck = now();
+            mine_.cut = 1;
+        }
+        if (!has_timer_) return;
+        itimerspec when{};
+        when.it_value = {fault_->after / 1'000'000'000, fault_->after % 1'000'000'000};
+        timer_settime(timer_, 0, &when, nullptr);
+    }
+
+    // Called at each place where a rank may be delayed.
+    void pass(point where) {
+        if (!fault_ || fault_->what != kind::delayed || fault_->call != number_ ||
+            fault_->where != where || mine_.struck != 0)
+            return;
+        mine_.struck = now();
+        rest(fault_->lasts);
+    }
+
+    // The way in which this rank goes away in this call, if it does.
+    std::optional<kind> departure() {
+        if (!fault_ || fault_->call != number_) return {};
+        const kind what = fault_->what;
+        if (what != kind::leaves && what != kind::throws && what != kind::exits) return {};
+        mine_.struck = now();
+        return what;
+    }
+
+private:
+    static striker*& current() {
+        static thread_local striker* own = nullptr;
+        return own;
+    }
+
+    bool is_signal() const { return fault_->what == kind::killed || fault_->what == kind::stopped; }
+
+    // In a signal handler, at any instruction of the rank.
+    void strike() {
+        if (!fault_ || mine_.struck != 0) return;
+        const std::int64_t time = now();
+        mine_.struck = time;
+        if (fault_->what == kind::killed) kill(getpid(), SIGKILL);
+        if (on_threads_) {
+            timespec left{fault_->lasts / 1'000'000'000, fault_->lasts % 1'000'000'000};
+            while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+            }
+        } else {
+            mine_.wakes = time + fault_->lasts;
+            kill(getpid(), SIGSTOP);
+        }
+        mine_.resumed = now();
+    }
+
+    column& mine_;
+    const bool on_threads_;
+    std::optional<fault> fault_;
+    int number_ = -1;
+    timer_t timer_{};
+    bool has_timer_ = false;
+};
+
+// The observer of a communicator, which passes on where calls begin and end.
+struct delaying_observer {
+    striker* own = nullptr;
+    template <class Event>
+    void on_begin(const Event&) {
+        if (own != nullptr) own->pass(point::on_begin);
+    }
+    template <class Event>
+    void on_end(const Event&, bool) {
+        if (own != nullptr) own->pass(point::on_end);
+    }
+};
+
+}  // namespace faults
+
+void* operator new(std::size_t bytes) {
+    if (faults::memory_is_refused()) throw std::bad_alloc();
+    if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+    throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
