@@ -225,6 +225,51 @@ TEST_CASE("a null pointer with elements is refused, without elements it is an em
     });
 }
 
+TEST_CASE("a null pointer with elements in a fused list is refused with its number in the list") {
+    on_every_transport([](auto& comm) {
+        std::vector<float> a(5, 1);
+        std::vector<double> b(7, 1);
+        const bool wrong = comm.rank() == comm.size() - 1;
+        const auto nothing = hvd::view(wrong ? static_cast<float*>(nullptr) : a.data(), 5);
+        const auto check = [&](auto call, const char* list = "fuse()") {
+            const std::string reason =
+                std::string("tensor 1 of ") + list + " is a null pointer with 5 elements";
+            if (wrong) {
+                if (const auto e = thrown<hvd::usage_error>(call))
+                    CHECK(contains(e->what(), reason));
+            } else if (const auto e = thrown<hvd::peer_error>(call)) {
+                CHECK(contains(e->what(), reason));
+            }
+            check_that_it_works(comm);
+        };
+        const auto list = hvd::fuse(b, nothing);
+        check([&] { comm.allreduce(list, hvd::sum); });
+        check([&] { comm.allreduce_async(list, hvd::sum).wait(); });
+        check([&] { comm.scan(list, hvd::sum); });
+        check([&] { comm.broadcast(list); });
+        check([&] { comm.allgather(list); });
+        check([&] { comm.reduce_scatter(list, hvd::sum); });
+        check([&] { static_cast<void>(comm.plan_allreduce(list, hvd::sum)); });
+        std::vector<float> in(5 * size_of(comm), 1), small(size_of(comm), 1), out(1);
+        check(
+            [&] {
+                comm.reduce_scatter(hvd::fuse(small, in), hvd::sum,
+                                    hvd::into(hvd::fuse(out, nothing)));
+            },
+            "into()");
+        if (comm.size() > 1) {  // on one rank nothing travels, and the plan has no codec
+            const auto coded = [&] {
+                static_cast<void>(
+                    comm.plan_allreduce(list, hvd::sum, {}, hvd::cast<hvd::bfloat16>{}));
+            };
+            check(coded);
+        }
+        std::vector<float> empty;
+        comm.allreduce(hvd::fuse(a, hvd::view(empty.data(), 0)), hvd::sum);
+        CHECK(a == std::vector<float>(5, float(comm.size())));
+    });
+}
+
 TEST_CASE("a shape whose bytes nothing can count is refused") {
     on_every_transport([](auto& comm) {
         int x = 1;

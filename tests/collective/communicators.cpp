@@ -233,16 +233,25 @@ TEST_CASE("declared nodes of two ranks make the topology") {
 
 TEST_CASE("communicators move, and a moved-from one is empty") {
     on_every_transport([](auto& comm) {
-        const int rank = comm.rank(), size = comm.size();
+        const int rank = comm.rank(), size = comm.size(), local_rank = comm.local_rank();
         auto moved = std::move(comm);
         CHECK(!comm);
         CHECK(comm.rank() == -1);
         CHECK(comm.size() == 0);
-        CHECK(comm.local_size() == 0);
+        const auto has_no_place = [](const auto& empty) {
+            CHECK(empty.local_rank() == -1);
+            CHECK(empty.cross_rank() == -1);
+            CHECK(empty.local_size() == 0);
+            CHECK(empty.cross_size() == 0);
+        };
+        has_no_place(comm);
+        has_no_place(std::remove_cvref_t<decltype(comm)>());
         CHECK(moved.rank() == rank);
         CHECK(moved.size() == size);
+        CHECK(moved.local_rank() == local_rank);
         check_that_it_works(moved);
         comm = std::move(moved);
+        has_no_place(moved);
         check_that_it_works(comm);
     });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -89,6 +90,21 @@ void check_every_collective(Comm& comm) {
     check_that_it_works(half);
     comm.barrier();
 }
+
+enum class moment { never, begin, end };
+
+// An observer that throws.
+struct throwing {
+    void on_begin(const hvd::event&) const {
+        if (at == moment::begin) throw std::runtime_error("no room in the timeline");
+    }
+    void on_end(const hvd::event&, bool) {
+        ++ended;
+        if (at == moment::end) throw std::runtime_error("no room in the timeline");
+    }
+    moment at = moment::never;
+    int ended = 0;
+};
 
 // An observer that keeps the events it received, most recent last.
 class remembering {
@@ -185,6 +201,46 @@ TEST_CASE("observed<>: statistics count calls, failures and bytes") {
         CHECK(comm.observer().calls() == 3);
         CHECK(comm.observer().failures() == 1);
         CHECK(comm.observer().bytes() >= 80);
+    });
+}
+
+TEST_CASE("observed<>: an exception of on_begin refuses the call, and all ranks stay in step") {
+    on_policy<hvd::observed<backend, throwing>>([](auto& comm) {
+        std::vector<int> x(100, 1);
+        for (const bool later : {false, true}) {
+            comm.observer().at = comm.rank() == comm.size() - 1 ? moment::begin : moment::never;
+            const auto call = [&] {
+                if (later) comm.allreduce_async(x, hvd::sum).wait();
+                else comm.allreduce(x, hvd::sum);
+            };
+            if (comm.rank() == comm.size() - 1) {
+                thrown<std::runtime_error>(call);
+            } else if (const auto e = thrown<hvd::peer_error>(call)) {
+                CHECK(contains(e->what(), "no room in the timeline"));
+                CHECK(e->peers() == std::vector<int>{comm.size() - 1});
+            }
+            comm.observer().at = moment::never;
+            CHECK(x == std::vector<int>(100, 1));
+            check_that_it_works(comm);
+        }
+    });
+}
+
+TEST_CASE(
+    "observed<>: an exception of on_end comes after the call, which is complete on all ranks") {
+    on_policy<hvd::observed<backend, throwing>>([](auto& comm) {
+        std::vector<int> x(100, 1);
+        comm.observer().at = comm.rank() == 0 ? moment::end : moment::never;
+        const auto call = [&] { comm.allreduce(x, hvd::sum); };
+        if (comm.rank() == 0) thrown<std::runtime_error>(call);
+        else call();
+        CHECK(comm.observer().ended == 1);
+        CHECK(x == std::vector<int>(100, comm.size()));
+        std::vector<int> ragged(std::size_t(5 + comm.rank()));
+        if (comm.size() > 1)  // the reason of a call that failed goes before that of its observer
+            thrown<hvd::mismatch_error>([&] { comm.allreduce(ragged, hvd::sum); });
+        comm.observer().at = moment::never;
+        check_that_it_works(comm);
     });
 }
 

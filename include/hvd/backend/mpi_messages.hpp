@@ -34,11 +34,24 @@ public:
     mpi_messages(const mpi_messages&) = delete;
     mpi_messages& operator=(const mpi_messages&) = delete;
 
-    // Call it before there are messages.
+    // Call it before there are messages. What keeps account of messages is allocated here, since a
+    // rank without memory can't tell it in the middle of a call, and must be able to send a notice.
     void set_up(int rank, int size) {
         rank_ = rank;
-        sends_ = table<lane>(std::size_t(size));
-        receives_ = table<lane>(std::size_t(size));
+        const std::size_t ranks = std::size_t(size),
+                          most = 2 * ranks * std::size_t(tuning::messages_under_way);
+        sends_ = table<lane>(ranks);
+        receives_ = table<lane>(ranks);
+        for (table<lane>* lanes : {&sends_, &receives_})
+            for (lane& l : *lanes) l.blocks.reserve(tuning::messages_under_way);
+        requests_.reserve(most);
+        under_way_.reserve(most);
+        completed_.reserve(most);
+        resumed_.reserve(most);
+        buffers_.reserve(most);
+        free_buffers_.reserve(most);
+        notices_.reserve(2 * ranks);
+        notice_memory_.reserve(2);
     }
 
     void send(int peer, const std::byte* data, std::size_t bytes) {

@@ -66,12 +66,15 @@ public:
     /// B7.
     template <class... Parts>
     auto allgather(const fused<Parts...>& list, const options& o = {}) {
-        auto results = empty_results<gathered>(list);
+        results_of<gathered, fused<Parts...>> results;
         if constexpr (check_tensor<B, fused<Parts...>>()) {
             const auto held = access::hold(self(), collective::allgather);
-            fused_memory& memory = own().work().fused;
-            list_tensors(list, memory.tensors);
-            fused_gather_call call(memory, o);
+            auto call = prepare(own(), collective::allgather, o, [&] {
+                make_results(results, list);
+                fused_memory& memory = own().work().fused;
+                list_tensors(list, memory.tensors);
+                return fused_gather_call(memory, o);
+            });
             run_call(self(), call, o);
             fill_all(results, call);
         }
@@ -84,12 +87,12 @@ public:
     void allgather(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
                    const options& o = {}) {
         if constexpr (check_tensor<B, fused<Parts...>>()) {
-            const auto held = access::hold(self(), collective::allgather);
-            fused_memory& memory = own().work().fused;
-            list_tensors(list, memory.tensors);
-            list_tensors(out.view, memory.outputs);
-            fused_gather_into_call call(memory, own().rank(), o);
-            run_call(self(), call, o);
+            run_made(self(), collective::allgather, o, [&] {
+                fused_memory& memory = own().work().fused;
+                list_tensors(list, memory.tensors);
+                list_tensors(out.view, memory.outputs);
+                return fused_gather_into_call(memory, own().rank(), o);
+            });
         }
     }
 
@@ -99,12 +102,11 @@ public:
     auto allgather_async(In&& in, const options& o = {}) {
         if constexpr (check_tensor<B, In, tensor_use::kept>()) {
             using T = element_of<In>;
-            auto value = shared<counted_value<gathered<T>>>::make();
-            return result<gathered<T>>(
-                start_call<gather_call<view_of<In>, shared<counted_value<gathered<T>>>>>(
-                    self(), o, collective::allgather, to_view(in), value, root{}, true,
-                    own().size(), o),
-                value);
+            return start_call_for<gathered<T>>(
+                self(), collective::allgather, o, [&](gathered<T>& value) {
+                    return gather_call<view_of<In>, gathered<T>*>(
+                        collective::allgather, to_view(in), &value, root{}, true, own().size(), o);
+                });
         } else {
             return refused_call();
         }
@@ -117,9 +119,12 @@ public:
         if constexpr (check_tensor<B, In, tensor_use::kept>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            return start_call<gather_call<view_of<In>, given_memory>>(
-                self(), o, collective::allgather, to_view(in),
-                memory_of(out, own().rank(), collective::allgather), root{}, true, own().size(), o);
+            return start_call(self(), collective::allgather, o, [&] {
+                return gather_call<view_of<In>, given_memory>(
+                    collective::allgather, to_view(in),
+                    memory_of(out, own().rank(), collective::allgather), root{}, true, own().size(),
+                    o);
+            });
         }
         return {};
     }
@@ -129,10 +134,10 @@ public:
     auto allgather_async(const fused<Parts...>& list, const options& o = {}) {
         if constexpr (check_tensor<B, fused<Parts...>>()) {
             using Results = results_of<gathered, fused<Parts...>>;
-            auto value = shared<counted_value<Results>>::make(empty_results<gathered>(list));
-            return result<Results>(
-                start_call<kept_fused_gather<Results>>(self(), o, memory_for(list), value, o),
-                value);
+            return start_call_for<Results>(self(), collective::allgather, o, [&](Results& results) {
+                make_results(results, list);
+                return kept_fused_gather<Results>(memory_for(list), results, o);
+            });
         } else {
             return refused_call();
         }
@@ -143,8 +148,10 @@ public:
     request allgather_async(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
                             const options& o = {}) {
         if constexpr (check_tensor<B, fused<Parts...>>())
-            return start_call<with_memory<fused_gather_into_call>>(
-                self(), o, memory_for(list, out.view), own().rank(), o);
+            return start_call(self(), collective::allgather, o, [&] {
+                return with_memory<fused_gather_into_call>(memory_for(list, out.view), own().rank(),
+                                                           o);
+            });
         return {};
     }
 

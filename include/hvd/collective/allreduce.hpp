@@ -70,6 +70,7 @@ struct fused_allreduce_call : call {
                          collective kind = collective::allreduce)
         : function(f), buffer{tensors, offsets} {
         this->describe(kind, o.name);
+        this->check_list(list);
         describe_operation(op, function, o.prescale, o.postscale);
         fused_layout layout{tensors, offsets};
         const auto placed = lay_out(list, layout);
@@ -173,14 +174,14 @@ public:
     template <class X, class Op = reduce_options>
     request allreduce_async(X&& x, const Op& op = {}, const reduce_options& o = {}) {
         using O = operation_of<Op>;
-        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>()) {
-            if constexpr (is_fused<std::remove_cvref_t<X>>)
-                return start_call<kept_fused_allreduce<std::remove_cvref_t<X>, O>>(
-                    self(), o, x, operation_of<Op>{op}, o);
-            else
-                return start_call<allreduce_call<view_of<X>, view_of<X>, O>>(
-                    self(), o, to_view(x), to_view(x), operation_of<Op>{op}, o);
-        }
+        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
+            return start_call(self(), collective::allreduce, o, [&] {
+                if constexpr (is_fused<std::remove_cvref_t<X>>)
+                    return kept_fused_allreduce<std::remove_cvref_t<X>, O>(x, O{op}, o);
+                else
+                    return allreduce_call<view_of<X>, view_of<X>, O>(to_view(x), to_view(x), O{op},
+                                                                     o);
+            });
         return {};
     }
 
@@ -192,8 +193,11 @@ public:
                       check_tensor<B, Out, tensor_use::written>() && check_reduced<B, In, Op>()) {
             static_assert(std::is_same_v<element_of<In>, element_of<Out>>,
                           "hvd: input and output have different element types");
-            return start_call<allreduce_call<view_of<In>, view_of<Out>, operation_of<Op>>>(
-                self(), o, to_view(in), to_view(out), operation_of<Op>{op}, o);
+            using O = operation_of<Op>;
+            return start_call(self(), collective::allreduce, o, [&] {
+                return allreduce_call<view_of<In>, view_of<Out>, O>(to_view(in), to_view(out),
+                                                                    O{op}, o);
+            });
         }
         return {};
     }
@@ -214,10 +218,10 @@ private:
 
     template <class Fused, class Op>
     void run_fused(const Fused& list, const Op& op, const reduce_options& o) {
-        const auto held = access::hold(self(), collective::allreduce);
-        workspace& work = access::session_of(self()).work();
-        fused_allreduce_call<Fused, Op> call(list, op, o, work.tensors, work.offsets);
-        run_call(self(), call, o);
+        run_made(self(), collective::allreduce, o, [&] {
+            workspace& work = access::session_of(self()).work();
+            return fused_allreduce_call<Fused, Op>(list, op, o, work.tensors, work.offsets);
+        });
     }
 };
 

@@ -139,39 +139,41 @@ private:
     auto run_new(const In& in, const given_counts& counts, const options& o) {
         using T = element_of<const In&>;
         gathered<T> result;
-        const auto held = access::hold(self(), collective::alltoall);
-        alltoall_call<view_of<const In&>, gathered<T>*> call(to_view(in), counts, &result,
-                                                             own().size(), &own().work(), o);
-        run_call(self(), call, o);
+        run_made(self(), collective::alltoall, o, [&] {
+            return alltoall_call<view_of<const In&>, gathered<T>*>(to_view(in), counts, &result,
+                                                                   own().size(), &own().work(), o);
+        });
         return result;
     }
 
     template <class In, class View>
     void run_into(const In& in, const given_counts& counts, const into_view<View>& out,
                   const options& o) {
-        const auto held = access::hold(self(), collective::alltoall);
-        alltoall_call<view_of<const In&>, given_memory> call(
-            to_view(in), counts, memory_of(out, own().rank(), collective::alltoall), own().size(),
-            &own().work(), o);
-        run_call(self(), call, o);
+        run_made(self(), collective::alltoall, o, [&] {
+            return alltoall_call<view_of<const In&>, given_memory>(
+                to_view(in), counts, memory_of(out, own().rank(), collective::alltoall),
+                own().size(), &own().work(), o);
+        });
     }
 
     template <class In>
     auto start_new(In&& in, const given_counts& counts, const options& o) {
         using T = element_of<In>;
-        auto value = shared<counted_value<gathered<T>>>::make();
-        return result<gathered<T>>(
-            start_call<alltoall_call<view_of<In>, shared<counted_value<gathered<T>>>>>(
-                self(), o, to_view(in), counts, value, own().size(), nullptr, o),
-            value);
+        return start_call_for<gathered<T>>(
+            self(), collective::alltoall, o, [&](gathered<T>& value) {
+                return alltoall_call<view_of<In>, gathered<T>*>(to_view(in), counts, &value,
+                                                                own().size(), nullptr, o);
+            });
     }
 
     template <class In, class View>
     request start_into(In&& in, const given_counts& counts, const into_view<View>& out,
                        const options& o) {
-        return start_call<alltoall_call<view_of<In>, given_memory>>(
-            self(), o, to_view(in), counts, memory_of(out, own().rank(), collective::alltoall),
-            own().size(), nullptr, o);
+        return start_call(self(), collective::alltoall, o, [&] {
+            return alltoall_call<view_of<In>, given_memory>(
+                to_view(in), counts, memory_of(out, own().rank(), collective::alltoall),
+                own().size(), nullptr, o);
+        });
     }
 };
 

@@ -34,7 +34,8 @@ public:
 
     /// Begins a barrier. The request is complete when every rank has called it.
     request barrier_async(const options& o = {}) {
-        return start_call<barrier_call>(static_cast<Comm&>(*this), o, o);
+        return start_call(static_cast<Comm&>(*this), collective::barrier, o,
+                          [&] { return barrier_call(o); });
     }
 };
 

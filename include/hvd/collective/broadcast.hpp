@@ -53,6 +53,7 @@ struct fused_broadcast_call : call {
                          std::vector<tensor_ref>& tensors, std::vector<std::size_t>& offsets)
         : buffer{tensors, offsets}, is_root(rank == r.rank) {
         describe(collective::broadcast, o.name);
+        check_list(list);
         check_root(r.rank, size);
         fused_layout layout{tensors, offsets};
         lay_out(list, layout);
@@ -100,11 +101,11 @@ public:
     void broadcast(X&& x, root r = root{0}, const options& o = {}) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
             if constexpr (check_tensor<B, X, tensor_use::written>()) {
-                const auto held = access::hold(self(), collective::broadcast);
-                workspace& work = own().work();
-                fused_broadcast_call<std::remove_cvref_t<X>> call(x, r, own().rank(), own().size(),
-                                                                  o, work.tensors, work.offsets);
-                run_call(self(), call, o);
+                run_made(self(), collective::broadcast, o, [&] {
+                    workspace& work = own().work();
+                    return fused_broadcast_call<std::remove_cvref_t<X>>(
+                        x, r, own().rank(), own().size(), o, work.tensors, work.offsets);
+                });
             }
         } else if constexpr (check_tensor<B, X, tensor_use::written>()) {
             run_views(to_view(x), to_view(x), r, o);
@@ -129,11 +130,12 @@ public:
     request broadcast_async(X&& x, root r = root{0}, const options& o = {}) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
             if constexpr (check_tensor<B, X, tensor_use::written>())
-                return start_call<kept_fused_broadcast<std::remove_cvref_t<X>>>(
-                    self(), o, x, r, own().rank(), own().size(), o);
+                return start_call(self(), collective::broadcast, o, [&] {
+                    return kept_fused_broadcast<std::remove_cvref_t<X>>(x, r, own().rank(),
+                                                                        own().size(), o);
+                });
         } else if constexpr (check_tensor<B, X, tensor_use::written>()) {
-            return start_call<broadcast_call<view_of<X>, view_of<X>>>(
-                self(), o, to_view(x), to_view(x), r, own().rank(), own().size(), o);
+            return start_views(to_view(x), to_view(x), r, o);
         }
         return {};
     }
@@ -145,8 +147,7 @@ public:
         if constexpr (check_unfused<In, View>() && check_tensor<B, In, tensor_use::kept>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            return start_call<broadcast_call<view_of<In>, View>>(self(), o, to_view(in), out.view,
-                                                                 r, own().rank(), own().size(), o);
+            return start_views(to_view(in), out.view, r, o);
         }
         return {};
     }
@@ -182,6 +183,13 @@ private:
             broadcast_call<In, Out> call(in, out, r, own().rank(), own().size(), o);
             run_call(self(), call, o);
         }
+    }
+
+    template <class In, class Out>
+    request start_views(const In& in, const Out& out, root r, const options& o) {
+        return start_call(self(), collective::broadcast, o, [&] {
+            return broadcast_call<In, Out>(in, out, r, own().rank(), own().size(), o);
+        });
     }
 };
 

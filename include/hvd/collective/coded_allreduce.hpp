@@ -28,13 +28,14 @@ struct coded_allreduce_call : call {
     coded_allreduce_call(const Fused& list, const Op& f, const reduce_options& o)
         : function(f), prescale_(o.prescale), postscale_(o.postscale) {
         this->describe(collective::allreduce, o.name);
+        this->check_list(list);
         describe_operation(op, function, o.prescale, o.postscale);
         hash content;
         std::size_t bytes = 0, type = 0;
         [&]<class... T>(type_list<T...>) {
             (place<T>(list, type++, bytes, content), ...);
         }(fused_types_t<Fused>{});
-        make_room(op, residuals_, Codec::keeps_residual ? coded_elements_ : 0);
+        if constexpr (Codec::keeps_residual) residuals_.resize(coded_elements_);
         op.groups = groups_.data();
         op.group_count = groups_.size();
         op.entry.fused = true;

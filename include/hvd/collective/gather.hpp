@@ -52,12 +52,12 @@ public:
     auto gather_async(In&& in, root r = root{0}, const options& o = {}) {
         if constexpr (check_unfused<In>() && check_tensor<B, In, tensor_use::kept>()) {
             using T = element_of<In>;
-            auto value = shared<counted_value<gathered<T>>>::make();
-            return result<gathered<T>>(
-                start_call<gather_call<view_of<In>, shared<counted_value<gathered<T>>>>>(
-                    self(), o, collective::gather, to_view(in), value, r, own().rank() == r.rank,
-                    own().size(), o),
-                value);
+            return start_call_for<gathered<T>>(
+                self(), collective::gather, o, [&](gathered<T>& value) {
+                    return gather_call<view_of<In>, gathered<T>*>(collective::gather, to_view(in),
+                                                                  &value, r, own().rank() == r.rank,
+                                                                  own().size(), o);
+                });
         } else {
             return refused_call();
         }
@@ -68,10 +68,12 @@ public:
     request gather_async(In&& in, const into_view<View>& out, root r = root{0},
                          const options& o = {}) {
         if constexpr (check_unfused<In, View>() && check_tensor<B, In, tensor_use::kept>())
-            return start_call<gather_call<view_of<In>, given_memory>>(
-                self(), o, collective::gather, to_view(in),
-                memory_of(out, own().rank(), collective::gather), r, own().rank() == r.rank,
-                own().size(), o);
+            return start_call(self(), collective::gather, o, [&] {
+                return gather_call<view_of<In>, given_memory>(
+                    collective::gather, to_view(in),
+                    memory_of(out, own().rank(), collective::gather), r, own().rank() == r.rank,
+                    own().size(), o);
+            });
         return {};
     }
 

@@ -84,9 +84,7 @@ public:
     request reduce_async(X&& x, const Op& op = {}, root r = root{0}, const reduce_options& o = {}) {
         if constexpr (check_unfused<X>() && check_tensor<B, X, tensor_use::written>() &&
                       check_reduced<B, X, Op>())
-            return start_call<reduce_call<view_of<X>, view_of<X>, operation_of<Op>>>(
-                self(), o, to_view(x), to_view(x), as_operation(op), r, own().rank(), own().size(),
-                o);
+            return start_views(to_view(x), to_view(x), as_operation(op), r, o);
         return {};
     }
 
@@ -99,9 +97,7 @@ public:
                       check_reduced<B, In, Op>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            return start_call<reduce_call<view_of<In>, View, operation_of<Op>>>(
-                self(), o, to_view(in), out.view, as_operation(op), r, own().rank(), own().size(),
-                o);
+            return start_views(to_view(in), out.view, as_operation(op), r, o);
         }
         return {};
     }
@@ -144,6 +140,14 @@ private:
             reduce_call<In, Out, Op> call(in, out, op, r, own().rank(), own().size(), o);
             run_call(self(), call, o);
         }
+    }
+
+    template <class In, class Out, class Op>
+    request start_views(const In& in, const Out& out, const Op& op, root r,
+                        const reduce_options& o) {
+        return start_call(self(), collective::reduce, o, [&] {
+            return reduce_call<In, Out, Op>(in, out, op, r, own().rank(), own().size(), o);
+        });
     }
 };
 

@@ -58,22 +58,22 @@ struct reduce_scatter_call : call {
     }
 };
 
+// With its output: new memory, or the caller's.
 template <class In, class Op>
-struct kept_reduce_scatter : reduce_scatter_call<In, Op> {
+struct made_reduce_scatter : reduce_scatter_call<In, Op> {
     using T = typename In::value_type;
-    shared<counted_value<std::vector<stored<T>>>> value;
 
-    kept_reduce_scatter(const In& in, const Op& f, shared<counted_value<std::vector<stored<T>>>> to,
-                        int rank, int size, const reduce_options& o)
-        : reduce_scatter_call<In, Op>(in, f, size, nullptr, o), value(std::move(to)) {
-        make_room(this->op, value->value, this->group.count_of(rank, size));
-        this->set_output(reinterpret_cast<std::byte*>(value->value.data()), value->value.size(),
-                         rank, size);
+    made_reduce_scatter(const In& in, const Op& f, std::vector<stored<T>>& out, int rank, int size,
+                        workspace* lender, const reduce_options& o)
+        : reduce_scatter_call<In, Op>(in, f, size, lender, o) {
+        if (!this->op.entry.refused) out.resize(this->group.count_of(rank, size));
+        this->set_output(reinterpret_cast<std::byte*>(out.data()), out.size(), rank, size);
     }
-    kept_reduce_scatter(const In& in, const Op& f, std::byte* out, std::size_t count, int rank,
-                        int size, const reduce_options& o)
-        : reduce_scatter_call<In, Op>(in, f, size, nullptr, o) {
-        this->set_output(out, count, rank, size);
+    template <class View>
+    made_reduce_scatter(const In& in, const Op& f, const into_view<View>& out, int rank, int size,
+                        workspace* lender, const reduce_options& o)
+        : reduce_scatter_call<In, Op>(in, f, size, lender, o) {
+        this->set_output(bytes_of(out.view), out.view.size(), rank, size);
     }
 };
 
@@ -91,14 +91,8 @@ public:
         requires(!is_fused<In>)
     auto reduce_scatter(const In& in, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
-            const auto held = access::hold(self(), collective::reduce_scatter);
-            reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(
-                to_view(in), as_operation(op), own().size(), &own().work(), o);
             std::vector<stored<element_of<const In&>>> result;
-            make_room(call.op, result, call.group.count_of(own().rank(), own().size()));
-            call.set_output(reinterpret_cast<std::byte*>(result.data()), result.size(),
-                            own().rank(), own().size());
-            run_call(self(), call, o);
+            run_view(to_view(in), as_operation(op), result, o);
             return result;
         } else {
             return refused_call();
@@ -114,11 +108,7 @@ public:
         if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            const auto held = access::hold(self(), collective::reduce_scatter);
-            reduce_scatter_call<view_of<const In&>, operation_of<Op>> call(
-                to_view(in), as_operation(op), own().size(), &own().work(), o);
-            call.set_output(bytes_of(out.view), out.view.size(), own().rank(), own().size());
-            run_call(self(), call, o);
+            run_view(to_view(in), as_operation(op), out, o);
         }
     }
 
@@ -127,15 +117,10 @@ public:
     /// **Collective** and errors as `reduce_scatter`. Feature B11.
     template <class... Parts, class Op>
     auto reduce_scatter(const fused<Parts...>& list, const Op& op, const reduce_options& o = {}) {
-        auto results = empty_results<stored_vector>(list);
-        if constexpr (check_tensor<B, fused<Parts...>>() &&
-                      check_reduced<B, fused<Parts...>, Op>()) {
-            const auto held = access::hold(self(), collective::reduce_scatter);
-            fused_reduce_scatter_call<fused<Parts...>, operation_of<Op>> call(
-                own().work().fused, list, as_operation(op), own().rank(), own().size(), o);
-            call.make_results(results);
-            run_call(self(), call, o);
-        }
+        results_of<stored_vector, fused<Parts...>> results;
+        if constexpr (check_tensor<B, fused<Parts...>>() && check_reduced<B, fused<Parts...>, Op>())
+            run_list(list, as_operation(op), o,
+                     [&](auto& call) { call.set_results(results, list); });
         return results;
     }
 
@@ -143,14 +128,8 @@ public:
     template <class... Parts, class Op, class... Outs>
     void reduce_scatter(const fused<Parts...>& list, const Op& op,
                         const into_view<fused<Outs...>>& out, const reduce_options& o = {}) {
-        if constexpr (check_tensor<B, fused<Parts...>>() &&
-                      check_reduced<B, fused<Parts...>, Op>()) {
-            const auto held = access::hold(self(), collective::reduce_scatter);
-            fused_reduce_scatter_call<fused<Parts...>, operation_of<Op>> call(
-                own().work().fused, list, as_operation(op), own().rank(), own().size(), o);
-            call.set_outputs(out.view);
-            run_call(self(), call, o);
-        }
+        if constexpr (check_tensor<B, fused<Parts...>>() && check_reduced<B, fused<Parts...>, Op>())
+            run_list(list, as_operation(op), o, [&](auto& call) { call.set_outputs(out.view); });
     }
 
     /// Begins a reduce_scatter with new memory. The result is complete when `wait()` returns it.
@@ -159,11 +138,12 @@ public:
     auto reduce_scatter_async(In&& in, const Op& op, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, In, tensor_use::kept>() && check_reduced<B, In, Op>()) {
             using Values = std::vector<stored<element_of<In>>>;
-            auto value = shared<counted_value<Values>>::make();
-            return result<Values>(
-                start_call<kept_reduce_scatter<view_of<In>, operation_of<Op>>>(
-                    self(), o, to_view(in), as_operation(op), value, own().rank(), own().size(), o),
-                value);
+            return start_call_for<Values>(
+                self(), collective::reduce_scatter, o, [&](Values& value) {
+                    return made_reduce_scatter<view_of<In>, operation_of<Op>>(
+                        to_view(in), as_operation(op), value, own().rank(), own().size(), nullptr,
+                        o);
+                });
         } else {
             return refused_call();
         }
@@ -175,9 +155,10 @@ public:
     request reduce_scatter_async(In&& in, const Op& op, const into_view<View>& out,
                                  const reduce_options& o = {}) {
         if constexpr (check_tensor<B, In, tensor_use::kept>() && check_reduced<B, In, Op>())
-            return start_call<kept_reduce_scatter<view_of<In>, operation_of<Op>>>(
-                self(), o, to_view(in), as_operation(op), bytes_of(out.view), out.view.size(),
-                own().rank(), own().size(), o);
+            return start_call(self(), collective::reduce_scatter, o, [&] {
+                return made_reduce_scatter<view_of<In>, operation_of<Op>>(
+                    to_view(in), as_operation(op), out, own().rank(), own().size(), nullptr, o);
+            });
         return {};
     }
 
@@ -188,12 +169,11 @@ public:
         if constexpr (check_tensor<B, fused<Parts...>>() &&
                       check_reduced<B, fused<Parts...>, Op>()) {
             using Call = kept_fused_reduce_scatter<fused<Parts...>, operation_of<Op>>;
-            auto value = shared<counted_value<typename Call::results>>::make(
-                empty_results<stored_vector>(list));
-            return result<typename Call::results>(
-                start_call<Call>(self(), o, list, as_operation(op), value, own().rank(),
-                                 own().size(), o),
-                value);
+            using Results = typename Call::results;
+            return start_call_for<Results>(
+                self(), collective::reduce_scatter, o, [&](Results& results) {
+                    return Call(list, as_operation(op), results, own().rank(), own().size(), o);
+                });
         }
     }
 
@@ -203,8 +183,10 @@ public:
                                  const into_view<fused<Outs...>>& out,
                                  const reduce_options& o = {}) {
         if constexpr (check_tensor<B, fused<Parts...>>() && check_reduced<B, fused<Parts...>, Op>())
-            return start_call<kept_fused_reduce_scatter<fused<Parts...>, operation_of<Op>>>(
-                self(), o, list, as_operation(op), out.view, own().rank(), own().size(), o);
+            return start_call(self(), collective::reduce_scatter, o, [&] {
+                return kept_fused_reduce_scatter<fused<Parts...>, operation_of<Op>>(
+                    list, as_operation(op), out.view, own().rank(), own().size(), o);
+            });
         return {};
     }
 
@@ -226,6 +208,26 @@ public:
 private:
     Comm& self() { return static_cast<Comm&>(*this); }
     auto& own() { return access::session_of(self()); }
+
+    template <class In, class Op, class Out>
+    void run_view(const In& in, const Op& op, Out& out, const reduce_options& o) {
+        run_made(self(), collective::reduce_scatter, o, [&] {
+            return made_reduce_scatter<In, Op>(in, op, out, own().rank(), own().size(),
+                                               &own().work(), o);
+        });
+    }
+
+    // `set` gives the call its output.
+    template <class Fused, class Op, class Set>
+    void run_list(const Fused& list, const Op& op, const reduce_options& o, Set set) {
+        const auto held = access::hold(self(), collective::reduce_scatter);
+        auto call = prepare(own(), collective::reduce_scatter, o, [&] {
+            return fused_reduce_scatter_call<Fused, Op>(own().work().fused, list, op, own().rank(),
+                                                        own().size(), o);
+        });
+        prepare(own(), collective::reduce_scatter, o, [&] { set(call); });
+        run_call(self(), call, o);
+    }
 };
 
 }  // namespace detail

@@ -184,11 +184,11 @@ private:
     template <class X, class Op>
     void run_in_place(collective kind, X& x, const Op& op, const reduce_options& o) {
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
-            const auto held = access::hold(self(), kind);
-            workspace& work = access::session_of(self()).work();
-            fused_scan_call<std::remove_cvref_t<X>, Op> call(kind, x, op, rank(), o, work.tensors,
-                                                             work.offsets);
-            run_call(self(), call, o);
+            run_made(self(), kind, o, [&] {
+                workspace& work = access::session_of(self()).work();
+                return fused_scan_call<std::remove_cvref_t<X>, Op>(kind, x, op, rank(), o,
+                                                                   work.tensors, work.offsets);
+            });
         } else {
             run_views(kind, to_view(x), to_view(x), op, o);
         }
@@ -197,8 +197,9 @@ private:
     template <class X, class Op>
     request start_in_place(collective kind, X& x, const Op& op, const reduce_options& o) {
         if constexpr (is_fused<std::remove_cvref_t<X>>)
-            return start_call<kept_fused_scan<std::remove_cvref_t<X>, Op>>(self(), o, kind, x, op,
-                                                                           rank(), o);
+            return start_call(self(), kind, o, [&] {
+                return kept_fused_scan<std::remove_cvref_t<X>, Op>(kind, x, op, rank(), o);
+            });
         else return start_views(kind, to_view(x), to_view(x), op, o);
     }
 
@@ -212,7 +213,8 @@ private:
     template <class In, class Out, class Op>
     request start_views(collective kind, const In& in, const Out& out, const Op& op,
                         const reduce_options& o) {
-        return start_call<scan_call<In, Out, Op>>(self(), o, kind, in, out, op, rank(), o);
+        return start_call(self(), kind, o,
+                          [&] { return scan_call<In, Out, Op>(kind, in, out, op, rank(), o); });
     }
 };
 

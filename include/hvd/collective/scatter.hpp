@@ -154,39 +154,40 @@ private:
     template <class In>
     auto run_new(const In& in, const given_counts& counts, root r, const options& o) {
         std::vector<stored<element_of<const In&>>> result;
-        const auto held = access::hold(self(), collective::scatter);
-        scatter_call<view_of<const In&>, decltype(result)*> call(
-            to_view(in), counts, &result, r, own().rank(), own().size(), &own().work(), o);
-        run_call(self(), call, o);
+        run_made(self(), collective::scatter, o, [&] {
+            return scatter_call<view_of<const In&>, decltype(result)*>(
+                to_view(in), counts, &result, r, own().rank(), own().size(), &own().work(), o);
+        });
         return result;
     }
 
     template <class In, class View>
     void run_into(const In& in, const given_counts& counts, const into_view<View>& out, root r,
                   const options& o) {
-        const auto held = access::hold(self(), collective::scatter);
-        scatter_call<view_of<const In&>, given_memory> call(
-            to_view(in), counts, memory_of(out, own().rank(), collective::scatter), r, own().rank(),
-            own().size(), &own().work(), o);
-        run_call(self(), call, o);
+        run_made(self(), collective::scatter, o, [&] {
+            return scatter_call<view_of<const In&>, given_memory>(
+                to_view(in), counts, memory_of(out, own().rank(), collective::scatter), r,
+                own().rank(), own().size(), &own().work(), o);
+        });
     }
 
     template <class In>
     auto start_new(In&& in, const given_counts& counts, root r, const options& o) {
         using Values = std::vector<stored<element_of<In>>>;
-        auto value = shared<counted_value<Values>>::make();
-        return result<Values>(
-            start_call<scatter_call<view_of<In>, shared<counted_value<Values>>>>(
-                self(), o, to_view(in), counts, value, r, own().rank(), own().size(), nullptr, o),
-            value);
+        return start_call_for<Values>(self(), collective::scatter, o, [&](Values& value) {
+            return scatter_call<view_of<In>, Values*>(to_view(in), counts, &value, r, own().rank(),
+                                                      own().size(), nullptr, o);
+        });
     }
 
     template <class In, class View>
     request start_into(In&& in, const given_counts& counts, const into_view<View>& out, root r,
                        const options& o) {
-        return start_call<scatter_call<view_of<In>, given_memory>>(
-            self(), o, to_view(in), counts, memory_of(out, own().rank(), collective::scatter), r,
-            own().rank(), own().size(), nullptr, o);
+        return start_call(self(), collective::scatter, o, [&] {
+            return scatter_call<view_of<In>, given_memory>(
+                to_view(in), counts, memory_of(out, own().rank(), collective::scatter), r,
+                own().rank(), own().size(), nullptr, o);
+        });
     }
 };
 

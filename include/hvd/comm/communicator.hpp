@@ -108,7 +108,7 @@ public:
         if (this != &other) {
             end();
             session_ = std::move(other.session_);
-            this->topology_ = std::move(other.topology_);
+            detail::placed_rank<communicator>::operator=(std::move(other));
         }
         return *this;
     }

@@ -82,27 +82,17 @@ private:
         const auto view = hvd::view(&size, 1);
         broadcast_call<tensor_view<std::uint64_t>, tensor_view<std::uint64_t>> call(
             view, view, r, self().rank(), self().size(), o);
-        store_object_name(call.op.entry, object_name<T>());
+        prepare(access::session_of(self()), collective::broadcast, o,
+                [&] { store_object_name(call.op.entry, object_name<T>()); });
         if (self().rank() == r.rank)
             if (const std::exception_ptr failure = write(object, bytes))
                 forfeit(call.op, serializer_threw, failure);
         size = bytes.size();
         run_call(self(), call, o);
-        try {
-            bytes.resize(std::size_t(size));
-        } catch (...) {
-            forfeit_object(std::current_exception(), o);
-        }
+        prepare(access::session_of(self()), collective::broadcast, o,
+                [&] { bytes.resize(std::size_t(size)); });
         self().broadcast(bytes, r, o);
         return bytes;
-    }
-
-    // Takes the place of the broadcast that the peers make, and throws the failure.
-    [[gnu::cold]] void forfeit_object(std::exception_ptr failure, const options& o) {
-        call lost;
-        lost.describe(collective::broadcast, o.name);
-        forfeit(lost.op, "no memory for an object: ", std::move(failure));
-        run_call(self(), lost, o);
     }
 
     template <class T>
@@ -114,7 +104,8 @@ private:
         gather_call<tensor_view<std::byte>, gathered<std::byte>*> gather(
             collective::allgather, hvd::view(mine.data(), mine.size()), &all, root{}, true,
             self().size(), o);
-        store_object_name(gather.op.entry, object_name<T>());
+        prepare(access::session_of(self()), collective::allgather, o,
+                [&] { store_object_name(gather.op.entry, object_name<T>()); });
         if (failure) forfeit(gather.op, serializer_threw, failure);
         run_call(self(), gather, o);
         return all;

@@ -87,8 +87,8 @@ struct kept_call : counted {
 template <class Call>
 struct kept : kept_call {
     Call call;
-    template <class... A>
-    explicit kept(A&&... arguments) : call(std::forward<A>(arguments)...) {
+    template <class Make>
+    explicit kept(Make& make) : call(make()) {
         op = &call.op;
     }
 };
@@ -150,7 +150,13 @@ public:
         struct run_of_plan : detail::queued {
             detail::shared<detail::kept_call> call;
         };
-        auto queued = detail::shared<run_of_plan>::make();
+        const detail::call_header& entry = call_->op->entry;
+        const detail::session_scope held(session_->user(), detail::name_of(entry.kind));
+        const auto queued = detail::prepare(
+            *session_, entry.kind, options{.name = entry.name, .deadline = deadline_}, [&] {
+                detail::progress::of(*session_);
+                return detail::shared<run_of_plan>::make();
+            });
         queued->call = call_;
         queued->op = call_->op;
         detail::progress::submit(*session_, queued, deadline_);
@@ -195,8 +201,10 @@ public:
     template <class X, class Op = reduce_options>
     plan<B> plan_allreduce(X&& tensors, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
-            return make<kept_fused_allreduce<list_of<X>, operation_of<Op>>>(o, as_list(tensors),
-                                                                            as_operation(op), o);
+            return make(collective::allreduce, o, [&] {
+                return kept_fused_allreduce<list_of<X>, operation_of<Op>>(as_list(tensors),
+                                                                          as_operation(op), o);
+            });
         return {};
     }
 
@@ -221,8 +229,10 @@ public:
     template <class X>
     plan<B> plan_broadcast(X&& tensors, root r = root{0}, const options& o = {}) {
         if constexpr (check_tensor<B, X, tensor_use::written>())
-            return make<kept_fused_broadcast<list_of<X>>>(o, as_list(tensors), r, own().rank(),
-                                                          own().size(), o);
+            return make(collective::broadcast, o, [&] {
+                return kept_fused_broadcast<list_of<X>>(as_list(tensors), r, own().rank(),
+                                                        own().size(), o);
+            });
         return {};
     }
 
@@ -230,8 +240,10 @@ public:
     template <class X, class View>
     plan<B> plan_allgather(X&& tensors, const into_view<View>& out, const options& o = {}) {
         if constexpr (check_tensor<B, X>())
-            return make<with_memory<fused_gather_into_call>>(
-                o, memory_for(as_list(tensors), as_list(out.view)), own().rank(), o);
+            return make(collective::allgather, o, [&] {
+                return with_memory<fused_gather_into_call>(
+                    memory_for(as_list(tensors), as_list(out.view)), own().rank(), o);
+            });
         return {};
     }
 
@@ -240,9 +252,11 @@ public:
     plan<B> plan_reduce_scatter(X&& tensors, const Op& op, const into_view<View>& out,
                                 const reduce_options& o = {}) {
         if constexpr (check_tensor<B, X>() && check_reduced<B, X, Op>())
-            return make<kept_fused_reduce_scatter<list_of<X>, operation_of<Op>>>(
-                o, as_list(tensors), as_operation(op), as_list(out.view), own().rank(),
-                own().size(), o);
+            return make(collective::reduce_scatter, o, [&] {
+                const auto list = as_list(out.view);
+                return kept_fused_reduce_scatter<list_of<X>, operation_of<Op>>(
+                    as_list(tensors), as_operation(op), list, own().rank(), own().size(), o);
+            });
         return {};
     }
 
@@ -265,15 +279,21 @@ private:
         const auto list = as_list(tensors);
         if (own().size() == 1) return plan_allreduce(list, op, o);
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
-            return make<coded_allreduce_call<std::remove_cvref_t<decltype(list)>, O, Codec>>(
-                o, list, as_operation(op), o);
+            return make(collective::allreduce, o, [&] {
+                return coded_allreduce_call<std::remove_cvref_t<decltype(list)>, O, Codec>(
+                    list, as_operation(op), o);
+            });
         return {};
     }
 
-    template <class Call, class Options, class... A>
-    plan<B> make(const Options& o, A&&... arguments) {
-        return plan<B>(session(), shared<kept<Call>>::make(std::forward<A>(arguments)...),
-                       o.deadline);
+    // Makes the plan of the call that `make()` gives.
+    template <class Options, class Make>
+    plan<B> make(collective kind, const Options& o, Make make) {
+        const auto held = access::hold(self(), kind);
+        return plan<B>(
+            session(),
+            prepare(own(), kind, o, [&] { return shared<kept<decltype(make())>>::make(make); }),
+            o.deadline);
     }
 };
 

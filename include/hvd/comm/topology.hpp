@@ -14,7 +14,7 @@ namespace detail {
 
 // Who shares a node with whom, as seen from one rank. Features A3–A5.
 struct topology {
-    int local_rank = 0, cross_rank = 0;
+    int local_rank = -1, cross_rank = -1;
     std::vector<int> local, cross;  // ranks, ascending
     std::vector<int> nodes;         // each rank's
     bool homogeneous = true;
@@ -30,13 +30,14 @@ inline int position_of(int rank, slice<const int> ranks) {
 template <class Comm>
 class placed_rank {
 public:
-    /// This rank's number among the ranks of its node. Feature A3.
+    /// This rank's number among the ranks of its node; -1 if empty. Feature A3.
     int local_rank() const noexcept { return topology_.local_rank; }
-    /// The number of ranks on this node.
+    /// The number of ranks on this node; 0 if empty.
     int local_size() const noexcept { return int(topology_.local.size()); }
-    /// This node's number among those that have a rank with this local rank. Feature A4.
+    /// This node's number among those that have a rank with this local rank; -1 if empty. Feature
+    /// A4.
     int cross_rank() const noexcept { return topology_.cross_rank; }
-    /// The number of nodes that have a rank with this local rank.
+    /// The number of nodes that have a rank with this local rank; 0 if empty.
     int cross_size() const noexcept { return int(topology_.cross.size()); }
     /// True if all nodes have equally many ranks. Feature A5.
     bool is_homogeneous() const noexcept { return topology_.homogeneous; }
@@ -44,6 +45,11 @@ public:
 protected:
     placed_rank() = default;
     explicit placed_rank(topology t) : topology_(std::move(t)) {}
+    placed_rank(placed_rank&& other) noexcept : topology_(std::exchange(other.topology_, {})) {}
+    placed_rank& operator=(placed_rank&& other) noexcept {
+        topology_ = std::exchange(other.topology_, {});
+        return *this;
+    }
 
     topology topology_;
 

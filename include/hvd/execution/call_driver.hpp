@@ -130,14 +130,21 @@ public:
     // The following run on the thread that makes calls progress: the caller's or the progress
     // thread.
 
-    // Does the first step of a call: the exchange of headers.
+    // Does the first step of a call: the exchange of headers. A failure before that is told by the
+    // header.
     void start(operation& op) {
+        transport* const t = traits_.transport.get();
         try {
             if (traits_.observe != nullptr) observe(op, 0);
-            transport* const t = traits_.transport.get();
             const bool takes_lists = t != nullptr && t->choose(op);
             packs_ = op.pack != nullptr && !takes_lists;
             if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
+            if (t != nullptr && !op.only_agree && !op.entry.refused)
+                make_part(work_, op, rank_, size_);
+        } catch (...) {
+            forfeit(op, "it could not begin: ", std::current_exception());
+        }
+        try {
             step_ = 0;
             notice_.said = false;
             if (t != nullptr) t->begin(op);
@@ -155,10 +162,11 @@ public:
                     if (!t->ready()) wait_ready(*t, op, limit, stop_, notice_);
                 while (!proceed(*t, op));
             }
-            conclude(op);
+            unpack(op);
         } catch (...) {
             fail(op);
         }
+        if (traits_.observe != nullptr) observe(op, 1);
     }
 
     // Advances a call as far as possible without waiting. It returns true when the call is over.
@@ -177,11 +185,12 @@ public:
                     notice_.begin_round();
                 } while (!proceed(t, op));
             }
-            conclude(op);
-            return true;
+            unpack(op);
         } catch (...) {
             fail(op);
         }
+        if (traits_.observe != nullptr) observe(op, 1);
+        return true;
     }
 
 protected:
@@ -225,8 +234,7 @@ private:
 
     void provide_buffer(operation& op) {
         std::vector<std::byte>& buffer = op.buffer != nullptr ? *op.buffer : work_.buffer;
-        make_room(op, buffer, op.buffer_bytes);
-        if (op.entry.refused) return;
+        make_room(buffer, op.buffer_bytes);
         op.in = buffer.data();
         if (op.out == nullptr) op.out = buffer.data();
     }
@@ -294,20 +302,22 @@ private:
         return true;
     }
 
-    void conclude(operation& op) {
+    void unpack(operation& op) {
         if (packs_ && op.unpack != nullptr && !op.only_agree) op.unpack(op.self, op);
-        if (traits_.observe != nullptr) observe(op, 1);
     }
 
     // Called in a handler. The transport decides if the communicator can go on. A plan's call is
     // made again, without this refusal.
     [[gnu::cold, noreturn]] void fail(operation& op) {
-        if (traits_.observe != nullptr) observe(op, 2);
         if (traits_.transport && traits_.transport->lost) {
             broken_ = what_of(std::current_exception());
             is_broken_.store(true);
             leave(broken_);
         }
+        if (traits_.observe != nullptr) try {
+                observe(op, 2);
+            } catch (...) {  // the failure of the call goes before that of its observer
+            }
         if (!op.failure) throw;
         op.entry.refused = false;
         op.entry.text[0] = 0;

@@ -60,6 +60,12 @@ private:
     std::exception_ptr failure_;
 };
 
+// A queued call that makes a value.
+template <class T>
+struct queued_value : queued {
+    T value{};
+};
+
 // The asynchronous calls of one communicator, in their order. If the backend allows it, a thread
 // drives them; otherwise wait() and test() do.
 class progress final : public call_queue {

@@ -120,8 +120,7 @@ class [[nodiscard(
     "hvd: an asynchronous call is not complete until its result is waited for")]] result {
 public:
     result() = default;
-    result(request call, detail::shared<detail::counted_value<T>> value)
-        : call_(std::move(call)), value_(std::move(value)) {}
+    explicit result(detail::shared<detail::queued_value<T>> call) : call_(call), value_(call) {}
     result(result&&) noexcept = default;
     result& operator=(result&&) noexcept = default;
 
@@ -162,13 +161,13 @@ public:
     }
 
 private:
-    detail::shared<detail::counted_value<T>> take() {
+    detail::shared<detail::queued_value<T>> take() {
         if (!value_) throw usage_error(-1, "hvd: this result was taken before");
         return std::move(value_);
     }
 
     request call_;
-    detail::shared<detail::counted_value<T>> value_;
+    detail::shared<detail::queued_value<T>> value_;
 };
 
 }  // namespace v0

@@ -32,10 +32,15 @@ public:
     // Shows a header to all ranks, and gives all of theirs, by rank: a session is a channel of
     // protocol/agreement.hpp. The headers are compared on the way, as those of every call.
     [[gnu::cold]] table<call_header> exchange_headers(const call_header& mine, time_point limit) {
-        table<call_header> all(static_cast<std::size_t>(size()));
+        table<call_header> all;
         operation op;
         op.entry = mine;
         op.only_agree = true;
+        try {
+            all = table<call_header>(static_cast<std::size_t>(size()));
+        } catch (...) {
+            forfeit(op, unprepared, std::current_exception());
+        }
         op.headers = all.data();
         run(*this, op, span_until(limit));
         return all;
@@ -46,6 +51,20 @@ public:
         operation op;
         op.entry = refused;
         run(*this, op, span_until(limit));
+    }
+
+    // Called in a handler: this rank could not prepare a call that its peers make. A refusal takes
+    // the place of the call, and this rank throws what the handler has caught. Nothing is allocated
+    // before the refusal has been sent.
+    template <class Options>
+    [[gnu::cold, noreturn]] void forfeit_call(collective kind, const Options& o) {
+        operation op;
+        op.entry.kind = kind;
+        store(op.entry.name, o.name);
+        forfeit(op, unprepared, std::current_exception());
+        const std::exception_ptr failure = op.failure;
+        run(*this, op, o.deadline);
+        std::rethrow_exception(failure);  // a backend that compares no calls has told nobody
     }
 
     // Ends the calls under way within the destructor's deadline, and tells the peers.
@@ -60,9 +79,23 @@ protected:
     session_user user_;
 
 private:
+    static constexpr const char* unprepared = "it could not begin: ";
+
     int contexts_ = 0;
     std::uint64_t plans_ = 0;
 };
+
+// Runs code that prepares a call: it makes the call and the memory that it needs, and gives what it
+// makes. It may fail on this rank alone, by an exception of any kind. Then the call is forfeited, so
+// that the ranks stay in step.
+template <class Options, class F>
+auto prepare(session& own, collective kind, const Options& o, F make) -> decltype(make()) {
+    try {
+        return make();
+    } catch (...) {
+        own.forfeit_call(kind, o);
+    }
+}
 
 }  // namespace detail
 }  // namespace v0

@@ -28,6 +28,10 @@ struct event {
 /// Receives events and never calls back. `on_begin` is called when a collective starts to move
 /// data, `on_end` when it ends or fails. Both run on the thread that runs the collective, one at a
 /// time per communicator.
+///
+/// If `on_begin` throws, the call is refused: this rank throws the exception, and its peers
+/// `hvd::peer_error` with the text. An exception of `on_end` is thrown when the call is complete, or
+/// ignored if the call has failed. The communicator works on.
 template <class O>
 concept observer = std::default_initializable<O> && requires(O& o, const event& e, bool succeeded) {
     o.on_begin(e);

@@ -53,7 +53,11 @@ std::exception_ptr attempt(call_header& mine, F&& f) {
         return nullptr;
     } catch (...) {
         const std::exception_ptr failure = std::current_exception();
-        mine.refuse(what_of(failure));
+        try {
+            mine.refuse(what_of(failure));
+        } catch (...) {
+            mine.refuse("hvd: a rank has no memory left, not even for a text");
+        }
         return failure;
     }
 }
@@ -136,10 +140,17 @@ template <header_channel C>
     call_header numbers = agreement_header(name);
     numbers.dimensions = std::uint8_t(mine.size());
     for (std::size_t i = 0; i < mine.size(); ++i) numbers.extents[i] = std::uint64_t(mine[i]);
-    const table<call_header> headers = agree(channel, numbers, limit);
-    table<std::int64_t> all(mine.size() * headers.size());
-    for (std::size_t i = 0; i < all.size(); ++i)
-        all[i] = std::int64_t(headers[i / mine.size()].extents[i % mine.size()]);
+    table<std::int64_t> all;
+    exchange_after(attempt(numbers,
+                           [&] {
+                               all = table<std::int64_t>(mine.size() *
+                                                         static_cast<std::size_t>(channel.size()));
+                           }),
+                   [&] {
+                       const table<call_header> headers = agree(channel, numbers, limit);
+                       for (std::size_t i = 0; i < all.size(); ++i)
+                           all[i] = std::int64_t(headers[i / mine.size()].extents[i % mine.size()]);
+                   });
     return all;
 }
 
@@ -167,9 +178,7 @@ template <header_channel C, class Values>
         require_equal(channel.rank(), mine.label(), name,
                       texts_of_all(channel, mine.label(), value, limit));
     });
-    table<const call_header*> headers(all.size());
-    for (std::size_t r = 0; r < all.size(); ++r) headers[r] = &all[r];
-    throw_difference(channel.rank(), headers, field::content);
+    throw_difference(channel.rank(), slice<const call_header>(all), field::content);
 }
 
 // The same with a hash of the values as content.

@@ -100,20 +100,36 @@ template <class List>
     return {};
 }
 
-// All headers of a call, by rank.
-using header_list = slice<const call_header* const>;
+// All headers of a call, by rank: in one table, or where pointers say.
+class header_list {
+public:
+    header_list(const call_header* const* pointers, std::size_t size)
+        : pointers_(pointers), size_(size) {}
+    header_list(slice<const call_header> headers)
+        : headers_(headers.data()), size_(headers.size()) {}
+
+    std::size_t size() const { return size_; }
+    const call_header& operator[](std::size_t rank) const {
+        return pointers_ != nullptr ? *pointers_[rank] : headers_[rank];
+    }
+
+private:
+    const call_header* const* pointers_ = nullptr;
+    const call_header* headers_ = nullptr;
+    std::size_t size_;
+};
 
 // The rank that refuses throws its reason, the others the reason of the first that does.
 [[gnu::cold, noreturn]] inline void throw_refusal(int me, header_list headers) {
-    const call_header& mine = *headers[std::size_t(me)];
+    const call_header& mine = headers[std::size_t(me)];
     if (mine.refused) throw usage_error(me, text(std::string_view(mine.text), " (rank ", me, ")"));
     std::vector<int> refusers;
     for (std::size_t r = 0; r < headers.size(); ++r)
-        if (headers[r]->refused) refusers.push_back(int(r));
+        if (headers[r].refused) refusers.push_back(int(r));
     const int first = refusers.front();
     throw peer_error(me,
                      text("hvd: ", mine.label(), " on rank ", me, ": rank ", first,
-                          " refused it: ", std::string_view(headers[std::size_t(first)]->text)),
+                          " refused it: ", std::string_view(headers[std::size_t(first)].text)),
                      std::move(refusers));
 }
 
@@ -150,10 +166,10 @@ inline void require_equal(int me, std::string_view call, std::string_view field,
     table<message> values(headers.size());
     table<mismatch_error::entry> entries(headers.size());
     for (std::size_t r = 0; r < headers.size(); ++r) {
-        values[r] = print_field(*headers[r], f);
+        values[r] = print_field(headers[r], f);
         entries[r] = {int(r), values[r]};
     }
-    throw_mismatch(me, headers[std::size_t(me)]->label(), field_names[int(f)], entries,
+    throw_mismatch(me, headers[std::size_t(me)].label(), field_names[int(f)], entries,
                    table_style::one_line);
 }
 
@@ -169,10 +185,14 @@ inline void check_headers(int me, const call_header* const* headers, int size) {
         throw_difference(me, {headers, std::size_t(size)}, first);
 }
 
-inline void check_headers(int me, slice<const call_header> headers) {
-    table<const call_header*> pointers(headers.size());
-    for (std::size_t r = 0; r < headers.size(); ++r) pointers[r] = &headers[r];
-    check_headers(me, pointers.data(), int(pointers.size()));
+// The same for headers in one table.
+[[gnu::cold]] inline void check_headers(int me, slice<const call_header> headers) {
+    field first = field::none;
+    for (const call_header& h : headers) {
+        if (h.refused) throw_refusal(me, headers);
+        if (const field f = first_difference(h, headers[0]); f < first) first = f;
+    }
+    if (first != field::none) throw_difference(me, headers, first);
 }
 
 }  // namespace detail

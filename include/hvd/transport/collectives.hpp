@@ -64,7 +64,6 @@ inline bool reduce(transport& t, workspace& w, operation& op, std::size_t step) 
     const int root = op.entry.root;
     const std::size_t mine = g.slice_of(op.in, t.rank(), t.size()).bytes;
     if (step == 1) {
-        if (t.rank() != root) t.guarded([&] { w.part.resize(mine); });
         reduce_slice(t, w, op, g,
                      t.rank() == root ? g.slice_of(op.out, root, t.size()).data : w.part.data());
         return true;
@@ -144,7 +143,6 @@ struct scan_chunk {
                                       const scan_chunk& c) {
     const int me = t.rank(), rows = t.size() - first_with_result(op);
     const std::size_t bytes = c.slice_of(op.in, me, t.size()).bytes;
-    t.guarded([&] { w.part.resize(bytes * std::size_t(rows)); });
     w.clear_blocks();
     for (int p = 0; p < t.size(); ++p) {
         if (p == me) continue;
@@ -181,7 +179,6 @@ struct scan_chunk {
     const int me = t.rank(), rows = me + 1 - first_with_result(op);
     const block mine{const_cast<std::byte*>(op.in) + g.offset, bytes};
     if (step == 1) {
-        t.guarded([&] { w.part.resize(bytes * std::size_t(me + 1)); });
         w.clear_blocks();
         for (int p = me + 1; p < t.size(); ++p) w.send[std::size_t(p)] = mine;
         for (int p = 0; p < me; ++p) w.receive[std::size_t(p)] = row_of(w, p, bytes);
@@ -196,9 +193,26 @@ struct scan_chunk {
     return settle_reduction(t, w, op, step - 2);
 }
 
+inline bool is_small_scan(const operation& op, int size) {
+    return op.group_count == 1 && op.groups[0].bytes() <= tuning::most_by_all / std::size_t(size);
+}
+
+// Returns the bytes that the steps of a scan take of w.part.
+[[gnu::cold]] inline std::size_t part_of_scan(const operation& op, int rank, int size) {
+    if (is_small_scan(op, size)) return op.groups[0].bytes() * std::size_t(rank + 1);
+    const std::size_t rows = std::size_t(size - first_with_result(op));
+    std::size_t most = 0;
+    for (std::size_t i = 0;; ++i) {
+        std::size_t index = i;
+        const scan_chunk c = scan_chunk_at(op, size, index);
+        if (c.group == nullptr) return most;
+        const std::size_t bytes = c.slice_of(op.in, rank, size).bytes * rows;
+        if (bytes > most) most = bytes;
+    }
+}
+
 [[gnu::cold]] inline bool scan(transport& t, workspace& w, operation& op, std::size_t step) {
-    if (op.group_count == 1 && op.groups[0].bytes() <= tuning::most_by_all / std::size_t(t.size()))
-        return scan_small(t, w, op, step);
+    if (is_small_scan(op, t.size())) return scan_small(t, w, op, step);
     std::size_t index = (step - 1) / 2;
     const scan_chunk chunk = scan_chunk_at(op, t.size(), index);
     if (chunk.group == nullptr) return settle_reduction(t, w, op, 2 * index + (step - 1) % 2);
@@ -310,6 +324,20 @@ inline bool distribute(transport& t, workspace& w, operation& op, std::size_t st
     copy_block(w.receive[me].data, w.send[me].data, w.send[me].bytes);
     t.alltoallv(w.send.data(), w.receive.data());
     return true;
+}
+
+// Makes the memory that the steps of a collective take of w.part. A rank that has none can still
+// refuse the call.
+inline void make_part(workspace& w, const operation& op, int rank, int size) {
+    switch (op.entry.kind) {
+        case collective::reduce:
+            if (rank != op.entry.root)
+                make_room(w.part, op.groups[0].slice_of(op.in, rank, size).bytes);
+            break;
+        case collective::scan:
+        case collective::exscan: make_room(w.part, part_of_scan(op, rank, size)); break;
+        default: break;
+    }
 }
 
 // Begins step `step` of a collective, counted from 1.

@@ -195,9 +195,15 @@ struct operation : collective_call {
 };
 
 // This rank can't make a call that its peers begin: it refuses the call and throws `failure`.
-[[gnu::cold]] inline void forfeit(operation& op, const char* why, std::exception_ptr failure) {
+// A rank that has no memory left tells it nevertheless.
+[[gnu::cold]] inline void forfeit(operation& op, const char* why,
+                                  std::exception_ptr failure) noexcept {
     op.failure = std::move(failure);
-    op.entry.refuse(text("hvd: ", op.entry.label(), ": ", why, what_of(op.failure)));
+    try {
+        op.entry.refuse(text("hvd: ", op.entry.label(), ": ", why, what_of(op.failure)));
+    } catch (...) {
+        op.entry.refuse("hvd: a rank has no memory left, not even for a text");
+    }
 }
 
 [[gnu::cold]] inline message reason_of(const flaw& f, const operation& op, int size) {
@@ -222,19 +228,19 @@ struct operation : collective_call {
 }
 
 // Writes into the header why a call with a flaw is refused.
-[[gnu::cold, gnu::noinline]] inline void tell_flaw(operation& op, int size) {
+[[gnu::cold, gnu::noinline]] inline void tell_flaw(operation& op, int size) noexcept {
     const flaw f = std::exchange(op.flaw, {});
-    store(op.entry.text, text("hvd: ", op.entry.label(), ": ", reason_of(f, op, size)));
+    try {
+        store(op.entry.text, text("hvd: ", op.entry.label(), ": ", reason_of(f, op, size)));
+    } catch (...) {  // no memory for the text
+        store(op.entry.text, "hvd: the arguments of a rank are wrong");
+    }
 }
 
-// Makes memory for a call before it begins. A rank that has none forfeits the call.
+// Makes memory for at least n elements. Memory that is there stays.
 template <class T>
-void make_room(operation& op, std::vector<T>& memory, std::size_t n) {
-    try {
-        if (memory.size() < n) memory.resize(n);
-    } catch (...) {
-        forfeit(op, "no memory for its data: ", std::current_exception());
-    }
+void make_room(std::vector<T>& memory, std::size_t n) {
+    if (memory.size() < n) memory.resize(n);
 }
 
 }  // namespace detail

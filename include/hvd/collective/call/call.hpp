@@ -45,6 +45,21 @@ struct call {
         if (view.size() > PTRDIFF_MAX / sizeof(V)) refuse(flaw::extents);
     }
 
+    // Checks the tensors of a fused list. `list_name` is the user's word for the list.
+    template <class List>
+    void check_list(const List& list, const char* list_name = "fuse()") {
+        std::size_t index = 0;
+        list.for_each([&](const auto& view) {
+            if (view.data() == nullptr && view.size() > 0)
+                refuse_null(index, view.size(), list_name);
+            ++index;
+        });
+    }
+    [[gnu::cold]] void refuse_null(std::size_t index, std::size_t count, const char* list_name) {
+        refuse(text("hvd: ", op.entry.label(), ": tensor ", index, " of ", list_name,
+                    " is a null pointer with ", count, " elements"));
+    }
+
     void check_root(int root, int size) {
         op.entry.root = root;
         if (root < 0 || root >= size) refuse(flaw::no_rank);

@@ -15,9 +15,20 @@ template <class Call>
 struct queued_call : queued {
     Call call;
 
-    template <class... A>
-    explicit queued_call(A&&... arguments) : call(std::forward<A>(arguments)...) {
+    template <class Make>
+    explicit queued_call(Make& make) : call(make()) {
         op = &call.op;
+    }
+};
+
+// A queued call with the call and its result.
+template <class Value, class Call>
+struct queued_call_for : queued_value<Value> {
+    Call call;
+
+    template <class Make>
+    explicit queued_call_for(Make& make) : call(make(this->value)) {
+        this->op = &call.op;
     }
 };
 
@@ -88,11 +99,39 @@ void run_call(Comm& comm, Call& call, const Options& o) {
     access::run(comm, call.op, o.deadline);
 }
 
-template <class Call, class Comm, class Options, class... A>
-request start_call(Comm& comm, const Options& o, A&&... arguments) {
-    auto queued = shared<queued_call<Call>>::make(std::forward<A>(arguments)...);
-    progress::submit(access::session_of(comm), queued, o.deadline);
-    return request(queued);
+// Runs the call that `make` gives. It is made where nobody else uses the communicator, whose memory
+// it may take.
+template <class Comm, class Options, class Make>
+void run_made(Comm& comm, collective kind, const Options& o, Make make) {
+    const auto held = access::hold(comm, kind);
+    auto call = prepare(access::session_of(comm), kind, o, make);
+    run_call(comm, call, o);
+}
+
+// Begins the call that a queue entry of type Queued makes with `make`.
+template <class Queued, class Comm, class Options, class Make>
+shared<Queued> start_queued(Comm& comm, collective kind, const Options& o, Make& make) {
+    session& own = access::session_of(comm);
+    const auto held = access::hold(comm, kind);
+    const auto queued = prepare(own, kind, o, [&] {
+        progress::of(own);
+        return shared<Queued>::make(make);
+    });
+    progress::submit(own, queued, o.deadline);
+    return queued;
+}
+
+// Begins the call that `make()` gives.
+template <class Comm, class Options, class Make>
+request start_call(Comm& comm, collective kind, const Options& o, Make make) {
+    return request(start_queued<queued_call<decltype(make())>>(comm, kind, o, make));
+}
+
+// Begins the call that `make(value)` gives, whose result is the value.
+template <class Value, class Comm, class Options, class Make>
+result<Value> start_call_for(Comm& comm, collective kind, const Options& o, Make make) {
+    using Call = decltype(make(std::declval<Value&>()));
+    return result<Value>(start_queued<queued_call_for<Value, Call>>(comm, kind, o, make));
 }
 
 }  // namespace detail

@@ -61,11 +61,6 @@ std::byte* provide(std::vector<T>& values, slice<const std::size_t> counts) {
     return reinterpret_cast<std::byte*>(values.data());
 }
 
-template <class T>
-std::byte* provide(counted_value<T>& kept, slice<const std::size_t> counts) {
-    return detail::provide(kept.value, counts);
-}
-
 // The caller's memory for a result, whose size has to match exactly.
 struct given_memory {
     std::byte* data = nullptr;

@@ -27,9 +27,10 @@ struct fused_gather_call : call {
 
     fused_gather_call(fused_memory& m, const options& o) : memory(m) {
         describe(collective::allgather, o.name);
+        check_tensors(memory.tensors, "fuse()");
         std::size_t bytes = head();
         for (const tensor_ref& t : memory.tensors) bytes += t.bytes();
-        make_room(op, memory.input, bytes);
+        make_room(memory.input, bytes);
         op.entry.fused = true;
         op.entry.count = bytes;
         op.entry.content = row_content(memory.tensors);
@@ -60,6 +61,13 @@ struct fused_gather_call : call {
                 at += std::size_t(count) * memory.tensors[t].element_bytes;
             }
         }
+    }
+
+protected:
+    void check_tensors(const std::vector<tensor_ref>& tensors, const char* list_name) {
+        for (std::size_t t = 0; t < tensors.size(); ++t)
+            if (tensors[t].data == nullptr && tensors[t].count > 0)
+                refuse_null(t, tensors[t].count, list_name);
     }
 
 private:
@@ -106,13 +114,13 @@ void fill_all(std::tuple<R...>& results, const fused_gather_call& call) {
 // Gathers asynchronously into new memory.
 template <class Results>
 struct kept_fused_gather : with_memory<fused_gather_call> {
-    shared<counted_value<Results>> value;
+    Results& results;
 
-    kept_fused_gather(fused_memory own, shared<counted_value<Results>> to, const options& o)
-        : with_memory<fused_gather_call>(std::move(own), o), value(std::move(to)) {
+    kept_fused_gather(fused_memory own, Results& to, const options& o)
+        : with_memory<fused_gather_call>(std::move(own), o), results(to) {
         op.unpack = [](void* self, operation&) {
             auto& that = static_cast<kept_fused_gather&>(*static_cast<fused_gather_call*>(self));
-            fill_all(that.value->value, that);
+            fill_all(that.results, that);
         };
     }
 };
@@ -123,6 +131,7 @@ struct fused_gather_into_call : fused_gather_call {
     fused_gather_into_call(fused_memory& m, int rank, const options& o)
         : fused_gather_call(m, o), rank_(rank) {
         const auto &tensors = memory.tensors, &outputs = memory.outputs;
+        check_tensors(outputs, "into()");
         if (outputs.size() != tensors.size())
             refuse(text("hvd: ", op.entry.label(), ": ", outputs.size(), " tensors in into(), ",
                         tensors.size(), " to gather"));

@@ -19,9 +19,18 @@ struct part_result<Result, tensor_list<Iterator>> {
     using type = std::vector<Result<typename tensor_list<Iterator>::view_type::value_type>>;
 };
 
+template <template <class> class Result, class Fused>
+struct results_of_list;
 template <template <class> class Result, class... Parts>
-auto empty_results(const fused<Parts...>& list) {
-    std::tuple<typename part_result<Result, Parts>::type...> results;
+struct results_of_list<Result, fused<Parts...>> {
+    using type = std::tuple<typename part_result<Result, Parts>::type...>;
+};
+template <template <class> class Result, class Fused>
+using results_of = typename results_of_list<Result, Fused>::type;
+
+// Gives the runtime lists of the results their lengths.
+template <class... Results, class... Parts>
+void make_results(std::tuple<Results...>& results, const fused<Parts...>& list) {
     const auto fit = [](auto& result, const auto& part) {
         if constexpr (is_tensor_list<std::remove_cvref_t<decltype(part)>>)
             result.resize(part.size());
@@ -29,7 +38,6 @@ auto empty_results(const fused<Parts...>& list) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
         (fit(std::get<I>(results), std::get<I>(list.parts())), ...);
     }(std::index_sequence_for<Parts...>());
-    return results;
 }
 
 // Calls f(result) for the result of each tensor, in the order of fused::for_each.
@@ -45,9 +53,6 @@ void for_each_result(std::tuple<Results...>& results, F&& f) {
 
 template <class T>
 using stored_vector = std::vector<stored<T>>;
-
-template <template <class> class Result, class Fused>
-using results_of = decltype(empty_results<Result>(std::declval<const Fused&>()));
 
 void list_tensors(const auto& list, std::vector<tensor_ref>& tensors) {
     tensors.clear();

@@ -23,6 +23,7 @@ struct fused_reduce_scatter_call : call {
                               const reduce_options& o)
         : function(f), memory(m), rank_(rank), size_(size) {
         this->describe(collective::reduce_scatter, o.name);
+        this->check_list(list);
         describe_operation(op, function, o.prescale, o.postscale);
         list_tensors(list, memory.tensors);
         memory.sizes.resize(memory.tensors.size() * sizes_of_one() + types * (ranks() + 1));
@@ -32,10 +33,13 @@ struct fused_reduce_scatter_call : call {
         [&]<class... T>(type_list<T...>) {
             (lay_out_group<T>(index++, bytes, result_bytes), ...);
         }(fused_types_t<Fused>{});
-        make_room(op, memory.input, bytes);
-        make_room(op, memory.output, result_bytes);
+        make_room(memory.input, bytes);
+        make_room(memory.output, result_bytes);
         hash content;
-        for (const tensor_ref& tensor : memory.tensors) content.add(tensor);
+        for (const tensor_ref& tensor : memory.tensors) {
+            content.add(tensor);
+            if (!tensor.dense) make_room(memory.dense, tensor.bytes());
+        }
         op.entry.fused = true;
         op.entry.count = bytes;
         op.entry.content = content.value();
@@ -56,6 +60,7 @@ struct fused_reduce_scatter_call : call {
     void set_outputs(const auto& list) {
         const auto &tensors = memory.tensors, &outputs = memory.outputs;
         list_tensors(list, memory.outputs);
+        this->check_list(list, "into()");
         if (outputs.size() != tensors.size())
             this->refuse(text("hvd: ", this->op.entry.label(), ": ", outputs.size(),
                               " tensors in into(), ", tensors.size(), " to reduce"));
@@ -70,10 +75,11 @@ struct fused_reduce_scatter_call : call {
 
     // Writes the slices to new memory.
     template <class... R>
-    void make_results(std::tuple<R...>& results) {
+    void set_results(std::tuple<R...>& results, const Fused& list) {
+        make_results(results, list);
         memory.outputs.clear();
         for_each_result(results, [&](auto& result) {
-            make_room(this->op, result, slice(memory.outputs.size(), rank_));
+            result.resize(slice(memory.outputs.size(), rank_));
             memory.outputs.push_back(erase(view(result.data(), result.size())));
         });
     }
@@ -126,7 +132,6 @@ private:
             const tensor_ref& tensor = memory.tensors[t];
             const std::byte* from = tensor.data;
             if (!tensor.dense) {
-                memory.dense.resize(tensor.bytes());
                 hvd::detail::pack(tensor, memory.dense.data());
                 from = memory.dense.data();
             }
@@ -150,19 +155,14 @@ private:
 template <class Fused, class Op>
 struct kept_fused_reduce_scatter : with_memory<fused_reduce_scatter_call<Fused, Op>> {
     using results = results_of<stored_vector, Fused>;
-    shared<counted_value<results>> value;
 
     template <class Out>
-    kept_fused_reduce_scatter(const Fused& list, const Op& f, const Out& out, int rank, int size,
+    kept_fused_reduce_scatter(const Fused& list, const Op& f, Out& out, int rank, int size,
                               const reduce_options& o)
         : with_memory<fused_reduce_scatter_call<Fused, Op>>(fused_memory(), list, f, rank, size,
                                                             o) {
-        if constexpr (std::is_same_v<Out, shared<counted_value<results>>>) {
-            value = out;
-            this->make_results(value->value);
-        } else {
-            this->set_outputs(out);
-        }
+        if constexpr (std::is_same_v<Out, results>) this->set_results(out, list);
+        else this->set_outputs(out);
     }
 };
 

@@ -42,6 +42,8 @@ public:
         if (op.update != nullptr || total_bytes_ > most_by_all) algorithm_ = algorithm::slices;
         else if (total_bytes_ > window_bytes_) algorithm_ = algorithm::chunks_by_all;
         else algorithm_ = algorithm::whole_by_all;
+        if (algorithm_ == algorithm::slices && (is_list_ || op.update != nullptr))
+            make_room(scratch_, (op.update != nullptr ? 2 : 1) * slice_room_);
         return is_list_;
     }
 
@@ -280,7 +282,6 @@ private:
                                    c.count * g.element_bytes, 0);
         const range own = slice_of(op, c, rank_);
         const bool direct = op.tensor_count == 0 && op.update == nullptr;  // no copy is needed
-        if (!direct) scratch_.resize((op.update != nullptr ? 2 : 1) * slice_room_);
         std::byte* const result = direct ? op.out + own.begin : scratch_.data();
         if (op.tensor_count > 0) gather_bytes(op, own.begin, own.bytes, result);
         const std::byte* const mine = op.tensor_count == 0 ? op.in + own.begin : result;

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <hvd/comm/arena.hpp>
+
+#include "../collective/support.hpp"
+
+// One rank runs out of memory at its n-th allocation, for every n until a call succeeds. All ranks
+// end the call, and are in step afterwards.
+
+using namespace hvd_test;
+
+namespace {
+
+enum class shortage { once, from_then_on };
+
+// The allocations that are left to this rank, or -1.
+#if defined(HVD_TEST_BACKEND_MPI)
+std::atomic<long> left = -1;  // also for the progress thread
+std::atomic<bool> failed = false, lasting = false;
+#else
+thread_local long left = -1;
+thread_local bool failed = false, lasting = false;
+#endif
+
+void* allocated(std::size_t bytes, std::size_t alignment) {
+    if (left >= 0 && left-- == 0) {
+        failed = true;
+        if (lasting) left = 0;
+        throw std::bad_alloc();
+    }
+    const std::size_t padded = (bytes + alignment - 1) / alignment * alignment;
+    if (void* const memory = std::aligned_alloc(alignment, padded)) return memory;
+    throw std::bad_alloc();
+}
+
+class scarce_memory {
+public:
+    scarce_memory(bool here, long allocations, shortage how) {
+        failed = false;
+        lasting = how == shortage::from_then_on;
+        left = here ? allocations : -1;
+    }
+    ~scarce_memory() { left = -1; }
+};
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return allocated(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+    return allocated(bytes, std::size_t(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace {
+
+enum class outcome { success, no_memory, told_by_peer, other };
+
+template <class F>
+outcome outcome_of(F f, std::string& what) {
+    try {
+        f();
+        return outcome::success;
+    } catch (const std::bad_alloc&) {
+        return outcome::no_memory;
+    } catch (const hvd::peer_error& e) {
+        what = e.what();
+        return outcome::told_by_peer;
+    } catch (const std::exception& e) {
+        what = e.what();
+        return outcome::other;
+    }
+}
+
+constexpr std::size_t count = 3000;
+
+// The arguments of the calls of one rank.
+struct tensors {
+    std::vector<float> x = std::vector<float>(count, 1), y = std::vector<float>(count);
+    std::vector<double> z = std::vector<double>(count, 1);
+    std::vector<std::vector<float>> list{std::vector<float>(7, 1), std::vector<float>(900, 1)};
+
+    auto strided() { return hvd::view(x.data(), hvd::shape(count / 2), hvd::strides(2)); }
+    auto matrix() { return hvd::view(x.data(), hvd::shape(count / 5, 5)); }
+    auto fused() { return hvd::fuse(x, z, list); }
+};
+
+template <class Comm>
+struct form {
+    const char* name;
+    std::function<void(Comm&, tensors&)> call;
+};
+
+template <class Comm>
+std::vector<form<Comm>> all_forms() {
+    return {
+        {"allreduce", [](Comm& c, tensors& t) { c.allreduce(t.x, hvd::sum); }},
+        {"allreduce strided", [](Comm& c, tensors& t) { c.allreduce(t.strided(), hvd::sum); }},
+        {"allreduce fused", [](Comm& c, tensors& t) { c.allreduce(t.fused(), hvd::sum); }},
+        {"allreduce async", [](Comm& c, tensors& t) { c.allreduce_async(t.x, hvd::sum).wait(); }},
+        {"allreduce fused async",
+         [](Comm& c, tensors& t) { c.allreduce_async(t.fused(), hvd::sum).wait(); }},
+        {"broadcast fused", [](Comm& c, tensors& t) { c.broadcast(t.fused()); }},
+        {"broadcast async", [](Comm& c, tensors& t) { c.broadcast_async(t.x).wait(); }},
+        {"broadcast fused async", [](Comm& c, tensors& t) { c.broadcast_async(t.fused()).wait(); }},
+        {"reduce", [](Comm& c, tensors& t) { c.reduce(t.x, hvd::sum); }},
+        {"reduce async", [](Comm& c, tensors& t) { c.reduce_async(t.x, hvd::sum).wait(); }},
+        {"scan fused", [](Comm& c, tensors& t) { c.scan(t.fused(), hvd::sum); }},
+        {"scan fused async", [](Comm& c, tensors& t) { c.scan_async(t.fused(), hvd::sum).wait(); }},
+        {"allgather", [](Comm& c, tensors& t) { c.allgather(t.x); }},
+        {"allgather ragged",
+         [](Comm& c, tensors& t) {
+             c.allgather(hvd::view(t.x.data(), 5 + std::size_t(c.rank())));
+         }},
+        {"allgather fused", [](Comm& c, tensors& t) { c.allgather(t.fused()); }},
+        {"allgather async", [](Comm& c, tensors& t) { c.allgather_async(t.x).wait(); }},
+        {"allgather fused async", [](Comm& c, tensors& t) { c.allgather_async(t.fused()).wait(); }},
+        {"gather", [](Comm& c, tensors& t) { c.gather(t.x); }},
+        {"gather async", [](Comm& c, tensors& t) { c.gather_async(t.x).wait(); }},
+        {"scatter", [](Comm& c, tensors& t) { c.scatter(t.x); }},
+        {"scatter async", [](Comm& c, tensors& t) { c.scatter_async(t.x).wait(); }},
+        {"alltoall",
+         [](Comm& c, tensors& t) {
+             c.alltoall(hvd::view(t.x.data(), 10 * std::size_t(c.size())));
+         }},
+        {"alltoall async",
+         [](Comm& c, tensors& t) {
+             c.alltoall_async(hvd::view(t.x.data(), 10 * std::size_t(c.size()))).wait();
+         }},
+        {"reduce_scatter", [](Comm& c, tensors& t) { c.reduce_scatter(t.x, hvd::sum); }},
+        {"reduce_scatter of rows",
+         [](Comm& c, tensors& t) { c.reduce_scatter(t.matrix(), hvd::sum); }},
+        {"reduce_scatter fused",
+         [](Comm& c, tensors& t) { c.reduce_scatter(t.fused(), hvd::sum); }},
+        {"reduce_scatter async",
+         [](Comm& c, tensors& t) { c.reduce_scatter_async(t.matrix(), hvd::sum).wait(); }},
+        {"reduce_scatter fused async",
+         [](Comm& c, tensors& t) { c.reduce_scatter_async(t.fused(), hvd::sum).wait(); }},
+        {"barrier async", [](Comm& c, tensors&) { c.barrier_async().wait(); }},
+        {"broadcast_object",
+         [](Comm& c, tensors& t) { c.broadcast_object(t.list, hvd::root{c.size() - 1}); }},
+        {"broadcast_object received",
+         [](Comm& c, tensors& t) { c.broadcast_object(t.list, hvd::root{0}); }},
+        {"allgather_object", [](Comm& c, tensors& t) { c.allgather_object(t.list); }},
+        {"plan_allreduce",
+         [](Comm& c, tensors& t) {
+             auto plan = c.plan_allreduce(t.fused(), hvd::sum);
+             plan.run();
+             plan.run_async().wait();
+         }},
+        {"plan_allreduce with a codec",
+         [](Comm& c, tensors& t) {
+             c.plan_allreduce(t.fused(), hvd::sum, {},
+                              hvd::error_feedback<hvd::cast<hvd::bfloat16>>{})
+                 .run();
+         }},
+        {"plan_broadcast", [](Comm& c, tensors& t) { c.plan_broadcast(t.fused()).run(); }},
+        {"plan_allgather",
+         [](Comm& c, tensors& t) {
+             const std::size_t each = count / std::size_t(c.size());
+             c.plan_allgather(hvd::view(t.x.data(), each),
+                              hvd::into(hvd::view(t.y.data(), each * std::size_t(c.size()))))
+                 .run();
+         }},
+        {"plan_reduce_scatter",
+         [](Comm& c, tensors& t) {
+             const std::size_t n = std::size_t(c.size());
+             c.plan_reduce_scatter(hvd::view(t.x.data(), n * 100), hvd::sum,
+                                   hvd::into(hvd::view(t.y.data(), 100)))
+                 .run();
+         }},
+    };
+}
+
+// Returns the largest of all ranks' numbers.
+template <class Comm>
+int most_of(Comm& comm, int mine) {
+    comm.allreduce(mine, hvd::max);
+    return mine;
+}
+
+// Runs a call on new communicators, so that nothing was allocated before, until the last rank has
+// memory for all of it. Transports between nodes make some memory where data already moves: they
+// have made the call before.
+template <class Comm, class Call>
+void run_out_of_memory(Comm& comm, shortage how, Call call) {
+    const bool here = comm.rank() == comm.size() - 1;
+    for (long n = 0;; ++n) {
+        INFO("allocation ", n);
+        auto fresh = comm.split(0);
+        tensors t;
+        if (comm.local_size() < comm.size()) call(fresh, t);
+        outcome result;
+        std::string what;
+        {
+            const scarce_memory memory(here, n, how);
+            result = outcome_of([&] { call(fresh, t); }, what);
+        }
+        INFO("outcome ", int(result), ": ", what);
+        const bool failed_here = failed;
+        if (!here) CHECK((result == outcome::success || result == outcome::told_by_peer));
+        check_that_it_works(fresh);
+        const bool failed_somewhere = most_of(comm, failed_here ? 1 : 0) == 1;
+        if (!failed_somewhere) {
+            CHECK(result == outcome::success);
+            return;
+        }
+        REQUIRE(n < 1000);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a rank that finds no memory for a call tells its peers, and all ranks stay in step") {
+    on_every_transport_from(2, [](auto& comm) {
+        if (comm.size() > 3) return;
+        for (const auto& [name, call] : all_forms<std::remove_cvref_t<decltype(comm)>>())
+            for (const shortage how : {shortage::once, shortage::from_then_on}) {
+                INFO(std::string(name),
+                     std::string(how == shortage::once ? "" : ", and nothing afterwards"));
+                run_out_of_memory(comm, how, call);
+            }
+    });
+}
