@@ -23,9 +23,10 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "network"))
 import lab  # noqa: E402
 
-HANGS_AFTER = float(os.environ.get("HVD_TEST_TIMEOUT", "30"))
+HANGS_AFTER = float(os.environ.get("HVD_TEST_TIMEOUT", "40"))
 COLUMN = struct.Struct("10q")  # board.hpp
 COLUMN_BYTES, RANKS = 128, 8
+PATIENCE = "HVD_FAULT_PATIENCE"
 DIE = (" is killed in ", " exits in ")
 
 
@@ -115,7 +116,7 @@ def with_lines(text, program):
 
 def going_on(folder):
     """A launcher ends a job when one of its processes dies, unless it is told not to. It leaves its files in the folder."""
-    return ["--enable-recovery", "--quiet", "--mca", "orte_tmpdir_base", str(folder)]
+    return ["--enable-recovery", "--mca", "orte_tmpdir_base", str(folder)]
 
 
 class Place:
@@ -141,7 +142,7 @@ class Hosts(Place):
         self.made.__enter__()
         host_of = [host for host, n in enumerate(hosts) for _ in range(n)]
         process = self.made.launch(hosts, [self.program, self.name, str(seed), str(folder)], folder, mpirun=self.mpiexec[0],
-                                   options=going_on(folder), start_new_session=True, **pipes)
+                                   options=going_on(folder), environment={PATIENCE: os.environ[PATIENCE]}, start_new_session=True, **pipes)
         return process, lambda rank: self.made.cut(host_of[rank])
 
     def close(self):
@@ -150,8 +151,15 @@ class Hosts(Place):
             self.made = None
 
 
+def busy():
+    """By how much deadlines are longer on a busy machine, where a rank is late through no fault of its own."""
+    running = int(pathlib.Path("/proc/loadavg").read_text().split()[3].split("/")[0])
+    return max(1, min(4, running // (3 * len(os.sched_getaffinity(0)))))
+
+
 def play(place, seed):
     """Returns the complaints about a run, and everything that was said."""
+    os.environ[PATIENCE] = str(busy())
     described = subprocess.run([place.program, place.name, str(seed)], capture_output=True, text=True, check=True).stdout
     numbers, plan = described.split("\n", 1)
     ranks, *hosts = map(int, numbers.split())

@@ -134,7 +134,7 @@ struct plan {
     std::vector<fault> faults;
     int calls = 0;
 
-    plan(std::uint64_t number, faults::place where);
+    plan(std::uint64_t number, faults::place where, int patience);
 
     int host_of(int rank) const {
         int host = 0;
@@ -183,7 +183,9 @@ private:
     void add_fault(dice& d, int rank);
 };
 
-inline plan::plan(std::uint64_t number, faults::place where) : seed(number), place(where) {
+// On a busy machine all that is long takes `patience` times as long.
+inline plan::plan(std::uint64_t number, faults::place where, int patience)
+    : seed(number), place(where) {
     dice d(number * 4 + std::uint64_t(where));
     ranks = int(d.pick<int>({{2, 3}, {3, 4}, {4, 3}}));
     if (place == place::hosts) {
@@ -197,7 +199,7 @@ inline plan::plan(std::uint64_t number, faults::place where) : seed(number), pla
     if (place == place::threads && d.chance(15)) node_size = 1;
     // Between nodes only the deadline tells of some failures.
     if (place == place::nodes || place == place::hosts || node_size > 0 || d.chance(75))
-        deadline = d.between(250, 500) * millisecond;
+        deadline = d.between(250, 500) * patience * millisecond;
     has_arena = d.chance(80);
     unmaps = d.chance(40);
     destroys_first = d.chance(40);
@@ -252,7 +254,9 @@ inline void plan::add_step(dice& d) {
 
 inline void plan::add_fault(dice& d, int rank) {
     fault f{};
-    const int dies = place == place::threads ? 0 : 10, cut = place == place::hosts ? 8 : 0;
+    // Open MPI ends the process of a rank whose peer on another host died, so that it can't tell.
+    const int dies = place == place::node || place == place::nodes ? 10 : 0,
+              cut = place == place::hosts ? 15 : 0;
     f.what = d.pick<kind>({{kind::killed, 2 * dies},
                            {kind::exits, dies},
                            {kind::stopped, 40},

@@ -134,8 +134,8 @@ public:
         meet();
         if (has_poison_) check_poison();
         if (!plan_.ends_a_process() && !any_failed()) begin_again();
-        mine_.ended = 1;
         word_.say("end after " + std::to_string((now() - start) / millisecond) + " ms");
+        mine_.ended = 1;
     }
 
 private:

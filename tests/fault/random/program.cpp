@@ -90,7 +90,9 @@ int main(int argc, char** argv) {
     if (argc < 3) return 2;
     int where = 0;
     while (where < 3 && std::string(argv[1]) != place_names[where]) ++where;
-    const plan all(std::strtoull(argv[2], nullptr, 10), place(where));
+    const char* const patience = std::getenv("HVD_FAULT_PATIENCE");
+    const plan all(std::strtoull(argv[2], nullptr, 10), place(where),
+                   patience != nullptr ? std::atoi(patience) : 1);
     if (argc < 4) {
         std::string hosts;
         for (const int n : all.hosts) hosts += " " + std::to_string(n);

@@ -158,10 +158,11 @@ struct delaying_observer {
 
 }  // namespace faults
 
-void* operator new(std::size_t bytes) {
+// The compiler takes an inlined one for a mistake: new and free do not belong together.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
     if (faults::memory_is_refused()) throw std::bad_alloc();
     if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
     throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
