@@ -15,8 +15,8 @@ inline namespace v0 {
 /// be destroyed before its communicators. A rank that has not asked for its communicator by then
 /// has left, and calls of the others that need it throw `hvd::peer_error`. Not movable.
 /// **Threads**: any thread may call every member, also several at once. Make the group in a thread
-/// that may run on all the processors that its ranks use. Ranks that outnumber these yield their
-/// processor while they wait. Feature K10.
+/// that may run on all the processors that its ranks use. Ranks that outnumber these do not
+/// spin while they wait. Feature K10.
 /// @throws hvd::usage_error if `ranks` < 1; std::bad_alloc without memory for them.
 /// @snippet tests/docs/snippets.cpp thread_group
 class thread_group {

@@ -81,14 +81,19 @@ constexpr std::size_t mpi_largest_count = std::size_t(1) << 27;
 
 // ---- waiting ------------------------------------------------------------------------------------
 
-// Looks of a waiting rank before it first yields its processor, if every rank has one. Not
-// measured.
-constexpr int spins = 2000;
-// Looks between two of the expensive checks (the time, dead peers) while it yields. Not measured.
-constexpr unsigned long looks_per_check = 16;
+// Time for which a waiting thread spins before it first yields its processor, if it has one.
+constexpr std::int64_t spin_time = 100 * microsecond;
+// Looks between two looks at the clock meanwhile.
+constexpr unsigned looks_per_time = 64;
+// Time for which it then yields before it sleeps.
+constexpr std::int64_t yield_time = 300 * microsecond;
+// A yield that takes longer gave the processor to a process of somebody else.
+constexpr std::int64_t long_yield = 500 * microsecond;
+// Time for which that process is expected to stay: until then waiting threads sleep at once.
+constexpr std::int64_t others_stay = 100 * millisecond;
 // Time between two reports of a waiting rank that it still waits. Not measured.
 constexpr std::int64_t check_interval = 1 * millisecond;
-// Time after which a waiting rank sleeps between its looks. Not measured.
+// Time after which a waiting rank that nobody wakes sleeps between its looks. Not measured.
 constexpr std::int64_t sleep_after = 20 * millisecond;
 // Time of one such sleep. Not measured.
 constexpr std::int64_t sleep_time = 50 * microsecond;

@@ -154,12 +154,12 @@ public:
         }
     }
 
-    // Does the rest of a call that has begun.
-    void finish(operation& op, time_point limit) {
+    // Does the rest of a call that has begun. `threads` of this rank want a processor meanwhile.
+    void finish(operation& op, time_point limit, int threads = 1) {
         try {
             if (transport* const t = traits_.transport.get()) {
                 do
-                    if (!t->ready()) wait_ready(*t, op, limit, stop_, notice_);
+                    if (!t->ready()) wait_ready(*t, op, limit, stop_, notice_, threads);
                 while (!proceed(*t, op));
             }
             unpack(op);

@@ -249,7 +249,8 @@ private:
         try {
             owner_.refuse_if_unusable(*head.op);
             if (!std::exchange(under_way_, false)) begin(head);
-            owner_.finish(*head.op, head.limit);
+            // The user's thread computes while the progress thread waits.
+            owner_.finish(*head.op, head.limit, owner_.threaded() ? 2 : 1);
         } catch (...) {
             failure = std::current_exception();
         }

@@ -41,7 +41,8 @@ namespace detail {
 // Says once per call, to the error sink, that a rank has waited long in one of its rounds.
 class long_wait {
 public:
-    bool said = false;  // in the present call
+    bool said = false;            // in the present call
+    time_point others_until = 0;  // as in backoff
 
     explicit long_wait(const communicator_options& options) : after_(waiting_notice_of(options)) {}
 
@@ -73,13 +74,15 @@ private:
 };
 
 // Waits until the transport's round is ready, which it is not yet. It gives up when a peer that is
-// needed is gone, or after `limit` or `stop`. Without a limit a long wait is told.
+// needed is gone, or after `limit` or `stop`. Without a limit a long wait is told. Meanwhile
+// `threads` threads of each rank want a processor.
 inline void wait_ready(transport& t, const operation& op, time_point limit,
-                       const atomic<time_point>& stop, long_wait& notice) {
+                       const atomic<time_point>& stop, long_wait& notice, int threads) {
     notice.begin_round();
-    backoff wait(t.may_spin);
+    backoff wait(t.processors_each >= threads, notice.others_until);
+    const auto sleep = [&t](std::int64_t nanoseconds) { return t.sleep(nanoseconds); };
     while (!t.ready()) {
-        if (!wait.pause()) continue;
+        if (!wait.pause(sleep)) continue;
         const time_point time = now();
         if (t.hopeless()) t.fail(verdict::hopeless);
         if (time > limit || time > stop.load_relaxed()) t.fail(verdict::expired);

@@ -16,8 +16,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// This is the one file where hvd reads the time or sleeps, so a simulator can replace it. Times are
-// nanoseconds of the steady clock.
+// hvd reads the time here alone, and sleeps here and in futex.hpp, so a simulator can replace both.
+// Times are nanoseconds of the steady clock.
 using time_point = std::int64_t;
 constexpr time_point never = INT64_MAX;
 
@@ -70,35 +70,69 @@ private:
     unsigned long words_[words] = {};
 };
 
-// The way a waiting rank spends its time. It spins briefly if every rank has a core, then yields
-// the core at each look. After 20 milliseconds it sleeps between looks.
+// How the sleep of a waiting rank ended. After `not_begun` it has to look again and again, since
+// nobody would wake it.
+enum class sleep_end { not_begun, over, peer_left };
+
+// The way a waiting thread spends its time between its looks.
+//
+// It spins for a while if it has a processor for itself. Then it yields the processor at each look,
+// which costs little while nobody else wants it. A process of somebody else that wants it keeps it
+// for milliseconds, so after one such yield, and after some time, the thread sleeps until it is
+// woken. Where nobody can wake it, it goes on yielding, and after 20 milliseconds sleeps between
+// its looks.
 class backoff {
 public:
-    explicit backoff(bool may_spin) : spins_(may_spin ? tuning::spins : 0) {}
+    explicit backoff(bool may_spin) : backoff(may_spin, own_others_until_) {}
+    // `others_until` is kept from one wait to the next: until then a yield is expected to take
+    // long.
+    backoff(bool may_spin, time_point& others_until)
+        : others_until_(others_until), spins_(may_spin) {}
+    backoff(const backoff&) = delete;
+    backoff& operator=(const backoff&) = delete;
 
     // Returns true about once per millisecond of waiting, when it is time for the expensive checks.
     bool pause() {
-        if (spins_ > 0) {
-            --spins_;
-            return false;
-        }
-        if (looks_ == 0) started_ = checked_ = now();
-        ++looks_;
-        if (asleep_) sleep_for(tuning::sleep_time);
-        else sched_yield();
-        if (!asleep_ && looks_ % tuning::looks_per_check != 0) return false;
+        return pause([](std::int64_t) { return sleep_end::not_begun; });
+    }
+
+    // The same with a way to sleep until the thread is woken, or some nanoseconds have passed.
+    template <class Sleep>
+    bool pause(Sleep sleep) {
+        if (spins_ && ++looks_ % tuning::looks_per_time != 0) return false;
         const time_point time = now();
-        if (time - started_ > tuning::sleep_after) asleep_ = true;
-        if (time - checked_ < tuning::check_interval) return false;
-        checked_ = time;
+        if (started_ == 0) started_ = checked_ = yields_from_ = time;
+        if (spins_) {
+            if (time - started_ < tuning::spin_time) return false;
+            spins_ = false;
+            yields_from_ = time;
+        }
+        if (time < others_until_ || time - yields_from_ > tuning::yield_time) {
+            const sleep_end end = sleep(tuning::check_interval);
+            if (end == sleep_end::peer_left) return true;
+            if (end == sleep_end::not_begun) yield(time);
+        } else {
+            yield(time);
+        }
+        const time_point after = now();
+        if (after - checked_ < tuning::check_interval) return false;
+        checked_ = after;
         return true;
     }
 
 private:
-    int spins_;
-    unsigned long looks_ = 0;
-    bool asleep_ = false;
-    time_point started_ = 0, checked_ = 0;
+    void yield(time_point time) {
+        if (time - started_ > tuning::sleep_after) return sleep_for(tuning::sleep_time);
+        sched_yield();
+        const time_point after = now();
+        if (after - time > tuning::long_yield) others_until_ = after + tuning::others_stay;
+    }
+
+    time_point own_others_until_ = 0;
+    time_point& others_until_;
+    bool spins_;
+    unsigned looks_ = 0;
+    time_point started_ = 0, yields_from_ = 0, checked_ = 0;
 };
 
 }  // namespace detail

@@ -29,7 +29,7 @@ public:
           headers_of_all_(std::size_t(endpoint.size())) {
         int here = 0;
         for (int p = 0; p < size_; ++p) here += node_of(endpoint, p) == node_of(endpoint, rank_);
-        may_spin = here <= processor_set::of_this_thread().count();
+        processors_each = processor_set::of_this_thread().count() / here;
     }
 
     // Every rank sends its header to every other rank. A rank that refuses the call says so in its

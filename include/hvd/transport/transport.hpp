@@ -5,6 +5,7 @@
 #include <exception>
 #include <string_view>
 
+#include "../platform/clock.hpp"
 #include "operation.hpp"
 
 namespace hvd {
@@ -102,6 +103,10 @@ public:
 
     // True if waiting is in vain: a rank that is waited for is gone.
     virtual bool hopeless() { return false; }
+    // Sleeps until a peer that is waited for has arrived, or some time has passed.
+    virtual sleep_end sleep([[maybe_unused]] std::int64_t nanoseconds) {
+        return sleep_end::not_begun;
+    }
     // The ranks that are waited for. They may come while this looks.
     virtual std::vector<int> missing() = 0;
     // Gives up: throws an error that names the ranks that are waited for. The transport is not used
@@ -125,8 +130,8 @@ public:
     }
 
     const call_header** const headers;  // of all ranks, by rank, after an exchange of headers
-    bool may_spin = false;  // a waiting rank may keep its processor, since no other rank needs it
-    bool lost = false;      // a peer or the endpoint is: nothing more can be agreed on
+    int processors_each = 0;            // that each rank has for itself: a thread may spin on each
+    bool lost = false;                  // a peer or the endpoint is: nothing more can be agreed on
     // The exception of a reduction. It is kept until the protocol has run to its end, since the
     // other ranks go on meanwhile.
     std::exception_ptr failure;

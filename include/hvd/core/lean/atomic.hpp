@@ -27,6 +27,8 @@ public:
     T exchange(T value) noexcept { return __atomic_exchange_n(&value_, value, __ATOMIC_SEQ_CST); }
     T load_in_order() const noexcept { return __atomic_load_n(&value_, __ATOMIC_SEQ_CST); }
 
+    T add(T more) noexcept { return __atomic_add_fetch(&value_, more, __ATOMIC_SEQ_CST); }
+
     // Stores `wanted` if the value is `expected`, and returns true then. Otherwise it is an
     // acquiring load.
     bool compare_exchange(T expected, T wanted) noexcept {
@@ -41,6 +43,9 @@ public:
 private:
     T value_;
 };
+
+// Everything that this thread stored before is seen by all ranks before it loads anything after.
+inline void full_fence() noexcept { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 }  // namespace detail
 }  // namespace v0

@@ -33,7 +33,7 @@ public:
           notices_(endpoint),
           headers_of_all_(std::size_t(size_)),
           blocks_(std::size_t(size_)) {
-        may_spin = cross_.inner.may_spin;
+        processors_each = cross_.inner.processors_each;
         // The headers lie in the order of the nodes, since those of a node come in one message.
         const call_header* at = headers_of_all_.data();
         for (int node = 0; node < cross_.nodes.count(); ++node)
@@ -76,6 +76,11 @@ public:
 
     bool ready() override {
         return this->guarded([&] { return step_ == step::flat ? flat_.ready() : cross_.ready(); });
+    }
+
+    sleep_end sleep(std::int64_t nanoseconds) override {
+        if (step_ == step::flat || !cross_.awaits_node_alone()) return sleep_end::not_begun;
+        return cross_.inner.sleep(nanoseconds);
     }
 
     bool hopeless() override {

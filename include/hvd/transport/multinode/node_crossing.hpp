@@ -88,6 +88,8 @@ struct node_crossing {
     }
 
     bool in_node() const { return in_node_; }
+    // True if no message is under way, which would need this rank to look at the endpoint.
+    bool awaits_node_alone() const { return in_node_ && !under_way_; }
 
     [[gnu::noinline]] bool ready() {
         if (under_way_ && endpoint.poll()) under_way_ = false;

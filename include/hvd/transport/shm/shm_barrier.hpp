@@ -26,10 +26,11 @@ public:
         : transport(rank, region.ranks()),
           region_(region),
           slots_(region.slots()),
+          sleepers_(region.all_sleepers()),
           windows_(region.windows()),
           window_bytes_(region.window_bytes()),
-          crowded_(region.is_crowded()) {
-        may_spin = !crowded_;
+          crowded_(region.processors_each() == 0) {
+        processors_each = region.processors_each();
     }
 
     void exchange_headers(const call_header& mine) override {
@@ -42,6 +43,16 @@ public:
         for (int p = 0; p < size_; ++p)
             if (!arrived(p)) return false;
         return true;
+    }
+
+    // It sleeps until the first of the missing ranks rings.
+    sleep_end sleep(std::int64_t nanoseconds) override {
+        int p = 0;
+        while (p < size_ && !awaited(p)) ++p;
+        if (p == size_) return sleep_end::over;
+        const auto over = [&] { return arrived(p) || has_left(p); };
+        if (!over()) sleepers_.sleep(slots_[p].rings, nanoseconds, over);
+        return has_left(p) ? sleep_end::peer_left : sleep_end::over;
     }
 
     bool hopeless() override {
@@ -133,6 +144,7 @@ protected:
     void arrive() {
         ++steps_;
         slots_[rank_].step.store(steps_);
+        sleepers_.ring(slots_[rank_].rings);
     }
 
     // Runs f, which reads or writes tensors of other ranks, and arrives at the end of its step. If
@@ -184,6 +196,7 @@ protected:
     round next_ = &shm_barrier::finish;
     const shm_region region_;
     node_slot* const slots_;
+    sleepers& sleepers_;
     std::byte* const windows_;
     const std::size_t window_bytes_;
     const bool crowded_;

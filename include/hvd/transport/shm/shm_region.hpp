@@ -11,6 +11,7 @@
 #include "../../platform/clock.hpp"
 #include "../../protocol/call_header.hpp"
 #include "segments.hpp"
+#include "sleepers.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -37,6 +38,7 @@ struct alignas(tuning::cache_line) node_slot {
     atomic<std::uint64_t> step{0};  // the number of synchronisations that this rank has reached
     alignas(tuning::cache_line) atomic<std::uint32_t> left{0};
     atomic<std::uint32_t> reaches{0};  // the rank may be reading or writing tensors of others
+    bell rings{0};                     // rings when the rank arrives or leaves
     atomic<std::int64_t> process{0};   // 0: a thread; -1: a process that can't be asked about
     processor_set processors;          // the processors that this rank may run on
     std::int32_t culprit = -1;         // it left because this rank was gone; -1: for its own sake
@@ -69,12 +71,18 @@ public:
     void construct() const {
         for (int r = 0; r < ranks_; ++r)
             ::new (memory_ + std::size_t(r) * sizeof(node_slot)) node_slot;
+        ::new (memory_ + std::size_t(ranks_) * sizeof(node_slot)) sleepers;
     }
 
     // The slots of all ranks, and their windows, two for each rank, one after another.
     node_slot* slots() const { return std::launder(reinterpret_cast<node_slot*>(memory_)); }
     std::byte* windows() const { return memory_ + slots_bytes(ranks_); }
     node_slot& slot(int rank) const { return slots()[rank]; }
+    // They sleep until a rank arrives or leaves.
+    sleepers& all_sleepers() const {
+        std::byte* const behind_slots = memory_ + std::size_t(ranks_) * sizeof(node_slot);
+        return *std::launder(reinterpret_cast<sleepers*>(behind_slots));
+    }
 
     // Tells the others that a rank leaves, and why. It may leave since another rank, the culprit,
     // was gone. The first reason is kept.
@@ -84,16 +92,17 @@ public:
         mine.culprit = culprit;
         store(mine.farewell, reason);
         mine.left.exchange(1);
+        all_sleepers().ring(mine.rings);
     }
 
     bool has_left(int rank) const { return slot(rank).left.load() != 0; }
 
-    // True if ranks outnumber the processors that they run on. The same on all ranks, once all have
-    // told their processors.
-    bool is_crowded() const {
+    // The processors that each rank has for itself; 0 if ranks outnumber the processors that they
+    // run on. The same on all ranks, once all have told their processors.
+    int processors_each() const {
         processor_set all;
         for (int r = 0; r < ranks_; ++r) all.add(slot(r).processors);
-        return ranks_ > all.count();
+        return all.count() / ranks_;
     }
 
     int ranks() const { return ranks_; }
@@ -102,7 +111,8 @@ public:
 
 private:
     static std::size_t slots_bytes(int ranks) {
-        return shared_memory::whole_pages(std::size_t(ranks) * sizeof(node_slot));
+        return shared_memory::whole_pages(std::size_t(ranks) * sizeof(node_slot) +
+                                          sizeof(sleepers));
     }
 
     std::byte* memory_;
