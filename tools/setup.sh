@@ -20,6 +20,7 @@ packages() {
     test) echo python3 python3-venv cmake iproute2 doctest-dev libboost-mpi-dev libboost-serialization-dev libdlpack-dev perl-doc valgrind "$(where_known clang-format-19)" "$(where_known libtorch-dev)" "$(where_known libgloo-dev)" ;;
     clang) newest_package clang 16 ;;
     sanitizers) clang=$(newest_package clang 16) && echo "$clang" "lib${clang/-/-rt-}-dev" "${clang/clang/llvm}" ;;
+    aarch64 | riscv64) where_known "g++-$1-linux-gnu" && where_known qemu-user ;;
     mpich) echo mpich libmpich-dev ;;
     bench) echo iproute2 mpich libmpich-dev nlohmann-json3-dev libboost-mpi-dev libboost-serialization-dev python3 python3-venv python3-matplotlib "$(where_known libgloo-dev)" ;;
     docs) echo doxygen python3 "$(where_known doxygen-awesome-css)" ;;

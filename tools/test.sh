@@ -3,7 +3,7 @@
 set -euo pipefail
 source tools/setup.sh
 
-everything=(gcc more asan tsan clang mpich nompi bench)
+everything=(gcc more asan tsan clang mpich nompi aarch64 riscv64 bench)
 stages=(gcc)
 names=()
 while [[ $# -gt 0 ]]; do
@@ -52,6 +52,24 @@ stage_bench() { CXX=g++ stage build/smoke benchmarks -Dmpi=enabled -Dmpi_flavour
 stage_clang() { only "${core[@]}" concepts && CXX=$(clang) stage build/clang '!big !consumer !queues !integers !mpi !examples !random' "${openmpi[@]}"; }
 stage_mpich() { only consumer 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
 stage_nompi() { only unit.handles headers consumer fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
+
+# Other processors, emulated. An emulated program sees memory in the order of this machine's processor, so that these stages say
+# little about orders of memory. RISC-V is the machine without vectors: the kernels are enough.
+stage_aarch64() {
+  only 'unit.*' fault.threads collective.{allreduce.others,reduce_scatter.others,determinism,fused,plans,asynchronous,arena,waiting}.threads
+  stage_emulated aarch64
+}
+stage_riscv64() { only unit.kernel unit.kernel_levels unit.half unit.handles && stage_emulated riscv64; }
+stage_emulated() {
+  absent=$(missing_of "$1") && [[ -z "$absent" ]] || { skipped "$absent" && return; }
+  export HVD_TEST_RANKS=1,2,3
+  slower=4 stage "build/$1" '!big !headers !compile_fail !concepts !consumer !docs !overhead' --cross-file "tools/cross/$1.ini" -Dmpi=disabled -Dnccl=disabled \
+    -Dtests=enabled -Dexamples=disabled -Dbenchmarks=disabled -Ddebug=false "${quick[@]}"
+}
+missing_of() {
+  command -v "$1-linux-gnu-g++" >/dev/null || { echo "there is no $1-linux-gnu-g++" && return; }
+  command -v "qemu-$1" >/dev/null || echo "there is no qemu-$1"
+}
 
 # Without names, clang's stage runs the parts with the most state, queues and threads. gcc and the sanitizers run the
 # whole matrix.
@@ -112,6 +130,13 @@ stage() {
     --timeout-multiplier "${slower:-1}" "${chosen[@]}" || true
 }
 
+# A stage whose tools are absent is one skipped test.
+skipped() {
+  local log="build/$current/meson-logs/testlog-$current.json"
+  mkdir -p "$(dirname "$log")"
+  python3 tools/tests.py skipped "$1" >"$log"
+}
+
 # A stage that cannot run its tests is one failed test.
 broken() {
   mkdir -p "$(dirname "$1")"
@@ -125,6 +150,9 @@ jobs_of_stages=(demo test)
 [[ " ${stages[*]} " != *" more "* ]] || jobs_of_stages+=(docs browser)
 [[ " ${stages[*]} " != *" mpich "* ]] || jobs_of_stages+=(mpich)
 [[ " ${stages[*]} " != *" bench "* ]] || jobs_of_stages+=(bench)
+for processor in aarch64 riscv64; do
+  [[ " ${stages[*]} " != *" $processor "* ]] || jobs_of_stages+=("$processor")
+done
 need "${jobs_of_stages[@]}"
 
 times=()

@@ -48,6 +48,11 @@ def broken(step, log):
     print(json.dumps({"name": step, "result": "FAIL", "stdout": pathlib.Path(log).read_text(errors="replace")}))
 
 
+def skipped(reason):
+    """Prints the record of a stage that cannot run here."""
+    print(json.dumps({"name": "all tests", "result": "SKIP", "stdout": reason}))
+
+
 def output_of(test):
     text = (test.get("stdout") or "") + (test.get("stderr") or "")
     return [line for line in text.splitlines() if line.strip()]
@@ -83,5 +88,5 @@ def summary(*logs):
 
 
 if __name__ == "__main__":
-    commands = {"select": select, "targets": targets, "broken": broken, "summary": summary}
+    commands = {"select": select, "targets": targets, "broken": broken, "skipped": skipped, "summary": summary}
     sys.exit(commands[sys.argv[1]](*sys.argv[2:]))

@@ -10,8 +10,10 @@
 
 #include <hvd/fusion/codec.hpp>
 
+#include "checksum.hpp"
+
 // Casts for the wire, against element-wise conversions. They are equal on every level of
-// instructions.
+// instructions, and on every processor.
 
 namespace {
 
@@ -35,7 +37,7 @@ std::vector<float> any_floats(std::size_t n) {
 }
 
 template <class From, class To>
-void same_on_all_levels(const std::vector<From>& from, bool feedback) {
+void same_on_all_levels(hvd_test::checksum& all, const std::vector<From>& from, bool feedback) {
     for (const std::size_t n :
          {std::size_t(0), std::size_t(1), std::size_t(15), std::size_t(33), from.size() - 1}) {
         for (const double scale : {1.0, 0.3, 0x1p-14}) {
@@ -54,6 +56,8 @@ void same_on_all_levels(const std::vector<From>& from, bool feedback) {
                 return r;
             };
             const result expected = run(simd_level::plain);
+            all.add(expected.to);
+            all.add(expected.residual);
             for (const simd_level l : hvd::detail::simd_levels) {
                 if (!hvd::detail::runs_here(l)) continue;
                 CAPTURE(int(l));
@@ -72,11 +76,14 @@ void same_on_all_levels(const std::vector<From>& from, bool feedback) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("encoding and decoding give the same bits on all levels", T, bfloat16, float16) {
-    same_on_all_levels<float, T>(any_floats(5003), false);
-    same_on_all_levels<float, T>(any_floats(5003), true);
-    std::vector<T> all;
-    for (unsigned bits = 0; bits < 65536; ++bits) all.push_back(T::from_bits(std::uint16_t(bits)));
-    same_on_all_levels<T, float>(all, false);
+    hvd_test::checksum all;
+    same_on_all_levels<float, T>(all, any_floats(5003), false);
+    same_on_all_levels<float, T>(all, any_floats(5003), true);
+    std::vector<T> numbers;
+    for (unsigned bits = 0; bits < 65536; ++bits)
+        numbers.push_back(T::from_bits(std::uint16_t(bits)));
+    same_on_all_levels<T, float>(all, numbers, false);
+    CHECK(all.value == (std::is_same_v<T, float16> ? 0x8ee9faf3e30eabdf : 0x6ada84cfc9715105));
 }
 
 TEST_CASE_TEMPLATE("encoding scales, then rounds; decoding converts, then scales", T, bfloat16,

@@ -156,7 +156,7 @@ TEST_CASE("NaNs stay NaNs, whichever bits of theirs the narrow type has") {
     }
 }
 
-#ifdef __FLT16_MANT_DIG__
+#if HVD_HAS_BUILTIN_FLOAT16
 TEST_CASE("float16 rounds as the compiler's _Float16") {
     int wrong = 0;
     for (std::uint64_t word = 0; word < (std::uint64_t(1) << 32); word += 65537) {

@@ -150,6 +150,52 @@ TEST_CASE("scaled integers are rounded, and stop at the ends of their type") {
     CHECK(one<std::int64_t>(hvd::sum(rounding::nearest), {most, 0}, {2, 1}) == most);
 }
 
+// The expected numbers come from rational arithmetic. In the first nine the product has more digits
+// than `long double`, which rounds it across a whole number or a half.
+TEST_CASE("scaled integers are rounded once, not in between") {
+    const struct {
+        std::int64_t value;
+        double scale;
+        int ranks;
+        rounding mode;
+        std::int64_t expected;
+    } cases[] = {
+        {-4062458681156213149, 0x1.6666666666666p-1, 1, rounding::toward_zero,
+         -2843721076809349023},
+        {-567910901312142581, 0x1.3333333333333p-2, 3, rounding::toward_zero, -56791090131214255},
+        {1994836694932247048, -0x1.199999999999ap+0, 3, rounding::toward_zero, -731440121475157309},
+        {459548545290208982, 0x1.3333333333333p-2, 1, rounding::nearest, 137864563587062689},
+        {2803416523480748945, -0x1.199999999999ap+0, 1, rounding::nearest, -3083758175828824088},
+        {3224850477970151340, -0x1.199999999999ap+0, 1, rounding::nearest, -3547335525767166760},
+        {-4358377337752609718, -0x1.199999999999ap+0, 1, rounding::down, 4794215071527871076},
+        {1206978402419344228, -0x1.199999999999ap+0, 3, rounding::down, -442558747553759587},
+        {3794002364920086502, 0x1.6666666666666p-1, 1, rounding::down, 2655801655444060382},
+        {4611686018427387904, 3.0, 1, rounding::nearest, most},
+        {-4611686018427387904, 3.0, 1, rounding::nearest, least},
+        {5, 0x1.56e1fc2f8f359p-997, 3, rounding::nearest, 0},
+        {-5, 0x1.56e1fc2f8f359p-997, 3, rounding::down, -1},
+        {1, 0x1.0000000000000p+62, 1, rounding::nearest, 4611686018427387904},
+        {1, 0x1.0000000000000p+63, 1, rounding::nearest, most},
+        {3, 0x1.0000000000000p+60, 7, rounding::down, 494109216260077275},
+        {7, 0.5, 1, rounding::nearest, 4},
+        {-7, 0.5, 1, rounding::nearest, -4},
+        {1, 0x0.0000000000001p-1022, 1, rounding::down, 0},
+        {-1, 0x0.0000000000001p-1022, 1, rounding::down, -1},
+        {9, 0x1.7e43c8800759cp+996, 1, rounding::nearest, most},
+    };
+    for (const auto& c : cases) {
+        CAPTURE(c.value);
+        CAPTURE(c.scale);
+        const std::int64_t none = 0;
+        const std::byte* const zero = reinterpret_cast<const std::byte*>(&none);
+        std::vector<const std::byte*> inputs(std::size_t(c.ranks), zero);
+        inputs[0] = reinterpret_cast<const std::byte*>(&c.value);
+        std::int64_t result = 0;
+        reduce<std::int64_t>(hvd::average(c.mode), inputs, &result, 1, {1, c.scale});
+        CHECK(result == c.expected);
+    }
+}
+
 TEST_CASE("floats are scaled before, scaled after, then divided") {
     CHECK(one<float>(hvd::sum, {1, 2, 3}, {2, 0.5}) == 6);
     CHECK(one<float>(hvd::average, {1, 2, 6}) == 3);

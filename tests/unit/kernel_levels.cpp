@@ -2,10 +2,12 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <bit>
 #include <complex>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <string>
@@ -14,8 +16,11 @@
 #include <hvd/kernel/places.hpp>
 #include <hvd/kernel/reduce.hpp>
 
-// Every level of instructions gives the bits of plain C++, for all elements and operations. Levels
-// that this machine cannot run are reported as skipped.
+#include "checksum.hpp"
+
+// Every level of instructions gives the bits of plain C++, for all elements and operations, and
+// plain C++ gives the same bits on every processor. Levels that this machine cannot run are
+// reported as skipped.
 
 namespace {
 
@@ -56,7 +61,11 @@ std::vector<T> any_bits(std::size_t n, unsigned seed) {
             else if (bits % 7 == 0) x[i] = T(odd[bits / 7 % 6]);
             else x[i] = T(A(double(std::int64_t(bits)) * 0x1p-60));
         } else if constexpr (hvd::detail::is_complex_element<T>) {
-            x[i] = T(float(int(bits % 23) - 11), float(int(bits % 7) - 3));
+            using A = typename T::value_type;
+            const A infinity = std::numeric_limits<A>::infinity();
+            x[i] = T(A(double(std::int32_t(bits)) * 0x1p-29),
+                     A(double(std::int32_t(bits >> 32)) * 0x1p-29));
+            if (bits % 13 == 0) x[i] = T(infinity, A(0));
         } else {
             std::memcpy(&x[i], &bits, sizeof(T));
         }
@@ -121,8 +130,9 @@ std::vector<std::byte> results(simd_level l, const Op& operation, const example&
     return all;
 }
 
+// Adds the results to a checksum.
 template <class T, class Op>
-void same_on_all_levels(const Op& operation, bool scales) {
+void same_on_all_levels(hvd_test::checksum& all, const Op& operation, bool scales) {
     INFO(hvd::dtype_name<T>(), ", operation ", op::sum::id + Op::id);
     std::vector<example> examples;
     for (const int ranks : {1, 2, 3, 4, 7})
@@ -136,6 +146,7 @@ void same_on_all_levels(const Op& operation, bool scales) {
     if (scales)
         for (const int ranks : {1, 2, 3})
             examples.push_back({ranks, 500, 1, 0.3, 1.7, -1, 1, false});
+    if (scales) examples.push_back({2, 200, 0, 0x1p-9, -1, -1, 1, false});
     for (const example& e : examples) {
         CAPTURE(e.ranks);
         CAPTURE(e.count);
@@ -143,12 +154,38 @@ void same_on_all_levels(const Op& operation, bool scales) {
         CAPTURE(e.places);
         CAPTURE(e.streaming);
         const auto expected = results<T>(simd_level::plain, operation, e);
+        all.add(expected);
         for (const simd_level l : hvd::detail::simd_levels) {
             if (!hvd::detail::runs_here(l)) continue;
             CAPTURE(int(l));
             REQUIRE(results<T>(l, operation, e) == expected);
         }
     }
+}
+
+// The checksums of all results of a type.
+constexpr struct {
+    hvd::dtype id;
+    std::uint64_t value;
+} known[] = {
+    {hvd::dtype::float32, 0xab702ac3ae84c73e},    {hvd::dtype::float64, 0x8a9f7113257d8b02},
+    {hvd::dtype::float16, 0xc79cd60c26b664d4},    {hvd::dtype::bfloat16, 0xee09dfcc353ed6c4},
+    {hvd::dtype::int8, 0x3e3c290cf5864434},       {hvd::dtype::uint8, 0xe8975ffa2755c75f},
+    {hvd::dtype::int16, 0x1ae2b145b66b5cec},      {hvd::dtype::uint16, 0xb68f5483f46f6b76},
+    {hvd::dtype::int32, 0x41a6780a1847cdb5},      {hvd::dtype::uint32, 0x66a6bf5c430d4453},
+    {hvd::dtype::int64, 0x17956a7192ff11e6},      {hvd::dtype::uint64, 0xbcafe28e3254713e},
+    {hvd::dtype::boolean, 0xf3ee365ff6282ea5},    {hvd::dtype::complex64, 0x881ec6cfa48e2026},
+    {hvd::dtype::complex128, 0x482b518500ff01f1}, {hvd::dtype::byte, 0x9a55e8cca5ebb9c9},
+};
+
+template <class T>
+void is_known(const hvd_test::checksum& all) {
+    constexpr hvd::dtype id = hvd::dtype_traits<T>::id;
+    INFO(hvd::dtype_name(id), " has the checksum ", all.value);
+    const auto* const expected =
+        std::find_if(std::begin(known), std::end(known), [&](auto& k) { return k.id == id; });
+    REQUIRE(expected != std::end(known));
+    CHECK(all.value == expected->value);
 }
 
 }  // namespace
@@ -158,37 +195,55 @@ TEST_CASE("this machine names the levels that it runs") {
 }
 
 TEST_CASE_TEMPLATE("floats have the same bits on all levels", T, float, double, float16, bfloat16) {
-    same_on_all_levels<T>(hvd::sum, true);
-    same_on_all_levels<T>(hvd::average, true);
-    same_on_all_levels<T>(hvd::product, true);
-    same_on_all_levels<T>(hvd::min, true);
-    same_on_all_levels<T>(hvd::max, true);
+    hvd_test::checksum all;
+    same_on_all_levels<T>(all, hvd::sum, true);
+    same_on_all_levels<T>(all, hvd::average, true);
+    same_on_all_levels<T>(all, hvd::product, true);
+    same_on_all_levels<T>(all, hvd::min, true);
+    same_on_all_levels<T>(all, hvd::max, true);
+    is_known<T>(all);
 }
 
 TEST_CASE_TEMPLATE("integers have the same bits on all levels", T, std::int8_t, std::uint8_t,
                    std::int16_t, std::uint16_t, std::int32_t, std::uint32_t, std::int64_t,
                    std::uint64_t) {
-    same_on_all_levels<T>(hvd::sum, false);
-    same_on_all_levels<T>(hvd::product, false);
-    same_on_all_levels<T>(hvd::min, false);
-    same_on_all_levels<T>(hvd::max, false);
-    same_on_all_levels<T>(hvd::bit_and, false);
-    same_on_all_levels<T>(hvd::bit_or, false);
-    same_on_all_levels<T>(hvd::bit_xor, false);
-    same_on_all_levels<T>(hvd::logical_and, false);
-    same_on_all_levels<T>(hvd::logical_or, false);
-    same_on_all_levels<T>(hvd::average(hvd::rounding::nearest), true);
+    hvd_test::checksum all;
+    same_on_all_levels<T>(all, hvd::sum, false);
+    same_on_all_levels<T>(all, hvd::product, false);
+    same_on_all_levels<T>(all, hvd::min, false);
+    same_on_all_levels<T>(all, hvd::max, false);
+    same_on_all_levels<T>(all, hvd::bit_and, false);
+    same_on_all_levels<T>(all, hvd::bit_or, false);
+    same_on_all_levels<T>(all, hvd::bit_xor, false);
+    same_on_all_levels<T>(all, hvd::logical_and, false);
+    same_on_all_levels<T>(all, hvd::logical_or, false);
+    for (const hvd::rounding mode :
+         {hvd::rounding::nearest, hvd::rounding::down, hvd::rounding::toward_zero}) {
+        same_on_all_levels<T>(all, hvd::average(mode), true);
+        same_on_all_levels<T>(all, hvd::sum(mode), true);
+    }
+    is_known<T>(all);
 }
 
-TEST_CASE("bool, bytes and complex numbers have the same bits on all levels") {
-    same_on_all_levels<bool>(hvd::min, false);
-    same_on_all_levels<bool>(hvd::max, false);
-    same_on_all_levels<bool>(hvd::logical_and, false);
-    same_on_all_levels<bool>(hvd::logical_or, false);
-    same_on_all_levels<bool>(hvd::bit_xor, false);
-    same_on_all_levels<std::byte>(hvd::bit_or, false);
-    same_on_all_levels<std::complex<float>>(hvd::sum, true);
-    same_on_all_levels<std::complex<double>>(hvd::average, true);
+TEST_CASE("bool and bytes have the same bits on all levels") {
+    hvd_test::checksum booleans, bytes;
+    same_on_all_levels<bool>(booleans, hvd::min, false);
+    same_on_all_levels<bool>(booleans, hvd::max, false);
+    same_on_all_levels<bool>(booleans, hvd::logical_and, false);
+    same_on_all_levels<bool>(booleans, hvd::logical_or, false);
+    same_on_all_levels<bool>(booleans, hvd::bit_xor, false);
+    is_known<bool>(booleans);
+    same_on_all_levels<std::byte>(bytes, hvd::bit_or, false);
+    is_known<std::byte>(bytes);
+}
+
+TEST_CASE_TEMPLATE("complex numbers have the same bits on all levels", T, std::complex<float>,
+                   std::complex<double>) {
+    hvd_test::checksum all;
+    same_on_all_levels<T>(all, hvd::sum, true);
+    same_on_all_levels<T>(all, hvd::average, true);
+    same_on_all_levels<T>(all, hvd::product, true);
+    is_known<T>(all);
 }
 
 TEST_CASE("every 16-bit float is read and rounded alike on all levels") {

@@ -96,7 +96,7 @@ TEST_CASE("floating-point numbers, bool, complex numbers and bytes are elements"
     CHECK(hvd::dtype_name<std::complex<double>>() == "complex128");
     CHECK(hvd::dtype_name<std::byte>() == "byte");
     CHECK(hvd::dtype_name(dtype::complex128) == "complex128");
-#ifdef __FLT16_MANT_DIG__
+#if HVD_HAS_BUILTIN_FLOAT16
     CHECK(hvd::dtype_traits<_Float16>::id == dtype::float16);
 #endif
 }

@@ -134,7 +134,7 @@ template <detail::complex_like T>
 struct dtype_traits<T>
     : detail::builtin_element<sizeof(T) == 8 ? dtype::complex64 : dtype::complex128, T> {};
 
-#ifdef __FLT16_MANT_DIG__
+#if HVD_HAS_BUILTIN_FLOAT16
 template <>
 struct dtype_traits<_Float16> : detail::builtin_element<dtype::float16, float> {};
 #endif

@@ -8,6 +8,14 @@
 
 #include "../standard.hpp"
 
+// True if C++ has the type _Float16. g++ 12 describes it on AArch64, where only its C compiler has
+// it.
+#if defined(__FLT16_MANT_DIG__) && (defined(__clang__) || defined(__x86_64__) || __GNUC__ >= 13)
+#define HVD_HAS_BUILTIN_FLOAT16 1
+#else
+#define HVD_HAS_BUILTIN_FLOAT16 0
+#endif
+
 namespace hvd {
 inline namespace v0 {
 

@@ -25,7 +25,7 @@ constexpr bool is_cast_vectorized = HVD_KERNEL_VECTORS && is_float_element<From>
 // Encodes y = x * scale + residual. The residual becomes y - decoded(encoded(y)), or 0 where that
 // is not finite: an infinity must not come back in every later step.
 template <class From, class To>
-void cast_plain(const cast_args& args, std::size_t first) {
+void cast_from(std::size_t first, const cast_args& args) {
     using A = std::common_type_t<typename dtype_traits<From>::accumulator,
                                  typename dtype_traits<To>::accumulator>;
     const From* const from = reinterpret_cast<const From*>(args.from);
@@ -38,6 +38,11 @@ void cast_plain(const cast_args& args, std::size_t first) {
         const float lost = static_cast<float>(x - static_cast<A>(to[i]));
         args.residual[i] = lost - lost == 0 ? lost : 0.0f;
     }
+}
+
+template <class From, class To>
+void cast_plain(const cast_args& args) {
+    cast_from<From, To>(0, args);
 }
 
 #if HVD_KERNEL_VECTORS
@@ -77,13 +82,15 @@ HVD_KERNEL_BODY void cast_vectors(const cast_args& args) {
             lost.store(residual + i);
         }
     }
-    cast_plain<From, To>(args, i);
+    cast_from<From, To>(i, args);
 }
 
 template <class From, class To>
 void cast_baseline(const cast_args& args) {
     cast_vectors<From, To, 16>(args);
 }
+#if HVD_KERNEL_X86
+
 template <class From, class To>
 HVD_KERNEL_AVX2 void cast_avx2(const cast_args& args) {
     cast_vectors<From, To, 32>(args);
@@ -94,17 +101,14 @@ HVD_KERNEL_AVX512 void cast_avx512(const cast_args& args) {
 }
 
 #endif
+#endif
 
 // Computes to = To(From(from) * scale) at a level that this machine runs. `to` and `from` do not
 // overlap.
 template <class From, class To>
 void cast_elements_at([[maybe_unused]] simd_level l, const cast_args& args) {
-    if constexpr (is_cast_vectorized<From, To>) {
-        if (l == simd_level::avx512) return cast_avx512<From, To>(args);
-        if (l == simd_level::avx2) return cast_avx2<From, To>(args);
-        if (l == simd_level::baseline) return cast_baseline<From, To>(args);
-    }
-    cast_plain<From, To>(args, 0);
+    if constexpr (is_cast_vectorized<From, To>) HVD_KERNEL_AT(l, cast, From, To)(args);
+    else cast_plain<From, To>(args);
 }
 
 }  // namespace detail

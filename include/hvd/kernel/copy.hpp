@@ -16,7 +16,7 @@ namespace detail {
 // (glibc's bug 30994; tuning.hpp has the figures). Large blocks of malloc lie so, 16 bytes into a
 // page, beside memory that was mapped. Elsewhere memcpy gives 38 to 50 GB/s and this loop 34 to 52.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
-#if HVD_KERNEL_VECTORS
+#if HVD_KERNEL_X86
     if (bytes >= tuning::own_copy_from) {
         using V = simd_vector<long long, 16>;
         constexpr std::size_t step = 4 * sizeof(V);

@@ -9,6 +9,7 @@
 
 #include "../core/concepts.hpp"
 #include "../core/tuning.hpp"
+#include "exact_scale.hpp"
 #include "host_device.hpp"
 
 namespace hvd {
@@ -62,28 +63,6 @@ struct wrapping<A> {
     using type = std::conditional_t<(sizeof(U) < sizeof(unsigned)), unsigned, U>;
 };
 
-// Callables run on the host only, so nvcc's warning about them is off.
-#ifdef __CUDACC__
-#pragma nv_exec_check_disable
-#endif
-template <class Op, class A>
-HVD_KERNEL_HOST_DEVICE constexpr A combine(const Op& operation, const A& a, const A& b) {
-    using plain = plain_op_t<Op>;
-    using wide = typename wrapping<A>::type;
-    if constexpr (is_custom<plain>) return static_cast<A>(operation.combine(a, b));
-    else if constexpr (std::is_same_v<plain, op::sum> || std::is_same_v<plain, op::average>)
-        return static_cast<A>(static_cast<wide>(a) + static_cast<wide>(b));
-    else if constexpr (std::is_same_v<plain, op::product>)
-        return static_cast<A>(static_cast<wide>(a) * static_cast<wide>(b));
-    else if constexpr (std::is_same_v<plain, op::min>) return b < a || b != b ? b : a;  // NaN stays
-    else if constexpr (std::is_same_v<plain, op::max>) return a < b || b != b ? b : a;
-    else if constexpr (std::is_same_v<plain, op::bit_and>) return static_cast<A>(a & b);
-    else if constexpr (std::is_same_v<plain, op::bit_or>) return static_cast<A>(a | b);
-    else if constexpr (std::is_same_v<plain, op::bit_xor>) return static_cast<A>(a ^ b);
-    else if constexpr (std::is_same_v<plain, op::logical_and>) return static_cast<A>(a && b);
-    else return static_cast<A>(a || b);
-}
-
 // Multiplies and rounds. A compiler that may contract would fuse the product with a following
 // addition (see lanes::scale).
 template <class A>
@@ -104,6 +83,40 @@ HVD_KERNEL_HOST_DEVICE constexpr A scaled(const A& value, double factor) {
     }
 }
 
+// The product of complex numbers. `a * b` could be contracted, which rounds once where other
+// processors round twice; it remains for infinities, which it finds in what looks like NaNs.
+template <class A>
+HVD_KERNEL_HOST_DEVICE constexpr A complex_product(const A& a, const A& b) {
+    const A result(scaled(a.real(), b.real()) - scaled(a.imag(), b.imag()),
+                   scaled(a.real(), b.imag()) + scaled(a.imag(), b.real()));
+    const bool is_nan = result.real() != result.real() && result.imag() != result.imag();
+    return is_nan ? a * b : result;
+}
+
+// Callables run on the host only, so nvcc's warning about them is off.
+#ifdef __CUDACC__
+#pragma nv_exec_check_disable
+#endif
+template <class Op, class A>
+HVD_KERNEL_HOST_DEVICE constexpr A combine(const Op& operation, const A& a, const A& b) {
+    using plain = plain_op_t<Op>;
+    using wide = typename wrapping<A>::type;
+    if constexpr (is_custom<plain>) return static_cast<A>(operation.combine(a, b));
+    else if constexpr (std::is_same_v<plain, op::sum> || std::is_same_v<plain, op::average>)
+        return static_cast<A>(static_cast<wide>(a) + static_cast<wide>(b));
+    else if constexpr (std::is_same_v<plain, op::product> && is_complex_element<A>)
+        return complex_product(a, b);
+    else if constexpr (std::is_same_v<plain, op::product>)
+        return static_cast<A>(static_cast<wide>(a) * static_cast<wide>(b));
+    else if constexpr (std::is_same_v<plain, op::min>) return b < a || b != b ? b : a;  // NaN stays
+    else if constexpr (std::is_same_v<plain, op::max>) return a < b || b != b ? b : a;
+    else if constexpr (std::is_same_v<plain, op::bit_and>) return static_cast<A>(a & b);
+    else if constexpr (std::is_same_v<plain, op::bit_or>) return static_cast<A>(a | b);
+    else if constexpr (std::is_same_v<plain, op::bit_xor>) return static_cast<A>(a ^ b);
+    else if constexpr (std::is_same_v<plain, op::logical_and>) return static_cast<A>(a && b);
+    else return static_cast<A>(a || b);
+}
+
 template <class A>
 HVD_KERNEL_HOST_DEVICE constexpr A divided(const A& value, int by) {
     if constexpr (is_complex_element<A>) return value / static_cast<typename A::value_type>(by);
@@ -112,18 +125,6 @@ HVD_KERNEL_HOST_DEVICE constexpr A divided(const A& value, int by) {
         return __fdiv_rn(value, float(by));  // also with --use_fast_math
 #endif
     else return static_cast<A>(value / static_cast<A>(by));
-}
-
-template <class T>
-T rounded_integer(long double value, rounding mode) {
-    const long double whole = mode == rounding::nearest ? __builtin_roundl(value)
-                              : mode == rounding::down  ? __builtin_floorl(value)
-                                                        : __builtin_truncl(value);
-    if (whole <= static_cast<long double>(std::numeric_limits<T>::min()))
-        return std::numeric_limits<T>::min();
-    if (whole >= static_cast<long double>(std::numeric_limits<T>::max()))
-        return std::numeric_limits<T>::max();
-    return static_cast<T>(whole);
 }
 
 // Computes exactly for calls without scales: the integer quotient, rounded by its remainder.
@@ -140,11 +141,14 @@ T rounded_quotient(Wide sum, int divisor, rounding mode) {
 template <class A>
 constexpr A canonical_nan = std::numeric_limits<A>::quiet_NaN();
 
-// The NaN that a sum returns depends on the order of its operands. With one NaN for all, the bits
-// do not.
+// The NaN that a sum returns depends on the order of its operands, and the NaN of an invalid
+// operation on the processor. With one NaN for all, the bits do not.
 template <class A>
 HVD_KERNEL_HOST_DEVICE constexpr A canonical(A value) {
-    return value == value ? value : canonical_nan<A>;
+    if constexpr (is_complex_element<A>) return {canonical(value.real()), canonical(value.imag())};
+    else if constexpr (std::is_floating_point_v<A>)
+        return value == value ? value : canonical_nan<A>;
+    else return value;
 }
 
 template <class T, class Op, class A>
@@ -153,16 +157,14 @@ T finished(const A& value, const reduce_args& args, const Op& operation) {
     if constexpr (in_wide_integers<T, Op>) {
         const int divisor = is_average ? args.divisor : 1;
         const double factor = args.prescale * args.postscale;
-        if (factor != 1)
-            return rounded_integer<T>(static_cast<long double>(value) * factor / divisor,
-                                      operation.mode);
+        if (factor != 1) return scaled_integer<T>(value, factor, divisor, operation.mode);
         if constexpr (is_average) return rounded_quotient<T>(value, divisor, operation.mode);
         else return static_cast<T>(value);
     } else {
         A result = value;
         if (args.postscale != 1) result = scaled(result, args.postscale);
         if constexpr (is_average) result = divided(result, args.divisor);
-        if constexpr (std::is_floating_point_v<A> && !is_custom<Op>) result = canonical(result);
+        if constexpr (!is_custom<Op>) result = canonical(result);
         return static_cast<T>(result);
     }
 }

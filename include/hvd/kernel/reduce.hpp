@@ -53,14 +53,8 @@ using span_reducer = void (*)(const reduce_args&, std::size_t first, std::size_t
 
 template <class T, class Op>
 span_reducer reducer_at([[maybe_unused]] simd_level l) {
-    if constexpr (!is_vectorized<T, Op>) {
-        return &reduce_plain_blocks<T, Op>;
-    } else {
-        if (l == simd_level::avx512) return &reduce_avx512<T, Op>;
-        if (l == simd_level::avx2) return &reduce_avx2<T, Op>;
-        if (l == simd_level::baseline) return &reduce_baseline<T, Op>;
-        return &reduce_plain<T, Op>;
-    }
+    if constexpr (is_vectorized<T, Op>) return HVD_KERNEL_AT(l, reduce, T, Op);
+    else return &reduce_plain_blocks<T, Op>;
 }
 
 // Reduces the inputs in rank order, in one pass with both scales, at a level that this machine

@@ -92,6 +92,8 @@ void reduce_baseline(const reduce_args& args, std::size_t first, std::size_t n, 
     reduce_vectors<T, Op, 16>(args, first, n, to);
 }
 
+#if HVD_KERNEL_X86
+
 template <class T, class Op>
 HVD_KERNEL_AVX2 void reduce_avx2(const reduce_args& args, std::size_t first, std::size_t n,
                                  std::byte* to) {
@@ -104,6 +106,7 @@ HVD_KERNEL_AVX512 void reduce_avx512(const reduce_args& args, std::size_t first,
     reduce_vectors<T, Op, 64>(args, first, n, to);
 }
 
+#endif
 #endif
 
 }  // namespace detail

@@ -48,6 +48,8 @@ template <class T, class Rule>
 void update_baseline(const Rule& rule, std::size_t n, const T* p, const T* g, T* s, T* t, T* out) {
     update_vectors<16>(rule, n, p, g, s, t, out);
 }
+#if HVD_KERNEL_X86
+
 template <class T, class Rule>
 HVD_KERNEL_AVX2 void update_avx2(const Rule& rule, std::size_t n, const T* p, const T* g, T* s,
                                  T* t, T* out) {
@@ -60,16 +62,11 @@ HVD_KERNEL_AVX512 void update_avx512(const Rule& rule, std::size_t n, const T* p
 }
 
 #endif
+#endif
 
 template <class T, class Rule>
 auto updater_at([[maybe_unused]] simd_level l) {
-    auto update = &update_plain<T, Rule>;
-#if HVD_KERNEL_VECTORS
-    if (l == simd_level::avx512) update = &update_avx512<T, Rule>;
-    else if (l == simd_level::avx2) update = &update_avx2<T, Rule>;
-    else if (l == simd_level::baseline) update = &update_baseline<T, Rule>;
-#endif
-    return update;
+    return HVD_KERNEL_AT(l, update, T, Rule);
 }
 
 // Does one step for n parameters. `out` gets the new parameters and may be `gradient` or

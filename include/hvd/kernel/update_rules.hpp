@@ -29,7 +29,7 @@ HVD_KERNEL_BODY void times(A& x, const B& by) {
 #if defined(__GNUC__) && !defined(__clang__)
     if constexpr (std::is_floating_point_v<A>) x = __builtin_assoc_barrier(x);
 #if HVD_KERNEL_VECTORS
-    else asm("" : "+v"(x));
+    else asm("" : "+" HVD_KERNEL_OPERAND(x));
 #endif
 #endif
 }

@@ -6,11 +6,18 @@
 
 #include "../../standard.hpp"
 
-// Vectors are compiled for x86-64 by compilers with GNU's extensions. All others use plain C++.
-#if defined(__x86_64__) && defined(__GNUC__)
+// Vectors are compiled by compilers with GNU's extensions, for x86-64 and for AArch64. All others
+// use plain C++. x86-64 has wider vectors that only some machines run, and they are chosen when the
+// program runs.
+#if defined(__GNUC__) && defined(__x86_64__)
 #define HVD_KERNEL_VECTORS 1
+#define HVD_KERNEL_X86 1
+#elif defined(__GNUC__) && defined(__ARM_NEON) && defined(__AARCH64EL__)
+#define HVD_KERNEL_VECTORS 1
+#define HVD_KERNEL_X86 0
 #else
 #define HVD_KERNEL_VECTORS 0
+#define HVD_KERNEL_X86 0
 #endif
 
 // These attributes make a function part of a level. Bodies are written once, as templates that are
@@ -21,6 +28,20 @@
 #define HVD_KERNEL_AVX2 [[gnu::target("avx2,f16c")]]
 #define HVD_KERNEL_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]]
 
+// HVD_KERNEL_AT(level, name, T...) is the function name_LEVEL<T...>, of those that are compiled.
+#if HVD_KERNEL_X86
+#define HVD_KERNEL_AT(level, name, ...)                                \
+    ((level) == simd_level::avx512     ? &name##_avx512<__VA_ARGS__>   \
+     : (level) == simd_level::avx2     ? &name##_avx2<__VA_ARGS__>     \
+     : (level) == simd_level::baseline ? &name##_baseline<__VA_ARGS__> \
+                                       : &name##_plain<__VA_ARGS__>)
+#elif HVD_KERNEL_VECTORS
+#define HVD_KERNEL_AT(level, name, ...) \
+    ((level) == simd_level::baseline ? &name##_baseline<__VA_ARGS__> : &name##_plain<__VA_ARGS__>)
+#else
+#define HVD_KERNEL_AT(level, name, ...) (static_cast<void>(level), &name##_plain<__VA_ARGS__>)
+#endif
+
 namespace hvd {
 inline namespace v0 {
 namespace detail {
@@ -28,9 +49,9 @@ namespace detail {
 // The instruction set that a kernel is compiled for. All levels give the same bits.
 enum class simd_level : std::uint8_t {
     plain,     // any machine
-    baseline,  // x86-64: vectors of 16 bytes
-    avx2,      // with F16C: vectors of 32 bytes
-    avx512,    // F, BW, DQ and VL: vectors of 64 bytes
+    baseline,  // x86-64 and AArch64: vectors of 16 bytes
+    avx2,      // x86-64 with F16C: vectors of 32 bytes
+    avx512,    // x86-64 with F, BW, DQ and VL: vectors of 64 bytes
 };
 
 constexpr simd_level simd_levels[] = {simd_level::plain, simd_level::baseline, simd_level::avx2,
@@ -40,7 +61,7 @@ constexpr const char* simd_level_names[] = {"plain", "baseline", "avx2", "avx512
 // Returns true if this machine runs the level. It reads a word that the C library filled at the
 // start, so it is cheap enough for every call and nothing is cached.
 inline bool runs_here(simd_level l) {
-#if HVD_KERNEL_VECTORS
+#if HVD_KERNEL_X86
     switch (l) {
         case simd_level::avx512:
             return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -54,7 +75,7 @@ inline bool runs_here(simd_level l) {
         default: return true;
     }
 #else
-    return l == simd_level::plain;
+    return l == simd_level::plain || (HVD_KERNEL_VECTORS && l == simd_level::baseline);
 #endif
 }
 

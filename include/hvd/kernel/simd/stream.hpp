@@ -13,7 +13,7 @@ namespace detail {
 // Copies past the caches, without reading the memory that is overwritten. Call finish_streaming()
 // before another thread reads it.
 inline void stream_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
-#if HVD_KERNEL_VECTORS
+#if HVD_KERNEL_X86
     using V = simd_vector<long long, 16>;
     std::size_t head = -reinterpret_cast<std::uintptr_t>(to) % sizeof(V);
     if (head > bytes) head = bytes;
@@ -34,7 +34,7 @@ inline void stream_bytes(std::byte* to, const std::byte* from, std::size_t bytes
 
 // Makes streamed stores visible to other threads before the later stores of this thread.
 inline void finish_streaming() {
-#if HVD_KERNEL_VECTORS
+#if HVD_KERNEL_X86
     __builtin_ia32_sfence();
 #endif
 }

@@ -41,13 +41,21 @@ HVD_KERNEL_BODY void write_bits(T* to, const V& from) {
         from;
 }
 
-// Multiplies without contraction with a following addition. AVX-512 has fused multiply-add, which
-// rounds once where the other levels round twice. clang contracts only within expressions.
+// The constraint of an operand of assembly that is a vector.
+#if HVD_KERNEL_X86
+#define HVD_KERNEL_OPERAND "v"
+#else
+#define HVD_KERNEL_OPERAND "w"
+#endif
+
+// Multiplies without contraction with a following addition. AVX-512 and AArch64 have fused
+// multiply-add, which rounds once where the other levels round twice. clang contracts only within
+// expressions.
 template <class V>
 HVD_KERNEL_BODY void multiply(V& a, std::remove_cvref_t<decltype(std::declval<V&>()[0])> factor) {
     a *= factor;
 #ifndef __clang__
-    asm("" : "+v"(a));
+    asm("" : "+" HVD_KERNEL_OPERAND(a));
 #endif
 }
 
@@ -56,7 +64,10 @@ HVD_KERNEL_BODY void multiply(V& a, std::remove_cvref_t<decltype(std::declval<V&
 template <class V>
 HVD_KERNEL_BODY void square_root(V& x) {
     constexpr bool is_double = sizeof(x[0]) == 8;
-#ifdef __clang__
+#if !HVD_KERNEL_X86
+    if constexpr (is_double) asm("fsqrt %0.2d, %0.2d" : "+w"(x));
+    else asm("fsqrt %0.4s, %0.4s" : "+w"(x));
+#elif defined(__clang__)
     using part = simd_vector<std::remove_cvref_t<decltype(x[0])>, 16>;
     part parts[sizeof(V) / 16];
     __builtin_memcpy(parts, &x, sizeof x);
@@ -75,10 +86,13 @@ HVD_KERNEL_BODY void square_root(V& x) {
 
 // ---- float16 ------------------------------------------------------------------------------------
 
-// No instruction converts 16 bytes of float without F16C, so those follow hvd::float16's own
-// algorithm, in vectors.
+// Every AArch64 converts float16 by an instruction. On x86-64 none converts 16 bytes of float
+// without F16C, so those follow hvd::float16's own algorithm, in vectors.
 template <class F, class H>
 HVD_KERNEL_BODY void widen_float16(F& to, const H& from) {
+#if !HVD_KERNEL_X86
+    asm("fcvtl %0.4s, %1.4h" : "=w"(to) : "w"(from));
+#else
     if constexpr (sizeof(F) > 16) {
 #ifdef __clang__
         to = __builtin_convertvector(
@@ -93,11 +107,15 @@ HVD_KERNEL_BODY void widen_float16(F& to, const H& from) {
         const U special = reinterpret_cast<U>(scaled >= 65536.0f) & 0x7f800000;
         to = reinterpret_cast<F>(reinterpret_cast<U>(scaled) | special | ((word & 0x8000) << 16));
     }
+#endif
 }
 
 // The only NaN that may come here is the canonical one.
 template <class H, class F>
 HVD_KERNEL_BODY void narrow_float16(H& to, const F& from) {
+#if !HVD_KERNEL_X86
+    asm("fcvtn %0.4h, %1.4s" : "=w"(to) : "w"(from));
+#else
     if constexpr (sizeof(F) > 16) {
 #ifdef __clang__
         const auto half = __builtin_convertvector(from, simd_vector<_Float16, sizeof(H)>);
@@ -116,6 +134,7 @@ HVD_KERNEL_BODY void narrow_float16(H& to, const F& from) {
         result = magnitude > 0x7f800000 ? U{} + 0x7e00 : result;
         to = __builtin_convertvector(result | ((word >> 16) & 0x8000), H);
     }
+#endif
 }
 
 }  // namespace detail
