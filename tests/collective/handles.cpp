@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <filesystem>
 #include <set>
@@ -16,6 +19,54 @@ using namespace hvd_test;
 // MPI handles: adopted, borrowed, refused and freed.
 
 namespace {
+
+// Communicators that were made and not freed, and the tags of MPI_Comm_create_group.
+std::atomic<int> live = 0;
+std::vector<int> tags_of_groups;
+
+int made(int code, const MPI_Comm* comm) {
+    if (*comm != MPI_COMM_NULL) ++live;
+    return code;
+}
+
+}  // namespace
+
+extern "C" {
+int MPI_Comm_dup(MPI_Comm of, MPI_Comm* comm) { return made(PMPI_Comm_dup(of, comm), comm); }
+int MPI_Comm_split(MPI_Comm of, int color, int key, MPI_Comm* comm) {
+    return made(PMPI_Comm_split(of, color, key, comm), comm);
+}
+int MPI_Comm_split_type(MPI_Comm of, int type, int key, MPI_Info info, MPI_Comm* comm) {
+    return made(PMPI_Comm_split_type(of, type, key, info, comm), comm);
+}
+int MPI_Comm_create_group(MPI_Comm of, MPI_Group group, int tag, MPI_Comm* comm) {
+    tags_of_groups.push_back(tag);
+    return made(PMPI_Comm_create_group(of, group, tag, comm), comm);
+}
+int MPI_Comm_free(MPI_Comm* comm) {
+    --live;
+    return PMPI_Comm_free(comm);
+}
+}
+
+namespace {
+
+// Returns the communicators that are live once those that ended before are freed.
+int settled() {
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < 20; ++i) {
+        hvd::detail::mpi_leftovers::reap();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return live;
+}
+
+// Waits until no more communicators are live than there were: other ranks may end theirs later. The
+// watchdog ends it otherwise.
+void expect_none_left(int before) {
+    for (hvd::detail::mpi_leftovers::reap(); live > before; hvd::detail::mpi_leftovers::reap())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
 
 // An attribute on a handle. Its deletion shows that the handle was freed.
 struct freed_flag {
@@ -157,6 +208,100 @@ TEST_CASE("hundreds of communicators leave no handles behind") {
         int x = 1;
         world.allreduce(x, hvd::sum);
         CHECK(x == world.size());
+    }
+}
+
+TEST_CASE("communicators leave no handles behind, of whatever kind they are") {
+    const int before = settled();
+    hvd::communicator_options kinds[] = {{}, {.node_size = 1}, {.node_size = 2}, {}, {}};
+    kinds[3].node_size = 1;
+    kinds[3].cross_by_library = true;
+    kinds[4].node_size = 2;
+    kinds[4].cross_by_library = true;
+    for (const hvd::communicator_options& options : kinds) {
+        {
+            auto world = communicator::world(options);
+            check_that_it_works(world);
+            auto half = world.split(world.rank() % 2);
+            auto local = half.local();
+            auto cross = world.cross();
+            check_that_it_works(half);
+        }
+        expect_none_left(before);
+    }
+    if (launched_ranks() < 2) return;
+    bool first = true;
+    {
+        hvd::communicator<hvd::direct<hvd::mpi>> direct(MPI_COMM_WORLD, hvd::borrow);
+        first = direct.rank() == 0;
+    }
+    expect_none_left(before);
+    thrown<hvd::mismatch_error>([&] { communicator::world({.node_size = first ? 1 : 2}); });
+    expect_none_left(before);
+}
+
+TEST_CASE("communicators between nodes end in any order, and none waits for another rank") {
+    constexpr hvd::communicator_options options{
+        .destructor_deadline = std::chrono::nanoseconds(std::chrono::hours(1)), .node_size = 1};
+    const int before = settled();
+    {
+        auto first = communicator::world(options), second = communicator::world(options);
+        const int rank = first.rank(), last = first.size() - 1;
+        int word = 0;
+        if (rank == last) {
+            second = {};
+            first = {};
+            if (last > 0) MPI_Send(&word, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+        } else {
+            first = {};
+            if (rank == 0) MPI_Recv(&word, 1, MPI_INT, last, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+    }
+    expect_none_left(before);
+}
+
+TEST_CASE("thousands of communicators between nodes end in other orders on other ranks") {
+    const int before = settled();
+    std::vector<communicator> some(4);
+    int most = 0;
+    for (int i = 0; i < 800; ++i) {
+        for (communicator& comm : some) comm = communicator::world({.node_size = 1});
+        const int turn = some[0].rank() + i;
+        for (int j = 0; j < 4; ++j)
+            some[std::size_t((turn + (turn % 2 == 0 ? j : 4 - j)) % 4)] = {};
+        most = std::max(most, live - before);
+    }
+    CHECK(most < 200);
+    expect_none_left(before);
+}
+
+TEST_CASE("hvd's communicators return MPI's errors, and subsets have tags of their own") {
+    on_ranks([](auto& comm) {
+        MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+        MPI_Comm_get_errhandler(comm.native_handle(), &handler);
+        CHECK(handler == MPI_ERRORS_RETURN);
+        MPI_Errhandler_free(&handler);
+        tags_of_groups.clear();
+        auto first = comm.split(0), second = comm.split(0);
+        REQUIRE(tags_of_groups.size() == 2);
+        CHECK(tags_of_groups[0] != tags_of_groups[1]);
+        for (const int tag : tags_of_groups) CHECK(tag >= hvd::detail::mpi_messages::tags);
+    });
+}
+
+TEST_CASE("a forked child frees no handles of its parent") {
+    for (const int node_size : {0, 1}) {
+        auto comm = communicator::world({.node_size = node_size});
+        if (const pid_t child = fork(); child == 0) {
+            const int before = live;
+            comm = {};
+            _exit(live == before ? 0 : 1);
+        } else {
+            int status = -1;
+            waitpid(child, &status, 0);
+            CHECK(status == 0);
+        }
+        check_that_it_works(comm);
     }
 }
 

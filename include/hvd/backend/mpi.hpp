@@ -69,6 +69,8 @@ public:
     void cancel() noexcept { messages_->cancel(); }
     std::byte* provide(std::byte* old, std::size_t bytes) { return messages_->provide(old, bytes); }
 
+    std::uint64_t sends_begun(int peer) const { return messages_->sends_begun(peer); }
+    std::uint64_t receives_begun(int peer) const { return messages_->receives_begun(peer); }
     bool send_notice(int peer, const failure_notice& news) noexcept {
         return messages_->send_notice(peer, news);
     }

@@ -61,6 +61,10 @@ public:
         begin(receives_[std::size_t(peer)], peer, true, data, bytes);
     }
 
+    // The blocks that were to be sent to a peer, and received from it, since the beginning.
+    std::uint64_t sends_begun(int peer) const { return sends_[std::size_t(peer)].begun; }
+    std::uint64_t receives_begun(int peer) const { return receives_[std::size_t(peer)].begun; }
+
     // Makes progress; true when all data has come or gone.
     bool poll() {
         if (requests_.empty()) return true;
@@ -198,6 +202,7 @@ private:
         std::vector<block> blocks;  // that wait for their turn, from `first` on
         std::size_t first = 0;
         int under_way = 0;
+        std::uint64_t begun = 0;  // blocks
     };
 
     struct message {
@@ -215,6 +220,7 @@ private:
     [[gnu::noinline]] void begin(lane& l, int peer, bool receives, std::byte* data,
                                  std::size_t bytes) {
         l.blocks.push_back({data, bytes});
+        ++l.begun;
         go_on(l, peer, receives);
     }
 

@@ -105,7 +105,7 @@ constexpr std::int64_t waiting_notice = 10 * second;
 
 // ---- giving up ----------------------------------------------------------------------------------
 
-// Time that a destructor waits for calls under way and for the peers, unless an option says
+// Time that a destructor waits for calls under way, unless an option says
 // otherwise. Not measured.
 constexpr std::int64_t destructor_deadline = 2 * second;
 // Time after which a rank of one node no longer waits for a process that may still reach for its
@@ -119,8 +119,6 @@ constexpr std::int64_t notice_patience = 200 * millisecond;
 constexpr std::int64_t notice_patience_in_node = 400 * millisecond;
 // Time between two looks for a notice meanwhile. Not measured.
 constexpr std::int64_t notice_interval = 1 * millisecond;
-// Time to wait for data that a departed rank sent before its notice. Not measured.
-constexpr std::int64_t departure_patience = 20 * millisecond;
 // Time that the peers of a job that ends by an exception have to report it. Not measured.
 constexpr std::int64_t abort_patience = 250 * millisecond;
 

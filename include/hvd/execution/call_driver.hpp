@@ -240,8 +240,7 @@ private:
     }
 
     void leave(std::string_view reason) noexcept {
-        if (traits_.transport && !fork_.in_child())
-            traits_.transport->leave(reason, options_.destructor_deadline.nanoseconds);
+        if (traits_.transport && !fork_.in_child()) traits_.transport->leave(reason);
     }
 
     void admit(operation& op) {

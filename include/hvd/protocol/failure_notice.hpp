@@ -21,7 +21,10 @@ struct failure_notice {
     // 1: the sender departs in order, which only concerns ranks that wait for it
     std::int32_t departs;
     std::int32_t missing[14];  // ranks, then -1
-    char text[320] = {};       // the rank and the reason
+    // of a departure: the messages that the sender has begun to send to the rank that gets the
+    // notice, and to receive from it
+    std::uint64_t sent, received;
+    char text[320] = {};  // the rank and the reason
 };
 
 static_assert(std::is_trivially_copyable_v<failure_notice>);
@@ -31,6 +34,7 @@ inline failure_notice notice_of(int sender, std::string_view text,
     failure_notice n;
     n.sender = sender;
     n.departs = 0;
+    n.sent = n.received = 0;
     store(n.text, text);
     for (std::size_t i = 0; i < std::size(n.missing); ++i)
         n.missing[i] = i < missing.size() ? missing[i] : -1;
@@ -46,9 +50,11 @@ inline std::vector<int> missing_of(const failure_notice& n) {
 
 // An endpoint may carry notices beside its data. send_notice(peer, notice) does not wait, and
 // returns false if no notice can be sent any more. receive_notice(notice) returns true once one has
-// come.
+// come. sends_begun(peer) and receives_begun(peer) count the messages of both ranks' data so far.
 template <class Endpoint>
 concept sends_notices = requires(Endpoint& l, failure_notice& n) {
+    { l.sends_begun(0) } -> std::convertible_to<std::uint64_t>;
+    { l.receives_begun(0) } -> std::convertible_to<std::uint64_t>;
     { l.send_notice(0, n) } -> std::convertible_to<bool>;
     { l.receive_notice(n) } -> std::convertible_to<bool>;
 };
@@ -74,20 +80,19 @@ public:
         return heard_;
     }
 
-    // All ranks tell each other that they depart, and wait a while for the others' notices. Then no
-    // message is under way any more. It returns false if a rank has not departed by then.
-    bool depart(std::string_view reason, std::int64_t patience) {
+    // Tells all ranks that this one departs. It waits for nobody: a rank may depart from two
+    // communicators in another order than its peers do.
+    [[gnu::cold]] void depart(std::string_view reason) noexcept {
         if constexpr (sends_notices<Endpoint>) {
             failure_notice news = notice_of(endpoint_.rank(), reason, {});
             news.departs = 1;
-            for (int peer = 0; peer < endpoint_.size(); ++peer)
-                if (peer != endpoint_.rank() && !endpoint_.send_notice(peer, news)) return true;
-            backoff pauses(false);
-            for (const time_point limit = now() + patience;
-                 !heard() && departed_ + 1 < endpoint_.size();)
-                if (pauses.pause() && now() > limit) return false;
+            for (int peer = 0; peer < endpoint_.size(); ++peer) {
+                if (peer == endpoint_.rank()) continue;
+                news.sent = endpoint_.sends_begun(peer);
+                news.received = endpoint_.receives_begun(peer);
+                if (!endpoint_.send_notice(peer, news)) return;
+            }
         }
-        return !heard_;
     }
 
     bool heard_within(std::int64_t nanoseconds) {
@@ -137,6 +142,11 @@ public:
     }
 
 private:
+    struct departure {
+        message reason;  // empty: the rank has not departed
+        std::uint64_t sent = 0, received = 0;
+    };
+
     void give_up_after(const failure_notice& news) {
         heard_ = true;
         last_ = news;
@@ -147,18 +157,21 @@ private:
     }
 
     void note_departure(const failure_notice& news) {
-        departures_[std::size_t(news.sender)] = news.text;
-        departed_at_ = now();
-        ++departed_;
+        departure& d = departures_[std::size_t(news.sender)];
+        d = {news.text, news.sent, news.received};
+        any_departed_ = true;
     }
 
-    // The data that the rank sent comes before its notice. It is there after one more look.
+    // A departed rank takes part in no further call. Its data of earlier calls still comes, so the
+    // counts tell if this rank waits for more.
     bool waits_for_departed() {
-        if (departed_ == 0 || now() - departed_at_ < tuning::departure_patience) return false;
+        if (!any_departed_) return false;
         for (int p = 0; p < endpoint_.size(); ++p) {
-            if (departures_[std::size_t(p)].empty() || !endpoint_.pending(p)) continue;
-            keep(text("rank ", p, " left (", std::string_view(departures_[std::size_t(p)]), ")"),
-                 {p});
+            const departure& d = departures_[std::size_t(p)];
+            if (d.reason.empty() ||
+                (endpoint_.receives_begun(p) <= d.sent && endpoint_.sends_begun(p) <= d.received))
+                continue;
+            keep(text("rank ", p, " left (", std::string_view(d.reason), ")"), {p});
             return true;
         }
         return false;
@@ -176,22 +189,16 @@ private:
     message why_;
     std::vector<int> missing_;
     bool heard_ = false;
-    table<message> departures_;  // the reasons of ranks that have departed, by rank
-    int departed_ = 0;
-    time_point departed_at_ = 0;
+    table<departure> departures_;  // by rank
+    bool any_departed_ = false;
 };
 
-// Ends a communicator between nodes: in order, or by giving it up. Messages that are still under
-// way must not reach the next communicator.
+// Ends a communicator between nodes: in order, or by giving it up.
 template <class Endpoint>
-void depart_or_notify(notice_exchange<Endpoint>& word, Endpoint& endpoint, std::string_view reason,
-                      std::int64_t patience, bool lost) noexcept {
-    if (lost) return word.pass_on(reason);
-    try {
-        if (!word.depart(reason, patience)) endpoint.cancel();
-    } catch (...) {
-        endpoint.cancel();
-    }
+void depart_or_notify(notice_exchange<Endpoint>& word, std::string_view reason,
+                      bool lost) noexcept {
+    if (lost) word.pass_on(reason);
+    else word.depart(reason);
 }
 
 }  // namespace detail

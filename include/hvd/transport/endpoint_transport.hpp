@@ -85,8 +85,8 @@ public:
                          notices_.missing());
     }
 
-    void leave(std::string_view reason, std::int64_t patience) noexcept override {
-        depart_or_notify(notices_, endpoint_, reason, patience, lost);
+    void leave(std::string_view reason) noexcept override {
+        depart_or_notify(notices_, reason, lost);
     }
 
 protected:

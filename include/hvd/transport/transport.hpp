@@ -112,9 +112,8 @@ public:
     // Gives up: throws an error that names the ranks that are waited for. The transport is not used
     // afterwards. Returns if these ranks have come meanwhile.
     virtual void fail(verdict reason) = 0;
-    // Tells the peers that this rank leaves, and why. Waits for peers that leave, too, for
-    // `patience` nanoseconds at most.
-    virtual void leave(std::string_view, [[maybe_unused]] std::int64_t patience) noexcept {}
+    // Tells the peers that this rank leaves, and why.
+    virtual void leave(std::string_view) noexcept {}
 
     std::exception_ptr take_failure() { return std::exchange(failure, nullptr); }
 

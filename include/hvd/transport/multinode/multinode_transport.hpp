@@ -105,9 +105,10 @@ public:
                          notices_.missing());
     }
 
-    void leave(std::string_view reason, std::int64_t patience) noexcept override {
-        cross_.inner.leave(reason, patience);
-        depart_or_notify(notices_, cross_.endpoint, reason, patience, lost);
+    // The notice comes first: a rank of this node that sees this one gone knows the reason then.
+    void leave(std::string_view reason) noexcept override {
+        depart_or_notify(notices_, reason, lost);
+        cross_.inner.leave(reason);
     }
 
 protected:

@@ -109,7 +109,7 @@ public:
     // Afterwards the tensors of this rank are its caller's again. So it waits until nobody reaches
     // for them: for threads as long as it takes, since they compute; for processes a while, since a
     // process may have been stopped, and has a mapping of its own.
-    void leave(std::string_view reason, std::int64_t) noexcept override {
+    void leave(std::string_view reason) noexcept override {
         region_.leave(rank_, reason, culprit_);
         const time_point limit = now() + tuning::reach_patience;
         for (int p = 0; p < size_; ++p) {
