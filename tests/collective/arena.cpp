@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <memory_resource>
 #include <numeric>
 #include <optional>
@@ -170,7 +171,7 @@ TEST_CASE("memory that is given back is handed out again, whole") {
     on_ranks([](communicator& comm) {
         hvd::arena arena{comm, 4096};
         CHECK(arena.capacity() == 4096);
-        for (int round = 0; round < 3; ++round) {
+        for (int round = 0; round < 2; ++round) {
             tensor_in<char> a(1000, &arena), c(500, &arena);
             {
                 tensor_in<char> b(1000, &arena);
@@ -272,5 +273,52 @@ TEST_CASE(
         std::fill(x.begin(), x.end(), 1.0f);
         comm.allreduce(x, hvd::sum);
         CHECK(x[49999] == float(comm.size()));
+    });
+}
+
+namespace {
+
+// The resident memory of this process that is shared, or else its own, in MiB.
+long resident(bool shared) {
+    std::ifstream status("/proc/self/status");
+    const std::string name = shared ? "RssShmem:" : "RssAnon:";
+    for (std::string word; status >> word;)
+        if (word == name) {
+            long kilobytes = 0;
+            status >> kilobytes;
+            return kilobytes / 1024;
+        }
+    return -1;
+}
+
+}  // namespace
+
+TEST_CASE("the system has an arena's memory back when the arena ends, and when growing fails") {
+#if defined(HVD_TEST_BACKEND_MPI)
+    constexpr bool shared = true;
+#else
+    constexpr bool shared = false;
+#endif
+    on_ranks([](communicator& comm) {
+        constexpr std::size_t bytes = std::size_t(16) << 20;
+        for (int round = 0; round < 2; ++round) {
+            comm.barrier();
+            const long before = resident(shared);
+            comm.barrier();
+            {
+                hvd::arena arena{comm, bytes};
+                CHECK_THROWS_AS(arena.grow(comm.rank() == 0 ? SIZE_MAX / 4 : bytes),
+                                hvd::usage_error);
+                auto x = arena.tensor<float>(hvd::shape(bytes / 8));
+                std::fill_n(x.data(), x.size(), 1.f);
+                comm.allreduce(x, hvd::sum);
+                CHECK(x.data()[x.size() - 1] == float(comm.size()));
+                comm.barrier();
+                CHECK(resident(shared) >= before + 7);
+                comm.barrier();
+            }
+            comm.barrier();
+            CHECK(resident(shared) <= before + 4);
+        }
     });
 }

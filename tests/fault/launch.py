@@ -43,6 +43,9 @@ SCENARIOS = {
     "uses_no_mpi": (ENDS, {"before MPI refused: .*MPI is not running": lambda n: n, "after MPI refused: ": lambda n: n,
                            "a second MPI refused: .*finalised": lambda n: n}),
 }
+SCENARIOS["is_stopped_in_an_arena"] = (ENDS, {r"rank 0 got peer_error of {last}: .*rank {last} did not come in time": lambda n: 3,
+                                  r"rank [1-9] got peer_error of 0: .*rank {last} did not come in time": lambda n: 3 * (n - 1),
+                                  "nothing was written after the error": lambda n: n})
 # Which rank is blamed is another matter: rank 0 waits for its neighbour, which waits for the other node.
 SCENARIOS["is_busy_on_another_node"] = (ENDS, {r"rank \d got peer_error of .*did not come in time": lambda n: n})
 SCENARIOS["is_late_for_a_call"] = SCENARIOS["is_late"]

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <hvd/hvd.hpp>
@@ -171,6 +173,47 @@ void is_busy_in_a_call(int& argc, char**& argv) {
         });
     }
     MPI_Finalize();
+}
+
+// The last rank is stopped while it reduces in place. Rank 0 gives up, fills its tensor again, and
+// lets the last rank go on, whose results may not come any more. The arena belongs to a
+// communicator that was not given up, and on which the same tensor is reduced afterwards.
+void is_stopped_in_an_arena(int& argc, char**& argv) {
+    hvd::mpi_environment environment(argc, argv);
+    auto parent = communicator::world(options);
+    hvd::arena arena{parent, std::size_t(1) << 20};
+    const auto processes = parent.allgather(int(getpid()));
+    std::vector<int> all;
+    for (int r = 0; r < parent.size(); ++r) all.push_back(r);
+    for (const char* how : {"blocking", "asynchronous", "planned"}) {
+        auto comm = parent.subset(all);
+        std::pmr::vector<float> x(100000, float(comm.rank() + 1), &arena), beside(1000, 7, &arena);
+        bool stops = fails(comm);
+        const auto add = [&stops](float a, float b) {
+            if (std::exchange(stops, false)) raise(SIGSTOP);
+            return a + b;
+        };
+        const hvd::reduce_options o{.deadline =
+                                        comm.rank() == 0 ? 500ms : std::chrono::milliseconds()};
+        expect_peer_error(comm, [&] {
+            if (how[0] == 'b') comm.allreduce(x, add, o);
+            if (how[0] == 'a') comm.allreduce_async(x, add, o).wait();
+            if (how[0] == 'p') comm.plan_allreduce(hvd::fuse(x), add, o).run();
+        });
+        if (comm.rank() == 0) {
+            std::fill(x.begin(), x.end(), -1.f);
+            kill(processes.values.back(), SIGCONT);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (comm.rank() == 0) {
+            require(std::count(x.begin(), x.end(), -1.f) == 100000, "nobody has written to it");
+            require(std::count(beside.begin(), beside.end(), 7.f) == 1000, "the rest is kept");
+        }
+        std::fill(x.begin(), x.end(), 1.f);
+        parent.allreduce(x, hvd::sum);
+        require(std::count(x.begin(), x.end(), float(parent.size())) == 100000, "the sum is right");
+    }
+    say("nothing was written after the error");
 }
 
 // The late rank finds that the ranks that dropped their requests have given up.
@@ -441,6 +484,7 @@ int main(int argc, char** argv) {
         {"is_late", [&] { is_late(argc, argv, 0ms); }},
         {"is_late_for_a_call", [&] { is_late(argc, argv, 2000ms); }},
         {"is_busy_in_a_call", [&] { is_busy_in_a_call(argc, argv); }},
+        {"is_stopped_in_an_arena", [&] { is_stopped_in_an_arena(argc, argv); }},
         {"is_busy_on_another_node", [&] { is_busy_in_a_call(argc, argv); }},
         {"drops_a_request", [&] { drops_a_request(argc, argv); }},
         {"is_stopped", [&] { is_stopped(argc, argv); }},

@@ -82,19 +82,25 @@ public:
     std::byte* share(std::span<const std::size_t> bytes) {
         if (region() == nullptr) {
             const std::size_t mine = bytes[std::size_t(rank_)];
-            return kept(shared_memory::of_this_process(mine), 0, mine);
+            return kept(shared_memory::of_this_process(mine), 0, mine, 0, mine);
         }
-        std::size_t all = shared_memory::whole_pages(1), begin = 0;
+        std::size_t all = shared_memory::whole_part(1), begin = 0;
         for (int p = 0; p < size_; ++p) {
             if (node_of(p) != node_of(rank_)) continue;
             if (p == rank_) begin = all;
-            all += shared_memory::whole_pages(bytes[std::size_t(p)]);
+            all += shared_memory::whole_part(bytes[std::size_t(p)]);
         }
-        shared_memory memory = map_together(all, begin, begin + bytes[std::size_t(rank_)]);
+        const std::size_t mine = bytes[std::size_t(rank_)];
+        shared_memory memory = map_together(all, begin, begin + mine);
         // A segment that one node refused is freed on the others.
         if (!all_of(comm_, bool(memory))) return nullptr;
         const std::uint64_t id = memory.how_to_open().id;
-        return kept(std::move(memory), id, all) + begin;
+        return kept(std::move(memory), id, all, begin, begin + shared_memory::whole_part(mine));
+    }
+
+    // Takes back what share() gave: no call of any rank uses it any more.
+    void unshare(std::byte* part) noexcept {
+        if (getpid() == process_) reachable_->discard(part);
     }
 
     // A channel of protocol/agreement.hpp, before there is a session. MPI knows no limit.
@@ -241,12 +247,13 @@ protected:
     int rank_ = -1, size_ = 0;
 
 private:
-    // Keeps memory as long as this communicator and those derived from it. Id 0 is for memory of
-    // this rank alone.
-    std::byte* kept(shared_memory memory, std::uint64_t id, std::size_t bytes) {
+    // Keeps the addresses of memory as long as this communicator and those derived from it, and
+    // returns this rank's part, [begin, end). Id 0 is for memory of this rank alone.
+    std::byte* kept(shared_memory memory, std::uint64_t id, std::size_t bytes, std::size_t begin,
+                    std::size_t end) {
         std::byte* const data = static_cast<std::byte*>(memory.data());
-        reachable_->add(id, std::move(memory), bytes);
-        return data;
+        if (data != nullptr) reachable_->add(id, std::move(memory), bytes, begin, end);
+        return data != nullptr ? data + begin : nullptr;
     }
 
     void set_up() {
@@ -299,8 +306,11 @@ private:
             check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node()), "MPI_Comm_split");
         const int ranks = nodes.local_size(), mine = nodes.local_rank();
         window = shm_region::window_for(ranks, window);
-        const std::size_t bytes = shm_region::bytes(ranks, window);
-        memory_ = map_together(bytes, mine == 0 ? 0 : bytes, bytes);
+        const std::size_t bytes = shm_region::bytes(ranks, window),
+                          own = shm_region::windows_of(mine, ranks, window);
+        // Each rank touches its own windows first, so that they lie near its processor.
+        memory_ = map_together(bytes, mine == 0 ? 0 : own, own + 2 * window);
+        memory_.close_file();
         int mapped = memory_ ? 1 : 0, all = 0;
         check(MPI_Allreduce(&mapped, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
         if (all == 0) {

@@ -115,6 +115,15 @@ public:
         return static_cast<std::byte*>(own_.back().data());
     }
 
+    // Takes back what share() gave.
+    void unshare(std::byte* part) noexcept {
+        for (std::size_t i = 0; i < own_.size(); ++i)
+            if (own_[i].data() == part) {
+                own_.erase(own_.begin() + std::ptrdiff_t(i));
+                return;
+            }
+    }
+
     owner<threads_endpoint> subset(std::span<const int> ranks, int context) const {
         int me = 0;
         while (ranks[std::size_t(me)] != rank_) ++me;

@@ -49,6 +49,7 @@ public:
         if (i > 0) join(i - 1);
     }
 
+    const std::vector<block>& regions() const { return regions_; }
     std::size_t capacity() const { return sum(regions_); }
     std::size_t free_bytes() const { return sum(free_); }
     std::size_t largest() const {
@@ -92,9 +93,13 @@ private:
 /// ordinary memory. On `threads` all memory can be reached, and an arena is a memory resource with
 /// a limit.
 ///
-/// **Lifetime**: allocated memory is valid as long as the arena. Its mapping also stays until the
-/// communicator is destroyed. The memory is private to the user, and nothing remains if its
-/// processes die.
+/// **Lifetime**: allocated memory is valid as long as the arena, which outlives the calls on it.
+/// Then the system has it back; only its addresses stay reserved until the communicator is
+/// destroyed. The memory is private to the user, and nothing remains if its processes die.
+///
+/// After a call has failed, the memory is the caller's again: a rank that may still reach for it,
+/// such as a stopped process, loses this rank's part, which becomes memory of this rank alone.
+/// Tensors in it keep their addresses and values, and move as others that are not in an arena.
 /// **Threads**: one at a time.
 /// @snippet tests/docs/snippets.cpp arena
 class arena : public std::pmr::memory_resource {
@@ -111,11 +116,21 @@ public:
             if constexpr (requires { endpoint.share(sizes); }) return endpoint.share(sizes);
             else return self.own_memory(sizes[std::size_t(endpoint.rank())]);
         };
+        unshare_ = [](arena& self, std::byte* memory) noexcept {
+            auto& endpoint =
+                static_cast<detail::backend_session<Backend>&>(*self.session_).endpoint();
+            if constexpr (requires { endpoint.unshare(memory); }) endpoint.unshare(memory);
+            else self.own_.pop_back();
+        };
         grow(bytes);
     }
 
     arena(const arena&) = delete;
     arena& operator=(const arena&) = delete;
+
+    ~arena() override {
+        for (const detail::block& region : memory_.regions()) unshare_(*this, region.data);
+    }
 
     /// Adds room for `bytes` on this rank, in one piece. Ranks may differ. **Collective**: all
     /// ranks of the communicator that the arena was made on. Allocated memory stays where it is.
@@ -132,7 +147,10 @@ public:
         const std::int64_t given = memory != nullptr;
         for (const std::int64_t g :
              detail::numbers_of_all(*session_, "arena", {&given, 1}, detail::never))
-            if (g == 0) throw_refused(wished);
+            if (g == 0) {
+                if (memory != nullptr) unshare_(*this, memory);
+                throw_refused(wished);
+            }
         memory_.add(memory, mine);
     }
 
@@ -204,6 +222,7 @@ private:
 
     detail::shared<detail::session> session_;
     std::byte* (*share_)(arena&, std::span<const std::size_t>) = nullptr;
+    void (*unshare_)(arena&, std::byte*) noexcept = nullptr;  // takes back what share_ gave last
     std::vector<detail::shared_memory> own_;  // memory of a backend that shares none
     detail::free_list memory_;
 };

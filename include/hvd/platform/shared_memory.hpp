@@ -36,22 +36,30 @@ public:
           bytes_(other.bytes_),
           file_(std::exchange(other.file_, -1)),
           ticket_(other.ticket_),
+          is_shared_(other.is_shared_),
           named_(std::exchange(other.named_, false)) {}
     shared_memory& operator=(shared_memory&& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(bytes_, other.bytes_);
         std::swap(file_, other.file_);
         std::swap(ticket_, other.ticket_);
+        std::swap(is_shared_, other.is_shared_);
         std::swap(named_, other.named_);
         return *this;
     }
     ~shared_memory() {
         all_have_it();
+        close_file();
         if (data_ != nullptr) munmap(data_, bytes_);
     }
 
     static constexpr std::size_t whole_pages(std::size_t bytes) {
         return (bytes + 4095) / 4096 * 4096;
+    }
+    // Room for a part of a segment that one rank may give back or replace: whole pages, also where
+    // pages are as large as 64 KiB.
+    static constexpr std::size_t whole_part(std::size_t bytes) {
+        return (bytes + 65535) / 65536 * 65536;
     }
 
     // Makes a file without a name. Other processes find it among the open files of this process, so
@@ -110,17 +118,20 @@ public:
         return result;
     }
 
-    // Call it once all processes have opened the file. It removes the name and closes the file; the
-    // mappings stay.
+    // Call it once all processes have opened the file. It removes the name.
     void all_have_it() {
         if (named_) shm_unlink(ticket_.path);
         named_ = false;
+    }
+
+    // The mapping stays. make_private() needs the file.
+    void close_file() {
         if (file_ >= 0) close(file_);
         file_ = -1;
     }
 
     // Takes the pages now, so that a lack of memory is a refusal and not a SIGBUS later. The rank
-    // that reserves them gets pages near its processor. Call it before all_have_it().
+    // that reserves them gets pages near its processor. Call it before close_file().
     bool reserve(std::size_t begin, std::size_t end) {
         if (begin >= end) return true;
         if (end - begin > available_memory())
@@ -136,6 +147,38 @@ public:
     // Leaves the mapping to the end of the process.
     void leave() { data_ = nullptr; }
 
+    // Replaces pages by copies that belong to this process alone, at the same addresses. Whatever
+    // other processes write from then on does not come here. Other threads of this process may use
+    // the memory meanwhile, and none of their writes is lost: a page is copied by the system, at a
+    // write to it. The writes here change nothing, and bring the copies about.
+    [[gnu::cold]] void make_private(std::size_t begin, std::size_t end) {
+        std::byte* const memory = static_cast<std::byte*>(data_);
+        if (file_ < 0 || begin >= end ||
+            mmap(memory + begin, end - begin, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
+                 file_, off_t(begin)) == MAP_FAILED)
+            return;
+        // Without memory for all copies at once, each page is copied when it is first written to.
+        if (end - begin > available_memory()) return;
+        for (std::size_t at = begin; at < end; at += 4096) {
+            std::byte value = memory[at];
+            __atomic_compare_exchange(memory + at, &value, &value, false, __ATOMIC_RELAXED,
+                                      __ATOMIC_RELAXED);
+        }
+    }
+
+    // Gives pages back to the system, the shared ones for all processes that have mapped them. The
+    // addresses stay reserved.
+    [[gnu::cold]] void discard(std::size_t begin, std::size_t end) noexcept {
+        if (begin < end)
+            madvise(static_cast<std::byte*>(data_) + begin, end - begin,
+                    is_shared_ ? MADV_REMOVE : MADV_DONTNEED);
+    }
+    // The same for pages that make_private() has made, or is about to make.
+    [[gnu::cold]] void discard_private(std::size_t begin, std::size_t end) noexcept {
+        if (begin < end)
+            madvise(static_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+    }
+
     explicit operator bool() const { return data_ != nullptr; }
     void* data() const { return data_; }
     const ticket& how_to_open() const { return ticket_; }
@@ -147,13 +190,15 @@ private:
         madvise(memory, bytes, MADV_HUGEPAGE);  // only where the system gives huge pages
         data_ = memory;
         bytes_ = bytes;
+        is_shared_ = true;
         return true;
     }
 
     void* data_ = nullptr;
     std::size_t bytes_ = 0;
-    int file_ = -1;  // open until all_have_it()
+    int file_ = -1;  // open until close_file()
     ticket ticket_;
+    bool is_shared_ = false;
     bool named_ = false;  // this process made the name, and it still exists
 };
 

@@ -22,8 +22,10 @@ namespace detail {
 // window.
 class shm_barrier : public transport {
 public:
-    shm_barrier(const shm_region& region, int rank)
+    // `rank` is a rank of the region; error texts have `number`, if it is given.
+    shm_barrier(const shm_region& region, int rank, int number = -1)
         : transport(rank, region.ranks()),
+          number_(number < 0 ? rank : number),
           region_(region),
           slots_(region.slots()),
           sleepers_(region.all_sleepers()),
@@ -108,16 +110,21 @@ public:
 
     // Afterwards the tensors of this rank are its caller's again. So it waits until nobody reaches
     // for them: for threads as long as it takes, since they compute; for processes a while, since a
-    // process may have been stopped, and has a mapping of its own.
+    // process may have been stopped. After that the memory is taken away from it: it goes on with
+    // shared pages that are no longer this rank's.
     void leave(std::string_view reason) noexcept override {
         region_.leave(rank_, reason, culprit_);
         const time_point limit = now() + tuning::reach_patience;
+        bool is_reached = false;
         for (int p = 0; p < size_; ++p) {
             const node_slot& slot = slots_[p];
             while (p != rank_ && slot.reaches.load_in_order() != 0 && !is_dead(p) &&
                    (slot.process.load_relaxed() == 0 || now() < limit))
                 sleep_for(tuning::sleep_time);
+            is_reached = is_reached || (p != rank_ && slot.reaches.load_in_order() != 0 &&
+                                        slot.process.load_relaxed() != 0 && !is_dead(p));
         }
+        if (is_reached) region_.reachable().make_private();
     }
 
 protected:
@@ -132,7 +139,11 @@ protected:
     }
 
     // The last round of a step that reached for tensors: the peers are done with this rank's.
-    bool finish() { return false; }
+    bool finish() {
+        if (region_.reachable().losses() != losses_) [[unlikely]]
+            check_places();
+        return false;
+    }
 
     // A rank that begins a call takes a new window, whether it has something for it or not.
     void show(const call_header& mine) {
@@ -174,9 +185,14 @@ protected:
         return true;
     }
 
-    // Places number `index` in a window, which has room for room_for_places() of them.
-    void put_place(std::size_t index, const place& p) {
-        std::memcpy(window(rank_) + index * sizeof p, &p, sizeof p);
+    // Writes into the window where a tensor lies, as place number `index`, from 0 on. There is room
+    // for room_for_places() of them. Returns false if the peers can't reach the tensor.
+    bool show_place(std::size_t index, const std::byte* data, std::size_t bytes) {
+        if (index == 0) losses_ = region_.reachable().losses();
+        const place where = region_.reachable().find(data, bytes);
+        std::memcpy(window(rank_) + index * sizeof where, &where, sizeof where);
+        shown_ = index + 1;
+        return where || bytes == 0;
     }
     std::byte* at_place(int peer, std::size_t index) const {
         place p;
@@ -184,15 +200,12 @@ protected:
         return region_.reachable().at(p);
     }
     std::size_t room_for_places() const { return window_bytes_ / sizeof(place); }
-    place place_of(const std::byte* data, std::size_t bytes) const {
-        return region_.reachable().find(data, bytes);
-    }
-
     // Returns the bytes of a window for each of `n` ranks.
     std::size_t share_of_window(int n) const {
         return window_bytes_ / std::size_t(n) / tuning::cache_line * tuning::cache_line;
     }
 
+    const int number_;
     round next_ = &shm_barrier::finish;
     const shm_region region_;
     node_slot* const slots_;
@@ -213,6 +226,22 @@ private:
             if (slots_[p].left.load_in_order() != 0) return false;
         f();
         return true;
+    }
+
+    // This rank's memory has been taken away from the peers, by another of its communicators that
+    // was given up. If it was memory of this call, the peers have written to the wrong pages.
+    [[gnu::cold]] void check_places() {
+        for (std::size_t i = 0; i < shown_; ++i) {
+            place p;
+            std::memcpy(&p, window(rank_) + i * sizeof p, sizeof p);
+            if (region_.reachable().has_lost(p))
+                throw peer_error(
+                    number_,
+                    text("hvd: ", slots_[rank_].entry[calls_ & 1].label(), " on rank ", number_,
+                         ": another communicator with the same arena was "
+                         "given up during the call"),
+                    {});
+        }
     }
 
     bool arrived(int peer) const { return slots_[peer].step.load() >= steps_; }
@@ -240,7 +269,9 @@ private:
     }
 
     std::uint64_t steps_ = 0, calls_ = 0, fills_ = 0;
-    int culprit_ = -1;  // the rank for whose sake this one gives up
+    std::size_t shown_ = 0;     // the places in the window
+    std::uint64_t losses_ = 0;  // of parts of segments, when the places were found
+    int culprit_ = -1;          // the rank for whose sake this one gives up
 };
 
 }  // namespace detail

@@ -94,9 +94,7 @@ private:
             const block& b = send_[p];
             if (b.bytes > longest) longest = b.bytes;
             if (!reduces_ && receive_[p].bytes > longest) longest = receive_[p].bytes;
-            const place where = place_of(b.data, b.bytes);
-            if (b.bytes > 0 && !where) return false;
-            put_place(std::size_t(p), where);
+            if (!show_place(std::size_t(p), b.data, b.bytes)) return false;
         }
         if (longest < tuning::least_in_place) return false;
         fill_of(rank_).what = content::places;

@@ -58,7 +58,11 @@ public:
         return shared_memory::whole_pages(wished < least ? least : wished);
     }
     static std::size_t bytes(int ranks, std::size_t window) {
-        return slots_bytes(ranks) + 2 * std::size_t(ranks) * window;
+        return windows_of(ranks, ranks, window);
+    }
+    // The offset of a rank's two windows.
+    static std::size_t windows_of(int rank, int ranks, std::size_t window) {
+        return slots_bytes(ranks) + 2 * std::size_t(rank) * window;
     }
 
     shm_region(void* memory, int ranks, std::size_t window, shared<segments> reachable)

@@ -18,8 +18,8 @@ namespace detail {
 // All algorithms reduce in rank order.
 class shm_transport final : public shm_exchange {
 public:
-    shm_transport(const shm_region& region, int rank)
-        : shm_exchange(region, rank), slice_room_(share_of_window(size_)) {}
+    shm_transport(const shm_region& region, int rank, int number = -1)
+        : shm_exchange(region, rank, number), slice_room_(share_of_window(size_)) {}
 
     bool choose(const operation& op) override {
         algorithm_ = algorithm::by_groups;
@@ -157,12 +157,6 @@ private:
         }
         fill_of(rank_).what = content::places;
         return true;
-    }
-
-    bool show_place(std::size_t index, const std::byte* data, std::size_t bytes) {
-        const place where = place_of(data, bytes);
-        put_place(index, where);
-        return where || bytes == 0;
     }
 
     void reduce_in_place(const operation& op) {
