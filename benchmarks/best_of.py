@@ -35,18 +35,24 @@ class Comparison:
     def missing(self):
         return [title for end, title in WANTED.items() if end not in self.documents]
 
-    def rows(self, memory):
-        """Yields (size, ratio, name of the MPI)."""
+    def states(self):
+        """Returns the distances of the cores, near and far, that the runs saw; [None] if they do not know."""
+        seen = {row.get("cores") for document in self.documents.values() for row in document["rows"]} - {None}
+        return sorted(seen, reverse=True) or [None]
+
+    def rows(self, memory, cores=None):
+        """Yields (size, ratio, name of the MPI), of the rows that were measured in that state of the cores."""
         for document in self.documents.values():
             name = short_name(document["machine"].get("mpi", "MPI"))
             for row in document["rows"]:
-                if row["path"] == f"hvd {memory}" and row["type"] == "float" and (row["in_place"] or {}).get("ratio"):
+                if (row["path"] == f"hvd {memory}" and row["type"] == "float" and (row["in_place"] or {}).get("ratio")
+                        and cores in (None, row.get("cores"))):
                     yield row["size"], row["in_place"]["ratio"], name
 
-    def best(self, memory):
+    def best(self, memory, cores=None):
         """Returns {size: (ratio to the best MPI, its name)}."""
         result = {}
-        for size, ratio, name in self.rows(memory):
+        for size, ratio, name in self.rows(memory, cores):
             result[size] = min(result.get(size, (ratio, name)), (ratio, name))
         return result
 

@@ -35,12 +35,14 @@ def worst(pairs, lowest=True):
     return (min if lowest else max)(pairs, default=None)
 
 
-def speed(results, file, memory, low, high=1 << 62):
-    """Returns the smallest speed-up over MPI_Allreduce in place, of the best MPI that is there, among the sizes."""
+def speeds(results, file, memory, low, high=1 << 62):
+    """Yields (state, figure): the smallest speed-up over MPI_Allreduce in place, of the best MPI that is there, among the sizes,
+    for each distance of the cores that a run saw."""
     comparison = Comparison(results.folder, file)
-    figure = worst([(ratio, f"at {size_name(size)}, {mpi}") for size, (ratio, mpi) in comparison.best(memory).items() if low <= size <= high])
     absent = comparison.missing()
-    return (figure[0], f"{figure[1]} (without {', '.join(absent)})") if figure and absent else figure
+    for cores in comparison.states():
+        figure = worst([(ratio, f"at {size_name(size)}, {mpi}") for size, (ratio, mpi) in comparison.best(memory, cores).items() if low <= size <= high])
+        yield f" ({cores})" if cores else "", (figure[0], f"{figure[1]} (without {', '.join(absent)})") if figure and absent else figure
 
 
 def share_of_limit(results, memory, low):
@@ -108,7 +110,14 @@ def figures(r):
         for low, limit in limits:
             high = {(2, "arena", 16 * MI): 16 * MI, (2, "plain", 16 * KI): 4 * MI}.get((ranks, memory, low), 1 << 62)
             sizes = f"at {size_name(low)}" if high == low else f"from {size_name(low)}" + (f" to {size_name(high)}" if high < 1 << 62 else "")
-            yield f"{ranks} ranks, {memory}, {sizes}: speed over MPI_Allreduce", speed(r, f"allreduce_{ranks}", memory, low, high), at_least, limit
+            for state, figure in speeds(r, f"allreduce_{ranks}", memory, low, high):
+                yield f"{ranks} ranks, {memory}, {sizes}: speed over MPI_Allreduce{state}", figure, at_least, limit
+    for ranks, limit in ((2, 0.9), (4, 1.0), (8, 1.0)):
+        for loops in (1, 2):
+            for memory in ("plain", "arena"):
+                for state, figure in speeds(r, f"allreduce_{ranks}_loops_{loops}", memory, 64 * KI):
+                    beside = f"beside {loops} endless loop{'s' if loops > 1 else ''}"
+                    yield f"{ranks} ranks {beside}, {memory}, from 64 KiB: speed{state}", figure, at_least, limit
     yield "2 ranks, arena, from 64 MiB: share of the copy bandwidth", share_of_limit(r, "arena", 64 * MI), at_least, 0.8
     for memory, calls, limit in (("plain", 1.3, 1.2), ("arena", 1.8, 2.0)):
         yield f"ResNet-50, plan, {memory}: speed over 161 calls", fused(r, "resnet50", memory, "ratio_calls"), at_least, calls

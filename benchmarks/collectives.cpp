@@ -82,7 +82,12 @@ public:
         out_.print("# all ranks copying at once read and write {:.2f} GB/s together: the limit\n",
                    limit_ / 1e9);
         for (const std::string& collective : o_.collectives) {
-            out_.print("\n# {}\n{}", collective, bench::heading());
+            const double time = line_time_.measure();
+            out_.print("\n# {}", collective);
+            if (time > 0)
+                out_.print("; a cache line goes from rank 0 to rank 1 in {:.0f} ns: {}", time * 1e9,
+                           bench::distance_of(time));
+            out_.print("\n{}", bench::heading());
             for (std::size_t bytes = o_.min_bytes; bytes <= o_.max_bytes; bytes *= o_.factor)
                 run(collective, bytes);
         }
@@ -107,10 +112,14 @@ private:
             count -= count % std::size_t(comm_.size());
         if (count == 0) return;
         turn now;
+        const double line_time = line_time_.measure();
         for (std::size_t t = 0; t < o_.types.size(); ++t)
             bench::with_type(o_.types[t], [&]<class T>(T) { add<T>(now, collective, t, count); });
         now.keep(bench::interleave(comm_, now.candidates, o_.work));
-        for (const bench::line& line : now.lines) bench::add_line(out_, line, comm_.size(), limit_);
+        for (bench::line& line : now.lines) {
+            line.line_time = line_time;
+            bench::add_line(out_, line, comm_.size(), limit_);
+        }
     }
 
     template <class T>
@@ -153,6 +162,7 @@ private:
     Comm& comm_;
     const collective_options& o_;
     const std::vector<bench::memory_kind>& kinds_;
+    bench::line_time<Comm> line_time_{comm_};
     bench::report<Comm> out_;
     std::deque<tensors> tensors_;
     double limit_ = 0;

@@ -9,6 +9,9 @@ mpis=(
   'intel|Intel MPI|impi-rt==2021.19.0|bin/mpiexec.hydra'
 )
 
+# binds RANKS OPTION...: true if each rank gets a core of its own.
+binds() { [[ "$1" -le "$(nproc)" && " $* " != *' --loops '* ]]; }
+
 field_of() { cut -d'|' -f"$2" <<<"$1"; }
 
 # install_mpis FOLDER: makes the environments that are missing, and says which MPI can't be had.
@@ -38,7 +41,7 @@ launch_with() {
   local home="$1" mpi="$2" ranks="$3" placed=(--bind-to core) name
   shift 3
   name=$(field_of "$mpi" 1)
-  [[ "$ranks" -le "$(nproc)" ]] || placed=(--bind-to none)
+  binds "$ranks" "$@" || placed=(--bind-to none)
   (
     export LD_LIBRARY_PATH="$home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     case "$name" in

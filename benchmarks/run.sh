@@ -32,17 +32,17 @@ first_of() {
   echo "bench: found none of: $*" >&2 && return 1
 }
 
-# launch RANKS PROGRAM OPTION...: binds each rank to a core, unless ranks outnumber the cores.
+# launch RANKS PROGRAM OPTION...: binds each rank to a core, unless ranks outnumber the cores, or endless loops run beside them.
 launch() {
   local ranks="$1" program="$build/benchmarks/$2" placed=(--bind-to core)
   shift 2
-  [[ "$ranks" -le "$(nproc)" ]] || placed=(--bind-to none)
+  binds "$ranks" "$@" || placed=(--bind-to none)
   case "$(ldd "$program")" in
     *libmpich.*) "$(first_of mpiexec.mpich mpiexec.hydra)" "${placed[@]}" -n "$ranks" "$program" "$@" ;;
     *libmpi.*)
       [[ "$ranks" -le "$(nproc)" ]] || placed+=(--oversubscribe --mca mpi_yield_when_idle 1)
       "$(first_of mpiexec.openmpi mpiexec)" "${placed[@]}" -n "$ranks" "$program" "$@" ;;
-    *) "$program" --bind --threads "$ranks" "$@" ;;
+    *) if binds "$ranks" "$@"; then set -- --bind "$@"; fi; "$program" --threads "$ranks" "$@" ;;
   esac
 }
 
@@ -107,10 +107,14 @@ compile_time() {
 }
 
 figures() {
+  local loops ranks
   measure memory 2 memory --seconds 0.5
   measure_with_each allreduce_2 2 --seconds 1
   measure_with_each allreduce_4 4 --seconds 0.5
   measure_with_each allreduce_8 8 --seconds 0.5
+  for loops in 1 2; do
+    for ranks in 2 4 8; do measure_with_each "allreduce_${ranks}_loops_$loops" "$ranks" --loops "$loops" --min 64KiB --factor 4 --seconds 2; done
+  done
   measure halves 2 collectives --collectives all_reduce --type float,bfloat16,float16 --min 16MiB --seconds 4
   measure fusion 2 fusion --seconds 8
   measure step 2 fusion --step --sets resnet50 --seconds 5

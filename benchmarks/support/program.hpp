@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "affinity.hpp"
+#include "busy_loops.hpp"
 #include "measure.hpp"
 
 namespace bench {
@@ -25,6 +26,7 @@ using json = nlohmann::ordered_json;
 struct options {
     int threads = 0;
     bool bind = false;
+    int loops = 0;
     std::string file;
     effort work{.seconds = 0.5};
     std::string command;
@@ -42,6 +44,8 @@ inline void add_options(CLI::App& app, options& o) {
 #endif
     app.add_flag("--bind", o.bind,
                  "keep each rank on one core (processes: or mpiexec --bind-to core)");
+    app.add_option("--loops", o.loops, "endless loops that run beside the ranks")
+        ->check(CLI::NonNegativeNumber);
     app.add_option("--seconds", o.work.seconds,
                    "time to measure each line of the table for, all candidates together")
         ->check(CLI::PositiveNumber);
@@ -114,10 +118,13 @@ public:
         document_ = {{"benchmark", benchmark}, {"date", now_utc()},
                      {"command", o.command},   {"machine", machine()},
                      {"ranks", comm.size()},   {"backend", on_mpi<Comm> ? "mpi" : "threads"},
-                     {"rows", json::array()}};
-        print("# {} on {} ranks ({}), {} cores, {}\n", benchmark, comm.size(),
-              document_["backend"].template get<std::string>(), std::thread::hardware_concurrency(),
-              document_["date"].template get<std::string>());
+                     {"loops", o.loops},       {"rows", json::array()}};
+        print("# {} on {} ranks ({}){}, {} cores, {}\n", benchmark, comm.size(),
+              document_["backend"].template get<std::string>(),
+              o.loops > 0
+                  ? fmt::format(" beside {} endless loop{}", o.loops, o.loops > 1 ? "s" : "")
+                  : "",
+              std::thread::hardware_concurrency(), document_["date"].template get<std::string>());
     }
 
     template <class... A>
@@ -148,6 +155,7 @@ template <class F>
 int on_ranks(const options& o, [[maybe_unused]] int argc, [[maybe_unused]] char** argv, F&& body) {
     const auto one_rank = [&](auto& comm) {
         if (o.bind) bind_to_core(comm.rank());
+        const busy_loops beside(comm.rank() == 0 ? o.loops : 0);
         body(comm);
     };
 #if HVD_WITH_MPI

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "line_time.hpp"
 #include "measure.hpp"
 #include "program.hpp"
 
@@ -33,6 +34,7 @@ struct line {
     std::string collective, path, type, op;
     std::size_t size = 0, count = 0;
     int root = -1;
+    double line_time = 0;  // seconds in which a cache line went from rank 0 to rank 1 before
     std::optional<timing> out_of_place{}, in_place{};
     std::optional<double> ratio_out_of_place{},
         ratio_in_place{};  // the peer's time over this one's
@@ -86,6 +88,10 @@ void add_line(report<Comm>& out, const line& l, int ranks, double limit) {
              {"root", l.root},
              {"out_of_place", nullptr},
              {"in_place", nullptr}};
+    if (l.line_time > 0) {
+        row["line_ns"] = l.line_time * 1e9;
+        row["cores"] = distance_of(l.line_time);
+    }
     if (l.out_of_place)
         row["out_of_place"] =
             block(*l.out_of_place, double(l.size), moves, l.ratio_out_of_place, limit);
