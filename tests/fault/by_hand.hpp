@@ -70,6 +70,16 @@ public:
     int node_of(int rank) const { return how_.node_of(rank); }
     const hvd::detail::shm_region* region() const { return &region_; }
 
+    void send(int peer, const std::byte* data, std::size_t bytes) {
+        ++sends_[std::size_t(peer)];
+        queue_endpoint::send(peer, data, bytes);
+    }
+    void recv(int peer, std::byte* data, std::size_t bytes) {
+        ++receives_[std::size_t(peer)];
+        queue_endpoint::recv(peer, data, bytes);
+    }
+    std::uint64_t sends_begun(int peer) const { return sends_[std::size_t(peer)]; }
+    std::uint64_t receives_begun(int peer) const { return receives_[std::size_t(peer)]; }
     bool send_notice(int peer, const hvd::detail::failure_notice& news) {
         const std::lock_guard lock(notices_->mutex);
         notices_->to[std::size_t(peer)].push_back(news);
@@ -86,6 +96,8 @@ public:
 
 private:
     const way how_;
+    std::vector<std::uint64_t> sends_{std::vector<std::uint64_t>(std::size_t(size()))},
+        receives_{sends_};
     std::shared_ptr<hvd::detail::shared_memory> memory_;
     hvd::detail::shm_region region_{nullptr, 0, 0, {}};
     std::shared_ptr<notices_by_hand> notices_;
@@ -95,6 +107,7 @@ struct by_hand {
     using endpoint_type = by_hand_endpoint;
 };
 static_assert(hvd::backend<by_hand>);
+static_assert(hvd::detail::sends_notices<by_hand_endpoint>);
 
 using rank_by_hand = hvd::communicator<by_hand>;
 
