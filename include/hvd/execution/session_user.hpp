@@ -11,28 +11,27 @@
 
 #include "../core/error.hpp"
 #include "../core/lean/atomic.hpp"
+#include "../platform/linux.hpp"
 #include "../protocol/call_header.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Tells whether this process is a fork of the one that made the guard. A look costs one load: the
-// kernel wipes the page in the child.
+// Tells whether this process is a fork of the one that made the guard. A look costs one load where
+// the kernel wipes the page in the child, and a question for the process elsewhere.
 class fork_guard {
 public:
     fork_guard() : owner_(getpid()) {
         void* page =
             mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (page == MAP_FAILED) return;
-#ifdef MADV_WIPEONFORK
-        if (madvise(page, 4096, MADV_WIPEONFORK) == 0) {
-            page_ = static_cast<volatile char*>(page);
-            *page_ = 1;
+        if (!wipe_in_children(page, 4096)) {
+            munmap(page, 4096);
             return;
         }
-#endif
-        munmap(page, 4096);
+        page_ = static_cast<volatile char*>(page);
+        *page_ = 1;
     }
 
     fork_guard(const fork_guard&) = delete;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "../standard.hpp"
+#include "linux.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -43,14 +44,18 @@ inline std::uint64_t memory_in_use() {
 }
 
 // The bytes that this process may still use: the lesser of the machine's free memory and the rest
-// of its control group's limit.
+// of its control group's limit. Only Linux tells; elsewhere no limit is known.
 inline std::uint64_t available_memory() {
+#if HVD_LINUX
     const std::uint64_t kibibytes = number_in("/proc/meminfo", "MemAvailable:", UINT64_MAX / 1024);
     const std::uint64_t limit =
         number_in("/sys/fs/cgroup/memory.max", "", UINT64_MAX);  // "max" means no limit
     const std::uint64_t used = memory_in_use();
     const std::uint64_t machine = kibibytes * 1024, group = limit > used ? limit - used : 0;
     return machine < group ? machine : group;
+#else
+    return UINT64_MAX;
+#endif
 }
 
 }  // namespace detail

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include <sched.h>
 #include <time.h>
@@ -11,6 +11,7 @@
 
 #include "../core/options.hpp"
 #include "../core/tuning.hpp"
+#include "linux.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -49,8 +50,7 @@ class processor_set {
 public:
     static processor_set of_this_thread() {
         processor_set set;
-        cpu_set_t own;
-        if (sched_getaffinity(0, sizeof own, &own) == 0) std::memcpy(set.words_, &own, sizeof own);
+        find_processors(set.words_, sizeof set.words_);
         return set;
     }
 
@@ -66,7 +66,7 @@ public:
     }
 
 private:
-    static constexpr std::size_t words = sizeof(cpu_set_t) / sizeof(unsigned long);
+    static constexpr std::size_t words = 1024 / (8 * sizeof(unsigned long));
     unsigned long words_[words] = {};
 };
 

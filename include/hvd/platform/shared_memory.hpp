@@ -15,6 +15,7 @@
 
 #include "../core/lean/text.hpp"
 #include "available_memory.hpp"
+#include "linux.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -65,18 +66,18 @@ public:
     // Makes a file without a name. Other processes find it among the open files of this process, so
     // nothing is left behind however the processes end. With `named` the file has a name that
     // nobody can guess. That serves processes that can't look there: those in another process
-    // namespace, or without permission.
+    // namespace, or without permission. Where there are no files without a name, it has one anyway.
     static shared_memory create(std::size_t bytes, bool named) {
         shared_memory result;
         std::uint64_t random[2] = {};
-        if (getrandom(random, sizeof random, 0) != ssize_t(sizeof random)) return result;
+        if (getentropy(random, sizeof random) != 0) return result;
         ticket& t = result.ticket_;
-        if (named) {
+        if (named || !HVD_LINUX) {
             store(t.path, text("/hvd-", random[0], "-", random[1]));
             result.file_ = shm_open(t.path, O_CREAT | O_EXCL | O_RDWR, 0600);
             result.named_ = result.file_ >= 0;
         } else {
-            result.file_ = memfd_create("hvd", MFD_CLOEXEC);
+            result.file_ = open_unnamed_file();
             store(t.path, text("/proc/", getpid(), "/fd/", result.file_));
         }
         struct stat status{};
@@ -112,7 +113,7 @@ public:
         void* const memory =
             mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED) return result;
-        madvise(memory, bytes, MADV_HUGEPAGE);
+        prefer_large_pages(memory, bytes);
         result.data_ = memory;
         result.bytes_ = bytes;
         return result;
@@ -136,11 +137,8 @@ public:
         if (begin >= end) return true;
         if (end - begin > available_memory())
             return false;  // the kernel would kill a process instead
-#ifdef MADV_POPULATE_WRITE
-        if (madvise(static_cast<std::byte*>(data_) + begin, end - begin, MADV_POPULATE_WRITE) == 0)
-            return true;
-        if (errno != EINVAL) return false;  // EINVAL: a kernel before Linux 5.14
-#endif
+        const int error = take_pages(static_cast<std::byte*>(data_) + begin, end - begin);
+        if (error != EINVAL) return error == 0;
         return posix_fallocate(file_, off_t(begin), off_t(end - begin)) == 0;
     }
 
@@ -170,13 +168,12 @@ public:
     // addresses stay reserved.
     [[gnu::cold]] void discard(std::size_t begin, std::size_t end) noexcept {
         if (begin < end)
-            madvise(static_cast<std::byte*>(data_) + begin, end - begin,
-                    is_shared_ ? MADV_REMOVE : MADV_DONTNEED);
+            give_back_pages(static_cast<std::byte*>(data_) + begin, end - begin, is_shared_);
     }
     // The same for pages that make_private() has made, or is about to make.
     [[gnu::cold]] void discard_private(std::size_t begin, std::size_t end) noexcept {
         if (begin < end)
-            madvise(static_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+            give_back_pages(static_cast<std::byte*>(data_) + begin, end - begin, false);
     }
 
     explicit operator bool() const { return data_ != nullptr; }
@@ -187,7 +184,7 @@ private:
     bool map(std::size_t bytes) {
         void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
         if (memory == MAP_FAILED) return false;
-        madvise(memory, bytes, MADV_HUGEPAGE);  // only where the system gives huge pages
+        prefer_large_pages(memory, bytes);
         data_ = memory;
         bytes_ = bytes;
         is_shared_ = true;

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../standard.hpp"
+
+// Linux has calls that POSIX lacks. They stand here and in futex.hpp, each beside what another
+// system gets. A program that defines HVD_PLAIN_POSIX does without them on Linux too; it has to
+// define it for all its files.
+#if defined(__linux__) && !defined(HVD_PLAIN_POSIX)
+#define HVD_LINUX 1
+#else
+#define HVD_LINUX 0
+#endif
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// ---- memory -------------------------------------------------------------------------------------
+
+// Opens a file without a name, which other processes find among the open files of this one; -1
+// where there are none, or the system refused.
+inline int open_unnamed_file() {
+#if HVD_LINUX
+    return memfd_create("hvd", MFD_CLOEXEC);
+#else
+    return -1;
+#endif
+}
+
+// Asks for large pages, which only some systems give.
+inline void prefer_large_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
+#if HVD_LINUX
+    madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+}
+
+// Takes the pages of a mapping now. Returns 0, ENOMEM, or EINVAL where the system cannot.
+inline int take_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
+#if HVD_LINUX
+#ifdef MADV_POPULATE_WRITE  // since Linux 5.14
+    return madvise(memory, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+#endif
+#endif
+    return EINVAL;
+}
+
+// Gives the pages of a mapping back, shared ones for all processes that have mapped them. The
+// addresses stay reserved. Other systems keep the pages until they are unmapped.
+inline void give_back_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes,
+                            [[maybe_unused]] bool is_shared) {
+#if HVD_LINUX
+    madvise(memory, bytes, is_shared ? MADV_REMOVE : MADV_DONTNEED);
+#endif
+}
+
+// Asks that a forked child finds a page filled with zeros. Returns false where the system cannot.
+inline bool wipe_in_children([[maybe_unused]] void* page, [[maybe_unused]] std::size_t bytes) {
+#if HVD_LINUX
+#ifdef MADV_WIPEONFORK  // since Linux 4.14
+    return madvise(page, bytes, MADV_WIPEONFORK) == 0;
+#endif
+#endif
+    return false;
+}
+
+// ---- processors ---------------------------------------------------------------------------------
+
+// Sets a bit for each processor that this thread may run on, or none if the system does not tell.
+inline void find_processors([[maybe_unused]] unsigned long* words,
+                            [[maybe_unused]] std::size_t bytes) {
+#if HVD_LINUX
+    // The system fills a part of the words, or, where they are too few, none.
+    sched_getaffinity(0, bytes, reinterpret_cast<cpu_set_t*>(words));
+#endif
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
