@@ -33,6 +33,10 @@ int made(int code, const MPI_Comm* comm) {
 
 extern "C" {
 int MPI_Comm_dup(MPI_Comm of, MPI_Comm* comm) { return made(PMPI_Comm_dup(of, comm), comm); }
+int MPI_Comm_idup(MPI_Comm of, MPI_Comm* comm, MPI_Request* request) {
+    ++live;
+    return PMPI_Comm_idup(of, comm, request);
+}
 int MPI_Comm_split(MPI_Comm of, int color, int key, MPI_Comm* comm) {
     return made(PMPI_Comm_split(of, color, key, comm), comm);
 }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <new>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <hvd/comm/arena.hpp>
@@ -218,7 +222,125 @@ void run_out_of_memory(Comm& comm, shortage how, Call call) {
     }
 }
 
+// Makes something of a communicator, on all ranks or on none, until the last rank has memory for
+// it. `make(comm, made)` makes it, and `use` checks it.
+template <class Made, class Comm, class Make, class Use>
+void make_out_of_memory(Comm& comm, shortage how, Make make, Use use) {
+    const bool here = comm.rank() == comm.size() - 1;
+    for (long n = 0;; ++n) {
+        INFO("allocation ", n);
+        auto parent = comm.split(0);
+        Made made;
+        outcome result;
+        std::string what;
+        {
+            const scarce_memory memory(here, n, how);
+            result = outcome_of([&] { make(parent, made); }, what);
+        }
+        INFO("outcome ", int(result), ": ", what);
+        const bool failed_here = failed;
+        check_that_it_works(parent);
+        const bool failed_somewhere = most_of(comm, failed_here ? 1 : 0) == 1;
+        const bool thrown_somewhere = most_of(comm, result == outcome::success ? 0 : 1) == 1;
+        CHECK(thrown_somewhere == (result != outcome::success));
+        if (!here && thrown_somewhere) {
+            CHECK(result == outcome::told_by_peer);
+            CHECK(contains(what, "rank " + std::to_string(comm.size() - 1)));
+        }
+        if (result == outcome::success) use(made);
+        if (!failed_somewhere) {
+            CHECK(result == outcome::success);
+            return;
+        }
+        REQUIRE(n < 1000);
+    }
+}
+
 }  // namespace
+
+TEST_CASE("communicators are made on all ranks, or on none") {
+    on_every_transport_from(2, [](auto& comm) {
+        using Comm = std::remove_cvref_t<decltype(comm)>;
+        if (comm.size() > 3) return;
+        const auto use = [](Comm& made) {
+            if (made) check_that_it_works(made);
+        };
+        for (const shortage how : {shortage::once, shortage::from_then_on}) {
+            INFO(std::string(how == shortage::once ? "" : "and nothing afterwards"));
+            make_out_of_memory<Comm>(
+                comm, how, [](Comm& c, Comm& made) { made = c.split(0); }, use);
+            make_out_of_memory<Comm>(
+                comm, how, [](Comm& c, Comm& made) { made = c.split(c.rank() % 2, -c.rank()); },
+                use);
+            make_out_of_memory<Comm>(
+                comm, how, [](Comm& c, Comm& made) { made = c.subset({0, c.size() - 1}); }, use);
+            make_out_of_memory<Comm>(
+                comm, how, [](Comm& c, Comm& made) { made = c.subset({0}); }, use);
+            make_out_of_memory<Comm>(comm, how, [](Comm& c, Comm& made) { made = c.local(); }, use);
+            make_out_of_memory<Comm>(comm, how, [](Comm& c, Comm& made) { made = c.cross(); }, use);
+        }
+    });
+}
+
+TEST_CASE("arenas are made, and grow, on all ranks or on none") {
+    on_every_transport_from(2, [](auto& comm) {
+        using Comm = std::remove_cvref_t<decltype(comm)>;
+        if (comm.size() > 3) return;
+        using arena = std::optional<hvd::arena>;
+        const auto use = [](arena& made) {
+            auto x = made->tensor<int>(hvd::shape(1000));
+            std::fill_n(x.data(), 1000, 1);
+        };
+        for (const shortage how : {shortage::once, shortage::from_then_on}) {
+            INFO(std::string(how == shortage::once ? "" : "and nothing afterwards"));
+            make_out_of_memory<arena>(
+                comm, how, [](Comm& c, arena& made) { made.emplace(c, 100000); }, use);
+            make_out_of_memory<arena>(
+                comm, how,
+                [](Comm& c, arena& made) {
+                    made.emplace(c, 64);
+                    made->grow(100000);
+                },
+                use);
+        }
+    });
+}
+
+#if defined(HVD_TEST_BACKEND_MPI)
+TEST_CASE("the world and duplicates of handles are made on all ranks, or on none") {
+    const failing_rank_does_not_hang guard;
+    auto comm = world();
+    if (comm.size() < 2) return;
+    const auto use = [](communicator& made) { check_that_it_works(made); };
+    for (const int node_size : {0, 1, 2})
+        for (const shortage how : {shortage::once, shortage::from_then_on}) {
+            INFO("nodes of ", node_size);
+            const hvd::communicator_options options{.node_size = node_size};
+            make_out_of_memory<communicator>(
+                comm, how,
+                [&](communicator&, communicator& made) { made = communicator::world(options); },
+                use);
+            make_out_of_memory<communicator>(
+                comm, how,
+                [&](communicator&, communicator& made) {
+                    made = communicator(MPI_COMM_WORLD, hvd::borrow, options);
+                },
+                use);
+        }
+}
+
+TEST_CASE("a rank that does not come to the making of the world is waited for until the deadline") {
+    const failing_rank_does_not_hang guard;
+    using namespace std::chrono_literals;
+    auto comm = world();
+    if (comm.size() < 2) return;
+    if (comm.rank() == 0) std::this_thread::sleep_for(600ms);
+    thrown<hvd::peer_error>([] { communicator::world({.deadline = 200ms}); });
+    check_that_it_works(comm);
+    auto other = communicator::world();
+    check_that_it_works(other);
+}
+#endif
 
 TEST_CASE("a rank that finds no memory for a call tells its peers, and all ranks stay in step") {
     on_every_transport_from(2, [](auto& comm) {

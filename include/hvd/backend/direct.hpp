@@ -14,20 +14,30 @@ namespace detail {
 // the same. Otherwise they are refused before anything is sent.
 class direct_mpi_endpoint : public mpi_endpoint {
 public:
-    direct_mpi_endpoint(const MPI_Comm& handle, adopt_t, const communicator_options& options)
-        : mpi_endpoint(adoptable(handle), handle, options, false) {}
-    direct_mpi_endpoint(const MPI_Comm& handle, borrow_t, const communicator_options& options)
-        : mpi_endpoint(duplicate(checked(handle)), handle, options, false) {}
+    static owner<direct_mpi_endpoint> of(const MPI_Comm& handle, adopt_t,
+                                         const communicator_options& options) {
+        return made<direct_mpi_endpoint>(adoptable(handle), false, options);
+    }
+    static owner<direct_mpi_endpoint> of(const MPI_Comm& handle, borrow_t,
+                                         const communicator_options& options) {
+        return made<direct_mpi_endpoint>(checked(handle), true, options);
+    }
 
     static owner<direct_mpi_endpoint> world(const communicator_options& options) {
         require_running();
-        return owner<direct_mpi_endpoint>(
-            new direct_mpi_endpoint(duplicate(MPI_COMM_WORLD), options));
+        auto endpoint = of(MPI_COMM_WORLD, borrow, options);
+        endpoint->show_own_handle();
+        return endpoint;
     }
 
+    owner<direct_mpi_endpoint> prepare_subset(std::span<const int> ranks, int context,
+                                              time_point limit) const {
+        return prepared<direct_mpi_endpoint>(ranks, context, limit);
+    }
     owner<direct_mpi_endpoint> subset(std::span<const int> ranks, int context) const {
-        return owner<direct_mpi_endpoint>(
-            new direct_mpi_endpoint(comm_among(ranks, context), nodes_among(ranks)));
+        auto endpoint = prepare_subset(ranks, context, never);
+        endpoint->join();
+        return endpoint;
     }
 
     // Asynchronous calls are made in wait() and test(), one MPI call at a time.
@@ -109,10 +119,11 @@ public:
     }
 
 private:
-    direct_mpi_endpoint(MPI_Comm own, const communicator_options& options)
-        : mpi_endpoint(own, own, options, false) {}
-    direct_mpi_endpoint(MPI_Comm own, std::vector<int> nodes)
-        : mpi_endpoint(own, std::move(nodes), 0) {}
+    friend class mpi_endpoint;  // which makes it
+
+    using mpi_endpoint::mpi_endpoint;
+    // No memory is shared.
+    static std::size_t window_of(const communicator_options&) { return 0; }
 
     template <class F>
     static void in_portions(std::size_t count, F&& f) {

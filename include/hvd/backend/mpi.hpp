@@ -20,6 +20,7 @@
 #include "concept.hpp"
 #include "mpi_leftovers.hpp"
 #include "mpi_messages.hpp"
+#include "mpi_steps.hpp"
 #include "node_size.hpp"
 
 namespace hvd {
@@ -30,16 +31,21 @@ namespace detail {
 // ranks of each node.
 class mpi_endpoint {
 public:
-    mpi_endpoint(const MPI_Comm& handle, adopt_t, const communicator_options& options)
-        : mpi_endpoint(adoptable(handle), handle, options, true) {}
-
-    mpi_endpoint(const MPI_Comm& handle, borrow_t, const communicator_options& options)
-        : mpi_endpoint(duplicate(checked(handle)), handle, options, true) {}
+    // Takes over a handle, or makes a duplicate of it. All ranks of the handle get an endpoint, or
+    // none does.
+    static owner<mpi_endpoint> of(const MPI_Comm& handle, adopt_t,
+                                  const communicator_options& options) {
+        return made<mpi_endpoint>(adoptable(handle), false, options);
+    }
+    static owner<mpi_endpoint> of(const MPI_Comm& handle, borrow_t,
+                                  const communicator_options& options) {
+        return made<mpi_endpoint>(checked(handle), true, options);
+    }
 
     static owner<mpi_endpoint> world(const communicator_options& options) {
         require_running();
-        auto endpoint = owner<mpi_endpoint>::make(MPI_COMM_WORLD, borrow, options);
-        endpoint->native_ = endpoint->comm_;
+        auto endpoint = of(MPI_COMM_WORLD, borrow, options);
+        endpoint->show_own_handle();
         return endpoint;
     }
 
@@ -48,6 +54,7 @@ public:
 
     ~mpi_endpoint() {
         if (!mpi_is_running() || getpid() != process_) return;
+        if (group_ != MPI_GROUP_NULL) MPI_Group_free(&group_);
         mpi_leftovers::end(std::move(messages_));
     }
 
@@ -103,11 +110,21 @@ public:
         if (getpid() == process_) reachable_->discard(part);
     }
 
-    // A channel of protocol/agreement.hpp, before there is a session. MPI knows no limit.
+    // A channel of protocol/agreement.hpp, before there is a session. All ranks come from a step
+    // that they made together, so that MPI needs no limit.
     [[gnu::cold]] table<call_header> exchange_headers(const call_header& mine, time_point) const {
-        table<call_header> all(static_cast<std::size_t>(size_));
+        table<call_header> all;
+        together([&] { all = table<call_header>(static_cast<std::size_t>(size_)); });
         gather_headers(mine, all.data());
         return all;
+    }
+
+    // Runs the last steps of the making of a communicator, which may fail on this rank alone.
+    // Where they do, all ranks throw.
+    template <class F>
+    void settle(F f) {
+        together(f);
+        steps_ = mpi_steps();
     }
 
     // Uses MPI's own allreduce among the ranks of this local rank.
@@ -130,23 +147,83 @@ public:
         }
     }
 
+    // The endpoint of a subset of the ranks, for one of them, before MPI knows of the subset. All
+    // that its ranks allocate by themselves is allocated here. `join` makes the rest: it waits for
+    // the other ranks of the subset.
+    [[gnu::cold]] owner<mpi_endpoint> prepare_subset(std::span<const int> ranks, int context,
+                                                     time_point limit) const {
+        return prepared<mpi_endpoint>(ranks, context, limit);
+    }
+    [[gnu::cold]] void join() {
+        // The tag differs from hvd's own: receives and probes of those would find Open MPI's
+        // messages for it.
+        const int created = MPI_Comm_create_group(
+            parent_, group_, mpi_messages::tags + context_ % 32000, &messages_->comm);
+        MPI_Group_free(&group_);
+        check(created, "MPI_Comm_create_group");
+        comm_ = native_ = messages_->comm;
+        together([&] { set_up(); });
+        if (window_ > 0) make_area();
+    }
+
     owner<mpi_endpoint> subset(std::span<const int> ranks, int context) const {
-        return owner<mpi_endpoint>(new mpi_endpoint(comm_among(ranks, context), nodes_among(ranks),
-                                                    window_, reachable_, by_library_));
+        auto endpoint = prepare_subset(ranks, context, never);
+        endpoint->join();
+        return endpoint;
     }
 
 protected:
-    // Owns `comm`; `handle` is the user's handle.
-    mpi_endpoint(MPI_Comm comm, MPI_Comm handle, const communicator_options& options,
-                 bool share_memory)
-        : comm_(comm), messages_(owner<mpi_messages>::make(comm)), native_(handle) {
-        made([&] {
-            set_up();
-            by_library_ = options.cross_by_library;
-            const bool declared = agreed_node_size(options) > 0;
-            nodes_ = declared ? nodes_of_one_host(size_, options) : find_nodes();
-            if (share_memory) make_area(window_ = options.window_bytes);
-        });
+    // With a window of 0 bytes no memory is shared.
+    explicit mpi_endpoint(std::size_t window)
+        : messages_(owner<mpi_messages>::make(MPI_COMM_NULL)), window_(window) {}
+
+    template <class Endpoint>
+    static owner<Endpoint> made(MPI_Comm handle, bool duplicates,
+                                const communicator_options& options) {
+        mpi_steps steps(limit_of(options.deadline));
+        MPI_Comm comm = duplicates ? MPI_COMM_NULL : handle;
+        owner<Endpoint> endpoint;
+        mpi_endpoint* made = nullptr;
+        try {
+            if (duplicates) comm = steps.duplicate(handle);
+            steps.together(comm, [&] {
+                endpoint = owner<Endpoint>(new Endpoint(Endpoint::window_of(options)));
+                made = endpoint.get();
+                made->native_ = handle;
+                made->set_up(comm);
+            });
+        } catch (...) {
+            if (made != nullptr) made->messages_->comm = MPI_COMM_NULL;
+            if (comm != MPI_COMM_NULL && !steps.left()) MPI_Comm_free(&comm);
+            throw;
+        }
+        made->steps_ = std::move(steps);
+        made->find_place(options);
+        return endpoint;
+    }
+    // The user has no handle of its own.
+    void show_own_handle() { native_ = comm_; }
+
+    static std::size_t window_of(const communicator_options& options) {
+        return options.window_bytes;
+    }
+
+    template <class Endpoint>
+    owner<Endpoint> prepared(std::span<const int> ranks, int context, time_point limit) const {
+        owner<Endpoint> endpoint(new Endpoint(window_));
+        mpi_endpoint& made = *endpoint;
+        made.steps_ = mpi_steps(limit);
+        made.nodes_ = nodes_among(ranks);
+        made.by_library_ = by_library_;
+        made.reachable_ = shared<segments>::make(reachable_);
+        made.parent_ = comm_;
+        made.context_ = context;
+        MPI_Group all = MPI_GROUP_NULL;
+        check(MPI_Comm_group(comm_, &all), "MPI_Comm_group");
+        const int included = MPI_Group_incl(all, int(ranks.size()), ranks.data(), &made.group_);
+        MPI_Group_free(&all);
+        check(included, "MPI_Group_incl");
+        return endpoint;
     }
 
     void gather_headers(const call_header& mine, call_header* all) const {
@@ -154,30 +231,23 @@ protected:
         check(MPI_Allgather(&mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, comm_), "MPI_Allgather");
     }
 
-    // Makes the endpoint of a subset. With a window of 0 bytes no memory is shared.
-    mpi_endpoint(MPI_Comm comm, std::vector<int> nodes, std::size_t window,
-                 shared<segments> reachable = {}, bool by_library = false)
-        : comm_(comm),
-          messages_(owner<mpi_messages>::make(comm)),
-          native_(comm),
-          nodes_(std::move(nodes)),
-          by_library_(by_library),
-          reachable_(shared<segments>::make(std::move(reachable))) {
-        made([&] {
-            set_up();
-            if (window > 0) make_area(window_ = window);
-        });
-    }
-
-    // Runs the work of a constructor. If it fails, nobody else frees the handles.
+    // Runs a part of the making of this endpoint.
     template <class F>
-    void made(F work) {
+    void together(F f) const {
         try {
-            work();
+            steps_.together(comm_, f);
         } catch (...) {
-            messages_->free();
+            if (steps_.left()) messages_->cancel();
             throw;
         }
+    }
+
+    void find_place(const communicator_options& options) {
+        by_library_ = options.cross_by_library;
+        const bool declared = agreed_node_size(options) > 0;
+        together([&] { nodes_ = nodes_of_one_host(size_, options); });
+        if (!declared) find_nodes();
+        if (window_ > 0) make_area();
     }
 
     static void require_running() {
@@ -210,28 +280,6 @@ protected:
         return handle;
     }
 
-    static MPI_Comm duplicate(MPI_Comm handle) {
-        MPI_Comm copy = MPI_COMM_NULL;
-        check_mpi(MPI_Comm_dup(handle, &copy), "MPI_Comm_dup", -1);
-        return copy;
-    }
-
-    MPI_Comm comm_among(std::span<const int> ranks, int context) const {
-        MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
-        MPI_Comm comm = MPI_COMM_NULL;
-        check(MPI_Comm_group(comm_, &all), "MPI_Comm_group");
-        const int included = MPI_Group_incl(all, int(ranks.size()), ranks.data(), &some);
-        MPI_Group_free(&all);
-        check(included, "MPI_Group_incl");
-        // The tag differs from hvd's own: receives and probes of those would find Open MPI's
-        // messages for it.
-        const int created =
-            MPI_Comm_create_group(comm_, some, mpi_messages::tags + context % 32000, &comm);
-        MPI_Group_free(&some);
-        check(created, "MPI_Comm_create_group");
-        return comm;
-    }
-
     std::vector<int> nodes_among(std::span<const int> ranks) const {
         std::vector<int> nodes(ranks.size());
         for (std::size_t i = 0; i < ranks.size(); ++i) nodes[i] = node_of(ranks[i]);
@@ -243,7 +291,7 @@ protected:
         check_mpi(code, api, rank_, where);
     }
 
-    MPI_Comm comm_;
+    MPI_Comm comm_ = MPI_COMM_NULL;
     int rank_ = -1, size_ = 0;
 
 private:
@@ -254,6 +302,11 @@ private:
         std::byte* const data = static_cast<std::byte*>(memory.data());
         if (data != nullptr) reachable_->add(id, std::move(memory), bytes, begin, end);
         return data != nullptr ? data + begin : nullptr;
+    }
+
+    void set_up(MPI_Comm comm) {
+        comm_ = messages_->comm = comm;
+        set_up();
     }
 
     void set_up() {
@@ -283,7 +336,7 @@ private:
     }
 
     // Ranks share a node if MPI says that they can share memory. A node is named by its first rank.
-    [[gnu::cold]] std::vector<int> find_nodes() const {
+    [[gnu::cold]] void find_nodes() {
         MPI_Comm node = MPI_COMM_NULL;
         check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
               "MPI_Comm_split_type");
@@ -291,21 +344,24 @@ private:
         const int told = MPI_Bcast(&first, 1, MPI_INT, 0, node);
         MPI_Comm_free(&node);
         check(told, "MPI_Bcast");
-        std::vector<int> nodes(std::size_t(size_), 0);
-        check(MPI_Allgather(&first, 1, MPI_INT, nodes.data(), 1, MPI_INT, comm_), "MPI_Allgather");
-        return nodes;
+        check(MPI_Allgather(&first, 1, MPI_INT, nodes_.data(), 1, MPI_INT, comm_), "MPI_Allgather");
     }
 
     // Makes memory that the ranks of each node map, if every node can. Otherwise messages are used,
     // and every rank knows it. Ranks that are all alone on their nodes need no memory, unless the
     // library is between them.
-    [[gnu::cold]] void make_area(std::size_t window) {
-        const node_map nodes(*this);
-        if (nodes.count() > 1 && nodes.count() == size_ && !by_library_) return;
-        if (nodes.count() > 1)
-            check(MPI_Comm_split(comm_, nodes.mine(), rank_, &node()), "MPI_Comm_split");
-        const int ranks = nodes.local_size(), mine = nodes.local_rank();
-        window = shm_region::window_for(ranks, window);
+    [[gnu::cold]] void make_area() {
+        int count = 0, node_of_mine = 0, ranks = 0, mine = 0;
+        together([&] {
+            const node_map nodes(*this);
+            count = nodes.count();
+            node_of_mine = nodes.mine();
+            ranks = nodes.local_size();
+            mine = nodes.local_rank();
+        });
+        if (count > 1 && count == size_ && !by_library_) return;
+        if (count > 1) check(MPI_Comm_split(comm_, node_of_mine, rank_, &node()), "MPI_Comm_split");
+        const std::size_t window = shm_region::window_for(ranks, window_);
         const std::size_t bytes = shm_region::bytes(ranks, window),
                           own = shm_region::windows_of(mine, ranks, window);
         // Each rank touches its own windows first, so that they lie near its processor.
@@ -325,7 +381,7 @@ private:
         region.slot(mine).processors = processor_set::of_this_thread();
         check(MPI_Barrier(of_node()), "MPI_Barrier");
         region_ = region;
-        if (by_library_ && nodes.count() > 1)
+        if (by_library_ && count > 1)
             check(MPI_Comm_split(comm_, mine, rank_, &across()), "MPI_Comm_split");
     }
 
@@ -378,10 +434,14 @@ private:
     }
 
     owner<mpi_messages> messages_;
-    MPI_Comm native_;
+    MPI_Comm native_ = MPI_COMM_NULL;
     std::vector<int> nodes_;
     std::size_t window_ = 0;
     bool by_library_ = false;
+    mutable mpi_steps steps_;          // while the communicator is made
+    MPI_Comm parent_ = MPI_COMM_NULL;  // of a subset, as the group and the context are
+    MPI_Group group_ = MPI_GROUP_NULL;
+    int context_ = 0;
     shared_memory memory_;
     shared<segments> reachable_ = shared<segments>::make();
     shm_region region_{nullptr, 0, 0, {}};

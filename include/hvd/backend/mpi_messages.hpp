@@ -34,8 +34,8 @@ public:
     mpi_messages(const mpi_messages&) = delete;
     mpi_messages& operator=(const mpi_messages&) = delete;
 
-    // Call it before there are messages. What keeps account of messages is allocated here, since a
-    // rank without memory can't tell it in the middle of a call, and must be able to send a notice.
+    // Call it before there are messages. The accounts of messages are allocated here, since a rank
+    // without memory can't tell it in the middle of a call, and must be able to send a notice.
     void set_up(int rank, int size) {
         rank_ = rank;
         const std::size_t ranks = std::size_t(size),

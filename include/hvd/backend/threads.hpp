@@ -43,6 +43,14 @@ public:
         return hub;
     }
 
+    // Removes the hubs that a call would have made: no member takes them any more.
+    void forget(int context) noexcept {
+        std::size_t kept = 0;
+        for (awaited_hub& awaited : list_)
+            if (awaited.context != context) std::swap(list_[kept++], awaited);
+        while (list_.size() > kept) list_.pop_back();
+    }
+
     auto begin() const { return list_.begin(); }
     auto end() const { return list_.end(); }
 
@@ -77,6 +85,10 @@ public:
                                              region_.slot(0).processors);
         });
         return children_.take(awaited);
+    }
+    void forget_children(int context) noexcept {
+        const lock_guard lock(mutex_);
+        children_.forget(context);
     }
 
 private:
@@ -129,6 +141,8 @@ public:
         while (ranks[std::size_t(me)] != rank_) ++me;
         return owner<threads_endpoint>::make(hub_->child(context, ranks), me);
     }
+    // A subset was not made on all ranks.
+    void forget_subset(int context) noexcept { hub_->forget_children(context); }
 
 private:
     shared<threads_hub> hub_;

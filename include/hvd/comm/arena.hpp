@@ -19,6 +19,11 @@ class free_list {
 public:
     static constexpr std::size_t alignment = tuning::cache_line;
 
+    // Afterwards `add` can't fail.
+    void reserve_one() {
+        regions_.reserve(regions_.size() + 1);
+        free_.reserve(free_.size() + 1);
+    }
     void add(std::byte* data, std::size_t bytes) {
         regions_.push_back({data, bytes});
         free_.push_back({data, bytes});
@@ -106,6 +111,7 @@ class arena : public std::pmr::memory_resource {
 public:
     /// Makes an arena with room for `bytes` on this rank. Ranks may differ. **Collective**: all
     /// ranks of `comm`.
+    /// All ranks get an arena, or all throw, within the communicator's deadline.
     /// @throws hvd::usage_error on all ranks if the system refuses the memory, naming the sizes.
     template <class Backend>
     arena(communicator<Backend>& comm, std::size_t bytes)
@@ -142,8 +148,22 @@ public:
         const std::int64_t mine_told = std::int64_t(mine);
         const auto told =
             detail::numbers_of_all(*session_, "arena", {&mine_told, 1}, detail::never);
-        const std::vector<std::size_t> wished(told.begin(), told.end());
-        std::byte* const memory = total(wished) < most ? share_(*this, wished) : nullptr;
+        std::vector<std::size_t> wished;
+        // The ranks of a node wait for each other where they share memory: so all of them must
+        // come.
+        detail::run_on_all(*session_, "arena", detail::never, [&] {
+            wished.assign(told.begin(), told.end());
+            memory_.reserve_one();
+        });
+        std::byte* memory = nullptr;
+        try {
+            detail::run_on_all(*session_, "arena", detail::never, [&] {
+                if (total(wished) < most) memory = share_(*this, wished);
+            });
+        } catch (...) {
+            if (memory != nullptr) unshare_(*this, memory);
+            throw;
+        }
         const std::int64_t given = memory != nullptr;
         for (const std::int64_t g :
              detail::numbers_of_all(*session_, "arena", {&given, 1}, detail::never))

@@ -23,6 +23,28 @@
 namespace hvd {
 inline namespace v0 {
 
+namespace detail {
+
+// Endpoints of E are made of a handle. `of` makes them on all ranks of the handle, or on none; a
+// constructor knows one rank only.
+template <class E, class Handle, class Ownership>
+concept made_together =
+    requires(const Handle& handle, Ownership ownership, const communicator_options& options) {
+        { E::of(handle, ownership, options).release() } -> std::convertible_to<E*>;
+    };
+template <class E, class Handle, class Ownership>
+concept made_of = made_together<E, Handle, Ownership> ||
+                  std::constructible_from<E, const Handle&, Ownership, const communicator_options&>;
+
+template <class E, class Handle, class Ownership>
+owner<E> endpoint_of(const Handle& handle, Ownership ownership,
+                     const communicator_options& options) {
+    if constexpr (made_together<E, Handle, Ownership>) return E::of(handle, ownership, options);
+    else return owner<E>::make(handle, ownership, options);
+}
+
+}  // namespace detail
+
 /// The ranks that work together, with all collectives.
 ///
 /// Calls are matched by their order on the communicator, which is the same on every rank (names are
@@ -75,31 +97,28 @@ public:
     /// refused.
     /// @throws hvd::usage_error for null handles and others that can't work.
     template <class Handle>
-        requires std::constructible_from<endpoint_type, const Handle&, adopt_t,
-                                         const communicator_options&>
+        requires detail::made_of<endpoint_type, Handle, adopt_t>
     communicator(const Handle& handle, adopt_t, const communicator_options& options = {})
-        : communicator(detail::owner<endpoint_type>::make(handle, adopt, options), options) {}
+        : communicator(detail::endpoint_of<endpoint_type>(handle, adopt, options), options) {}
 
     /// Works beside the owner of a raw handle (`MPI_Comm`), on its own duplicate.
     /// **Collective**: all ranks of the handle.
     template <class Handle>
-        requires std::constructible_from<endpoint_type, const Handle&, borrow_t,
-                                         const communicator_options&>
+        requires detail::made_of<endpoint_type, Handle, borrow_t>
     communicator(const Handle& handle, borrow_t, const communicator_options& options = {})
-        : communicator(detail::owner<endpoint_type>::make(handle, borrow, options), options) {}
+        : communicator(detail::endpoint_of<endpoint_type>(handle, borrow, options), options) {}
 
     // A handle alone does not say who frees it.
     template <class Handle>
-        requires(std::is_scalar_v<Handle> &&
-                 std::constructible_from<endpoint_type, const Handle&, borrow_t,
-                                         const communicator_options&>)
+        requires(std::is_scalar_v<Handle> && detail::made_of<endpoint_type, Handle, borrow_t>)
     explicit communicator(const Handle&, const communicator_options& = {}) {
         static_assert(!std::is_scalar_v<Handle>,
                       "hvd: who frees the handle? Write hvd::borrow (you), or hvd::adopt (hvd), "
                       "after it");
     }
 
-    /// Makes a communicator of all ranks, on its own duplicate. **Collective**. Features A1, A10.
+    /// Makes a communicator of all ranks, on its own duplicate. All ranks get it, or all throw,
+    /// within the deadline of the options. **Collective**. Features A1, A10.
     static communicator world(const communicator_options& options = {})
         requires requires { endpoint_type::world(options); };
 
@@ -139,8 +158,10 @@ public:
 
     /// Makes a communicator of the given ranks, in ascending order. It is empty on all others.
     /// **Collective**: all ranks of this communicator, with the same list. Roots of the result are
-    /// its own ranks. Feature I3.
-    /// @throws hvd::usage_error for a rank that does not exist or occurs twice.
+    /// its own ranks. All ranks get the communicator, or all throw, within this one's deadline.
+    /// Feature I3.
+    /// @throws hvd::usage_error for a rank that does not exist or occurs twice; hvd::peer_error if
+    /// another rank could not make it.
     communicator subset(std::span<const int> ranks)
         requires splittable_endpoint<endpoint_type>
     {
@@ -195,8 +216,14 @@ private:
     communicator among(const char* name, const std::vector<int>& ranks) {
         auto& own = detail::access::session_of(*this);
         detail::agree(own, detail::agreement_header(name), detail::never);
-        return communicator(detail::access::endpoint_of(*this).subset(ranks, own.next_context()),
-                            own.options());
+        return detail::make_subset(*this, name, own.next_context(), [&] { return ranks; });
+    }
+
+    // Ends a communicator that other ranks do not have.
+    void discard() noexcept {
+        if (session_) session_->discard();
+        session_ = {};
+        this->topology_ = {};
     }
 
     void end() noexcept {
@@ -231,8 +258,18 @@ communicator<Backend> communicator<Backend>::world(const communicator_options& o
 template <class Backend>
 void communicator<Backend>::begin(detail::owner<endpoint_type> endpoint,
                                   const communicator_options& options) {
-    session_ = detail::shared<session_type>::make(std::move(endpoint), options);
-    this->topology_ = detail::topology_of(detail::access::endpoint_of(*this));
+    endpoint_type& made = *endpoint;
+    const auto build = [&] {
+        this->topology_ = detail::topology_of(made);
+        session_ = detail::shared<session_type>::make(endpoint, options);
+    };
+    if constexpr (requires { made.settle(build); }) try {
+            made.settle(build);
+        } catch (...) {
+            discard();
+            throw;
+        }
+    else build();
 }
 
 }  // namespace v0

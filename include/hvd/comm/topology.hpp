@@ -119,30 +119,85 @@ inline std::vector<int> members_of_color(slice<const std::int64_t> numbers, int 
 // has no rank of the communicator, or one twice.
 template <header_channel C>
 std::vector<int> agree_on_subset(C& channel, std::span<const int> ranks, time_point limit) {
-    std::vector<int> members(ranks.begin(), ranks.end());
-    sort_ranks(members, [](int a, int b) { return a < b; });
+    std::vector<int> members;
     call_header mine = agreement_header("subset");
-    hash content;
-    for (std::size_t i = 0; i < members.size(); ++i) {
-        content.add(std::uint64_t(members[i]));
-        if (members[i] < 0 || members[i] >= channel.size())
-            mine.refuse(text("hvd: subset: ", members[i],
-                             " is not a rank of this communicator of size ", channel.size()));
-        else if (i > 0 && members[i] == members[i - 1])
-            mine.refuse(text("hvd: subset: rank ", members[i], " stands twice"));
-    }
-    mine.content = content.value();
-    agree_on(channel, mine, limit, [&](auto say) { say("ranks", print_list(members)); });
+    const auto sort = [&] {
+        members.assign(ranks.begin(), ranks.end());
+        sort_ranks(members, [](int a, int b) { return a < b; });
+        hash content;
+        for (std::size_t i = 0; i < members.size(); ++i) {
+            content.add(std::uint64_t(members[i]));
+            if (members[i] < 0 || members[i] >= channel.size())
+                mine.refuse(text("hvd: subset: ", members[i],
+                                 " is not a rank of this communicator of size ", channel.size()));
+            else if (i > 0 && members[i] == members[i - 1])
+                mine.refuse(text("hvd: subset: rank ", members[i], " stands twice"));
+        }
+        mine.content = content.value();
+    };
+    exchange_after(attempt(mine, sort), [&] {
+        agree_on(channel, mine, limit, [&](auto say) { say("ranks", print_list(members)); });
+    });
     return members;
+}
+
+// Makes the communicator of some ranks, in the order that `members()` gives. It is empty on the
+// others. All ranks of `comm` take part. All get their communicator, or all throw: the rank that
+// failed its own exception, the others peer_error with its text.
+template <class Comm, class Members>
+Comm make_subset(Comm& comm, const char* name, int context, Members members) {
+    session& own = access::session_of(comm);
+    auto& endpoint = access::endpoint_of(comm);
+    std::vector<int> ranks;
+    bool is_member = false;
+    const auto choose = [&] {
+        ranks = members();
+        is_member = position_of(comm.rank(), ranks) >= 0;
+    };
+    Comm part;
+    try {
+        if constexpr (requires { endpoint.prepare_subset(ranks, context, never); }) {
+            // Its ranks wait for each other below: so all of them must come.
+            decltype(endpoint.prepare_subset(ranks, context, never)) prepared;
+            run_on_all(own, name, never, [&] {
+                choose();
+                if (is_member)
+                    prepared =
+                        endpoint.prepare_subset(ranks, context, limit_of(own.options().deadline));
+            });
+            // A rank that another one stopped says so in a second round, after the one that failed.
+            std::exception_ptr stopped;
+            run_on_all(own, name, never, [&] {
+                if (is_member) try {
+                        prepared->join();
+                        part = Comm(std::move(prepared), own.options());
+                    } catch (const peer_error&) {
+                        stopped = std::current_exception();
+                    }
+            });
+            run_on_all(own, name, never, [&] {
+                if (stopped) std::rethrow_exception(stopped);
+            });
+        } else {
+            run_on_all(own, name, never, [&] {
+                choose();
+                if (is_member) part = Comm(endpoint.subset(ranks, context), own.options());
+            });
+        }
+    } catch (...) {
+        access::discard(part);
+        if constexpr (requires { endpoint.forget_subset(context); })
+            endpoint.forget_subset(context);
+        throw;
+    }
+    return part;
 }
 
 template <class Comm>
 Comm subset(Comm& comm, std::span<const int> ranks) {
     auto& own = access::session_of(comm);
-    const std::vector<int> members = agree_on_subset(own, ranks, never);
-    const int context = own.next_context();
-    if (position_of(comm.rank(), members) < 0) return Comm();
-    return Comm(access::endpoint_of(comm).subset(members, context), own.options());
+    std::vector<int> members = agree_on_subset(own, ranks, never);
+    return make_subset(comm, "subset", own.next_context(), [&] { return std::move(members); });
 }
 
 template <class Comm>
@@ -150,10 +205,9 @@ Comm split(Comm& comm, int color, int key) {
     auto& own = access::session_of(comm);
     const std::int64_t mine[2] = {color, key};
     const auto all = numbers_of_all(own, "split", {mine, 2}, never);
-    const int context = own.next_context();
-    if (color < 0) return Comm();
-    const std::vector<int> members = members_of_color(all, color);
-    return Comm(access::endpoint_of(comm).subset(members, context), own.options());
+    return make_subset(comm, "split", own.next_context(), [&] {
+        return color < 0 ? std::vector<int>() : members_of_color(all, color);
+    });
 }
 
 }  // namespace detail

@@ -51,9 +51,11 @@ class backend_session : public call_driver {
 public:
     using endpoint_type = typename B::endpoint_type;
 
-    backend_session(owner<endpoint_type> endpoint, const communicator_options& options)
-        : call_driver(endpoint->rank(), endpoint->size(), options), endpoint_(std::move(endpoint)) {
-        set_traits(*endpoint_);
+    // Takes the endpoint, unless it throws.
+    backend_session(owner<endpoint_type>& endpoint, const communicator_options& options)
+        : call_driver(endpoint->rank(), endpoint->size(), options) {
+        set_traits(*endpoint);
+        endpoint_ = std::move(endpoint);
     }
 
     // It ends while the endpoint still lives.

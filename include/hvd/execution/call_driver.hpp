@@ -340,8 +340,6 @@ private:
     message broken_;  // the reason; it is written once, before the flag
     atomic<bool> is_broken_{false};
     std::exception_ptr unseen_;
-    bool closed_ = false;
-
     shared<call_queue> queue_;
 };
 

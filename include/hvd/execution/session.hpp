@@ -67,6 +67,9 @@ public:
         std::rethrow_exception(failure);  // a backend that compares no calls has told nobody
     }
 
+    // The session ends without a word to other ranks, which do not have it.
+    void discard() noexcept { closed_ = true; }
+
     // Ends the calls under way within the destructor's deadline, and tells the peers.
     void close(const char* reason) noexcept { close_(*this, reason); }
 
@@ -77,6 +80,7 @@ protected:
     workspace work_;
     const int rank_, size_;
     session_user user_;
+    bool closed_ = false;
 
 private:
     static constexpr const char* unprepared = "it could not begin: ";
@@ -85,9 +89,9 @@ private:
     std::uint64_t plans_ = 0;
 };
 
-// Runs code that prepares a call: it makes the call and the memory that it needs, and gives what it
-// makes. It may fail on this rank alone, by an exception of any kind. Then the call is forfeited, so
-// that the ranks stay in step.
+// Runs code that prepares a call: it makes the call and the memory that it needs, and gives what
+// it makes. It may fail on this rank alone, by an exception of any kind. Then the call is
+// forfeited, so that the ranks stay in step.
 template <class Options, class F>
 auto prepare(session& own, collective kind, const Options& o, F make) -> decltype(make()) {
     try {

@@ -30,8 +30,8 @@ struct event {
 /// time per communicator.
 ///
 /// If `on_begin` throws, the call is refused: this rank throws the exception, and its peers
-/// `hvd::peer_error` with the text. An exception of `on_end` is thrown when the call is complete, or
-/// ignored if the call has failed. The communicator works on.
+/// `hvd::peer_error` with the text. An exception of `on_end` is thrown when the call is complete,
+/// or ignored if the call has failed. The communicator works on.
 template <class O>
 concept observer = std::default_initializable<O> && requires(O& o, const event& e, bool succeeded) {
     o.on_begin(e);

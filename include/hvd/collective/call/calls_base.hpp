@@ -59,6 +59,12 @@ struct access {
         return backend_of(comm).endpoint();
     }
 
+    // Ends a communicator that was not made on all ranks.
+    template <class Comm>
+    static void discard(Comm& comm) noexcept {
+        comm.discard();
+    }
+
     // The endpoint, held for a blocking call that it makes itself. The earlier calls are completed
     // first.
     template <class Session>

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <exception>
+#include <utility>
+
+#include "../core/lean/text.hpp"
+#include "../platform/clock.hpp"
+#include "../platform/mpi_api.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The steps by which the ranks of an MPI communicator make something together. In each step every
+// rank does its part, which may fail on it alone; then all ranks know of it, and throw. Nobody
+// waits behind the limit. MPI can't take back a call that waits for late ranks: it keeps that call,
+// its memory and its communicator.
+class mpi_steps {
+public:
+    mpi_steps() = default;  // none are left to make
+    explicit mpi_steps(time_point limit) : limit_(limit) {
+        check_mpi(MPI_Alloc_mem(sizeof(words), MPI_INFO_NULL, &words_), "MPI_Alloc_mem", -1);
+        *words_ = words();
+    }
+    mpi_steps(mpi_steps&& other) noexcept { *this = std::move(other); }
+    mpi_steps& operator=(mpi_steps&& other) noexcept {
+        std::swap(words_, other.words_);
+        std::swap(left_, other.left_);
+        limit_ = other.limit_;
+        return *this;
+    }
+    ~mpi_steps() {
+        if (words_ != nullptr && !left_) MPI_Free_mem(words_);
+    }
+
+    // Duplicates a communicator of the user.
+    MPI_Comm duplicate(MPI_Comm handle) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        check_mpi(MPI_Comm_idup(handle, &words_->comm, &request), "MPI_Comm_idup", -1);
+        await(request);
+        return words_->comm;
+    }
+
+    // Runs f on all ranks of `comm`. Nothing is allocated for that, so that a rank without memory
+    // can tell it.
+    template <class F>
+    void together(MPI_Comm comm, F f) {
+        std::exception_ptr failure;
+        try {
+            f();
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        learn(comm, failure);
+    }
+
+    // True if MPI keeps a call that was left. The communicator is not freed then.
+    bool left() const { return left_; }
+
+private:
+    struct words {
+        MPI_Comm comm = MPI_COMM_NULL;
+        int mine = 0, first = 0;
+        char text[256] = {};
+    };
+
+    [[gnu::cold]] void learn(MPI_Comm comm, const std::exception_ptr& failure) {
+        int size = 0;
+        check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank", -1);
+        check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size", rank_);
+        words_->mine = failure ? rank_ : size;
+        MPI_Request request = MPI_REQUEST_NULL;
+        check_mpi(
+            MPI_Iallreduce(&words_->mine, &words_->first, 1, MPI_INT, MPI_MIN, comm, &request),
+            "MPI_Iallreduce", rank_);
+        await(request);
+        const int first = words_->first;
+        if (first == size) return;
+        if (first == rank_) keep_text(failure);
+        check_mpi(MPI_Ibcast(words_->text, sizeof words_->text, MPI_CHAR, first, comm, &request),
+                  "MPI_Ibcast", rank_);
+        await(request);
+        if (failure) std::rethrow_exception(failure);
+        throw peer_error(rank_,
+                         text("hvd: making of a communicator on rank ", rank_, ": rank ", first,
+                              " refused it: ", std::string_view(words_->text)),
+                         {first});
+    }
+
+    void keep_text(const std::exception_ptr& failure) noexcept {
+        try {
+            store(words_->text, what_of(failure));
+        } catch (...) {
+            store(words_->text, "a rank has no memory left, not even for a text");
+        }
+    }
+
+    void await(MPI_Request& request) {
+        backoff pauses(false);
+        for (int done = 0;;) {
+            check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test", rank_);
+            if (done != 0) return;
+            if (!pauses.pause() || now() <= limit_) continue;
+            left_ = true;
+            throw peer_error(rank_,
+                             "hvd: making of a communicator: other ranks did not come in time", {});
+        }
+    }
+
+    time_point limit_ = never;
+    words* words_ = nullptr;
+    int rank_ = -1;
+    bool left_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
