@@ -25,10 +25,11 @@ programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queue
 # Sanitizers skip some tests. LibTorch is not built for them, hosts test speed and order, and the examples' networks would
 # take all day. Files that Python reads, or that a killed rank leaves, do not depend on them.
 sanitized="$programs !examples !interop.torch* !network !gpu !train.safetensors* !train.killed* !random"
-# Collectives use MPI under ASan and threads under TSan; all other tests use threads. Two ranks are the special case, and
+# Collectives use MPI under ASan and threads under TSan, and under both threads that reach only each other's arenas (apart), so that
+# the sanitizers see what passes through windows; all other tests use threads. Two ranks are the special case, and
 # three the irregular one. Races do not depend on the element type.
 asan="$sanitized !train.*.mpi* !collective.*.threads !neighbours !np1 !np4"
-tsan="$sanitized !unit !collective.*.others.threads !collective.thresholds.neighbours !collective.determinism.neighbours !collective.operations.neighbours"
+tsan="$sanitized !unit !collective.thresholds.apart !collective.*.others.threads !collective.thresholds.neighbours !collective.determinism.neighbours !collective.operations.neighbours"
 
 # These tests take too long for each change, and run only with --all or by name: counts beyond 2^31, the other half of the
 # element types, threads without what only Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and
@@ -39,7 +40,7 @@ left_to_all=(big posix integers np1 np4 queues neighbours 'interop.torch*' 'exam
   'train.killed_while_saving.mpi*' '*.package')
 
 stage_gcc() {
-  local but=("${left_to_all[@]/#/!}" '!random')
+  local but=("${left_to_all[@]/#/!}" '!random' '!apart')
   [[ ${#names[@]} -eq 0 ]] || but=('!big')
   CXX=g++ stage build/gcc "${but[*]}" "${openmpi[@]}" "${quick[@]}"
 }
@@ -49,7 +50,7 @@ stage_gpu() { CXX=g++ stage build/gpu gpu -Dmpi=disabled "${all_parts[@]}" -Dexa
 # Two thousand runs of random calls in which something fails: an hour.
 stage_soak() { HVD_FAULT_RUNS=10 slower=10 CXX=g++ stage build/gcc random "${openmpi[@]}" "${quick[@]}"; }
 stage_bench() { CXX=g++ stage build/smoke benchmarks -Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled -Dtests=disabled -Dexamples=disabled -Dbenchmarks=enabled -Ddebug=false "${quick[@]}"; }
-stage_clang() { only "${core[@]}" concepts && CXX=$(clang) stage build/clang '!big !consumer !queues !integers !mpi !examples !random' "${openmpi[@]}"; }
+stage_clang() { only "${core[@]}" concepts && CXX=$(clang) stage build/clang '!big !consumer !queues !integers !mpi !examples !random !apart' "${openmpi[@]}"; }
 stage_mpich() { only consumer 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
 stage_nompi() { only unit.handles headers consumer fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
 

@@ -54,7 +54,7 @@ void on_every_transport(F f, hvd::communicator_options options = {}) {
 #else
     for (const int ranks : thread_counts()) {
         INFO("on ", ranks, " threads");
-        run_threads(
+        hvd_test::run_threads(
             ranks,
             [&f](communicator& comm) {
                 INFO("rank ", comm.rank(), " of ", comm.size());

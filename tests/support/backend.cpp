@@ -14,7 +14,11 @@ hvd_test::communicator hvd_test::world(const hvd::communicator_options& options)
 
 void hvd_test::run_threads(int ranks, const std::function<void(communicator&)>& f,
                            const hvd::communicator_options& options) {
+#if defined(HVD_TEST_BACKEND_APART)
+    run_apart(ranks, f, options);
+#else
     hvd::run_threads(ranks, f, options);
+#endif
 }
 
 #endif

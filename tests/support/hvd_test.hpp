@@ -13,7 +13,7 @@
 //     }
 //
 // On threads the function runs for 1, 2, 3, 4, 5 and 7 ranks in turn, on MPI for those of the
-// launch.
+// launch. Some files are also compiled for threads that reach only each other's arenas (apart.hpp).
 
 #include <doctest/doctest.h>
 
@@ -23,11 +23,16 @@
 #include <hvd/hvd.hpp>
 
 #include "ranks.hpp"
+#if defined(HVD_TEST_BACKEND_APART)
+#include "apart.hpp"
+#endif
 
 namespace hvd_test {
 
 #if defined(HVD_TEST_BACKEND_MPI)
 using backend = hvd::mpi;
+#elif defined(HVD_TEST_BACKEND_APART)
+using backend = apart;
 #else
 using backend = hvd::threads;
 #endif
@@ -63,7 +68,7 @@ void on_ranks_from(int least, F f) {
     for (const int ranks : thread_counts()) {
         if (ranks < least) continue;
         INFO("on ", ranks, " threads");
-        run_threads(ranks, [&f](communicator& comm) {
+        hvd_test::run_threads(ranks, [&f](communicator& comm) {
             INFO("rank ", comm.rank(), " of ", comm.size());
             f(comm);
         });
