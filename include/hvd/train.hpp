@@ -14,6 +14,7 @@
 #include "train/input/loader.hpp"
 #include "train/input/sampler.hpp"
 #include "train/metrics.hpp"
+#include "train/optimizer/compare.hpp"
 #include "train/optimizer/fused_step.hpp"
 #include "train/optimizer/optimizer.hpp"
 #include "train/optimizer/optimizers.hpp"

@@ -126,6 +126,18 @@ TEST_CASE("broadcast_state snippet") {
     });
 }
 
+TEST_CASE("compare_across snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        network model;
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{});
+        optimizer.register_parameter("weight", model.weight, model.gradient);
+        //! [compare_across]
+        hvd::compare_across(optimizer);            // the registered parameters, by their names
+        hvd::compare_across(world, model.weight);  // or any tensors
+        //! [compare_across]
+    });
+}
+
 TEST_CASE("sampler snippet") {
     hvd_test::on_ranks([](communicator& world) {
         std::size_t seen = 0;
