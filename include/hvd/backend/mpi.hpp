@@ -71,6 +71,8 @@ public:
     void recv(int peer, std::byte* data, std::size_t bytes) {
         messages_->receive(peer, data, bytes);
     }
+    // A message of at most so many bytes may fill a larger recv.
+    static constexpr std::size_t fills_larger = tuning::mpi_message_bytes;
     bool poll() { return messages_->poll(); }
     bool pending(int peer) const { return messages_->pending(peer); }
     void cancel() noexcept { messages_->cancel(); }

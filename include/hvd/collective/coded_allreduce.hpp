@@ -42,6 +42,7 @@ struct coded_allreduce_call : call {
         op.entry.count = op.buffer_bytes = bytes;
         op.entry.content = content.value();
         op.self = this;
+        op.packs_again = !Codec::keeps_residual;
         op.pack = [](void* self, operation& current) {
             static_cast<coded_allreduce_call*>(self)->encode(const_cast<std::byte*>(current.in));
         };

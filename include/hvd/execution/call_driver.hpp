@@ -139,6 +139,8 @@ public:
             const bool takes_lists = t != nullptr && t->choose(op);
             packs_ = op.pack != nullptr && !takes_lists;
             if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
+            packed_ = packs_ && t != nullptr && t->carries && !op.entry.refused;
+            if (packed_) op.pack(op.self, op);
             if (t != nullptr && !op.only_agree && !op.entry.refused)
                 make_part(work_, op, rank_, size_);
         } catch (...) {
@@ -290,7 +292,7 @@ private:
         if (step_ == 0) {
             check_headers(rank_, t.headers, size_);
             if (op.only_agree) return keep_headers(op, t);
-            if (packs_) t.guarded([&] { op.pack(op.self, op); });
+            if (packs_ && !packed_) t.guarded([&] { op.pack(op.self, op); });
         }
         return !begin_step(t, work_, op, ++step_);
     }
@@ -332,7 +334,7 @@ private:
     }
 
     fork_guard fork_;
-    bool packs_ = false;  // for the call under way
+    bool packs_ = false, packed_ = false;  // for the call under way
     std::size_t step_ = 0;
     atomic<time_point> stop_{never};
     long_wait notice_;

@@ -8,6 +8,7 @@
 #include "endpoint.hpp"
 #include "message_memory.hpp"
 #include "node_map.hpp"
+#include "parcels.hpp"
 #include "transport.hpp"
 
 namespace hvd {
@@ -21,28 +22,57 @@ namespace detail {
 template <endpoint Endpoint>
 class endpoint_transport final : public transport {
 public:
-    explicit endpoint_transport(Endpoint& endpoint)
+    // `agrees`: it exchanges headers, too.
+    explicit endpoint_transport(Endpoint& endpoint, bool agrees = true)
         : transport(endpoint.rank(), endpoint.size()),
           endpoint_(endpoint),
           notices_(endpoint),
           arrived_(endpoint),
-          headers_of_all_(std::size_t(endpoint.size())) {
+          headers_of_all_(std::size_t(size_)),
+          most_carried_(agrees ? most_carried<Endpoint>(size_ - 1) : 0),
+          parcels_(endpoint, agrees ? std::size_t(size_) : 0, 1, most_carried_) {
         int here = 0;
-        for (int p = 0; p < size_; ++p) here += node_of(endpoint, p) == node_of(endpoint, rank_);
+        for (int p = 0; p < size_; ++p) {
+            here += node_of(endpoint, p) == node_of(endpoint, rank_);
+            headers[p] = &headers_of_all_[std::size_t(p)];
+        }
         processors_each = processor_set::of_this_thread().count() / here;
     }
 
-    // Every rank sends its header to every other rank. A rank that refuses the call says so in its
-    // header, so that nobody moves data for that call.
-    void exchange_headers(const call_header& mine) override {
-        step_ = step::headers;
-        headers_of_all_[std::size_t(rank_)] = mine;
-        for (int p = 0; p < size_; ++p) {
-            headers[p] = &headers_of_all_[std::size_t(p)];
-            if (p == rank_) continue;
-            receive_from(p, header_of(p));
-            send_to(p, header_of(rank_));
+    // A small tensor goes with the header: that of every rank if it is reduced, and the root's if
+    // it is sent to all.
+    bool choose(const operation& op) override {
+        const std::size_t bytes = bytes_to_carry(op);
+        carries = bytes > 0 && bytes <= most_carried_;
+        return false;
+    }
+
+    void begin(const operation& op) override {
+        const bool gives = carries && !op.entry.refused &&
+                           (op.entry.kind != collective::broadcast || op.entry.root == rank_);
+        post_headers(op.entry,
+                     gives ? block{const_cast<std::byte*>(op.in), bytes_to_carry(op)} : block{});
+    }
+
+    void exchange_headers(const call_header& mine) override { post_headers(mine, {}); }
+
+    void allreduce(operation& op) override {
+        if (!carries) return transport::allreduce(op);
+        step_ = step::carried;
+        for (std::size_t i = 0; i < op.group_count; ++i) {
+            const reduction_group& g = op.groups[i];
+            for (int p = 0; p < size_; ++p)
+                inputs_[p] =
+                    (p == rank_ ? op.in : parcels_.data_of(std::size_t(p)).data) + g.offset;
+            reduce_range(op.reduction_of(g, g.count, op.out + g.offset), 0, g.count);
         }
+    }
+
+    void broadcast(const block& whole, int root) override {
+        if (!carries) return transport::broadcast(whole, root);
+        step_ = step::carried;
+        if (rank_ != root)
+            copy_bytes(whole.data, parcels_.data_of(std::size_t(root)).data, whole.bytes);
     }
 
     void alltoallv(const block* send, const block* receive) override {
@@ -91,7 +121,8 @@ public:
 
 protected:
     bool advance() override {
-        if (step_ == step::headers) return false;
+        if (step_ == step::headers) return read_headers();
+        if (step_ == step::carried) return false;
         if (step_ == step::alltoallv) return post_chunks_of_pairs();
         const bool more = chunks_ * chunk_bytes_ < longest_;
         if (more) post_chunk();
@@ -100,12 +131,33 @@ protected:
     }
 
 private:
-    enum class step { headers, alltoallv, reduce_scatter };
+    // Nothing moves in a carried step: the data has come with the headers.
+    enum class step { headers, carried, alltoallv, reduce_scatter };
 
-    block header_of(int rank) {
-        return {reinterpret_cast<std::byte*>(&headers_of_all_[std::size_t(rank)]),
-                sizeof(call_header)};
+    // Every rank sends its header to every other rank. A rank that refuses the call says so in its
+    // header, so that nobody moves data for that call.
+    void post_headers(const call_header& mine, const block& data) {
+        step_ = step::headers;
+        copy_header(headers_of_all_[std::size_t(rank_)], mine);
+        parcels_.fill(1, [&](int) -> const call_header& { return mine; }, data);
+        this->guarded([&] {
+            for (int i = 1; i < size_; ++i) {
+                const int from = (rank_ + size_ - i) % size_;
+                parcels_.receive(from, std::size_t(from));
+            }
+            for (int i = 1; i < size_; ++i) parcels_.send((rank_ + i) % size_);
+        });
     }
+
+    bool read_headers() {
+        for (int p = 0; p < size_; ++p)
+            if (p != rank_)
+                parcels_.read_headers(std::size_t(p), 1, [&](int) -> call_header& {
+                    return headers_of_all_[std::size_t(p)];
+                });
+        return false;
+    }
+
     static std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
     std::size_t own_bytes() const { return job_.count * job_.element_bytes; }
 
@@ -160,6 +212,8 @@ private:
     message_memory<Endpoint> arrived_;
     step step_ = step::headers;
     table<call_header> headers_of_all_;
+    const std::size_t most_carried_;
+    parcels<Endpoint> parcels_;
     const block* send_ = nullptr;
     const block* receive_ = nullptr;
     reduction job_{};

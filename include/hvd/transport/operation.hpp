@@ -173,6 +173,7 @@ struct operation : collective_call {
     // They surround the data movement: they bring many tensors into one buffer of buffer_bytes, and
     // back.
     void (*pack)(void* self, operation&) = nullptr;
+    bool packs_again = true;  // packing once more, after a call that was refused, changes nothing
     void (*unpack)(void* self, operation&) = nullptr;
     // Replaces `unpack` where it may fail on one rank alone: all ranks learn of the failure.
     void (*take)(void* self) = nullptr;

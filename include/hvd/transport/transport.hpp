@@ -62,7 +62,7 @@ public:
     // the tensors of a list from where they lie: then nothing is packed.
     virtual bool choose(const operation&) { return false; }
     // Begins a call whose algorithm was chosen, by its headers. An algorithm may move data with
-    // them.
+    // them. If `carries` says so, the data was packed before.
     virtual void begin(const operation& op) { exchange_headers(op.entry); }
 
     // ---- primitives: no rank sends to itself, but for reductions --------------------------------
@@ -131,6 +131,7 @@ public:
     const call_header** const headers;  // of all ranks, by rank, after an exchange of headers
     int processors_each = 0;            // that each rank has for itself: a thread may spin on each
     bool lost = false;                  // a peer or the endpoint is: nothing more can be agreed on
+    bool carries = false;               // the data of the chosen call goes with its header
     // The exception of a reduction. It is kept until the protocol has run to its end, since the
     // other ranks go on meanwhile.
     std::exception_ptr failure;

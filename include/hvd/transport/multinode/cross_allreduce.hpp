@@ -46,11 +46,15 @@ public:
     // the elements.
     bool choose(const operation& op, const reduction_group& group) {
         const std::size_t nodes = std::size_t(cross_.nodes.count()), bytes = group.bytes();
-        by_library_ = false;
-        if constexpr (allreduces_across<Endpoint>)
-            by_library_ = cross_.endpoint.can_allreduce_across(group.id, op.entry.op);
+        by_library_ = goes_by_library(op, group);
         return by_library_ || (bytes <= tuning::most_in_slices &&
                                bytes * (nodes - 1) * (nodes - 2) / nodes <= tuning::most_in_slices);
+    }
+
+    bool goes_by_library(const operation& op, const reduction_group& group) const {
+        if constexpr (allreduces_across<Endpoint>)
+            return cross_.endpoint.can_allreduce_across(group.id, op.entry.op);
+        else return false;
     }
 
     // Begins the algorithm that was chosen.

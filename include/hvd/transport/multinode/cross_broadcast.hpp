@@ -18,14 +18,20 @@ class cross_broadcast {
 public:
     explicit cross_broadcast(node_crossing<Endpoint>& c) : cross_(c), allgather_(c) {}
 
-    void begin(int root, const block& whole, int ranks) {
+    // `arrived`: one rank of each node has the block already.
+    void begin(int root, const block& whole, int ranks, bool arrived) {
         root_ = root;
         whole_ = whole;
         home_ = cross_.nodes.node(root);
-        small_ = whole.bytes <= tuning::most_broadcast_whole;
-        phase_ = 0;
+        small_ = arrived || whole.bytes <= tuning::most_broadcast_whole;
+        phase_ = arrived ? 1 : 0;
         dealt_ = 0;
         if (!small_) lay_out(ranks);
+    }
+
+    // The rank that shares a small block on this node.
+    int giver() const {
+        return at_home() ? root_ : cross_.nodes.partner(root_, cross_.nodes.mine());
     }
 
     bool go_on() { return small_ ? go_on_small() : go_on_large(); }
@@ -35,15 +41,14 @@ private:
     bool at_home() const { return cross_.nodes.mine() == home_; }
 
     bool go_on_small() {
-        const int giver = at_home() ? root_ : cross_.nodes.partner(root_, cross_.nodes.mine());
         if (phase_ == 0) {
             if (me() == root_)
                 for (const int node : cross_.nodes.others())
                     cross_.send(cross_.nodes.partner(node), whole_);
-            else if (me() == giver) cross_.receive(root_, whole_);
-            if (me() == giver && !at_home()) cross_.await_endpoint();
+            else if (me() == giver()) cross_.receive(root_, whole_);
+            if (me() == giver() && !at_home()) cross_.await_endpoint();
         }
-        if (phase_ == 1) cross_.broadcast(whole_, cross_.nodes.local(giver));
+        if (phase_ == 1) cross_.broadcast(whole_, cross_.nodes.local(giver()));
         if (phase_ == 2) cross_.await_endpoint();
         return phase_++ < 3;
     }

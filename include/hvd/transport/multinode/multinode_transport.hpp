@@ -7,6 +7,7 @@
 #include "../endpoint_transport.hpp"
 #include "cross_allreduce.hpp"
 #include "cross_broadcast.hpp"
+#include "cross_entry.hpp"
 #include "cross_reduce_scatter.hpp"
 
 namespace hvd {
@@ -25,24 +26,41 @@ public:
     [[gnu::cold]] multinode_transport(Endpoint& endpoint, const shm_region& region)
         : transport(endpoint.rank(), endpoint.size()),
           cross_(endpoint, region),
-          by_messages_(endpoint),
+          by_messages_(endpoint, false),
+          entry_(cross_, size_, headers, failure),
           allgather_(cross_),
           allreduce_(cross_, size_, failure),
           reduce_scatter_(cross_, failure),
           broadcast_(cross_),
           notices_(endpoint),
-          headers_of_all_(std::size_t(size_)),
           blocks_(std::size_t(size_)) {
         processors_each = cross_.inner.processors_each;
-        // The headers lie in the order of the nodes, since those of a node come in one message.
-        const call_header* at = headers_of_all_.data();
-        for (int node = 0; node < cross_.nodes.count(); ++node)
-            for (const int rank : cross_.nodes.ranks(node)) headers[rank] = at++;
+    }
+
+    bool choose(const operation& op) override {
+        carries = entry_.carries(op);
+        if (carries && op.entry.kind == collective::allreduce) {
+            carries = can_split(op.entry.op, op.entry.mode);
+            for (std::size_t i = 0; i < op.group_count; ++i)
+                carries = carries && !allreduce_.goes_by_library(op, op.groups[i]);
+        }
+        return false;
+    }
+
+    void begin(const operation& op) override {
+        if (!carries || op.entry.refused) return exchange_headers(op.entry);
+        copy_header(shown_, op.entry);
+        begin_step(step::headers, [&] { entry_.begin(op); });
     }
 
     void exchange_headers(const call_header& mine) override {
-        shown_ = mine;
-        begin_step(step::headers, [&] { cross_.exchange_headers(mine); });
+        copy_header(shown_, mine);
+        begin_step(step::headers, [&] { entry_.begin(mine); });
+    }
+
+    void allreduce(operation& op) override {
+        if (!carries) return transport::allreduce(op);
+        begin_step(step::carried, [&] { entry_.reduce(op); });
     }
 
     void alltoallv(const block* send, const block* receive) override {
@@ -71,7 +89,14 @@ public:
     }
 
     void broadcast(const block& whole, int root) override {
-        begin_step(step::broadcast, [&] { broadcast_.begin(root, whole, size_); });
+        if (carries && entry_.comes_to_all(whole.bytes))
+            return begin_step(step::carried, [&] { entry_.take(whole, root); });
+        begin_step(step::broadcast, [&] {
+            broadcast_.begin(root, whole, size_, carries);
+            const int home = cross_.nodes.node(root);
+            if (carries && home != cross_.nodes.mine() && rank_ == broadcast_.giver())
+                copy_bytes(whole.data, entry_.data_of(home).data, whole.bytes);
+        });
     }
 
     bool ready() override {
@@ -121,7 +146,8 @@ protected:
         if (cross_.next()) return true;
         keep(cross_.inner.take_failure());
         switch (step_) {
-            case step::headers: return go_on_with_headers();
+            case step::headers: return entry_.go_on();
+            case step::carried: return false;
             case step::alltoallv: return go_on_with_alltoallv();
             case step::reduce_scatter: return reduce_scatter_.go_on();
             case step::allgather: return allgather_.go_on();
@@ -141,8 +167,18 @@ protected:
     void cancel() noexcept override { cross_.endpoint.cancel(); }
 
 private:
-    // A step of a primitive; `flat` goes by messages between all ranks.
-    enum class step { headers, alltoallv, reduce_scatter, allgather, broadcast, allreduce, flat };
+    // A step of a primitive; `flat` goes by messages between all ranks. Nothing moves in a carried
+    // step: the data has come with the headers.
+    enum class step {
+        headers,
+        carried,
+        alltoallv,
+        reduce_scatter,
+        allgather,
+        broadcast,
+        allreduce,
+        flat
+    };
 
     template <class F>
     void begin_step(step s, F f) {
@@ -162,28 +198,6 @@ private:
     bool can_split(std::uint8_t op_id, std::uint8_t mode) const {
         return mode == 0 &&
                (cross_.nodes.consecutive() || op_id != std::uint8_t(op::custom<int, false>::id));
-    }
-
-    block headers_of(int node) {
-        const auto ranks = cross_.nodes.ranks(node);
-        return {reinterpret_cast<std::byte*>(
-                    const_cast<call_header*>(headers[std::size_t(ranks.front())])),
-                ranks.size() * sizeof(call_header)};
-    }
-
-    // All headers of a node go to each rank of the other nodes, from its partner.
-    bool go_on_with_headers() {
-        if (phase_++ > 0) return false;
-        const auto mine = cross_.nodes.ranks(cross_.nodes.mine());
-        const block own = headers_of(cross_.nodes.mine());
-        for (std::size_t i = 0; i < mine.size(); ++i)
-            std::memcpy(own.data + i * sizeof(call_header), cross_.inner.headers[i],
-                        sizeof(call_header));
-        for (const int node : cross_.nodes.others())
-            cross_.receive(cross_.nodes.partner(node), headers_of(node));
-        for (const int rank : cross_.nodes.served()) cross_.send(rank, own);
-        cross_.await_endpoint();
-        return true;
     }
 
     // Every pair of ranks of two nodes goes on by itself, since some pairs have more chunks than
@@ -234,12 +248,12 @@ private:
     node_crossing<Endpoint> cross_;
     endpoint_transport<Endpoint> by_messages_;
     transport& flat_ = by_messages_;
+    cross_entry<Endpoint> entry_;
     cross_allgather<Endpoint> allgather_;
     cross_allreduce<Endpoint> allreduce_;
     cross_reduce_scatter<Endpoint> reduce_scatter_;
     cross_broadcast<Endpoint> broadcast_;
     notice_exchange<Endpoint> notices_;
-    table<call_header> headers_of_all_;
     table<block> blocks_;  // of an allgather, by rank
     const block* send_ = nullptr;
     const block* receive_ = nullptr;

@@ -6,6 +6,7 @@
 #include "../endpoint.hpp"
 #include "../message_memory.hpp"
 #include "../node_map.hpp"
+#include "../parcels.hpp"
 #include "../shm/shm_transport.hpp"
 
 namespace hvd {
@@ -63,13 +64,29 @@ struct node_crossing {
         endpoint.recv(peer, b.data, b.bytes);
         return under_way_ = true;
     }
+    void send(parcels<Endpoint>& p, int peer) {
+        p.send(peer);
+        under_way_ = true;
+    }
+    void receive(parcels<Endpoint>& p, int peer, std::size_t sender) {
+        p.receive(peer, sender);
+        under_way_ = true;
+    }
     void await_endpoint() { awaits_endpoint_ = true; }
 
-    // The primitives inside the node, from local_send to local_receive.
     void exchange_headers(const call_header& mine) {
         inner.exchange_headers(mine);
         in_node_ = true;
     }
+    void begin(const operation& op) {
+        inner.begin(op);
+        in_node_ = true;
+    }
+    void allreduce(operation& op) {
+        inner.allreduce(op);
+        in_node_ = true;
+    }
+    // The primitives inside the node, from local_send to local_receive.
     void alltoallv() {
         inner.alltoallv(local_send.data(), local_receive.data());
         in_node_ = true;

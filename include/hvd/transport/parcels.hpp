@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../core/tuning.hpp"
+#include "../protocol/packed_header.hpp"
+#include "endpoint.hpp"
+#include "message_memory.hpp"
+#include "operation.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// An endpoint of hvd's own in which a message may be shorter than the recv that it fills, if that
+// recv is of at most `fills_larger` bytes. Other endpoints need the same size on both sides.
+template <class Endpoint>
+concept fills_larger_recv = requires { Endpoint::fills_larger; };
+
+// The bytes of data that go with headers, at most, if they are sent to so many other nodes. All
+// that leaves a node is bounded, but a message that needs one packet anyway may be full.
+template <class Endpoint>
+constexpr std::size_t most_carried(int others) {
+    if (others == 0) return 0;
+    if (!fills_larger_recv<Endpoint>) return tuning::least_carried;
+    const std::size_t each = tuning::most_carried / std::size_t(others);
+    return each > tuning::least_carried ? each : tuning::least_carried;
+}
+
+// Messages that have the headers of some ranks and the data that goes with them. They say
+// themselves how long both are, and a place for one has room for the longest, since the headers of
+// ranks that disagree need not be alike. All of it is memory of the transport.
+template <endpoint Endpoint>
+class parcels {
+public:
+    // They come from as many senders. Each has at most so many headers, and so many bytes of data.
+    [[gnu::cold]] parcels(Endpoint& endpoint, std::size_t senders, std::size_t headers,
+                          std::size_t data)
+        : endpoint_(endpoint),
+          most_(in_line(sizeof(lengths) + headers * most_packed_header) + in_line(data)),
+          memory_(endpoint) {
+        if (senders > 0) memory_.reserve((senders + 1) * most_);
+    }
+
+    // Fills the parcel that is sent next with the headers that get(i) gives.
+    template <class Get>
+    void fill(int headers, Get get, const block& data) {
+        std::byte* const mine = memory_.data();
+        const std::byte* const end = pack_headers(headers, mine + sizeof(lengths), get);
+        const lengths both{std::uint32_t(in_line(std::size_t(end - mine))),
+                           std::uint32_t(data.bytes)};
+        std::memcpy(mine, &both, sizeof both);
+        if (data.bytes > 0) std::memcpy(mine + both.headers, data.data, data.bytes);
+        bytes_ = both.headers + both.data;
+    }
+
+    void send(int peer) { endpoint_.send(peer, memory_.data(), shortens() ? bytes_ : most_); }
+    void receive(int peer, std::size_t sender) { endpoint_.recv(peer, place(sender), most_); }
+
+    // Reads the headers of a parcel that has come to where get(i) says.
+    template <class Get>
+    void read_headers(std::size_t sender, int headers, Get get) {
+        unpack_headers(headers, place(sender) + sizeof(lengths), get);
+    }
+    block data_of(std::size_t sender) {
+        const lengths both = lengths_of(place(sender));
+        return {place(sender) + both.headers, both.data};
+    }
+
+private:
+    // The header's part is a multiple of a place in which any element may begin.
+    struct lengths {
+        std::uint32_t headers, data;
+    };
+    static constexpr std::size_t in_line(std::size_t bytes) {
+        return (bytes + alignof(std::max_align_t) - 1) / alignof(std::max_align_t) *
+               alignof(std::max_align_t);
+    }
+    static lengths lengths_of(const std::byte* parcel) {
+        lengths both;
+        std::memcpy(&both, parcel, sizeof both);
+        return both;
+    }
+    std::byte* place(std::size_t sender) { return memory_.data() + (sender + 1) * most_; }
+
+    bool shortens() const {
+        if constexpr (fills_larger_recv<Endpoint>) return most_ <= Endpoint::fills_larger;
+        else return false;
+    }
+
+    Endpoint& endpoint_;
+    const std::size_t most_;
+    std::size_t bytes_ = 0;
+    message_memory<Endpoint> memory_;  // this rank's parcel, then one place for each sender
+};
+
+// The bytes of a reduction, whose groups lie one after another; 0 without any.
+inline std::size_t bytes_of_groups(const operation& op) {
+    if (op.group_count == 0) return 0;
+    const reduction_group& last = op.groups[op.group_count - 1];
+    return last.offset + last.bytes();
+}
+
+// The bytes that may go with the headers of a call: of every rank's tensor in an allreduce, of the
+// root's in a broadcast; 0 for other calls.
+inline std::size_t bytes_to_carry(const operation& op) {
+    if (op.only_agree || !op.packs_again) return 0;
+    if (op.entry.kind == collective::allreduce) return bytes_of_groups(op);
+    if (op.entry.kind == collective::broadcast)
+        return std::size_t(op.entry.count) * op.element_bytes;
+    return 0;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

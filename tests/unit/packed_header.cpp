@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <hvd/protocol/packed_header.hpp>
+
+#include <string>
+#include <vector>
+
+#include "hvd_test.hpp"
+
+using namespace hvd::detail;
+
+// Headers as they travel between nodes.
+
+namespace {
+
+call_header header(int root, std::string_view name, std::size_t dimensions,
+                   std::string_view text = {}) {
+    call_header h;
+    h.kind = collective::broadcast;
+    h.root = root;
+    h.count = 12345;
+    h.prescale = 0.25;
+    h.plan = 7;
+    h.content = 99;
+    h.dimensions = std::uint8_t(dimensions);
+    for (std::size_t d = 0; d < dimensions; ++d) h.extents[d] = 1000 * std::uint64_t(root) + d;
+    store(h.name, name);
+    store(h.type, "modular/4");
+    if (!text.empty()) h.refuse(text);
+    return h;
+}
+
+void check_equal(const call_header& a, const call_header& b) {
+    CHECK(a.kind == b.kind);
+    CHECK(a.refused == b.refused);
+    CHECK(a.root == b.root);
+    CHECK(a.count == b.count);
+    CHECK(a.prescale == b.prescale);
+    CHECK(a.plan == b.plan);
+    CHECK(a.content == b.content);
+    REQUIRE(a.dimensions == b.dimensions);
+    for (std::size_t d = 0; d < a.dimensions; ++d) CHECK(a.extents[d] == b.extents[d]);
+    CHECK(std::string(a.name) == b.name);
+    CHECK(std::string(a.type) == b.type);
+    CHECK(std::string(a.text) == b.text);
+}
+
+std::size_t check_travel(const std::vector<call_header>& sent) {
+    std::vector<std::byte> bytes(sent.size() * most_packed_header);
+    const int n = int(sent.size());
+    const std::byte* const end = pack_headers(
+        n, bytes.data(), [&](int i) -> const call_header& { return sent[std::size_t(i)]; });
+    // The place has another header before.
+    std::vector<call_header> got(sent.size(), header(77, std::string(47, 'x'), 8, "old"));
+    unpack_headers(n, bytes.data(), [&](int i) -> call_header& { return got[std::size_t(i)]; });
+    for (std::size_t i = 0; i < sent.size(); ++i) check_equal(got[i], sent[i]);
+    return std::size_t(end - bytes.data());
+}
+
+}  // namespace
+
+TEST_CASE("headers arrive as they were sent") {
+    check_travel({call_header{}});
+    check_travel({header(1, "conv1", 2)});
+    check_travel({header(1, "", 0), header(2, "a", 8), header(2, "a", 8), header(2, "b", 8)});
+    check_travel({header(2, "a", 8), header(2, "a", 7), header(2, "a", 8, "because")});
+}
+
+TEST_CASE("the longest header has the room that is kept for it") {
+    const call_header longest =
+        header(3, std::string(100, 'n'), max_dimensions, std::string(400, 't'));
+    call_header other = longest;
+    store(other.type, std::string(100, 'm'));
+    other.root = 4;
+    call_header third = other;
+    third.root = 5;
+    CHECK(check_travel({other, third, other}) <= 3 * most_packed_header);
+    CHECK(check_travel({other}) == most_packed_header);
+}
+
+TEST_CASE("most headers are short, and one that equals the one before it is a byte") {
+    const std::size_t one = check_travel({header(1, "", 1)});
+    CHECK(one < 100);
+    CHECK(check_travel({header(1, "", 1), header(1, "", 1), header(1, "", 1)}) == one + 2);
+}
