@@ -36,9 +36,9 @@ class Comparison:
         return [title for end, title in WANTED.items() if end not in self.documents]
 
     def states(self):
-        """Returns the distances of the cores, near and far, that the runs saw; [None] if they do not know."""
+        """Returns the distances of the cores that the runs saw: near, far or unknown; [None] if they do not know."""
         seen = {row.get("cores") for document in self.documents.values() for row in document["rows"]} - {None}
-        return sorted(seen, reverse=True) or [None]
+        return sorted(seen, key=["near", "far", "unknown"].index) or [None]
 
     def rows(self, memory, cores=None):
         """Yields (size, ratio, name of the MPI), of the rows that were measured in that state of the cores."""

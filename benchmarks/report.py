@@ -116,7 +116,7 @@ def draw_recorded(page, picture):
     """Draws the speeds over MPI of the recorded table. Text stays text, so that a test finds the figures in the picture."""
     text = pathlib.Path(page).read_text(encoding="utf-8")
     rows = {}  # the worst of the states of the cores
-    for row, _, value in re.findall(r"^(\S.*?)( \((?:near|far)\))?  +(\d+\.\d+) [<>]=", text, re.M):
+    for row, _, value in re.findall(r"^(\S.*?)( \((?:near|far|unknown)\))?  +(\d+\.\d+) [<>]=", text, re.M):
         rows[row] = min(rows.get(row, value), value, key=float)
     with pyplot.rc_context({"svg.fonttype": "none", "font.family": "sans-serif"}):
         figure, axes = pyplot.subplots(figsize=(9, 0.9 + 0.34 * len(SHOWN)))

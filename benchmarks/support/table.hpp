@@ -34,7 +34,7 @@ struct line {
     std::string collective, path, type, op;
     std::size_t size = 0, count = 0;
     int root = -1;
-    double line_time = 0;  // seconds in which a cache line went from rank 0 to rank 1 before
+    std::optional<double> line_time{};  // of the cache line, in seconds; 0: unknown
     std::optional<timing> out_of_place{}, in_place{};
     std::optional<double> ratio_out_of_place{},
         ratio_in_place{};  // the peer's time over this one's
@@ -88,9 +88,9 @@ void add_line(report<Comm>& out, const line& l, int ranks, double limit) {
              {"root", l.root},
              {"out_of_place", nullptr},
              {"in_place", nullptr}};
-    if (l.line_time > 0) {
-        row["line_ns"] = l.line_time * 1e9;
-        row["cores"] = distance_of(l.line_time);
+    if (l.line_time) {
+        row["line_ns"] = *l.line_time * 1e9;
+        row["cores"] = distance_of(*l.line_time);
     }
     if (l.out_of_place)
         row["out_of_place"] =
