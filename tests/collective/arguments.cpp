@@ -166,6 +166,11 @@ TEST_CASE("an output that would overwrite data that peers still read is refused"
             thrown<hvd::usage_error>([&] { comm.allgather_async(mine, hvd::into(x)).wait(); });
             const hvd::root last{comm.size() - 1};
             const bool is_last = comm.rank() == last.rank;
+            const auto into_a_peers_part = [&] {
+                comm.reduce_scatter(x, hvd::sum, hvd::into(mine));
+            };
+            const auto e = thrown<hvd::usage_error>(into_a_peers_part);
+            if (e) CHECK(contains(e->what(), "overlap in part"));
             std::vector<int> part(n);
             const auto to = hvd::into(is_last ? hvd::view(x.data(), n) : hvd::view(part.data(), n));
             const auto scatter = [&] { comm.scatter(x, to, last); };

@@ -513,3 +513,32 @@ TEST_CASE("test() gives up after the deadline") {
         thrown<hvd::peer_error>([&] { comm.barrier(); });
     });
 }
+
+TEST_CASE("the limit of a destructor does not hold for later calls") {
+    using namespace std::chrono_literals;
+    on_every_transport_from(2,
+                            [](auto& comm) {
+                                if (comm.size() != 2) return;
+                                {
+                                    const auto dropped = comm.barrier_async();
+                                }
+                                if (comm.rank() == 1) std::this_thread::sleep_for(900ms);
+                                comm.barrier();
+                                check_that_it_works(comm);
+                            },
+                            {.destructor_deadline = 400ms});
+}
+
+TEST_CASE("a call in the queue of a communicator that was given up is refused") {
+    using namespace std::chrono_literals;
+    on_every_transport_from(2, [](auto& comm) {
+        if (comm.rank() != 0) return std::this_thread::sleep_for(500ms);
+        std::vector<int> x(100, 1), y(100, 1);
+        auto first = comm.allreduce_async(x, hvd::sum, {.deadline = 50ms});
+        auto second = comm.allreduce_async(y, hvd::sum);
+        thrown<hvd::peer_error>([&] { first.wait(); });
+        if (const auto e = thrown<hvd::peer_error>([&] { second.wait(); }))
+            CHECK(contains(e->what(), "this communicator was given up"));
+        CHECK(y == std::vector<int>(100, 1));
+    });
+}

@@ -1,9 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <stdexcept>
+
 #include "disagreement.hpp"
 #include "reference.hpp"
 
 using namespace hvd_test;
+
+namespace hvd_test {
+
+// An element type of the size of `modular`.
+struct other_modular {
+    std::int32_t value = 0;
+    friend other_modular operator+(other_modular a, other_modular b) {
+        return {(a.value + b.value) % 1013};
+    }
+};
+
+}  // namespace hvd_test
+
+template <>
+struct hvd::dtype_traits<hvd_test::other_modular>
+    : hvd::arithmetic_element<hvd_test::other_modular> {
+    static constexpr std::string_view name = "other modular";
+};
 
 // Ranks make different calls. Each is told the values of all ranks, and they go on together.
 
@@ -310,19 +330,74 @@ TEST_CASE("a refusal by one rank reaches the others with its reason") {
     });
 }
 
-TEST_CASE("all ranks that refuse are named") {
+TEST_CASE("all ranks that refuse are named, with the reason of the first") {
     on_every_transport_from(3, [](auto& comm) {
         int x = 0;
         const bool refuses = comm.rank() != 1;
+        std::vector<int> refusers;
+        for (int r = 0; r < comm.size(); ++r)
+            if (r != 1) refusers.push_back(r);
         try {
-            comm.broadcast(x, hvd::root{refuses ? -1 : 0});
+            comm.broadcast(x, hvd::root{refuses ? -5 - comm.rank() : 0});
             FAIL_CHECK("threw nothing");
-        } catch (const hvd::usage_error&) {
+        } catch (const hvd::usage_error& e) {
             CHECK(refuses);
+            CHECK(contains(e.what(), "root " + std::to_string(-5 - comm.rank())));
         } catch (const hvd::peer_error& e) {
             CHECK(!refuses);
-            CHECK(e.peers().size() == size_of(comm) - 1);
+            CHECK(e.peers() == refusers);
+            CHECK(contains(e.what(), "rank 0 refused it"));
+            CHECK(contains(e.what(), "root -5"));
         }
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("ranks that differ in different ways all name the same one") {
+    on_every_transport_from(3, [](auto& comm) {
+        std::vector<int> x(10), longer(11);
+        std::vector<float> other(10);
+        for (const int odd : {1, 2}) {  // this rank has another type, and the other of the two a
+                                        // longer tensor
+            const auto call = [&] {
+                if (comm.rank() == odd) comm.allreduce(other, hvd::sum);
+                else if (comm.rank() == 3 - odd) comm.allreduce(longer, hvd::sum);
+                else comm.allreduce(x, hvd::sum);
+            };
+            if (const auto e = thrown<hvd::mismatch_error>(call)) {
+                CHECK(e->field() == "element type");
+                CHECK(e->table()[std::size_t(odd)].second == "float32");
+                CHECK(e->table()[std::size_t(3 - odd)].second == "int32");
+            }
+            check_that_it_works(comm);
+        }
+    });
+}
+
+TEST_CASE("ranks with another user's element type in a fused list") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<modular> x(3);
+        std::vector<other_modular> y(3);
+        std::vector<float> more(5);
+        const auto call = [&] {
+            if (comm.rank() == 0) comm.broadcast(hvd::fuse(x, more));
+            else comm.broadcast(hvd::fuse(y, more));
+        };
+        if (const auto e = thrown<hvd::mismatch_error>(call)) CHECK(e->field() == "content");
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("the first exception of a callable is thrown, and nothing is reduced after it") {
+    on_every_transport_from(2, [](auto& comm) {
+        std::vector<int> x(std::size_t(1) << 20, 1);  // several chunks
+        int calls = 0;
+        const auto failing = [&](int, int) -> int {
+            throw std::runtime_error("failure " + std::to_string(++calls));
+        };
+        if (const auto e = thrown<std::runtime_error>([&] { comm.scan(x, failing); }))
+            CHECK(std::string(e->what()) == "failure 1");
+        CHECK(calls == 1);
         check_that_it_works(comm);
     });
 }

@@ -219,6 +219,12 @@ TEST_CASE("observed<>: an exception of on_begin refuses the call, and all ranks 
                 CHECK(contains(e->what(), "no room in the timeline"));
                 CHECK(e->peers() == std::vector<int>{comm.size() - 1});
             }
+            const auto wrong = [&] {  // the first reason is told
+                comm.broadcast(x, hvd::root{comm.rank() == comm.size() - 1 ? 77 : 0});
+            };
+            if (comm.rank() == comm.size() - 1) thrown<std::runtime_error>(wrong);
+            else if (const auto e = thrown<hvd::peer_error>(wrong))
+                CHECK(contains(e->what(), "root 77"));
             comm.observer().at = moment::never;
             CHECK(x == std::vector<int>(100, 1));
             check_that_it_works(comm);

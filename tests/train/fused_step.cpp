@@ -160,6 +160,19 @@ TEST_CASE(
     });
 }
 
+TEST_CASE("gradients and parameters of other sizes in a list are refused, and nothing is written") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> g3(3, 1), g5(5, 1), p5(5, 7), p3(3, 7);
+        auto plan = comm.plan_allreduce(hvd::fuse(g3, g5), hvd::sum);
+        hvd::fused_step step{hvd::fuse(p5, p3), hvd::optimizers::momentum<float>{}};
+        CHECK_THROWS_AS(plan.run_and_apply(step), hvd::usage_error);
+        CHECK(p5 == std::vector<float>(5, 7));
+        CHECK(p3 == std::vector<float>(3, 7));
+        plan.run();
+        CHECK(g5 == std::vector<float>(5, float(comm.size())));
+    });
+}
+
 TEST_CASE("a step that the ranks could not agree on does not count") {
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> gradient(3, 1.0f), parameter(3, 1.0f);
