@@ -49,14 +49,13 @@ HVD_KERNEL_BODY void combine_lanes(L& x, const L& y) {
     combine_vectors<Op>(x.b, y.b);
 }
 
-// Reduces as reduce_plain() does, with vectors for all but the last few elements. It also
-// multiplies by factors of 1: that is exact, and cheaper than a branch.
-template <class T, class Op, int Width>
-HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, std::size_t n,
-                                    std::byte* to) {
+// Reduces whole blocks, and leaves the rest to the caller. Without Scales both factors are 1.
+template <class T, class Op, int Width, bool Scales>
+HVD_KERNEL_BODY void reduce_blocks(const reduce_args& args, std::size_t& first, std::size_t& n,
+                                   std::byte*& to) {
     using L = lanes<T, Width>;
     using A = typename L::accumulator;
-    const A before = A(args.prescale), after = A(args.postscale);
+    [[maybe_unused]] const A before = A(args.prescale), after = A(args.postscale);
     [[maybe_unused]] const A divisor = A(args.divisor), inverse = A(1.0 / args.divisor);
     [[maybe_unused]] const bool divides =
         // a quotient by a power of two is computed as a product
@@ -66,17 +65,17 @@ HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, 
     for (; n >= L::block; n -= L::block, first += L::block, to += L::block * sizeof(T)) {
         L x;
         x.load(reinterpret_cast<const T*>(inputs[0]) + first);
-        x.scale(before);
+        if constexpr (Scales) x.scale(before);
         make_logical<Op>(x.a);
         make_logical<Op>(x.b);
         for (int r = 1; r < ranks; ++r) {
             L y;
             y.load(reinterpret_cast<const T*>(inputs[r]) + first);
-            y.scale(before);
+            if constexpr (Scales) y.scale(before);
             combine_vectors<Op>(x.a, y.a);
             combine_vectors<Op>(x.b, y.b);
         }
-        x.scale(after);
+        if constexpr (Scales) x.scale(after);
         if constexpr (std::is_same_v<Op, op::average>) {
             if (divides) x.divide(divisor);
             else x.scale(inverse);
@@ -84,6 +83,20 @@ HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, 
         x.make_nans_one();
         x.store(reinterpret_cast<T*>(to));
     }
+}
+
+// Reduces as reduce_plain() does, with vectors for all but the last few elements. Products with
+// factors of 1 are exact, and cost floats less than a second loop. 16-bit floats have half of the
+// bytes to wait for, so that their products count: without them the average of two inputs takes 145
+// instead of 180 picoseconds an element with bfloat16 and AVX2, 127 instead of 159 with float16, and
+// 89 instead of 108 and 88 instead of 105 with AVX-512 (one core of an AMD EPYC, first cache).
+template <class T, class Op, int Width>
+HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, std::size_t n,
+                                    std::byte* to) {
+    constexpr bool converts = is_float_element<T> && sizeof(T) == 2;
+    if (converts && args.prescale == 1 && args.postscale == 1)
+        reduce_blocks<T, Op, Width, !converts>(args, first, n, to);
+    else reduce_blocks<T, Op, Width, true>(args, first, n, to);
     reduce_plain<T, Op>(args, first, n, to);
 }
 
