@@ -88,8 +88,9 @@ HVD_KERNEL_BODY void reduce_blocks(const reduce_args& args, std::size_t& first, 
 // Reduces as reduce_plain() does, with vectors for all but the last few elements. Products with
 // factors of 1 are exact, and cost floats less than a second loop. 16-bit floats have half of the
 // bytes to wait for, so that their products count: without them the average of two inputs takes 145
-// instead of 180 picoseconds an element with bfloat16 and AVX2, 127 instead of 159 with float16, and
-// 89 instead of 108 and 88 instead of 105 with AVX-512 (one core of an AMD EPYC, first cache).
+// instead of 180 picoseconds an element with bfloat16 and AVX2, and 127 instead of 159 with
+// float16. With AVX-512 it takes 89 instead of 108, and 88 instead of 105 (one core of an AMD EPYC,
+// first cache).
 template <class T, class Op, int Width>
 HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, std::size_t n,
                                     std::byte* to) {
