@@ -26,6 +26,7 @@ SCENARIOS = {
     "returns_early": (ENDS, {r"rank \d got peer_error of.* {last}\b.*: .": lambda n: n - 1, r"rank \d is refused: .": lambda n: n - 1}),
     "exits": (ABORTS, {}),
     "is_killed": (ABORTS, {}),
+    "is_killed_and_not_reaped": (ABORTS, {r"rank \d got peer_error of {last}: .*rank {last} died \(process \d+\)": lambda n: n - 1}),
     "calls_something_else": (ENDS, {r"rank \d got mismatch_error about collective": lambda n: n}),
     "is_late": (ENDS, {r"rank \d got peer_error of {last}: hvd: barrier 'epoch' .*rank {last}": lambda n: n - 1,
                        r"rank \d is refused: .": lambda n: n}),

@@ -121,6 +121,24 @@ void is_killed(int& argc, char**& argv) {
     work(comm, 1000000);
 }
 
+// The process of the last rank is killed, and its parent does not ask about it for a while. The
+// launcher knows the parents alone, so that it ends nobody before the others have seen it.
+void is_killed_and_not_reaped(int& argc, char**& argv) {
+    if (const pid_t child = fork(); child != 0) {
+        siginfo_t info{};
+        waitid(P_PID, id_t(child), &info, WEXITED | WNOWAIT);
+        std::this_thread::sleep_for(4s);  // after the first of these the launcher ends the others
+        _exit(1);
+    }
+    signal(SIGTERM, SIG_IGN);  // what the launcher sends when it hears of it all the same
+    hvd::mpi_environment environment(argc, argv);
+    auto comm = communicator::world(options);
+    work(comm, 10);
+    if (fails(comm)) kill(getpid(), SIGKILL);
+    expect_peer_error(comm, [&] { work(comm, 1000000); });
+    std::_Exit(0);
+}
+
 void calls_something_else(int& argc, char**& argv) {
     hvd::mpi_environment environment(argc, argv);
     auto comm = communicator::world(options);
@@ -480,6 +498,7 @@ int main(int argc, char** argv) {
         {"returns_early", [&] { returns_early(argc, argv); }},
         {"exits", [&] { exits(argc, argv); }},
         {"is_killed", [&] { is_killed(argc, argv); }},
+        {"is_killed_and_not_reaped", [&] { is_killed_and_not_reaped(argc, argv); }},
         {"calls_something_else", [&] { calls_something_else(argc, argv); }},
         {"is_late", [&] { is_late(argc, argv, 0ms); }},
         {"is_late_for_a_call", [&] { is_late(argc, argv, 2000ms); }},

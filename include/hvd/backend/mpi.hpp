@@ -13,6 +13,7 @@
 #include "../core/tuning.hpp"
 #include "../platform/mpi_api.hpp"
 #include "../platform/mpi_types.hpp"
+#include "../platform/process.hpp"
 #include "../platform/shared_memory.hpp"
 #include "../protocol/agreement.hpp"
 #include "../transport/node_map.hpp"
@@ -380,6 +381,7 @@ private:
         if (mine == 0) region.construct();
         check(MPI_Barrier(of_node()), "MPI_Barrier");
         region.slot(mine).process.store_relaxed(process);
+        region.slot(mine).started = process_status::of(getpid()).started;
         region.slot(mine).processors = processor_set::of_this_thread();
         check(MPI_Barrier(of_node()), "MPI_Barrier");
         region_ = region;

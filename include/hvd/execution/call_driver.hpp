@@ -178,13 +178,11 @@ public:
                 transport& t = *traits_.transport;
                 do {
                     if (!t.ready()) {
-                        const time_point time = now();
-                        if (t.hopeless()) t.fail(verdict::hopeless);
-                        if (time > limit) t.fail(verdict::expired);
-                        if (limit == never) notice_.look(t, op, time);
+                        look_while_waiting(t, op, limit);
                         return false;
                     }
                     notice_.begin_round();
+                    end_looks(t);
                 } while (!proceed(t, op));
             }
             unpack(op);
@@ -210,6 +208,24 @@ private:
         const time_point limit = driver.limit_for(deadline);
         driver.start(op);
         driver.finish(op, limit);
+    }
+
+    // A call that waits without a thread: peers are asked about no more often than in wait_ready().
+    [[gnu::cold]] void look_while_waiting(transport& t, const operation& op, time_point limit) {
+        const time_point time = now();
+        if (looked_at_ == 0) looked_at_ = time;
+        if (time - looked_at_ >= tuning::check_interval) {
+            looked_at_ = time;
+            asked_ = true;
+            if (t.hopeless()) t.fail(verdict::hopeless);
+        }
+        if (time > limit) t.fail(verdict::expired);
+        if (limit == never) notice_.look(t, op, time);
+    }
+    void end_looks(transport& t) {
+        looked_at_ = 0;
+        if (std::exchange(asked_, false)) [[unlikely]]
+            t.forget_processes();
     }
 
     // The progress thread does not exist in a forked child. Nobody waits for it, and its objects
@@ -338,6 +354,8 @@ private:
     std::size_t step_ = 0;
     atomic<time_point> stop_{never};
     long_wait notice_;
+    time_point looked_at_ = 0;  // without a thread: when a waiting call last looked; 0: not yet
+    bool asked_ = false;
 
     message broken_;  // the reason; it is written once, before the flag
     atomic<bool> is_broken_{false};

@@ -81,13 +81,17 @@ inline void wait_ready(transport& t, const operation& op, time_point limit,
     notice.begin_round();
     backoff wait(t.processors_each >= threads, notice.others_until);
     const auto sleep = [&t](std::int64_t nanoseconds) { return t.sleep(nanoseconds); };
+    bool asked = false;
     while (!t.ready()) {
         if (!wait.pause(sleep)) continue;
         const time_point time = now();
+        asked = true;
         if (t.hopeless()) t.fail(verdict::hopeless);
         if (time > limit || time > stop.load_relaxed()) t.fail(verdict::expired);
         if (limit == never) notice.look(t, op, time);
     }
+    if (asked) [[unlikely]]
+        t.forget_processes();
 }
 
 }  // namespace detail

@@ -103,6 +103,8 @@ public:
 
     // True if waiting is in vain: a rank that is waited for is gone.
     virtual bool hopeless() { return false; }
+    // A wait is over in which it was asked for hopelessness: it closes what it opened for that.
+    virtual void forget_processes() noexcept {}
     // Sleeps until a peer that is waited for has arrived, or some time has passed.
     virtual sleep_end sleep([[maybe_unused]] std::int64_t nanoseconds) {
         return sleep_end::not_begun;

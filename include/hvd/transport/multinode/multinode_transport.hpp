@@ -113,6 +113,8 @@ public:
             [&] { return (cross_.in_node() && cross_.inner.hopeless()) || notices_.heard(); });
     }
 
+    [[gnu::cold]] void forget_processes() noexcept override { cross_.inner.forget_processes(); }
+
     [[gnu::cold]] std::vector<int> missing() override {
         if (step_ == step::flat || !cross_.in_node()) return notices_.pending();
         std::vector<int> ranks = cross_.memory.missing();

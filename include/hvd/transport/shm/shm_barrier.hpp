@@ -2,11 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <cerrno>
-
-#include <signal.h>
-
 #include "../../core/tuning.hpp"
+#include "../../platform/process.hpp"
 #include "../transport.hpp"
 #include "shm_region.hpp"
 
@@ -61,6 +58,10 @@ public:
         for (int p = 0; p < size_; ++p)
             if (gone(p)) return true;
         return false;
+    }
+
+    [[gnu::cold]] void forget_processes() noexcept override {
+        for (process_watch& watch : watches_) watch.forget();
     }
 
     [[gnu::cold]] std::vector<int> missing() override {
@@ -125,6 +126,7 @@ public:
                                         slot.process.load_relaxed() != 0 && !is_dead(p));
         }
         if (is_reached) region_.reachable().make_private();
+        forget_processes();
     }
 
 protected:
@@ -252,14 +254,15 @@ private:
         return peer != rank_ && (!arrived(peer) || (!arrived(rank_) && has_left(peer)));
     }
     // A rank may arrive before it leaves or ends. So its arrival is looked at afterwards.
-    bool gone(int peer) const {
+    bool gone(int peer) {
         return awaited(peer) && (has_left(peer) || is_dead(peer)) && awaited(peer);
     }
 
     bool has_left(int peer) const { return slots_[peer].left.load() != 0; }
-    bool is_dead(int peer) const {
-        const auto process = pid_t(slots_[peer].process.load_relaxed());
-        return process > 0 && kill(process, 0) != 0 && errno == ESRCH;
+    bool is_dead(int peer) {
+        const node_slot& slot = slots_[peer];
+        const std::int64_t process = slot.process.load_relaxed();
+        return process > 0 && watches_[std::size_t(peer)].has_ended(process, slot.started);
     }
 
     // The rank for whose sake a rank is gone: itself, or the one that it left for.
@@ -269,6 +272,7 @@ private:
     }
 
     std::uint64_t steps_ = 0, calls_ = 0, fills_ = 0;
+    table<process_watch> watches_{std::size_t(size_)};  // by rank
     std::size_t shown_ = 0;     // the places in the window
     std::uint64_t losses_ = 0;  // of parts of segments, when the places were found
     int culprit_ = -1;          // the rank for whose sake this one gives up

@@ -40,6 +40,7 @@ struct alignas(tuning::cache_line) node_slot {
     atomic<std::uint32_t> reaches{0};  // the rank may be reading or writing tensors of others
     bell rings{0};                     // rings when the rank arrives or leaves
     atomic<std::int64_t> process{0};   // 0: a thread; -1: a process that can't be asked about
+    std::uint64_t started = 0;         // when the process was started (process_status)
     processor_set processors;          // the processors that this rank may run on
     std::int32_t culprit = -1;         // it left because this rank was gone; -1: for its own sake
     char farewell[256] = {};
