@@ -146,3 +146,55 @@ TEST_CASE("parameters of an optimizer are named, and local ones may differ") {
         }
     });
 }
+
+namespace {
+
+// One rank's number differs in a step: returns the field that the mismatch names, or nothing.
+template <class Optimizer, class Comm>
+std::string field_named(Comm& comm, Optimizer optimizer, int odd_step, void (*change)(Optimizer&)) {
+    std::vector<float> weight(8, 1), gradient(8, 1);
+    hvd::distributed_optimizer distributed(comm, std::move(optimizer));
+    distributed.register_parameter("weight", weight, gradient);
+    for (int step = 0; step < 3; ++step) {
+        if (step == odd_step && comm.rank() == comm.size() - 1) change(distributed.optimizer());
+        const std::vector<float> before = weight;
+        try {
+            distributed.step();
+        } catch (const hvd::mismatch_error& e) {
+            CHECK(weight == before);
+            comm.barrier();  // the communicator works on
+            return std::string(e.field());
+        }
+    }
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("ranks whose optimizers have other numbers learn it in the first step") {
+    namespace optimizers = hvd::optimizers;
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        using sgd = optimizers::sgd<float>;
+        using momentum = optimizers::momentum<float>;
+        using adam = optimizers::adam<float>;
+        CHECK(field_named<sgd>(comm, {}, 0, [](sgd& o) { o.rate *= 1.0000001f; }) == "rate");
+        CHECK(field_named<momentum>(comm, {}, 0, [](momentum& o) { o.factor = 0; }) == "factor");
+        CHECK(field_named<adam>(comm, {}, 0, [](adam& o) { o.beta2 = 0.9f; }) == "beta2");
+        CHECK(field_named<adam>(comm, {}, 0, [](adam& o) { o.epsilon *= 2; }) == "epsilon");
+        CHECK(field_named<adam>(comm, {}, 0, [](adam& o) { o.decay = 1; }) == "decay");
+        CHECK(field_named<adam>(comm, {}, 0, [](adam&) {}) == "");
+        CHECK(field_named<sgd>(comm, {}, 1, [](sgd& o) { o.rate *= 2; }) == "");
+    });
+}
+
+#if !defined(HVD_TEST_BACKEND_MPI)
+TEST_CASE("checked ranks compare the numbers in each step") {
+    for (const int ranks : {2, 3, 4})
+        hvd::run_threads<hvd::checked<hvd::threads>>(ranks, [](auto& comm) {
+            using adam = hvd::optimizers::adam<float>;
+            for (int step = 0; step < 3; ++step)
+                CHECK(field_named<adam>(comm, {}, step, [](adam& o) { o.rate *= 2; }) == "rate");
+            CHECK(field_named<adam>(comm, {}, 2, [](adam&) {}) == "");
+        });
+}
+#endif

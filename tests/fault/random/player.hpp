@@ -441,12 +441,23 @@ private:
         fill(y.data(), s.n, own(number_ + 1));
         fill(z.data(), s.n, own(number_ + 2));
         in([&] {
-            auto first = comm_.allreduce_async(x, hvd::sum);
-            auto second = comm_.broadcast_async(y, hvd::root{s.root});
-            auto third = comm_.allreduce_async(z, hvd::sum);
-            third.wait();
-            first.wait();
-            second.wait();
+            // A rank whose call fails makes the others all the same, as its peers do.
+            std::exception_ptr failure;
+            const auto keep = [&](auto f) {
+                try {
+                    f();
+                } catch (...) {
+                    if (!failure) failure = std::current_exception();
+                }
+            };
+            hvd::request first, second, third;
+            keep([&] { first = comm_.allreduce_async(x, hvd::sum); });
+            keep([&] { second = comm_.broadcast_async(y, hvd::root{s.root}); });
+            keep([&] { third = comm_.allreduce_async(z, hvd::sum); });
+            keep([&] { third.wait(); });
+            keep([&] { first.wait(); });
+            keep([&] { second.wait(); });
+            if (failure) std::rethrow_exception(failure);
         });
         expect("first tensor", x.data(), s.n, total(number_, operation::sum, plan_.ranks));
         expect("second tensor", y.data(), s.n, of(s.root, number_ + 1));

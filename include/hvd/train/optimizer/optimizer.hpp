@@ -2,13 +2,24 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
+#include "../agreement.hpp"
 #include "gradient_reducer.hpp"
 #include "optimizers.hpp"
 
 namespace hvd {
 inline namespace v0 {
+/// O shows its state to `broadcast_optimizer_state` and checkpoints. `for_each_slot(f)` calls
+/// `f(name, optimizers::slots<T>&)`, and `for_each_number(f)` calls `f(name, number&)`, each in a
+/// fixed order.
+template <class O>
+concept optimizer_with_state = requires(O& o) {
+    o.for_each_slot([](const char*, auto&) {});
+    o.for_each_number([](const char*, auto&) {});
+};
+
 /// Makes an optimizer for one rank an optimizer for all ranks: it averages the gradients, then lets
 /// the optimizer step.
 ///
@@ -45,6 +56,17 @@ public:
         : detail::gradient_reducer<Comm, T>(comm, std::move(options)),
           optimizer_(std::move(optimizer)) {}
 
+    /// Completes the reduction of all gradients. The ranks also compare the numbers of the
+    /// optimizer (the rate, the momentum, …), if it shows them by `for_each_number`: in the first
+    /// step, and on `checked<…>` in each. **Collective**.
+    /// @throws hvd::mismatch_error if the ranks have other options, parameters or numbers,
+    /// hvd::peer_error.
+    synchronized_gradients<T> synchronize() {
+        auto synchronized = detail::gradient_reducer<Comm, T>::synchronize();
+        agree_on_numbers();
+        return synchronized;
+    }
+
     /// Steps with the gradients of `synchronize()`. It returns false if `skip_nonfinite` left the
     /// step out.
     /// @throws with Adasum as a collective does. The parameters are then as before, though the
@@ -56,7 +78,7 @@ public:
     }
 
     /// Calls `apply(synchronize())`.
-    bool step() { return apply(this->synchronize()); }
+    bool step() { return apply(synchronize()); }
 
     /// The optimizer inside.
     Optimizer& optimizer() noexcept { return optimizer_; }
@@ -69,7 +91,23 @@ private:
         else optimizer_.step();
     }
 
+    // A step with other numbers would make other parameters of the same gradients.
+    void agree_on_numbers() {
+        if constexpr (optimizer_with_state<Optimizer>) {
+            constexpr bool each_time = requires { requires Comm::backend_type::agrees_on_names; };
+            if (!each_time && has_agreed_) return;
+            detail::agree_on_values(this->comm(), "distributed_optimizer", [&](auto say) {
+                optimizer_.for_each_number([&](const char* name, const auto& number) {
+                    if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(number)>>)
+                        say(name, detail::text(number));
+                });
+            });
+            has_agreed_ = true;
+        }
+    }
+
     Optimizer optimizer_;
+    bool has_agreed_ = false;  // the numbers of the ranks were equal once
 };
 
 }  // namespace v0

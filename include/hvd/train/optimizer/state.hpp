@@ -12,15 +12,6 @@
 namespace hvd {
 inline namespace v0 {
 
-/// O shows its state to `broadcast_optimizer_state` and checkpoints. `for_each_slot(f)` calls
-/// `f(name, optimizers::slots<T>&)`, and `for_each_number(f)` calls `f(name, number&)`, each in a
-/// fixed order.
-template <class O>
-concept optimizer_with_state = requires(O& o) {
-    o.for_each_slot([](const char*, auto&) {});
-    o.for_each_number([](const char*, auto&) {});
-};
-
 /// Copies the root's parameters to all ranks, by one fused message. Feature H1.
 ///
 /// `parameters` is a `fuse(…)`, a tensor, or a range of tensors with a size, as

@@ -273,7 +273,7 @@ private:
 
     std::uint64_t steps_ = 0, calls_ = 0, fills_ = 0;
     table<process_watch> watches_{std::size_t(size_)};  // by rank
-    std::size_t shown_ = 0;     // the places in the window
+    std::size_t shown_ = 0;                             // the places in the window
     std::uint64_t losses_ = 0;  // of parts of segments, when the places were found
     int culprit_ = -1;          // the rank for whose sake this one gives up
 };
