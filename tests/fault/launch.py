@@ -33,7 +33,7 @@ SCENARIOS = {
     "is_busy_in_a_call": (ENDS, {r"rank [1-9] got peer_error of 0: .*rank {last} did not come in time": lambda n: n - 1,
                                  r"rank 0 got peer_error of {last}: .*rank {last} did not come in time": lambda n: 1}),
     "drops_a_request": (ENDS, {r"rank \d is refused: .": lambda n: n}),
-    "is_stopped": (ENDS, {r"rank \d got peer_error of": lambda n: 6 * n, "rank went on": lambda n: n}),
+    "is_stopped": (ENDS, {r"rank \d got peer_error of {last}\n": lambda n: 6 * (n - 1), "rank went on": lambda n: n}),
     "inside_single": (ENDS, {"done at level": lambda n: n}),
     "inside_funneled": (ENDS, {"done at level": lambda n: n}),
     "inside_serialized": (ENDS, {"done at level": lambda n: n}),

@@ -138,7 +138,7 @@ public:
         check_mpi(MPI_Recv(&news, sizeof news, MPI_BYTE, status.MPI_SOURCE, notice_tag, comm,
                            MPI_STATUS_IGNORE),
                   "MPI_Recv", rank_);
-        if (news.departs != 0) ++departed_;
+        if (news.what == word::departs) ++departed_;
         return true;
     }
 

@@ -126,12 +126,10 @@ constexpr std::int64_t destructor_deadline = 2 * second;
 // Time after which a rank of one node no longer waits for a process that may still reach for its
 // tensors: the process may have been stopped. Not measured.
 constexpr std::int64_t reach_patience = 1 * second;
-// Time for which the only rank of a node listens for another node's reason before it tells its own.
-// So the rank that is closer to the failure speaks first. Not measured.
-constexpr std::int64_t notice_patience = 200 * millisecond;
-// The same for a rank that shares its node with others, once the call has been entered. Not
+// Time that a rank which gives up waits for the words of others, while two or more are silent. A
+// rank that waits in a call looks for notices every millisecond, so it answers far sooner. Not
 // measured.
-constexpr std::int64_t notice_patience_in_node = 400 * millisecond;
+constexpr std::int64_t answer_patience = 1 * second;
 // Time between two looks for a notice meanwhile. Not measured.
 constexpr std::int64_t notice_interval = 1 * millisecond;
 // Time that the peers of a job that ends by an exception have to report it. Not measured.

@@ -14,36 +14,45 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+enum class word : std::int32_t {
+    departs,  // the sender leaves in order, which only concerns ranks that wait for it
+    failed,   // the sender knows why the communicator is given up
+    waits,    // the sender gives up, and says for which ranks it waited
+};
+
 // A message to ranks that share no memory with the sender. The sender gives its communicator up, or
 // departs in order. So nobody waits for a deadline if some rank knows the reason.
 struct failure_notice {
     std::int32_t sender;
-    // 1: the sender departs in order, which only concerns ranks that wait for it
-    std::int32_t departs;
-    std::int32_t missing[14];  // ranks, then -1
+    word what;
+    // of `waits`: its own deadline has passed; it came to the call when others had given up
+    std::int32_t expired, late;
+    std::uint64_t call;  // of `waits`: the number of the sender's call
     // of a departure: the messages that the sender has begun to send to the rank that gets the
     // notice, and to receive from it
     std::uint64_t sent, received;
-    char text[320] = {};  // the rank and the reason
+    std::int32_t ranks[48];  // that are missing, or waited for; then -1
+    char text[320] = {};     // the rank and the reason
 };
 
 static_assert(std::is_trivially_copyable_v<failure_notice>);
 
-inline failure_notice notice_of(int sender, std::string_view text,
-                                const std::vector<int>& missing) {
+inline failure_notice notice_of(int sender, word what, std::string_view text,
+                                const std::vector<int>& ranks) {
     failure_notice n;
     n.sender = sender;
-    n.departs = 0;
-    n.sent = n.received = 0;
+    n.what = what;
+    n.expired = n.late = 0;
+    n.call = n.sent = n.received = 0;
     store(n.text, text);
-    for (std::size_t i = 0; i < std::size(n.missing); ++i)
-        n.missing[i] = i < missing.size() ? missing[i] : -1;
+    for (std::size_t i = 0; i < std::size(n.ranks); ++i)
+        n.ranks[i] = i < ranks.size() ? ranks[i] : -1;
     return n;
 }
 
-inline std::vector<int> missing_of(const failure_notice& n) {
+inline std::vector<int> ranks_of(const failure_notice& n) {
     std::vector<int> ranks;
-    for (const int rank : n.missing)
+    for (const int rank : n.ranks)
         if (rank >= 0) ranks.push_back(rank);
     return ranks;
 }
@@ -61,84 +70,112 @@ concept sends_notices = requires(Endpoint& l, failure_notice& n) {
 
 // Gives up a transport over an endpoint. It listens for notices, and passes on the failures that
 // this rank has seen.
+//
+// A rank whose deadline passes often waits for a rank that is itself waiting. So it tells all ranks
+// for whom it waits, and every rank that waits in a call answers in the same way. The ranks that
+// are named are those that somebody waits for and that say nothing themselves: dead, stopped, or
+// outside of hvd. A rank that comes to the call when others have given up is late, and named too.
+// So the punctual ranks name the same ranks, whichever of their deadlines passes first. A rank that
+// knows more, as that a process has died, says that instead, and all believe it.
 template <class Endpoint>
 class notice_exchange {
 public:
     explicit notice_exchange(Endpoint& endpoint)
-        : endpoint_(endpoint), departures_(std::size_t(endpoint.size())) {}
+        : endpoint_(endpoint),
+          departures_(std::size_t(endpoint.size())),
+          voices_(std::size_t(endpoint.size())),
+          awaited_(std::size_t(endpoint.size())) {}
+
+    // Called at the beginning of each call.
+    void begin_call() noexcept {
+        ++call_;
+        looked_ = false;
+    }
 
     // True if waiting is in vain.
     bool heard() {
         if constexpr (sends_notices<Endpoint>) {
-            failure_notice news;
-            while (!heard_ && endpoint_.receive_notice(news)) {
-                if (news.departs != 0) note_departure(news);
-                else give_up_after(news);
-            }
-            if (!heard_ && waits_for_departed()) return true;
+            listen();
+            if (!knows_ && !alarmed_ && waits_for_departed()) return true;
+            looked_ = true;
         }
-        return heard_;
+        return knows_ || alarmed_;
     }
 
-    // Tells all ranks that this one departs. It waits for nobody: a rank may depart from two
-    // communicators in another order than its peers do.
-    [[gnu::cold]] void depart(std::string_view reason) noexcept {
-        if constexpr (sends_notices<Endpoint>) {
-            failure_notice news = notice_of(endpoint_.rank(), reason, {});
-            news.departs = 1;
-            for (int peer = 0; peer < endpoint_.size(); ++peer) {
-                if (peer == endpoint_.rank()) continue;
-                news.sent = endpoint_.sends_begun(peer);
-                news.received = endpoint_.receives_begun(peer);
-                if (!endpoint_.send_notice(peer, news)) return;
-            }
-        }
-    }
-
-    bool heard_within(std::int64_t nanoseconds) {
-        if constexpr (sends_notices<Endpoint>) {
-            const time_point limit = now() + nanoseconds;
-            while (!heard() && now() < limit) sleep_for(tuning::notice_interval);
-        }
-        return heard_;
-    }
+    // True if the reason is known: why() and missing() say it.
+    bool knows_reason() const { return knows_; }
+    // True if other ranks have given up, and said for whom they waited.
+    bool alarmed() const { return alarmed_; }
 
     // The reason for which the communicator is given up, and the ranks that are missing.
     const message& why() const { return why_; }
     const std::vector<int>& missing() const { return missing_; }
 
+    // This rank knows the reason. The others learn it when it leaves.
     void keep(message why, std::vector<int> missing) {
+        knows_ = true;
         why_ = std::move(why);
         missing_ = std::move(missing);
-        last_ = notice_of(endpoint_.rank(), why_, missing_);
     }
 
     // The ranks that messages are under way with.
     std::vector<int> pending() {
         std::vector<int> ranks;
         for (int p = 0; p < endpoint_.size(); ++p)
-            if (p != endpoint_.rank() && endpoint_.pending(p)) ranks.push_back(p);
+            if (p != me() && endpoint_.pending(p)) ranks.push_back(p);
         return ranks;
     }
 
-    // Keeps these ranks as the reason for giving up. It returns false if there are none.
-    bool keep_pending() {
-        std::vector<int> missing = pending();
-        if (missing.empty()) return false;
-        message who;
-        for (const int p : missing) who += text(who.empty() ? "rank " : ", rank ", p);
-        keep(text(who, " did not come in time"), std::move(missing));
-        return true;
+    // Gives up: says that this rank waits for `ranks`, listens to the others, and finds the ranks
+    // to name. The time only bounds how long a rank may be silent while others are silent, too.
+    [[gnu::cold]] void confer(const std::vector<int>& ranks, bool expired) {
+        failure_notice mine = notice_of(me(), word::waits, "", ranks);
+        mine.expired = expired ? 1 : 0;
+        mine.late = late_ ? 1 : 0;
+        mine.call = call_;
+        if constexpr (sends_notices<Endpoint>) {
+            told_ = true;
+            send_to_all(mine);
+            note_waiting(mine);
+            for (const time_point limit = now() + tuning::answer_patience;
+                 !knows_ && !is_decided() && now() < limit; listen())
+                sleep_for(tuning::notice_interval);
+        } else {
+            note_waiting(mine);
+        }
+        if (!knows_) conclude();
+    }
+
+    // Waits a while for any notice of a rank, which has sent one.
+    [[gnu::cold]] void await(int rank) {
+        if constexpr (sends_notices<Endpoint>) {
+            const std::size_t p = std::size_t(rank);
+            for (const time_point limit = now() + tuning::answer_patience;
+                 !knows_ && voices_[p] == voice::none && departures_[p].reason.empty() &&
+                 now() < limit;
+                 listen())
+                sleep_for(tuning::notice_interval);
+        }
     }
 
     // Tells all ranks, unless they know. `reason` is used if none was kept.
     void pass_on(std::string_view reason) noexcept {
         if constexpr (sends_notices<Endpoint>) {
-            if (std::exchange(heard_, true)) return;
-            if (last_.text[0] == 0) last_ = notice_of(endpoint_.rank(), reason, {});
-            for (int peer = 0; peer < endpoint_.size(); ++peer)
-                if (peer != endpoint_.rank()) endpoint_.send_notice(peer, last_);
+            if (std::exchange(told_, true)) return;
+            try {
+                if (!knows_) keep(text("rank ", me(), " left (", reason, ")"), {me()});
+                send_to_all(notice_of(me(), word::failed, why_, missing_));
+            } catch (...) {
+                send_to_all(notice_of(me(), word::failed, reason, {}));
+            }
         }
+    }
+
+    // Tells all ranks that this one departs. It waits for nobody: a rank may depart from two
+    // communicators in another order than its peers do.
+    [[gnu::cold]] void depart(std::string_view reason) noexcept {
+        if constexpr (sends_notices<Endpoint>)
+            send_to_all(notice_of(me(), word::departs, reason, {}));
     }
 
 private:
@@ -146,14 +183,48 @@ private:
         message reason;  // empty: the rank has not departed
         std::uint64_t sent = 0, received = 0;
     };
+    enum class voice : unsigned char { none, waits, is_late, knows };
 
-    void give_up_after(const failure_notice& news) {
-        heard_ = true;
-        last_ = news;
-        why_ = last_.text;
-        missing_ = missing_of(last_);
-        if (misses_this_rank())
-            keep(text("rank ", last_.sender, " gave up: ", why_), {last_.sender});
+    int me() const { return endpoint_.rank(); }
+
+    void send_to_all(failure_notice news) noexcept {
+        for (int peer = 0; peer < endpoint_.size(); ++peer) {
+            if (peer == me()) continue;
+            news.sent = endpoint_.sends_begun(peer);
+            news.received = endpoint_.receives_begun(peer);
+            if (!endpoint_.send_notice(peer, news)) return;
+        }
+    }
+
+    void listen() {
+        failure_notice news;
+        while (endpoint_.receive_notice(news)) {
+            if (news.what == word::departs) note_departure(news);
+            else if (news.what == word::waits) note_waiting(news);
+            else note_reason(news);
+        }
+    }
+
+    void note_reason(const failure_notice& news) {
+        voices_[std::size_t(news.sender)] = voice::knows;
+        if (knows_) return;
+        keep(news.text, ranks_of(news));
+        told_ = true;  // the sender tells everybody
+        for (const int rank : missing_)
+            if (rank == me())
+                return keep(text("rank ", news.sender, " gave up: ", why_), {news.sender});
+    }
+
+    // A rank that had not yet looked for notices in its call came to it just now.
+    void note_waiting(const failure_notice& news) {
+        if (news.sender != me() && !told_ && !std::exchange(alarmed_, true))
+            late_ = !looked_ && news.call >= call_;
+        voices_[std::size_t(news.sender)] = news.late != 0 ? voice::is_late : voice::waits;
+        const std::vector<int> ranks = ranks_of(news);
+        for (const int rank : ranks) awaited_[std::size_t(rank)] = true;
+        if (news.expired == 0 || (first_ >= 0 && first_ < news.sender)) return;
+        first_ = news.sender;
+        first_waits_for_ = ranks;
     }
 
     void note_departure(const failure_notice& news) {
@@ -177,20 +248,56 @@ private:
         return false;
     }
 
-    bool misses_this_rank() const {
-        for (const int rank : missing_)
-            if (rank == endpoint_.rank()) return true;
-        return false;
+    bool is_silent(int rank) const {
+        return voices_[std::size_t(rank)] == voice::none &&
+               departures_[std::size_t(rank)].reason.empty();
+    }
+
+    // True if no further notice would change who is named.
+    bool is_decided() const {
+        int silent = 0, awaited = 0;
+        for (int p = 0; p < endpoint_.size(); ++p) {
+            if (!is_silent(p)) continue;
+            ++silent;
+            awaited += awaited_[std::size_t(p)] ? 1 : 0;
+        }
+        return silent == 0 || (silent == 1 && awaited == 1);
+    }
+
+    [[gnu::cold]] void conclude() {
+        std::vector<int> named;
+        for (int p = 0; p < endpoint_.size(); ++p)
+            if (voices_[std::size_t(p)] == voice::is_late ||
+                (is_silent(p) && awaited_[std::size_t(p)]))
+                named.push_back(p);
+        if (named.empty()) named = first_waits_for_;  // all ranks wait for each other
+        message who;
+        std::vector<int> others;
+        for (const int p : named) {
+            who += text(who.empty() ? "rank " : ", rank ", p);
+            if (p != me()) others.push_back(p);
+        }
+        who += " did not come in time";
+        if (others.size() < named.size() && first_ >= 0 && first_ != me()) {
+            who = text("rank ", first_, " gave up: ", who);
+            if (others.empty()) others.push_back(first_);
+        }
+        keep(std::move(who), std::move(others));
     }
 
     Endpoint& endpoint_;
-    // the notice that the others get; it holds that many characters
-    failure_notice last_ = notice_of(-1, "", {});
     message why_;
     std::vector<int> missing_;
-    bool heard_ = false;
+    bool knows_ = false, alarmed_ = false;
+    bool told_ = false;  // all ranks know that this one gives up
+    bool looked_ = false, late_ = false;
+    std::uint64_t call_ = 0;
     table<departure> departures_;  // by rank
     bool any_departed_ = false;
+    table<voice> voices_;  // by rank: its last word
+    table<bool> awaited_;  // by rank: some rank waits for it
+    int first_ = -1;       // the first of the ranks whose deadline has passed, and its ranks
+    std::vector<int> first_waits_for_;
 };
 
 // Ends a communicator between nodes: in order, or by giving it up.

@@ -105,8 +105,12 @@ public:
 
     [[gnu::cold]] std::vector<int> missing() override { return notices_.pending(); }
 
-    [[gnu::cold]] void fail(verdict) override {
-        if (!notices_.heard() && !notices_.keep_pending()) return;
+    [[gnu::cold]] void fail(verdict reason) override {
+        if (!notices_.heard() || !notices_.knows_reason()) {
+            const std::vector<int> waits_for = missing();
+            if (!notices_.alarmed() && waits_for.empty()) return;
+            notices_.confer(waits_for, reason == verdict::expired);
+        }
         lost = true;
         endpoint_.cancel();
         throw peer_error(rank_,
@@ -137,6 +141,7 @@ private:
     // Every rank sends its header to every other rank. A rank that refuses the call says so in its
     // header, so that nobody moves data for that call.
     void post_headers(const call_header& mine, const block& data) {
+        notices_.begin_call();
         step_ = step::headers;
         copy_header(headers_of_all_[std::size_t(rank_)], mine);
         parcels_.fill(1, [&](int) -> const call_header& { return mine; }, data);

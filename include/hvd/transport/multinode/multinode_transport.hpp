@@ -49,11 +49,13 @@ public:
 
     void begin(const operation& op) override {
         if (!carries || op.entry.refused) return exchange_headers(op.entry);
+        notices_.begin_call();
         copy_header(shown_, op.entry);
         begin_step(step::headers, [&] { entry_.begin(op); });
     }
 
     void exchange_headers(const call_header& mine) override {
+        notices_.begin_call();
         copy_header(shown_, mine);
         begin_step(step::headers, [&] { entry_.begin(mine); });
     }
@@ -119,12 +121,18 @@ public:
         if (step_ == step::flat || !cross_.in_node()) return notices_.pending();
         std::vector<int> ranks = cross_.memory.missing();
         for (int& rank : ranks) rank = rank_of_node(rank);
+        if (cross_.awaits_node_alone()) return ranks;
+        for (const int rank : notices_.pending()) ranks.push_back(rank);
         return ranks;
     }
 
     [[gnu::cold]] void fail(verdict reason) override {
-        if (!notices_.heard() && !(reason == verdict::expired && notices_.heard_within(patience())))
-            if (!(cross_.in_node() ? ask_node(reason) : notices_.keep_pending())) return;
+        if (!notices_.heard()) ask_node();
+        if (!notices_.knows_reason()) {
+            const std::vector<int> waits_for = missing();
+            if (!notices_.alarmed() && (reason == verdict::hopeless || waits_for.empty())) return;
+            notices_.confer(waits_for, reason == verdict::expired);
+        }
         lost = true;
         cross_.endpoint.cancel();
         throw peer_error(rank_,
@@ -224,27 +232,22 @@ private:
         return true;
     }
 
-    // All ranks have the same deadline. The rank that is waited for may itself wait for a third
-    // one, so whoever is nearer to the late rank speaks first. Its own node knows best who has not
-    // begun the call. Later on, the ranks of a node wait for each other because one of them waits
-    // for the endpoint.
-    std::int64_t patience() const {
-        if (!cross_.in_node()) return tuning::notice_patience;
-        return step_ == step::headers ? 0 : tuning::notice_patience_in_node;
-    }
-
     int rank_of_node(int local) const {
         return cross_.nodes.ranks(cross_.nodes.mine())[std::size_t(local)];
     }
 
-    // The node's memory says who is missing there.
-    [[gnu::cold]] bool ask_node(verdict reason) {
+    // The node's memory says who is gone there. A rank that has left has sent a notice before. The
+    // notice may say that others are to blame.
+    [[gnu::cold]] void ask_node() {
+        if (!cross_.in_node()) return;
         std::vector<int> missing;
         message who = cross_.memory.describe_missing(
-            reason, missing, [this](int local) { return rank_of_node(local); });
-        if (missing.empty()) return false;
+            verdict::hopeless, missing, [this](int local) { return rank_of_node(local); });
+        for (int local = 0; local < cross_.nodes.local_size() && !missing.empty(); ++local)
+            if (local != cross_.nodes.local_rank() && cross_.memory.has_left(local))
+                notices_.await(rank_of_node(local));
+        if (missing.empty() || notices_.knows_reason() || notices_.alarmed()) return;
         notices_.keep(std::move(who), std::move(missing));
-        return true;
     }
 
     node_crossing<Endpoint> cross_;

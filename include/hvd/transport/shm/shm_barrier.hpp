@@ -82,6 +82,8 @@ public:
             std::move(missing));
     }
 
+    bool has_left(int peer) const { return slots_[peer].left.load() != 0; }
+
     // Names the ranks that are waited for, by the numbers that `number` gives them, and tells what
     // became of each. A rank that left because another one was gone is not to blame: the other one
     // is named in its place.
@@ -258,7 +260,6 @@ private:
         return awaited(peer) && (has_left(peer) || is_dead(peer)) && awaited(peer);
     }
 
-    bool has_left(int peer) const { return slots_[peer].left.load() != 0; }
     bool is_dead(int peer) {
         const node_slot& slot = slots_[peer];
         const std::int64_t process = slot.process.load_relaxed();
