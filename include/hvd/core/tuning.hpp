@@ -89,9 +89,9 @@ constexpr std::size_t mpi_largest_count = std::size_t(1) << 27;
 
 // ---- waiting ------------------------------------------------------------------------------------
 
-// Time for which a waiting thread spins before it first yields its processor, if it has one. 2 ranks
-// on 2 processors beside two endless loops, 16 MiB, two runs of each: 10.6 and 10.2 ms with 50
-// microseconds, 16.2 and 14.3 ms with 100.
+// Time for which a waiting thread spins before it first yields its processor, if it has one. 2
+// ranks on 2 processors beside two endless loops, 16 MiB, two runs of each: 10.6 and 10.2 ms with
+// 50 microseconds, 16.2 and 14.3 ms with 100.
 constexpr std::int64_t spin_time = 50 * microsecond;
 // Looks between two looks at the clock meanwhile: they take a microsecond, and the clock 25
 // nanoseconds.
