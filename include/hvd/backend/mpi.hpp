@@ -368,7 +368,7 @@ private:
         const std::size_t bytes = shm_region::bytes(ranks, window),
                           own = shm_region::windows_of(mine, ranks, window);
         // Each rank touches its own windows first, so that they lie near its processor.
-        memory_ = map_together(bytes, mine == 0 ? 0 : own, own + 2 * window);
+        memory_ = map_together(bytes, mine == 0 ? 0 : own, own + tuning::windows * window);
         memory_.close_file();
         int mapped = memory_ ? 1 : 0, all = 0;
         check(MPI_Allreduce(&mapped, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");

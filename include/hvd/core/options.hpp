@@ -116,7 +116,7 @@ struct communicator_options {
         /// and determines the bits. Elements and operations that MPI lacks go as without this
         /// option
         false;
-    std::size_t window_bytes = detail::tuning::window_bytes;  ///< shared memory per rank and half
+    std::size_t window_bytes = detail::tuning::window_bytes;  ///< a window; each rank has four
     std::size_t device_window_bytes =
         detail::tuning::device_window_bytes;  ///< `cuda_ipc`: device memory per rank and half
 };

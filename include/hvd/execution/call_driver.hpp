@@ -306,7 +306,7 @@ private:
     bool proceed(transport& t, operation& op) {
         if (t.next()) return false;
         if (step_ == 0) {
-            check_headers(rank_, t.headers, size_);
+            if (!t.agreed) check_headers(rank_, t.headers, size_);
             if (op.only_agree) return keep_headers(op, t);
             if (packs_ && !packed_) t.guarded([&] { op.pack(op.self, op); });
         }

@@ -56,7 +56,9 @@ constexpr collective_traits collective_table[] = {
 constexpr const char* name_of(collective kind) { return collective_table[std::size_t(kind)].name; }
 
 // A rank shows its header when it enters a collective. Every rank reads all headers before data
-// moves. The fields that most calls need come first, in one cache line.
+// moves. The fields that most calls need come first. Extents that are not used, and the bytes
+// behind the ends of the texts, have no value: a call would spend more time on zeros than on its
+// checks.
 struct call_header {
     collective kind = collective::barrier;
     bool refused = false;  // `text` is the reason
@@ -67,15 +69,18 @@ struct call_header {
     std::uint8_t op = 0;
     std::uint8_t mode = 0;  // rounding
     bool compares_names = false;
+    std::uint8_t unused[3] = {};  // headers that are alike have the same bytes
     std::int32_t root = -1;
     std::uint64_t count = 0;  // elements that this rank gives
     double prescale = 1, postscale = 1;
     std::uint64_t plan = 0;     // number of the plan that runs; 0: none
     std::uint64_t content = 0;  // hash of everything that has no field, such as a list of tensors
-    std::uint64_t extents[max_dimensions] = {};
-    char name[48] = {};
-    char type[24] = {};
-    char text[256] = {};
+    std::uint64_t extents[max_dimensions];
+    char name[48];
+    char type[24];
+    char text[256];
+
+    call_header() { name[0] = type[0] = text[0] = 0; }
 
     // The first reason wins. The peers get it as a peer_error.
     [[gnu::cold, gnu::noinline]] void refuse(std::string_view why) {
@@ -100,8 +105,8 @@ inline void copy_text(char* to, const char* from, std::size_t size) {
 
 // Leaves out the texts and extents that a header does not use: most headers have none.
 inline void copy_header(call_header& to, const call_header& from) {
-    std::memcpy(&to, &from,
-                offsetof(call_header, extents) + from.dimensions * sizeof from.extents[0]);
+    std::memcpy(static_cast<void*>(&to), &from, offsetof(call_header, extents));
+    for (std::size_t d = 0; d < from.dimensions; ++d) to.extents[d] = from.extents[d];
     copy_text(to.name, from.name, sizeof to.name);
     copy_text(to.type, from.type, sizeof to.type);
     copy_text(to.text, from.text, sizeof to.text);
@@ -134,6 +139,46 @@ private:
     void mix(unsigned char byte) { state_ = (state_ ^ byte) * 0x100000001b3u; }
     std::uint64_t state_ = 0xcbf29ce484222325u;
 };
+
+// The fields of a header that ranks compare, in so few bytes that they fit into a cache line beside
+// the data. If the digests of two headers are the same, so are the fields: kind, element type,
+// operation, rounding, dimensions and count are in it as they are, the others in one sum. In the
+// sum each of them has an odd factor, so that headers that differ in one number never have the
+// same digest. Headers with different digests may still agree, and are compared by their fields.
+struct call_digest {
+    std::uint64_t count = 0;
+    std::uint64_t rest = 0;
+    std::uint32_t signs = 0;
+
+    bool operator==(const call_digest&) const = default;
+
+    // The sign of a header that must be looked at: it refuses the call, or has a number that
+    // differs from itself.
+    static constexpr std::uint32_t open = 0x80;
+};
+
+[[gnu::always_inline]] inline call_digest digest_of(const call_header& h) {
+    static_assert(sizeof collective_table / sizeof collective_table[0] <= 16 &&
+                  max_dimensions <= 15);
+    const bool is_open = h.refused || h.prescale != h.prescale || h.postscale != h.postscale;
+    constexpr std::uint64_t factor = 0x9e3779b97f4a7c15u, second = factor * factor,
+                            third = second * factor, fourth = third * factor;
+    // agree_on() compares the contents of an agreement.
+    const std::uint64_t content = h.kind == collective::agree ? 0 : h.content;
+    std::uint64_t rest = std::uint32_t(h.root) + content * factor +
+                         __builtin_bit_cast(std::uint64_t, h.prescale) * second +
+                         __builtin_bit_cast(std::uint64_t, h.postscale) * third + h.plan * fourth;
+    for (std::size_t d = 0; d < h.dimensions; ++d) rest = rest * factor + h.extents[d];
+    if (h.type[0] != 0) rest = rest * factor + hash().add(h.type).value();
+    if (h.name[0] != 0 && (h.compares_names || h.kind == collective::agree))
+        rest = rest * factor + hash().add(h.name).value();
+    const std::uint32_t signs = std::uint32_t(h.kind) | (h.fused ? 0x10 : 0) |
+                                (h.making_plan ? 0x20 : 0) | (h.compares_names ? 0x40 : 0) |
+                                (is_open ? call_digest::open : 0) | std::uint32_t(h.id) << 8 |
+                                std::uint32_t(h.op) << 16 | std::uint32_t(h.dimensions) << 24 |
+                                std::uint32_t(h.mode) << 28;
+    return {h.count, rest, signs};
+}
 
 }  // namespace detail
 }  // namespace v0

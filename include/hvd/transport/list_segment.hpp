@@ -60,8 +60,10 @@ private:
     std::size_t begin_, end_, tensors_;
 };
 
-inline void gather_bytes(const operation& op, std::size_t begin, std::size_t bytes, std::byte* to) {
-    for (list_segment s(op, begin, bytes); s.next(); to += s.bytes) copy_bytes(to, s.in, s.bytes);
+inline void gather_bytes(const operation& op, std::size_t begin, std::size_t bytes, std::byte* to,
+                         store_kind kind = store_kind::vectors) {
+    for (list_segment s(op, begin, bytes); s.next(); to += s.bytes)
+        store_bytes(kind, to, s.in, s.bytes);
 }
 
 // The bytes that the results of an operation replace.

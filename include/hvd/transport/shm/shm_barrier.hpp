@@ -11,12 +11,11 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Ranks of one node wait for each other here, and show each other headers and windows.
+// Ranks of one node wait for each other here, and show each other headers.
 //
-// All ranks synchronise at the same points: a rank says that it has arrived, and goes on once all
-// ranks have. A window is filled before such a point and read after it. A rank has two windows,
-// which take turns: whoever fills one again has seen every rank arrive after it had read that
-// window.
+// All ranks synchronise at the same points, the steps: a rank says that it has arrived, and goes
+// on once all ranks have. Data are shown before such a point and read after it. Between two steps
+// ranks may also wait for each other's chunks, which they count.
 class shm_barrier : public transport {
 public:
     // `rank` is a rank of the region; error texts have `number`, if it is given.
@@ -26,8 +25,6 @@ public:
           region_(region),
           slots_(region.slots()),
           sleepers_(region.all_sleepers()),
-          windows_(region.windows()),
-          window_bytes_(region.window_bytes()),
           crowded_(region.processors_each() == 0) {
         processors_each = region.processors_each();
     }
@@ -138,7 +135,14 @@ protected:
     bool advance() override { return (this->*next_)(); }
 
     bool take_headers() {
-        for (int p = 0; p < size_; ++p) headers[p] = &slots_[p].entry[calls_ & 1];
+        const call_digest mine = digest_;
+        agreed = (mine.signs & call_digest::open) == 0;
+        for (int p = 0; p < size_; ++p) {
+            const step_line& line = line_of(p);
+            agreed = agreed && line.count == mine.count && line.rest == mine.rest &&
+                     line.signs == mine.signs;
+            headers[p] = &slots_[p].entry[calls_ & 1];
+        }
         return false;
     }
 
@@ -149,16 +153,41 @@ protected:
         return false;
     }
 
-    // A rank that begins a call takes a new window, whether it has something for it or not.
+    // Peers read the header itself only if its digest differs from theirs, or if they need more
+    // than to know that all are alike.
     void show(const call_header& mine) {
         ++calls_;
         copy_header(slots_[rank_].entry[calls_ & 1], mine);
-        take_window();
+        digest_ = digest_of(mine);
+        step_line& line = next_line();
+        line.count = digest_.count;
+        line.rest = digest_.rest;
+        line.signs = digest_.signs;
+        line.what = content::nothing;
     }
 
+    // The line in which this rank shows its next step, and the one of the present step.
+    step_line& next_line() const { return slots_[rank_].steps[(steps_ + 1) & 1]; }
+    const step_line& line_of(int peer) const { return slots_[peer].steps[steps_ & 1]; }
+
     void arrive() {
-        ++steps_;
-        slots_[rank_].step.store(steps_);
+        await_step();
+        slots_[rank_].steps[steps_ & 1].step.store(steps_);
+        sleepers_.ring(slots_[rank_].rings);
+    }
+
+    // All ranks have brought as many chunks through this stage.
+    bool all_have(int stage, std::uint64_t chunks) const {
+        for (int p = 0; p < size_; ++p)
+            if (slots_[p].chunks[stage].load() < chunks) return false;
+        return true;
+    }
+    void await_chunks(int stage, std::uint64_t chunks) {
+        awaited_ = offsetof(node_slot, chunks) + std::size_t(stage) * sizeof slots_->chunks[0];
+        least_ = chunks;
+    }
+    void tell_chunks(int stage, std::uint64_t chunks) {
+        slots_[rank_].chunks[stage].store(chunks);
         sleepers_.ring(slots_[rank_].rings);
     }
 
@@ -168,45 +197,21 @@ protected:
     template <class F>
     void reach(F f) {
         if (run_reaching(f)) arrive();
-        else ++steps_;
+        else await_step();
     }
 
-    // Takes the window that is filled next. Nothing is in it.
-    void take_window() {
-        ++fills_;
-        fill_of(rank_).what = content::nothing;
-    }
-    window_fill& fill_of(int peer) const { return slots_[peer].fill[fills_ & 1]; }
-    // The window of a rank, `ago` fillings before the present one.
-    std::byte* window(int rank, std::uint64_t ago = 0) const {
-        return windows_ + (2 * std::size_t(rank) + ((fills_ - ago) & 1)) * window_bytes_;
-    }
+    std::uint64_t step() const { return steps_; }
 
-    // True if the windows of all ranks hold `what`.
-    bool all_filled(content what) const {
-        for (int p = 0; p < size_; ++p)
-            if (fill_of(p).what != what) return false;
-        return true;
-    }
-
-    // Writes into the window where a tensor lies, as place number `index`, from 0 on. There is room
-    // for room_for_places() of them. Returns false if the peers can't reach the tensor.
-    bool show_place(std::size_t index, const std::byte* data, std::size_t bytes) {
+    // Writes where a tensor lies, as place number `index` of those that this rank shows, from 0 on.
+    // They begin at `places`. Returns false if the peers can't reach the tensor.
+    bool show_place(std::byte* places, std::size_t index, const std::byte* data,
+                    std::size_t bytes) {
         if (index == 0) losses_ = region_.reachable().losses();
         const place where = region_.reachable().find(data, bytes);
-        std::memcpy(window(rank_) + index * sizeof where, &where, sizeof where);
+        std::memcpy(places + index * sizeof where, &where, sizeof where);
+        places_ = places;
         shown_ = index + 1;
         return where || bytes == 0;
-    }
-    std::byte* at_place(int peer, std::size_t index) const {
-        place p;
-        std::memcpy(&p, window(peer) + index * sizeof p, sizeof p);
-        return region_.reachable().at(p);
-    }
-    std::size_t room_for_places() const { return window_bytes_ / sizeof(place); }
-    // Returns the bytes of a window for each of `n` ranks.
-    std::size_t share_of_window(int n) const {
-        return window_bytes_ / std::size_t(n) / tuning::cache_line * tuning::cache_line;
     }
 
     const int number_;
@@ -214,8 +219,6 @@ protected:
     const shm_region region_;
     node_slot* const slots_;
     sleepers& sleepers_;
-    std::byte* const windows_;
-    const std::size_t window_bytes_;
     const bool crowded_;
 
 private:
@@ -237,7 +240,7 @@ private:
     [[gnu::cold]] void check_places() {
         for (std::size_t i = 0; i < shown_; ++i) {
             place p;
-            std::memcpy(&p, window(rank_) + i * sizeof p, sizeof p);
+            std::memcpy(&p, places_ + i * sizeof p, sizeof p);
             if (region_.reachable().has_lost(p))
                 throw peer_error(
                     number_,
@@ -248,7 +251,18 @@ private:
         }
     }
 
-    bool arrived(int peer) const { return slots_[peer].step.load() >= steps_; }
+    void await_step() {
+        ++steps_;
+        awaited_ = offsetof(node_slot, steps) + (steps_ & 1) * sizeof(step_line) +
+                   offsetof(step_line, step);
+        least_ = steps_;
+    }
+
+    // True unless this rank waits for the peer.
+    bool arrived(int peer) const {
+        const auto* const slot = reinterpret_cast<const std::byte*>(slots_ + peer);
+        return reinterpret_cast<const atomic<std::uint64_t>*>(slot + awaited_)->load() >= least_;
+    }
 
     // True if this rank waits for a peer: one that has not arrived, or one that has left, where
     // this rank could not arrive.
@@ -272,11 +286,15 @@ private:
         return peer;
     }
 
-    std::uint64_t steps_ = 0, calls_ = 0, fills_ = 0;
     table<process_watch> watches_{std::size_t(size_)};  // by rank
-    std::size_t shown_ = 0;                             // the places in the window
-    std::uint64_t losses_ = 0;  // of parts of segments, when the places were found
-    int culprit_ = -1;          // the rank for whose sake this one gives up
+    int culprit_ = -1;                                  // the rank for whose sake this one gives up
+    std::uint64_t steps_ = 0, calls_ = 0;
+    std::size_t awaited_ = 0;            // what is waited for: a counter of each slot, and
+    std::uint64_t least_ = 0;            // its least value
+    call_digest digest_;                 // of the present call's header
+    const std::byte* places_ = nullptr;  // that this rank shows
+    std::size_t shown_ = 0;              // the number of them
+    std::uint64_t losses_ = 0;           // of parts of segments, when the places were found
 };
 
 }  // namespace detail

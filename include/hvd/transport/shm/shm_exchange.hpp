@@ -4,7 +4,7 @@
 
 #include "../../core/tuning.hpp"
 #include "../../kernel/copy.hpp"
-#include "shm_barrier.hpp"
+#include "shm_ring.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -12,9 +12,9 @@ namespace detail {
 
 // The primitives that move blocks between ranks of one node: straight from the tensors if every
 // rank can reach them, otherwise through the windows, in chunks that stay in the caches.
-class shm_exchange : public shm_barrier {
+class shm_exchange : public shm_ring {
 public:
-    using shm_barrier::shm_barrier;
+    using shm_ring::shm_ring;
 
     void alltoallv(const block* send, const block* receive) override {
         int receivers = 0;
@@ -63,104 +63,108 @@ private:
         unit_ = unit;
         same_for_all_ = same_for_all;
         next_ = static_cast<round>(&shm_exchange::first_round);
-        take_window();
-        if (!show_places()) begin_windows();
+        show_nothing();
+        if (!show_places()) show_windows();
         arrive();
     }
 
-    void begin_windows() {
-        round_ = 0;
-        lay_out_window();
-        fill_window();
-    }
-
     bool first_round() {
-        if (all_filled(content::places)) {
+        if (all_show(content::places)) {
             next_ = &shm_exchange::finish;
             reach([&] { reduces_ ? reduce_in_place() : take_in_place(); });
             return true;
         }
-        next_ = static_cast<round>(&shm_exchange::next_window);
-        if (all_filled(content::data)) return next_window();
-        take_window();
-        begin_windows();
-        arrive();
-        return true;
+        if (!all_show(content::data)) {  // some could not show theirs, or not in the same way
+            show_nothing();
+            show_windows();
+            arrive();
+            return true;
+        }
+        return begin_chunks(rounds(), static_cast<work>(&shm_exchange::fill_window), nullptr,
+                            static_cast<work>(&shm_exchange::take_window));
     }
 
     bool show_places() {
+        std::byte* const piece = room_for(std::size_t(size_) * sizeof(place));
+        if (piece == nullptr) return false;
         std::size_t longest = 0;
         for (int p = 0; p < size_; ++p) {
             const block& b = send_[p];
             if (b.bytes > longest) longest = b.bytes;
             if (!reduces_ && receive_[p].bytes > longest) longest = receive_[p].bytes;
-            if (!show_place(std::size_t(p), b.data, b.bytes)) return false;
+            if (!show_place(piece, std::size_t(p), b.data, b.bytes)) return false;
         }
         if (longest < tuning::least_in_place) return false;
-        fill_of(rank_).what = content::places;
+        show_piece(content::places, std::size_t(size_) * sizeof(place));
         return true;
+    }
+
+    const std::byte* sent_by(int peer) const {
+        return at_place(peer, std::size_t(rank_), std::size_t(size_));
     }
 
     void take_in_place() {
         for (int i = 1; i < size_; ++i) {
             const int peer = (rank_ + i) % size_;
             if (receive_[peer].bytes > 0)
-                copy_bytes(receive_[peer].data, at_place(peer, std::size_t(rank_)),
-                           receive_[peer].bytes);
+                copy_bytes(receive_[peer].data, sent_by(peer), receive_[peer].bytes);
         }
     }
 
     void reduce_in_place() {
-        for (int p = 0; p < size_; ++p) inputs_[p] = at_place(p, std::size_t(rank_));
+        for (int p = 0; p < size_; ++p) inputs_[p] = sent_by(p);
         reduce_range(job_, 0, job_.count);
     }
 
-    // One synchronisation a round: the two windows of a rank take turns.
-    bool next_window() {
-        if (reduces_ && !whole_elements_) reduce_windows();
-        else take_windows();
-        if (++round_ >= rounds()) {
-            if (reduces_ && whole_elements_) reduce_brought();
-            return false;
-        }
-        const window_fill layout = fill_of(rank_);
-        take_window();
-        fill_of(rank_) = layout;
-        fill_window();
-        arrive();
-        return true;
-    }
-
+    // The layouts of all ranks are shown with their first windows.
     std::uint64_t rounds() const {
         std::uint64_t most = 1;
-        for (int p = 0; p < size_; ++p) most = fill_of(p).rounds > most ? fill_of(p).rounds : most;
+        for (int p = 0; p < size_; ++p)
+            if (layout_of(p).rounds > most) most = layout_of(p).rounds;
         return most;
     }
+    const window_layout& layout_of(int peer) const { return line_of(peer).layout; }
 
-    // The window holds one chunk for all receivers where these get the same, otherwise a chunk for
+    // A window holds one chunk for all receivers where these get the same, otherwise a chunk for
     // each. In reductions a round has the same elements of every rank.
-    void lay_out_window() {
+    void show_windows() {
+        std::byte* const first = first_window();
+        if (first == nullptr) return;
         std::size_t longest = 0;
         for (int p = 0; p < size_; ++p)
             if (p != rank_ && send_[p].bytes > longest) longest = send_[p].bytes;
         const std::size_t share = same_for_all_ ? window_bytes_ : share_for_peers();
         const std::size_t chunk = share / unit_ * unit_;
-        fill_of(rank_) = {content::data, (longest + chunk - 1) / chunk, chunk,
-                          same_for_all_ ? 0 : share};
+        window_layout& layout = next_line().layout;
+        layout.rounds = (longest + chunk - 1) / chunk;
+        layout.chunk = chunk;
+        layout.stride = same_for_all_ ? 0 : share;
+        fill_window(layout, 0, first);
+        show_first_chunk();
     }
 
     std::size_t share_for_peers() const { return share_of_window(size_ > 1 ? size_ - 1 : 1); }
 
-    void fill_window() {
-        const window_fill& layout = fill_of(rank_);
+    void fill_window(std::uint64_t i) { fill_window(layout_of(rank_), i, chunk_of(rank_, i)); }
+
+    void fill_window(const window_layout& layout, std::uint64_t i, std::byte* window) {
         for (int p = 0; p < size_; ++p) {
-            const std::size_t begin = round_ * layout.chunk;
+            const std::size_t begin = i * layout.chunk;
             if (p == rank_ || begin >= send_[p].bytes) continue;
-            const std::size_t rest = send_[p].bytes - begin;
-            copy_bytes(window(rank_) + position(p, rank_) * layout.stride, send_[p].data + begin,
-                       rest < layout.chunk ? rest : layout.chunk);
+            const std::size_t rest = send_[p].bytes - begin,
+                              bytes = rest < layout.chunk ? rest : layout.chunk;
+            stores_.fill(bytes, [&](store_kind kind) {
+                store_bytes(kind, window + position(p, rank_) * layout.stride,
+                            send_[p].data + begin, bytes);
+            });
             if (layout.stride == 0) return;
         }
+    }
+
+    void take_window(std::uint64_t i) {
+        if (reduces_ && !whole_elements_) reduce_windows(i);
+        else take_windows(i);
+        if (reduces_ && whole_elements_ && i + 1 == rounds()) reduce_brought();
     }
 
     // The number of the chunk for `receiver` in the window of a sender, which has none for itself.
@@ -168,26 +172,27 @@ private:
         return std::size_t(receiver < sender ? receiver : receiver - 1);
     }
 
-    const std::byte* chunk_from(int peer) const {
-        return window(peer) + position(rank_, peer) * fill_of(peer).stride;
+    const std::byte* chunk_from(int peer, std::uint64_t i) const {
+        return chunk_of(peer, i) + position(rank_, peer) * layout_of(peer).stride;
     }
 
-    void take_windows() {
+    void take_windows(std::uint64_t i) {
         for (int p = 0; p < size_; ++p) {
-            const std::size_t chunk = fill_of(p).chunk, begin = round_ * chunk;
+            const std::size_t chunk = layout_of(p).chunk, begin = i * chunk;
             if (p == rank_ || begin >= receive_[p].bytes) continue;
-            const std::size_t rest = receive_[p].bytes - begin;
-            copy_bytes(receive_[p].data + begin, chunk_from(p), rest < chunk ? rest : chunk);
+            const std::size_t rest = receive_[p].bytes - begin, bytes = rest < chunk ? rest : chunk;
+            stores_.read(bytes,
+                         [&] { copy_bytes(receive_[p].data + begin, chunk_from(p, i), bytes); });
         }
     }
 
-    void reduce_windows() {
+    void reduce_windows(std::uint64_t i) {
         const std::size_t chunk =
-            size_ == 1 ? job_.count : fill_of(rank_).chunk / job_.element_bytes;
-        const std::size_t first = round_ * chunk;
+            size_ == 1 ? job_.count : layout_of(rank_).chunk / job_.element_bytes;
+        const std::size_t first = i * chunk;
         if (first >= job_.count) return;
         for (int p = 0; p < size_; ++p)
-            inputs_[p] = p == rank_ ? send_[p].data + first * job_.element_bytes : chunk_from(p);
+            inputs_[p] = p == rank_ ? send_[p].data + first * job_.element_bytes : chunk_from(p, i);
         reduce_range(job_, first, job_.count - first < chunk ? job_.count - first : chunk);
     }
 
@@ -199,7 +204,6 @@ private:
 
     bool reduces_ = false, whole_elements_ = false, same_for_all_ = false;
     std::size_t unit_ = 1;
-    std::uint64_t round_ = 0;
     const block* send_ = nullptr;
     const block* receive_ = nullptr;
     reduction job_{};

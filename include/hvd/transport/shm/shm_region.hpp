@@ -17,25 +17,43 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The contents of a window.
+// The thing that a rank shows to the others in a step.
 enum class content : std::uint32_t {
     nothing,
     data,
     places,  // where the rank's tensors lie, which all ranks can reach: no data is copied
 };
 
-// One filling of a window, and its layout.
-struct window_fill {
-    content what = content::nothing;
-    std::uint64_t rounds = 0;  // how often the window has to be filled
+// Where the data of a rank lie in its windows, and how.
+struct window_layout {
+    std::uint64_t at = 0;      // in bytes, from the beginning of the first window
+    std::uint64_t rounds = 0;  // how many windows are filled one after another
     std::uint64_t chunk = 0;   // bytes that a peer gets in a round
     std::uint64_t stride = 0;  // distance between the chunks of peers; 0: all peers read the same
 };
 
+// A rank arrives at a step by writing this line, which has everything that its peers need in most
+// steps. So they wait for one line to come to their processor, and not for several.
+struct alignas(tuning::cache_line) step_line {
+    atomic<std::uint64_t> step{0};  // the number of the step, written last
+    std::uint64_t count = 0, rest = 0;
+    std::uint32_t signs = 0;  // with the two before: the digest of the call's header
+    content what = content::nothing;
+    union {
+        window_layout layout{};
+        std::byte small[sizeof(window_layout)];  // data, or places, that fit here
+    };
+};
+static_assert(sizeof(step_line) == tuning::cache_line);
+
 // The state that one rank shows to the others of its node. Only that rank writes it, so that a rank
 // that dies in the middle leaves nothing locked.
 struct alignas(tuning::cache_line) node_slot {
-    atomic<std::uint64_t> step{0};  // the number of synchronisations that this rank has reached
+    // By parity of the step: a rank that writes one of them has seen every rank arrive after it had
+    // read it.
+    step_line steps[2];
+    // How many chunks this rank has brought through each stage of shm_ring, since the beginning.
+    alignas(tuning::cache_line) atomic<std::uint64_t> chunks[3];
     alignas(tuning::cache_line) atomic<std::uint32_t> left{0};
     atomic<std::uint32_t> reaches{0};  // the rank may be reading or writing tensors of others
     bell rings{0};                     // rings when the rank arrives or leaves
@@ -46,11 +64,11 @@ struct alignas(tuning::cache_line) node_slot {
     char farewell[256] = {};
     alignas(tuning::cache_line)
         call_header entry[2];  // by parity of the collective: read by peers until the next entry
-    alignas(tuning::cache_line) window_fill fill[2];  // by parity of the filling
 };
 
-// The memory that all ranks of a node have mapped: a slot and two windows for each rank. It also
-// knows the segments in which the ranks can reach each other's tensors.
+// The memory that all ranks of a node have mapped: a slot for each rank, and its windows, a ring
+// that is filled one after another. It also knows the segments in which the ranks can reach each
+// other's tensors.
 class shm_region {
 public:
     // The size of a window: whole pages, and at least one page for each rank.
@@ -61,9 +79,9 @@ public:
     static std::size_t bytes(int ranks, std::size_t window) {
         return windows_of(ranks, ranks, window);
     }
-    // The offset of a rank's two windows.
+    // The offset of a rank's windows.
     static std::size_t windows_of(int rank, int ranks, std::size_t window) {
-        return slots_bytes(ranks) + 2 * std::size_t(rank) * window;
+        return slots_bytes(ranks) + tuning::windows * std::size_t(rank) * window;
     }
 
     shm_region(void* memory, int ranks, std::size_t window, shared<segments> reachable)
@@ -79,7 +97,7 @@ public:
         ::new (memory_ + std::size_t(ranks_) * sizeof(node_slot)) sleepers;
     }
 
-    // The slots of all ranks, and their windows, two for each rank, one after another.
+    // The slots of all ranks, and their windows, one rank's after another's.
     node_slot* slots() const { return std::launder(reinterpret_cast<node_slot*>(memory_)); }
     std::byte* windows() const { return memory_ + slots_bytes(ranks_); }
     node_slot& slot(int rank) const { return slots()[rank]; }

@@ -56,7 +56,7 @@ public:
             algorithm_ == algorithm::whole_by_all && total_bytes_ < tuning::least_in_place;
         if (algorithm_ != algorithm::by_groups && at_hand && !op.only_agree && !op.entry.refused &&
             (copies || !show_places(op)))
-            offer_data(op);
+            show_data(op);
         next_ = &shm_transport::take_headers;
         arrive();
     }
@@ -82,50 +82,69 @@ private:
         std::size_t group = 0, first = 0, count = 0;
     };
 
-    void offer_data(const operation& op) {
-        if (algorithm_ != algorithm::whole_by_all) fill_chunk(op, chunk_at(op, 0, 0));
-        else if (!is_list_) copy_bytes(window(rank_), op.in, total_bytes_);
-        else
-            for (std::size_t i = 0; i < op.group_count; ++i)
-                gather_bytes(op, op.groups[i].offset, op.groups[i].bytes(),
-                             window(rank_) + op.groups[i].offset);
-        fill_of(rank_).what = content::data;
+    void show_data(const operation& op) {
+        if (algorithm_ != algorithm::whole_by_all) {
+            if (std::byte* const window = first_window()) {
+                next_to_[filled] = chunk_at(op, 0, 0);
+                fill_chunk(op, window);
+                show_first_chunk();
+            }
+        } else if (std::byte* const piece = room_for(total_bytes_)) {
+            if (total_bytes_ < tuning::least_store_choice)
+                fill_piece(op, piece, store_kind::vectors);
+            else stores_.fill(total_bytes_, [&](store_kind kind) { fill_piece(op, piece, kind); });
+            show_piece(content::data, total_bytes_);
+        }
+    }
+
+    void fill_piece(const operation& op, std::byte* piece, store_kind kind) {
+        if (!is_list_) return store_bytes(kind, piece, op.in, total_bytes_);
+        for (std::size_t i = 0; i < op.group_count; ++i)
+            gather_bytes(op, op.groups[i].offset, op.groups[i].bytes(), piece + op.groups[i].offset,
+                         kind);
     }
 
     bool first_round() {
         const operation& op = *op_;
         done_ = 0;
-        if (all_filled(content::places)) {
+        if (all_show(content::places)) {
             next_ = &shm_transport::finish;
             reach([&] { reduce_in_place(op); });
             return true;
         }
-        if (!all_filled(content::data)) {  // some could not offer theirs, or not in the same way
-            take_window();
-            offer_data(op);
+        if (!all_show(content::data)) {  // some could not show theirs, or not in the same way
+            show_nothing();
+            show_data(op);
             arrive();
             return true;
         }
         if (algorithm_ == algorithm::whole_by_all) {
-            for (std::size_t i = 0; i < op.group_count; ++i) {
-                const reduction_group& g = op.groups[i];
-                const std::size_t bytes = g.count * g.element_bytes;
-                if (is_list_) reduce_segments(op, g, g.offset, bytes, g.offset);
-                else reduce_windows(op, g, op.in + g.offset, op.out + g.offset, bytes, g.offset);
-            }
+            for (int p = 0; p < size_; ++p) sources_[p] = piece_of(p, total_bytes_);
+            if (total_bytes_ < tuning::least_store_choice) reduce_pieces(op);
+            else stores_.read(total_bytes_, [&] { reduce_pieces(op); });
             return false;
         }
-        next_ = static_cast<round>(&shm_transport::next_chunk);
-        before_ = {};
-        now_ = chunk_at(op, 0, 0);
-        return next_chunk();
+        next_to_[reduced] = next_to_[taken] = chunk_at(op, 0, 0);
+        const bool by_all = algorithm_ == algorithm::chunks_by_all;
+        return begin_chunks(
+            chunks_of(op), static_cast<work>(&shm_transport::fill_next_chunk),
+            by_all ? nullptr : static_cast<work>(&shm_transport::reduce_slice_of_chunk),
+            by_all ? static_cast<work>(&shm_transport::reduce_chunk)
+                   : static_cast<work>(&shm_transport::take_results));
     }
 
-    // Reduces bytes of a group that all ranks have in their windows, from `at` on.
-    void reduce_windows(const operation& op, const reduction_group& g, const std::byte* in,
-                        std::byte* out, std::size_t bytes, std::size_t at) {
-        for (int p = 0; p < size_; ++p) inputs_[p] = p == rank_ ? in : window(p) + at;
-        const std::size_t n = bytes / g.element_bytes;
+    void reduce_pieces(const operation& op) {
+        for (std::size_t i = 0; i < op.group_count; ++i) {
+            const reduction_group& g = op.groups[i];
+            if (is_list_) reduce_segments(op, g, g.offset, g.bytes(), g.offset);
+            else reduce_sources(op, g, op.in + g.offset, op.out + g.offset, g.count, g.offset);
+        }
+    }
+
+    // Reduces n elements of a group that lie in `sources_`, from `at` bytes on.
+    void reduce_sources(const operation& op, const reduction_group& g, const std::byte* in,
+                        std::byte* out, std::size_t n, std::size_t at) {
+        for (int p = 0; p < size_; ++p) inputs_[p] = p == rank_ ? in : sources_[p] + at;
         reduce_range(op.reduction_of(g, n, out), 0, n);
     }
 
@@ -133,29 +152,33 @@ private:
     void reduce_segments(const operation& op, const reduction_group& g, std::size_t begin,
                          std::size_t bytes, std::size_t at) {
         for (list_segment s(op, begin, bytes); s.next(); at += s.bytes)
-            reduce_windows(op, g, s.in, s.out, s.bytes, at);
+            reduce_sources(op, g, s.in, s.out, s.bytes / g.element_bytes, at);
     }
 
     // ---- where the tensors lie ------------------------------------------------------------------
 
     // Shows two places of each tensor: where it is read and where it is written.
     bool show_places(const operation& op) {
+        place_count_ = 2 * (op.tensor_count == 0 ? 1 : op.tensor_count);
+        if (place_count_ > room_for_places()) return false;
+        std::byte* const piece = room_for(place_count_ * sizeof(place));
+        if (piece == nullptr) return false;
         if (size_ == 1) {
             // nobody else has to find the tensors
         } else if (op.tensor_count == 0) {
             const std::byte* const out = op.update != nullptr ? op.update->targets[0].data : op.out;
-            if (!show_place(0, op.in, total_bytes_) || !show_place(1, out, total_bytes_))
+            if (!show_place(piece, 0, op.in, total_bytes_) ||
+                !show_place(piece, 1, out, total_bytes_))
                 return false;
         } else {
             const tensor_ref* const targets =
                 op.update != nullptr ? op.update->targets.data() : op.tensors;
-            if (2 * op.tensor_count > room_for_places()) return false;
             for (std::size_t i = 0; i < op.tensor_count; ++i)
-                if (!show_place(2 * i, op.tensors[i].data, op.tensors[i].bytes()) ||
-                    !show_place(2 * i + 1, targets[i].data, op.tensors[i].bytes()))
+                if (!show_place(piece, 2 * i, op.tensors[i].data, op.tensors[i].bytes()) ||
+                    !show_place(piece, 2 * i + 1, targets[i].data, op.tensors[i].bytes()))
                     return false;
         }
-        fill_of(rank_).what = content::places;
+        show_piece(content::places, place_count_ * sizeof(place));
         return true;
     }
 
@@ -166,9 +189,9 @@ private:
                               bytes = g.count_of(rank_, size_) * g.element_bytes;
             for (list_segment s(op, begin, bytes); s.next();) {
                 for (int p = 0; p < size_; ++p) {
-                    inputs_[p] = p == rank_ ? s.in : at_place(p, 2 * s.tensor) + s.at;
+                    inputs_[p] = p == rank_ ? s.in : at_place(p, 2 * s.tensor, place_count_) + s.at;
                     outputs_[std::size_t(p)] =
-                        p == rank_ ? s.out : at_place(p, 2 * s.tensor + 1) + s.at;
+                        p == rank_ ? s.out : at_place(p, 2 * s.tensor + 1, place_count_) + s.at;
                 }
                 reduce_to_outputs(op, g, s);
             }
@@ -217,8 +240,29 @@ private:
         }
         if (group == op.group_count) return {group, 0, 0};
         const reduction_group& g = op.groups[group];
-        const std::size_t most = slice_room_ / g.element_bytes * std::size_t(size_);
+        const std::size_t most = most_of(g);
         return {group, first, g.count - first < most ? g.count - first : most};
+    }
+    // The elements of a group in one chunk.
+    std::size_t most_of(const reduction_group& g) const {
+        return slice_room_ / g.element_bytes * std::size_t(size_);
+    }
+
+    std::uint64_t chunks_of(const operation& op) const {
+        std::uint64_t chunks = 0;
+        for (std::size_t i = 0; i < op.group_count; ++i) {
+            const std::size_t most = most_of(op.groups[i]);
+            chunks += op.groups[i].count / most + (op.groups[i].count % most == 0 ? 0 : 1);
+        }
+        return chunks;
+    }
+
+    // Returns the next chunk that comes to a stage.
+    chunk take_chunk(stage s) {
+        chunk& next = next_to_[s];
+        const chunk now = next;
+        next = chunk_at(*op_, now.group, now.first + now.count);
+        return now;
     }
 
     // The p-th slice of a chunk: where it begins in the operation's bytes, and its size.
@@ -231,55 +275,50 @@ private:
                           end = even_part(c.count, p + 1, size_);
         return {g.offset + (c.first + begin) * g.element_bytes, (end - begin) * g.element_bytes};
     }
-    std::byte* slice_in_window(int owner, int p, std::uint64_t ago = 0) const {
-        return window(owner, ago) + std::size_t(p) * slice_room_;
+    std::byte* slice_in(std::byte* window, int p) const {
+        return window + std::size_t(p) * slice_room_;
     }
 
-    // Fills the window with a chunk: all of it, or all but this rank's own slice, whose place is
-    // for its result.
-    void fill_chunk(const operation& op, const chunk& c) {
+    // Fills a window with a chunk: all of it, or all but this rank's own slice, whose place is for
+    // its result.
+    void fill_chunk(const operation& op, std::byte* window) {
+        const chunk c = next_to_[filled];
         const reduction_group& g = op.groups[c.group];
-        if (algorithm_ == algorithm::chunks_by_all)
-            return gather_bytes(op, g.offset + c.first * g.element_bytes, c.count * g.element_bytes,
-                                window(rank_));
-        for (int p = 0; p < size_; ++p) {
-            if (p == rank_) continue;
-            const range theirs = slice_of(op, c, p);
-            gather_bytes(op, theirs.begin, theirs.bytes, slice_in_window(rank_, p));
-        }
+        next_to_[filled] = chunk_at(op, c.group, c.first + c.count);
+        const std::size_t bytes = c.count * g.element_bytes;
+        stores_.fill(bytes, [&](store_kind kind) {
+            if (algorithm_ == algorithm::chunks_by_all)
+                return gather_bytes(op, g.offset + c.first * g.element_bytes, bytes, window, kind);
+            for (int p = 0; p < size_; ++p) {
+                if (p == rank_) continue;
+                const range theirs = slice_of(op, c, p);
+                gather_bytes(op, theirs.begin, theirs.bytes, slice_in(window, p), kind);
+            }
+        });
+    }
+    void fill_next_chunk(std::uint64_t i) { fill_chunk(*op_, chunk_of(rank_, i)); }
+
+    void reduce_chunk(std::uint64_t i) {
+        const chunk c = take_chunk(taken);
+        const reduction_group& g = op_->groups[c.group];
+        const std::size_t bytes = c.count * g.element_bytes;
+        for (int p = 0; p < size_; ++p) sources_[p] = chunk_of(p, i);
+        stores_.read(bytes, [&] {
+            reduce_segments(*op_, g, g.offset + c.first * g.element_bytes, bytes, 0);
+        });
     }
 
-    // All ranks have filled their windows with the chunk `now_`, and reduced their slices of the
-    // chunk before it.
-    bool next_chunk() {
+    void reduce_slice_of_chunk(std::uint64_t i) {
         const operation& op = *op_;
-        const bool by_all = algorithm_ == algorithm::chunks_by_all;
-        const chunk after =
-            now_.count > 0 ? chunk_at(op, now_.group, now_.first + now_.count) : now_;
-        if (now_.count > 0) reduce_chunk(op, now_, by_all);
-        if (before_.count > 0) take_results(op, before_, now_.count > 0 ? 1 : 0);
-        if (now_.count == 0 || (by_all && after.count == 0)) return false;
-        if (after.count > 0) {
-            take_window();
-            fill_chunk(op, after);
-        }
-        if (!by_all) before_ = now_;
-        now_ = after;
-        arrive();
-        return true;
-    }
-
-    void reduce_chunk(const operation& op, const chunk& c, bool by_all) {
+        const chunk c = take_chunk(reduced);
         const reduction_group& g = op.groups[c.group];
-        if (by_all)
-            return reduce_segments(op, g, g.offset + c.first * g.element_bytes,
-                                   c.count * g.element_bytes, 0);
         const range own = slice_of(op, c, rank_);
         const bool direct = op.tensor_count == 0 && op.update == nullptr;  // no copy is needed
         std::byte* const result = direct ? op.out + own.begin : scratch_.data();
         if (op.tensor_count > 0) gather_bytes(op, own.begin, own.bytes, result);
         const std::byte* const mine = op.tensor_count == 0 ? op.in + own.begin : result;
-        for (int p = 0; p < size_; ++p) inputs_[p] = p == rank_ ? mine : slice_in_window(p, rank_);
+        for (int p = 0; p < size_; ++p)
+            inputs_[p] = p == rank_ ? mine : slice_in(chunk_of(p, i), rank_);
         const std::size_t n = own.bytes / g.element_bytes;
         reduce_range(op.reduction_of(g, n, result), 0, n);
         if (op.update != nullptr) {
@@ -290,27 +329,34 @@ private:
         }
         // The kernel does not write into the window itself: its stores would wait, one by one, for
         // lines that the peers have read.
-        copy_bytes(slice_in_window(rank_, rank_), result, own.bytes);
+        store_bytes(stores_.best(), slice_in(chunk_of(rank_, i), rank_), result, own.bytes);
         if (!direct) scatter_bytes(op, own.begin, own.bytes, result);
     }
 
-    // Takes the others' slices of a chunk from the windows of `ago` fillings before this one.
-    void take_results(const operation& op, const chunk& c, std::uint64_t ago) {
-        for (int i = 1; i < size_; ++i) {
-            const int p = (rank_ + i) % size_;
-            const range theirs = slice_of(op, c, p);
-            scatter_bytes(op, theirs.begin, theirs.bytes, slice_in_window(p, p, ago));
-        }
+    // Takes the others' slices of a chunk from their windows.
+    void take_results(std::uint64_t i) {
+        const chunk c = take_chunk(taken);
+        const reduction_group& g = op_->groups[c.group];
+        stores_.read(c.count * g.element_bytes, [&] {
+            for (int j = 1; j < size_; ++j) {
+                const int p = (rank_ + j) % size_;
+                const range theirs = slice_of(*op_, c, p);
+                scatter_bytes(*op_, theirs.begin, theirs.bytes, slice_in(chunk_of(p, i), p));
+            }
+        });
     }
 
     // Each rank's slice of a chunk has this room in every window, at the same place, whatever its
-    // size. The result of a slice is read there while the rest of the window is filled again.
+    // size.
     const std::size_t slice_room_;
     algorithm algorithm_ = algorithm::by_groups;  // of the present call, as chosen
     bool is_list_ = false;
     std::size_t total_bytes_ = 0;
     const operation* op_ = nullptr;
-    chunk before_, now_;
+    chunk next_to_[3];             // by stage
+    std::size_t place_count_ = 0;  // that each rank shows
+    table<const std::byte*> source_table_{std::size_t(size_)};
+    const std::byte** const sources_ = source_table_.data();  // what is reduced, by rank
     table<std::byte*> outputs_{std::size_t(size_)};
     std::vector<std::byte> scratch_;      // a slice, and what it replaces
     const std::byte* current_ = nullptr;  // where an update goes
