@@ -133,7 +133,7 @@ public:
         give_back();
         meet();
         if (has_poison_) check_poison();
-        if (!plan_.ends_a_process() && !any_failed()) begin_again();
+        if (!plan_.ends_a_process() && !any_failed() && !word_.failed()) begin_again();
         word_.say("end after " + std::to_string((now() - start) / millisecond) + " ms");
         mine_.ended = 1;
     }
