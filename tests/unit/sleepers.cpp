@@ -54,7 +54,7 @@ void sleep_until(const shm_region& region, int rank, F over) {
 // Sleeps until a rank has come to a step. Returns the number of times that nobody woke it.
 int await(const shm_region& region, int rank, std::uint64_t step) {
     int missed_bells = 0;
-    const auto there = [&] { return region.slot(rank).step.load() >= step; };
+    const auto there = [&] { return region.slot(rank).steps[0].step.load() >= step; };
     while (!there()) {
         const time_point begin = now();
         sleep_until(region, rank, there);
@@ -64,7 +64,7 @@ int await(const shm_region& region, int rank, std::uint64_t step) {
 }
 
 void come(const shm_region& region, int rank, std::uint64_t step) {
-    region.slot(rank).step.store(step);
+    region.slot(rank).steps[0].step.store(step);
     region.all_sleepers().ring(region.slot(rank).rings);
 }
 
