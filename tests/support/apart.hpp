@@ -86,7 +86,8 @@ public:
     }
 
     const hvd::detail::shm_region* region() const { return &region_; }
-    std::byte* share(std::span<const std::size_t> bytes) {
+    template <class Channel>
+    std::byte* share(Channel&, std::span<const std::size_t> bytes) {
         const std::size_t mine = bytes[std::size_t(rank())];
         return parts_.emplace_back(memory_->part(parts_.size(), rank(), bytes), mine).first;
     }

@@ -19,6 +19,7 @@
 #include "../transport/node_map.hpp"
 #include "../transport/shm/shm_region.hpp"
 #include "concept.hpp"
+#include "map_together.hpp"
 #include "mpi_leftovers.hpp"
 #include "mpi_messages.hpp"
 #include "mpi_steps.hpp"
@@ -88,22 +89,25 @@ public:
 
     // Returns this rank's part of a new segment of its node, in which rank r has `bytes[r]`. It is
     // null on all ranks if the system refuses it to one. Ranks that share no memory get memory of
-    // their own.
-    std::byte* share(std::span<const std::size_t> bytes) {
+    // their own. All ranks come; what they tell each other travels over the channel, which has a
+    // deadline. Behind the last of it, a rank may still fail alone.
+    template <header_channel C>
+    std::byte* share(C& channel, std::span<const std::size_t> bytes) {
         if (region() == nullptr) {
             const std::size_t mine = bytes[std::size_t(rank_)];
             return kept(shared_memory::of_this_process(mine), 0, mine, 0, mine);
         }
         std::size_t all = shared_memory::whole_part(1), begin = 0;
+        int first = -1;
         for (int p = 0; p < size_; ++p) {
             if (node_of(p) != node_of(rank_)) continue;
+            if (first < 0) first = p;
             if (p == rank_) begin = all;
             all += shared_memory::whole_part(bytes[std::size_t(p)]);
         }
         const std::size_t mine = bytes[std::size_t(rank_)];
-        shared_memory memory = map_together(all, begin, begin + mine);
-        // A segment that one node refused is freed on the others.
-        if (!all_of(comm_, bool(memory))) return nullptr;
+        shared_memory memory = map_together(channel, "arena", first, all, begin, begin + mine);
+        if (!memory) return nullptr;
         const std::uint64_t id = memory.how_to_open().id;
         return kept(std::move(memory), id, all, begin, begin + shared_memory::whole_part(mine));
     }
@@ -113,12 +117,15 @@ public:
         if (getpid() == process_) reachable_->discard(part);
     }
 
-    // A channel of protocol/agreement.hpp, before there is a session. All ranks come from a step
-    // that they made together, so that MPI needs no limit.
+    // A channel of protocol/agreement.hpp, before there is a session. The limit is that of the
+    // making.
     [[gnu::cold]] table<call_header> exchange_headers(const call_header& mine, time_point) const {
         table<call_header> all;
-        together([&] { all = table<call_header>(static_cast<std::size_t>(size_)); });
-        gather_headers(mine, all.data());
+        together([&] {
+            all = table<call_header>(static_cast<std::size_t>(size_));
+            steps_.make_room((all.size() + 1) * sizeof mine);
+        });
+        leaving_messages([&] { steps_.gather(comm_, &mine, sizeof mine, all.data()); });
         return all;
     }
 
@@ -237,8 +244,12 @@ protected:
     // Runs a part of the making of this endpoint.
     template <class F>
     void together(F f) const {
+        leaving_messages([&] { steps_.together(comm_, f); });
+    }
+    template <class F>
+    void leaving_messages(F f) const {
         try {
-            steps_.together(comm_, f);
+            f();
         } catch (...) {
             if (steps_.left()) messages_->cancel();
             throw;
@@ -325,7 +336,7 @@ private:
     // communicator.
     [[gnu::cold]] int agreed_node_size(const communicator_options& options) {
         int node_size = 0;
-        call_header mine = agreement_header("making of a communicator");
+        call_header mine = agreement_header(making);
         const std::exception_ptr failure =
             attempt(mine, [&] { node_size = declared_node_size(options); });
         const auto values = [&](auto say) {
@@ -340,53 +351,62 @@ private:
 
     // Ranks share a node if MPI says that they can share memory. A node is named by its first rank.
     [[gnu::cold]] void find_nodes() {
+        std::int64_t first = rank_;
+        together([&] { first = first_that_shares_memory(); });
+        const auto firsts = numbers_of_all(*this, making, {&first, 1}, never);
+        for (std::size_t r = 0; r < nodes_.size(); ++r) nodes_[r] = int(firsts[r]);
+    }
+
+    int first_that_shares_memory() const {
         MPI_Comm node = MPI_COMM_NULL;
         check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
               "MPI_Comm_split_type");
-        int first = rank_;
-        const int told = MPI_Bcast(&first, 1, MPI_INT, 0, node);
+        MPI_Group here = MPI_GROUP_NULL, all = MPI_GROUP_NULL;
+        MPI_Comm_group(node, &here);
+        MPI_Comm_group(comm_, &all);
+        const int zero = 0;
+        int first = -1;
+        const int found = MPI_Group_translate_ranks(here, 1, &zero, all, &first);
+        MPI_Group_free(&here);
+        MPI_Group_free(&all);
         MPI_Comm_free(&node);
-        check(told, "MPI_Bcast");
-        check(MPI_Allgather(&first, 1, MPI_INT, nodes_.data(), 1, MPI_INT, comm_), "MPI_Allgather");
+        check(found, "MPI_Group_translate_ranks");
+        return first;
     }
 
     // Makes memory that the ranks of each node map, if every node can. Otherwise messages are used,
     // and every rank knows it. Ranks that are all alone on their nodes need no memory, unless the
     // library is between them.
     [[gnu::cold]] void make_area() {
-        int count = 0, node_of_mine = 0, ranks = 0, mine = 0;
+        int count = 0, first = 0, ranks = 0, mine = 0;
         together([&] {
             const node_map nodes(*this);
             count = nodes.count();
-            node_of_mine = nodes.mine();
+            first = nodes.ranks(nodes.mine())[0];
             ranks = nodes.local_size();
             mine = nodes.local_rank();
         });
         if (count > 1 && count == size_ && !by_library_) return;
-        if (count > 1) check(MPI_Comm_split(comm_, node_of_mine, rank_, &node()), "MPI_Comm_split");
         const std::size_t window = shm_region::window_for(ranks, window_);
         const std::size_t bytes = shm_region::bytes(ranks, window),
                           own = shm_region::windows_of(mine, ranks, window);
         // Each rank touches its own windows first, so that they lie near its processor.
-        memory_ = map_together(bytes, mine == 0 ? 0 : own, own + tuning::windows * window);
+        memory_ = map_together(*this, making, first, bytes, mine == 0 ? 0 : own,
+                               own + tuning::windows * window);
         memory_.close_file();
-        int mapped = memory_ ? 1 : 0, all = 0;
-        check(MPI_Allreduce(&mapped, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
-        if (all == 0) {
-            memory_ = {};
-            return;
-        }
-        const std::int64_t process = process_for_node();
+        if (!memory_) return;
         const shm_region region(memory_.data(), ranks, window, reachable_);
         if (mine == 0) region.construct();
-        check(MPI_Barrier(of_node()), "MPI_Barrier");
+        // Others look at a slot once its rank has come to the next agreement.
+        const std::int64_t process = process_for_node();
         region.slot(mine).process.store_relaxed(process);
         region.slot(mine).started = process_status::of(getpid()).started;
         region.slot(mine).processors = processor_set::of_this_thread();
-        check(MPI_Barrier(of_node()), "MPI_Barrier");
+        agree(*this, agreement_header(making), never);
         region_ = region;
         if (by_library_ && count > 1)
-            check(MPI_Comm_split(comm_, mine, rank_, &across()), "MPI_Comm_split");
+            together(
+                [&] { check(MPI_Comm_split(comm_, mine, rank_, &across()), "MPI_Comm_split"); });
     }
 
     // Returns the process number that ranks of the node can ask the kernel about. It is -1 if they
@@ -395,47 +415,16 @@ private:
         struct stat numbering{};
         const bool known = stat("/proc/self/ns/pid", &numbering) == 0;
         const std::int64_t mine = known ? std::int64_t(numbering.st_ino) : 0;
-        std::int64_t range[] = {mine, -mine};
-        check(MPI_Allreduce(MPI_IN_PLACE, range, 2, MPI_INT64_T, MPI_MIN, of_node()),
-              "MPI_Allreduce");
-        return range[0] == -range[1] ? getpid() : -1;
+        const auto all = numbers_of_all(*this, making, {&mine, 1}, never);
+        for (int p = 0; p < size_; ++p)
+            if (node_of(p) == node_of(rank_) && all[std::size_t(p)] != mine) return -1;
+        return getpid();
     }
 
-    // The ranks of this node, if there are several nodes.
-    MPI_Comm& node() const { return messages_->parts[0]; }
     // The ranks with this local rank, if the library is used.
-    MPI_Comm& across() const { return messages_->parts[1]; }
-    MPI_Comm of_node() const { return node() != MPI_COMM_NULL ? node() : comm_; }
+    MPI_Comm& across() const { return messages_->across; }
 
-    // Makes a segment that all ranks of a node map, and of which each reserves [begin, end). It is
-    // empty on all of them if the system refuses it to one.
-    [[gnu::cold]] shared_memory map_together(std::size_t bytes, std::size_t begin,
-                                             std::size_t end) {
-        shared_memory memory = opened_together(bytes, false);
-        if (!memory) memory = opened_together(bytes, true);
-        if (memory && !all_of_node(memory.reserve(begin, end))) memory = {};
-        memory.all_have_it();
-        return memory;
-    }
-
-    shared_memory opened_together(std::size_t bytes, bool named) {
-        shared_memory memory;
-        int rank = 0;
-        check(MPI_Comm_rank(of_node(), &rank), "MPI_Comm_rank");
-        if (rank == 0) memory = shared_memory::create(bytes, named);
-        shared_memory::ticket ticket = memory.how_to_open();
-        check(MPI_Bcast(&ticket, sizeof ticket, MPI_BYTE, 0, of_node()), "MPI_Bcast");
-        if (rank != 0) memory = shared_memory::open(ticket, bytes);
-        if (!all_of_node(bool(memory))) memory = {};
-        return memory;
-    }
-
-    bool all_of_node(bool mine) const { return all_of(of_node(), mine); }
-    bool all_of(MPI_Comm ranks, bool mine) const {
-        int all = mine ? 1 : 0;
-        check(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, ranks), "MPI_Allreduce");
-        return all != 0;
-    }
+    static constexpr const char* making = "making of a communicator";
 
     owner<mpi_messages> messages_;
     MPI_Comm native_ = MPI_COMM_NULL;

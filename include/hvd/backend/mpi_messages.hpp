@@ -27,8 +27,8 @@ public:
     static constexpr int data_tag = 0, notice_tag = 1, tags = 2;
 
     MPI_Comm comm;
-    // Communicators that end with this one.
-    MPI_Comm parts[2] = {MPI_COMM_NULL, MPI_COMM_NULL};
+    // A communicator that ends with this one: see mpi_endpoint.
+    MPI_Comm across = MPI_COMM_NULL;
 
     explicit mpi_messages(MPI_Comm own) : comm(own) {}
     mpi_messages(const mpi_messages&) = delete;
@@ -162,8 +162,7 @@ public:
     // Frees the communicators. MPI does it without the other ranks: ranks do so at different times,
     // and not in the same order.
     void free() noexcept {
-        for (MPI_Comm& part : parts)
-            if (part != MPI_COMM_NULL) MPI_Comm_free(&part);
+        if (across != MPI_COMM_NULL) MPI_Comm_free(&across);
         if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
     }
 

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <cstddef>
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -27,12 +29,16 @@ public:
     mpi_steps(mpi_steps&& other) noexcept { *this = std::move(other); }
     mpi_steps& operator=(mpi_steps&& other) noexcept {
         std::swap(words_, other.words_);
+        std::swap(room_, other.room_);
+        std::swap(room_bytes_, other.room_bytes_);
         std::swap(left_, other.left_);
         limit_ = other.limit_;
         return *this;
     }
     ~mpi_steps() {
-        if (words_ != nullptr && !left_) MPI_Free_mem(words_);
+        if (left_) return;
+        if (words_ != nullptr) MPI_Free_mem(words_);
+        if (room_ != nullptr) MPI_Free_mem(room_);
     }
 
     // Duplicates a communicator of the user.
@@ -54,6 +60,27 @@ public:
             failure = std::current_exception();
         }
         learn(comm, failure);
+    }
+
+    // Makes room for gather(): for the bytes of all ranks, and for those of this rank once more.
+    void make_room(std::size_t bytes) {
+        if (bytes <= room_bytes_) return;
+        if (room_ != nullptr) MPI_Free_mem(std::exchange(room_, nullptr));
+        room_bytes_ = 0;
+        check_mpi(MPI_Alloc_mem(MPI_Aint(bytes), MPI_INFO_NULL, &room_), "MPI_Alloc_mem", rank_);
+        room_bytes_ = bytes;
+    }
+    // Shows some bytes of this rank to all ranks of `comm`, and gets those of all, by rank.
+    void gather(MPI_Comm comm, const void* mine, int bytes, void* all) {
+        int size = 0;
+        check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size", rank_);
+        std::byte* const of_all = room_ + bytes;
+        std::memcpy(room_, mine, std::size_t(bytes));
+        MPI_Request request = MPI_REQUEST_NULL;
+        check_mpi(MPI_Iallgather(room_, bytes, MPI_BYTE, of_all, bytes, MPI_BYTE, comm, &request),
+                  "MPI_Iallgather", rank_);
+        await(request);
+        std::memcpy(all, of_all, std::size_t(bytes) * std::size_t(size));
     }
 
     // True if MPI keeps a call that was left. The communicator is not freed then.
@@ -111,6 +138,8 @@ private:
 
     time_point limit_ = never;
     words* words_ = nullptr;
+    std::byte* room_ = nullptr;
+    std::size_t room_bytes_ = 0;
     int rank_ = -1;
     bool left_ = false;
 };

@@ -122,7 +122,8 @@ public:
 
     // Allocates memory for this rank; null if the system refuses. The other ranks reach it, as
     // they reach all memory of the process.
-    std::byte* share(std::span<const std::size_t> bytes) {
+    template <class Channel>
+    std::byte* share(Channel&, std::span<const std::size_t> bytes) {
         own_.push_back(shared_memory::of_this_process(bytes[std::size_t(rank_)]));
         return static_cast<std::byte*>(own_.back().data());
     }

@@ -119,7 +119,8 @@ public:
         share_ = [](arena& self, std::span<const std::size_t> sizes) {
             auto& endpoint =
                 static_cast<detail::backend_session<Backend>&>(*self.session_).endpoint();
-            if constexpr (requires { endpoint.share(sizes); }) return endpoint.share(sizes);
+            if constexpr (requires { endpoint.share(*self.session_, sizes); })
+                return endpoint.share(*self.session_, sizes);
             else return self.own_memory(sizes[std::size_t(endpoint.rank())]);
         };
         unshare_ = [](arena& self, std::byte* memory) noexcept {
