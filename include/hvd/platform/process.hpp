@@ -98,10 +98,12 @@ private:
     // The file stands for the process that has the number now. If that one was started at the right
     // time, it is the right one, since that lives then.
     void open([[maybe_unused]] std::int64_t process, [[maybe_unused]] std::uint64_t started) {
-#if HVD_LINUX && defined(SYS_pidfd_open)
+#if HVD_LINUX
+#ifdef SYS_pidfd_open  // since Linux 5.3
         file_ = int(syscall(SYS_pidfd_open, pid_t(process), 0));
         if (file_ < 0) ended_ = errno == ESRCH;
         else ended_ = is_another(process_status::of(process), started);
+#endif
 #endif
     }
 

@@ -39,7 +39,7 @@ namespace detail {
 class tensors_to_compare {
 public:
     template <class V>
-    void add(message name, const V& view) {
+    void add(message label, const V& view) {
         const tensor_ref t = erase(view);
         if (!t.dense) {
             packed_.resize(t.bytes());
@@ -49,7 +49,7 @@ public:
                             .add(std::uint64_t(t.id))
                             .add(checksum(t.dense ? t.data : packed_.data(), t.bytes()))
                             .value());
-        names_.push_back(std::move(name));
+        names_.push_back(std::move(label));
     }
 
     std::size_t count() const { return sums_.size(); }
