@@ -60,6 +60,12 @@ void* operator new(std::size_t bytes) { return allocated(bytes, alignof(std::max
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
     return allocated(bytes, std::size_t(alignment));
 }
+// AddressSanitizer has its own, whose memory the deletes below may not free.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept try {
+    return allocated(bytes, alignof(std::max_align_t));
+} catch (const std::bad_alloc&) {
+    return nullptr;
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
