@@ -34,13 +34,13 @@ tsan="$sanitized !unit !collective.thresholds.apart !collective.*.others.threads
 # These tests take too long for each change, and run only with --all or by name: counts beyond 2^31, the other half of the
 # element types, threads without what only Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and
 # more placements of nodes, LibTorch, compilation by nvcc, each header alone, programs that must not compile, programs that use
-# an installed hvd, code that is tested elsewhere too, and the site, which needs Doxygen and a browser.
-left_to_all=(big posix integers np1 np4 queues neighbours 'interop.torch*' 'examples.torch_mnist*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
+# an installed hvd, code that is tested elsewhere too, 200 runs of random faults, and the site, which needs Doxygen and a browser.
+left_to_all=(big random posix integers np1 np4 queues neighbours 'interop.torch*' 'examples.torch_mnist*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
   headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_site*'
   'train.killed_while_saving.mpi*' '*.package')
 
 stage_gcc() {
-  local but=("${left_to_all[@]/#/!}" '!random' '!apart')
+  local but=("${left_to_all[@]/#/!}" '!apart')
   [[ ${#names[@]} -eq 0 ]] || but=('!big')
   CXX=g++ stage build/gcc "${but[*]}" "${openmpi[@]}" "${quick[@]}"
 }
