@@ -12,7 +12,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-#if HVD_KERNEL_VECTORS
+#if HVD_KERNEL_X86
 
 // Copies whole blocks of four vectors, and returns their bytes.
 template <int Width>
@@ -68,10 +68,10 @@ enum class store_kind : std::uint8_t {
     string,    // `rep movsb`: the processor knows that it overwrites whole lines
     streamed,  // past the caches
 };
-constexpr int store_kinds = HVD_KERNEL_VECTORS ? 3 : 1;
+constexpr int store_kinds = HVD_KERNEL_X86 ? 3 : 1;
 
 inline void store_bytes(store_kind kind, std::byte* to, const std::byte* from, std::size_t bytes) {
-#if HVD_KERNEL_VECTORS
+#if HVD_KERNEL_X86
     if (kind == store_kind::string) {
         asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
         return;
