@@ -318,7 +318,8 @@ TEST_CASE("the system has an arena's memory back when the arena ends, and when g
                 comm.barrier();
             }
             comm.barrier();
-            CHECK(resident(shared) <= before + 4);
+            // Sanitizers keep freed memory, to find uses of it, or have more for it.
+            if (shared || !(under_asan || under_tsan)) CHECK(resident(shared) <= before + 4);
         }
     });
 }

@@ -23,6 +23,7 @@
 #include <hvd/hvd.hpp>
 
 #include "ranks.hpp"
+#include "sanitizers.hpp"
 #if defined(HVD_TEST_BACKEND_APART)
 #include "apart.hpp"
 #endif

@@ -146,6 +146,8 @@ constexpr std::int64_t reach_patience = 1 * second;
 // rank that waits in a call looks for notices every millisecond, so it answers far sooner. Not
 // measured.
 constexpr std::int64_t answer_patience = 1 * second;
+// Time in which a call that has begun to give up is over, beside busy processes too.
+constexpr std::int64_t time_to_give_up = reach_patience + answer_patience + 1 * second;
 // Time between two looks for a notice meanwhile. Not measured.
 constexpr std::int64_t notice_interval = 1 * millisecond;
 // Time that the peers of a job that ends by an exception have to report it. Not measured.

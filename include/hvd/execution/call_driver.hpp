@@ -86,7 +86,7 @@ public:
         if (std::exchange(closed_, true)) return;
         if (fork_.in_child()) return abandon_queue();
         stop_at(destructor_limit());
-        if (!take_until(destructor_limit() + tuning::second)) return abandon(reason);
+        if (!take_until(destructor_limit() + tuning::time_to_give_up)) return abandon(reason);
         if (queue_) queue_->drain(*queue_);
         if (queue_) queue_->stop(*queue_);
         user().give_back();

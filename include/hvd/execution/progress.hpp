@@ -125,7 +125,7 @@ public:
         const time_point limit = owner_.destructor_limit();
         if (owner_.user().is_inside()) return call.op->entry.refuse(destroyed_inside);
         owner_.stop_at(limit);
-        const bool held = owner_.take_until(limit + tuning::second);
+        const bool held = owner_.take_until(limit + tuning::time_to_give_up);
         if (held || worker_) complete(call);
         owner_.stop_at(never);
         if (held) owner_.user().give_back();
