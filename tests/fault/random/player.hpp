@@ -503,6 +503,9 @@ private:
         for (const fault& f : plan_.faults) {
             if (board_.of(f.rank).struck == 0) continue;
             if (f.rank == rank && plan_.is_harmful(f)) return true;
+            // It says for whom it waits itself, so that one that waited for it may be named.
+            if (f.what == kind::stopped && board_.of(f.rank).resumed != 0 && plan_.is_harmful(f))
+                return true;
             const int here = plan_.host_of(rank_), there = plan_.host_of(rank),
                       cut = plan_.host_of(f.rank);
             if (f.what == kind::cut && here != there && (here == cut || there == cut)) return true;
