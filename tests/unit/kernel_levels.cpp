@@ -99,7 +99,8 @@ hvd::detail::reduce_function reducer(simd_level l) {
 
 // Returns the results of one level: every output's bytes, one after the other.
 template <class T, class Op>
-std::vector<std::byte> results(simd_level l, const Op& operation, const example& e) {
+std::vector<std::byte> results(simd_level l, const Op& operation, const example& e,
+                               std::size_t ahead = 0) {
     std::vector<std::vector<std::byte>> memory;
     std::vector<const std::byte*> inputs;
     const std::size_t bytes = e.count * sizeof(T), at = e.misaligned * sizeof(T);
@@ -117,8 +118,8 @@ std::vector<std::byte> results(simd_level l, const Op& operation, const example&
     std::vector<std::byte*> outputs;
     for (auto& place : fresh) outputs.push_back(place.data() + at);
     if (e.over >= 0) outputs[0] = const_cast<std::byte*>(inputs[std::size_t(e.over)]);
-    reduce_args args{&operation, inputs.data(), e.ranks,    e.ranks,
-                     outputs[0], e.count,       e.prescale, e.postscale};
+    reduce_args args{&operation, inputs.data(), e.ranks,     e.ranks, outputs[0],
+                     e.count,    e.prescale,    e.postscale, ahead};
     if (e.places == 1 && !e.streaming) hvd::detail::reduce_elements_at<T, Op>(l, args);
     else
         hvd::detail::reduce_to_places(reducer<T, Op>(l), args, sizeof(T), inputs.data(),
@@ -159,6 +160,8 @@ void same_on_all_levels(hvd_test::checksum& all, const Op& operation, bool scale
             if (!hvd::detail::runs_here(l)) continue;
             CAPTURE(int(l));
             REQUIRE(results<T>(l, operation, e) == expected);
+            // fetching before reading
+            if (e.places == 1) REQUIRE(results<T>(l, operation, e, 96) == expected);
         }
     }
 }

@@ -26,6 +26,7 @@ struct reduce_args {
     std::size_t count;
     double prescale;
     double postscale;
+    std::size_t ahead = 0;  // so many bytes before they are read, lines of the inputs are fetched
 };
 
 using reduce_function = void (*)(const reduce_args&);

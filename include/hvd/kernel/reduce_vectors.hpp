@@ -49,12 +49,30 @@ HVD_KERNEL_BODY void combine_lanes(L& x, const L& y) {
     combine_vectors<Op>(x.b, y.b);
 }
 
-// Reduces whole blocks, and leaves the rest to the caller. Without Scales both factors are 1.
-template <class T, class Op, int Width, bool Scales>
-HVD_KERNEL_BODY void reduce_blocks(const reduce_args& args, std::size_t& first, std::size_t& n,
-                                   std::byte*& to) {
+// The ways to run a loop over blocks. Each has no instruction more than it needs: a processor looks
+// some hundred instructions ahead, and asks for the lines that they read.
+enum class block_loop : std::uint8_t {
+    scaled,    // with factors
+    unscaled,  // both factors are 1
+    fetching,  // both factors are 1, and lines are fetched before they are read
+};
+
+template <block_loop Loop, class L, class T>
+HVD_KERNEL_BODY void load_block(L& x, const T* from, std::size_t ahead) {
+    if constexpr (Loop == block_loop::fetching)
+        for (std::size_t i = 0; i < L::block; i += tuning::cache_line / sizeof(T))
+            __builtin_prefetch(from + ahead + i);
+    x.load(from);
+}
+
+// Reduces whole blocks as long as more than `ahead` elements are left, and leaves the rest to the
+// caller.
+template <class T, class Op, int Width, block_loop Loop>
+HVD_KERNEL_BODY void reduce_blocks(const reduce_args& args, std::size_t ahead, std::size_t& first,
+                                   std::size_t& n, std::byte*& to) {
     using L = lanes<T, Width>;
     using A = typename L::accumulator;
+    constexpr bool scales = Loop == block_loop::scaled;
     [[maybe_unused]] const A before = A(args.prescale), after = A(args.postscale);
     [[maybe_unused]] const A divisor = A(args.divisor), inverse = A(1.0 / args.divisor);
     [[maybe_unused]] const bool divides =
@@ -62,20 +80,20 @@ HVD_KERNEL_BODY void reduce_blocks(const reduce_args& args, std::size_t& first, 
         (args.divisor & (args.divisor - 1)) != 0;
     const std::byte* const* const inputs = args.inputs;
     const int ranks = args.ranks;
-    for (; n >= L::block; n -= L::block, first += L::block, to += L::block * sizeof(T)) {
+    for (; n >= L::block + ahead; n -= L::block, first += L::block, to += L::block * sizeof(T)) {
         L x;
-        x.load(reinterpret_cast<const T*>(inputs[0]) + first);
-        if constexpr (Scales) x.scale(before);
+        load_block<Loop>(x, reinterpret_cast<const T*>(inputs[0]) + first, ahead);
+        if constexpr (scales) x.scale(before);
         make_logical<Op>(x.a);
         make_logical<Op>(x.b);
         for (int r = 1; r < ranks; ++r) {
             L y;
-            y.load(reinterpret_cast<const T*>(inputs[r]) + first);
-            if constexpr (Scales) y.scale(before);
+            load_block<Loop>(y, reinterpret_cast<const T*>(inputs[r]) + first, ahead);
+            if constexpr (scales) y.scale(before);
             combine_vectors<Op>(x.a, y.a);
             combine_vectors<Op>(x.b, y.b);
         }
-        if constexpr (Scales) x.scale(after);
+        if constexpr (scales) x.scale(after);
         if constexpr (std::is_same_v<Op, op::average>) {
             if (divides) x.divide(divisor);
             else x.scale(inverse);
@@ -85,19 +103,18 @@ HVD_KERNEL_BODY void reduce_blocks(const reduce_args& args, std::size_t& first, 
     }
 }
 
-// Reduces as reduce_plain() does, with vectors for all but the last few elements. Products with
-// factors of 1 are exact, and cost floats less than a second loop. 16-bit floats have half of the
-// bytes to wait for, so that their products count: without them the average of two inputs takes 145
-// instead of 180 picoseconds an element with bfloat16 and AVX2, and 127 instead of 159 with
-// float16. With AVX-512 it takes 89 instead of 108, and 88 instead of 105 (one core of an AMD EPYC,
-// first cache).
+// Reduces as reduce_plain() does, with vectors for all but the last few elements.
 template <class T, class Op, int Width>
 HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, std::size_t n,
                                     std::byte* to) {
-    constexpr bool converts = is_float_element<T> && sizeof(T) == 2;
-    if (converts && args.prescale == 1 && args.postscale == 1)
-        reduce_blocks<T, Op, Width, !converts>(args, first, n, to);
-    else reduce_blocks<T, Op, Width, true>(args, first, n, to);
+    if (args.prescale != 1 || args.postscale != 1) {
+        reduce_blocks<T, Op, Width, block_loop::scaled>(args, 0, first, n, to);
+    } else {
+        if (args.ahead != 0)
+            reduce_blocks<T, Op, Width, block_loop::fetching>(args, args.ahead / sizeof(T), first,
+                                                              n, to);
+        reduce_blocks<T, Op, Width, block_loop::unscaled>(args, 0, first, n, to);
+    }
     reduce_plain<T, Op>(args, first, n, to);
 }
 
