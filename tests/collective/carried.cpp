@@ -254,6 +254,17 @@ TEST_CASE("a callable that throws on one rank in a small call reaches all") {
     });
 }
 
+TEST_CASE("what a callable throws in a small call that other ranks refuse concerns no later call") {
+    on_every_transport_from(2, [](auto& comm) {
+        for_culprits(comm, [&](int, bool mine) {
+            std::vector<int> x(mine ? 255 : 256, 1);
+            const auto f = [](int, int) -> int { throw std::runtime_error("no more paper"); };
+            thrown<hvd::mismatch_error>([&] { comm.allreduce(x, f); });
+            check_that_it_works(comm);
+        });
+    });
+}
+
 TEST_CASE("an error-feedback plan that is refused packs nothing: its next run has the same bits") {
     on_every_transport_from(2, [](auto& comm) {
         const auto run = [&](bool refused_first) {

@@ -48,6 +48,7 @@ public:
     }
 
     void begin(const operation& op) override {
+        failure = nullptr;  // of a call that was refused after the nodes had reduced its tensors
         if (!carries || op.entry.refused) return exchange_headers(op.entry);
         notices_.begin_call();
         copy_header(shown_, op.entry);
