@@ -124,6 +124,30 @@ TEST_CASE(
     });
 }
 
+TEST_CASE("lists have more tensors than a window has room for places of them") {
+    constexpr std::size_t window = std::size_t(28) << 10;  // the smallest for seven ranks
+    on_every_transport(
+        [](communicator& comm) {
+            hvd::arena arena{comm, std::size_t(1) << 20};
+            // The second list has more places than all windows of a rank.
+            for (const std::size_t tensors : {window / 32 + 1, window / 4}) {
+                CAPTURE(tensors);
+                tensor_in<int> x(2 * tensors, &arena);
+                std::vector<hvd::tensor_view<int>> views;
+                for (std::size_t i = 0; i < tensors; ++i)
+                    views.push_back(hvd::view(x.data() + 2 * i, 2));
+                std::iota(x.begin(), x.end(), 1000 * comm.rank());
+                comm.allreduce(hvd::fuse(views), hvd::sum);
+                const int ranks = comm.size() * (comm.size() - 1) / 2;
+                std::size_t wrong = 0;
+                for (std::size_t i = 0; i < x.size(); ++i)
+                    wrong += x[i] != int(i) * comm.size() + 1000 * ranks;
+                CHECK(wrong == 0);
+            }
+        },
+        {.window_bytes = window});
+}
+
 TEST_CASE("every collective takes tensors of an arena") {
     on_every_transport([](communicator& comm) {
         hvd::arena arena{comm, std::size_t(8) << 20};
@@ -184,6 +208,23 @@ TEST_CASE("memory that is given back is handed out again, whole") {
         tensor_in<char> all(4096, &arena);
         CHECK(arena.available() == 0);
     });
+}
+
+TEST_CASE("regions of an arena stay apart, also if they lie side by side") {
+    alignas(64) std::byte memory[512];
+    for (const bool forwards : {true, false}) {
+        hvd::detail::free_list list;
+        list.add(memory, 256);
+        list.add(memory + 256, 256);
+        std::byte* const first = list.take(256, 64);
+        std::byte* const second = list.take(256, 64);
+        CHECK(second == first + 256);
+        list.give_back(forwards ? first : second, 256);
+        list.give_back(forwards ? second : first, 256);
+        CHECK(list.free_bytes() == 512);
+        CHECK(list.largest() == 256);  // a tensor lies in one region
+        CHECK(list.take(257, 64) == nullptr);
+    }
 }
 
 TEST_CASE("an arena that is full says what was asked for and what there is, and can grow") {

@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -194,6 +195,25 @@ TEST_CASE("the root's part of a scatter may stay where it is") {
         comm.scatter(x, hvd::into(to), last);
         for (std::size_t i = 0; i < n; ++i) CHECK(to.data()[i] == int(n) * comm.rank() + int(i));
         CHECK(x == before);
+    });
+}
+
+TEST_CASE("the input of a gather's root may lie anywhere in its output, for no peer reads it") {
+    on_every_transport([](auto& comm) {
+        const std::size_t n = 3000, size = std::size_t(comm.size());
+        for (const std::size_t shift : {0, 1, 2}) {  // its elements end up one further, or before
+            std::vector<int> memory(n * size + 2, -1), expected, mine(n);
+            for (std::size_t i = 0; i < n * size; ++i) expected.push_back(int(i));
+            const int root = comm.size() - 1;
+            const auto in = hvd::view(memory.data() + n * std::size_t(root) + shift, n);
+            std::iota(in.data(), in.data() + n, int(n) * root);
+            std::iota(mine.begin(), mine.end(), int(n) * comm.rank());
+            const auto out = hvd::view(memory.data() + 1, n * size);
+            if (comm.rank() == root) comm.gather(in, hvd::into(out), hvd::root{root});
+            else comm.gather(mine, hvd::into(out), hvd::root{root});
+            if (comm.rank() == root)
+                CHECK(std::vector<int>(out.data(), out.data() + out.size()) == expected);
+        }
     });
 }
 

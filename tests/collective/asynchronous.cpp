@@ -533,12 +533,18 @@ TEST_CASE("a call in the queue of a communicator that was given up is refused") 
     using namespace std::chrono_literals;
     on_every_transport_from(2, [](auto& comm) {
         if (comm.rank() != 0) return std::this_thread::sleep_for(500ms);
-        std::vector<int> x(100, 1), y(100, 1);
+        std::vector<int> x(100, 1), y(100, 1), z(100, 1);
         auto first = comm.allreduce_async(x, hvd::sum, {.deadline = 50ms});
-        auto second = comm.allreduce_async(y, hvd::sum);
+        auto second = comm.allreduce_async(y, hvd::sum), third = comm.allreduce_async(z, hvd::sum);
         thrown<hvd::peer_error>([&] { first.wait(); });
         if (const auto e = thrown<hvd::peer_error>([&] { second.wait(); }))
             CHECK(contains(e->what(), "this communicator was given up"));
+        const auto test_third = [&] {
+            while (!third.test()) std::this_thread::yield();
+        };
+        if (const auto e = thrown<hvd::peer_error>(test_third))
+            CHECK(contains(e->what(), "this communicator was given up"));
         CHECK(y == std::vector<int>(100, 1));
+        CHECK(z == std::vector<int>(100, 1));
     });
 }

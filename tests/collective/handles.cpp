@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <hvd/comm/arena.hpp>
 
@@ -23,6 +24,7 @@ namespace {
 // Communicators that were made and not freed, and the tags of MPI_Comm_create_group.
 std::atomic<int> live = 0;
 std::vector<int> tags_of_groups;
+bool rank_is_unknown = false;  // the next MPI_Comm_rank fails
 
 int made(int code, const MPI_Comm* comm) {
     if (*comm != MPI_COMM_NULL) ++live;
@@ -46,6 +48,9 @@ int MPI_Comm_split_type(MPI_Comm of, int type, int key, MPI_Info info, MPI_Comm*
 int MPI_Comm_create_group(MPI_Comm of, MPI_Group group, int tag, MPI_Comm* comm) {
     tags_of_groups.push_back(tag);
     return made(PMPI_Comm_create_group(of, group, tag, comm), comm);
+}
+int MPI_Comm_rank(MPI_Comm comm, int* rank) {
+    return std::exchange(rank_is_unknown, false) ? MPI_ERR_OTHER : PMPI_Comm_rank(comm, rank);
 }
 int MPI_Comm_free(MPI_Comm* comm) {
     --live;
@@ -241,6 +246,29 @@ TEST_CASE("communicators leave no handles behind, of whatever kind they are") {
     }
     expect_none_left(before);
     thrown<hvd::mismatch_error>([&] { communicator::world({.node_size = first ? 1 : 2}); });
+    expect_none_left(before);
+}
+
+TEST_CASE("communicators that one rank cannot make leave no handles behind") {
+    const int before = settled();
+    int rank = 0, size = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    const auto expect_failure = [&](auto make) {
+        rank_is_unknown = rank == size - 1;
+        if (rank_is_unknown) thrown<hvd::mpi_error>(make);
+        else thrown<hvd::peer_error>(make);
+        CHECK(!rank_is_unknown);
+    };
+    expect_failure([] { communicator::world(); });
+    CHECK(settled() == before);
+    {
+        auto world = communicator::world();
+        const int with_world = settled();
+        expect_failure([&] { world.split(0); });
+        CHECK(settled() == with_world);
+        check_that_it_works(world);
+    }
     expect_none_left(before);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <numeric>
 #include <set>
 
 #include "reference.hpp"
@@ -13,8 +14,9 @@ using namespace hvd_test;
 
 namespace {
 
-struct huge {
-    std::int32_t cells[70000];
+template <std::size_t N>
+struct cells_of {
+    std::int32_t cells[N];
 };
 
 namespace tuning = hvd::detail::tuning;
@@ -94,9 +96,9 @@ void check_thresholds(std::size_t window_bytes) {
 
 }  // namespace
 
-template <>
-struct hvd::dtype_traits<huge> : hvd::transport_only<huge> {
-    static constexpr std::string_view name = "huge";
+template <std::size_t N>
+struct hvd::dtype_traits<cells_of<N>> : hvd::transport_only<cells_of<N>> {
+    static constexpr std::string_view name = "cells";
 };
 
 TEST_CASE_TEMPLATE("results are right around every internal threshold", T, float, hvd::bfloat16) {
@@ -112,21 +114,39 @@ TEST_CASE_TEMPLATE("results are right around every threshold of a small window",
 }
 #endif
 
+namespace {
+
+// Reduces three elements of N cells each.
+template <std::size_t N>
+void check_large_elements(std::size_t window_bytes) {
+    on_every_transport(
+        [](auto& comm) {
+            using element = cells_of<N>;
+            const auto add = [](const element& a, const element& b) {
+                element sum;
+                for (std::size_t i = 0; i < N; ++i) sum.cells[i] = a.cells[i] + b.cells[i];
+                return sum;
+            };
+            std::vector<element> x(3);
+            for (element& e : x)
+                std::iota(std::begin(e.cells), std::end(e.cells), 1000 * comm.rank());
+            comm.allreduce(x, add);
+            const int ranks = comm.size() * (comm.size() - 1) / 2;
+            std::size_t wrong = 0;
+            for (const element& e : x)
+                for (std::size_t i = 0; i < N; ++i)
+                    wrong += e.cells[i] != int(i) * comm.size() + 1000 * ranks;
+            CHECK(wrong == 0);
+        },
+        {.window_bytes = window_bytes});
+}
+
+}  // namespace
+
 TEST_CASE("elements larger than a window are reduced whole") {
-    on_every_transport([](auto& comm) {
-        const auto add = [](const huge& a, const huge& b) {
-            huge sum;
-            for (std::size_t i = 0; i < std::size(sum.cells); ++i)
-                sum.cells[i] = a.cells[i] + b.cells[i];
-            return sum;
-        };
-        std::vector<huge> x(3);
-        for (huge& element : x)
-            std::fill(std::begin(element.cells), std::end(element.cells), comm.rank() + 1);
-        comm.allreduce(x, add);
-        const int expected = comm.size() * (comm.size() + 1) / 2;
-        for (const huge& element : x)
-            CHECK(std::count(std::begin(element.cells), std::end(element.cells), expected) ==
-                  std::ssize(element.cells));
-    });
+    check_large_elements<70000>(tuning::window_bytes);
+}
+
+TEST_CASE("elements larger than a peer's share of a window are reduced whole") {
+    check_large_elements<5000>(28 * tuning::KiB);
 }

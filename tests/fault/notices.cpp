@@ -30,7 +30,7 @@ struct board {
 // This rank's: it can't send, or its letters never arrive.
 thread_local bool wire_is_cut = false, loses_letters = false;
 
-// An endpoint with notices. A letter is written when it leaves, some polls after it was begun.
+// An endpoint with notices. A letter is written when it leaves, many polls after it was begun.
 // Until then its memory must stay as it is.
 template <class Base>
 class talking_endpoint : public Base {
@@ -52,7 +52,7 @@ public:
         Base::recv(peer, data, bytes);
     }
     bool poll() {
-        if (++polls_ % 3 == 0) {
+        if (++polls_ % 16 == 0) {
             for (const letter& l : leaving_)
                 if (!loses_letters) Base::send(l.peer, l.data, l.bytes);
             leaving_.clear();
@@ -337,11 +337,15 @@ TEST_CASE("a rank may depart at once after a call, whose data all others get") {
     on_talkers(
         2,
         [](auto& comm, run_of_ranks& run) {
-            std::vector<int> x(4000, comm.rank() + 1), large(300000, comm.rank() + 1);
             const int root = run.ranks - 1;
-            comm.broadcast(x, hvd::root{root});
-            if (comm.rank() == root) x.assign(x.size(), -1);  // its memory is its own again
-            else CHECK(x == std::vector<int>(x.size(), root + 1));
+            std::vector<int> large(300000, comm.rank() + 1);
+            // One goes with the headers, the other by itself.
+            for (const std::size_t n : {4000, 12000}) {
+                std::vector<int> x(n, comm.rank() + 1);
+                comm.broadcast(x, hvd::root{root});
+                if (comm.rank() == root) x.assign(n, -1);  // its memory is its own again
+                else CHECK(x == std::vector<int>(n, root + 1));
+            }
             comm.broadcast(large, hvd::root{root});
             if (comm.rank() == root) {
                 large.assign(large.size(), -1);
@@ -353,4 +357,18 @@ TEST_CASE("a rank may depart at once after a call, whose data all others get") {
         [](const run_of_ranks& run) {
             for (const outcome& o : run.outcomes) CHECK(o.text == "");
         });
+}
+
+TEST_CASE("a rank that others say is gone names the one that said so, and not itself") {
+    using hvd::detail::notice_of, hvd::detail::word;
+    const auto notices = std::make_shared<board>(3);
+    talkers::endpoint_type endpoint(notices, std::make_shared<post_office>(3), 1);
+    hvd::detail::notice_exchange<talkers::endpoint_type> exchange(endpoint);
+    exchange.begin_call();
+    CHECK(!exchange.heard());
+    endpoint.send_notice(1, notice_of(2, word::failed, "rank 1 died", {1}));
+    CHECK(exchange.heard());
+    CHECK(exchange.knows_reason());
+    CHECK(exchange.missing() == std::vector<int>{2});
+    CHECK(exchange.why() == std::string_view("rank 2 gave up: rank 1 died"));
 }

@@ -72,6 +72,21 @@ TEST_CASE("handles move and do not copy") {
     CHECK(true);
 }
 
+TEST_CASE("threads that make a subset share its memory, and forget it once each has it") {
+    using namespace hvd::detail;
+    const auto hub =
+        shared<threads_hub>::make(std::vector<int>(2), 4096, processor_set::of_this_thread());
+    threads_endpoint first(hub, 0), second(hub, 1);
+    const std::vector<int> both{0, 1};
+    const auto memory = [](const auto& endpoint) { return endpoint->region()->slots(); };
+    const auto a = first.subset(both, 7), b = second.subset(both, 7);
+    CHECK(memory(a) == memory(b));
+    // The number of a call is new in each call. Here it only shows what the first one left behind.
+    const auto c = first.subset(both, 7);
+    CHECK(memory(c) != memory(a));
+    CHECK(memory(second.subset(both, 7)) == memory(c));
+}
+
 TEST_CASE("a moved-from communicator is empty and refuses calls") {
     auto comm = communicator::world();
     CHECK(bool(comm));
