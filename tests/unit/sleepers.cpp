@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -47,8 +48,8 @@ private:
 
 // Sleeps until a rank rings, unless that for which it would ring is there.
 template <class F>
-void sleep_until(const shm_region& region, int rank, F over) {
-    region.all_sleepers().sleep(region.slot(rank).rings, missed, over);
+void sleep_until(const shm_region& region, F over) {
+    region.all_sleepers().sleep(missed, over);
 }
 
 // Sleeps until a rank has come to a step. Returns the number of times that nobody woke it.
@@ -57,7 +58,7 @@ int await(const shm_region& region, int rank, std::uint64_t step) {
     const auto there = [&] { return region.slot(rank).steps[0].step.load() >= step; };
     while (!there()) {
         const time_point begin = now();
-        sleep_until(region, rank, there);
+        sleep_until(region, there);
         missed_bells += now() - begin >= missed;
     }
     return missed_bells;
@@ -65,7 +66,7 @@ int await(const shm_region& region, int rank, std::uint64_t step) {
 
 void come(const shm_region& region, int rank, std::uint64_t step) {
     region.slot(rank).steps[0].step.store(step);
-    region.all_sleepers().ring(region.slot(rank).rings);
+    region.all_sleepers().ring([] { return true; });
 }
 
 // Spends about the time in which a sleeping thread wakes up. Now and then it gives the processor
@@ -100,12 +101,12 @@ TEST_CASE("a bell that rings right after the last look is not missed, nor what c
     const node n(2);
     const time_point begin = now();
     int looks = 0;
-    sleep_until(n.region(), 1, [&] {
+    sleep_until(n.region(), [&] {
         ++looks;
         come(n.region(), 1, 1);
         return false;  // as if it had come a moment later
     });
-    sleep_until(n.region(), 1, [&] {
+    sleep_until(n.region(), [&] {
         ++looks;
         return true;
     });
@@ -171,7 +172,7 @@ TEST_CASE("a rank that is killed while it sleeps keeps nobody from going on") {
     const node n(3);
     const pid_t child = fork();
     if (child == 0) {
-        sleep_until(n.region(), 0, [] { return false; });
+        sleep_until(n.region(), [] { return false; });
         _exit(1);
     }
     sleep_for(20 * tuning::millisecond);
@@ -220,9 +221,27 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("processes that come again and again are expected to stay longer, and one is not") {
+    other_processes others;
+    CHECK(others.until == 0);
+    time_point time = tuning::second;
+    std::int64_t stay = tuning::others_stay;
+    for (int i = 0; i < 10; ++i) {
+        others.came(time);
+        CHECK(others.until == time + stay);
+        time += stay + 1;
+        stay = std::min(2 * stay, tuning::others_stay_longest);
+    }
+    CHECK(stay == tuning::others_stay_longest);
+    time += 3 * stay;
+    others.came(time);
+    CHECK(others.until == time + tuning::others_stay);
+}
+
 TEST_CASE("while others want the processor, a waiting thread sleeps instead of yielding") {
-    time_point others_until = now() + missed;
-    backoff wait(false, others_until);
+    other_processes others;
+    others.came(now() + missed);
+    backoff wait(false, others);
     int sleeps = 0;
     for (int i = 0; i < 10; ++i)
         wait.pause([&](std::int64_t) {
@@ -233,10 +252,11 @@ TEST_CASE("while others want the processor, a waiting thread sleeps instead of y
 }
 
 TEST_CASE("it is time for the checks when a peer has left, and about once in a millisecond") {
-    time_point others_until = now() + missed;
-    backoff left(false, others_until);
+    other_processes others;
+    others.came(now() + missed);
+    backoff left(false, others);
     CHECK(left.pause([](std::int64_t) { return sleep_end::peer_left; }));
-    backoff wait(false, others_until);
+    backoff wait(false, others);
     const auto sleep = [](std::int64_t nanoseconds) {
         sleep_for(nanoseconds);
         return sleep_end::over;
@@ -244,7 +264,7 @@ TEST_CASE("it is time for the checks when a peer has left, and about once in a m
     int checks = 0;
     for (int i = 0; i < 10; ++i) checks += wait.pause(sleep);
     CHECK(checks >= 9);
-    backoff alone(false, others_until);  // nobody would wake it
+    backoff alone(false, others);  // nobody would wake it
     const time_point begin = now();
     for (checks = 0; checks < 3;) checks += alone.pause();
     CHECK(now() - begin >= 3 * tuning::check_interval);

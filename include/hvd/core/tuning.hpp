@@ -118,10 +118,13 @@ constexpr std::int64_t yield_time = 300 * microsecond;
 // A yield that takes longer gave the processor to a process of somebody else, which keeps it for
 // some milliseconds. Other limits were not measured.
 constexpr std::int64_t long_yield = 500 * microsecond;
-// Time for which that process is expected to stay: until then waiting threads sleep and do not
-// yield. 16 MiB beside two endless loops, on 2 ranks 14.3 and 16.2 ms, without this time 21.8 and
-// 48.7 ms; on 4 ranks 8.1 and 76 ms. Other times were not measured.
-constexpr std::int64_t others_stay = 100 * millisecond;
+// The same limit where ranks outnumber the processors, and compute while others yield.
+constexpr std::int64_t long_yield_crowded = 2 * millisecond;
+// Time for which that process is expected to stay, at first and at most: until then waiting threads
+// sleep and do not yield. 16 MiB beside two endless loops, on 2 ranks 14.3 and 16.2 ms with the
+// longest time, without it 21.8 and 48.7 ms; on 4 ranks 8.1 and 76 ms. Other times were not
+// measured.
+constexpr std::int64_t others_stay = 5 * millisecond, others_stay_longest = 100 * millisecond;
 // Time between two reports of a waiting rank that it still waits. Not measured.
 constexpr std::int64_t check_interval = 1 * millisecond;
 // Time after which a waiting rank that nobody wakes sleeps between its looks. Not measured.

@@ -41,8 +41,8 @@ namespace detail {
 // Says once per call, to the error sink, that a rank has waited long in one of its rounds.
 class long_wait {
 public:
-    bool said = false;            // in the present call
-    time_point others_until = 0;  // as in backoff
+    bool said = false;  // in the present call
+    other_processes others;
 
     explicit long_wait(const communicator_options& options) : after_(waiting_notice_of(options)) {}
 
@@ -79,7 +79,7 @@ private:
 inline void wait_ready(transport& t, const operation& op, time_point limit,
                        const atomic<time_point>& stop, long_wait& notice, int threads) {
     notice.begin_round();
-    backoff wait(t.processors_each >= threads, notice.others_until);
+    backoff wait(t.processors_each >= threads, notice.others);
     const auto sleep = [&t](std::int64_t nanoseconds) { return t.sleep(nanoseconds); };
     bool asked = false;
     while (!t.ready()) {

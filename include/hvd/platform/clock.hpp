@@ -74,6 +74,23 @@ private:
 // nobody would wake it.
 enum class sleep_end { not_begun, over, peer_left };
 
+// Until when processes of others are expected to want this thread's processor. One that works for a
+// moment is expected to stay for a short time, and one that comes back again and again for longer.
+class other_processes {
+public:
+    void came(time_point time) {
+        const bool again = time - until < 2 * stay_;
+        stay_ = again ? 2 * stay_ : tuning::others_stay;
+        if (stay_ > tuning::others_stay_longest) stay_ = tuning::others_stay_longest;
+        until = time + stay_;
+    }
+
+    time_point until = 0;
+
+private:
+    std::int64_t stay_ = 0;
+};
+
 // The way a waiting thread spends its time between its looks.
 //
 // It spins for a while if it has a processor for itself. Then it yields the processor at each look,
@@ -83,11 +100,12 @@ enum class sleep_end { not_begun, over, peer_left };
 // its looks.
 class backoff {
 public:
-    explicit backoff(bool may_spin) : backoff(may_spin, own_others_until_) {}
-    // `others_until` is kept from one wait to the next: until then a yield is expected to take
-    // long.
-    backoff(bool may_spin, time_point& others_until)
-        : others_until_(others_until), spins_(may_spin) {}
+    explicit backoff(bool may_spin) : backoff(may_spin, own_others_) {}
+    // `others` is kept from one wait to the next: while they are there, a yield takes long.
+    backoff(bool may_spin, other_processes& others)
+        : others_(others),
+          long_yield_(may_spin ? tuning::long_yield : tuning::long_yield_crowded),
+          spins_(may_spin) {}
     backoff(const backoff&) = delete;
     backoff& operator=(const backoff&) = delete;
 
@@ -107,7 +125,7 @@ public:
             spins_ = false;
             yields_from_ = time;
         }
-        if (time < others_until_ || time - yields_from_ > tuning::yield_time) {
+        if (time < others_.until || time - yields_from_ > tuning::yield_time) {
             const sleep_end end = sleep(tuning::check_interval);
             if (end == sleep_end::peer_left) return true;
             if (end == sleep_end::not_begun) yield(time);
@@ -125,11 +143,12 @@ private:
         if (time - started_ > tuning::sleep_after) return sleep_for(tuning::sleep_time);
         sched_yield();
         const time_point after = now();
-        if (after - time > tuning::long_yield) others_until_ = after + tuning::others_stay;
+        if (after - time > long_yield_) others_.came(after);
     }
 
-    time_point own_others_until_ = 0;
-    time_point& others_until_;
+    other_processes own_others_;
+    other_processes& others_;
+    const std::int64_t long_yield_;
     bool spins_;
     unsigned looks_ = 0;
     time_point started_ = 0, yields_from_ = 0, checked_ = 0;

@@ -41,14 +41,23 @@ public:
         return true;
     }
 
-    // It sleeps until the first of the missing ranks rings.
+    // It sleeps until all have arrived, or one that is missing has left.
     sleep_end sleep(std::int64_t nanoseconds) override {
-        int p = 0;
-        while (p < size_ && !awaited(p)) ++p;
-        if (p == size_) return sleep_end::over;
-        const auto over = [&] { return arrived(p) || has_left(p); };
-        if (!over()) sleepers_.sleep(slots_[p].rings, nanoseconds, over);
-        return has_left(p) ? sleep_end::peer_left : sleep_end::over;
+        bool left = false;
+        const auto over = [&] {
+            bool waits = false;
+            for (int p = 0; p < size_ && !left; ++p)
+                if (awaited(p)) {
+                    waits = true;
+                    left = has_left(p);
+                }
+            return !waits || left;
+        };
+        if (!over()) {
+            sleepers_.sleep(nanoseconds, over);
+            over();
+        }
+        return left ? sleep_end::peer_left : sleep_end::over;
     }
 
     bool hopeless() override {
@@ -173,7 +182,7 @@ protected:
     void arrive() {
         await_step();
         slots_[rank_].steps[steps_ & 1].step.store(steps_);
-        sleepers_.ring(slots_[rank_].rings);
+        sleepers_.ring([this] { return ready(); });
     }
 
     // All ranks have brought as many chunks through this stage.
@@ -188,7 +197,7 @@ protected:
     }
     void tell_chunks(int stage, std::uint64_t chunks) {
         slots_[rank_].chunks[stage].store(chunks);
-        sleepers_.ring(slots_[rank_].rings);
+        sleepers_.ring([&] { return all_have(stage, chunks); });
     }
 
     // Runs f, which reads or writes tensors of other ranks, and arrives at the end of its step. If

@@ -56,7 +56,6 @@ struct alignas(tuning::cache_line) node_slot {
     alignas(tuning::cache_line) atomic<std::uint64_t> chunks[3];
     alignas(tuning::cache_line) atomic<std::uint32_t> left{0};
     atomic<std::uint32_t> reaches{0};  // the rank may be reading or writing tensors of others
-    bell rings{0};                     // rings when the rank arrives or leaves
     atomic<std::int64_t> process{0};   // 0: a thread; -1: a process that can't be asked about
     std::uint64_t started = 0;         // when the process was started (process_status)
     processor_set processors;          // the processors that this rank may run on
@@ -101,7 +100,7 @@ public:
     node_slot* slots() const { return std::launder(reinterpret_cast<node_slot*>(memory_)); }
     std::byte* windows() const { return memory_ + slots_bytes(ranks_); }
     node_slot& slot(int rank) const { return slots()[rank]; }
-    // They sleep until a rank arrives or leaves.
+    // They sleep until all ranks have arrived, or one leaves.
     sleepers& all_sleepers() const {
         std::byte* const behind_slots = memory_ + std::size_t(ranks_) * sizeof(node_slot);
         return *std::launder(reinterpret_cast<sleepers*>(behind_slots));
@@ -115,7 +114,7 @@ public:
         mine.culprit = culprit;
         store(mine.farewell, reason);
         mine.left.exchange(1);
-        all_sleepers().ring(mine.rings);
+        all_sleepers().ring([] { return true; });
     }
 
     bool has_left(int rank) const { return slot(rank).left.load() != 0; }

@@ -12,45 +12,47 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A word that a rank changes when it wakes those that wait for it.
-using bell = atomic<std::uint32_t>;
-
-// Lets ranks of a node sleep until another one has shown something. While nobody sleeps, a rank
-// that shows something pays for a fence and a look at a count that rarely changes.
+// Lets ranks of a node sleep until the last of them has come. While nobody sleeps, a rank that
+// shows something pays for a fence and a look at a count that rarely changes.
+//
+// The rank that completes what the others wait for rings, and nobody else: the others would wake
+// them in vain, which costs more than the call where ranks outnumber the processors.
 //
 // Nobody sleeps on when the bell should wake him. A sleeper counts itself, and then looks for the
 // last time; the other rank shows something, and then looks at the count. Both make a full fence in
 // between, so one of the two sees the other. If both do, the bell has changed or wakes the sleeper.
+// In the same way at least one of two ranks that come at the same time sees that all have come.
 //
 // A rank that dies while it sleeps stays in the count. The others then make a system call for each
 // bell, and nothing else changes.
 class alignas(tuning::cache_line) sleepers {
 public:
-    // Wakes those that wait for something that this rank has just shown.
-    void ring(bell& b) const noexcept {
+    // Wakes all that sleep, if what this rank has just shown completes what they wait for.
+    template <class F>
+    void ring(F completes) noexcept {
         full_fence();
-        if (count_.load_relaxed() != 0) [[unlikely]]
-            wake(b);
+        if (count_.load_relaxed() != 0 && completes()) [[unlikely]]
+            wake();
     }
 
     // Sleeps until the bell rings, for some time at most. `over` tells if that for which it would
     // ring is there.
     template <class F>
-    void sleep(const bell& b, std::int64_t nanoseconds, F over) noexcept {
+    void sleep(std::int64_t nanoseconds, F over) noexcept {
         count_.add(1);
         full_fence();
-        const std::uint32_t before = b.load();
-        if (!over()) sleep_while(b, before, nanoseconds);
+        const std::uint32_t before = bell_.load();
+        if (!over()) sleep_while(bell_, before, nanoseconds);
         count_.add(std::uint32_t(-1));
     }
 
 private:
-    [[gnu::cold, gnu::noinline]] static void wake(bell& b) noexcept {
-        b.add(1);
-        wake_sleepers(b);
+    [[gnu::cold, gnu::noinline]] void wake() noexcept {
+        bell_.add(1);
+        wake_sleepers(bell_);
     }
 
-    atomic<std::uint32_t> count_{0};
+    atomic<std::uint32_t> count_{0}, bell_{0};
 };
 
 }  // namespace detail
