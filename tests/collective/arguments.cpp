@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <limits>
@@ -152,6 +153,39 @@ TEST_CASE(
                 x, hvd::sum,
                 hvd::into(hvd::view(x.data(), part(10, comm.rank(), comm.size()).count + 1)));
         });
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("rows of different numbers are gathered in place, and refused where they lie elsewhere") {
+    on_every_transport_from(2, [](auto& comm) {
+        constexpr std::size_t k = 2000;
+        const auto rows = [](int rank) { return k * std::size_t(rank + 1); };
+        const auto before = [](int rank) { return k * std::size_t(rank * (rank + 1) / 2); };
+        std::vector<int> all(before(comm.size()), -1), expected;
+        for (int p = 0; p < comm.size(); ++p)
+            for (std::size_t i = 0; i < rows(p); ++i) expected.push_back(100000 * p + int(i));
+        const auto mine = [&](std::size_t at) {
+            const auto x = hvd::view(all.data() + at, rows(comm.rank()));
+            std::copy_n(expected.begin() + std::ptrdiff_t(before(comm.rank())), x.size(), x.data());
+            return x;
+        };
+        comm.allgather(mine(before(comm.rank())), hvd::into(all));
+        CHECK(all == expected);
+        // Rank 1's would be in place if all three ranks had as many.
+        std::fill(all.begin(), all.end(), -1);
+        const bool is_wrong = comm.rank() == 1 && comm.size() > 2;
+        const auto x = mine(is_wrong ? rows(1) : before(comm.rank()));
+        const auto gather = [&] { comm.allgather(x, hvd::into(all)); };
+        if (is_wrong) {
+            const auto e = thrown<hvd::usage_error>(gather);
+            if (e) CHECK(contains(e->what(), "not where this rank's elements end up"));
+        } else if (comm.size() > 2) {
+            thrown<hvd::peer_error>(gather);
+        } else {
+            gather();
+            CHECK(all == expected);
+        }
         check_that_it_works(comm);
     });
 }

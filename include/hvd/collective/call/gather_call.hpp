@@ -22,9 +22,6 @@ struct gather_call : call {
         describe(kind, o.name);
         describe(in);
         if (kind == collective::gather) check_root(r.rank, size);
-        if constexpr (std::is_same_v<Result, given_memory>)
-            if (kind == collective::allgather)
-                check_place(bytes_of(in), in.size() * sizeof(T), to.count * sizeof(T), size);
         op.in = bytes_of(in);
         if constexpr (is_strided<In>) {
             input.tensor = erase(in);
@@ -37,21 +34,31 @@ struct gather_call : call {
         op.self = this;
         if (receives)
             op.provide = [](void* self, slice<const std::size_t> counts) {
-                return detail::provide(*static_cast<gather_call*>(self)->result, counts);
+                gather_call& made = *static_cast<gather_call*>(self);
+                made.check_place(counts);
+                return detail::provide(*made.result, counts);
             };
     }
 
 private:
     // Peers read the input while their elements arrive. So it may overlap the output only in the
     // part that receives this rank's elements.
-    void check_place(const std::byte* in, std::size_t bytes, std::size_t out_bytes, int size) {
-        const std::byte* const out = result.data;
-        if (bytes == 0 || in + bytes <= out || in >= out + out_bytes) return;
-        if (in == out + std::size_t(result.rank) * bytes && out_bytes == bytes * std::size_t(size))
-            return;
-        refuse(text("hvd: ", op.entry.label(),
-                    ": input and output overlap, but the input is not where this rank's elements "
-                    "end up"));
+    void check_place([[maybe_unused]] slice<const std::size_t> counts) const {
+        if constexpr (std::is_same_v<Result, given_memory> && !is_strided<In>) {
+            const std::byte *const in = op.in, *const out = result.data;
+            const std::size_t bytes = std::size_t(op.entry.count) * sizeof(T);
+            if (op.entry.kind != collective::allgather || bytes == 0 || in + bytes <= out ||
+                in >= out + result.count * sizeof(T))
+                return;
+            std::size_t before = 0;
+            for (int p = 0; p < result.rank; ++p) before += counts[std::size_t(p)];
+            if (in == out + before * sizeof(T)) return;
+            throw usage_error(
+                result.rank,
+                text("hvd: ", op.entry.label(), " on rank ", result.rank,
+                     ": input and output overlap, but the input is not where this rank's elements "
+                     "end up"));
+        }
     }
 };
 
