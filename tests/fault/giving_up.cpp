@@ -193,7 +193,9 @@ TEST_CASE("no rank ends a call well without its whole result, whoever gives up a
     for (const way& how : ways)
         for (const kind& call : kinds)
             for (int ranks = 2; ranks <= 4; ++ranks) {
-                for (unsigned seed = 0; seed < (how.crosses ? 1u : 60u); ++seed) {
+                // Between nodes ranks that are silent are waited for, and the kinds share the time.
+                if (how.crosses && ranks != 2 + int(&call - kinds) % 3) continue;
+                for (unsigned seed = 0; seed < (how.crosses ? 1u : 25u); ++seed) {
                     INFO(std::string(how.name), ", ", std::string(call.name));
                     CAPTURE(ranks);
                     CAPTURE(seed);
