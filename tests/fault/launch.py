@@ -49,6 +49,8 @@ SCENARIOS["is_stopped_in_an_arena"] = (ENDS, {r"rank 0 got peer_error of {last}:
                                   "nothing was written after the error": lambda n: n})
 # Which rank is blamed is another matter: rank 0 waits for its neighbour, which waits for the other node.
 SCENARIOS["is_busy_on_another_node"] = (ENDS, {r"rank \d got peer_error of .*did not come in time": lambda n: n})
+SCENARIOS["is_late_in_making"] = (ENDS, {r"rank \d got peer_error of {last}: .*rank {last} did not come in time": lambda n: n - 1,
+                                         r"rank {last} got peer_error of ": lambda n: 1})
 SCENARIOS["is_late_for_a_call"] = SCENARIOS["is_late"]
 
 

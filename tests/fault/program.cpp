@@ -166,6 +166,34 @@ void is_late(int& argc, char**& argv, std::chrono::milliseconds deadline) {
     });
 }
 
+// The last rank is away at the end of the first agreement for a subset, until the others have given
+// up. What they have sent for the second one is there when it comes back.
+struct away_once {
+    bool goes = false;
+    void on_begin(const hvd::event&) {}
+    void on_end(const hvd::event&, bool) {
+        if (std::exchange(goes, false)) std::this_thread::sleep_for(3s);
+    }
+};
+
+void is_late_in_making(int& argc, char**& argv) {
+    hvd::mpi_environment environment(argc, argv);
+    options.deadline = 1s;
+    auto comm = hvd::communicator<hvd::observed<hvd::mpi, away_once>>::world(options);
+    std::vector<int> all;
+    for (int r = 0; r < comm.size(); ++r) all.push_back(r);
+    auto before = comm.subset(all);
+    comm.observer().goes = comm.rank() == comm.size() - 1;
+    try {
+        const auto part = comm.subset(all);
+        say("it was made");
+    } catch (const hvd::peer_error& e) {
+        say("rank " + std::to_string(comm.rank()) + " got peer_error of" + numbers(e.peers()) +
+            ": " + e.what());
+    }
+    before.barrier({.deadline = 20s});
+}
+
 // The last rank is busy with something else inside its call, whose request it does not test. Rank 0
 // gives up; the others have no deadline. No rank has the sum, and all blame rank 0.
 void is_busy_in_a_call(int& argc, char**& argv) {
@@ -502,6 +530,7 @@ int main(int argc, char** argv) {
         {"calls_something_else", [&] { calls_something_else(argc, argv); }},
         {"is_late", [&] { is_late(argc, argv, 0ms); }},
         {"is_late_for_a_call", [&] { is_late(argc, argv, 2000ms); }},
+        {"is_late_in_making", [&] { is_late_in_making(argc, argv); }},
         {"is_busy_in_a_call", [&] { is_busy_in_a_call(argc, argv); }},
         {"is_stopped_in_an_arena", [&] { is_stopped_in_an_arena(argc, argv); }},
         {"is_busy_on_another_node", [&] { is_busy_in_a_call(argc, argv); }},

@@ -159,10 +159,14 @@ public:
 
     // The endpoint of a subset of the ranks, for one of them, before MPI knows of the subset. All
     // that its ranks allocate by themselves is allocated here. `join` makes the rest: it waits for
-    // the other ranks of the subset.
+    // the other ranks of the subset, until one of them is gone, if `gone` tells that.
     [[gnu::cold]] owner<mpi_endpoint> prepare_subset(std::span<const int> ranks, int context,
                                                      time_point limit) const {
         return prepared<mpi_endpoint>(ranks, context, limit);
+    }
+    template <class F>
+    void give_up_when(const F& gone) {
+        steps_.give_up_when(gone);
     }
     [[gnu::cold]] void join() {
         // The tag differs from hvd's own: receives and probes of those would find Open MPI's

@@ -166,9 +166,13 @@ Comm make_subset(Comm& comm, const char* name, int context, Members members) {
                         endpoint.prepare_subset(ranks, context, limit_of(own.options().deadline));
             });
             // A rank that another one stopped says so in a second round, after the one that failed.
+            // MPI would wait for ever for a rank that is gone. Where one is, the round ends without
+            // it.
             std::exception_ptr stopped;
+            const auto gone = [&] { return own.abandoned(); };
             run_on_all(own, name, never, [&] {
-                if (is_member) try {
+                if (is_member && !gone()) try {
+                        prepared->give_up_when(gone);
                         prepared->join();
                         part = Comm(std::move(prepared), own.options());
                     } catch (const peer_error&) {

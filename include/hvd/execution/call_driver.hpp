@@ -47,6 +47,10 @@ public:
         close_ = [](session& self, const char* reason) noexcept {
             static_cast<call_driver&>(self).end(reason);
         };
+        abandoned_ = [](session& self) {
+            transport* const t = static_cast<call_driver&>(self).traits_.transport.get();
+            return t != nullptr && t->abandoned();
+        };
     }
 
     // For the queue: an asynchronous call is admitted when it is made, and executed in its turn.

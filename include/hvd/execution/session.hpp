@@ -67,6 +67,9 @@ public:
         std::rethrow_exception(failure);  // a backend that compares no calls has told nobody
     }
 
+    // True if it is known that a rank is gone: see transport.hpp.
+    bool abandoned() { return abandoned_ != nullptr && abandoned_(*this); }
+
     // The session ends without a word to other ranks, which do not have it.
     void discard() noexcept { closed_ = true; }
 
@@ -76,6 +79,7 @@ public:
 protected:
     // The implementation. The functions are not virtual, for the reason at `counted`.
     void (*close_)(session&, const char*) noexcept = nullptr;
+    bool (*abandoned_)(session&) = nullptr;
     communicator_options options_;
     workspace work_;
     const int rank_, size_;

@@ -102,6 +102,13 @@ public:
         return knows_ || alarmed_;
     }
 
+    // True if a rank has given up or departed, whether it is waited for or not. An MPI may find a
+    // message only when it is asked again.
+    [[gnu::cold]] bool anyone_left() {
+        bool any = false;
+        for (int look = 0; look < 10 && !any; ++look) any = heard() || any_departed_;
+        return any;
+    }
     // True if the reason is known: why() and missing() say it.
     bool knows_reason() const { return knows_; }
     // True if other ranks have given up, and said for whom they waited.

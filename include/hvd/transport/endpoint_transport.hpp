@@ -103,6 +103,10 @@ public:
         return this->guarded([&] { return notices_.heard(); });
     }
 
+    [[gnu::cold]] bool abandoned() override {
+        return this->guarded([&] { return notices_.anyone_left(); });
+    }
+
     [[gnu::cold]] std::vector<int> missing() override { return notices_.pending(); }
 
     [[gnu::cold]] void fail(verdict reason) override {

@@ -103,6 +103,9 @@ public:
 
     // True if waiting is in vain: a rank that is waited for is gone.
     virtual bool hopeless() { return false; }
+    // True if it is known that a rank is gone, whether it is waited for or not. A rank that comes
+    // late ends a call well, of which the others have shown their part before they gave up.
+    virtual bool abandoned() { return false; }
     // A wait is over in which it was asked for hopelessness: it closes what it opened for that.
     virtual void forget_processes() noexcept {}
     // Sleeps until a peer that is waited for has arrived, or some time has passed.

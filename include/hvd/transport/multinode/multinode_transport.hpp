@@ -116,6 +116,10 @@ public:
             [&] { return (cross_.in_node() && cross_.inner.hopeless()) || notices_.heard(); });
     }
 
+    [[gnu::cold]] bool abandoned() override {
+        return this->guarded([&] { return cross_.inner.abandoned() || notices_.anyone_left(); });
+    }
+
     [[gnu::cold]] void forget_processes() noexcept override { cross_.inner.forget_processes(); }
 
     [[gnu::cold]] std::vector<int> missing() override {

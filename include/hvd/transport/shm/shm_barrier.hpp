@@ -66,6 +66,13 @@ public:
         return false;
     }
 
+    [[gnu::cold]] bool abandoned() override {
+        bool any = false;
+        for (int p = 0; p < size_; ++p) any = any || (p != rank_ && (has_left(p) || is_dead(p)));
+        forget_processes();
+        return any;
+    }
+
     [[gnu::cold]] void forget_processes() noexcept override {
         for (process_watch& watch : watches_) watch.forget();
     }
