@@ -167,7 +167,7 @@ void is_late(int& argc, char**& argv, std::chrono::milliseconds deadline) {
 }
 
 // The last rank is away at the end of the first agreement for a subset, until the others have given
-// up. What they have sent for the second one is there when it comes back.
+// up. Their part of the second one is there when it comes back.
 struct away_once {
     bool goes = false;
     void on_begin(const hvd::event&) {}
