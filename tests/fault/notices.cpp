@@ -372,3 +372,22 @@ TEST_CASE("a rank that others say is gone names the one that said so, and not it
     CHECK(exchange.missing() == std::vector<int>{2});
     CHECK(exchange.why() == std::string_view("rank 2 gave up: rank 1 died"));
 }
+
+TEST_CASE("ranks whose data came as their deadlines passed name those that waited, or nobody") {
+    using hvd::detail::notice_of, hvd::detail::word;
+    const auto after = [](const std::vector<int>& awaited_by_rank_1) {
+        const auto notices = std::make_shared<board>(2);
+        talkers::endpoint_type endpoint(notices, std::make_shared<post_office>(2), 0);
+        hvd::detail::notice_exchange<talkers::endpoint_type> exchange(endpoint);
+        exchange.begin_call();
+        CHECK(!exchange.heard());
+        failure_notice news = notice_of(1, word::waits, "", awaited_by_rank_1);
+        news.expired = 1;
+        endpoint.send_notice(0, news);
+        exchange.confer({}, true);
+        return std::pair(std::string(std::string_view(exchange.why())), exchange.missing());
+    };
+    CHECK(after({0}) ==
+          std::pair(std::string("rank 1 gave up: rank 0 did not come in time"), std::vector{1}));
+    CHECK(after({}) == std::pair(std::string("the data did not come in time"), std::vector<int>()));
+}

@@ -229,7 +229,7 @@ private:
         voices_[std::size_t(news.sender)] = news.late != 0 ? voice::is_late : voice::waits;
         const std::vector<int> ranks = ranks_of(news);
         for (const int rank : ranks) awaited_[std::size_t(rank)] = true;
-        if (news.expired == 0 || (first_ >= 0 && first_ < news.sender)) return;
+        if (news.expired == 0 || ranks.empty() || (first_ >= 0 && first_ < news.sender)) return;
         first_ = news.sender;
         first_waits_for_ = ranks;
     }
@@ -284,6 +284,8 @@ private:
             who += text(who.empty() ? "rank " : ", rank ", p);
             if (p != me()) others.push_back(p);
         }
+        // Nobody waits for anybody by now: the deadline passed just before the data was there.
+        if (named.empty()) who = "the data";
         who += " did not come in time";
         if (others.size() < named.size() && first_ >= 0 && first_ != me()) {
             who = text("rank ", first_, " gave up: ", who);
