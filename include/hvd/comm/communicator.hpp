@@ -117,7 +117,7 @@ public:
                       "after it");
     }
 
-    /// Makes a communicator of all ranks, on its own duplicate. All ranks get it, or all throw (`docs/errors.md` on late ones),
+    /// Makes a communicator of all ranks, on its own duplicate. All ranks get it, or all throw,
     /// within the deadline of the options. **Collective**. Features A1, A10.
     static communicator world(const communicator_options& options = {})
         requires requires { endpoint_type::world(options); };
