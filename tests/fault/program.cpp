@@ -172,13 +172,13 @@ struct away_once {
     bool goes = false;
     void on_begin(const hvd::event&) {}
     void on_end(const hvd::event&, bool) {
-        if (std::exchange(goes, false)) std::this_thread::sleep_for(3s);
+        if (std::exchange(goes, false)) std::this_thread::sleep_for(5s);
     }
 };
 
 void is_late_in_making(int& argc, char**& argv) {
     hvd::mpi_environment environment(argc, argv);
-    options.deadline = 1s;
+    options.deadline = 2s;
     auto comm = hvd::communicator<hvd::observed<hvd::mpi, away_once>>::world(options);
     std::vector<int> all;
     for (int r = 0; r < comm.size(); ++r) all.push_back(r);

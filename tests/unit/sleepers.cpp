@@ -127,6 +127,37 @@ TEST_CASE("threads that sleep are woken, whenever the others come") {
     }
 }
 
+TEST_CASE("the last rank to come wakes all that sleep, also where several come at once") {
+    for (const int ranks : {2, 3, 4}) {
+        const node n(ranks);
+        const shm_region& region = n.region();
+        const unsigned seed = std::random_device{}();
+        std::atomic<int> missed_bells{0};
+        std::vector<std::thread> threads;
+        for (int rank = 0; rank < ranks; ++rank)
+            threads.emplace_back([&, rank] {
+                std::mt19937 random(seed + unsigned(rank));
+                for (std::uint64_t step = 1; step <= 5000; ++step) {
+                    const auto all_came = [&] {
+                        for (int p = 0; p < ranks; ++p)
+                            if (region.slot(p).steps[0].step.load() < step) return false;
+                        return true;
+                    };
+                    delay(random);
+                    region.slot(rank).steps[0].step.store(step);
+                    region.all_sleepers().ring(all_came);
+                    while (!all_came()) {
+                        const time_point begin = now();
+                        sleep_until(region, all_came);
+                        missed_bells += now() - begin >= missed;
+                    }
+                }
+            });
+        for (std::thread& thread : threads) thread.join();
+        CHECK(missed_bells == 0);
+    }
+}
+
 TEST_CASE("processes that sleep are woken, whenever the others come") {
     for (const int ranks : {2, 3, 4}) {
         const node n(ranks);

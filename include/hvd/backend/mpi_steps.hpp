@@ -37,16 +37,17 @@ public:
         asked_ = other.asked_;
         return *this;
     }
+    ~mpi_steps() {
+        if (left_) return;
+        if (words_ != nullptr) MPI_Free_mem(words_);
+        if (room_ != nullptr) MPI_Free_mem(room_);
+    }
+
     // Nobody waits any longer, either, when gone() is true, which is asked now and then.
     template <class F>
     void give_up_when(const F& gone) {
         gone_ = [](const void* f) { return (*static_cast<const F*>(f))(); };
         asked_ = &gone;
-    }
-    ~mpi_steps() {
-        if (left_) return;
-        if (words_ != nullptr) MPI_Free_mem(words_);
-        if (room_ != nullptr) MPI_Free_mem(room_);
     }
 
     // Duplicates a communicator of the user.

@@ -118,7 +118,8 @@ constexpr std::int64_t yield_time = 300 * microsecond;
 // A yield that takes longer gave the processor to a process of somebody else, which keeps it for
 // some milliseconds. Other limits were not measured.
 constexpr std::int64_t long_yield = 500 * microsecond;
-// The same limit where ranks outnumber the processors, and compute while others yield.
+// The same limit where ranks outnumber the processors, and compute while others yield. Not measured
+// by itself.
 constexpr std::int64_t long_yield_crowded = 2 * millisecond;
 // Time for which that process is expected to stay, at first and at most: until then waiting threads
 // sleep and do not yield. 16 MiB beside two endless loops, on 2 ranks 14.3 and 16.2 ms with the
@@ -149,7 +150,7 @@ constexpr std::int64_t reach_patience = 1 * second;
 // rank that waits in a call looks for notices every millisecond, so it answers far sooner. Not
 // measured.
 constexpr std::int64_t answer_patience = 1 * second;
-// Time in which a call that has begun to give up is over, beside busy processes too.
+// Time in which a call that has begun to give up is over, beside busy processes too. Not measured.
 constexpr std::int64_t time_to_give_up = reach_patience + answer_patience + 1 * second;
 // Time between two looks for a notice meanwhile. Not measured.
 constexpr std::int64_t notice_interval = 1 * millisecond;
