@@ -78,7 +78,7 @@ struct planned_calls {
 inline void place_plan(planned_calls& plan, const device_layout& layout, bool packs, bool unpacks,
                        device_session& session) {
     const current_device here(session.device(), session.rank());
-    const cudaStream_t stream = session.stream_or_own(nullptr);
+    const cudaStream_t stream = session.own_stream();
     plan.buffer = cuda_memory(cuda_memory::kind::device, layout.bytes(), session.rank());
     if (layout.bytes() == 0) return;
     // The bytes between the slots are reduced too, and must not become NaNs.

@@ -11,11 +11,34 @@
 namespace hvd {
 inline namespace v0 {
 
+/// A stream that a call or a request is given, or none.
+///
+/// Every stream of CUDA converts to it. 0 is the legacy default stream, as for NCCL.
+/// @snippet tests/device/snippets.cpp device_request
+class device_stream {
+public:
+    /// No stream is given.
+    device_stream() = default;
+    /// The stream of a user, `cudaStreamPerThread`, `cudaStreamLegacy` or 0.
+    device_stream(cudaStream_t stream) noexcept
+        : stream_(stream == nullptr ? cudaStreamLegacy : stream) {}
+
+    /// True if a stream is given.
+    bool given() const noexcept { return stream_ != nullptr; }
+    /// The stream, `cudaStreamLegacy` for 0; null if none is given.
+    cudaStream_t get() const noexcept { return stream_; }
+
+private:
+    cudaStream_t stream_ = nullptr;
+};
+
 /// Options of a call on device tensors.
 struct device_options {
     time_span deadline = {};  ///< for this call; 0 takes the communicator's
-    /// the stream on which it runs; null: the communicator's own stream
-    cudaStream_t stream = nullptr;
+    /// The call is ordered after what this stream has been given, and before what it is given
+    /// later. If none is given, the call is ordered after what the calling thread has given the
+    /// default streams, and runs on the communicator's own stream.
+    device_stream stream = {};
     /// Elements of each rank, alike on all ranks. For alltoall: the elements that this rank sends
     /// to each. If empty, all have equally many.
     std::span<const std::size_t> counts = {};
@@ -28,8 +51,10 @@ struct device_reduce_options {
     double prescale = 1;      ///< each rank's tensor is multiplied by it before the reduction
     double postscale = 1;     ///< the result is multiplied by it
     time_span deadline = {};  ///< for this call; 0 takes the communicator's
-    /// the stream on which it runs; null: the communicator's own stream
-    cudaStream_t stream = nullptr;
+    /// The call is ordered after what this stream has been given, and before what it is given
+    /// later. If none is given, the call is ordered after what the calling thread has given the
+    /// default streams, and runs on the communicator's own stream.
+    device_stream stream = {};
     std::span<const std::size_t> counts =
         {};  ///< for reduce_scatter: each rank's elements; if empty, all have equally many
 };

@@ -44,18 +44,18 @@ public:
     /// Runs the collective on `stream`, or else on the communicator's own stream. **Collective**:
     /// all ranks run the plans of a communicator in one order.
     /// @throws hvd::usage_error if empty, and as the collective does.
-    void run(cudaStream_t stream = nullptr) { run_async(stream).wait(); }
+    void run(device_stream stream = {}) { run_async(stream).wait(); }
 
     /// Begins a run, which is complete when the request is. It is not begun again before that,
     /// except on the same stream.
-    device_request run_async(cudaStream_t stream = nullptr) {
+    device_request run_async(device_stream stream = {}) {
         if (calls_ == nullptr) throw usage_error(-1, "hvd: this plan is empty");
         detail::device_session& s = *session_;
         const char* const label = calls_->label.c_str();
         s.refuse_if_broken(label);
-        const cudaStream_t where = s.stream_or_own(stream);
+        const cudaStream_t where = s.stream_for(stream);
         const detail::current_device here(s.device(), s.rank());
-        const bool captured = stream != nullptr && detail::is_capturing(stream, s.rank());
+        const bool captured = stream.given() && detail::is_capturing(where, s.rank());
         if (captured && !s.can_be_captured())
             throw usage_error(s.rank(), detail::text("hvd: ", label, " on rank ", s.rank(),
                                                      ": this backend needs the host at each run "

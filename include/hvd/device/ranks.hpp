@@ -39,6 +39,10 @@ public:
     /// The number of this rank's GPU.
     int device() const noexcept { return session_ == nullptr ? -1 : session_->device(); }
 
+    /// The communicator's own stream, on which calls run that are given none. It does not wait for
+    /// the default streams (cudaStreamNonBlocking).
+    cudaStream_t stream() const { return session().own_stream(); }
+
     /// Makes a communicator of the ranks of this node, in order. **Collective**, with no call under
     /// way.
     Comm local() {

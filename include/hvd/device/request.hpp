@@ -65,9 +65,9 @@ public:
     }
 
     /// Makes later work of `stream` wait. The host goes on, and the request is empty.
-    void wait(cudaStream_t stream) {
+    void wait(device_stream stream) {
         if (const auto session = std::exchange(session_, nullptr))
-            done_.make_wait(stream, session->rank());
+            done_.make_wait(stream.given() ? stream.get() : session->own_stream(), session->rank());
     }
 
 private:
@@ -91,10 +91,10 @@ namespace detail {
 // Begins the calls as one.
 inline device_request start(const std::shared_ptr<device_session>& session,
                             std::span<const collective_call> calls, const char* label,
-                            cudaStream_t stream, time_span deadline) {
-    const cudaStream_t where = session->stream_or_own(stream);
+                            device_stream stream, time_span deadline) {
+    const cudaStream_t where = session->stream_for(stream);
     const current_device here(session->device(), session->rank());
-    if (stream != nullptr && is_capturing(stream, session->rank()))
+    if (stream.given() && is_capturing(where, session->rank()))
         throw usage_error(session->rank(),
                           text("hvd: ", label, " on rank ", session->rank(),
                                ": its stream is being captured into a graph, which takes only "

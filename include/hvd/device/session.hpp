@@ -7,6 +7,7 @@
 #include "../platform/cuda_api.hpp"
 #include "../protocol/agreement.hpp"
 #include "call.hpp"
+#include "options.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -71,11 +72,15 @@ public:
 
     time_point destructor_limit() const { return now() + options_.destructor_deadline.nanoseconds; }
 
-    cudaStream_t stream_or_own(cudaStream_t stream) const {
-        if (stream == cudaStreamPerThread || stream == cudaStreamLegacy)
+    // The communicator's own stream, which does not wait for the default streams.
+    cudaStream_t own_stream() const { return stream_.get(); }
+
+    // Returns the stream on which a call runs that is given `stream`.
+    cudaStream_t stream_for(device_stream stream) const {
+        if (stream.get() == cudaStreamPerThread || stream.get() == cudaStreamLegacy)
             throw usage_error(rank_, text("hvd: the default streams can't be used on rank ", rank_,
                                           ": NCCL's own thread would use another; make a stream"));
-        return stream == nullptr ? stream_.get() : stream;
+        return stream.given() ? stream.get() : own_stream();
     }
 
     // Makes a call of CUDA. If it fails, peers may still read this rank's tensors, so it ends all

@@ -216,7 +216,7 @@ private:
         const cuda_memory memory = guarded(
             [&] { return cuda_memory(cuda_memory::kind::device, each * all.size(), rank()); });
         std::byte* const own = memory.data() + std::size_t(rank()) * each;
-        const cudaStream_t stream = stream_or_own(nullptr);
+        const cudaStream_t stream = own_stream();
         const finish_before_leaving finish{stream};
         guarded([&] { copy_async(own, &mine, each, cudaMemcpyHostToDevice, stream, rank()); });
         collective_call gather;
