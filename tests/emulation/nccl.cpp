@@ -94,6 +94,7 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
     int device = 0;
     bool blocking = true;
     bool aborted = false;
+    bool initialised = false;
     ncclResult_t error = ncclSuccess;
     int polls = 0;                                // polls before the deferred calls happen
     std::vector<std::function<void()>> deferred;  // the calls that were made
@@ -470,6 +471,12 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
     std::vector<std::function<void()>> now;
     {
         const std::lock_guard lock(mutex);
+        // The part of an initialisation that another thread does. Its failure is seen by all ranks.
+        if (!std::exchange(comm->initialised, true))
+            if (const int code = emulation::faulted("ncclCommInitRankFunc")) {
+                comm->error = ncclResult_t(code);
+                comm->clique->dead[std::size_t(comm->rank)] = true;
+            }
         if (comm->polls > 0) --comm->polls;
         else if (comm->ready()) now.swap(comm->deferred);
         if (comm->clique != nullptr)

@@ -17,11 +17,18 @@ void meet(Bootstrap& bootstrap, const char* name, const communicator_options& op
     agree(access::session_of(bootstrap), agreement_header(name), limit_of(options.deadline));
 }
 
+// Ranks that came to their deadline in a part of the work have until then to say so. So it is told
+// to all before the communicator that carries it gives up.
+inline time_point limit_to_tell(time_point limit, const communicator_options& options) {
+    return limit == never ? never : limit + options.destructor_deadline.nanoseconds;
+}
+
 // This rank's part of a communicator, which is made on all ranks or on none.
 template <class Bootstrap, class F>
 auto make_on_all(Bootstrap& bootstrap, const char* name, const communicator_options& options,
                  F&& make) {
-    return run_on_all(access::session_of(bootstrap), name, limit_of(options.deadline), make);
+    const time_point limit = limit_to_tell(limit_of(options.deadline), options);
+    return run_on_all(access::session_of(bootstrap), name, limit, make);
 }
 
 template <class Host>

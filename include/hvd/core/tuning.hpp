@@ -197,6 +197,9 @@ constexpr std::size_t device_unit = 128;
 // Memory that other processes map is a multiple of these bytes. A smaller allocation would be part
 // of a block of CUDA's, which the others would map whole. It is a property of CUDA.
 constexpr std::size_t device_block = 2 * MiB;
+// The longest time between two agreements of ranks that NCCL joins. It begins with check_interval
+// and doubles. A rank that failed tells the others after it at the latest. Not measured.
+constexpr std::int64_t longest_join_round = 64 * millisecond;
 // Tensors of fewer bytes are packed together by a plan for device tensors. Not measured.
 constexpr std::size_t pack_below = 512 * KiB;
 

@@ -32,8 +32,11 @@ public:
         auto places = bootstrap.allgather(place).values;
         auto host = bootstrap.split(0, bootstrap.rank()), node = bootstrap.local(),
              same = bootstrap.cross();
-        communicator<Device> local(node, options);
-        auto cross = base::make(same, options);
+        // A half that fails on one node is told to the others, which have theirs.
+        auto local = make_on_all(bootstrap, name, options,
+                                 [&] { return communicator<Device>(node, options); });
+        auto cross =
+            make_on_all(bootstrap, name, options, [&] { return base::make(same, options); });
         if (!bootstrap.is_homogeneous()) places.clear();
         return make_on_all(bootstrap, name, options, [&] {
             return std::make_shared<hierarchical_session>(

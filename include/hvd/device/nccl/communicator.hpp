@@ -9,8 +9,8 @@
 #include "../../comm/communicator.hpp"
 #include "../../platform/host_identity.hpp"
 #include "../ranks.hpp"
+#include "join.hpp"
 #include "policy.hpp"
-#include "session.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -58,7 +58,7 @@ public:
                                 [&](auto say) { say("version of NCCL", detail::text(version)); });
         bootstrap.broadcast(tensor_view<std::byte>(reinterpret_cast<std::byte*>(&id), {sizeof id}),
                             hvd::root{0}, {.deadline = options.deadline});
-        session_->join(id);
+        detail::join_together(ranks, *session_, id, limit);
     }
 
     /// Takes over an NCCL communicator. It ends the communicator, also if this throws. It may be

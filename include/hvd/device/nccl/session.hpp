@@ -14,6 +14,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// How far a rank is that joins the others. A rank that another one left is lost.
+enum class joining { under_way, done, lost };
+
 // Uses a nonblocking communicator of NCCL. Every call is polled until NCCL has taken it, before
 // anything else touches NCCL or the stream. After a failure the communicator is revoked and refuses
 // further calls. Revoking frees the stream and allows a shrink. A rank that is alone has no
@@ -25,12 +28,27 @@ public:
 
     ncclComm_t handle() const { return comm_; }
 
-    // Joins the other ranks.
-    void join(const ncclUniqueId& id) {
+    // Begins to join the other ranks, or goes on with it, at most until `until`.
+    joining join(const ncclUniqueId& id, time_point until) {
         const current_device here(device(), rank());
+        constexpr const char* api = "ncclCommInitRankConfig";
         ncclConfig_t config = not_blocking();
-        settle(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config),
-               "ncclCommInitRankConfig", limit_for({}));
+        ncclResult_t state = ncclInProgress;
+        if (comm_ == nullptr) state = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
+        for (backoff pauses(false);;) {
+            if (state == ncclRemoteError) return joining::lost;
+            if (state != ncclSuccess && state != ncclInProgress)
+                throw_nccl_error(state, api, rank(), comm_, std::source_location::current());
+            check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", rank());
+            if (state == ncclSuccess) return joining::done;
+            if (state == ncclInProgress && pauses.pause() && now() > until)
+                return joining::under_way;
+        }
+    }
+
+    // Ends a communicator that not all ranks have joined.
+    void leave() noexcept {
+        if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
     }
 
     // Takes a communicator that NCCL made from another, or that the user made. If `owned`, this
@@ -170,7 +188,8 @@ private:
         if (comm_ == nullptr) {  // a rank that is alone needs NCCL only for this
             ncclUniqueId alone;
             check_nccl(ncclGetUniqueId(&alone), "ncclGetUniqueId", rank());
-            join(alone);
+            while (join(alone, limit) == joining::under_way)
+                if (now() > limit) expire("ncclCommInitRankConfig");
         }
         ncclRedOp_t op = ncclSum;
         nccl_scalar scalar(id, factor);
