@@ -5,12 +5,12 @@
 #include <hvd/hvd.hpp>
 
 #include <cstddef>
-#include <fstream>
 #include <memory_resource>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "gradient_tensors.hpp"
 
 namespace bench {
 
@@ -24,9 +24,7 @@ inline std::vector<std::size_t> gradient_counts(const std::string& set, std::siz
     if (set == "1000x1KiB") {
         counts.assign(1000, 1024 / sizeof(float));
     } else {
-        std::ifstream file(BENCH_GRADIENTS);
-        if (!file) throw std::runtime_error("bench: can't read " BENCH_GRADIENTS);
-        const auto sets = nlohmann::json::parse(file);
+        const auto sets = nlohmann::json::parse(gradient_tensors);
         for (const auto& shape : sets.at(set)) {
             std::size_t count = 1;
             for (const auto& extent : shape) count *= extent.get<std::size_t>();

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// communicator<nccl> as its users make and use it: from the host communicator `world`, which is of
+// forked processes on a real GPU, and of threads on the emulation. Each rank reports what is wrong.
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <hvd/nccl.hpp>
+
+#include "tensor.hpp"
+
+namespace gpu_suite {
+
+using device_test::numbers, device_test::tensor;
+using gpu_communicator = hvd::communicator<hvd::nccl>;
+using reporter = std::function<void(bool right, const char* what)>;
+
+constexpr hvd::communicator_options patient{.deadline = std::chrono::seconds(60)};
+
+template <class T>
+void reductions(gpu_communicator& gpus, std::size_t count, const reporter& report) {
+    const int n = gpus.size(), r = gpus.rank();
+    const tensor<T> x(numbers<T>(count, r)), y(numbers<T>(count, r)), z(numbers<T>(count, r));
+    gpus.allreduce(x.view(), hvd::sum);
+    gpus.allreduce(y.view(), hvd::average);
+    gpus.plan_allreduce(hvd::fuse(z.view(), x.view()), hvd::max).run();
+    const auto one = numbers<T>(count, 0), sums = x.values(), means = y.values(), most = z.values();
+    bool right = true;
+    for (std::size_t i = 0; i < count; ++i) {
+        const float a = float(one[i]), mean = a * float(n + 1) / 2;
+        right =
+            right && float(sums[i]) == a * float(n * (n + 1) / 2) && float(most[i]) == a * float(n);
+        right = right &&
+                std::abs(float(means[i]) - mean) <= mean * (sizeof(T) == 2 ? 0x1p-8f : 0x1p-22f);
+    }
+    report(right, "a reduction");
+}
+
+inline void movements(gpu_communicator& gpus, const reporter& report) {
+    const int n = gpus.size(), r = gpus.rank();
+    std::vector<int> out, in;
+    for (int p = 0; p < n; ++p) out.push_back(10 * r + p), in.push_back(10 * p + r);
+    const tensor<int> send(out), receive(std::vector<int>(out.size(), -1)), part{-1};
+    gpus.alltoall(send.view(), hvd::into(receive.view()));
+    report(receive.values() == in, "alltoall");
+    gpus.scatter(send.view(), hvd::into(part.view()), hvd::root{n - 1});
+    report(part.values()[0] == 10 * (n - 1) + r, "scatter");
+    gpus.allgather(part.view(), hvd::into(receive.view()));
+    report(receive.values().front() == 10 * (n - 1), "allgather");
+    gpus.broadcast(send.view(), hvd::root{n - 1});
+    report(send.values().front() == 10 * (n - 1), "broadcast");
+    gpus.barrier();
+}
+
+// Plans pack, cast and move large tensors, at offsets that are not aligned to 16 bytes.
+inline void plans(gpu_communicator& gpus, const reporter& report) {
+    const int n = gpus.size(), r = gpus.rank();
+    const tensor<float> a(numbers<float>(1003, r)), large(numbers<float>(1'000'003, r));
+    const tensor<hvd::bfloat16> b(numbers<hvd::bfloat16>(77, r));
+    const auto odd = hvd::device_view(a.data() + 1, 1001);
+    auto plan =
+        gpus.plan_allreduce(hvd::fuse(odd, b.view(), hvd::device_view(large.data() + 3, 1'000'000)),
+                            hvd::average, {}, hvd::cast<hvd::bfloat16>{});
+    plan.run();
+    report(a.values()[0] == 0 && a.values()[1] == 0.5f * float(n + 1) &&
+               a.values()[1002] == float(1002 % 11 * (r + 1)),
+           "a plan's edges");
+    report(large.values()[500'000] == float(500'000 % 11) * 0.5f * float(n + 1),
+           "a plan's large tensor");
+}
+
+// A captured plan runs whenever the graph is launched.
+inline void graph(gpu_communicator& gpus, const reporter& report) {
+    cudaStream_t stream{};
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    const float n = float(gpus.size());
+    const tensor<float> a{1}, b{2};
+    auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum);
+    plan.run(stream);  // NCCL connects before the capture
+    cudaGraph_t captured{};
+    cudaGraphExec_t launched{};
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    (void)plan.run_async(stream);
+    cudaStreamEndCapture(stream, &captured);
+    cudaGraphInstantiate(&launched, captured, 0);
+    cudaGraphLaunch(launched, stream);
+    cudaGraphLaunch(launched, stream);
+    cudaStreamSynchronize(stream);
+    report(a.values()[0] == n * n * n && b.values()[0] == 2 * n * n * n, "a captured plan");
+    cudaGraphExecDestroy(launched);
+    cudaGraphDestroy(captured);
+    cudaStreamDestroy(stream);
+}
+
+inline void arena(gpu_communicator& gpus, const reporter& report) {
+    const int r = gpus.rank();
+    hvd::device_arena memory(gpus, std::size_t(4) << 20);
+    const auto x = memory.tensor<float>(hvd::shape(1000)), y = memory.tensor<float>(hvd::shape(24));
+    const std::vector<float> mine(1000, float(r + 1));
+    cudaMemcpy(x.data(), mine.data(), 4000, cudaMemcpyHostToDevice);
+    cudaMemcpy(y.data(), mine.data(), 96, cudaMemcpyHostToDevice);
+    auto plan = gpus.plan_allreduce(hvd::fuse(x, y), hvd::sum);
+    plan.run();
+    float got = 0;
+    cudaMemcpy(&got, y.data() + 23, sizeof got, cudaMemcpyDeviceToHost);
+    report(got == float(gpus.size() * (gpus.size() + 1) / 2) && plan.packed_bytes() == 0,
+           "an arena");
+}
+
+// Sums `rank + 1` over a part of the ranks of `whole`.
+inline void sum_over(gpu_communicator& part, int rank_in_whole, float expected,
+                     const reporter& report, const char* what) {
+    const tensor<float> x{float(rank_in_whole + 1)};
+    part.allreduce(x.view(), hvd::sum);
+    report(x.values()[0] == expected, what);
+}
+
+inline void parts(gpu_communicator& gpus, const reporter& report) {
+    const int n = gpus.size(), r = gpus.rank();
+    float expected = 0;
+    for (int p = r % 2; p < n; p += 2) expected += float(p + 1);
+    gpu_communicator halves = gpus.split(r % 2, -r);
+    report(halves.rank() == (n - 1 - r) / 2, "the order of a split");
+    sum_over(halves, r, expected, report, "a split");
+    const int ends[] = {0, n - 1};
+    gpu_communicator outer = gpus.subset(std::span(ends).first(n == 1 ? 1 : 2));
+    report(bool(outer) == (r == 0 || r == n - 1), "members of a subset");
+    if (outer) sum_over(outer, r, n == 1 ? 1 : float(1 + n), report, "a subset");
+    gpu_communicator node = gpus.local();
+    report(node.size() >= 1, "local");
+    arena(halves, report);
+    sum_over(gpus, r, float(n * (n + 1) / 2), report, "the whole after its parts");
+}
+
+// Returns the text of the hvd::peer_error that f throws, or "".
+template <class F>
+std::string peer_error_of(F f) {
+    try {
+        f();
+    } catch (const hvd::peer_error& e) {
+        return e.what();
+    }
+    return "";
+}
+
+// The last rank leaves out a call. The others give up at their deadline, and so does it.
+template <class World>
+void deadline(World& world, const reporter& report) {
+    gpu_communicator gpus(world, patient);
+    const tensor<float> x{1};
+    gpus.allreduce(x.view(), hvd::sum);  // NCCL has connected the ranks
+    const bool absent = gpus.rank() == gpus.size() - 1;
+    if (!absent) {
+        const std::string late = peer_error_of([&] {
+            gpus.allreduce(x.view(), hvd::sum, {.deadline = std::chrono::milliseconds(500)});
+        });
+        report(!late.empty(), "a call without the last rank ends at its deadline");
+        report(!peer_error_of([&] { gpus.barrier(); }).empty(), "a given-up communicator refuses");
+    }
+    world.barrier();
+}
+
+// Rank 0 ends all calls.
+template <class World>
+void abort(World& world, const reporter& report) {
+    gpu_communicator gpus(world, {.deadline = std::chrono::seconds(20)});
+    gpus.barrier();
+    if (gpus.rank() == 0) gpus.abort();
+    report(gpus.rank() != 0 || !peer_error_of([&] { gpus.barrier(); }).empty(),
+           "an aborted communicator refuses");
+    world.barrier();
+}
+
+// The last rank calls `leave` and is not there any more. The others go on without it.
+template <class World>
+void lost_rank(World& world, const std::function<void()>& leave, const reporter& report) {
+    gpu_communicator gpus(world, patient);
+    const int n = gpus.size(), r = gpus.rank();
+    gpus.barrier();
+    if (r == n - 1) return leave();
+    const tensor<float> x{float(r + 1)};
+    const std::string lost = peer_error_of(
+        [&] { gpus.allreduce(x.view(), hvd::sum, {.deadline = std::chrono::seconds(3)}); });
+    report(!lost.empty(), "a lost rank is noticed");
+    const int excluded[] = {n - 1};
+    gpu_communicator rest = gpus.shrink(excluded);
+    report(rest.size() == n - 1 && rest.rank() == r, "the ranks of a shrunk communicator");
+    sum_over(rest, r, float((n - 1) * n / 2), report, "a shrunk communicator");
+}
+
+// All that a healthy communicator does.
+template <class World>
+void healthy(World& world, const reporter& report) {
+    hvd::pin_device(world, {.share = true});
+    gpu_communicator gpus(world, patient);
+    for (const std::size_t count : {std::size_t(1), std::size_t(1001), std::size_t(300'000)}) {
+        reductions<float>(gpus, count, report);
+        reductions<hvd::bfloat16>(gpus, count, report);
+        reductions<hvd::float16>(gpus, count, report);
+    }
+    movements(gpus, report);
+    plans(gpus, report);
+    graph(gpus, report);
+    arena(gpus, report);
+    parts(gpus, report);
+    gpus.barrier();
+}
+
+}  // namespace gpu_suite
