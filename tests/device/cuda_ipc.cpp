@@ -3,10 +3,12 @@
 // CUDA IPC between ranks that are threads: its movements, its reductions, and its errors when it is
 // not possible.
 
+#include <atomic>
 #include <bit>
 #include <complex>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "ipc_checks.hpp"
 #include "support.hpp"
@@ -199,6 +201,89 @@ TEST_CASE("a plan leaves an arena's tensors where they are, packs small others, 
         half.run();
         CHECK(c.values()[2] == 2 * mean * float(n));
     });
+}
+
+TEST_CASE("a tensor that overhangs an arena goes through the window") {
+    on_ranks(
+        [](auto& gpus) {
+            const int n = gpus.size();
+            hvd::device_arena arena(gpus, 4096);
+            const auto inside = arena.tensor<float>(hvd::shape(1024));
+            const hvd::tensor_view<float, hvd::device> over(inside.data() + 896, {256});
+            cudaMemcpy(over.data(), numbers<float>(256, gpus.rank()).data(), 1024,
+                       cudaMemcpyHostToDevice);
+            gpus.barrier();
+            const int before = emulation::calls_of("cudaMemcpyAsync");
+            gpus.barrier();
+            gpus.allreduce(hvd::device_view(over.data(), 128), hvd::sum);
+            gpus.barrier();
+            CHECK(emulation::calls_of("cudaMemcpyAsync") == before);
+            gpus.barrier();
+            gpus.allreduce(over, hvd::sum);
+            gpus.barrier();
+            CHECK(emulation::calls_of("cudaMemcpyAsync") > before);
+            float got[256];
+            cudaMemcpy(got, over.data(), sizeof got, cudaMemcpyDeviceToHost);
+            CHECK(got[3] == float(3 * n * (n + 1) / 2 * n));  // it was summed twice
+            CHECK(got[130] == float(130 % 11 * n * (n + 1) / 2));
+        },
+        2);
+}
+
+TEST_CASE("each rank copies its own part first, and then that of the next rank") {
+    hvd::run_threads(3, [](world_type& world) {
+        constexpr int root = 1;
+        std::vector<int> got(3);
+        cudaStream_t stream{};
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        void* out = nullptr;
+        {
+            gpu_communicator gpus(world, {.deadline = 20s});
+            hvd::device_arena arena(gpus, 4096);
+            const auto x = arena.tensor<int>(hvd::shape(1));
+            const auto all = arena.tensor<int>(hvd::shape(3));
+            out = all.data();
+            const int own = 7 + gpus.rank(), nothing[3]{};
+            cudaMemcpy(x.data(), &own, sizeof own, cudaMemcpyHostToDevice);
+            cudaMemcpy(all.data(), nothing, sizeof nothing, cudaMemcpyHostToDevice);
+            // The last copy fails, so the output shows which two were before it.
+            if (gpus.rank() == root) emulation::fail("cudaMemcpyAsync", 3, cudaErrorUnknown);
+            const auto gather = [&] {
+                gpus.gather(x, hvd::into(all), hvd::root{root}, {.stream = stream});
+            };
+            if (gpus.rank() == root) CHECK_THROWS_AS(gather(), hvd::cuda_error);
+            else CHECK_THROWS_AS(gather(), hvd::peer_error);
+            cudaStreamSynchronize(stream);
+            cudaMemcpy(got.data(), out, 12, cudaMemcpyDeviceToHost);
+        }
+        cudaStreamDestroy(stream);
+        if (world.rank() == root) CHECK(got == std::vector<int>{0, 8, 9});
+    });
+    emulation::reset();
+}
+
+TEST_CASE("a rank that is ahead does not move the point for which the others wait") {
+    hvd::run_threads(4, [](world_type& world) {
+        gpu_communicator gpus(world, {.deadline = 20s});
+        cudaStream_t held{};
+        cudaStreamCreateWithFlags(&held, cudaStreamNonBlocking);
+        const tensor<float> x{1}, y{1};
+        for (int i = 0; i < 100; ++i) {
+            std::atomic<bool> waits = gpus.rank() == 0;
+            emulation::enqueue(held, [&waits] {
+                while (waits) std::this_thread::sleep_for(20us);
+            });
+            auto first = gpus.barrier_async();
+            // Rank 0 is at once in the second call, whose work comes behind a stream that is held.
+            if (gpus.rank() != 0) first.wait();
+            auto second = gpus.allreduce_async(y.view(), hvd::max, {.stream = held});
+            waits = false;
+            first.wait();
+            second.wait();
+        }
+        cudaStreamDestroy(held);
+    });
+    CHECK(emulation::live_objects() == 0);
 }
 
 TEST_CASE("a rank that is alone has no window and asks nobody") {

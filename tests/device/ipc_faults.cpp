@@ -181,6 +181,47 @@ TEST_CASE("GPUs that can't access each other are refused") {
     emulation::reset();
 }
 
+TEST_CASE("more ranks than a launch takes are refused") {
+    hvd::run_threads(65, [](world_type& world) {
+        has(text_of<hvd::usage_error>([&] { gpu_communicator gpus(world); }),
+            "65 ranks, it takes up to 64");
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
+TEST_CASE("memory is not freed while a stream works, but kept when the destructor's time is over") {
+    std::atomic<bool> held = true;
+    std::atomic<int> left = 0;
+    hvd::run_threads(3, [&](world_type& world) {
+        cudaStream_t stream{};
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        emulation::enqueue(stream, [&, rank = world.rank()] {
+            // The time is over by then if the memory is freed all the same, which waits for this.
+            for (int i = 0; i < 2000 && held && rank == 0; ++i) std::this_thread::sleep_for(10ms);
+        });
+        {
+            const tensor<float> x(std::vector<float>(3000, 1));
+            {
+                gpu_communicator gpus(world, {.destructor_deadline = 200ms * slowness});
+                hvd::device_arena arena(gpus, 4096);
+                gpus.allreduce_async(x.view(), hvd::sum, {.stream = stream}).wait(stream);
+            }
+            CHECK(held);
+            ++left;
+            while (world.rank() == 0 && left < 3) std::this_thread::sleep_for(1ms);
+            if (world.rank() == 0) held = false;
+            cudaStreamSynchronize(stream);
+            CHECK(x.values() == std::vector<float>(3000, 3));
+        }
+        cudaStreamDestroy(stream);
+    });
+    const int kept = int(emulation::live_objects());
+    CHECK(kept == 3 * (2 + 2));  // windows, arenas and two events of each rank
+    emulation::count_object(-kept);
+    emulation::reset();
+}
+
 TEST_CASE("a rank that does not come is waited for until the deadline, and then not again") {
     const outcome seen = with_failures("", [](world_type& world) {
         const tensor<float> x{1};

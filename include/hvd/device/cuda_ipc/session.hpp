@@ -259,7 +259,8 @@ private:
         const call_parts& p = group_.parts(piece.call);
         if (p.call.reduces()) return reduce(piece, half, stream);
         const int part = p.has_parts() ? rank() : 0;
-        for (int from = 0; p.copies(rank()) && from < size(); ++from) {
+        for (int k = 0; p.copies(rank()) && k < size(); ++k) {
+            const int from = (rank() + k) % size();  // no two ranks read from one at a time
             if (!p.gives(from) || p.given(from, part) <= piece.first) continue;
             copy(p.call.out + p.taken_at(from) + piece.first,
                  seen(piece, half, group_.places(piece.call, from).in, from, part),
