@@ -88,7 +88,7 @@ TEST_CASE("tensors are cut by bytes, into tiles of at most four loads a thread")
 
 TEST_CASE("a launch for a long tensor, cut by its blocks") {
     cudaStream_t stream{};
-    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaStreamCreateWithFlags(&stream, cudaStreamDefault);
     {
         const tensor<float> x(std::vector<float>(100'001, 3));
         launch_scale(reinterpret_cast<std::byte*>(x.data()), 100'001, copy_kind::float32, 0.5,

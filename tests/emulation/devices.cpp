@@ -14,6 +14,8 @@ thread_local int current_device = 0;
 
 }  // namespace
 
+int emulation::device_of_this_thread() { return current_device; }
+
 extern "C" {
 
 cudaError_t cudaGetDevice(int* device) {
@@ -60,7 +62,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 
 // Access is enabled for the whole process, which ranks that are threads share.
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     if (peer == current_device || flags != 0) return cudaErrorInvalidDevice;
     static std::mutex mutex;
     static std::set<std::pair<int, int>> enabled;
@@ -85,6 +87,10 @@ const char* cudaGetErrorString(cudaError_t code) {
         case cudaErrorNoDevice: return "no CUDA-capable device is detected";
         case cudaErrorInsufficientDriver:
             return "CUDA driver version is insufficient for CUDA runtime version";
+        case cudaErrorStreamCaptureUnsupported:
+            return "operation not permitted when stream is capturing";
+        case cudaErrorStreamCaptureImplicit:
+            return "operation would make the legacy stream depend on a capturing blocking stream";
         default: return "an error of the emulation";
     }
 }

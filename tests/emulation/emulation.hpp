@@ -5,7 +5,9 @@
 // The part of the CUDA runtime and of NCCL that hvd uses. It is linked instead of the real
 // libraries, and compiled against their real headers. Ranks are threads of one process, or
 // processes without NCCL. Each stream is a thread with random pauses (HVD_EMULATION_SEED repeats a
-// run). Device memory is mapped twice. The host gets an address without access, so that it faults
+// run). A thread has default streams of its own: the legacy one waits for blocking streams of its
+// device, and they for it. A copy from pageable memory returns before the data is there. Device
+// memory is mapped twice. The host gets an address without access, so that it faults
 // where it would with a GPU. The second mapping is for work that runs on "the device". The memory
 // is poisoned with 0xff, which is NaN in every float.
 
@@ -15,6 +17,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -52,13 +55,26 @@ std::byte* seen_by_device(const void* address, std::size_t bytes);
 void launch(cudaStream_t stream, int blocks, int threads,
             std::function<void(int block, int thread)> body);
 
+// Threads of one process share its legacy default streams. A thread has a process of its own until
+// it joins that of another thread.
+class process;
+std::shared_ptr<process> process_of_this_thread();
+void join_process(std::shared_ptr<process> other);
+
 // The rest is for the parts of the emulation. faulted() returns the code with which the call must
 // fail, or 0.
 int faulted(const char* function);
+// As faulted(), for a call that CUDA forbids during a capture. The capture becomes invalid then.
+int unsafe(const char* function);
+// The error for work that is enqueued on this stream, because of captures under way.
+cudaError_t refused(cudaStream_t stream);
+cudaError_t refused_in_capture(cudaStream_t stream);  // for a wait by the host
+cudaStream_t resolved(cudaStream_t stream);           // the default streams of this thread
+int device_of_this_thread();
 int answer_of(const std::string& question);
 int open_of_another_process(pid_t process, int file);  // -1 for this process, as CUDA does
 void enqueue(cudaStream_t stream, std::function<void()> task);
-void finish_all_work();  // of this rank's streams, as freeing memory does
+void finish_all_work();  // of this process's streams, as freeing memory does
 bool is_capturing(cudaStream_t stream);
 unsigned random_number();
 [[noreturn]] void die(const std::string& why);

@@ -36,6 +36,7 @@ namespace detail {
 cudaError_t launch_tiles(const tile_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_tiles")) return cudaError_t(code);
     if (launch.blocks == 0) return cudaErrorInvalidValue;
+    if (const cudaError_t no = emulation::refused(stream)) return no;
     emulation::launch(
         stream, int(launch.blocks), int(tile_threads), [launch](int block, int thread) {
             tile_launch seen = launch;
@@ -50,6 +51,7 @@ cudaError_t launch_tiles(const tile_launch& launch, cudaStream_t stream) {
 cudaError_t launch_reduction(const reduction_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_reduction")) return cudaError_t(code);
     if (launch.count == 0 || launch.ranks < 1 || launch.places < 1) return cudaErrorInvalidValue;
+    if (const cudaError_t no = emulation::refused(stream)) return no;
     return with_reduction(launch, [&]<class T, class Rule>() {
         const auto seen = std::make_shared<
             std::optional<reduction_launch>>();  // looked up once, when the launch runs

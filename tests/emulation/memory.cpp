@@ -11,7 +11,7 @@
 #include <map>
 #include <mutex>
 
-#include "emulation.hpp"
+#include "streams.hpp"
 
 namespace {
 
@@ -86,6 +86,16 @@ bool release(void* pointer) {
     return true;
 }
 
+// True for memory that CUDA has allocated.
+bool is_known(const void* address) {
+    const auto* const first = static_cast<const std::byte*>(address);
+    const std::lock_guard lock(mutex);
+    auto found = allocations().upper_bound(first);
+    if (found == allocations().begin()) return false;
+    --found;
+    return std::size_t(first - found->first) < found->second.mapped;
+}
+
 }  // namespace
 
 std::byte* emulation::seen_by_device(const void* address, std::size_t bytes) {
@@ -111,34 +121,34 @@ int emulation::open_of_another_process(pid_t process, int file) {
 extern "C" {
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     return allocate(pointer, bytes);
 }
 
 cudaError_t cudaFree(void* pointer) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 // Memory that both sides see. The matching call frees it.
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     return allocate(pointer, bytes, true);
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     return allocate(pointer, bytes, true);
 }
 
 // Handles are for whole allocations, as hvd uses them.
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     const std::lock_guard lock(mutex);
     const auto found = allocations().find(static_cast<std::byte*>(pointer));
     if (found == allocations().end() || found->second.file < 0) return cudaErrorInvalidValue;
@@ -148,7 +158,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
 }
 
 cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t handle, unsigned) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     exported_memory memory;
     std::memcpy(&memory, &handle, sizeof memory);
     const int file = emulation::open_of_another_process(memory.process, memory.file);
@@ -159,12 +169,13 @@ cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t handle, unsi
 }
 
 cudaError_t cudaIpcCloseMemHandle(void* pointer) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (const cudaError_t no = emulation::refused(stream)) return no;
     emulation::enqueue(stream, [=] {
         if (bytes > 0) std::memset(emulation::seen_by_device(to, bytes), value, bytes);
     });
@@ -174,6 +185,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    if (const cudaError_t no = emulation::refused(stream)) return no;
     emulation::enqueue(stream, [=] {
         if (bytes > 0)
             std::memmove(emulation::seen_by_device(to, bytes),
@@ -182,21 +194,34 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     return cudaSuccess;
 }
 
+// A copy from pageable memory returns when the data has left it, and one inside the device at once.
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    if (bytes > 0)
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
+    if (const cudaError_t no = emulation::refused(cudaStreamLegacy)) return no;
+    if (bytes == 0) return cudaSuccess;
+    const bool to_device = is_known(to), from_device = is_known(from);
+    if (to_device && !from_device) {
+        const auto* const first = static_cast<const std::byte*>(from);
+        emulation::enqueue(cudaStreamLegacy, [=, data = std::vector(first, first + bytes)] {
+            std::memcpy(emulation::seen_by_device(to, bytes), data.data(), bytes);
+        });
+        return cudaSuccess;
+    }
+    emulation::enqueue(cudaStreamLegacy, [=] {
         std::memmove(emulation::seen_by_device(to, bytes), emulation::seen_by_device(from, bytes),
                      bytes);
+    });
+    if (!to_device) emulation::resolved(cudaStreamLegacy)->finish();
     return cudaSuccess;
 }
 
 ncclResult_t ncclMemAlloc(void** pointer, size_t bytes) {
-    if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
+    if (const int code = emulation::unsafe(__func__)) return ncclResult_t(code);
     return allocate(pointer, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 ncclResult_t ncclMemFree(void* pointer) {
-    if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
+    if (const int code = emulation::unsafe(__func__)) return ncclResult_t(code);
     return release(pointer) ? ncclSuccess : ncclInvalidArgument;
 }
 

@@ -330,6 +330,11 @@ ncclResult_t launch_group() {
 ncclResult_t begin(const char* name, ncclComm_t comm, cudaStream_t stream, call c) {
     if (const int code = emulation::faulted(name)) return ncclResult_t(code);
     if (const ncclResult_t no = admitted(comm); no != ncclSuccess) return no;
+    // NCCL works on a thread of its own, which has another stream of this name.
+    if (stream == cudaStreamPerThread && !comm->blocking)
+        emulation::die("a nonblocking communicator is given cudaStreamPerThread");
+    stream = emulation::resolved(stream);
+    if (emulation::refused(stream) != cudaSuccess) return ncclUnhandledCudaError;
     const std::size_t element = emulation::size_of(c.type);
     if (c.root < 0 || c.root >= comm->clique->size || element == 0) return ncclInvalidArgument;
     if (c.op == ncclAvg) {

@@ -53,14 +53,14 @@ public:
         detail::device_session& s = *session_;
         const char* const label = calls_->label.c_str();
         s.refuse_if_broken(label);
-        const cudaStream_t where = s.stream_for(stream);
         const detail::current_device here(s.device(), s.rank());
-        const bool captured = stream.given() && detail::is_capturing(where, s.rank());
+        const bool captured = s.is_captured(stream);
         if (captured && !s.can_be_captured())
             throw usage_error(s.rank(), detail::text("hvd: ", label, " on rank ", s.rank(),
                                                      ": this backend needs the host at each run "
                                                      "and can't be captured into a CUDA graph"));
         const detail::time_point limit = s.limit_for(calls_->deadline);
+        const cudaStream_t where = s.enter(stream);
         s.guarded([&] {
             detail::launch_tiles_of(calls_->first_tile(), calls_->before, where, s.rank());
         });
@@ -69,6 +69,7 @@ public:
             detail::launch_tiles_of(calls_->first_tile() + calls_->before, calls_->after, where,
                                     s.rank());
         });
+        s.leave(stream);
         if (captured) return {};
         return {session_, s.mark(where), label, limit, calls_};
     }

@@ -92,15 +92,16 @@ namespace detail {
 inline device_request start(const std::shared_ptr<device_session>& session,
                             std::span<const collective_call> calls, const char* label,
                             device_stream stream, time_span deadline) {
-    const cudaStream_t where = session->stream_for(stream);
     const current_device here(session->device(), session->rank());
-    if (stream.given() && is_capturing(where, session->rank()))
+    if (session->is_captured(stream))
         throw usage_error(session->rank(),
                           text("hvd: ", label, " on rank ", session->rank(),
                                ": its stream is being captured into a graph, which takes only "
                                "plans: their ranks agreed on it"));
     const time_point limit = session->limit_for(deadline);
+    const cudaStream_t where = session->enter(stream);
     session->enqueue(calls, label, where, limit);
+    session->leave(stream);
     return {session, session->mark(where), label, limit};
 }
 

@@ -72,17 +72,6 @@ public:
 
     time_point destructor_limit() const { return now() + options_.destructor_deadline.nanoseconds; }
 
-    // The communicator's own stream, which does not wait for the default streams.
-    cudaStream_t own_stream() const { return stream_.get(); }
-
-    // Returns the stream on which a call runs that is given `stream`.
-    cudaStream_t stream_for(device_stream stream) const {
-        if (stream.get() == cudaStreamPerThread || stream.get() == cudaStreamLegacy)
-            throw usage_error(rank_, text("hvd: the default streams can't be used on rank ", rank_,
-                                          ": NCCL's own thread would use another; make a stream"));
-        return stream.given() ? stream.get() : own_stream();
-    }
-
     // Makes a call of CUDA. If it fails, peers may still read this rank's tensors, so it ends all
     // calls before the caller frees them.
     template <class F>
@@ -93,6 +82,35 @@ public:
             give_up(e.what());
             throw;
         }
+    }
+
+    // The communicator's own stream, which does not wait for the default streams.
+    cudaStream_t own_stream() const { return stream_.get(); }
+
+    // True if a call on this stream would become a part of a CUDA graph.
+    bool is_captured(device_stream stream) const {
+        return is_capturing(stream.given() ? stream.get() : own_stream(), rank_);
+    }
+
+    // Returns the stream on which a call runs, ordered after the work that it has to come after.
+    // The own stream stands in for the stream of the calling thread: NCCL's thread would use
+    // another.
+    cudaStream_t enter(device_stream stream) {
+        if (stream.given() && stream.get() != cudaStreamPerThread) return stream.get();
+        guarded([&] {
+            if (stream.given()) follow(cudaStreamPerThread);
+            else if (!is_captured(stream)) follow_default_streams();
+        });
+        return own_stream();
+    }
+
+    // Orders the stream's later work after the call.
+    void leave(device_stream stream) {
+        if (stream.get() != cudaStreamPerThread) return;
+        guarded([&] {
+            edge_.record(own_stream(), rank_);
+            edge_.make_wait(stream.get(), rank_);
+        });
     }
 
     // Returns an event that the stream reaches when everything enqueued is done.
@@ -192,6 +210,18 @@ private:
                part.data() + part.size() <= whole.data() + whole.size();
     }
 
+    // The legacy stream waits for those of the threads, so one of them is enough.
+    void follow_default_streams() {
+        for (const cudaStream_t other : {cudaStreamLegacy, cudaStreamPerThread})
+            if (can_be_followed(other, rank_)) return follow(other);
+    }
+
+    // Orders the own stream's later work after what the other stream has been given.
+    void follow(cudaStream_t other) {
+        edge_.record(other, rank_);
+        edge_.make_wait(own_stream(), rank_);
+    }
+
     bool reached(const cuda_event& done) {
         return guarded([&] { return done.reached(rank_); });
     }
@@ -199,6 +229,7 @@ private:
     communicator_options options_;
     int rank_, size_, device_;
     cuda_stream stream_;
+    cuda_event edge_;  // between the own stream and a default stream
     std::vector<std::span<const std::byte>> arenas_, padding_;
     message broken_;  // the reason for which it was given up
 };

@@ -24,9 +24,7 @@ public:
 
     /// @throws hvd::cuda_error
     explicit host_copy(const tensor_view<T, device, Rank>& x)
-        : on_device_(x),
-          memory_(detail::cuda_memory::kind::pinned, x.size() * sizeof(T), -1),
-          stream_(-1) {
+        : on_device_(x), memory_(detail::cuda_memory::kind::pinned, x.size() * sizeof(T), -1) {
         copy(memory_.data(), x.data(), cudaMemcpyDeviceToHost);
     }
     host_copy(const host_copy&) = delete;
@@ -53,13 +51,13 @@ public:
 
 private:
     void copy(void* to, const void* from, cudaMemcpyKind direction) {
-        detail::copy_async(to, from, size() * sizeof(T), direction, stream_.get(), -1);
-        detail::check_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize", -1);
+        const detail::capture_relaxed relaxed;
+        detail::copy_async(to, from, size() * sizeof(T), direction, cudaStreamLegacy, -1);
+        detail::check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize", -1);
     }
 
     tensor_view<T, device, Rank> on_device_;
     detail::cuda_memory memory_;
-    detail::cuda_stream stream_;
     bool is_back_ = false;
     int exceptions_ = std::uncaught_exceptions();
 };
@@ -75,7 +73,8 @@ struct view_traits<host_copy<T, Rank>> {
 /// Views a device tensor for one call of a host's communicator, with any backend. It corresponds to
 /// Horovod's `device_dense='/cpu:0'`.
 ///
-/// The elements must be ready: no stream is waited for. Name the object for a call that writes, so
+/// The elements are copied on the legacy default stream, both ways: after what it and streams that
+/// wait for it have been given. Elements from other streams must be ready. Name the object for a call that writes, so
 /// that the result can go back. A temporary is enough for calls that only read.
 /// @snippet tests/device/snippets.cpp through_host
 template <class T, std::size_t Rank>

@@ -30,8 +30,26 @@ inline void check_cuda(cudaError_t code, const char* api, int rank,
         throw_cuda_error(code, api, rank, where);
 }
 
+// Lets this thread make any call while other streams are captured. By default CUDA refuses to
+// query events, or to create and free anything, during a capture in global mode by any thread, and
+// the capture becomes invalid. hvd's own calls are no part of somebody else's capture.
+class capture_relaxed {
+public:
+    capture_relaxed() noexcept
+        : changed_(cudaThreadExchangeStreamCaptureMode(&before_) == cudaSuccess) {}
+    capture_relaxed(const capture_relaxed&) = delete;
+    capture_relaxed& operator=(const capture_relaxed&) = delete;
+    ~capture_relaxed() {
+        if (changed_) cudaThreadExchangeStreamCaptureMode(&before_);
+    }
+
+private:
+    cudaStreamCaptureMode before_ = cudaStreamCaptureModeRelaxed;
+    bool changed_;
+};
+
 // Makes the device of a communicator current while hvd works on it, and the caller's device
-// afterwards.
+// afterwards. Captures of other streams do not notice the work.
 class current_device {
 public:
     current_device(int device, int rank) {
@@ -46,6 +64,7 @@ public:
     }
 
 private:
+    capture_relaxed relaxed_;
     int before_ = -1;
 };
 
@@ -58,7 +77,10 @@ public:
     }
     cuda_stream(const cuda_stream&) = delete;
     cuda_stream& operator=(const cuda_stream&) = delete;
-    ~cuda_stream() { cudaStreamDestroy(stream_); }
+    ~cuda_stream() {
+        const capture_relaxed relaxed;
+        cudaStreamDestroy(stream_);
+    }
 
     cudaStream_t get() const noexcept { return stream_; }
 
@@ -70,7 +92,10 @@ private:
 // exception unwinds.
 struct finish_before_leaving {
     cudaStream_t stream;
-    ~finish_before_leaving() { cudaStreamSynchronize(stream); }
+    ~finish_before_leaving() {
+        const capture_relaxed relaxed;
+        cudaStreamSynchronize(stream);
+    }
 };
 
 // A point in the work of a stream. It is empty after a move.
@@ -91,13 +116,16 @@ public:
         return *this;
     }
     ~cuda_event() {
-        if (event_ != nullptr) cudaEventDestroy(event_);
+        if (event_ == nullptr) return;
+        const capture_relaxed relaxed;
+        cudaEventDestroy(event_);
     }
 
     explicit operator bool() const noexcept { return event_ != nullptr; }
 
     // Returns true once the stream has reached the point.
     bool reached(int rank) const {
+        const capture_relaxed relaxed;
         const cudaError_t state = cudaEventQuery(event_);
         if (state == cudaErrorNotReady) return false;
         check_cuda(state, "cudaEventQuery", rank);
@@ -145,6 +173,7 @@ public:
     }
     ~cuda_memory() {
         if (data_ == nullptr) return;
+        const capture_relaxed relaxed;
         if (kind_ == kind::device) cudaFree(data_);
         else cudaFreeHost(data_);
     }
@@ -175,6 +204,19 @@ inline bool is_capturing(cudaStream_t stream, int rank) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing", rank);
     return status != cudaStreamCaptureStatusNone;
+}
+
+// True if other streams may wait for what this default stream has been given. While it, or a stream
+// that it waits for, is being captured, it has nothing for work outside the graph.
+inline bool can_be_followed(cudaStream_t stream, int rank) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t code = cudaStreamIsCapturing(stream, &status);
+    if (code == cudaErrorStreamCaptureImplicit) {
+        cudaGetLastError();
+        return false;
+    }
+    check_cuda(code, "cudaStreamIsCapturing", rank);
+    return status == cudaStreamCaptureStatusNone;
 }
 
 }  // namespace detail

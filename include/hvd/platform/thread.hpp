@@ -32,6 +32,22 @@ private:
     pthread_mutex_t handle_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
+// A mutex that its holder may lock again.
+class recursive_mutex {
+public:
+    recursive_mutex() = default;
+    recursive_mutex(const recursive_mutex&) = delete;
+    recursive_mutex& operator=(const recursive_mutex&) = delete;
+    ~recursive_mutex() { pthread_mutex_destroy(&handle_); }
+
+    void lock() { pthread_mutex_lock(&handle_); }
+    bool try_lock() { return pthread_mutex_trylock(&handle_) == 0; }
+    void unlock() { pthread_mutex_unlock(&handle_); }
+
+private:
+    pthread_mutex_t handle_ = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+};
+
 // A condition variable for holders of a mutex.
 class condition {
 public:
