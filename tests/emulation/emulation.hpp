@@ -34,8 +34,9 @@ void kill(ncclComm_t comm);
 // calls.
 std::vector<std::string> disagreements();
 
-// Sets the device's answer to "cudaDevAttrIpcEventSupport" or "cudaDeviceCanAccessPeer" from now
-// on. It is 1 by default.
+// Sets the answer to "cudaDevAttrIpcEventSupport", "cudaDeviceCanAccessPeer" or "ncclGetVersion"
+// from now on. It is 1 by default, which means the version of the header. A function that this
+// version of NCCL lacks ends the program.
 void answer(const std::string& question, int value);
 
 // Returns how often a function was called.

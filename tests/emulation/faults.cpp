@@ -16,6 +16,14 @@ std::map<std::string, int> counts;
 std::map<std::string, std::map<int, int>> faults;  // the code for the call with this number
 std::map<std::string, int> answers;
 std::atomic<std::size_t> objects{0};
+// the version of NCCL that brought a function
+const std::map<std::string, int> versions = {{"ncclCommWindowRegister", 22703},
+                                             {"ncclCommWindowDeregister", 22703},
+                                             {"ncclCommShrink", 22703},
+                                             {"ncclAlltoAll", 22803},
+                                             {"ncclGather", 22803},
+                                             {"ncclScatter", 22803},
+                                             {"ncclCommRevoke", 22807}};
 
 }  // namespace
 
@@ -26,6 +34,10 @@ void emulation::fail(const std::string& function, int k, int code) {
 
 int emulation::faulted(const char* function) {
     const std::lock_guard lock(mutex);
+    const auto version = answers.find("ncclGetVersion");
+    const auto since = versions.find(function);
+    if (version != answers.end() && since != versions.end() && version->second < since->second)
+        die(std::string(function) + " is not in this version of NCCL");
     const int call = ++counts[function];
     const auto of_function = faults.find(function);
     if (of_function == faults.end()) return 0;

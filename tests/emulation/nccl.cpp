@@ -429,7 +429,8 @@ extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
-    *version = NCCL_VERSION_CODE;
+    const int told = emulation::answer_of("ncclGetVersion");
+    *version = told == 1 ? NCCL_VERSION_CODE : told;
     return ncclSuccess;
 }
 

@@ -2,15 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// This is the one file that includes <nccl.h>.
-#include <nccl.h>
-
 #include "../core/dtype.hpp"
 #include "../core/op.hpp"
 #include "cuda_api.hpp"
-
-static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7),
-              "hvd: needs the header of NCCL 2.28.7 or later");
+#include "nccl_versions.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -30,16 +25,27 @@ inline void check_nccl(ncclResult_t code, const char* api, int rank,
         throw_nccl_error(code, api, rank, nullptr, where);
 }
 
-// The loaded library may differ from the header. Older libraries lack functions that hvd calls.
-inline int nccl_library_version(int rank) {
-    int version = 0;
-    check_nccl(ncclGetVersion(&version), "ncclGetVersion", rank);
-    if (version < NCCL_VERSION(2, 28, 7))
-        throw usage_error(
-            rank, text("hvd: the NCCL library on rank ", rank, " has version ", version,
-                       ", hvd needs 22807 (2.28.7) or later; its header is ", NCCL_VERSION_CODE));
-    return version;
-}
+// The version of the loaded library, which may differ from that of the header.
+class nccl_library {
+public:
+    explicit nccl_library(int rank) {
+        check_nccl(ncclGetVersion(&version_), "ncclGetVersion", rank);
+        if (version_ < int(nccl_since::oldest))
+            throw usage_error(
+                rank, text("hvd: the NCCL library on rank ", rank, " has version ",
+                           nccl_version_text(version_), ", hvd needs ",
+                           nccl_version_text(int(nccl_since::oldest)), " or later; its header is ",
+                           nccl_version_text(NCCL_VERSION_CODE)));
+    }
+
+    int version() const { return version_; }
+    bool has(nccl_since what) const {
+        return version_ >= int(what) && NCCL_VERSION_CODE >= int(what);
+    }
+
+private:
+    int version_ = 0;
+};
 
 // True for the types that NCCL can reduce. Others are moved as bytes.
 constexpr bool has_nccl_type(dtype id) {

@@ -43,10 +43,8 @@ public:
         const int rank = bootstrap.rank(), size = bootstrap.size();
         detail::session& ranks = detail::access::session_of(bootstrap);
         const auto limit = detail::limit_of(options.deadline);
-        int version = 0;
         session_ = detail::run_on_all(ranks, "communicator<nccl>", limit, [&] {
             const int device = detail::device_of_this_thread(rank);
-            version = detail::nccl_library_version(rank);
             auto session = std::make_shared<session_type>(rank, size, device, options);
             if (size > 1 && rank == 0)
                 detail::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", 0);
@@ -54,8 +52,9 @@ public:
         });
         topology_ = place_of(bootstrap);
         if (size == 1) return;
-        detail::agree_on_values(ranks, "communicator<nccl>", limit,
-                                [&](auto say) { say("version of NCCL", detail::text(version)); });
+        detail::agree_on_values(ranks, "communicator<nccl>", limit, [&](auto say) {
+            say("version of NCCL", detail::nccl_version_text(session_->library().version()));
+        });
         bootstrap.broadcast(tensor_view<std::byte>(reinterpret_cast<std::byte*>(&id), {sizeof id}),
                             hvd::root{0}, {.deadline = options.deadline});
         detail::join_together(ranks, *session_, id, limit);
@@ -96,8 +95,11 @@ public:
     /// died. **Collective** on those ranks alone. Calls under way are given up, and so is this
     /// communicator.
     /// @throws hvd::usage_error, before anything is given up, for a list with this rank, with no
-    /// rank of this communicator, or with one twice, and on a rank that is alone.
+    /// rank of this communicator, or with one twice, on a rank that is alone, and with NCCL before
+    /// 2.28.7.
     communicator shrink(std::span<const int> excluded) {
+        using namespace detail;  // an older header of NCCL lacks names below
+        session().require(nccl_since::revoking, "shrink");
         check_excluded(excluded);
         session().give_up("shrink");
         if (session().handle() == nullptr)

@@ -35,7 +35,16 @@ struct nccl_place {
     cudaStream_t stream;
     int rank, size;
     std::byte* scratch;
+    nccl_library library;
 };
+
+// True for a call that is several operations to NCCL, one or two for each rank.
+inline bool goes_in_parts(const collective_call& c, const nccl_library& library) {
+    const bool is_rooted_movement = c.entry.kind == collective::alltoall ||
+                                    c.entry.kind == collective::gather ||
+                                    c.entry.kind == collective::scatter;
+    return !c.counts.empty() || (is_rooted_movement && !library.has(nccl_since::rooted_movements));
+}
 
 // Elements that NCCL does not know are moved as bytes.
 struct nccl_elements {
@@ -47,8 +56,9 @@ struct nccl_elements {
           unit(has_nccl_type(c.entry.id) ? 1 : c.element_bytes) {}
 };
 
-// Issues a call whose parts have different sizes. NCCL has no call for these, but takes messages or
-// reductions in a group. A part without elements has no message, which both of its ranks know.
+// Issues a call whose parts have different sizes, or which the library does not have. NCCL takes
+// messages or reductions in a group for it. A part without elements has no message, which both of
+// its ranks know.
 inline void issue_parts(nccl_calls& made, const collective_call& c, ncclRedOp_t op,
                         const nccl_place& at) {
     const nccl_elements e(c);
@@ -99,7 +109,7 @@ inline void issue_parts(nccl_calls& made, const collective_call& c, ncclRedOp_t 
 
 inline void issue(nccl_calls& made, const collective_call& c, ncclRedOp_t op,
                   const nccl_place& at) {
-    if (!c.counts.empty()) return issue_parts(made, c, op, at);
+    if (goes_in_parts(c, at.library)) return issue_parts(made, c, op, at);
     const nccl_elements e(c);
     const std::size_t n = c.entry.count * e.unit;
     switch (c.entry.kind) {

@@ -27,6 +27,17 @@ public:
     ~nccl_session() { end(); }
 
     ncclComm_t handle() const { return comm_; }
+    const nccl_library& library() const { return library_; }
+
+    // Throws if the header or the running library lacks a function that has no substitute.
+    void require(nccl_since what, const char* label) const {
+        if (!library_.has(what))
+            throw usage_error(rank(),
+                              text("hvd: ", label, " on rank ", rank(), ": needs NCCL ",
+                                   nccl_version_text(int(what)), ", the library is ",
+                                   nccl_version_text(library_.version()), " and its header ",
+                                   nccl_version_text(NCCL_VERSION_CODE)));
+    }
 
     // Begins to join the other ranks, or goes on with it, at most until `until`.
     joining join(const ncclUniqueId& id, time_point until) {
@@ -106,20 +117,26 @@ public:
             check_nccl(ncclMemAlloc(&memory, bytes), "ncclMemAlloc", rank());
             kept.reset(memory);
         });
-        ncclWindow_t window = nullptr;
-        if (size() > 1 && bytes > 0)
-            settle(ncclCommWindowRegister(comm_, memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC),
-                   "ncclCommWindowRegister", limit_for({}));
+        open_window opened{static_cast<std::byte*>(memory)};
+        if (size() > 1 && bytes > 0) {
+            if (library_.has(nccl_since::windows))
+                settle(ncclCommWindowRegister(comm_, memory, bytes, &opened.window,
+                                              NCCL_WIN_COLL_SYMMETRIC),
+                       "ncclCommWindowRegister", limit_for({}));
+            else
+                settle(ncclCommRegister(comm_, memory, bytes, &opened.registration),
+                       "ncclCommRegister", limit_for({}));
+            windows_.push_back(opened);
+        }
         const std::span<std::byte> arena(static_cast<std::byte*>(kept.release()), bytes);
-        if (window != nullptr) windows_.push_back({arena.data(), window});
         add_arena(arena);
         return arena;
     }
 
     void close_arena(std::span<std::byte> memory) noexcept override {
         remove_arena(memory.data());
-        for (const auto& [data, window] : windows_)
-            if (data == memory.data()) close_window(window);
+        for (const auto& [data, window, registration] : windows_)
+            if (data == memory.data()) close_window(window, registration);
         std::erase_if(windows_, [&](const auto& w) { return w.data == memory.data(); });
         ncclMemFree(memory.data());
     }
@@ -137,9 +154,11 @@ public:
         if (broken()) return;
         device_session::give_up(why);
         if (comm_ == nullptr) return;
-        const ncclResult_t revoked = ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
-        if (revoked == ncclSuccess || revoked == ncclInProgress || !owned_) return;
-        ncclCommAbort(std::exchange(comm_, nullptr));
+        if (library_.has(nccl_since::revoking)) {
+            const ncclResult_t revoked = ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
+            if (revoked == ncclSuccess || revoked == ncclInProgress) return;
+        }
+        if (owned_) ncclCommAbort(std::exchange(comm_, nullptr));
     }
 
 private:
@@ -153,7 +172,8 @@ private:
     };
     struct open_window {
         const std::byte* data;
-        ncclWindow_t window;
+        ncclWindow_t window = nullptr;
+        void* registration = nullptr;  // instead of a window, before NCCL had any
     };
     struct premultiplied {
         dtype id;
@@ -171,11 +191,15 @@ private:
         return {premultiplied_sum(call.entry.id, scale.before, limit), scale.after, true};
     }
 
-    void close_window(ncclWindow_t window) noexcept {
+    void close_window(ncclWindow_t window, void* registration) noexcept {
         if (comm_ == nullptr) return;
         try {
-            settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister",
-                   destructor_limit());
+            if (window != nullptr)
+                settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister",
+                       destructor_limit());
+            else
+                settle(ncclCommDeregister(comm_, registration), "ncclCommDeregister",
+                       destructor_limit());
         } catch (...) {  // the communicator is given up, and reports it at its next call
         }
     }
@@ -214,7 +238,7 @@ private:
         for (std::size_t i = 0; i < calls.size(); ++i)
             if (needs_nccl(i))
                 issue(made, calls[i], operations[i].op,
-                      {comm_, stream, rank(), size(), scratch_.data()});
+                      {comm_, stream, rank(), size(), scratch_.data(), library_});
         const ncclResult_t ended = ncclGroupEnd();
         if (made.failed()) fail(made.code(), made.api(), made.alone());
         if (ended != ncclSuccess && ended != ncclInProgress) fail(ended, "ncclGroupEnd", false);
@@ -306,6 +330,7 @@ private:
         if (comm_ != nullptr) ncclCommAbort(comm_);
     }
 
+    const nccl_library library_{rank()};
     ncclComm_t comm_ = nullptr;
     bool owned_ = true;
     std::vector<open_window> windows_;  // windows of arenas
