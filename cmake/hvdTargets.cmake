@@ -14,6 +14,10 @@ function(hvd_add_target name with_mpi)
     INTERFACE_COMPILE_FEATURES cxx_std_20
     INTERFACE_COMPILE_DEFINITIONS HVD_WITH_MPI=${with_mpi}
     INTERFACE_LINK_LIBRARIES "${libraries}")
+  # The linker takes hvd's kernels out of a static library because their symbol is asked for.
+  if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    set_target_properties(${name} PROPERTIES INTERFACE_LINK_OPTIONS "-Wl,-u,hvd_kernels")
+  endif()
 endfunction()
 
 if(NOT TARGET hvd::threads)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Checks that the kernel spills nothing, uses no stack, and four blocks of it fit a multiprocessor: registers.py NVCC [OPTION...] SOURCE"""
+"""Checks that no kernel spills or uses a stack, and that four blocks of each fit a multiprocessor: registers.py NVCC [OPTION...] SOURCE"""
 
 import re
 import subprocess

@@ -27,13 +27,23 @@ hvd::detail::reduction_launch seen_by_device(hvd::detail::reduction_launch l) {
     return l;
 }
 
-}  // namespace
+hvd::detail::update_tile seen_by_device(hvd::detail::update_tile t) {
+    using hvd::detail::bytes_of_float;
+    const auto look_up = [&](auto*& at, std::size_t bytes) {
+        if (at != nullptr && t.count > 0) at = emulation::seen_by_device(at, t.count * bytes);
+    };
+    const std::size_t number = t.parameter_id == hvd::dtype::float64 ? 8 : 4;
+    look_up(t.parameter, bytes_of_float(t.parameter_id));
+    look_up(t.gradient, bytes_of_float(t.gradient_id));
+    look_up(t.master, number);
+    look_up(t.state1, number);
+    look_up(t.state2, number);
+    return t;
+}
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+using namespace hvd::detail;
 
-cudaError_t launch_tiles(const tile_launch& launch, cudaStream_t stream) {
+cudaError_t copy(const tile_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_tiles")) return cudaError_t(code);
     if (launch.blocks == 0) return cudaErrorInvalidValue;
     if (const cudaError_t no = emulation::refused(stream)) return no;
@@ -48,7 +58,7 @@ cudaError_t launch_tiles(const tile_launch& launch, cudaStream_t stream) {
     return cudaSuccess;
 }
 
-cudaError_t launch_reduction(const reduction_launch& launch, cudaStream_t stream) {
+cudaError_t reduce(const reduction_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_reduction")) return cudaError_t(code);
     if (launch.count == 0 || launch.ranks < 1 || launch.places < 1) return cudaErrorInvalidValue;
     if (const cudaError_t no = emulation::refused(stream)) return no;
@@ -64,6 +74,45 @@ cudaError_t launch_reduction(const reduction_launch& launch, cudaStream_t stream
     });
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+// The launch and one block's tile, as the device sees them.
+struct seen_update {
+    update_launch launch;
+    update_tile tile;
+
+    seen_update(const update_launch& from, int block) : launch(from) {
+        const auto* const tiles = reinterpret_cast<const update_tile*>(
+            emulation::seen_by_device(from.tiles, from.blocks * sizeof tile));
+        tile = ::seen_by_device(tiles[block]);
+        launch.tiles = &tile;
+        launch.progress = reinterpret_cast<update_progress*>(
+            emulation::seen_by_device(from.progress, sizeof(update_progress)));
+    }
+
+    void run(unsigned thread) const {
+        if (launch.work == update_work::look) return look_at_block(launch, 0, thread);
+        if (launch.rule.kind == update_kind::adam)
+            update_block<adam_rule>(launch, *launch.progress, 0, thread);
+        else update_block<sgd_rule>(launch, *launch.progress, 0, thread);
+        if (thread + 1 == update_threads) end_block(launch);
+    }
+};
+
+cudaError_t update(const update_launch& launch, cudaStream_t stream) {
+    if (const int code = emulation::faulted("launch_update")) return cudaError_t(code);
+    if (launch.blocks == 0) return cudaErrorInvalidValue;
+    const auto seen = std::make_shared<std::optional<seen_update>>();  // of the block that runs
+    emulation::launch(stream, int(launch.blocks), int(update_threads),
+                      [launch, seen](int block, int thread) {
+                          if (thread == 0) seen->emplace(launch, block);
+                          (*seen)->run(unsigned(thread));
+                      });
+    return cudaSuccess;
+}
+
+// Registered before main, as the kernels of a .cu file are.
+const bool registered = (kernels = {&copy, &reduce, &update}, true);
+
+}  // namespace
+
+// The linker looks for it in static libraries.
+extern "C" void hvd_kernels() {}

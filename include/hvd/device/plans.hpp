@@ -31,7 +31,7 @@ public:
     // True for small tensors that are not in an arena. A rank that is alone gains nothing by
     // packing.
     bool is_small(const tensor_ref& t) const {
-        return has_kernels() && !alone() && t.count > 0 && t.bytes() < options_.pack_below &&
+        return !alone() && t.count > 0 && t.bytes() < options_.pack_below &&
                !session_.in_arena(t.data, t.bytes());
     }
 
@@ -60,6 +60,9 @@ public:
 
     // Adds a call on a part of the buffer, whose address is known later.
     void packed(std::size_t offset, collective_call call) {
+        if (!has_kernels())
+            refuse(
+                no_kernels(text(calls->label, ", a plan that packs or casts,"), session_.rank()));
         in_buffer_.push_back({calls->calls.size(), offset});
         call.entry.count = (layout.bytes() - offset) / call.element_bytes;
         last_registered_ = false;
@@ -162,10 +165,6 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op,
         }
     });
     const bool cast = !std::is_same_v<T, W> && !maker.alone();
-    if (cast && !has_kernels())
-        maker.refuse(
-            "hvd: a plan with a cast needs hvd's kernels: compile a .cu file with "
-            "hvd/kernel/cuda/kernels.cuh into the program");
     device_reduce_options kept{.prescale = o.prescale, .postscale = o.postscale};
     auto asked = call_of<T>(collective::allreduce);
     describe_reduction<B, T>(asked, op, kept);
@@ -197,7 +196,7 @@ class device_plans {
 public:
     /// Plans `allreduce(tensors, op)` of a `fuse(…)` or a single view. Tensors of fewer bytes than
     /// `.pack_below` are packed by one launch and scaled in the same pass. Larger ones are not
-    /// copied.
+    /// copied. Packing needs hvd's kernels (`hvd/kernel/cuda/kernels.cuh`), and so does a codec.
     ///
     /// **Collective**: all ranks agree on tensors, operation and scales here, once. If they differ,
     /// they get `hvd::mismatch_error`. `codec` sets the type in which floats travel:

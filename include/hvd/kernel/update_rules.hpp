@@ -2,29 +2,42 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "host_device.hpp"
 #include "simd/vector.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// The bodies of rules run on the device as well, for scalars.
+#define HVD_RULE_BODY HVD_KERNEL_HOST_DEVICE HVD_KERNEL_BODY
+
 // A rule is one step of an optimizer for one parameter p with gradient g and two numbers of state,
 // all scalars or all vectors. Its constructor computes the values that all parameters share. Every
 // product is rounded, so that all levels give the same bits.
 
 template <class A>
-HVD_KERNEL_BODY void root_of(A& x) {
+HVD_RULE_BODY void root_of(A& x) {
+#ifdef __CUDA_ARCH__
+    if constexpr (std::is_same_v<A, float>) x = __fsqrt_rn(x);
+    else x = __dsqrt_rn(x);
+#else
     if constexpr (std::is_same_v<A, float>) x = __builtin_sqrtf(x);
     else if constexpr (std::is_same_v<A, double>) x = __builtin_sqrt(x);
 #if HVD_KERNEL_VECTORS
     else square_root(x);
+#endif
 #endif
 }
 
 // Computes x *= by, rounded. It is not contracted with a following addition, so that all levels
 // give the same bits.
 template <class A, class B>
-HVD_KERNEL_BODY void times(A& x, const B& by) {
+HVD_RULE_BODY void times(A& x, const B& by) {
+#ifdef __CUDA_ARCH__
+    if constexpr (std::is_same_v<A, float>) x = __fmul_rn(x, by);
+    else x = __dmul_rn(x, by);
+#else
     x *= by;
 #if defined(__GNUC__) && !defined(__clang__)
     if constexpr (std::is_floating_point_v<A>) x = __builtin_assoc_barrier(x);
@@ -32,11 +45,23 @@ HVD_KERNEL_BODY void times(A& x, const B& by) {
     else asm("" : "+" HVD_KERNEL_OPERAND(x));
 #endif
 #endif
+#endif
+}
+
+// Computes x /= by, rounded, whatever the compiler's options are.
+template <class A>
+HVD_RULE_BODY void divide(A& x, const A& by) {
+#ifdef __CUDA_ARCH__
+    if constexpr (std::is_same_v<A, float>) x = __fdiv_rn(x, by);
+    else x = __ddiv_rn(x, by);
+#else
+    x /= by;
+#endif
 }
 
 // Computes x += y * by, each rounded.
 template <class A, class B>
-HVD_KERNEL_BODY void add(A& x, const A& y, const B& by) {
+HVD_RULE_BODY void add(A& x, const A& y, const B& by) {
     A product = y;
     times(product, by);
     x += product;
@@ -52,7 +77,7 @@ struct sgd_rule {
     static constexpr int states = 1;
 
     template <class V>
-    HVD_KERNEL_BODY void operator()(V& p, V& g, V& v, V&) const {
+    HVD_RULE_BODY void operator()(V& p, V& g, V& v, V&) const {
         add(g, p, decay);
         if (fresh) {
             v = g;
@@ -80,20 +105,27 @@ struct adam_rule {
     bool decoupled;
     static constexpr int states = 2;
 
-    // `step` counts from 1.
-    adam_rule(double rate, double beta1_, double beta2_, double epsilon_, double decay_,
-              bool decoupled_, long long step)
+    HVD_KERNEL_HOST_DEVICE constexpr adam_rule(double rate, double beta1_, double beta2_,
+                                               double epsilon_, double decay_, bool decoupled_,
+                                               double step_size_, double correction2_)
         : beta1(T(beta1_)),
           beta2(T(beta2_)),
           epsilon(T(epsilon_)),
           decay(T(decay_)),
-          step_size(T(rate / (1 - __builtin_pow(beta1_, double(step))))),
-          correction2(T(1 / (1 - __builtin_pow(beta2_, double(step))))),
+          step_size(T(step_size_)),
+          correction2(T(correction2_)),
           kept(T(1 - rate * decay_)),
           decoupled(decoupled_) {}
 
+    // `step` counts from 1.
+    adam_rule(double rate, double beta1_, double beta2_, double epsilon_, double decay_,
+              bool decoupled_, long long step)
+        : adam_rule(rate, beta1_, beta2_, epsilon_, decay_, decoupled_,
+                    rate / (1 - __builtin_pow(beta1_, double(step))),
+                    1 / (1 - __builtin_pow(beta2_, double(step)))) {}
+
     template <class V>
-    HVD_KERNEL_BODY void operator()(V& p, V& g, V& m, V& v) const {
+    HVD_RULE_BODY void operator()(V& p, V& g, V& m, V& v) const {
         if (decoupled) times(p, kept);
         else add(g, p, decay);
         times(m, beta1);
@@ -106,7 +138,7 @@ struct adam_rule {
         root_of(root);
         root += epsilon;
         times(step, step_size);
-        step /= root;
+        divide(step, root);
         p -= step;
     }
 };

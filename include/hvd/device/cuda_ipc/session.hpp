@@ -65,10 +65,7 @@ public:
                      dtype_name(call.entry.id), " can't be scaled by ", call.entry.prescale,
                      " and ", call.entry.postscale, " by hvd's kernel: only floats are"));
         if (!has_reductions() && (size() > 1 || scaled))
-            throw usage_error(rank(),
-                              text("hvd: ", label, " on rank ", rank(),
-                                   ": this program has no kernel that reduces: compile a .cu "
-                                   "file with hvd/kernel/cuda/kernels.cuh into it"));
+            throw usage_error(rank(), no_kernels(label, rank()));
     }
 
     void post_refusal(const call_header& mine, time_point limit) override {

@@ -9,6 +9,7 @@
 
 #include "../../core/half.hpp"
 #include "../host_device.hpp"
+#include "registry.hpp"
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
@@ -77,6 +78,25 @@ HVD_KERNEL_HOST_DEVICE inline vector16 load_vector(const std::byte* from) {
 #endif
 }
 
+#ifdef __CUDACC__
+
+// A static object of this type registers a launch before main.
+struct registered {
+    template <class Launch>
+    registered(Launch*& place, Launch* launch) {
+        place = launch;
+    }
+};
+
+#endif
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd
+
+#ifdef __CUDACC__
+// The linker looks for it in static libraries.
+extern "C" {
+[[gnu::used]] inline void hvd_kernels() {}
+}
+#endif

@@ -5,3 +5,4 @@
 // All kernels of hvd. A program that wants them compiles one .cu file that includes this.
 #include "pack.cuh"
 #include "reduce.cuh"
+#include "update.cuh"

@@ -136,10 +136,11 @@ __global__ void __launch_bounds__(tile_threads)
     copy_tile(launch.of_block(blockIdx.x), threadIdx.x);
 }
 
-[[gnu::weak]] cudaError_t launch_tiles(const tile_launch& launch, cudaStream_t stream) {
+inline cudaError_t copy_on_device(const tile_launch& launch, cudaStream_t stream) {
     copy_tiles<0><<<launch.blocks, tile_threads, 0, stream>>>(launch);
     return cudaGetLastError();
 }
+static const registered tiles_registered(kernels.tiles, &copy_on_device);
 
 #endif
 

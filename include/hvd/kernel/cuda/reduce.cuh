@@ -93,7 +93,9 @@ template <class T, class Rule>
 constexpr unsigned reduction_loads = [] {
     constexpr std::size_t each =
         sizeof(typename Rule::running) < 4 ? 4 : sizeof(typename Rule::running);
-    constexpr unsigned room = unsigned(96 / (16 / sizeof(T) * each));
+    // More would spill for integers on sm_100.
+    constexpr std::size_t most = std::is_integral_v<T> ? 64 : 96;
+    constexpr unsigned room = unsigned(most / (16 / sizeof(T) * each));
     return room > 4 ? 4u : room > 0 ? room : 1u;
 }();
 
@@ -126,6 +128,9 @@ HVD_KERNEL_HOST_DEVICE void reduce_whole_vectors(const reduction_launch& l, std:
     constexpr unsigned elements = 16 / sizeof(T), loads = reduction_loads<T, Rule>;
     const std::uint64_t begin = l.head * sizeof(T) + first * 16;
     typename Rule::running sum[loads][elements] = {};
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
     for (int r = 0; r < l.ranks; ++r) {
         vector16 loaded[loads] = {};
 #ifdef __CUDA_ARCH__
@@ -232,13 +237,14 @@ __global__ void __launch_bounds__(reduction_threads, 4)
     reduce_block<T, Rule>(launch, blockIdx.x, threadIdx.x);
 }
 
-[[gnu::weak]] cudaError_t launch_reduction(const reduction_launch& launch, cudaStream_t stream) {
+inline cudaError_t reduce_on_device(const reduction_launch& launch, cudaStream_t stream) {
     return with_reduction(launch, [&]<class T, class Rule>() {
         reduce_numbers<T, Rule>
             <<<unsigned(reduction_blocks<T, Rule>(launch)), reduction_threads, 0, stream>>>(launch);
         return cudaGetLastError();
     });
 }
+static const registered reduction_registered(kernels.reduction, &reduce_on_device);
 
 #endif
 

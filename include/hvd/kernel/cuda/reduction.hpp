@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "../../core/concepts.hpp"
-#include "../../platform/cuda_api.hpp"
+#include "registry.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -92,11 +92,11 @@ struct reduction_launch {
     dtype id;
 };
 
-// Enqueues the launch. kernel/cuda/reduce.cuh, which nvcc compiles, defines it. It is weak for the
-// same reason as launch_tiles.
-[[gnu::weak]] cudaError_t launch_reduction(const reduction_launch& launch, cudaStream_t stream);
+inline bool has_reductions() { return kernels.reduction != nullptr; }
 
-inline bool has_reductions() { return &launch_reduction != nullptr; }
+inline cudaError_t launch_reduction(const reduction_launch& launch, cudaStream_t stream) {
+    return kernels.reduction(launch, stream);
+}
 
 // Returns the number of elements before the first that is aligned to 16 bytes in all inputs and
 // outputs.

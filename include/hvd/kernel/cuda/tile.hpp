@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "../../core/dtype.hpp"
-#include "../../platform/cuda_api.hpp"
 #include "../host_device.hpp"
+#include "registry.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -92,15 +92,11 @@ struct tile_launch {
     }
 };
 
-// Enqueues the launch. kernel/cuda/pack.cuh, which nvcc compiles, defines it. It is weak: programs
-// without that file have no kernels and do without packing, and tests may link a substitute.
-[[gnu::weak]] cudaError_t launch_tiles(const tile_launch& launch, cudaStream_t stream);
-
-inline bool has_kernels() { return &launch_tiles != nullptr; }
+inline bool has_kernels() { return kernels.tiles != nullptr; }
 
 inline void launch_tiles_of(const tile* tiles, std::size_t blocks, cudaStream_t stream, int rank) {
     if (blocks > 0)
-        check_cuda(launch_tiles({tiles, {}, 0, unsigned(blocks)}, stream),
+        check_cuda(kernels.tiles({tiles, {}, 0, unsigned(blocks)}, stream),
                    "launch of hvd's pack kernel", rank);
 }
 
@@ -108,11 +104,11 @@ inline void launch_scale(std::byte* data, std::size_t count, copy_kind kind, dou
                          cudaStream_t stream, int rank) {
     if (count == 0) return;
     const std::size_t each = elements_per_tile(kind);
-    check_cuda(launch_tiles({nullptr,
-                             {data, data, scale, std::uint32_t(each), kind},
-                             count,
-                             unsigned((count + each - 1) / each)},
-                            stream),
+    check_cuda(kernels.tiles({nullptr,
+                              {data, data, scale, std::uint32_t(each), kind},
+                              count,
+                              unsigned((count + each - 1) / each)},
+                             stream),
                "launch of hvd's scale kernel", rank);
 }
 

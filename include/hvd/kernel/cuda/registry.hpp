@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <string_view>
+
+#include "../../platform/cuda_api.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+struct tile_launch;
+struct reduction_launch;
+struct update_launch;
+
+// The launches of hvd's kernels. The unit that nvcc compiles with kernels.cuh registers them before
+// main. Without such a unit they stay null, and whoever needs a kernel refuses the call. The linker
+// takes that unit out of a static library only if it looks for one of its symbols: `hvd_kernels`.
+struct kernel_launches {
+    cudaError_t (*tiles)(const tile_launch&, cudaStream_t) = nullptr;
+    cudaError_t (*reduction)(const reduction_launch&, cudaStream_t) = nullptr;
+    cudaError_t (*update)(const update_launch&, cudaStream_t) = nullptr;
+};
+inline constinit kernel_launches kernels;
+
+// Returns the text for a program that has not the kernels that `what` needs.
+[[gnu::cold]] inline message no_kernels(std::string_view what, int rank) {
+    return text("hvd: ", what, " on rank ", rank,
+                " needs hvd's kernels, which this program lacks: compile a .cu file that includes "
+                "hvd/kernel/cuda/kernels.cuh into it; if that file is in a static library, link "
+                "with -Wl,-u,hvd_kernels");
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// A program without hvd's kernels: what needs one is refused, and all else works.
+
+#include "support.hpp"
+
+using namespace device_test;
+
+namespace {
+
+// The call throws on every rank, and names the file to compile and the symbol for the linker.
+template <class F>
+void check_refused(F call) {
+    try {
+        call();
+        FAIL("this needs a kernel");
+    } catch (const hvd::usage_error& e) {
+        const std::string said = e.what();
+        CAPTURE(said);
+        CHECK(said.find("hvd/kernel/cuda/kernels.cuh") != std::string::npos);
+        CHECK(said.find("-Wl,-u,hvd_kernels") != std::string::npos);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("without kernels a plan that packs is refused, and the communicator works on") {
+    on_gpus(
+        [](auto& gpus) {
+            const tensor<float> a{1, 2}, b{3};
+            const auto both = hvd::fuse(a.view(), b.view());
+            check_refused([&] { (void)gpus.plan_allreduce(both, hvd::sum); });
+            check_refused([&] { (void)gpus.plan_broadcast(both, hvd::root{0}); });
+            check_refused([&] {
+                (void)gpus.plan_allreduce(a.view(), hvd::sum, {}, hvd::cast<hvd::bfloat16>{});
+            });
+            gpus.allreduce(both, hvd::sum);
+            CHECK(a.values()[1] == float(2 * gpus.size()));
+            CHECK(b.values()[0] == float(3 * gpus.size()));
+        },
+        2);
+}
+
+TEST_CASE("without kernels plans that pack nothing work") {
+    on_gpus([](auto& gpus) {
+        const tensor<float> a{1, 2}, b{3}, alone{4};
+        auto apart =
+            gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum, {.pack_below = 0});
+        auto single = gpus.plan_allreduce(alone.view(), hvd::sum);
+        CHECK(apart.packed_bytes() == 0);
+        CHECK(single.packed_bytes() == 0);
+        apart.run();
+        single.run();
+        CHECK(a.values()[1] == float(2 * gpus.size()));
+        CHECK(b.values()[0] == float(3 * gpus.size()));
+        CHECK(alone.values()[0] == float(4 * gpus.size()));
+    });
+}
+
+TEST_CASE("without kernels cuda_ipc moves, and refuses to reduce") {
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+        hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
+            hvd::communicator<hvd::cuda_ipc> gpus(world, {.deadline = 10s});
+            const tensor<float> a{float(gpus.rank())};
+            check_refused([&] { gpus.allreduce(a.view(), hvd::sum); });
+            gpus.broadcast(a.view(), hvd::root{1});
+            CHECK(a.values()[0] == 1);
+        });
+        CHECK(emulation::live_objects() == 0);
+    }
+}
