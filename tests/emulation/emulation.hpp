@@ -27,8 +27,12 @@ namespace emulation {
 // the next call.
 void fail(const std::string& function, int k, int code);
 
-// Makes the rank of this communicator dead: ranks that wait for it get ncclRemoteError.
+// Makes the rank of this communicator dead: NCCL's network thread of all others notices it, and their
+// state is ncclRemoteError for ever. A rank that only aborts is missed by nobody.
 void kill(ncclComm_t comm);
+
+// Returns the configuration with which NCCL made it.
+ncclConfig_t config_of(ncclComm_t comm);
 
 // Returns the differences between ranks of one communicator at the same position of their order of
 // calls.

@@ -215,14 +215,4 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind)
     return cudaSuccess;
 }
 
-ncclResult_t ncclMemAlloc(void** pointer, size_t bytes) {
-    if (const int code = emulation::unsafe(__func__)) return ncclResult_t(code);
-    return allocate(pointer, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
-}
-
-ncclResult_t ncclMemFree(void* pointer) {
-    if (const int code = emulation::unsafe(__func__)) return ncclResult_t(code);
-    return release(pointer) ? ncclSuccess : ncclInvalidArgument;
-}
-
 }  // extern "C"
