@@ -237,8 +237,7 @@ TEST_CASE("a first collective is in progress until all ranks have made theirs") 
         memory x(1);
         x.set(0, 1);
         while (rank == 1 && !looked) std::this_thread::yield();
-        ncclResult_t state =
-            ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, comm, s.handle);
+        ncclResult_t state = ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, comm, s.handle);
         for (int i = 0; rank == 0 && i < 10; ++i) {
             ncclCommGetAsyncError(comm, &state);
             CHECK(state == ncclInProgress);

@@ -169,6 +169,8 @@ TEST_CASE("a rank that is late for the host's part of a hierarchical communicato
                 cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
                 {
                     hvd::communicator<hvd::hierarchical<nccl, hvd::threads>> gpus(world, impatient);
+                    // NCCL connects the ranks in their first call, which waits for all.
+                    gpus.broadcast(x.view(), hvd::root{0}, {.deadline = 10s});
                     if (world.rank() == 1) {
                         std::this_thread::sleep_for(1200ms * slowness);
                     } else {

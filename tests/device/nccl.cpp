@@ -3,6 +3,8 @@
 // Every collective of communicator<nccl> on the emulation. Ranks are threads that begin with
 // hvd::threads.
 
+#include <atomic>
+
 #include "support.hpp"
 
 using namespace device_test;
@@ -223,7 +225,7 @@ TEST_CASE("split by colour") {
     });
 }
 
-TEST_CASE("a rank that dies: the others are told, and shrink") {
+TEST_CASE("a rank that is silent: the others are told, and shrink") {
     for (int ranks = 2; ranks <= 4; ++ranks) {
         hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
             hvd::communicator<hvd::nccl> gpus(world, {.deadline = 10s});
@@ -232,11 +234,11 @@ TEST_CASE("a rank that dies: the others are told, and shrink") {
             gpus.allreduce(tensor<int>{0}.view(), hvd::sum);
             world.barrier();  // no communicator dies while other ranks are still in the call
             if (gpus.rank() == last) {
-                emulation::kill(gpus.native_handle());
                 gpus.abort();
                 return;
             }
-            CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
+            CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.deadline = 100ms}),
+                            hvd::peer_error);
             CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
             auto rest = gpus.shrink(std::vector<int>{last});
             CHECK(rest.size() == last);
@@ -247,6 +249,137 @@ TEST_CASE("a rank that dies: the others are told, and shrink") {
         CHECK(emulation::disagreements().empty());
         emulation::reset();
     }
+}
+
+TEST_CASE(
+    "a rank that NCCL's network has lost: the others are told, at once, and why none shrinks") {
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+        hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
+            hvd::communicator<hvd::nccl> gpus(world, {.deadline = 60s});
+            const int last = gpus.size() - 1;
+            const tensor<int> x{1};
+            gpus.allreduce(tensor<int>{0}.view(), hvd::sum);
+            world.barrier();
+            if (gpus.rank() == last) {
+                world.barrier();
+                emulation::kill(gpus.native_handle());
+                gpus.abort();
+                return;
+            }
+            // NCCL has taken the call when the error comes, and the deadline is far away.
+            auto pending = gpus.allreduce_async(x.view(), hvd::sum);
+            world.barrier();
+            try {
+                pending.wait();
+                FAIL("a rank was missing");
+            } catch (const hvd::peer_error& e) {
+                CHECK_MESSAGE(
+                    std::string(e.what()).find("another rank is gone") != std::string::npos,
+                    e.what());
+            }
+            try {
+                (void)gpus.shrink(std::vector<int>{last});
+                FAIL("NCCL 2.28.9 refuses it");
+            } catch (const hvd::peer_error& e) {
+                CHECK_MESSAGE(
+                    std::string(e.what()).find("its network has lost a rank") != std::string::npos,
+                    e.what());
+            }
+        });
+        CHECK(emulation::live_objects() == 0);
+        emulation::reset();
+    }
+}
+
+TEST_CASE("a split for which a rank never comes: the deadline, and nothing is left behind") {
+    on_gpus(
+        [](auto& gpus) {
+            gpus.barrier();
+            if (gpus.rank() == 0) return;
+            // The ranks first tell each other their colours, which rank 0 does not.
+            CHECK_THROWS_AS((void)gpus.split(0), hvd::peer_error);
+            CHECK_THROWS_AS(gpus.barrier(), hvd::peer_error);
+        },
+        2, {.deadline = 100ms, .destructor_deadline = 1s});
+}
+
+TEST_CASE(
+    "calls that end later, in which one rank fails: the others' deadline, and no trace is left") {
+    // The ranks without the failure are still in the call when their deadline passes.
+    const auto fails = [](const char* function, auto call) {
+        for (int ranks = 2; ranks <= 4; ++ranks) {
+            INFO(std::string(function), " on ", ranks, " ranks");
+            std::atomic<int> failed = 0, told = 0;
+            hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {
+                hvd::communicator<hvd::nccl> gpus(world, {.deadline = 1s});
+                gpus.barrier();
+                if (world.rank() == 0) emulation::fail(function, 1, ncclInternalError);
+                world.barrier();
+                try {
+                    call(gpus);
+                    FAIL("one rank was missing");
+                } catch (const hvd::nccl_error&) {
+                    ++failed;
+                } catch (const hvd::peer_error& e) {
+                    CHECK_MESSAGE(std::string(e.what()).find("in time") != std::string::npos,
+                                  e.what());
+                    ++told;
+                }
+                CHECK_THROWS_AS(gpus.barrier(), hvd::peer_error);
+            });
+            CHECK(failed == 1);
+            CHECK(told == ranks - 1);
+            CHECK(emulation::live_objects() == 0);
+            emulation::reset();
+        }
+    };
+    fails("ncclCommSplit", [](auto& gpus) { (void)gpus.split(0); });
+    fails("ncclCommWindowRegister", [](auto& gpus) { hvd::device_arena(gpus, 4096); });
+}
+
+TEST_CASE("parts have the configuration of the communicator that they are made from") {
+    for (const int blocking : {0, 1})
+        for (int ranks = 1; ranks <= 4; ++ranks) {
+            ncclUniqueId id;
+            ncclGetUniqueId(&id);
+            hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {
+                ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+                config.blocking = blocking;
+                config.maxCTAs = 3;
+                ncclComm_t raw = nullptr;
+                ncclCommInitRankConfig(&raw, world.size(), id, world.rank(), &config);
+                ncclResult_t state = ncclInProgress;
+                while (state == ncclInProgress) ncclCommGetAsyncError(raw, &state);
+                hvd::communicator<hvd::nccl> gpus(raw, hvd::adopt, {.deadline = 10s});
+                const tensor<int> x{1};
+                if (ranks == 1) return;
+                auto half = gpus.split(0, -gpus.rank());
+                CHECK(half.rank() == ranks - 1 - gpus.rank());
+                CHECK(emulation::config_of(half.native_handle()).maxCTAs == 3);
+                CHECK(emulation::config_of(half.native_handle()).blocking == blocking);
+                half.allreduce(x.view(), hvd::sum);
+                CHECK(x.values()[0] == ranks);
+                if (gpus.rank() == 0) return gpus.abort();
+                auto rest = gpus.shrink(std::vector<int>{0});
+                CHECK(rest.size() == ranks - 1);
+                if (rest.size() > 1) CHECK(emulation::config_of(rest.native_handle()).maxCTAs == 3);
+            });
+            CHECK(emulation::live_objects() == 0);
+            emulation::reset();
+        }
+}
+
+TEST_CASE("a shrink that excludes nobody leaves calls under way behind") {
+    on_gpus(
+        [](auto& gpus) {
+            const tensor<int> x{1};
+            gpus.barrier();
+            auto rest = gpus.shrink({});
+            rest.allreduce(x.view(), hvd::sum);
+            CHECK(x.values()[0] == gpus.size());
+            CHECK_THROWS_AS(gpus.barrier(), hvd::peer_error);
+        },
+        2);
 }
 
 TEST_CASE("a list that can't be excluded is refused before anything is given up") {
@@ -286,6 +419,7 @@ TEST_CASE("a rank that never comes: a rank that only calls test() is told by the
     on_gpus(
         [](auto& gpus) {
             const tensor<int> x{1};
+            gpus.barrier();  // NCCL connects the ranks in their first call, which waits for all
             if (gpus.rank() == 0) return;
             auto pending = gpus.allreduce_async(x.view(), hvd::sum, {.deadline = 50ms});
             const auto until = std::chrono::steady_clock::now() + 60s;
@@ -302,6 +436,7 @@ TEST_CASE("a request that is dropped waits for its peers no longer than a destru
     on_gpus(
         [](auto& gpus) {
             const tensor<int> x{1};
+            gpus.barrier();  // NCCL connects the ranks in their first call, which waits for all
             if (gpus.rank() == 0) return;
             {
                 const auto pending = gpus.allreduce_async(x.view(), hvd::sum);

@@ -27,8 +27,8 @@ namespace emulation {
 // the next call.
 void fail(const std::string& function, int k, int code);
 
-// Makes the rank of this communicator dead: NCCL's network thread of all others notices it, and their
-// state is ncclRemoteError for ever. A rank that only aborts is missed by nobody.
+// Makes the rank of this communicator dead: the network thread of all others notices it, and their
+// state is ncclRemoteError for ever. Nobody notices a rank that only aborts.
 void kill(ncclComm_t comm);
 
 // Returns the configuration with which NCCL made it.

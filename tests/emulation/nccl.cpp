@@ -191,7 +191,8 @@ ncclResult_t start(std::unique_lock<std::mutex>& lock, ncclComm& comm, job work)
                    comm.clique->dead.end();
     };
     if (result == ncclSuccess) {
-        changed.wait(lock, [&] { return comm.aborted || died() || waiting.ready(); });
+        const bool revoked = comm.aborted;
+        changed.wait(lock, [&] { return (comm.aborted && !revoked) || died() || waiting.ready(); });
         if (!waiting.ready()) result = ncclRemoteError;
     }
     end_job(comm, result);
@@ -264,15 +265,14 @@ void exchange(const shared_comm& comm, const std::vector<call>& messages) {
                    std::to_string(box.front().size()) + " bytes to rank " +
                    std::to_string(comm->rank) + ", which expects " + std::to_string(bytes));
         else if (bytes > 0)
-            emulation::move_bytes(emulation::seen_by_device(c.out, bytes), box.front().data(), bytes);
+            emulation::move_bytes(emulation::seen_by_device(c.out, bytes), box.front().data(),
+                                  bytes);
         box.pop_front();
     }
 }
 
 // True if the device has memory at this address.
-bool on_device(const void* address) {
-    return emulation::seen_by_device(address, 1) != address;
-}
+bool on_device(const void* address) { return emulation::seen_by_device(address, 1) != address; }
 
 ncclResult_t check(const ncclComm& comm, const call& c) {
     if (c.root < 0 || c.root >= comm.clique->size) return ncclInvalidArgument;
@@ -392,9 +392,7 @@ ncclResult_t launch_group(std::unique_lock<std::mutex>& lock) {
     return comms[0]->blocking() ? result : ncclInProgress;
 }
 
-ncclResult_t refuse(ncclComm& comm, ncclResult_t code) {
-    return in_group(keep_error(comm, code));
-}
+ncclResult_t refuse(ncclComm& comm, ncclResult_t code) { return in_group(keep_error(comm, code)); }
 
 ncclResult_t begin(const char* name, ncclComm_t comm, cudaStream_t stream, call c) {
     if (comm == nullptr) return in_group(ncclInvalidArgument);
@@ -449,8 +447,8 @@ void make_cliques(meeting& m) {
         return std::tie(a.color, a.key, a.rank) < std::tie(b.color, b.key, b.rank);
     });
     for (auto first = all.begin(); first != all.end();) {
-        const auto last = std::find_if(first, all.end(),
-                                       [&](const auto& a) { return a.color != first->color; });
+        const auto last =
+            std::find_if(first, all.end(), [&](const auto& a) { return a.color != first->color; });
         const auto part = std::make_shared<clique>(int(last - first));
         int rank = 0;
         for (auto a = first; a != last; ++a)
@@ -809,14 +807,14 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, size_t bytes,
     auto owner = window_memory.upper_bound(address);
     const bool owned = owner != window_memory.begin() &&
                        address + bytes <= std::prev(owner)->first + std::prev(owner)->second;
-    job work = meet(*comm, 2, comm->clique->size, {int(bytes), 0, comm->rank, nullptr},
-                    [=](ncclResult_t ended) {
-                        if (ended == ncclSuccess && comm->windows.insert(memory).second)
-                            emulation::count_object(1);
-                        write_result(window, ended == ncclSuccess
-                                                 ? reinterpret_cast<ncclWindow_t>(memory)
-                                                 : nullptr);
-                    });
+    job work =
+        meet(*comm, 2, comm->clique->size, {int(bytes), 0, comm->rank, nullptr},
+             [=](ncclResult_t ended) {
+                 if (ended == ncclSuccess && comm->windows.insert(memory).second)
+                     emulation::count_object(1);
+                 write_result(window, ended == ncclSuccess ? reinterpret_cast<ncclWindow_t>(memory)
+                                                           : nullptr);
+             });
     if (!owned) work.refusal = ncclUnhandledCudaError;
     else if (std::size_t(address - std::prev(owner)->first) % window_alignment != 0)
         work.refusal = ncclInvalidArgument;

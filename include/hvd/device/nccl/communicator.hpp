@@ -108,6 +108,7 @@ public:
         for (int r = 0; r < size(); ++r)
             if (detail::position_of(r, list) < 0) members.push_back(r);
         const auto shrunk = [&](ncclComm_t comm, ncclComm_t* result, ncclConfig_t* config) {
+            if (list.empty()) return ncclCommSplit(comm, 0, rank(), result, config);
             return ncclCommShrink(comm, list.data(), int(list.size()), result, config,
                                   NCCL_SHRINK_ABORT);
         };

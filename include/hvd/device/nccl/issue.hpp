@@ -14,20 +14,17 @@ namespace detail {
 class nccl_calls {
 public:
     void add(ncclResult_t code, const char* api) {
-        ++count_;
         if (failed() || code == ncclSuccess || code == ncclInProgress) return;
         code_ = code;
         api_ = api;
     }
     bool failed() const { return code_ != ncclSuccess; }
-    bool alone() const { return count_ == 1; }
     ncclResult_t code() const { return code_; }
     const char* api() const { return api_; }
 
 private:
     ncclResult_t code_ = ncclSuccess;
     const char* api_ = "";
-    int count_ = 0;
 };
 
 struct nccl_place {
@@ -105,6 +102,14 @@ inline void issue_parts(nccl_calls& made, const collective_call& c, ncclRedOp_t 
     }
     if (c.entry.kind == collective::gather) send(c.in, c.count_of(at.rank), c.entry.root);
     if (c.entry.kind == collective::scatter) receive(c.out, c.count_of(at.rank), c.entry.root);
+}
+
+// Returns the number of operations that a call is to NCCL. It is the same on all ranks.
+inline std::size_t operations_of(const collective_call& c, int size) {
+    const bool is_for_each_rank = !c.counts.empty() || c.entry.kind == collective::alltoall ||
+                                  c.entry.kind == collective::gather ||
+                                  c.entry.kind == collective::scatter;
+    return is_for_each_rank ? std::size_t(size) : 1;
 }
 
 inline void issue(nccl_calls& made, const collective_call& c, ncclRedOp_t op,

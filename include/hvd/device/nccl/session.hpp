@@ -17,10 +17,11 @@ namespace detail {
 // How far a rank is that joins the others. A rank that another one left is lost.
 enum class joining { under_way, done, lost };
 
-// Uses a nonblocking communicator of NCCL. Every call is polled until NCCL has taken it, before
-// anything else touches NCCL or the stream. After a failure the communicator is revoked and refuses
-// further calls. Revoking frees the stream and allows a shrink. A rank that is alone has no
-// communicator of NCCL until it needs one.
+// Uses a communicator of NCCL, which does not block unless the user wants so. Then a thread of NCCL
+// does the call, after the call has returned, and writes the results. Every such call is polled to
+// its end before anything else touches NCCL, the stream or the results. After a failure the
+// communicator is given up and refuses further calls. A rank that is alone has no communicator of
+// NCCL until it needs one.
 class nccl_session final : public device_session {
 public:
     using device_session::device_session;
@@ -46,12 +47,14 @@ public:
         ncclConfig_t config = not_blocking();
         ncclResult_t state = ncclInProgress;
         if (comm_ == nullptr) state = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
+        working_ = true;
         for (backoff pauses(false);;) {
             if (state == ncclRemoteError) return joining::lost;
             if (state != ncclSuccess && state != ncclInProgress)
                 throw_nccl_error(state, api, rank(), comm_, std::source_location::current());
             check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", rank());
-            if (state == ncclSuccess) return joining::done;
+            working_ = state != ncclSuccess;
+            if (!working_) return joining::done;
             if (state == ncclInProgress && pauses.pause() && now() > until)
                 return joining::under_way;
         }
@@ -74,15 +77,14 @@ public:
     void enqueue(std::span<const collective_call> calls, const char* label, cudaStream_t stream,
                  time_point limit) override {
         refuse_if_broken(label);
+        const premultiplied_sums made_here{*this};
         operations_.clear();
         for (const collective_call& call : calls)
             operations_.push_back(operation_for(call, label, limit));
-        // NCCL takes 2048 calls in a group. A call with counts is one for each rank.
-        const std::size_t most = size() < 1024 ? 1024 / std::size_t(size()) : 1;
-        for (std::size_t first = 0; first < calls.size(); first += most) {
-            const std::size_t n = calls.size() - first < most ? calls.size() - first : most;
-            enqueue_group(calls.subspan(first, n), operations_.data() + first, label, stream,
-                          limit);
+        for (std::size_t first = 0, last = 0; first < calls.size(); first = last) {
+            last = end_of_group(calls, first);
+            enqueue_group(calls.subspan(first, last - first), operations_.data() + first, label,
+                          stream, limit);
         }
         guarded([&] {
             for (std::size_t i = 0; i < calls.size(); ++i)
@@ -97,14 +99,23 @@ public:
     bool can_be_captured() const override { return true; }
     bool exchanges_in_place() const override { return false; }
 
-    // Derives a communicator by NCCL's own function: `make(comm, &result, &config)`.
+    // Derives a communicator by NCCL's own function: `make(comm, result, config)`. It has the
+    // configuration of this one.
     template <class F>
     ncclComm_t derive(const char* api, F&& make) {
         const current_device here(device(), rank());
-        ncclConfig_t config = not_blocking();
-        ncclComm_t result = nullptr;
-        settle(make(comm_, &result, &config), api, limit_for({}));
-        return result;
+        const time_point limit = limit_for({});
+        if (broken()) wait_for_revoke(api, limit);
+        late_result<ncclComm_t> result;
+        try {
+            settle_later(make(comm_, result.get(), nullptr), api, limit);
+        } catch (...) {
+            if (still_works()) result.leak();
+            else if (*result.get() != nullptr)
+                ncclCommAbort(*result.get());  // NCCL made it in vain
+            throw;
+        }
+        return *result.get();
     }
 
     // Allocates memory with ncclMemAlloc, at the same place of a window on all ranks. NCCL moves it
@@ -117,17 +128,8 @@ public:
             check_nccl(ncclMemAlloc(&memory, bytes), "ncclMemAlloc", rank());
             kept.reset(memory);
         });
-        open_window opened{static_cast<std::byte*>(memory)};
-        if (size() > 1 && bytes > 0) {
-            if (library_.has(nccl_since::windows))
-                settle(ncclCommWindowRegister(comm_, memory, bytes, &opened.window,
-                                              NCCL_WIN_COLL_SYMMETRIC),
-                       "ncclCommWindowRegister", limit_for({}));
-            else
-                settle(ncclCommRegister(comm_, memory, bytes, &opened.registration),
-                       "ncclCommRegister", limit_for({}));
-            windows_.push_back(opened);
-        }
+        const auto* const data = static_cast<const std::byte*>(memory);
+        if (size() > 1 && bytes > 0) windows_.push_back(open_window_of(data, kept, bytes));
         const std::span<std::byte> arena(static_cast<std::byte*>(kept.release()), bytes);
         add_arena(arena);
         return arena;
@@ -138,7 +140,7 @@ public:
         for (const auto& [data, window, registration] : windows_)
             if (data == memory.data()) close_window(window, registration);
         std::erase_if(windows_, [&](const auto& w) { return w.data == memory.data(); });
-        ncclMemFree(memory.data());
+        if (!still_works()) ncclMemFree(memory.data());
     }
 
     void look_for_errors(const char* label) override {
@@ -146,15 +148,17 @@ public:
         if (comm_ == nullptr) return;
         ncclResult_t state = ncclSuccess;
         const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
-        if (asked != ncclSuccess) fail(asked, "ncclCommGetAsyncError", false);
-        if (state != ncclSuccess && state != ncclInProgress) fail(state, label, false);
+        if (asked != ncclSuccess) fail(asked, "ncclCommGetAsyncError");
+        if (state != ncclSuccess && state != ncclInProgress) fail(state, label);
     }
 
+    // Revoking frees the stream and allows a shrink. NCCL can't revoke a communicator on which its
+    // thread is still at work, or failed. An abort waits for the thread.
     void give_up(std::string_view why) noexcept override {
-        if (broken()) return;
+        const bool again = broken();
         device_session::give_up(why);
-        if (comm_ == nullptr) return;
-        if (library_.has(nccl_since::revoking)) {
+        if (comm_ == nullptr || (again && !working_)) return;
+        if (!working_ && library_.has(nccl_since::revoking)) {
             const ncclResult_t revoked = ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
             if (revoked == ncclSuccess || revoked == ncclInProgress) return;
         }
@@ -181,6 +185,82 @@ private:
         ncclRedOp_t op;
     };
 
+    // NCCL needs an operation until it has taken the calls.
+    struct premultiplied_sums {
+        nccl_session& session;
+        ~premultiplied_sums() {
+            for (const premultiplied& s : session.premultiplied_)
+                if (session.comm_ != nullptr) ncclRedOpDestroy(s.op, session.comm_);
+            session.premultiplied_.clear();
+        }
+    };
+
+    // The place of a result that NCCL's thread writes. It is leaked if the thread can't be stopped,
+    // since a borrowed communicator is its owner's to abort.
+    template <class T>
+    class late_result {
+    public:
+        T* get() const { return place_.get(); }
+        void leak() { static_cast<void>(place_.release()); }
+
+    private:
+        std::unique_ptr<T> place_ = std::make_unique<T>();
+    };
+
+    // True if NCCL may still write to results and to memory that it was given.
+    bool still_works() const { return working_ && comm_ != nullptr; }
+
+    // NCCL derives nothing before a revoke has ended.
+    void wait_for_revoke(const char* api, time_point limit) {
+        const ncclResult_t state = poll("ncclCommRevoke", limit);
+        if (state == ncclRemoteError)
+            throw peer_error(rank(),
+                             text("hvd: ", api, " on rank ", rank(),
+                                  ": NCCL can't derive a communicator after its network has lost a "
+                                  "rank: make one from the host's communicator of those left"),
+                             {});
+        if (state != ncclSuccess) fail(state, "ncclCommRevoke");
+    }
+
+    // Before NCCL had windows, each rank registers its memory by itself.
+    open_window open_window_of(const std::byte* data, std::unique_ptr<void, nccl_memory>& memory,
+                               std::size_t bytes) {
+        open_window opened{data};
+        if (library_.has(nccl_since::windows)) opened.window = register_window(memory, bytes);
+        else
+            settle(ncclCommRegister(comm_, memory.get(), bytes, &opened.registration),
+                   "ncclCommRegister", limit_for({}));
+        return opened;
+    }
+
+    // All ranks meet here.
+    ncclWindow_t register_window(std::unique_ptr<void, nccl_memory>& memory, std::size_t bytes) {
+        constexpr const char* api = "ncclCommWindowRegister";
+        late_result<ncclWindow_t> window;
+        try {
+            settle_later(ncclCommWindowRegister(comm_, memory.get(), bytes, window.get(),
+                                                NCCL_WIN_COLL_SYMMETRIC),
+                         api, limit_for({}));
+        } catch (...) {
+            if (still_works()) {
+                window.leak();
+                static_cast<void>(memory.release());
+            }
+            throw;
+        }
+        return *window.get();
+    }
+
+    // NCCL takes 2048 operations in a group. A call that is messages or reductions for each rank is
+    // as many, and messages are sent and received.
+    std::size_t end_of_group(std::span<const collective_call> calls, std::size_t first) const {
+        constexpr std::size_t most = 1024;
+        std::size_t end = first, operations = 0;
+        do operations += operations_of(calls[end], size());
+        while (++end < calls.size() && operations + operations_of(calls[end], size()) <= most);
+        return end;
+    }
+
     scaled_operation operation_for(const collective_call& call, const char* label,
                                    time_point limit) {
         if (call.entry.kind == collective::barrier && scratch_.data() == nullptr)
@@ -192,7 +272,7 @@ private:
     }
 
     void close_window(ncclWindow_t window, void* registration) noexcept {
-        if (comm_ == nullptr) return;
+        if (comm_ == nullptr || working_) return;
         try {
             if (window != nullptr)
                 settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister",
@@ -204,8 +284,8 @@ private:
         }
     }
 
-    // Returns the sum of elements that are multiplied by `factor` on this rank. It is made once for
-    // each type and factor.
+    // Returns the sum of elements that are multiplied by `factor` on this rank. The calls that are
+    // enqueued together share one for each type and factor.
     ncclRedOp_t premultiplied_sum(dtype id, double factor, time_point limit) {
         for (const premultiplied& s : premultiplied_)
             if (s.id == id && s.factor == factor) return s.op;
@@ -240,9 +320,8 @@ private:
                 issue(made, calls[i], operations[i].op,
                       {comm_, stream, rank(), size(), scratch_.data(), library_});
         const ncclResult_t ended = ncclGroupEnd();
-        if (made.failed()) fail(made.code(), made.api(), made.alone());
-        if (ended != ncclSuccess && ended != ncclInProgress) fail(ended, "ncclGroupEnd", false);
-        settle(ended, label, limit);
+        if (made.failed()) fail(made.code(), made.api());
+        settle(ended, ended == ncclInProgress ? label : "ncclGroupEnd", limit);
     }
 
     void scale_result(const collective_call& call, double factor, cudaStream_t stream) {
@@ -282,22 +361,36 @@ private:
         return config;
     }
 
-    // Waits until NCCL has taken the call.
-    void settle(ncclResult_t code, const char* api, time_point limit,
-                std::source_location where = std::source_location::current()) {
-        backoff pauses(false);
-        while (code == ncclInProgress) {
-            if (comm_ == nullptr) return;
-            const ncclResult_t asked = ncclCommGetAsyncError(comm_, &code);
-            if (asked != ncclSuccess) fail(asked, "ncclCommGetAsyncError", false, where);
-            if (code == ncclInProgress && pauses.pause() && now() > limit) expire(api);
+    // Waits until NCCL's thread has done the call, and returns its result.
+    ncclResult_t poll(const char* api, time_point limit,
+                      std::source_location where = std::source_location::current()) {
+        working_ = true;
+        ncclResult_t state = ncclInProgress;
+        for (backoff pauses(false);;) {
+            const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+            if (asked != ncclSuccess) fail(asked, "ncclCommGetAsyncError", where);
+            if (state != ncclInProgress) break;
+            if (pauses.pause() && now() > limit) expire(api);
         }
-        if (code != ncclSuccess) fail(code, api, true, where);
+        working_ = state != ncclSuccess;
+        return state;
     }
 
-    // If NCCL refuses an argument before it does anything, only this rank fails.
+    void settle(ncclResult_t code, const char* api, time_point limit,
+                std::source_location where = std::source_location::current()) {
+        if (code == ncclInProgress) code = poll(api, limit, where);
+        if (code != ncclSuccess) fail(code, api, where);
+    }
+
+    // Waits for a call that returns ncclSuccess before it is done.
+    void settle_later(ncclResult_t code, const char* api, time_point limit,
+                      std::source_location where = std::source_location::current()) {
+        settle(code == ncclSuccess ? ncclInProgress : code, api, limit, where);
+    }
+
+    // Every error of NCCL's stays with a nonblocking communicator.
     [[gnu::cold, noreturn]] void fail(
-        ncclResult_t code, const char* api, bool before_anything,
+        ncclResult_t code, const char* api,
         std::source_location where = std::source_location::current()) {
         try {
             if (code == ncclRemoteError)
@@ -307,17 +400,14 @@ private:
                                  {});
             throw_nccl_error(code, api, rank(), comm_, where);
         } catch (const error& e) {
-            if (code != ncclInvalidArgument || !before_anything) give_up(e.what());
+            give_up(e.what());
             throw;
         }
     }
 
     void end() noexcept {
         if (comm_ == nullptr) return;
-        if (!owned_) {  // it continues without the objects that were made in it
-            for (const premultiplied& p : premultiplied_) ncclRedOpDestroy(p.op, comm_);
-            return;
-        }
+        if (!owned_) return;
         try {
             const current_device here(device(), rank());
             if (!broken()) {
@@ -333,6 +423,7 @@ private:
     const nccl_library library_{rank()};
     ncclComm_t comm_ = nullptr;
     bool owned_ = true;
+    bool working_ = false;              // NCCL's thread is at work, or failed
     std::vector<open_window> windows_;  // windows of arenas
     std::vector<premultiplied> premultiplied_;
     std::vector<scaled_operation> operations_;  // the operations of the calls being enqueued
