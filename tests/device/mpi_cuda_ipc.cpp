@@ -69,6 +69,44 @@ TEST_CASE("plans, and communicators of some of the processes") {
     });
 }
 
+TEST_CASE("processes that see one GPU each") {
+    hvd_test::on_ranks([](auto& world) {
+        emulation::see_only(world.rank());
+        CHECK(hvd::pin_device(world) == 0);
+        gpu_communicator gpus(world, {.device_window_bytes = 4096});
+        check_reduction<float>(gpus, place::mixed, 1025, hvd::average,
+                               [](bool right, const char* what) { CHECK_MESSAGE(right, what); });
+        CHECK(emulation::calls_of("cudaDeviceCanAccessPeer") == 0);
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::see_only(-1);
+    emulation::reset();
+}
+
+TEST_CASE("processes that see one GPU each, which can't access each other, are refused") {
+    hvd_test::on_ranks_from(2, [](auto& world) {
+        emulation::see_only(world.rank());
+        hvd::pin_device(world);
+        if (world.rank() == 1)
+            emulation::fail("cudaIpcOpenMemHandle", 1, cudaErrorPeerAccessUnsupported);
+        try {
+            gpu_communicator gpus(world);
+            FAIL("they were not");
+        } catch (const hvd::usage_error& e) {
+            CHECK(world.rank() == 1);
+            CHECK(std::string(e.what()).find("the GPU of rank 1 can't access that of rank 0, GPU-a0"
+                                             "000000-0000-0000-0000-000000000000; use") !=
+                  std::string::npos);
+        } catch (const hvd::peer_error& e) {
+            CHECK(world.rank() != 1);
+            CHECK(std::string(e.what()).find("can't access that of rank 0") != std::string::npos);
+        }
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::see_only(-1);
+    emulation::reset();
+}
+
 TEST_CASE(
     "memory and events are not opened by the process that made them, and not freed while others "
     "have them") {

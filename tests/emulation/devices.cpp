@@ -11,10 +11,17 @@ namespace {
 
 constexpr int devices = 4;
 thread_local int current_device = 0;
+int only_visible = -1;
+
+int visible_devices() { return only_visible < 0 ? devices : 1; }
+
+// The number of a device in the machine.
+int in_machine(int device) { return only_visible < 0 ? device : only_visible; }
 
 }  // namespace
 
 int emulation::device_of_this_thread() { return current_device; }
+void emulation::see_only(int device) { only_visible = device; }
 
 extern "C" {
 
@@ -26,23 +33,22 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaSetDevice(int device) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    if (device < 0 || device >= devices) return cudaErrorInvalidDevice;
+    if (device < 0 || device >= visible_devices()) return cudaErrorInvalidDevice;
     current_device = device;
     return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    std::snprintf(text, std::size_t(bytes), "0000:%02X:00.0", device);
+    std::snprintf(text, std::size_t(bytes), "0000:%02X:00.0", in_machine(device));
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    unsigned number = 0;
-    if (std::sscanf(text, "0000:%02X:00.0", &number) != 1 || number >= unsigned(devices))
-        return cudaErrorInvalidDevice;
-    *device = int(number);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+    if (const int code = emulation::faulted("cudaGetDeviceProperties")) return cudaError_t(code);
+    if (device < 0 || device >= visible_devices()) return cudaErrorInvalidDevice;
+    *properties = {};
+    properties->uuid.bytes[0] = char(0xa0 + in_machine(device));
     return cudaSuccess;
 }
 
@@ -74,7 +80,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
 cudaError_t cudaGetDeviceCount(int* count) {
     *count = 0;
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    *count = devices;
+    *count = visible_devices();
     return cudaSuccess;
 }
 

@@ -43,6 +43,9 @@ std::vector<std::string> disagreements();
 // version of NCCL lacks ends the program.
 void answer(const std::string& question, int value);
 
+// Makes one of the machine's GPUs, as number 0, the only one that this process sees; -1: all.
+void see_only(int device);
+
 // Returns how often a function was called.
 int calls_of(const std::string& function);
 

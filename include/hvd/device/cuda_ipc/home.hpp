@@ -5,10 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <vector>
 
-#include "../../platform/cuda_api.hpp"
+#include "../../platform/gpu_id.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -17,7 +16,7 @@ namespace detail {
 // The process and the GPU of a rank. A process has its number in the namespace of its container.
 struct ipc_home {
     std::uint64_t process = 0, numbering = 0;
-    char bus[32] = {};   // the bus number of its GPU
+    gpu_id gpu;
     int has_events = 0;  // the GPU has events that other processes can wait for
 
     static ipc_home of_this_rank(int device, int rank) {
@@ -25,8 +24,7 @@ struct ipc_home {
         struct stat numbering{};
         home.process = std::uint64_t(getpid());
         if (stat("/proc/self/ns/pid", &numbering) == 0) home.numbering = numbering.st_ino;
-        check_cuda(cudaDeviceGetPCIBusId(home.bus, int(sizeof home.bus), device),
-                   "cudaDeviceGetPCIBusId", rank);
+        home.gpu = gpu_id::of(device, rank);
         check_cuda(cudaDeviceGetAttribute(&home.has_events, cudaDevAttrIpcEventSupport, device),
                    "cudaDeviceGetAttribute", rank);
         return home;
@@ -35,27 +33,22 @@ struct ipc_home {
     bool shares_process_with(const ipc_home& other) const {
         return process == other.process && numbering == other.numbering;
     }
-    bool shares_device_with(const ipc_home& other) const {
-        return std::strcmp(bus, other.bus) == 0;
-    }
 };
 
-// Enables peer access to a GPU of the same process. Other processes get it with the mapping.
+[[gnu::cold, noreturn]] inline void throw_no_access(int rank, int other, const ipc_home& peer) {
+    throw usage_error(rank, text("hvd: communicator<cuda_ipc>: the GPU of rank ", rank,
+                                 " can't access that of rank ", other, ", ", peer.gpu.name(),
+                                 "; use hvd::staged or hvd::nccl"));
+}
+
+// Enables peer access to a GPU of the same process. Other processes get it with the mapping, which
+// is also where CUDA tells if they may have it for a GPU that this process can't see.
 inline void reach_device(const ipc_home& peer, int other, int device, int rank, bool same_process) {
-    int number = 0, can = 0;
-    if (cudaDeviceGetByPCIBusId(&number, peer.bus) != cudaSuccess) {
-        cudaGetLastError();
-        throw usage_error(
-            rank, text("hvd: communicator<cuda_ipc>: rank ", rank, " can't see the GPU ",
-                       static_cast<const char*>(peer.bus), " of rank ", other,
-                       ": leave all GPUs of the node visible and choose with hvd::pin_device"));
-    }
+    const int number = peer.gpu.number(rank);
+    if (number < 0) return;
+    int can = 0;
     check_cuda(cudaDeviceCanAccessPeer(&can, device, number), "cudaDeviceCanAccessPeer", rank);
-    if (can == 0)
-        throw usage_error(
-            rank, text("hvd: communicator<cuda_ipc>: the GPU of rank ", rank,
-                       " can't access that of rank ", other, ", ",
-                       static_cast<const char*>(peer.bus), "; use hvd::staged or hvd::nccl"));
+    if (can == 0) throw_no_access(rank, other, peer);
     if (!same_process) return;
     const cudaError_t enabled = cudaDeviceEnablePeerAccess(number, 0);
     if (enabled == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError();
@@ -74,8 +67,7 @@ inline void reach_all(const std::vector<ipc_home>& homes, int device, int rank) 
                            own.has_events == 0 ? rank : int(other),
                            " has no CUDA IPC (cudaDevAttrIpcEventSupport), which ranks ", rank,
                            " and ", other, " need as processes; use hvd::staged or hvd::nccl"));
-        if (!own.shares_device_with(peer))
-            reach_device(peer, int(other), device, rank, same_process);
+        if (own.gpu != peer.gpu) reach_device(peer, int(other), device, rank, same_process);
     }
 }
 

@@ -50,9 +50,13 @@ public:
                 continue;
             }
             void* mapped = nullptr;
-            check_cuda(
-                cudaIpcOpenMemHandle(&mapped, offers[p].handle, cudaIpcMemLazyEnablePeerAccess),
-                "cudaIpcOpenMemHandle", rank);
+            const cudaError_t opened =
+                cudaIpcOpenMemHandle(&mapped, offers[p].handle, cudaIpcMemLazyEnablePeerAccess);
+            if (opened == cudaErrorPeerAccessUnsupported) {
+                cudaGetLastError();
+                throw_no_access(rank, int(p), homes[p]);
+            }
+            check_cuda(opened, "cudaIpcOpenMemHandle", rank);
             places_.push_back({static_cast<std::byte*>(mapped), true});
         }
     }
