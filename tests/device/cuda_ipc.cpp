@@ -40,15 +40,18 @@ void on_ranks(F f, int least = 1,
 
 // Calls f for each check, with the place in which it was made.
 template <class F>
-void everywhere_on_ranks(std::initializer_list<std::size_t> counts, F f) {
-    on_ranks([&](auto& gpus) {
-        for (const place where : everywhere)
-            for (const std::size_t count : counts)
-                f(gpus, where, count, [&](bool right, const char* what) {
-                    CHECK_MESSAGE(right, what, " of ", count, " on rank ", gpus.rank(), " of ",
-                                  gpus.size(), ", place ", int(where));
-                });
-    });
+void everywhere_on_ranks(std::initializer_list<std::size_t> counts, F f,
+                         std::size_t window = 4096) {
+    on_ranks(
+        [&](auto& gpus) {
+            for (const place where : everywhere)
+                for (const std::size_t count : counts)
+                    f(gpus, where, count, [&](bool right, const char* what) {
+                        CHECK_MESSAGE(right, what, " of ", count, " on rank ", gpus.rank(), " of ",
+                                      gpus.size(), ", place ", int(where));
+                    });
+        },
+        1, {.deadline = 20s, .device_window_bytes = window});
 }
 
 }  // namespace
@@ -102,6 +105,77 @@ TEST_CASE("movements around the borders of chunks") {
                             check_movements<std::int16_t>(gpus, where, count, false, report);
                             check_uneven_alltoall<double>(gpus, where, count, report);
                         });
+}
+
+TEST_CASE("small calls, whose ranks reduce by themselves, beside others in one call") {
+    everywhere_on_ranks(
+        {0, 1, 33, 1023, 1400},
+        [](auto& gpus, place where, std::size_t count, auto&& report) {
+            check_reduction<float>(gpus, where, count, hvd::average, report, 0.5, 3);
+            check_reduction<std::int16_t>(gpus, where, count, hvd::max, report);
+            check_movements<std::int32_t>(gpus, where, count, true, report);
+            check_movements<std::int16_t>(gpus, where, count, false, report);
+            check_uneven_alltoall<double>(gpus, where, count, report);
+            memory m(gpus, where, 3 * 8192);
+            const auto x = m.tensor(values_of<float>(gpus.rank(), 10)),
+                       y = m.tensor(values_of<float>(gpus.rank(), 2 * count));
+            gpus.allreduce(hvd::fuse(x, y), hvd::sum);
+            report(same_bytes(x, reduced<float>(hvd::sum, gpus.size(), 10)) &&
+                       same_bytes(y, reduced<float>(hvd::sum, gpus.size(), 2 * count)),
+                   "allreduce of two tensors");
+        },
+        std::size_t(1) << 18);
+}
+
+TEST_CASE("a small call meets the others once, and a large one twice") {
+    for (int ranks = 2; ranks <= 4; ++ranks)
+        hvd::run_threads(ranks, [](world_type& world) {
+            gpu_communicator gpus(world, {.deadline = 20s});
+            const std::size_t bytes = std::size_t(1) << 20;
+            hvd::device_arena arena(gpus, 3 * bytes);
+            const auto near = arena.tensor<float>(hvd::shape(1000)),
+                       large = arena.tensor<float>(hvd::shape(bytes / 2));
+            const tensor<float> x(std::vector<float>(1000)), all(std::vector<float>(4000));
+            const auto gathered = hvd::device_view(all.data(), 1000 * std::size_t(gpus.size()));
+            // Besides, a call records its own end, and that of its request.
+            const auto meetings = [&](auto call) {
+                world.barrier();
+                const int before = emulation::calls_of("cudaEventRecord");
+                world.barrier();
+                call();
+                world.barrier();
+                return (emulation::calls_of("cudaEventRecord") - before) / gpus.size() - 2;
+            };
+            CHECK(meetings([&] { gpus.allreduce(x.view(), hvd::sum); }) == 1);
+            CHECK(meetings([&] { gpus.allreduce(near, hvd::sum); }) == 1);
+            CHECK(meetings([&] { gpus.reduce(near, hvd::into(x.view()), hvd::sum); }) == 1);
+            CHECK(meetings([&] { gpus.allgather(x.view(), hvd::into(gathered)); }) == 1);
+            CHECK(meetings([&] { gpus.broadcast(x.view()); }) == 1);
+            CHECK(meetings([&] { gpus.barrier(); }) == 1);
+            CHECK(meetings([&] { gpus.allreduce(large, hvd::sum); }) == 2);
+        });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
+TEST_CASE("small calls one after another, not one of which is waited for") {
+    on_ranks(
+        [](auto& gpus) {
+            constexpr int calls = 60;
+            std::vector<std::unique_ptr<tensor<int>>> tensors;
+            std::vector<hvd::device_request> pending;
+            for (int i = 0; i < calls; ++i)
+                tensors.push_back(
+                    std::make_unique<tensor<int>>(std::vector<int>(700, i * (gpus.rank() + 1))));
+            for (const auto& x : tensors)
+                pending.push_back(gpus.allreduce_async(x->view(), hvd::sum));
+            for (auto& p : pending) p.wait();
+            const int n = gpus.size();
+            for (int i = 0; i < calls; ++i)
+                CHECK(tensors[std::size_t(i)]->values() ==
+                      std::vector<int>(700, i * n * (n + 1) / 2));
+        },
+        1, {.deadline = 20s});
 }
 
 TEST_CASE("tensors of an arena that are not aligned alike") {
@@ -235,31 +309,24 @@ TEST_CASE("a tensor that overhangs an arena goes through the window") {
 TEST_CASE("each rank copies its own part first, and then that of the next rank") {
     hvd::run_threads(3, [](world_type& world) {
         constexpr int root = 1;
-        std::vector<int> got(3);
-        cudaStream_t stream{};
-        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-        void* out = nullptr;
-        {
-            gpu_communicator gpus(world, {.deadline = 20s});
-            hvd::device_arena arena(gpus, 4096);
-            const auto x = arena.tensor<int>(hvd::shape(1));
-            const auto all = arena.tensor<int>(hvd::shape(3));
-            out = all.data();
-            const int own = 7 + gpus.rank(), nothing[3]{};
-            cudaMemcpy(x.data(), &own, sizeof own, cudaMemcpyHostToDevice);
-            cudaMemcpy(all.data(), nothing, sizeof nothing, cudaMemcpyHostToDevice);
-            // The last copy fails, so the output shows which two were before it.
-            if (gpus.rank() == root) emulation::fail("cudaMemcpyAsync", 3, cudaErrorUnknown);
-            const auto gather = [&] {
-                gpus.gather(x, hvd::into(all), hvd::root{root}, {.stream = stream});
-            };
-            if (gpus.rank() == root) CHECK_THROWS_AS(gather(), hvd::cuda_error);
-            else CHECK_THROWS_AS(gather(), hvd::peer_error);
-            cudaStreamSynchronize(stream);
-            cudaMemcpy(got.data(), out, 12, cudaMemcpyDeviceToHost);
-        }
-        cudaStreamDestroy(stream);
-        if (world.rank() == root) CHECK(got == std::vector<int>{0, 8, 9});
+        constexpr std::size_t count = 100;
+        std::vector<int> got(3 * count);
+        gpu_communicator gpus(world, {.deadline = 20s, .device_window_bytes = 4096});
+        hvd::device_arena arena(gpus, 4096);
+        const auto x = arena.tensor<int>(hvd::shape(count));
+        const auto all = arena.tensor<int>(hvd::shape(3 * count));
+        const std::vector<int> own(count, 7 + gpus.rank());
+        cudaMemcpy(x.data(), own.data(), 4 * count, cudaMemcpyHostToDevice);
+        cudaMemcpy(all.data(), got.data(), 12 * count, cudaMemcpyHostToDevice);
+        // The last copy fails, so the output shows which two were before it.
+        if (gpus.rank() == root) emulation::fail("cudaMemcpyAsync", 3, cudaErrorUnknown);
+        const auto gather = [&] { gpus.gather(x, hvd::into(all), hvd::root{root}); };
+        if (gpus.rank() == root) CHECK_THROWS_AS(gather(), hvd::cuda_error);
+        else CHECK_THROWS_AS(gather(), hvd::peer_error);
+        cudaStreamSynchronize(gpus.stream());
+        cudaMemcpy(got.data(), all.data(), 12 * count, cudaMemcpyDeviceToHost);
+        if (gpus.rank() == root)
+            CHECK(std::vector{got[0], got[count], got[2 * count]} == std::vector{0, 8, 9});
     });
     emulation::reset();
 }

@@ -137,6 +137,44 @@ TEST_CASE("a refusal of one rank is told to the others, and the communicator wor
     });
 }
 
+TEST_CASE("streams wait for each other after a call that one rank did not make") {
+    std::atomic<int> told = 0, looked = 0;
+    const auto all_have = [](std::atomic<int>& done) {
+        ++done;
+        while (done < 3) std::this_thread::sleep_for(1ms);
+    };
+    on_three([&](auto& gpus) {
+        const std::size_t count = 1000;
+        hvd::device_arena arena(gpus, 8192);
+        const auto x = arena.tensor<int>(hvd::shape(count));
+        cudaMemcpy(x.data(), std::vector<int>(count).data(), 4 * count, cudaMemcpyHostToDevice);
+        const bool odd = gpus.rank() == 1;
+        if (odd) CHECK_THROWS_AS(gpus.broadcast(x, hvd::root{7}), hvd::usage_error);
+        else CHECK_THROWS_AS(gpus.broadcast(x), hvd::peer_error);
+        all_have(told);
+        cudaStream_t stream{};
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        std::atomic<bool> held = odd;
+        emulation::enqueue(stream, [&held] {
+            while (held) std::this_thread::sleep_for(1ms);
+        });
+        cudaMemsetAsync(x.data(), odd ? 2 : 1, 4 * count, stream);
+        auto pending = gpus.allreduce_async(x, hvd::max, {.stream = stream});
+        // Nobody has the result before the stream of the one rank goes on.
+        for (int i = 0; i < 150 && !odd; ++i) {
+            CHECK(!pending.test());
+            std::this_thread::sleep_for(1ms);
+        }
+        all_have(looked);
+        held = false;
+        pending.wait();
+        cudaStreamDestroy(stream);
+        std::vector<int> got(count);
+        cudaMemcpy(got.data(), x.data(), 4 * count, cudaMemcpyDeviceToHost);
+        CHECK(got == std::vector<int>(count, 0x02020202));
+    });
+}
+
 TEST_CASE("ranks on several nodes are refused, each with those of its node") {
     hvd::run_threads(4,
                      [](world_type& world) {

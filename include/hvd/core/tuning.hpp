@@ -191,6 +191,9 @@ constexpr std::size_t staged_chunk_bytes = 4 * MiB;
 // allreduce 64 MiB through it in 382 microseconds, and 105 where the tensor lies in an arena. Other
 // sizes were not measured.
 constexpr std::size_t device_window_bytes = 16 * MiB;
+// A call of `cuda_ipc` is small if the inputs of all ranks fit into the window's bytes divided by
+// this, 1 MiB by default: a link moves as much in the time of a meeting or two. Not measured.
+constexpr std::size_t device_small_share = 16;
 // Bytes of a device's cache line. Ranks of `cuda_ipc` share none, and vectors of the kernels are
 // aligned. It is a property of the devices, not a choice.
 constexpr std::size_t device_unit = 128;

@@ -45,6 +45,13 @@ public:
         return false;
     }
 
+    // True if ranks read or write tensors of others where they lie.
+    bool stays_in_place() const {
+        for (const auto& [in, out] : places_)
+            if (in.arena >= 0 || out.arena != ipc_place::nowhere) return true;
+        return false;
+    }
+
     // True if its ranks know only after a meeting how it is cut.
     bool has_uneven_exchange() const {
         for (const call_parts& p : parts_)

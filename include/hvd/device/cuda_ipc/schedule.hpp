@@ -65,6 +65,13 @@ inline std::vector<ipc_step> one_step(std::span<const call_parts> calls) {
     return step.empty() ? std::vector<ipc_step>() : std::vector<ipc_step>{step};
 }
 
+// True for a call whose inputs are so small that each rank reduces by itself what it takes, instead
+// of a slice for all: reading more takes less time than a second meeting. All ranks know the sizes.
+inline bool is_small(const call_parts& p, std::size_t room) {
+    const std::size_t inputs = p.longest() * std::size_t(p.parts()) * std::size_t(p.size);
+    return !p.is_uneven_exchange() && inputs <= room / tuning::device_small_share;
+}
+
 // The bytes that this rank reduces.
 struct ipc_slice {
     std::size_t begin, end;

@@ -72,7 +72,11 @@ public:
         if (size() == 1 || broken()) return;
         ipc_message refused{};
         refused.header = mine;
-        linked([&] { reach_.calls().all(refused, limit); });
+        const current_device here(device(), rank());
+        guarded([&] {
+            if (last_) last_.make_wait(own_stream(), rank());
+            meet(refused, own_stream(), limit);
+        });
     }
 
     void give_up(std::string_view why) noexcept override {
@@ -144,29 +148,32 @@ private:
         });
     }
 
-    // Each step ends with a meeting. The window's halves take turns, so that the next step's input
-    // is there by then. This rank's first input is there before the ranks meet, if it is known to
-    // go through the window.
+    // A meeting comes before each step. One after the last step is needed only where tensors are
+    // read or written in place. The window's halves take turns, also from call to call: before one
+    // is filled again, the ranks have met after its last use. This rank's first input is there
+    // before the ranks meet, if it is known to go through the window.
     void move_all(std::span<const collective_call> calls, const char* label, cudaStream_t stream,
                   time_point limit) {
         describe(calls, label);
         const bool uneven = group_.has_uneven_exchange(), early = group_.needs_window() && !uneven;
         std::vector<ipc_step> steps;
         if (early) steps = cut_into_steps(group_.parts(), room_);
-        if (!steps.empty()) bring_in(steps[0], 0, stream);
+        if (!steps.empty()) bring_in(steps[0], half_, stream);
         meet_first(uneven, stream, limit);
         if (!early)
             steps = group_.needs_window() ? cut_into_steps(group_.parts(), room_)
                                           : one_step(group_.parts());
         if (uneven && group_.needs_window() && !steps.empty()) {
-            bring_in(steps[0], 0, stream);
+            bring_in(steps[0], half_, stream);
             meet(stream, limit);
         }
         for (std::size_t s = 0; s < steps.size(); ++s) {
-            for (const ipc_piece& piece : steps[s]) move(piece, s % 2, stream);
-            if (s + 1 < steps.size()) bring_in(steps[s + 1], (s + 1) % 2, stream);
-            meet(stream, limit);
-            bring_out(steps[s], s % 2, stream);
+            const std::size_t half = std::exchange(half_, 1 - half_);
+            const bool last = s + 1 == steps.size();
+            for (const ipc_piece& piece : steps[s]) move(piece, half, stream);
+            if (!last) bring_in(steps[s + 1], half_, stream);
+            if (!last || group_.stays_in_place()) meet(stream, limit);
+            bring_out(steps[s], half, stream);
         }
     }
 
@@ -182,33 +189,38 @@ private:
         }
     }
 
+    // Inputs of small calls go through the window, so that the ranks need not meet again.
     ipc_places places_of(const call_parts& p) const {
+        const bool small = is_small(p, room_), stays = !small && !p.overwrites_input();
         ipc_places result;
-        if (p.gives(rank()))
-            result.in = reach_.place_of(p.call.in, p.given_by(rank()), !p.overwrites_input());
-        if (p.is_given(rank())) result.out = reach_.place_of(p.call.out, p.taken_by(rank()), true);
+        if (p.gives(rank())) result.in = reach_.place_of(p.call.in, p.given_by(rank()), stays);
+        if (p.is_given(rank()) && !small)
+            result.out = reach_.place_of(p.call.out, p.taken_by(rank()), true);
         return result;
     }
 
-    // The ranks compare their calls and learn each other's places. Then the stream waits for the
+    // The ranks compare their calls and learn each other's places, and the stream waits for the
     // earlier work of theirs.
     void meet_first(bool uneven, cudaStream_t stream, time_point limit) {
-        reach_.events().record(stream, rank());
-        std::vector<ipc_message> all;
-        linked([&] { all = reach_.calls().all(group_.message(), limit); });
-        if (group_.learn(rank(), all))
-            linked([&] { group_.exchange_places(reach_.calls(), limit); });
+        const bool more = group_.learn(rank(), meet(group_.message(), stream, limit));
+        if (more) linked([&] { group_.exchange_places(reach_.calls(), limit); });
         if (uneven) {
             linked([&] { group_.exchange_counts(reach_.calls(), limit); });
             group_.learn_counts(rank());
         }
-        reach_.events().make_wait(stream, rank());
     }
 
-    void meet(cudaStream_t stream, time_point limit) {
+    void meet(cudaStream_t stream, time_point limit) { meet('m', stream, limit); }
+
+    // Each rank tells the others something, and its stream waits for what theirs have been given.
+    // A call that a rank refuses has this meeting as well, so that the events stay in step.
+    template <class T>
+    std::vector<T> meet(const T& mine, cudaStream_t stream, time_point limit) {
         reach_.events().record(stream, rank());
-        linked([&] { reach_.calls().all('m', limit); });
+        std::vector<T> all;
+        linked([&] { all = reach_.calls().all(mine, limit); });
         reach_.events().make_wait(stream, rank());
+        return all;
     }
 
     // Marks the end of a failed call, which may have begun to use the window.
@@ -265,22 +277,25 @@ private:
         }
     }
 
-    // Reduces this rank's slice for all, or its part for itself.
+    // Reduces this rank's slice for all, or its part for itself. Each rank reduces all of a small
+    // tensor that it takes.
     void reduce(const ipc_piece& piece, std::size_t half, cudaStream_t stream) const {
         const call_parts& p = group_.parts(piece.call);
-        const bool scatters = p.call.entry.kind == collective::reduce_scatter;
+        const bool scatters = p.call.entry.kind == collective::reduce_scatter,
+                   alone = scatters || is_small(p, room_);
+        if (alone && p.taken_by(rank()) == 0) return;
         const int part = scatters ? rank() : 0;
         const std::size_t bytes = piece.bytes_of(p.given(rank(), part));
-        const ipc_slice slice = scatters ? ipc_slice{0, bytes} : slice_of(bytes, rank(), size());
+        const ipc_slice slice = alone ? ipc_slice{0, bytes} : slice_of(bytes, rank(), size());
         if (slice.begin == slice.end) return;
         reduction_launch l = launch_of(p.call);
         for (int r = 0; r < size(); ++r) {
             const ipc_places& places = group_.places(piece.call, r);
             l.in[r] = seen(piece, half, places.in, r, part) + slice.begin;
-            if (p.is_given(r))
+            if (p.is_given(r) && !alone)
                 l.out[l.places++] = seen(piece, half, places.out, r, 0) + slice.begin;
         }
-        if (scatters) l.out[l.places++] = p.call.out + piece.first;
+        if (alone) l.out[l.places++] = p.call.out + piece.first;
         launch(l, slice.end - slice.begin, stream);
     }
 
@@ -328,7 +343,8 @@ private:
         }
     }
 
-    std::size_t room_;  // bytes of each half of the window
+    std::size_t room_;      // bytes of each half of the window
+    std::size_t half_ = 0;  // the half that is filled next, the same on all ranks
     ipc_reach reach_;
     // The end of the latest call. The next one, on any stream, does not touch the window before.
     cuda_event last_;
