@@ -143,9 +143,10 @@ void with_rule(const update_rule& r, int step, F f) {
         f(sgd_rule<A>{A(r.rate), A(r.momentum), A(r.dampening), A(r.decay), r.nesterov, step == 1});
 }
 
+// It waits for the copies of the legacy stream, which fill the tensors.
 struct stream_of_test {
     cudaStream_t stream{};
-    stream_of_test() { cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); }
+    stream_of_test() { cudaStreamCreate(&stream); }
     ~stream_of_test() { cudaStreamDestroy(stream); }
 };
 
