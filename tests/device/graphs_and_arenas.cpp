@@ -112,3 +112,23 @@ TEST_CASE("tensors of an arena are not packed, and neighbours are one call") {
                             hvd::mismatch_error);
     });
 }
+
+TEST_CASE("the gaps of a closed arena are forgotten, and those of others stay") {
+    hvd::run_threads(1, [](hvd::communicator<hvd::threads>& world) {
+        hvd::communicator<hvd::nccl> gpus(world);
+        hvd::detail::device_session& session = *hvd::detail::device_access::session_of(gpus);
+        const std::vector<std::byte> memory(512);
+        const std::span<const std::byte> all(memory), first = all.first(256), last = all.last(256);
+        session.add_arena(first);
+        session.add_arena(last);
+        session.add_padding(first.subspan(120, 8));
+        session.add_padding(last.subspan(120, 8));
+        CHECK(session.is_padding(first.subspan(120, 8)));
+        session.remove_arena(first.data());
+        CHECK(!session.is_padding(first.subspan(120, 8)));
+        CHECK(session.is_padding(last.subspan(120, 8)));
+        CHECK(!session.in_arena(first.data(), 1));
+        CHECK(session.in_arena(last.data(), 256));
+        session.remove_arena(last.data());
+    });
+}

@@ -234,6 +234,45 @@ TEST_CASE("plans of one tensor, and of those that move") {
     });
 }
 
+TEST_CASE("ranks that plan the same bytes in another way are told so") {
+    on_gpus(
+        [](auto& gpus) {
+            const bool odd = gpus.rank() == 1;
+            const auto differs = [&](auto plan) { CHECK_THROWS_AS(plan(), hvd::mismatch_error); };
+            // The same bytes, slots and calls, in tensors of other lengths.
+            const tensor<float> three{1, 2, 3}, five{1, 2, 3, 4, 5};
+            const std::vector ascending{three.view(), five.view()},
+                descending{five.view(), three.view()};
+            const auto& order = odd ? descending : ascending;
+            differs([&] { (void)gpus.plan_allreduce(hvd::fuse(order), hvd::sum); });
+            differs([&] { (void)gpus.plan_broadcast(hvd::fuse(order)); });
+            // Codecs whose types are of one size.
+            differs([&] {
+                if (odd)
+                    (void)gpus.plan_allreduce(five.view(), hvd::sum, {}, hvd::cast<hvd::float16>{});
+                else
+                    (void)gpus.plan_allreduce(five.view(), hvd::sum, {},
+                                              hvd::cast<hvd::bfloat16>{});
+            });
+            // The same tensors, packed on one rank only.
+            differs([&] {
+                (void)gpus.plan_allreduce(hvd::fuse(order), hvd::sum,
+                                          {.pack_below = odd ? 0u : 1000u});
+            });
+            // Neighbours in an arena are one call, and tensors apart are two.
+            hvd::device_arena arena(gpus, 4096);
+            const auto a = arena.tensor<float>(hvd::shape(32)),
+                       b = arena.tensor<float>(hvd::shape(32)),
+                       c = arena.tensor<float>(hvd::shape(32));
+            differs([&] {
+                (void)gpus.plan_allreduce(odd ? hvd::fuse(a, b) : hvd::fuse(a, c), hvd::sum);
+            });
+            gpus.plan_allreduce(hvd::fuse(ascending), hvd::sum).run();
+            CHECK(three.values()[2] == float(3 * gpus.size()));
+        },
+        2);
+}
+
 TEST_CASE("ranks that plan different things are told so, all of them") {
     on_gpus(
         [](auto& gpus) {
