@@ -267,6 +267,12 @@ TEST_CASE("ranks that plan the same bytes in another way are told so") {
             differs([&] {
                 (void)gpus.plan_allreduce(odd ? hvd::fuse(a, b) : hvd::fuse(a, c), hvd::sum);
             });
+            // One call of the same length, from an arena on one rank and packed on the others.
+            const tensor<float> d(std::vector<float>(32)), e(std::vector<float>(32));
+            differs([&] {
+                (void)gpus.plan_allreduce(odd ? hvd::fuse(a, b) : hvd::fuse(d.view(), e.view()),
+                                          hvd::sum);
+            });
             gpus.plan_allreduce(hvd::fuse(ascending), hvd::sum).run();
             CHECK(three.values()[2] == float(3 * gpus.size()));
         },
