@@ -26,10 +26,17 @@ public:
     template <class B>
         requires(B::has_arenas)
     device_arena(communicator<B>& comm, std::size_t bytes)
-        : session_(detail::device_access::session_of(comm)), memory_(session_->open_arena(bytes)) {}
+        : session_(detail::device_access::session_of(comm)) {
+        const detail::device_session::inside turn(*session_);
+        memory_ = session_->open_arena(bytes);
+    }
     device_arena(const device_arena&) = delete;
     device_arena& operator=(const device_arena&) = delete;
-    ~device_arena() { session_->close_arena(memory_); }
+    ~device_arena() {
+        const detail::device_session::inside turn(*session_);
+        const detail::capture_relaxed relaxed;
+        session_->close_arena(memory_);
+    }
 
     /// Returns a tensor of the given shape (`hvd::shape(rows, columns)`), uninitialised, aligned to
     /// 128 bytes.

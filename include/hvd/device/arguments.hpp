@@ -171,6 +171,7 @@ private:
         call_header mine;
         mine.kind = call.entry.kind;
         mine.refuse(why);
+        const device_session::inside turn(session_);
         try {
             session_.post_refusal(mine, session_.limit_for(deadline_));
         } catch (const error&) {

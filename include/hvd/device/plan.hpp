@@ -53,6 +53,7 @@ public:
         detail::device_session& s = *session_;
         const char* const label = calls_->label.c_str();
         s.refuse_if_broken(label);
+        const detail::device_session::inside turn(s);
         const detail::current_device here(s.device(), s.rank());
         const bool captured = s.is_captured(stream);
         if (captured && !s.can_be_captured())

@@ -64,10 +64,15 @@ public:
             session->wait(done_, label_, limit_);
     }
 
-    /// Makes later work of `stream` wait. The host goes on, and the request is empty.
+    /// Makes later work of `stream` wait. The host goes on, and the request is empty. The call's
+    /// deadline still holds: past it, or if a rank fails, a thread gives the communicator up, so
+    /// that the stream goes on, and the next call throws the reason.
+    /// @throws hvd::usage_error for a stream that is being captured; hvd::peer_error if the
+    /// communicator was given up.
     void wait(device_stream stream) {
-        if (const auto session = std::exchange(session_, nullptr))
-            done_.make_wait(stream.given() ? stream.get() : session->own_stream(), session->rank());
+        if (session_ == nullptr) return;
+        session_->hand_over(done_, stream, label_, limit_);
+        session_ = nullptr;
     }
 
 private:
@@ -92,6 +97,7 @@ namespace detail {
 inline device_request start(const std::shared_ptr<device_session>& session,
                             std::span<const collective_call> calls, const char* label,
                             device_stream stream, time_span deadline) {
+    const device_session::inside turn(*session);
     const current_device here(session->device(), session->rank());
     if (session->is_captured(stream))
         throw usage_error(session->rank(),

@@ -8,13 +8,15 @@
 #include "../protocol/agreement.hpp"
 #include "call.hpp"
 #include "options.hpp"
+#include "watcher.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
 // One rank's part of a communicator of device tensors, for every backend: its device, its stream,
-// and the reason if it was given up. The communicator and all requests and plans hold it.
+// and the reason if it was given up. The communicator and all requests and plans hold it. The
+// destructor of every derived class begins with stop_watching().
 class device_session {
 public:
     device_session(int rank, int size, int device, const communicator_options& options)
@@ -26,6 +28,19 @@ public:
     device_session(const device_session&) = delete;
     device_session& operator=(const device_session&) = delete;
     virtual ~device_session() = default;
+
+    // Held by a thread that uses the session's backend: a caller, or the watcher. A thread may hold
+    // it several times.
+    class inside {
+    public:
+        explicit inside(device_session& session) : session_(&session) { session.mutex_.lock(); }
+        inside(const inside&) = delete;
+        inside& operator=(const inside&) = delete;
+        ~inside() { session_->mutex_.unlock(); }
+
+    private:
+        device_session* session_;
+    };
 
     int rank() const { return rank_; }
     int size() const { return size_; }
@@ -51,6 +66,7 @@ public:
 
     // A session is a channel of protocol/agreement.hpp. Where a rank is alone nothing is exchanged.
     table<call_header> exchange_headers(const call_header& mine, time_point limit) {
+        const inside turn(*this);
         refuse_if_broken("agreement");
         table<call_header> all(static_cast<std::size_t>(size()));
         copy_header(all[std::size_t(rank())], mine);
@@ -58,12 +74,16 @@ public:
         return all;
     }
 
-    // Ends all calls under way. Further calls throw `why`.
+    // Ends all calls under way. Further calls throw `why`. Any thread may do it, inside.
     virtual void give_up(std::string_view why) noexcept {
-        if (!broken()) broken_ = why;
+        const inside turn(*this);
+        if (broken()) return;
+        broken_ = why;
+        is_broken_.store(true);
     }
 
-    // Called while the host waits: throws the errors that have happened meanwhile.
+    // Called inside, while the host or the watcher waits: throws the errors that have happened
+    // meanwhile.
     virtual void look_for_errors(const char* label) { refuse_if_broken(label); }
 
     time_point limit_for(time_span deadline) const {
@@ -124,8 +144,8 @@ public:
         backoff pauses(false);
         while (!reached(done)) {
             if (!pauses.pause()) continue;
-            look_for_errors(label);
-            if (now() > limit) expire(label);
+            look(label);
+            if (is_late(limit)) expire(label);
         }
         refuse_if_broken(label);
     }
@@ -134,12 +154,50 @@ public:
     bool test(const cuda_event& done, const char* label, time_point limit) {
         const current_device here(device_, rank_);
         if (!reached(done)) {
-            look_for_errors(label);
-            if (now() > limit) expire(label);
+            look(label);
+            if (is_late(limit)) expire(label);
             return false;
         }
         refuse_if_broken(label);
         return true;
+    }
+
+    // Makes the stream wait for `done`, which is watched if it has a limit. If this throws, it is
+    // still the caller's.
+    void hand_over(cuda_event& done, device_stream stream, const char* label, time_point limit) {
+        const current_device here(device_, rank_);
+        refuse_if_broken(label);
+        if (is_captured(stream))
+            throw usage_error(rank_, text("hvd: ", label, " on rank ", rank_,
+                                          ": a stream that is being captured into a graph can't "
+                                          "wait for a call outside of it"));
+        done.make_wait(stream.given() ? stream.get() : own_stream(), rank_);
+        if (limit != never) watcher_.add(std::move(done), label, limit);
+        else done = {};
+    }
+
+    // Ends the watcher, which uses the whole session.
+    void stop_watching() noexcept { watcher_.stop(); }
+
+    // True after the limit, and where the watcher waits to give the communicator up.
+    bool is_late(time_point limit) const {
+        return (watcher_.is_overdue() && !broken()) || now() > limit;
+    }
+
+    // For the watcher: looks for errors, unless a caller is inside, who does it.
+    void look_from_outside() {
+        if (!mutex_.try_lock()) return;
+        const inside turn(*this);
+        mutex_.unlock();
+        const current_device here(device_, rank_);
+        look_for_errors("a call that a stream waits for");
+    }
+
+    [[gnu::cold, noreturn]] void expire(const char* label) {
+        const message what =
+            text("hvd: ", label, " on rank ", rank_, ": other ranks did not come in time");
+        give_up(what);
+        throw peer_error(rank_, what, {});
     }
 
     // Allocates memory that the backend knows beforehand on all ranks. Allocating and freeing it
@@ -169,7 +227,7 @@ public:
         return false;
     }
 
-    bool broken() const { return !broken_.empty(); }
+    bool broken() const { return is_broken_.load(); }
 
     void refuse_if_broken(const char* label) const {
         if (broken()) [[unlikely]]
@@ -197,14 +255,12 @@ protected:
         agree_on(*this, mine, limit_for({}), [&](auto say) { say("bytes", text(bytes)); });
     }
 
-    [[gnu::cold, noreturn]] void expire(const char* label) {
-        const message what =
-            text("hvd: ", label, " on rank ", rank_, ": other ranks did not come in time");
-        give_up(what);
-        throw peer_error(rank_, what, {});
+private:
+    void look(const char* label) {
+        const inside turn(*this);
+        look_for_errors(label);
     }
 
-private:
     static bool lies_in(std::span<const std::byte> whole, std::span<const std::byte> part) {
         return part.data() >= whole.data() &&
                part.data() + part.size() <= whole.data() + whole.size();
@@ -231,7 +287,10 @@ private:
     cuda_stream stream_;
     cuda_event edge_;  // between the own stream and a default stream
     std::vector<std::span<const std::byte>> arenas_, padding_;
-    message broken_;  // the reason for which it was given up
+    recursive_mutex mutex_;
+    message broken_;  // the reason for which it was given up; not changed once the next is true
+    atomic<bool> is_broken_ = false;
+    device_watcher<device_session> watcher_{*this};
 };
 
 // The CUDA device that is current on this thread.

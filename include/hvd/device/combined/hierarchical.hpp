@@ -24,6 +24,8 @@ public:
           cross_(std::move(cross)),
           places_(std::move(places)) {}
 
+    ~hierarchical_session() { this->stop_watching(); }
+
     static std::shared_ptr<hierarchical_session> make(communicator<Host>& bootstrap,
                                                       const communicator_options& options) {
         constexpr const char* name = "a hierarchical communicator";
@@ -68,6 +70,7 @@ public:
 
     // A node that has lost a rank is no use to the others.
     void give_up(std::string_view why) noexcept override {
+        const typename base::inside turn(*this);
         base::give_up(why);
         local_.abort();
         if (cross_ != nullptr) cross_->give_up(why);

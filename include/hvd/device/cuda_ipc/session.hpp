@@ -18,7 +18,10 @@ class cuda_ipc_session final : public device_session {
 public:
     cuda_ipc_session(int rank, int size, int device, const communicator_options& options)
         : device_session(rank, size, device, options), room_(room_for(size, options)) {}
-    ~cuda_ipc_session() { end(); }
+    ~cuda_ipc_session() {
+        stop_watching();
+        end();
+    }
 
     // Connects to the other ranks by the endpoints, which it keeps.
     void connect(std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell) {
@@ -30,6 +33,7 @@ public:
 
     // Returns an endpoint for a communicator of some of the ranks.
     std::unique_ptr<host_ranks> split_endpoint(bool farewell, int color, int key) {
+        const inside turn(*this);
         std::unique_ptr<host_ranks> part;
         linked([&] { part = (farewell ? reach_.farewell() : reach_.calls()).split(color, key); });
         return part;
@@ -80,6 +84,7 @@ public:
     }
 
     void give_up(std::string_view why) noexcept override {
+        const inside turn(*this);
         device_session::give_up(why);
         reach_.leave();
     }

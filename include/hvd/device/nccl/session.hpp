@@ -25,7 +25,10 @@ enum class joining { under_way, done, lost };
 class nccl_session final : public device_session {
 public:
     using device_session::device_session;
-    ~nccl_session() { end(); }
+    ~nccl_session() {
+        stop_watching();
+        end();
+    }
 
     ncclComm_t handle() const { return comm_; }
     const nccl_library& library() const { return library_; }
@@ -103,6 +106,7 @@ public:
     // configuration of this one.
     template <class F>
     ncclComm_t derive(const char* api, F&& make) {
+        const inside turn(*this);
         const current_device here(device(), rank());
         const time_point limit = limit_for({});
         if (broken()) wait_for_revoke(api, limit);
@@ -155,6 +159,7 @@ public:
     // Revoking frees the stream and allows a shrink. NCCL can't revoke a communicator on which its
     // thread is still at work, or failed. An abort waits for the thread.
     void give_up(std::string_view why) noexcept override {
+        const inside turn(*this);
         const bool again = broken();
         device_session::give_up(why);
         if (comm_ == nullptr || (again && !working_)) return;
@@ -370,7 +375,7 @@ private:
             const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
             if (asked != ncclSuccess) fail(asked, "ncclCommGetAsyncError", where);
             if (state != ncclInProgress) break;
-            if (pauses.pause() && now() > limit) expire(api);
+            if (pauses.pause() && is_late(limit)) expire(api);
         }
         working_ = state != ncclSuccess;
         return state;

@@ -48,6 +48,7 @@ public:
     communicator split(int color, int key = 0) {
         session_type& s = this->session();
         s.refuse_if_broken("split");
+        const typename session_type::inside turn(s);
         auto part = s.host().split(color, key);
         return part ? communicator(part, s.options()) : communicator();
     }

@@ -20,6 +20,8 @@ public:
                        const communicator_options& options)
         : base(std::move(host), device, options), direct_(std::move(direct)) {}
 
+    ~cuda_aware_session() { this->stop_watching(); }
+
     static std::shared_ptr<cuda_aware_session> make(communicator<Host>& bootstrap,
                                                     const communicator_options& options) {
         constexpr const char* name = "communicator<cuda_aware<mpi>>";

@@ -113,7 +113,10 @@ public:
         : device_session(host.rank(), host.size(), device, options),
           host_(std::move(host)),
           staging_((current_device(device, host_.rank()), host_.rank())) {}
-    ~staged_session() { staging_.finish(); }
+    ~staged_session() {
+        stop_watching();
+        staging_.finish();
+    }
 
     // Makes a session with its own communicator, split from `bootstrap`. **Collective**.
     static std::shared_ptr<staged_session> make(communicator<Host>& bootstrap,
@@ -150,6 +153,7 @@ public:
 
     // The peers wait for the host's communicator, which tells them when it ends.
     void give_up(std::string_view why) noexcept override {
+        const inside turn(*this);
         device_session::give_up(why);
         host_ = {};
     }

@@ -49,6 +49,7 @@ public:
 
     // Waits until the copies that are under way are done. The chunks may be used, or freed, then.
     void finish() noexcept {
+        const capture_relaxed relaxed;
         cudaStreamSynchronize(down_.get());
         cudaStreamSynchronize(up_.get());
     }

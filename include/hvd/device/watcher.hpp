@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <vector>
+
+#include "../core/lean/atomic.hpp"
+#include "../core/tuning.hpp"
+#include "../platform/clock.hpp"
+#include "../platform/cuda_api.hpp"
+#include "../platform/thread.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Watches work that only streams wait for. If it is late or has failed, the session is given up,
+// which ends the work, so that the streams go on. A thread does it, from the first work on. It
+// sleeps while there is no work.
+template <class Session>
+class device_watcher {
+public:
+    explicit device_watcher(Session& session) : session_(session) {}
+    device_watcher(const device_watcher&) = delete;
+    device_watcher& operator=(const device_watcher&) = delete;
+    ~device_watcher() { stop(); }
+
+    // Watches until the event is reached.
+    void add(cuda_event&& done, const char* label, time_point limit) {
+        message name(label);
+        const lock_guard lock(mutex_);
+        if (!thread_) thread_ = thread([this] { run(); });
+        if (!thread_)
+            throw usage_error(session_.rank(), text("hvd: ", label, " on rank ", session_.rank(),
+                                                    ": no thread to watch a stream"));
+        work_.push_back({std::move(done), std::move(name), limit});
+        changed_.notify_all();
+    }
+
+    // True from the moment when work is late. The thread that is inside the session gives it up, or
+    // else the watcher does.
+    bool is_overdue() const noexcept { return overdue_.load(); }
+
+    void stop() noexcept {
+        {
+            const lock_guard lock(mutex_);
+            ending_ = true;
+        }
+        changed_.notify_all();
+        thread_.join();
+        work_.clear();
+    }
+
+private:
+    struct watched {
+        cuda_event done;
+        message label;
+        time_point limit;
+    };
+
+    void run() {
+        while (wait_for_work()) {
+            sleep_for(tuning::check_interval);
+            look();
+        }
+    }
+
+    // Returns false at the end.
+    bool wait_for_work() {
+        const lock_guard lock(mutex_);
+        while (work_.empty() && !ending_) changed_.wait(mutex_);
+        return !ending_;
+    }
+
+    void look() noexcept {
+        try {
+            drop_reached();
+            if (is_overdue()) session_.expire(late_.c_str());
+            session_.look_from_outside();
+        } catch (const error& e) {
+            session_.give_up(e.what());
+            const lock_guard lock(mutex_);
+            work_.clear();
+        }
+    }
+
+    void drop_reached() {
+        const lock_guard lock(mutex_);
+        std::erase_if(work_, [&](const watched& w) { return w.done.reached(session_.rank()); });
+        for (watched& w : work_) {
+            if (now() <= w.limit) continue;
+            late_ = std::move(w.label);
+            return overdue_.store(true);
+        }
+    }
+
+    Session& session_;
+    mutex mutex_;  // guards the next two
+    std::vector<watched> work_;
+    bool ending_ = false;
+    condition changed_;
+    message late_;  // the label of the late work
+    atomic<bool> overdue_ = false;
+    thread thread_;  // last: it uses all others
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

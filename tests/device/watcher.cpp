@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// Calls that only a stream waits for, when a rank does not come or fails: the stream goes on, and
+// the next call names the reason.
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "failures.hpp"
+
+using namespace device_test;
+
+namespace {
+
+using hvd::nccl;
+using on_one_node = hvd::hierarchical<nccl, hvd::threads>;
+
+struct user_stream {
+    cudaStream_t handle{};
+    user_stream() { cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking); }
+    user_stream(const user_stream&) = delete;
+    ~user_stream() { cudaStreamDestroy(handle); }
+};
+
+// Returns the text of the peer_error that `f` throws.
+template <class F>
+std::string told_by(F f) {
+    try {
+        f();
+    } catch (const hvd::peer_error& e) {
+        return e.what();
+    }
+    return "nothing";
+}
+
+bool has(const std::string& text, const char* part) {
+    INFO(text);
+    const bool found = text.find(part) != std::string::npos;
+    CHECK(found);
+    return found;
+}
+
+std::ptrdiff_t threads() {
+    const std::filesystem::directory_iterator all("/proc/self/task");
+    return std::distance(begin(all), end(all));
+}
+
+// Ranks leave together, so that no communicator ends while others still use it.
+template <class Backend, class F>
+void on_ranks(int least, const hvd::communicator_options& options, F f) {
+    for (int ranks = least; ranks <= 4; ++ranks) {
+        INFO("on ", ranks, " ranks");
+        hvd::run_threads(ranks, [&](world_type& world) {
+            hvd::communicator<Backend> gpus(world, options);
+            f(world, gpus);
+            world.barrier();
+        });
+        CHECK(emulation::live_objects() == 0);
+        emulation::reset();
+    }
+}
+
+constexpr auto long_time = 600s;
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("a rank that never makes a call for which a stream waits", Backend, nccl,
+                   on_one_node) {
+    for (const bool by_plan : {false, true})
+        on_ranks<Backend>(2, {.deadline = long_time}, [&](world_type&, auto& gpus) {
+            const tensor<float> x{1, 2}, y{3};
+            const user_stream s;
+            auto plan = gpus.plan_allreduce(x.view(), hvd::sum);
+            auto limited =
+                gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::sum,
+                                    {.deadline = std::chrono::milliseconds(300 * slowness)});
+            gpus.barrier();
+            if (gpus.rank() + 1 == gpus.size()) return;
+            if (by_plan) limited.run_async(s.handle).wait(s.handle);
+            else
+                gpus.allreduce_async(
+                        x.view(), hvd::sum,
+                        {.deadline = std::chrono::milliseconds(300 * slowness), .stream = s.handle})
+                    .wait(s.handle);
+            cudaStreamSynchronize(s.handle);  // would never return
+            const std::string why = told_by([&] { plan.run(); });
+            has(why, "was given up after");
+            has(why, "allreduce");
+            has(why, "other ranks did not come in time");
+        });
+}
+
+TEST_CASE_TEMPLATE("the host learns of late work of a stream while it waits for another call",
+                   Backend, nccl, on_one_node) {
+    on_ranks<Backend>(2, {.deadline = long_time}, [](world_type&, auto& gpus) {
+        const tensor<float> x{1}, y{1};
+        const user_stream s;
+        gpus.barrier();
+        if (gpus.rank() + 1 == gpus.size()) return;
+        gpus.allreduce_async(
+                x.view(), hvd::sum,
+                {.deadline = std::chrono::milliseconds(300 * slowness), .stream = s.handle})
+            .wait(s.handle);
+        has(told_by([&] { gpus.allreduce(y.view(), hvd::sum, {.stream = s.handle}); }),
+            "did not come in time");
+        has(told_by([&] { gpus.barrier(); }), "was given up after");
+    });
+}
+
+TEST_CASE("a rank that dies while a stream waits for it") {
+    on_ranks<nccl>(2, {.deadline = long_time}, [](world_type& world, auto& gpus) {
+        const tensor<float> x{1};
+        const user_stream s;
+        gpus.barrier();
+        world.barrier();
+        if (gpus.rank() + 1 == gpus.size()) {
+            emulation::kill(gpus.native_handle());
+            gpus.abort();
+            return;
+        }
+        std::string why;
+        try {
+            gpus.allreduce_async(x.view(), hvd::sum, {.stream = s.handle}).wait(s.handle);
+        } catch (const hvd::peer_error& e) {  // it was dead before
+            why = e.what();
+        }
+        cudaStreamSynchronize(s.handle);
+        if (why.empty()) why = told_by([&] { gpus.barrier(); });
+        has(why, "another rank is gone");
+    });
+}
+
+TEST_CASE("an asynchronous error of NCCL's while a stream waits") {
+    on_ranks<nccl>(2, {.deadline = long_time}, [](world_type& world, auto& gpus) {
+        const tensor<float> x{1};
+        const user_stream s;
+        gpus.barrier();
+        if (gpus.rank() == 0) {
+            gpus.allreduce_async(x.view(), hvd::sum, {.stream = s.handle}).wait(s.handle);
+            emulation::fail("ncclCommGetAsyncError", 1, ncclSystemError);
+            cudaStreamSynchronize(s.handle);
+            has(told_by([&] { gpus.barrier(); }), "ncclCommGetAsyncError");
+        }
+        world.barrier();
+    });
+}
+
+TEST_CASE("a stream waits for a call of a communicator that was given up") {
+    on_ranks<nccl>(1, {}, [](world_type& world, auto& gpus) {
+        const tensor<float> x{1};
+        const user_stream s;
+        auto pending = gpus.allreduce_async(x.view(), hvd::sum);
+        world.barrier();
+        gpus.abort();
+        has(told_by([&] { pending.wait(s.handle); }), "abort()");
+    });
+}
+
+TEST_CASE("a thread watches only work that has a deadline, and ends with the communicator") {
+    on_ranks<nccl>(1, {}, [](world_type& world, auto& gpus) {
+        const tensor<float> x{1};
+        const user_stream s;
+        const auto wait_by_stream = [&](hvd::time_span deadline) {
+            gpus.allreduce_async(x.view(), hvd::max, {.deadline = deadline, .stream = s.handle})
+                .wait(s.handle);
+            cudaStreamSynchronize(s.handle);
+            world.barrier();
+            const auto now = threads();
+            world.barrier();
+            return now;
+        };
+        const auto before = wait_by_stream({});
+        CHECK(wait_by_stream({}) == before);
+        CHECK(wait_by_stream(long_time) == before + gpus.size());
+        CHECK(wait_by_stream(long_time) == before + gpus.size());
+        gpus = {};
+        // Each rank's own stream has ended, too. The system may count a thread a moment longer.
+        const auto wanted = before - world.size();
+        for (int i = 0; threads() > wanted && i < 60'000; ++i) std::this_thread::sleep_for(1ms);
+        CHECK(threads() <= wanted);
+        world.barrier();
+        CHECK(x.values()[0] == 1);
+    });
+}
+
+TEST_CASE_TEMPLATE("a communicator ends while a stream waits for a call", Backend, nccl,
+                   hvd::cuda_ipc, hvd::staged<hvd::threads>, on_one_node) {
+    on_ranks<Backend>(1, {.deadline = long_time, .destructor_deadline = 2s},
+                      [](world_type& world, auto& gpus) {
+                          const tensor<float> x{float(gpus.rank())};
+                          const user_stream s;
+                          for (int i = 0; i < 5; ++i)
+                              gpus.allreduce_async(x.view(), hvd::max).wait(s.handle);
+                          gpus = {};
+                          world.barrier();
+                          cudaStreamSynchronize(s.handle);
+                      });
+}
+
+TEST_CASE_TEMPLATE("many calls, for some of which a stream waits, and for others the host", Backend,
+                   nccl, hvd::cuda_ipc, hvd::staged<hvd::threads>, on_one_node) {
+    on_ranks<Backend>(1, {.deadline = long_time}, [](world_type&, auto& gpus) {
+        const tensor<float> x{1}, y{float(gpus.rank())};
+        const user_stream s;
+        gpus.barrier();
+        for (int i = 0; i < 30; ++i) {
+            auto by_stream = gpus.allreduce_async(x.view(), hvd::min, {.stream = s.handle});
+            auto by_host = gpus.allreduce_async(y.view(), hvd::max, {.stream = s.handle});
+            by_stream.wait(s.handle);
+            if (i % 2 == 0) by_host.wait();
+            else
+                while (!by_host.test()) std::this_thread::yield();
+            if (i % 10 == 0) std::this_thread::sleep_for(2ms);  // the watcher looks
+        }
+        CHECK(x.values()[0] == 1);
+        CHECK(y.values()[0] == float(gpus.size() - 1));
+    });
+}
