@@ -72,6 +72,7 @@ private:
 class cuda_stream {
 public:
     explicit cuda_stream(int rank) {
+        const capture_relaxed relaxed;
         check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
                    "cudaStreamCreateWithFlags", rank);
     }
@@ -103,6 +104,7 @@ class cuda_event {
 public:
     cuda_event() = default;
     cuda_event(cudaStream_t stream, int rank) {
+        const capture_relaxed relaxed;
         check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming),
                    "cudaEventCreateWithFlags", rank);
         const cudaError_t recorded = cudaEventRecord(event_, stream);
@@ -154,6 +156,7 @@ public:
     cuda_memory() = default;
     cuda_memory(kind where, std::size_t bytes, int rank) : kind_(where) {
         if (bytes == 0) return;
+        const capture_relaxed relaxed;
         void* memory = nullptr;
         if (where == kind::device) check_cuda(cudaMalloc(&memory, bytes), "cudaMalloc", rank);
         else

@@ -25,6 +25,7 @@ public:
     ipc_events(const ipc_events&) = delete;
     ipc_events& operator=(const ipc_events&) = delete;
     ~ipc_events() {
+        const capture_relaxed relaxed;
         close();
         for (const cudaEvent_t event : own_)
             if (event != nullptr) cudaEventDestroy(event);

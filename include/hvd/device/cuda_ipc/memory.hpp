@@ -70,6 +70,7 @@ public:
 
     // Closes the memory of the others.
     void close() noexcept {
+        const capture_relaxed relaxed;
         for (const place& p : places_)
             if (p.mapped) cudaIpcCloseMemHandle(p.data);
         places_.clear();
