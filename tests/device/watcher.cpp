@@ -136,6 +136,7 @@ TEST_CASE("an asynchronous error of NCCL's while a stream waits") {
         const tensor<float> x{1};
         const user_stream s;
         gpus.barrier();
+        world.barrier();  // nobody else asks NCCL for errors from here on
         if (gpus.rank() == 0) {
             gpus.allreduce_async(x.view(), hvd::sum, {.stream = s.handle}).wait(s.handle);
             emulation::fail("ncclCommGetAsyncError", 1, ncclSystemError);

@@ -66,11 +66,11 @@ namespace emulation {
 void forget_disagreements();
 
 void reset() {
+    forget_disagreements();
     const std::lock_guard lock(mutex);
     counts.clear();
     faults.clear();
     answers.clear();
-    forget_disagreements();
 }
 
 }  // namespace emulation
