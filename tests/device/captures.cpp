@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// Somebody captures a stream into a CUDA graph while hvd works on others: both go on. Plans become a
-// part of a graph on every kind of stream.
+// Somebody captures a stream into a CUDA graph while hvd works on others: both go on. Plans become
+// a part of a graph on every kind of stream.
 
 #include <memory>
 #include <thread>

@@ -41,6 +41,15 @@ void nccl(world_type& world) {
     half.run();
     CHECK(w2.values()[7] == 1);
 
+    std::vector<hvd::device_request> requests;
+    std::vector gradients{w1.view(), b1.view()};
+    //! [device_streams]
+    for (auto& gradient : gradients)  // after the kernels of the backward pass on stream 0
+        requests.push_back(gpus.allreduce_async(gradient, hvd::average, {.stream = 0}));
+    for (auto& request : requests) request.wait(0);  // later kernels on stream 0 come after it
+    //! [device_streams]
+    CHECK(b1.values()[2] == 1);
+
     const tensor<float> all(std::vector<float>(10 * std::size_t(gpus.size()), 0));
     //! [device_movements]
     gpus.broadcast(hvd::fuse(w1.view(), b1.view()), hvd::root{0});

@@ -162,6 +162,7 @@ TEST_CASE("a thread watches only work that has a deadline, and ends with the com
     on_ranks<nccl>(1, {}, [](world_type& world, auto& gpus) {
         const tensor<float> x{1};
         const user_stream s;
+        gpus.barrier();  // the tensor is filled
         const auto wait_by_stream = [&](hvd::time_span deadline) {
             gpus.allreduce_async(x.view(), hvd::max, {.deadline = deadline, .stream = s.handle})
                 .wait(s.handle);

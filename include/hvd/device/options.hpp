@@ -14,7 +14,7 @@ inline namespace v0 {
 /// A stream that a call or a request is given, or none.
 ///
 /// Every stream of CUDA converts to it. 0 is the legacy default stream, as for NCCL.
-/// @snippet tests/device/snippets.cpp device_request
+/// @snippet tests/device/snippets.cpp device_streams
 class device_stream {
 public:
     /// No stream is given.

@@ -19,7 +19,8 @@ class device_plans;
 /// group, and a launch that unpacks.
 ///
 /// A run allocates and agrees on nothing.
-/// **Buffers**: the tensors outlive the plan, at the same places, ready on the stream of the run.
+/// **Buffers**: the tensors outlive the plan, at the same places. A run comes after what its stream
+/// has been given.
 /// The plan is movable, and empty after a move. It keeps the parts of its communicator alive that
 /// it needs, and a request those of the plan. It outlives work that only a stream waits for
 /// (`wait(stream)`). On `communicator<nccl>` a run on a stream that is being captured becomes a
@@ -41,7 +42,8 @@ public:
         return calls_ == nullptr ? 0 : calls_->buffer.size();
     }
 
-    /// Runs the collective on `stream`, or else on the communicator's own stream. **Collective**:
+    /// Runs the collective on `stream`. If none is given, it comes after what the default streams
+    /// have been given, and runs on the communicator's own stream. **Collective**:
     /// all ranks run the plans of a communicator in one order.
     /// @throws hvd::usage_error if empty, and as the collective does.
     void run(device_stream stream = {}) { run_async(stream).wait(); }

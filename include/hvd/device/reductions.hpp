@@ -32,8 +32,8 @@ public:
     ///
     /// **Collective**: all ranks, in the same order of calls, with equal element type, count,
     /// operation and scales.
-    /// **Buffers**: device memory of this communicator's GPU, ready on `.stream` (or else on the
-    /// communicator's own stream).
+    /// **Buffers**: device memory of this communicator's GPU. The call comes after what `.stream`,
+    /// or else the default streams, have been given.
     /// **Completion**: done on return. Averages and scales round once, for each element type by its
     /// cheapest exact method (NCCL's method for float16 loses subnormals: docs/device.md).
     /// @throws hvd::usage_error for a call that this rank can see to be wrong, hvd::peer_error,

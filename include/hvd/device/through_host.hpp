@@ -74,8 +74,9 @@ struct view_traits<host_copy<T, Rank>> {
 /// Horovod's `device_dense='/cpu:0'`.
 ///
 /// The elements are copied on the legacy default stream, both ways: after what it and streams that
-/// wait for it have been given. Elements from other streams must be ready. Name the object for a call that writes, so
-/// that the result can go back. A temporary is enough for calls that only read.
+/// wait for it have been given. Elements from other streams must be ready. Name the object for a
+/// call that writes, so that the result can go back. A temporary is enough for calls that only
+/// read.
 /// @snippet tests/device/snippets.cpp through_host
 template <class T, std::size_t Rank>
 host_copy<T, Rank> through_host(const tensor_view<T, device, Rank>& x) {

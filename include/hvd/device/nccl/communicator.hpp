@@ -20,9 +20,9 @@ inline namespace v0 {
 ///
 /// Calls are matched by their order on all ranks. The ranks compare plans when they make them. They
 /// do not compare single calls. A rank that refuses a single call is late for the others, so give a
-/// deadline. Calls run on `.stream` (never a default stream), or else on the communicator's own
-/// stream, and tensors must be ready there. After a failure or a deadline the communicator is given
-/// up and refuses further calls; `shrink` continues without the dead ranks.
+/// deadline. `.stream` means what it means to NCCL: 0 is the legacy default stream. After a failure
+/// or a deadline the communicator is given up and refuses further calls; `shrink` continues without
+/// the dead ranks.
 /// **Threads**: one calling thread at a time. A rank that is alone calls NCCL only to scale.
 /// @snippet tests/device/snippets.cpp nccl
 template <>
