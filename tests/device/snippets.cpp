@@ -72,6 +72,31 @@ void nccl(world_type& world) {
     cudaStreamDestroy(compute);
 }
 
+void messages(world_type& world) {
+    hvd::communicator<hvd::nccl> gpus(world, {.deadline = 30s});
+    const int rank = gpus.rank(), above = rank - 1, below = rank + 1 < gpus.size() ? rank + 1 : -1;
+    const tensor<float> x{float(rank)}, y{-1}, top{1}, bottom{2}, from_above{-1}, from_below{-1};
+    if (gpus.size() > 1) {
+        //! [device_send]
+        if (rank == 0) gpus.send(x.view(), hvd::peer{1});
+        if (rank == 1) gpus.recv(hvd::into(y.view()), hvd::peer{0});
+        //! [device_send]
+        CHECK(y.values()[0] == (rank == 1 ? 0 : -1));
+    }
+    //! [device_messages]
+    hvd::device_messages halo;  // once
+    if (above >= 0)
+        halo.send(top.view(), hvd::peer{above})
+            .recv(hvd::into(from_above.view()), hvd::peer{above});
+    if (below >= 0)
+        halo.send(bottom.view(), hvd::peer{below})
+            .recv(hvd::into(from_below.view()), hvd::peer{below});
+    gpus.exchange(halo);  // every step
+    //! [device_messages]
+    CHECK(from_above.values()[0] == (above >= 0 ? 2 : -1));
+    CHECK(from_below.values()[0] == (below >= 0 ? 1 : -1));
+}
+
 void cuda_ipc(world_type& world) {
     const tensor<float> memory(std::vector<float>(1000, 1));
     const auto x = memory.view();
@@ -114,6 +139,7 @@ void policies(world_type& world) {
 TEST_CASE("the examples of the device path") {
     for (const int ranks : {1, 2, 3, 4}) {
         hvd::run_threads(ranks, nccl);
+        hvd::run_threads(ranks, messages);
         hvd::run_threads(ranks, cuda_ipc);
         hvd::run_threads(ranks, policies);
     }

@@ -200,6 +200,8 @@ constexpr std::size_t device_unit = 128;
 // Memory that other processes map is a multiple of these bytes. A smaller allocation would be part
 // of a block of CUDA's, which the others would map whole. It is a property of CUDA.
 constexpr std::size_t device_block = 2 * MiB;
+// Operations of NCCL in one group. It takes 2048, and messages are counted for both directions.
+constexpr std::size_t nccl_operations = 1024;
 // The longest time between two agreements of ranks that NCCL joins. It begins with check_interval
 // and doubles. A rank that failed tells the others after it at the latest. Not measured.
 constexpr std::int64_t longest_join_round = 64 * millisecond;

@@ -93,10 +93,10 @@ private:
 
 namespace detail {
 
-// Begins the calls as one.
-inline device_request start(const std::shared_ptr<device_session>& session,
-                            std::span<const collective_call> calls, const char* label,
-                            device_stream stream, time_span deadline) {
+// Begins what `enqueue(stream, limit)` enqueues.
+template <class F>
+device_request begin_call(const std::shared_ptr<device_session>& session, const char* label,
+                          device_stream stream, time_span deadline, F&& enqueue) {
     const device_session::inside turn(*session);
     const current_device here(session->device(), session->rank());
     if (session->is_captured(stream))
@@ -106,9 +106,18 @@ inline device_request start(const std::shared_ptr<device_session>& session,
                                "plans: their ranks agreed on it"));
     const time_point limit = session->limit_for(deadline);
     const cudaStream_t where = session->enter(stream);
-    session->enqueue(calls, label, where, limit);
+    enqueue(where, limit);
     session->leave(stream);
     return {session, session->mark(where), label, limit};
+}
+
+// Begins the calls as one.
+inline device_request start(const std::shared_ptr<device_session>& session,
+                            std::span<const collective_call> calls, const char* label,
+                            device_stream stream, time_span deadline) {
+    return begin_call(session, label, stream, deadline, [&](cudaStream_t where, time_point limit) {
+        session->enqueue(calls, label, where, limit);
+    });
 }
 
 }  // namespace detail

@@ -10,6 +10,7 @@
 #include "../../platform/host_identity.hpp"
 #include "../ranks.hpp"
 #include "join.hpp"
+#include "messages.hpp"
 #include "policy.hpp"
 
 namespace hvd {
@@ -26,7 +27,8 @@ inline namespace v0 {
 /// **Threads**: one calling thread at a time. A rank that is alone calls NCCL only to scale.
 /// @snippet tests/device/snippets.cpp nccl
 template <>
-class communicator<nccl> : public detail::device_ranks<communicator<nccl>, nccl> {
+class communicator<nccl> : public detail::device_ranks<communicator<nccl>, nccl>,
+                           public detail::device_exchanges<communicator<nccl>> {
     using session_type = detail::nccl_session;
 
 public:

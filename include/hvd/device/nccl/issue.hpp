@@ -48,10 +48,34 @@ struct nccl_elements {
     ncclDataType_t type;
     std::size_t unit;
 
-    explicit nccl_elements(const collective_call& c)
-        : type(has_nccl_type(c.entry.id) ? nccl_type(c.entry.id) : ncclUint8),
-          unit(has_nccl_type(c.entry.id) ? 1 : c.element_bytes) {}
+    nccl_elements(dtype id, std::size_t bytes)
+        : type(has_nccl_type(id) ? nccl_type(id) : ncclUint8),
+          unit(has_nccl_type(id) ? 1 : bytes) {}
+    explicit nccl_elements(const collective_call& c) : nccl_elements(c.entry.id, c.element_bytes) {}
 };
+
+// A message from or to one other rank.
+struct device_message {
+    std::byte* data;
+    std::size_t count, element_bytes;
+    dtype id;
+    int peer;
+    bool sends;
+
+    bool overlaps(const device_message& other) const {
+        return data < other.data + other.count * other.element_bytes &&
+               other.data < data + count * element_bytes;
+    }
+};
+
+// A message without elements is none, which both of its ranks know.
+inline void issue(nccl_calls& made, const device_message& m, const nccl_place& at) {
+    const nccl_elements e(m.id, m.element_bytes);
+    const std::size_t n = m.count * e.unit;
+    if (n == 0) return;
+    if (m.sends) made.add(ncclSend(m.data, n, e.type, m.peer, at.comm, at.stream), "ncclSend");
+    else made.add(ncclRecv(m.data, n, e.type, m.peer, at.comm, at.stream), "ncclRecv");
+}
 
 // Issues a call whose parts have different sizes, or which the library does not have. NCCL takes
 // messages or reductions in a group for it. A part without elements has no message, which both of

@@ -95,6 +95,15 @@ public:
         });
     }
 
+    // Enqueues messages as one group.
+    void exchange(std::span<const device_message> messages, const char* label, cudaStream_t stream,
+                  time_point limit) {
+        refuse_if_broken(label);
+        in_group(label, stream, limit, [&](nccl_calls& made, const nccl_place& at) {
+            for (const device_message& m : messages) issue(made, m, at);
+        });
+    }
+
     void check(const collective_call& call, const char* label) const override {
         if (call.reduces()) scale_of(call, size(), rank(), label);
     }
@@ -259,7 +268,7 @@ private:
     // NCCL takes 2048 operations in a group. A call that is messages or reductions for each rank is
     // as many, and messages are sent and received.
     std::size_t end_of_group(std::span<const collective_call> calls, std::size_t first) const {
-        constexpr std::size_t most = 1024;
+        constexpr std::size_t most = tuning::nccl_operations;
         std::size_t end = first, operations = 0;
         do operations += operations_of(calls[end], size());
         while (++end < calls.size() && operations + operations_of(calls[end], size()) <= most);
@@ -318,12 +327,18 @@ private:
             else guarded([&] { copy_alone(calls[i], stream, rank()); });
         }
         if (grouped == 0) return;
+        in_group(label, stream, limit, [&](nccl_calls& made, const nccl_place& at) {
+            for (std::size_t i = 0; i < calls.size(); ++i)
+                if (needs_nccl(i)) issue(made, calls[i], operations[i].op, at);
+        });
+    }
+
+    // Gives NCCL the calls of `f(made, place)` as one group.
+    template <class F>
+    void in_group(const char* label, cudaStream_t stream, time_point limit, F&& f) {
         nccl_calls made;
         check_nccl(ncclGroupStart(), "ncclGroupStart", rank());
-        for (std::size_t i = 0; i < calls.size(); ++i)
-            if (needs_nccl(i))
-                issue(made, calls[i], operations[i].op,
-                      {comm_, stream, rank(), size(), scratch_.data(), library_});
+        f(made, nccl_place{comm_, stream, rank(), size(), scratch_.data(), library_});
         const ncclResult_t ended = ncclGroupEnd();
         if (made.failed()) fail(made.code(), made.api());
         settle(ended, ended == ncclInProgress ? label : "ncclGroupEnd", limit);
