@@ -34,7 +34,7 @@ PROGRAM = """
 static_assert(NCCL_VERSION_CODE == NCCL_VERSION({0}, {1}, {2}));
 template class hvd::communicator<hvd::nccl>;
 void make(hvd::communicator<hvd::threads>& world, float* x) {{
-    hvd::communicator<hvd::nccl> gpus(world);
+    hvd::communicator<hvd::nccl> gpus(world, {{}}, {{.max_ctas = 4, .traffic_class = 1}});
     hvd::device_arena arena(gpus, 1);
     gpus.allreduce(hvd::device_view(x, 1), hvd::average);
 }}

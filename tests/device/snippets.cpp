@@ -72,6 +72,18 @@ void nccl(world_type& world) {
     cudaStreamDestroy(compute);
 }
 
+void options(world_type& world) {
+    //! [nccl_options]
+    hvd::communicator<hvd::nccl> gpus(world, {.deadline = 30s},
+                                      {.min_ctas = 4, .max_ctas = 16, .stream_priority = -1});
+    //! [nccl_options]
+    const tensor<float> pool(std::vector<float>(1000, 1));
+    //! [register_memory]
+    auto registered = gpus.register_memory(pool.view());  // while the allocator has the pool
+    //! [register_memory]
+    CHECK(bool(registered) == (gpus.size() > 1));
+}
+
 void messages(world_type& world) {
     hvd::communicator<hvd::nccl> gpus(world, {.deadline = 30s});
     const int rank = gpus.rank(), above = rank - 1, below = rank + 1 < gpus.size() ? rank + 1 : -1;
@@ -139,6 +151,7 @@ void policies(world_type& world) {
 TEST_CASE("the examples of the device path") {
     for (const int ranks : {1, 2, 3, 4}) {
         hvd::run_threads(ranks, nccl);
+        hvd::run_threads(ranks, options);
         hvd::run_threads(ranks, messages);
         hvd::run_threads(ranks, cuda_ipc);
         hvd::run_threads(ranks, policies);

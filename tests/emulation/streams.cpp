@@ -219,6 +219,19 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
     return create_stream(stream, flags);
 }
 
+// CUDA takes the nearest priority that the device has.
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
+    const cudaError_t made = create_stream(stream, flags);
+    (*stream)->priority = priority < -5 ? -5 : priority > 0 ? 0 : priority;
+    return made;
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+    *priority = stream->priority;
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     return create_stream(stream, cudaStreamDefault);

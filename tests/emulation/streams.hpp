@@ -76,6 +76,7 @@ struct CUstream_st {
     const std::weak_ptr<emulation::process> owner;
     const emulation::process* const owner_name;
     const int device;
+    int priority = 0;
     std::shared_ptr<emulation::process> kept;  // the owner, by a stream that a program made
     const std::shared_ptr<emulation::progress> done = std::make_shared<emulation::progress>();
 

@@ -2,10 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <cstring>
-
 #include "../comm/communicator.hpp"
-#include "../platform/cuda_api.hpp"
+#include "../platform/gpu_id.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -18,7 +16,7 @@ struct pin_options {
 };
 
 /// Makes a different GPU current on each rank, and returns its number: the local rank's among those
-/// that the process can see.
+/// that the process can see. GPUs are told apart by their UUIDs: slices of one (MIG) are several.
 ///
 /// **Collective**. Processes that see one GPU each (CUDA_VISIBLE_DEVICES) get that one.
 /// **Threads**: a device is current on the calling thread. Other threads of the rank call
@@ -29,9 +27,7 @@ struct pin_options {
 template <class B>
 int pin_device(communicator<B>& comm, const pin_options& o = {}) {
     using detail::text;
-    struct place {
-        char bus[32];
-    } mine{};
+    detail::gpu_id mine;
     const int rank = comm.rank();
     detail::session& ranks = detail::access::session_of(comm);
     const int device = detail::run_on_all(ranks, "pin_device", detail::never, [&] {
@@ -42,24 +38,23 @@ int pin_device(communicator<B>& comm, const pin_options& o = {}) {
                 rank, text("hvd: pin_device on rank ", rank, ": this process can see no GPU"));
         const int own = comm.local_rank() % count;
         detail::check_cuda(cudaSetDevice(own), "cudaSetDevice", rank);
-        detail::check_cuda(cudaDeviceGetPCIBusId(mine.bus, int(sizeof mine.bus), own),
-                           "cudaDeviceGetPCIBusId", rank);
+        mine = detail::gpu_id::of(own, rank);
         return own;
     });
     auto node = comm.local();
-    const auto all = node.allgather(tensor_view<const char>(mine.bus, {sizeof mine.bus})).values;
+    const auto all = node.allgather(mine.bytes).values;
     detail::run_on_all(ranks, "pin_device", detail::never, [&] {
         for (int other = 0; !o.share && other < node.size(); ++other)
             if (other != node.rank() &&
-                std::strncmp(all.data() + sizeof mine.bus * std::size_t(other), mine.bus,
-                             sizeof mine.bus) == 0)
+                std::memcmp(all.data() + sizeof mine.bytes * std::size_t(other), mine.bytes,
+                            sizeof mine.bytes) == 0)
                 throw usage_error(
-                    rank, text("hvd: pin_device on rank ", rank, ": local ranks ", node.rank(),
-                               " and ", other, " of ", node.size(), " would share the GPU ",
-                               static_cast<const char*>(mine.bus),
-                               ": start as many ranks as there are GPUs, or make more of them "
-                               "visible; tests may share one "
-                               "with {.share = true} and an NCCL_HOSTID for each process"));
+                    rank,
+                    text("hvd: pin_device on rank ", rank, ": local ranks ", node.rank(), " and ",
+                         other, " of ", node.size(), " would share the GPU ", mine.name(),
+                         ": start as many ranks as there are GPUs, or make more of them "
+                         "visible; tests may share one "
+                         "with {.share = true} and an NCCL_HOSTID for each process"));
     });
     return device;
 }

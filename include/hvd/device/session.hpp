@@ -19,12 +19,14 @@ namespace detail {
 // destructor of every derived class begins with stop_watching().
 class device_session {
 public:
-    device_session(int rank, int size, int device, const communicator_options& options)
+    // `priority` is that of its stream, as CUDA counts: lower goes first.
+    device_session(int rank, int size, int device, const communicator_options& options,
+                   int priority = 0)
         : options_(options),
           rank_(rank),
           size_(size),
           device_(device),
-          stream_((current_device(device, rank), rank)) {}
+          stream_((current_device(device, rank), rank), priority) {}
     device_session(const device_session&) = delete;
     device_session& operator=(const device_session&) = delete;
     virtual ~device_session() = default;

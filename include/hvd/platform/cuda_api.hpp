@@ -71,10 +71,14 @@ private:
 // A stream that does not wait for the default stream.
 class cuda_stream {
 public:
-    explicit cuda_stream(int rank) {
+    explicit cuda_stream(int rank, int priority = 0) {
         const capture_relaxed relaxed;
-        check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
-                   "cudaStreamCreateWithFlags", rank);
+        if (priority == 0)
+            check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+                       "cudaStreamCreateWithFlags", rank);
+        else
+            check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority),
+                       "cudaStreamCreateWithPriority", rank);
     }
     cuda_stream(const cuda_stream&) = delete;
     cuda_stream& operator=(const cuda_stream&) = delete;

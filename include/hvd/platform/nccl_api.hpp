@@ -43,6 +43,15 @@ public:
         return version_ >= int(what) && NCCL_VERSION_CODE >= int(what);
     }
 
+    // Throws if the header or the running library lacks what has no substitute.
+    void require(nccl_since what, const char* label, int rank) const {
+        if (!has(what))
+            throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": needs NCCL ",
+                                         nccl_version_text(int(what)), ", the library is ",
+                                         nccl_version_text(version_), " and its header ",
+                                         nccl_version_text(NCCL_VERSION_CODE)));
+    }
+
 private:
     int version_ = 0;
 };

@@ -20,6 +20,7 @@ namespace detail {
 // if the header and the running library have it.
 enum class nccl_since {
     oldest = NCCL_VERSION(2, 19, 1),
+    traffic_class = NCCL_VERSION(2, 26, 2),     // a member of ncclConfig_t
     windows = NCCL_VERSION(2, 27, 3),           // ncclCommWindowRegister, ncclCommWindowDeregister
     rooted_movements = NCCL_VERSION(2, 28, 3),  // ncclAlltoAll, ncclGather, ncclScatter
     revoking = NCCL_VERSION(2, 28, 7),          // ncclCommRevoke; ncclCommShrink is older

@@ -12,6 +12,7 @@
 #include "join.hpp"
 #include "messages.hpp"
 #include "policy.hpp"
+#include "registration.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -36,18 +37,19 @@ public:
     communicator() = default;
 
     /// Takes the ranks of `bootstrap`, with the current device of each. **Collective**.
-    /// @throws hvd::nccl_error, hvd::cuda_error, hvd::usage_error for an unsuitable NCCL library,
-    /// hvd::peer_error if other ranks failed or did not come within `options.deadline`.
+    /// @throws hvd::nccl_error, hvd::cuda_error, hvd::usage_error for an unsuitable NCCL library or
+    /// unsuitable options, hvd::mismatch_error for different ones, hvd::peer_error if other ranks failed or did not come within `options.deadline`.
     template <class Bootstrap>
     explicit communicator(communicator<Bootstrap>& bootstrap,
-                          const communicator_options& options = {}) {
+                          const communicator_options& options = {}, const nccl_options& own = {}) {
         ncclUniqueId id{};
         const int rank = bootstrap.rank(), size = bootstrap.size();
         detail::session& ranks = detail::access::session_of(bootstrap);
         const auto limit = detail::limit_of(options.deadline);
         session_ = detail::run_on_all(ranks, "communicator<nccl>", limit, [&] {
             const int device = detail::device_of_this_thread(rank);
-            auto session = std::make_shared<session_type>(rank, size, device, options);
+            auto session = std::make_shared<session_type>(rank, size, device, options,
+                                                          detail::nccl_configuration(own, rank));
             if (size > 1 && rank == 0)
                 detail::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", 0);
             return session;
@@ -56,6 +58,7 @@ public:
         if (size == 1) return;
         detail::agree_on_values(ranks, "communicator<nccl>", limit, [&](auto say) {
             say("version of NCCL", detail::nccl_version_text(session_->library().version()));
+            session_->configuration().describe(say);
         });
         bootstrap.broadcast(tensor_view<std::byte>(reinterpret_cast<std::byte*>(&id), {sizeof id}),
                             hvd::root{0}, {.deadline = options.deadline});
@@ -66,18 +69,40 @@ public:
     /// blocking or nonblocking. **Collective**: the ranks exchange their hosts by NCCL, unless
     /// `.node_size` or HVD_NODE_SIZE sets the nodes.
     communicator(ncclComm_t comm, adopt_t, const communicator_options& options = {}) {
-        take(comm, true, options);
+        take(comm, true, options, {});
         find_nodes();
     }
     /// Works with an NCCL communicator that its owner keeps alive, and does not use meanwhile.
     /// **Collective**, as `adopt` is.
     communicator(ncclComm_t comm, borrow_t, const communicator_options& options = {}) {
-        take(comm, false, options);
+        take(comm, false, options, {});
         find_nodes();
     }
 
     /// Returns NCCL's handle. It is null on a rank that is alone and has not scaled.
     ncclComm_t native_handle() const { return session().handle(); }
+
+    /// Registers device memory of the user (an allocator's pool, for example of RMM or LibTorch), so
+    /// that NCCL moves tensors in it without copies where the hardware can. It is no collective:
+    /// each rank registers its own memory, all of them for the benefit. The memory outlives the
+    /// registration.
+    /// @throws hvd::nccl_error, hvd::usage_error for a null pointer.
+    /// @snippet tests/device/snippets.cpp register_memory
+    template <class X>
+    device_registration register_memory(const X& memory) {
+        if constexpr (detail::check_device_pair<nccl, X, X>()) {
+            const auto view = to_view(memory);
+            std::byte* const data = detail::bytes_of(view);
+            if (data == nullptr && view.size() > 0)
+                throw usage_error(rank(),
+                                  detail::text("hvd: register_memory on rank ", rank(),
+                                               ": null pointer with ", view.size(), " elements"));
+            const std::size_t bytes = view.size() * sizeof(*view.data());
+            return {session_, session().register_memory(data, bytes)};
+        } else {
+            return {};
+        }
+    }
 
     /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
     /// for a negative colour.
@@ -101,7 +126,7 @@ public:
     /// 2.28.7.
     communicator shrink(std::span<const int> excluded) {
         using namespace detail;  // an older header of NCCL lacks names below
-        session().require(nccl_since::revoking, "shrink");
+        session().library().require(nccl_since::revoking, "shrink", rank());
         check_excluded(excluded);
         session().give_up("shrink");
         if (session().handle() == nullptr)
@@ -141,7 +166,8 @@ private:
         }
     }
 
-    void take(ncclComm_t comm, bool owned, const communicator_options& options) {
+    void take(ncclComm_t comm, bool owned, const communicator_options& options,
+              const detail::nccl_configuration& own) {
         if (comm == nullptr)
             throw usage_error(-1, "hvd: a communicator can't be made from a null ncclComm_t");
         unclaimed kept(owned ? comm : nullptr);
@@ -149,13 +175,14 @@ private:
         detail::check_nccl(ncclCommUserRank(comm, &rank), "ncclCommUserRank", -1);
         detail::check_nccl(ncclCommCount(comm, &size), "ncclCommCount", rank);
         detail::check_nccl(ncclCommCuDevice(comm, &device), "ncclCommCuDevice", rank);
-        session_ = std::make_shared<session_type>(rank, size, device, options);
+        session_ = std::make_shared<session_type>(rank, size, device, options, own);
         kept.release();
         session_->take(comm, owned);
     }
 
     communicator alone() const {
-        auto part = std::make_shared<session_type>(0, 1, session().device(), session().options());
+        auto part = std::make_shared<session_type>(0, 1, session().device(), session().options(),
+                                                   session().configuration());
         const std::int64_t node = 0;
         return communicator(std::move(part),
                             detail::topology_of(detail::numbered_node{0, {&node, 1}}));
@@ -203,7 +230,7 @@ private:
                     {});
         }
         communicator part;
-        part.take(comm.release(), true, session().options());
+        part.take(comm.release(), true, session().options(), session().configuration());
         part.topology_ = detail::topology_among(topology_, rank(), members);
         return part;
     }

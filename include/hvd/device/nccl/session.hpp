@@ -8,6 +8,7 @@
 #include "../../platform/nccl_api.hpp"
 #include "../session.hpp"
 #include "issue.hpp"
+#include "options.hpp"
 #include "scale.hpp"
 
 namespace hvd {
@@ -24,7 +25,9 @@ enum class joining { under_way, done, lost };
 // NCCL until it needs one.
 class nccl_session final : public device_session {
 public:
-    using device_session::device_session;
+    nccl_session(int rank, int size, int device, const communicator_options& options,
+                 const nccl_configuration& own)
+        : device_session(rank, size, device, options, own.stream_priority()), own_(own) {}
     ~nccl_session() {
         stop_watching();
         end();
@@ -32,22 +35,13 @@ public:
 
     ncclComm_t handle() const { return comm_; }
     const nccl_library& library() const { return library_; }
-
-    // Throws if the header or the running library lacks a function that has no substitute.
-    void require(nccl_since what, const char* label) const {
-        if (!library_.has(what))
-            throw usage_error(rank(),
-                              text("hvd: ", label, " on rank ", rank(), ": needs NCCL ",
-                                   nccl_version_text(int(what)), ", the library is ",
-                                   nccl_version_text(library_.version()), " and its header ",
-                                   nccl_version_text(NCCL_VERSION_CODE)));
-    }
+    const nccl_configuration& configuration() const { return own_; }
 
     // Begins to join the other ranks, or goes on with it, at most until `until`.
     joining join(const ncclUniqueId& id, time_point until) {
         const current_device here(device(), rank());
         constexpr const char* api = "ncclCommInitRankConfig";
-        ncclConfig_t config = not_blocking();
+        ncclConfig_t config = own_.config();
         ncclResult_t state = ncclInProgress;
         if (comm_ == nullptr) state = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
         working_ = true;
@@ -154,6 +148,20 @@ public:
             if (data == memory.data()) close_window(window, registration);
         std::erase_if(windows_, [&](const auto& w) { return w.data == memory.data(); });
         if (!still_works()) ncclMemFree(memory.data());
+    }
+
+    // Registers memory of the user. A rank that is alone has nothing to register it with.
+    void* register_memory(void* memory, std::size_t bytes) {
+        refuse_if_broken("register_memory");
+        if (comm_ == nullptr || bytes == 0) return nullptr;
+        const current_device here(device(), rank());
+        void* registration = nullptr;
+        settle(ncclCommRegister(comm_, memory, bytes, &registration), "ncclCommRegister",
+               limit_for({}));
+        return registration;
+    }
+    void deregister(void* registration) noexcept {
+        if (registration != nullptr) close_window(nullptr, registration);
     }
 
     void look_for_errors(const char* label) override {
@@ -375,12 +383,6 @@ private:
         wait(mark(stream), "agreement", limit);
     }
 
-    static ncclConfig_t not_blocking() {
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        config.blocking = 0;
-        return config;
-    }
-
     // Waits until NCCL's thread has done the call, and returns its result.
     ncclResult_t poll(const char* api, time_point limit,
                       std::source_location where = std::source_location::current()) {
@@ -441,6 +443,7 @@ private:
     }
 
     const nccl_library library_{rank()};
+    const nccl_configuration own_;
     ncclComm_t comm_ = nullptr;
     bool owned_ = true;
     bool working_ = false;              // NCCL's thread is at work, or failed
