@@ -33,7 +33,7 @@ outcome with_failures(const std::string& function, F f) {
             f(world);
             count(seen.done);
         } catch (const hvd::device_error& e) {
-            const std::string said = function == "launch_tiles"       ? "hvd's pack kernel"
+            const std::string said = function == "launch_tiles"       ? "launch of hvd's "
                                      : function == "launch_reduction" ? "hvd's reduction kernel"
                                                                       : function;
             CHECK_MESSAGE(std::string(e.what()).find(said) != std::string::npos, e.what());

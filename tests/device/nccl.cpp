@@ -4,6 +4,7 @@
 // hvd::threads.
 
 #include <atomic>
+#include <cmath>
 
 #include "support.hpp"
 
@@ -87,6 +88,19 @@ TEST_CASE("parts of different sizes, gathered, scattered and exchanged") {
         gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last}, {.counts = counts});
         CHECK(back.values() == std::vector<int>(own, 10 * r));
 
+        // NCCL has no such type, so it is moved as bytes.
+        std::vector<short> of_ranks(expected.begin(), expected.end());
+        const tensor<short> own_short(std::vector<short>(own, short(10 * r))),
+            all_short(std::vector<short>(total, -1)), back_short(std::vector<short>(own, -1));
+        gpus.gather(own_short.view(), hvd::into(all_short.view()), hvd::root{last},
+                    {.counts = counts});
+        CHECK(all_short.values() == (r == last ? of_ranks : std::vector<short>(total, -1)));
+        gpus.scatter(all_short.view(), hvd::into(back_short.view()), hvd::root{last},
+                     {.counts = counts});
+        CHECK(back_short.values() == std::vector<short>(own, short(10 * r)));
+        gpus.allgather(own_short.view(), hvd::into(all_short.view()), {.counts = counts});
+        CHECK(all_short.values() == of_ranks);
+
         // Each rank sends p elements to rank p; each element is 100 * sender + receiver.
         std::vector<int> out, in;
         for (int p = 0; p < n; ++p) {
@@ -97,6 +111,11 @@ TEST_CASE("parts of different sizes, gathered, scattered and exchanged") {
         gpus.alltoall(send.view(), hvd::into(receive.view()),
                       {.counts = counts, .receive_counts = received});
         CHECK(receive.values() == in);
+        const tensor<short> send_short(std::vector<short>(out.begin(), out.end())),
+            receive_short(std::vector<short>(in.size(), -1));
+        gpus.alltoall(send_short.view(), hvd::into(receive_short.view()),
+                      {.counts = counts, .receive_counts = received});
+        CHECK(receive_short.values() == std::vector<short>(in.begin(), in.end()));
         CHECK_THROWS_AS(gpus.alltoall(send.view(), hvd::into(receive.view()), {.counts = counts}),
                         hvd::usage_error);
     });
@@ -174,6 +193,133 @@ TEST_CASE("means of float16 whose sum is no float16") {
         gpus.reduce_scatter(parts.view(), hvd::average, hvd::into(part.view()));
         is(part, 40000);
     });
+}
+
+TEST_CASE("scales of float16 that no float16 is, before the sum") {
+    on_gpus([](auto& gpus) {
+        const int n = gpus.size();
+        for (const double scale : {0x1p-30, 0x1p30}) {
+            const tensor<hvd::float16> x{hvd::float16(3)}, y{hvd::float16(3)};
+            gpus.allreduce(x.view(), hvd::sum, {.prescale = scale, .postscale = 1.5 / scale});
+            CHECK(float(x.values()[0]) == 4.5f * float(n));
+            gpus.allreduce(y.view(), hvd::average, {.prescale = scale, .postscale = 1.5 / scale});
+            CHECK(float(y.values()[0]) == 4.5f);
+        }
+    });
+}
+
+TEST_CASE("a factor that the type does not hold is refused, and the communicator works on") {
+    on_gpus([](auto& gpus) {
+        const tensor<float> x{1};
+        const tensor<hvd::float16> h{hvd::float16(1)};
+        const tensor<double> d{1};
+        for (const double factor : {1e300, -1e40, 1e-60, std::nan("")}) {
+            const auto refused = [&](const auto& view) {
+                try {
+                    gpus.allreduce(view, hvd::sum, {.postscale = factor});
+                    FAIL("it was taken");
+                } catch (const hvd::usage_error& e) {
+                    CHECK_MESSAGE(std::string(e.what()).find("is out of the range in which") !=
+                                      std::string::npos,
+                                  e.what());
+                }
+            };
+            refused(x.view());
+            refused(h.view());
+            if (std::isnan(factor)) refused(d.view());
+        }
+        gpus.allreduce(d.view(), hvd::sum, {.prescale = 1e300});
+        CHECK(d.values()[0] == doctest::Approx(1e300 * gpus.size()));
+        gpus.allreduce(x.view(), hvd::sum, {.prescale = 0});
+        CHECK(x.values()[0] == 0);
+    });
+}
+
+TEST_CASE("a mean is a sum to NCCL, and one launch") {
+    on_gpus([](auto& gpus) {
+        const auto n = std::size_t(gpus.size());
+        const auto mean_of = [&](auto one) {
+            using T = decltype(one);
+            const std::vector<T> values(n, T(float(3 * gpus.rank())));
+            const tensor<T> x(values), part(std::vector<T>{T(0)});
+            gpus.allreduce(x.view(), hvd::average);
+            for (const T v : x.values()) CHECK(float(v) == 1.5f * float(n - 1));
+            gpus.reduce_scatter(x.view(), hvd::average, hvd::into(part.view()));
+            CHECK(float(part.values()[0]) == 1.5f * float(n - 1));
+        };
+        mean_of(float{});
+        mean_of(double{});
+        mean_of(hvd::bfloat16{});
+        gpus.barrier();
+        CHECK(emulation::calls_of("ncclRedOpCreatePreMulSum") == 0);
+        CHECK(emulation::calls_of("launch_tiles") == int(n == 1 ? 0 : 6 * n));
+        gpus.barrier();
+    });
+}
+
+TEST_CASE("scales that change at every call leave no operation behind in NCCL") {
+    on_gpus([](auto& gpus) {
+        for (int i = 0; i < 20; ++i) {
+            const tensor<hvd::float16> x{hvd::float16(1)}, y{hvd::float16(1)};
+            gpus.allreduce(hvd::fuse(x.view(), y.view()), hvd::sum,
+                           {.prescale = 1 / double(1 << i % 10), .postscale = double(1 << i % 10)});
+            CHECK(float(x.values()[0]) == float(gpus.size()));
+            gpus.allreduce(y.view(), hvd::sum, {.prescale = 1 / double(2 << i % 10)});
+        }
+        gpus.barrier();
+        // The calls of a group share one.
+        CHECK(emulation::calls_of("ncclRedOpCreatePreMulSum") ==
+              (gpus.size() == 1 ? 0 : 20 * gpus.size()));
+        CHECK(emulation::calls_of("ncclRedOpDestroy") ==
+              emulation::calls_of("ncclRedOpCreatePreMulSum"));
+        gpus.barrier();
+    });
+}
+
+TEST_CASE("many tensors are one group, and as many as NCCL takes") {
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+        hvd::run_threads(ranks, [ranks](hvd::communicator<hvd::threads>& world) {
+            hvd::communicator<hvd::nccl> gpus(world, {.deadline = 60s});
+            for (const auto& [tensors, groups] : {std::pair{161, 1}, {1025, 2}, {2500, 3}}) {
+                const tensor<int> memory(std::vector<int>(std::size_t(tensors), 1));
+                std::vector<hvd::tensor_view<int, hvd::device>> views;
+                for (int i = 0; i < tensors; ++i)
+                    views.push_back(hvd::device_view(memory.data() + i, 1));
+                world.barrier();
+                const int before = emulation::calls_of("ncclGroupEnd");
+                world.barrier();
+                gpus.allreduce(hvd::fuse(views), hvd::sum);
+                CHECK(memory.values() == std::vector<int>(std::size_t(tensors), ranks));
+                world.barrier();
+                CHECK(emulation::calls_of("ncclGroupEnd") - before == groups * ranks);
+            }
+        });
+        CHECK(emulation::live_objects() == 0);
+        emulation::reset();
+    }
+}
+
+TEST_CASE("the first failure of a group is the one that is told") {
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+        hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
+            hvd::communicator<hvd::nccl> gpus(world, {.deadline = 10s});
+            gpus.barrier();
+            world.barrier();
+            if (world.rank() > 0) return world.barrier();
+            emulation::fail("ncclAllReduce", 1, ncclSystemError);
+            emulation::fail("ncclAllReduce", 2, ncclInternalError);
+            const tensor<int> x{1}, y{1};
+            try {
+                gpus.allreduce(hvd::fuse(x.view(), y.view()), hvd::sum);
+                FAIL("it was taken");
+            } catch (const hvd::nccl_error& e) {
+                CHECK_MESSAGE(std::string(e.what()).find("code 2") != std::string::npos, e.what());
+            }
+            world.barrier();
+        });
+        CHECK(emulation::live_objects() == 0);
+        emulation::reset();
+    }
 }
 
 TEST_CASE("CUDA's own 16-bit floats, and 8-bit ones as transport") {
@@ -421,9 +567,9 @@ TEST_CASE("a rank that never comes: a rank that only calls test() is told by the
             const tensor<int> x{1};
             gpus.barrier();  // NCCL connects the ranks in their first call, which waits for all
             if (gpus.rank() == 0) return;
-            auto pending = gpus.allreduce_async(x.view(), hvd::sum, {.deadline = 50ms});
             const auto until = std::chrono::steady_clock::now() + 60s;
             const auto look = [&] {
+                auto pending = gpus.allreduce_async(x.view(), hvd::sum, {.deadline = 50ms});
                 while (!pending.test() && std::chrono::steady_clock::now() < until) {
                 }
             };
@@ -452,9 +598,9 @@ TEST_CASE("a borrowed communicator of NCCL's goes on without what was made in it
             {
                 hvd::communicator<hvd::nccl> borrowed(gpus.native_handle(), hvd::borrow,
                                                       {.deadline = 10s});
-                const tensor<float> x{1};
+                const tensor<hvd::float16> x{hvd::float16(1)};
                 borrowed.allreduce(x.view(), hvd::average);
-                CHECK(x.values()[0] == 1);
+                CHECK(float(x.values()[0]) == 1);
             }
             gpus.barrier();
             CHECK(emulation::calls_of("ncclRedOpDestroy") == gpus.size());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 
 #include "../../kernel/cuda/tile.hpp"
 #include "../../platform/nccl_api.hpp"
@@ -30,28 +31,42 @@ inline double plain_power(double factor) {
     return power < 0x1p-14 ? 0x1p-14 : power > 0x1p15 ? 0x1p15 : power;
 }
 
-// 32- and 64-bit floats take the whole factor before the sum, which costs nothing. For a 16-bit
-// float only a power of two does not round. The rest of the factor follows the sum, in float, so
-// that both round once. A mean of float16 is scaled down before the sum, which loses subnormals.
+// True if the type in which the elements are multiplied holds the factor.
+inline bool holds(dtype id, double factor) {
+    const double held = id == dtype::float64 ? factor : double(float(factor));
+    return std::isfinite(held) && (held != 0 || factor == 0);
+}
+
+// A mean is a sum whose factor follows it, in float: NVLink SHARP and symmetric kernels take sums
+// only. Float16 is scaled down by a power of two before the sum, so that it does not overflow. That
+// loses subnormals. In a program without kernels NCCL multiplies before the sum, by a number of the
+// elements' type: a 16-bit float holds the powers of two.
 inline nccl_scale scale_of(const collective_call& call, int size, int rank, const char* label) {
     const bool average = call.entry.op == op::average::id;
     const double factor = call.entry.prescale * call.entry.postscale / (average ? size : 1);
     if (factor == 1) return {};
+    const auto refuse = [&](const auto&... why) {
+        throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ", why...));
+    };
     const bool is_float = call.entry.id >= dtype::float16 && call.entry.id <= dtype::float64;
     if (!is_float || !(average || call.entry.op == op::sum::id))
-        throw usage_error(
-            rank, text("hvd: ", label, " on rank ", rank, ": ", op_names[call.entry.op], " of ",
-                       dtype_name(call.entry.id), " can't be scaled by ", factor,
-                       " by NCCL: only sums and averages of floats are"));
-    if (call.element_bytes > 2 || factor == plain_power(factor)) return {factor, 1};
-    if (!has_kernels())
-        throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ",
-                                     dtype_name(call.entry.id), " scaled by ", factor,
-                                     " would be rounded by NCCL, and this program has no kernels: "
-                                     "compile a .cu file with "
-                                     "hvd/kernel/cuda/kernels.cuh into it"));
-    const double before = plain_power(power_below(call.entry.prescale) *
-                                      (average ? factor_before_mean(call.entry.id, size) : 1));
+        refuse(op_names[call.entry.op], " of ", dtype_name(call.entry.id), " can't be scaled by ",
+               factor, " by NCCL: only sums and averages of floats are");
+    if (!holds(call.entry.id, factor))
+        refuse("the factor ", factor, " is out of the range in which ", dtype_name(call.entry.id),
+               " is multiplied");
+    const bool is_power = factor == plain_power(factor);
+    if (!has_kernels()) {
+        if (call.element_bytes > 2 || is_power) return {factor, 1};
+        refuse(dtype_name(call.entry.id), " scaled by ", factor,
+               " would be rounded by NCCL, and this program has no kernels: compile a .cu file "
+               "with hvd/kernel/cuda/kernels.cuh into it");
+    }
+    if (call.entry.id != dtype::float16 || size == 1) return {1, factor};
+    if (is_power && factor < 1) return {factor, 1};
+    const double wanted =
+        power_below(call.entry.prescale) * (average ? factor_before_mean(call.entry.id, size) : 1);
+    const double before = wanted < 1 ? plain_power(wanted) : 1;
     return {before, factor / before};
 }
 

@@ -181,8 +181,10 @@ public:
         device_session::give_up(why);
         if (comm_ == nullptr || (again && !working_)) return;
         if (!working_ && library_.has(nccl_since::revoking)) {
+            // NCCL returns the state, and that of the network stays as it was.
             const ncclResult_t revoked = ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
-            if (revoked == ncclSuccess || revoked == ncclInProgress) return;
+            if (revoked == ncclSuccess || revoked == ncclInProgress || revoked == ncclRemoteError)
+                return;
         }
         if (owned_) ncclCommAbort(std::exchange(comm_, nullptr));
     }
