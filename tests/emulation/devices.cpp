@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-#include <cstdio>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -35,12 +34,6 @@ cudaError_t cudaSetDevice(int device) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     if (device < 0 || device >= visible_devices()) return cudaErrorInvalidDevice;
     current_device = device;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    std::snprintf(text, std::size_t(bytes), "0000:%02X:00.0", in_machine(device));
     return cudaSuccess;
 }
 

@@ -38,7 +38,8 @@ public:
 
     /// Takes the ranks of `bootstrap`, with the current device of each. **Collective**.
     /// @throws hvd::nccl_error, hvd::cuda_error, hvd::usage_error for an unsuitable NCCL library or
-    /// unsuitable options, hvd::mismatch_error for different ones, hvd::peer_error if other ranks failed or did not come within `options.deadline`.
+    /// unsuitable options, hvd::mismatch_error for different ones, hvd::peer_error if other ranks
+    /// failed or did not come within `options.deadline`.
     template <class Bootstrap>
     explicit communicator(communicator<Bootstrap>& bootstrap,
                           const communicator_options& options = {}, const nccl_options& own = {}) {
@@ -82,10 +83,11 @@ public:
     /// Returns NCCL's handle. It is null on a rank that is alone and has not scaled.
     ncclComm_t native_handle() const { return session().handle(); }
 
-    /// Registers device memory of the user (an allocator's pool, for example of RMM or LibTorch), so
-    /// that NCCL moves tensors in it without copies where the hardware can. It is no collective:
-    /// each rank registers its own memory, all of them for the benefit. The memory outlives the
-    /// registration.
+    /// Registers device memory of the user, such as the pool of an allocator (RMM, LibTorch), so
+    /// that NCCL moves tensors in it without copies where the hardware can.
+    ///
+    /// It is no collective: each rank registers its own memory. NCCL copies less only if all ranks
+    /// do. The memory outlives the registration.
     /// @throws hvd::nccl_error, hvd::usage_error for a null pointer.
     /// @snippet tests/device/snippets.cpp register_memory
     template <class X>

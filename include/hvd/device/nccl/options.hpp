@@ -11,7 +11,7 @@ namespace hvd {
 inline namespace v0 {
 
 /// Options of NCCL's for a new communicator, and for all that are derived from it. All ranks give
-/// the same. What is left out is NCCL's default.
+/// the same. Members that are left out take NCCL's default.
 /// @snippet tests/device/snippets.cpp nccl_options
 struct nccl_options {
     /// The least and the most blocks that a call of NCCL takes on the GPU; 0: the default. NCCL
