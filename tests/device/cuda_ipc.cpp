@@ -158,6 +158,34 @@ TEST_CASE("a small call meets the others once, and a large one twice") {
     emulation::reset();
 }
 
+TEST_CASE("a rank's own part and its own slice do not pass the window") {
+    for (int ranks = 2; ranks <= 4; ++ranks)
+        hvd::run_threads(ranks, [](world_type& world) {
+            gpu_communicator gpus(world, {.deadline = 20s, .device_window_bytes = 65536});
+            const int n = gpus.size(), r = gpus.rank();
+            const std::size_t count = 3000 * std::size_t(n);
+            const tensor<int> x(std::vector<int>(count, r)), y(std::vector<int>(count, r));
+            const auto copies = [&](auto call) {
+                world.barrier();
+                const int before = emulation::calls_of("cudaMemcpyAsync");
+                world.barrier();
+                call();
+                world.barrier();
+                return emulation::calls_of("cudaMemcpyAsync") - before;
+            };
+            // Each rank copies the parts for others in, and takes theirs.
+            CHECK(copies([&] { gpus.alltoall(x.view(), hvd::into(x.view())); }) == n * 2 * (n - 1));
+            // The slices before and after its own go in and out.
+            CHECK(copies([&] { gpus.allreduce(y.view(), hvd::sum); }) == 2 * (2 * n - 2));
+            std::vector<int> received;
+            for (int p = 0; p < n; ++p) received.insert(received.end(), 3000, p);
+            CHECK(x.values() == received);
+            CHECK(y.values() == std::vector<int>(count, n * (n - 1) / 2));
+        });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
 TEST_CASE("small calls one after another, not one of which is waited for") {
     on_ranks(
         [](auto& gpus) {

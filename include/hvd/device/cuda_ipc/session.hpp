@@ -6,6 +6,7 @@
 #include "group.hpp"
 #include "reach.hpp"
 #include "schedule.hpp"
+#include "side_stream.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -153,10 +154,11 @@ private:
         });
     }
 
-    // A meeting comes before each step. One after the last step is needed only where tensors are
-    // read or written in place. The window's halves take turns, also from call to call: before one
-    // is filled again, the ranks have met after its last use. This rank's first input is there
-    // before the ranks meet, if it is known to go through the window.
+    // A meeting comes before each step. While a step moves its data, another stream empties the
+    // other half of the window and fills it for the next step. A meeting after the last step is
+    // needed only where tensors are read or written in place. The halves take turns, also from call
+    // to call: before one is filled again, the ranks have met after its last use. This rank's first
+    // input is there before the ranks meet, if it is known to go through the window.
     void move_all(std::span<const collective_call> calls, const char* label, cudaStream_t stream,
                   time_point limit) {
         describe(calls, label);
@@ -175,10 +177,15 @@ private:
         for (std::size_t s = 0; s < steps.size(); ++s) {
             const std::size_t half = std::exchange(half_, 1 - half_);
             const bool last = s + 1 == steps.size();
+            if (steps.size() > 1) {
+                const cudaStream_t beside = beside_.fork(stream, rank());
+                if (s > 0) bring_out(steps[s - 1], half_, beside);
+                if (!last) bring_in(steps[s + 1], half_, beside);
+            }
             for (const ipc_piece& piece : steps[s]) move(piece, half, stream);
-            if (!last) bring_in(steps[s + 1], half_, stream);
+            if (steps.size() > 1) beside_.join(stream, rank());
             if (!last || group_.stays_in_place()) meet(stream, limit);
-            bring_out(steps[s], half, stream);
+            if (last) bring_out(steps[s], half, stream);
         }
     }
 
@@ -231,6 +238,7 @@ private:
     // Marks the end of a failed call, which may have begun to use the window.
     void mark_last(cudaStream_t stream) noexcept {
         try {
+            beside_.join(stream, rank());
             last_.record(stream, rank());
         } catch (const cuda_error& e) {
             give_up(e.what());
@@ -249,14 +257,57 @@ private:
         if (to != from) copy_async(to, from, bytes, cudaMemcpyDeviceToDevice, stream, rank());
     }
 
+    // Returns the bytes of a part of this rank's input that no other rank reads, or its slice of an
+    // output. They stay where they are if the kernel's vectors are aligned there.
+    ipc_slice kept(const ipc_piece& piece, int part, const std::byte* tensor) const {
+        const call_parts& p = group_.parts(piece.call);
+        const std::size_t bytes = piece.bytes_of(p.given(rank(), part));
+        const bool aligned = reinterpret_cast<std::uintptr_t>(tensor) % 16 == 0;
+        if (p.has_parts())
+            return part == rank() && (aligned || !p.call.reduces()) ? ipc_slice{0, bytes}
+                                                                    : ipc_slice{0, 0};
+        return p.call.reduces() && aligned && !is_small(p, room_) ? slice_of(bytes, rank(), size())
+                                                                  : ipc_slice{0, 0};
+    }
+
+    const std::byte* own_part(const ipc_piece& piece, int part) const {
+        const call_parts& p = group_.parts(piece.call);
+        return p.call.in + p.given_at(rank(), part) + piece.first;
+    }
+
+    // Returns the address at which this rank reads its own input.
+    const std::byte* own_input(const ipc_piece& piece, std::size_t half, int part) const {
+        const std::byte* const own = own_part(piece, part);
+        const ipc_slice here = kept(piece, part, own);
+        return here.begin < here.end
+                   ? own
+                   : seen(piece, half, group_.places(piece.call, rank()).in, rank(), part);
+    }
+
+    // Returns the address at which this rank writes its slice of its own output.
+    std::byte* own_output(const ipc_piece& piece, std::size_t half) const {
+        std::byte* const own = group_.parts(piece.call).call.out + piece.first;
+        const ipc_slice here = kept(piece, 0, own);
+        return here.begin < here.end
+                   ? own
+                   : seen(piece, half, group_.places(piece.call, rank()).out, rank(), 0);
+    }
+
+    void copy_around(const ipc_slice& kept, std::byte* to, const std::byte* from, std::size_t bytes,
+                     cudaStream_t stream) const {
+        copy(to, from, kept.begin, stream);
+        copy(to + kept.end, from + kept.end, bytes - kept.end, stream);
+    }
+
     void bring_in(const ipc_step& step, std::size_t half, cudaStream_t stream) const {
         for (const ipc_piece& piece : step) {
             const call_parts& p = group_.parts(piece.call);
             const ipc_place& place = group_.places(piece.call, rank()).in;
-            for (int part = 0; place.arena == ipc_place::window && part < p.parts(); ++part)
-                copy(seen(piece, half, place, rank(), part),
-                     p.call.in + p.given_at(rank(), part) + piece.first,
-                     piece.bytes_of(p.given(rank(), part)), stream);
+            for (int part = 0; place.arena == ipc_place::window && part < p.parts(); ++part) {
+                const std::byte* const own = own_part(piece, part);
+                copy_around(kept(piece, part, own), seen(piece, half, place, rank(), part), own,
+                            piece.bytes_of(p.given(rank(), part)), stream);
+            }
         }
     }
 
@@ -264,8 +315,9 @@ private:
         for (const ipc_piece& piece : step) {
             const ipc_place& place = group_.places(piece.call, rank()).out;
             if (place.arena != ipc_place::window) continue;
-            copy(group_.parts(piece.call).call.out + piece.first,
-                 seen(piece, half, place, rank(), 0), piece.most, stream);
+            std::byte* const out = group_.parts(piece.call).call.out + piece.first;
+            copy_around(kept(piece, 0, out), out, seen(piece, half, place, rank(), 0), piece.most,
+                        stream);
         }
     }
 
@@ -277,7 +329,8 @@ private:
             const int from = (rank() + k) % size();  // no two ranks read from one at a time
             if (!p.gives(from) || p.given(from, part) <= piece.first) continue;
             copy(p.call.out + p.taken_at(from) + piece.first,
-                 seen(piece, half, group_.places(piece.call, from).in, from, part),
+                 from == rank() ? own_input(piece, half, part)
+                                : seen(piece, half, group_.places(piece.call, from).in, from, part),
                  piece.bytes_of(p.given(from, part)), stream);
         }
     }
@@ -298,8 +351,11 @@ private:
             const ipc_places& places = group_.places(piece.call, r);
             l.in[r] = seen(piece, half, places.in, r, part) + slice.begin;
             if (p.is_given(r) && !alone)
-                l.out[l.places++] = seen(piece, half, places.out, r, 0) + slice.begin;
+                l.out[l.places++] =
+                    (r == rank() ? own_output(piece, half) : seen(piece, half, places.out, r, 0)) +
+                    slice.begin;
         }
+        l.in[rank()] = own_input(piece, half, part) + slice.begin;
         if (alone) l.out[l.places++] = p.call.out + piece.first;
         launch(l, slice.end - slice.begin, stream);
     }
@@ -354,6 +410,7 @@ private:
     // The end of the latest call. The next one, on any stream, does not touch the window before.
     cuda_event last_;
     ipc_group group_;
+    side_stream beside_;
 };
 
 }  // namespace detail
