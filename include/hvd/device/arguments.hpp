@@ -18,6 +18,12 @@ namespace detail {
 
 // Gives the files that add collectives of device tensors access to a communicator.
 struct device_access {
+    // The session of a combination is that of its reductions.
+    template <class Comm>
+        requires requires(const Comm& comm) { comm.reducing_part(); }
+    static const auto& session_of(const Comm& comm) {
+        return session_of(comm.reducing_part());
+    }
     template <class Comm>
     static const auto& session_of(const Comm& comm) {
         if (comm.session_ == nullptr) [[unlikely]]

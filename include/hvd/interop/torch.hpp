@@ -58,6 +58,18 @@ inline described_tensor describe(const torch::Tensor& t) {
     return d;
 }
 
+// The memory in which a communicator expects its tensors.
+template <class Comm>
+using torch_space = std::conditional_t<device_communicator<Comm>, device, host>;
+
+// The stream of LibTorch on which a CUDA tensor is worked on. interop/torch_cuda.hpp defines it,
+// for communicators of devices.
+template <class Comm>
+struct torch_stream {
+    static_assert(!device_communicator<Comm>,
+                  "hvd: CUDA modules of LibTorch need hvd/interop/torch_cuda.hpp");
+};
+
 }  // namespace detail
 
 /// Views a tensor of LibTorch in its own memory, as one dimension.
@@ -90,13 +102,18 @@ decltype(auto) with_torch_view(const torch::Tensor& tensor, F&& f) {
 
 /// Copies the root's parameters and buffers (running means, counters) of a module to all ranks.
 ///
-/// **Collective**: with the same module on all ranks.
+/// **Collective**: with the same module on all ranks. A module on CUDA devices is for a
+/// communicator of devices, behind the work of LibTorch's current stream, and with
+/// hvd/interop/torch_cuda.hpp.
 /// @throws hvd::usage_error as `torch_view`, otherwise as `broadcast`. Feature H1.
 template <class Comm>
 void broadcast_module(Comm& comm, const torch::nn::Module& module, root from = root{0}) {
     const auto send = [&](const torch::Tensor& tensor) {
-        with_torch_view(tensor,
-                        [&](const auto& view) { comm.broadcast(view, from, {.name = "module"}); });
+        with_torch_view<detail::torch_space<Comm>>(tensor, [&](const auto& view) {
+            if constexpr (detail::device_communicator<Comm>)
+                comm.broadcast(view, from, {.stream = detail::torch_stream<Comm>::of(tensor)});
+            else comm.broadcast(view, from, {.name = "module"});
+        });
     };
     for (const auto& parameter : module.parameters()) send(parameter);
     for (const auto& buffer : module.buffers()) send(buffer);
@@ -132,7 +149,9 @@ void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
 /// overlaps the rest of the pass.
 ///
 /// Any optimizer of LibTorch works in `distributed_optimizer` as it is: `step()` averages the
-/// gradients, then steps the optimizer. The gradients get their memory here and keep it, so zero
+/// gradients, then steps the optimizer. A module on CUDA devices works with a communicator of
+/// devices and hvd/interop/torch_cuda.hpp: each gradient is reported on LibTorch's current stream,
+/// and `step(stream)` gets that stream. The gradients get their memory here and keep it, so zero
 /// them by the distributed optimizer's `zero_gradients()`. Parameters without `requires_grad` are
 /// frozen and have no gradient meanwhile; LibTorch's optimizers then leave them alone.
 /// **Collective** as the reports are: the same module on all ranks.
@@ -151,16 +170,18 @@ void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
 template <class Comm, class Optimizer, class T>
 class torch_gradients {
 public:
-    /// @throws hvd::usage_error for a parameter whose elements are not T, that is not on the host,
-    /// or that has gaps. It also throws as `register_parameter`.
+    /// @throws hvd::usage_error for a parameter whose elements are not T, that is not in the memory
+    /// of the communicator's tensors, or that has gaps. It also throws as `register_parameter`.
     torch_gradients(distributed_optimizer<Comm, Optimizer, T>& optimizer,
                     const torch::nn::Module& module)
         : state_(std::make_shared<state>(optimizer)) {
         for (const auto& item : module.named_parameters()) {
             const torch::Tensor& p = item.value();
             if (!p.grad().defined()) p.mutable_grad() = torch::zeros_like(p.detach());
-            const std::size_t i =
-                optimizer.register_parameter(item.key(), torch_view<T>(p), torch_view<T>(p.grad()));
+            const std::size_t i = optimizer.register_parameter(item.key(), torch_view<T, space>(p),
+                                                               torch_view<T, space>(p.grad()));
+            if constexpr (detail::device_communicator<Comm>)
+                stream::used_by(p.grad(), optimizer.comm());
             state_->parameters.push_back({i, item.key(), p, p.grad(), nullptr});
         }
         follow_requires_grad();
@@ -184,6 +205,9 @@ public:
     }
 
 private:
+    using space = detail::torch_space<Comm>;
+    using stream = detail::torch_stream<Comm>;
+
     struct parameter {
         std::size_t index;
         std::string name;
@@ -206,7 +230,9 @@ private:
                     optimizer.comm().rank(), "the gradient of \"", p.name,
                     "\" is not where it was: use zero_gradients(), not set_to_none, and no "
                     "create_graph");
-            optimizer.gradient_ready(p.index);
+            if constexpr (detail::device_communicator<Comm>)
+                optimizer.gradient_ready(p.index, stream::of(now));
+            else optimizer.gradient_ready(p.index);
         }
     };
 

@@ -12,11 +12,19 @@ namespace detail {
 // The agreements of training: those of protocol/agreement.hpp, over a communicator and without a
 // deadline of their own.
 
+// The channel of a communicator: its session, or that of the communicator of devices which moves
+// its tensors.
+template <class Comm>
+auto& channel_of(Comm& comm) {
+    if constexpr (requires { comm.channel(); }) return comm.channel();
+    else return access::session_of(comm);
+}
+
 // This rank refuses a call that its peers make.
 template <class Comm, class... Parts>
     requires requires { typename Comm::backend_type; }
 [[gnu::cold, noreturn]] void refuse_call(Comm& comm, const Parts&... parts) {
-    refuse_call(access::session_of(comm), parts...);
+    refuse_call(channel_of(comm), parts...);
 }
 
 // **Collective**. Agrees on values that all ranks must have alike; `content` is a hash of them.
@@ -28,15 +36,14 @@ std::uint64_t agree_on_values(Comm& comm, const char* name, const hash& content,
     mine.content = content.value();
     mine.count = number;
     std::uint64_t total = 0;
-    for (const call_header& h : agree_on(access::session_of(comm), mine, never, values))
-        total += h.count;
+    for (const call_header& h : agree_on(channel_of(comm), mine, never, values)) total += h.count;
     return total;
 }
 
 // **Collective**. The same for values that are compared so rarely that a hash of their texts does.
 template <class Comm, class Values>
 void agree_on_values(Comm& comm, const char* name, Values&& values) {
-    agree_on_values(access::session_of(comm), name, never, values);
+    agree_on_values(channel_of(comm), name, never, values);
 }
 
 }  // namespace detail

@@ -25,6 +25,7 @@ struct metric {
 /// metrics in the same order, which is compared.
 /// **Collective**. @throws hvd::mismatch_error, also for different names. Feature H3.
 template <class Comm>
+    requires(!detail::device_communicator<Comm>)
 void average_metrics(Comm& comm, std::vector<metric>& metrics, double count) {
     std::string names;
     for (const metric& m : metrics) names += (names.empty() ? "" : ", ") + m.name;
@@ -39,9 +40,9 @@ void average_metrics(Comm& comm, std::vector<metric>& metrics, double count) {
 /// Calls f on rank 0 alone. If f throws, the other ranks throw `usage_error` with its text, so that
 /// they do not go on without it. **Collective**. Feature G10.
 template <class Comm, class F>
+    requires(!detail::device_communicator<Comm>)
 void on_root(Comm& comm, F&& f) {
-    const auto outcome =
-        detail::run_on_root(detail::access::session_of(comm), "on_root", detail::never, f);
+    const auto outcome = detail::run_on_root(detail::channel_of(comm), "on_root", detail::never, f);
     if (outcome.exception) std::rethrow_exception(outcome.exception);
     if (!outcome.failure.empty()) detail::refuse(comm.rank(), "on_root: ", outcome.failure);
 }

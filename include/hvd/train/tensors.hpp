@@ -5,6 +5,7 @@
 #include <cmath>
 #include <span>
 
+#include "../backend/concept.hpp"
 #include "../core/viewable.hpp"
 
 namespace hvd {
@@ -13,6 +14,13 @@ namespace detail {
 
 template <class X>
 constexpr bool is_written_tensor = writable<X>;
+
+// A communicator that moves tensors of a GPU, but not the calls of host tensors over one, which
+// have a channel of their own. train/device/ has what differs for it.
+template <class Comm>
+concept device_communicator = requires {
+    typename Comm::backend_type;
+} && device_backend<typename Comm::backend_type> && (!requires(Comm& comm) { comm.channel(); });
 
 // The values and the gradient of a parameter are tensors that hvd can write.
 template <class T, class P, class G>
@@ -32,16 +40,19 @@ constexpr bool check_parameter() {
     return false;
 }
 
-// Views a tensor as training needs it: memory on the host without gaps, in one dimension.
-template <class X>
+// Views a tensor as training needs it: memory of one space without gaps, in one dimension.
+template <class Space = host, class X>
 auto flat_view(X& x) {
     const auto v = to_view(x);
     using V = std::remove_const_t<decltype(v)>;
-    static_assert(std::is_same_v<typename V::space, host>,
+    static_assert(std::is_same_v<typename V::space, host> || std::is_same_v<Space, device>,
                   "hvd: parameters and gradients are on the host");
+    static_assert(std::is_same_v<typename V::space, device> || std::is_same_v<Space, host>,
+                  "hvd: parameters and gradients are on the device, as the communicator's tensors "
+                  "are: hvd::device_view");
     static_assert(std::is_same_v<typename V::layout, contiguous>,
                   "hvd: parameters and gradients are memory without gaps");
-    return view(v.data(), v.size());
+    return tensor_view<typename V::element_type, Space>(v.data(), {v.size()});
 }
 
 template <class T>

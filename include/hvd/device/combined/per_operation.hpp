@@ -8,6 +8,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+struct device_access;
+
 // A combination of backends is a backend of the host, or of devices, as its first one is.
 template <class First>
 struct kind_of_first;
@@ -173,6 +175,10 @@ public:
     using broadcasting::plan_broadcast;
 
 private:
+    friend struct detail::device_access;
+
+    const communicator<Allreduce>& reducing_part() const { return *this; }
+
     // Derives from the communicator of each backend, in one order on all ranks.
     template <class F>
     communicator derived(F derive) {

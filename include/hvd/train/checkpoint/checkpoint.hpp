@@ -13,15 +13,14 @@ namespace detail {
 // `name`.
 template <class Comm, class F>
 void on_root_or_all_throw(Comm& comm, const char* name, F f) {
-    const root_outcome outcome = run_on_root(access::session_of(comm), name, never, f);
+    const root_outcome outcome = run_on_root(channel_of(comm), name, never, f);
     if (!outcome.failure.empty())
         throw checkpoint_error(comm.rank(), std::string_view(outcome.failure));
 }
 
 // A state that could not be loaded again is not written.
-template <class Comm, class O, class T>
-void add_slots(const std::string& path, distributed_optimizer<Comm, O, T>& optimizer,
-               std::vector<named_tensor>& tensors) {
+template <class Trained>
+void add_slots(const std::string& path, Trained& optimizer, std::vector<named_tensor>& tensors) {
     optimizer.optimizer().for_each_slot([&](const char* slot, auto& slots) {
         const std::size_t all = for_each_with_slots(
             optimizer, [&](std::size_t i, const std::string& name, std::size_t size) {
@@ -37,9 +36,9 @@ void add_slots(const std::string& path, distributed_optimizer<Comm, O, T>& optim
     });
 }
 
-template <class Comm, class O, class T>
-void write_training(const std::string& path, distributed_optimizer<Comm, O, T>& optimizer,
-                    training_progress progress, checkpoint_metadata metadata) {
+template <class Trained>
+void write_training(const std::string& path, Trained& optimizer, training_progress progress,
+                    checkpoint_metadata metadata) {
     for (const auto& [key, value] : metadata)
         if (is_reserved(key))
             refuse_file(path, "not written: the name \"", key, "\" in the metadata is hvd's own");
@@ -51,8 +50,8 @@ void write_training(const std::string& path, distributed_optimizer<Comm, O, T>& 
     write_safetensors(path, tensors, metadata);
 }
 
-template <class Comm, class O, class T>
-void check_training(const safetensors_file& file, distributed_optimizer<Comm, O, T>& optimizer,
+template <class Trained>
+void check_training(const safetensors_file& file, Trained& optimizer,
                     const std::vector<named_tensor>& model) {
     std::set<std::string> tensors, keys;
     for (const auto& t : model) {
@@ -70,9 +69,8 @@ void check_training(const safetensors_file& file, distributed_optimizer<Comm, O,
     check_nothing_else(file, tensors, keys);
 }
 
-template <class Comm, class O, class T>
-training_progress read_training(const safetensors_file& file,
-                                distributed_optimizer<Comm, O, T>& optimizer) {
+template <class Trained>
+training_progress read_training(const safetensors_file& file, Trained& optimizer) {
     const std::vector<named_tensor> model = model_tensors(optimizer);
     check_training(file, optimizer, model);
     // the optimizer changes only after the whole file was found correct
@@ -106,8 +104,10 @@ training_progress read_training(const safetensors_file& file,
 template <class Comm, optimizer_with_state O, class T>
 void save_checkpoint(const std::string& path, distributed_optimizer<Comm, O, T>& optimizer,
                      const training_progress& progress, const checkpoint_metadata& metadata = {}) {
-    detail::on_root_or_all_throw(optimizer.comm(), "save_checkpoint", [&] {
-        detail::write_training(path, optimizer, progress, metadata);
+    detail::on_root_or_all_throw(detail::host_calls_of(optimizer), "save_checkpoint", [&] {
+        detail::with_state_on_host(optimizer, false, [&](auto& state) {
+            detail::write_training(path, state, progress, metadata);
+        });
     });
 }
 
@@ -121,12 +121,15 @@ template <class Comm, optimizer_with_state O, class T>
 training_progress load_checkpoint(const std::string& path,
                                   distributed_optimizer<Comm, O, T>& optimizer) {
     training_progress progress;
-    detail::on_root_or_all_throw(optimizer.comm(), "load_checkpoint", [&] {
-        progress = detail::read_training(safetensors_file(path), optimizer);
+    auto& calls = detail::host_calls_of(optimizer);
+    detail::on_root_or_all_throw(calls, "load_checkpoint", [&] {
+        detail::with_state_on_host(optimizer, true, [&](auto& state) {
+            progress = detail::read_training(safetensors_file(path), state);
+        });
     });
     broadcast_parameters(optimizer);
     broadcast_optimizer_state(optimizer);
-    optimizer.comm().broadcast_object(progress, root{0});
+    calls.broadcast_object(progress, root{0});
     return progress;
 }
 

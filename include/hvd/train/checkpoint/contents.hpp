@@ -30,23 +30,24 @@ constexpr const char* slots_by_name = "by name";
 HVD_API bool is_reserved(std::string_view key);
 HVD_API std::string slot_name(const char* slot, const std::string& parameter);
 
-template <class Comm, class O, class T>
-std::vector<named_tensor> model_tensors(const distributed_optimizer<Comm, O, T>& optimizer) {
+// `Trained` here and below is a distributed optimizer, or the copy on the host of one on the
+// device.
+template <class Trained>
+std::vector<named_tensor> model_tensors(const Trained& optimizer) {
     std::vector<named_tensor> model;
-    optimizer.for_each_shared(
-        [&](const std::string& name, tensor_view<T> value, const auto& shape) {
-            model.push_back(named("model." + name, value));
-            model.back().shape = shape;
-        });
+    optimizer.for_each_shared([&](const std::string& name, auto value, const auto& shape) {
+        model.push_back(named("model." + name, value));
+        model.back().shape = shape;
+    });
     return model;
 }
 
 // Calls f(index, name, size) for the parameters whose slots belong to a checkpoint. It returns the
 // number of all parameters.
-template <class Comm, class O, class T, class F>
-std::size_t for_each_with_slots(const distributed_optimizer<Comm, O, T>& optimizer, F f) {
+template <class Trained, class F>
+std::size_t for_each_with_slots(const Trained& optimizer, F f) {
     std::size_t i = 0;
-    optimizer.for_each_parameter([&](const std::string& name, const tensor_view<T>& value) {
+    optimizer.for_each_parameter([&](const std::string& name, const auto& value) {
         if (!optimizer.is_local(i)) f(i, name, value.size());
         ++i;
     });

@@ -60,7 +60,7 @@ private:
     template <class F>
     void with_wire(F f) {
         with_wire_type<typename Comm::backend_type>(
-            codec_, [&](auto half) { f(std::get<gradient_wire<decltype(half)>>(wires_)); });
+            codec_, [&](auto narrow) { f(std::get<gradient_wire<decltype(narrow)>>(wires_)); });
     }
 
     std::vector<std::size_t> members_;

@@ -17,8 +17,8 @@ using member_lists = std::vector<std::vector<std::size_t>>;
 
 // Returns the groups of the options, without parameters that do not travel. `grouped` marks the
 // parameters in a group.
-template <class Comm, class T>
-member_lists group_members(Comm& comm, const parameter_list<T>& parameters,
+template <class Comm, class T, class Space>
+member_lists group_members(Comm& comm, const parameter_list<T, Space>& parameters,
                            const optimizer_options& options, std::vector<char>& grouped) {
     member_lists all;
     for (const auto& group : options.groups) {
@@ -52,8 +52,8 @@ inline void order_by_last_report(member_lists& all) {
 // reported last.
 //
 // **Collective** if it refuses: its refusal comes before the other messages of the step.
-template <class Comm, class T>
-member_lists bucket_members(Comm& comm, const parameter_list<T>& parameters,
+template <class Comm, class T, class Space>
+member_lists bucket_members(Comm& comm, const parameter_list<T, Space>& parameters,
                             const optimizer_options& options) {
     std::vector<char> grouped(parameters.size());
     member_lists all = group_members(comm, parameters, options, grouped);

@@ -19,14 +19,14 @@ public:
     template <class P>
         requires viewable<P>
     void register_local(P&& parameter) {
-        memory_.push_back(detail::flat_view(parameter).data());
+        memory_.push_back(detail::to_view(parameter).data());
     }
 
     /// True if the parameter was registered.
     template <class P>
         requires viewable<P>
     bool contains(P&& parameter) const {
-        const void* const data = detail::flat_view(parameter).data();
+        const void* const data = detail::to_view(parameter).data();
         for (const void* const known : memory_)
             if (known == data) return true;
         return false;
@@ -66,8 +66,8 @@ void reduce_gradients(Comm& comm, const Views& gradients, const Op& op, gradient
     if (codec == gradient_codec::none) return comm.allreduce(fuse(gradients), op, scales);
     using backend = typename Comm::backend_type;
     if (!reduces_wire_of<backend>(codec)) refuse_call(comm, no_wire_text);
-    with_wire_type<backend>(codec, [&](auto half) {
-        reduce_gradients_as<decltype(half)>(comm, gradients, op, scales);
+    with_wire_type<backend>(codec, [&](auto narrow) {
+        reduce_gradients_as<decltype(narrow)>(comm, gradients, op, scales);
     });
 }
 
@@ -80,6 +80,7 @@ void reduce_gradients(Comm& comm, const Views& gradients, const Op& op, gradient
 /// **Collective**. **Completion**: done on return. @throws as `allreduce`. Feature G3.
 /// @snippet tests/train/snippets.cpp distributed_gradients
 template <class Comm, class Views>
+    requires(!detail::device_communicator<Comm>)
 void distributed_gradients(Comm& comm, const Views& gradients, const gradient_options& o = {}) {
     const reduce_options scales{
         .name = "gradients", .prescale = o.prescale, .postscale = o.postscale};
@@ -101,6 +102,7 @@ void distributed_gradients(Comm& comm, const Views& gradients, const gradient_op
 /// @throws hvd::usage_error if there are not as many gradients as parameters; the other ranks get
 /// hvd::peer_error.
 template <class Comm, class Values, class Views>
+    requires(!detail::device_communicator<Comm>)
 void partial_distributed_gradients(Comm& comm, const Values& parameters, const Views& gradients,
                                    const local_parameters& local, const gradient_options& o = {}) {
     const std::size_t count = std::size(parameters);

@@ -18,11 +18,11 @@ namespace detail {
 
 enum class parameter_kind : std::uint8_t { shared, local, sparse };
 
-template <class T>
+template <class T, class Space = host>
 struct registered_parameter {
     std::string name = {};
-    tensor_view<T> value = {};
-    tensor_view<T> gradient = {};
+    tensor_view<T, Space> value = {};
+    tensor_view<T, Space> gradient = {};
     std::vector<std::size_t> shape = {};  // shape of value and gradient, slowest dimension first
     parameter_kind kind = parameter_kind::shared;
     std::size_t columns = 0;  // columns of a sparse parameter
@@ -36,22 +36,22 @@ struct registered_parameter {
     bool travels() const { return kind == parameter_kind::shared && !frozen; }
 };
 
-template <class T>
-using parameter_list = std::vector<registered_parameter<T>>;
+template <class T, class Space = host>
+using parameter_list = std::vector<registered_parameter<T, Space>>;
 
-template <class T>
-bool overlap(const tensor_view<T>& a, const tensor_view<T>& b) {
+template <class T, class Space>
+bool overlap(const tensor_view<T, Space>& a, const tensor_view<T, Space>& b) {
     const std::less<const T*> before;
     return a.size() > 0 && b.size() > 0 && before(a.data(), b.data() + b.size()) &&
            before(b.data(), a.data() + a.size());
 }
 
 // Memory that two parameters share would be reduced or stepped twice.
-template <class T>
-void check_memory(int rank, const registered_parameter<T>& p,
-                  const registered_parameter<T>& other) {
-    const auto check = [&](const char* mine, const tensor_view<T>& a, const char* its,
-                           const tensor_view<T>& b) {
+template <class T, class Space>
+void check_memory(int rank, const registered_parameter<T, Space>& p,
+                  const registered_parameter<T, Space>& other) {
+    const auto check = [&](const char* mine, const tensor_view<T, Space>& a, const char* its,
+                           const tensor_view<T, Space>& b) {
         if (overlap(a, b))
             refuse(rank, "the ", mine, " of parameter \"", p.name, "\" and the ", its, " of \"",
                    other.name, "\" have memory in common");
@@ -62,9 +62,9 @@ void check_memory(int rank, const registered_parameter<T>& p,
     check("gradient", p.gradient, "values", other.value);
 }
 
-template <class T>
-void check_registration(int rank, const parameter_list<T>& known,
-                        const registered_parameter<T>& p) {
+template <class T, class Space>
+void check_registration(int rank, const parameter_list<T, Space>& known,
+                        const registered_parameter<T, Space>& p) {
     for (const auto& other : known)
         if (other.name == p.name)
             refuse(rank, "a parameter named \"", p.name, "\" is registered already");
@@ -76,8 +76,8 @@ void check_registration(int rank, const parameter_list<T>& known,
 }
 
 // Describes everything on which the ranks must agree.
-template <class T>
-std::string described(const parameter_list<T>& parameters) {
+template <class T, class Space>
+std::string described(const parameter_list<T, Space>& parameters) {
     std::string all;
     for (const auto& p : parameters) {
         if (!all.empty()) all += ", ";

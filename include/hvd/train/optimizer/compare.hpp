@@ -9,7 +9,7 @@
 
 #include "../../fusion/fuse.hpp"
 #include "../../kernel/pack.hpp"
-#include "optimizer.hpp"
+#include "state.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -123,7 +123,7 @@ private:
 template <class Comm, class Parameters>
     requires requires(Comm& comm) { comm.size(); }
 void compare_across(Comm& comm, Parameters&& parameters) {
-    detail::tensors_to_compare::compare(detail::access::session_of(comm), [&](auto& tensors) {
+    detail::tensors_to_compare::compare(detail::channel_of(comm), [&](auto& tensors) {
         detail::as_list(parameters).for_each([&](const auto& view) {
             tensors.add(detail::text("tensor ", tensors.count()), view);
         });
@@ -134,10 +134,12 @@ void compare_across(Comm& comm, Parameters&& parameters) {
 /// frozen ones are not.
 template <class Comm, class O, class T>
 void compare_across(distributed_optimizer<Comm, O, T>& optimizer) {
-    auto& session = detail::access::session_of(optimizer.comm());
-    detail::tensors_to_compare::compare(session, [&](auto& tensors) {
-        optimizer.for_each_shared([&](const auto& name, const auto& value, const auto&) {
-            tensors.add(detail::text("parameter \"", std::string_view(name), "\""), value);
+    auto& channel = detail::channel_of(detail::host_calls_of(optimizer));
+    detail::with_state_on_host(optimizer, false, [&](auto& state) {
+        detail::tensors_to_compare::compare(channel, [&](auto& tensors) {
+            state.for_each_shared([&](const auto& name, const auto& value, const auto&) {
+                tensors.add(detail::text("parameter \"", std::string_view(name), "\""), value);
+            });
         });
     });
 }

@@ -18,7 +18,7 @@ inline namespace v0 {
 /// `std::vector<tensor_view<float>>` and `std::vector<std::vector<float>>` are.
 /// **Collective**. @throws as `broadcast`.
 template <class Comm, class Parameters>
-    requires requires(Comm& comm) { comm.size(); }
+    requires requires(Comm& comm) { comm.size(); } && (!detail::device_communicator<Comm>)
 void broadcast_parameters(Comm& comm, Parameters&& parameters, root from = root{0}) {
     comm.broadcast(detail::as_list(parameters), from, {.name = "parameters"});
 }
@@ -32,6 +32,22 @@ void broadcast_parameters(distributed_optimizer<Comm, O, T>& optimizer, root fro
 }
 
 namespace detail {
+
+// The communicator of an optimizer, for calls with tensors of the host.
+template <class Distributed>
+auto& host_calls_of(Distributed& optimizer) {
+    if constexpr (requires { optimizer.host_calls(); }) return optimizer.host_calls();
+    else return optimizer.comm();
+}
+
+// Calls f with the optimizer, or with a copy on the host of one on the device. `writes` says that
+// f's changes count.
+template <class Distributed, class F>
+void with_state_on_host(Distributed& optimizer, bool writes, F f) {
+    if constexpr (requires { optimizer.with_state_on_host(writes, f); })
+        optimizer.with_state_on_host(writes, f);
+    else f(optimizer);
+}
 
 // The numbers travel as bytes, since they have several types and none holds all values of the
 // others.
@@ -61,6 +77,7 @@ void broadcast_numbers(Comm& comm, O& optimizer, root from) {
 /// true, the slots of parameter i stay as they are; all ranks return the same.
 /// **Collective**. @throws as `broadcast`.
 template <class Comm, optimizer_with_state O, class Keeps>
+    requires(!detail::device_communicator<Comm>)
 void broadcast_optimizer_state(Comm& comm, O& optimizer, Keeps keeps, root from = root{0}) {
     detail::broadcast_numbers(comm, optimizer, from);
     std::vector<std::uint64_t> sizes;
@@ -89,6 +106,7 @@ void broadcast_optimizer_state(Comm& comm, O& optimizer, Keeps keeps, root from 
 
 /// Copies the slots of all parameters.
 template <class Comm, optimizer_with_state O>
+    requires(!detail::device_communicator<Comm>)
 void broadcast_optimizer_state(Comm& comm, O& optimizer, root from = root{0}) {
     broadcast_optimizer_state(comm, optimizer, [](std::size_t) { return false; }, from);
 }
@@ -96,9 +114,11 @@ void broadcast_optimizer_state(Comm& comm, O& optimizer, root from = root{0}) {
 /// Copies the state of the optimizer inside. Slots of local parameters stay as they are.
 template <class Comm, optimizer_with_state O, class T>
 void broadcast_optimizer_state(distributed_optimizer<Comm, O, T>& optimizer, root from = root{0}) {
-    broadcast_optimizer_state(
-        optimizer.comm(), optimizer.optimizer(),
-        [&](std::size_t i) { return optimizer.is_local(i); }, from);
+    detail::with_state_on_host(optimizer, true, [&](auto& state) {
+        broadcast_optimizer_state(
+            detail::host_calls_of(optimizer), state.optimizer(),
+            [&](std::size_t i) { return optimizer.is_local(i); }, from);
+    });
 }
 
 }  // namespace v0

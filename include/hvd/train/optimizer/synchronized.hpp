@@ -14,13 +14,15 @@ inline namespace v0 {
 namespace detail {
 template <class Comm, class T>
 class gradient_reducer;
-}
+template <class Comm, class T>
+class device_reducer;
+}  // namespace detail
 
 /// The gradients of one step after `synchronize()`. They may be read or changed, and are then
 /// handed to `apply`. They are equal on all ranks, except those of local parameters. With Adasum
 /// they differ, since ranks combine their steps instead. Dropping the object drops the step. It
 /// does not outlive its optimizer. Feature G8.
-template <class T>
+template <class T, class Space = host>
 class [[nodiscard(
     "hvd: synchronized gradients change nothing until they are applied")]] synchronized_gradients {
 public:
@@ -36,11 +38,11 @@ public:
 
     /// One tensor for each parameter, in the order of registration. It is empty for a frozen
     /// parameter.
-    std::span<const tensor_view<T>> tensors() const { return tensors_; }
+    std::span<const tensor_view<T, Space>> tensors() const { return tensors_; }
 
     /// The tensors with empty ones for local parameters. All ranks see the same values here, and
     /// may change them alike.
-    std::span<const tensor_view<T>> shared() const { return shared_; }
+    std::span<const tensor_view<T, Space>> shared() const { return shared_; }
 
     /// The rank in the communicator of the gradients.
     int rank() const noexcept { return rank_; }
@@ -48,15 +50,17 @@ public:
 private:
     template <class, class>
     friend class detail::gradient_reducer;
+    template <class, class>
+    friend class detail::device_reducer;
 
-    synchronized_gradients(int rank, std::span<const tensor_view<T>> tensors,
-                           std::span<const tensor_view<T>> shared, bool& open)
+    synchronized_gradients(int rank, std::span<const tensor_view<T, Space>> tensors,
+                           std::span<const tensor_view<T, Space>> shared, bool& open)
         : rank_(rank), tensors_(tensors), shared_(shared), open_(&open) {
         open = true;
     }
 
     int rank_;
-    std::span<const tensor_view<T>> tensors_, shared_;
+    std::span<const tensor_view<T, Space>> tensors_, shared_;
     bool* open_;
 };
 

@@ -17,10 +17,17 @@ inline namespace v0 {
 /// Rows of a table whose other rows are zero. The i-th row of `values` belongs to row `indices[i]`.
 ///
 /// An index may occur several times; its rows are added. The view owns nothing.
-template <class T>
+template <class T, class Space = host>
 struct sparse_view {
     std::span<const std::int64_t> indices;
     std::span<const T> values;
+};
+
+/// Rows in device memory.
+template <class T>
+struct sparse_view<T, device> {
+    tensor_view<const std::int64_t, device> indices;
+    tensor_view<const T, device> values;
 };
 
 /// Sparse rows in memory of their own. Results of hvd are sorted and contain each index once.
@@ -41,12 +48,17 @@ struct sparse_options {
 
 namespace detail {
 
+inline message wrong_sizes(std::size_t indices, std::size_t values, std::size_t columns) {
+    if (values == indices * columns) return {};
+    return text("a sparse tensor of ", indices, " indices and rows of ", columns, " elements has ",
+                values, " values");
+}
+
 // Returns an error text if this rank's rows are wrong, otherwise an empty text.
 template <class T>
 message wrong_rows(const sparse_view<T>& x, std::size_t rows, std::size_t columns) {
-    if (x.values.size() != x.indices.size() * columns)
-        return text("a sparse tensor of ", x.indices.size(), " indices and rows of ", columns,
-                    " elements has ", x.values.size(), " values");
+    if (message wrong = wrong_sizes(x.indices.size(), x.values.size(), columns); !wrong.empty())
+        return wrong;
     for (const std::int64_t i : x.indices)
         if (i < 0 || std::size_t(i) >= rows)
             return text("a sparse tensor of ", rows, " rows has the index ", i);
@@ -197,8 +209,8 @@ sparse_rows<T> sparse_allreduce(Comm& comm, const sparse_view<T>& mine, std::siz
     if (o.codec == gradient_codec::none)
         return detail::sparse_allreduce_as<T>(comm, local, rows, columns, o);
     sparse_rows<T> reduced;
-    detail::with_wire_type<typename Comm::backend_type>(o.codec, [&](auto half) {
-        reduced = detail::sparse_allreduce_as<decltype(half)>(comm, local, rows, columns, o);
+    detail::with_wire_type<typename Comm::backend_type>(o.codec, [&](auto narrow) {
+        reduced = detail::sparse_allreduce_as<decltype(narrow)>(comm, local, rows, columns, o);
     });
     return reduced;
 }

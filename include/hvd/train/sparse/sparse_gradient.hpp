@@ -23,6 +23,13 @@ public:
         if (!wrong.empty()) refuse(rank, wrong);
     }
 
+    // Checks what can be seen without the indices.
+    template <class Rows>
+    void check_sizes(int rank, const Rows& rows) const {
+        const message wrong = wrong_sizes(rows.indices.size(), rows.values.size(), columns_);
+        if (!wrong.empty()) refuse(rank, wrong);
+    }
+
     void add(const sparse_view<T>& rows) {
         rows_.indices.insert(rows_.indices.end(), rows.indices.begin(), rows.indices.end());
         rows_.values.insert(rows_.values.end(), rows.values.begin(), rows.values.end());
@@ -37,7 +44,7 @@ public:
         scale(view(rows_.values.data(), rows_.values.size()), prescale);
         if (o.error_feedback)
             with_wire_type<typename Comm::backend_type>(
-                o.codec, [&](auto half) { round_rows<decltype(half)>(residual); });
+                o.codec, [&](auto narrow) { round_rows<decltype(narrow)>(residual); });
         sparse_allreduce<Comm, T>(comm, rows_, into(table_), columns_,
                                   {.policy = policy_, .op = o.op, .codec = o.codec});
         scale(table_, postscale);

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../gradients/registry.hpp"
+#include "../optimizer/adasum_step.hpp"
+#include "host_calls.hpp"
+#include "mirror.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Lets the optimizer step on the device with this rank's gradients, then combines its changes on
+// the host. If that fails, the parameters are as before.
+template <class Comm, class T, class Step>
+void step_by_adasum(host_calls<Comm>& calls, const parameter_list<T, device>& parameters,
+                    cudaStream_t stream, Step step) {
+    std::vector<tensor_view<T, device>> values;
+    for (const auto& p : parameters) values.push_back(p.value);
+    host_mirror mirror(calls.channel().session(), values);
+    parameter_list<T> on_host;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const auto& p = parameters[i];
+        on_host.push_back(
+            {.name = p.name, .value = mirror.tensors()[i], .kind = p.kind, .frozen = p.frozen});
+    }
+    mirror.fetch(stream);
+    withheld_step<T> own(on_host);
+    step();
+    mirror.fetch(stream);
+    own.take_back();
+    try {
+        own.combine(calls);
+    } catch (...) {
+        mirror.store(stream);
+        throw;
+    }
+    own.take();
+    mirror.store(stream);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../optimizer/optimizer.hpp"
+#include "adasum_step.hpp"
+#include "on_host.hpp"
+#include "reducer.hpp"
+#include "update.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// O can step a model on the device by `step(parameters, gradients, stream)`, which only enqueues.
+/// The arguments are spans of device views, as for `optimizer_of`.
+template <class O, class T>
+concept device_optimizer_of = requires(O& o, std::span<const tensor_view<T, device>> list,
+                                       cudaStream_t stream) { o.step(list, list, stream); };
+
+/// A distributed optimizer of parameters on the device, for a communicator of devices. Everything
+/// means what it means on the host, with a stream: `gradient_ready(i, stream)`, `step(stream)`.
+///
+/// `Optimizer` is `optimizers::sgd`, `momentum`, `adam` or `adamw`, whose state is then on the
+/// device and which steps all parameters by one launch; or a `device_optimizer_of<T>`, or a
+/// `self_contained_optimizer`. Buckets run on the communicator's own stream behind the streams that
+/// wrote their gradients. The numbers of the optimizer (the rate) are those on the host at the call
+/// of `step`.
+/// **Completion**: nothing waits on the host, but for the first step after a registration, `freeze`
+/// or `unfreeze`, for backends that move tensors through the host, and for Adasum. A stream of 0 is
+/// the default stream. A step on a stream that is being captured becomes a part of the graph, if
+/// the backend's plans can be captured and such a step was made before.
+/// **Errors**: a communicator that was given up refuses further steps.
+/// @snippet tests/train/device_snippets.cpp distributed_optimizer
+template <detail::device_communicator Comm, class Optimizer, class T>
+class distributed_optimizer<Comm, Optimizer, T> : public detail::device_reducer<Comm, T> {
+    static constexpr bool is_hvds = detail::has_device_rule<Optimizer>;
+    static_assert(
+        is_hvds || device_optimizer_of<Optimizer, T> || self_contained_optimizer<Optimizer>,
+        "hvd: an optimizer of device tensors is hvd::optimizers::sgd, momentum, adam or adamw, has "
+        "step(parameters, gradients, stream), or step()");
+    static_assert(detail::is_float_element<T>,
+                  "hvd: parameters on the device are float, double, float16 or bfloat16");
+
+public:
+    /// @throws hvd::usage_error for options that contradict each other or that are for tensors on
+    /// the host, and an empty communicator.
+    distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
+        : detail::device_reducer<Comm, T>(comm, std::move(options)),
+          optimizer_(std::move(optimizer)),
+          update_(this->session()) {
+        if (!is_hvds && this->options().skip_nonfinite)
+            this->refuse("skip_nonfinite on the device is for hvd's own optimizers");
+    }
+
+    /// Makes later work of `stream` come after the reduction of all gradients. The ranks also
+    /// compare the numbers of the optimizer in the first step. **Collective**.
+    synchronized_gradients<T, device> synchronize(cudaStream_t stream = nullptr) {
+        auto synchronized = detail::device_reducer<Comm, T>::synchronize(stream);
+        agree_on_numbers();
+        return synchronized;
+    }
+
+    /// Enqueues the step with the gradients of `synchronize()`. With `skip_nonfinite` the device
+    /// leaves it out if a gradient of any rank is not finite: see `skipped_steps`.
+    void apply(synchronized_gradients<T, device>&& synchronized, cudaStream_t stream = nullptr) {
+        this->close(std::move(synchronized));
+        this->refuse_capture_of_adasum(stream);
+        const detail::current_device here(this->session().device(), this->session().rank());
+        prepare();
+        if (this->options().skip_nonfinite) look(stream);
+        if (this->options().op == gradient_op::adasum)
+            detail::step_by_adasum(this->host_calls(), this->all(), stream,
+                                   [&] { step_alone(stream); });
+        else step_alone(stream);
+    }
+
+    /// Calls `apply(synchronize(stream), stream)`.
+    void step(cudaStream_t stream = nullptr) { apply(synchronize(stream), stream); }
+
+    /// The optimizer inside. The state of hvd's own is on the device, and their slots here are
+    /// empty.
+    Optimizer& optimizer() noexcept { return optimizer_; }
+
+    /// For hvd: calls f with a copy of parameters and state on the host, which checkpoints and
+    /// broadcasts read or, with `writes`, change. It waits for the stream of the last call here.
+    template <class F>
+    void with_state_on_host(bool writes, F f) {
+        const cudaStream_t stream = this->last_stream();
+        const empty_slots_again<Optimizer> afterwards{optimizer_};
+        detail::optimizer_on_host<Optimizer, T> copy(this->session(), this->all(), optimizer_);
+        copy.values().fetch(stream);
+        if constexpr (is_hvds) update_.to_host(optimizer_, stream);
+        f(copy);
+        if (!writes) return;
+        copy.values().store(stream);
+        if constexpr (is_hvds) update_.to_device(optimizer_, stream);
+    }
+
+    /// The number of steps that `skip_nonfinite` has left out. It waits for the stream.
+    std::uint64_t skipped_steps(cudaStream_t stream = nullptr) const
+        requires is_hvds
+    {
+        return update_.progress(stream).skipped;
+    }
+
+private:
+    // The slots of hvd's own optimizers are on the host only while their state is copied.
+    template <class O>
+    struct empty_slots_again {
+        O& optimizer;
+        ~empty_slots_again() {
+            if constexpr (is_hvds)
+                optimizer.for_each_slot([](const char*, auto& slots) { slots.clear(); });
+        }
+    };
+
+    // Takes the tensors of the step. The host waits if they are others than before.
+    void prepare() {
+        const bool changed = this->take_change();
+        if constexpr (is_hvds) {
+            if (!changed && update_.has_taken()) return;
+            update_.take(this->values_, this->gradients_, optimizer_);
+            if (this->options().skip_nonfinite && !agree_)
+                agree_ = detail::ordered_plan(
+                    detail::device_access::session_of(this->comm()),
+                    this->comm().plan_allreduce(device_view(update_.skip(), 1), max,
+                                                {.name = "gradients are finite"}));
+        }
+    }
+
+    // A step that is left out on one rank is left out on all.
+    void look(cudaStream_t stream) {
+        if constexpr (is_hvds) {
+            update_.look(stream);
+            agree_.start({&stream, 1});
+            agree_.finish(stream);
+        }
+    }
+
+    void step_alone(cudaStream_t stream) {
+        if constexpr (is_hvds) update_.step(optimizer_, stream);
+        else if constexpr (device_optimizer_of<Optimizer, T>)
+            optimizer_.step(std::span<const tensor_view<T, device>>(this->values_),
+                            std::span<const tensor_view<T, device>>(this->gradients_), stream);
+        else optimizer_.step();
+    }
+
+    // A step with other numbers would make other parameters of the same gradients.
+    void agree_on_numbers() {
+        if constexpr (optimizer_with_state<Optimizer>) {
+            if (has_agreed_) return;
+            detail::agree_on_values(this->host_calls(), "distributed_optimizer", [&](auto say) {
+                optimizer_.for_each_number([&](const char* name, const auto& number) {
+                    if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(number)>>)
+                        say(name, detail::text(number));
+                });
+            });
+            has_agreed_ = true;
+        }
+    }
+
+    Optimizer optimizer_;
+    detail::device_update_of<Optimizer> update_;
+    detail::ordered_plan agree_;  // on the flag of skipped steps
+    bool has_agreed_ = false;     // the numbers of the ranks were equal once
+};
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../gradients/bucket_members.hpp"
+#include "../optimizer/options_agreement.hpp"
+#include "../optimizer/synchronized.hpp"
+#include "bucket.hpp"
+#include "sparse.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+/// The part of a distributed_optimizer of device tensors that does not depend on the optimizer
+/// inside: it has the parameters and reduces their gradients.
+template <class Comm, class T>
+class device_reducer {
+    using tensor = tensor_view<T, device>;
+    using registered = registered_parameter<T, device>;
+
+public:
+    device_reducer(const device_reducer&) = delete;
+    device_reducer& operator=(const device_reducer&) = delete;
+
+    /// Registers a parameter that all ranks have, and returns its index. Names are unique.
+    /// @throws hvd::usage_error for a name that is already registered, sizes that differ, and
+    /// memory that overlaps another parameter or gradient.
+    template <class P, class G>
+    std::size_t register_parameter(std::string_view name, P&& value, G&& gradient) {
+        if constexpr (check_parameter<T, P, G>())
+            return add({.kind = parameter_kind::shared}, name, value, gradient);
+        return 0;
+    }
+
+    /// Registers a parameter that belongs to this rank. Its gradient never travels, and is divided
+    /// by the number of ranks unless `scale_local` is false.
+    template <class P, class G>
+    std::size_t register_local(std::string_view name, P&& value, G&& gradient) {
+        if constexpr (check_parameter<T, P, G>())
+            return add({.kind = parameter_kind::local}, name, value, gradient);
+        return 0;
+    }
+
+    /// Registers a table (rows × `columns`, row-major) that all ranks have, and whose gradient is
+    /// reported in rows by `gradient_ready(i, rows, stream)`. `gradient` is a table too.
+    /// `synchronize()` fills it with zeros and the rows that any rank has. The host merges the rows
+    /// and waits for them.
+    /// @throws hvd::usage_error also for columns that do not divide the table, and with Adasum.
+    /// @snippet tests/train/device_snippets.cpp register_sparse
+    template <class P, class G>
+    std::size_t register_sparse(std::string_view name, P&& value, G&& gradient, std::size_t columns,
+                                sparse_policy policy = sparse_policy::automatic) {
+        if constexpr (check_parameter<T, P, G>())
+            return add_sparse(name, value, gradient, columns, policy);
+        return 0;
+    }
+
+    /// From now on parameter i neither travels nor is stepped. Call it between steps, on all ranks
+    /// alike. An optimizer that steps by itself must leave it out too.
+    void freeze(std::size_t i) { set_frozen(i, true); }
+    /// Ends the freeze. The parameter continues with its old state.
+    void unfreeze(std::size_t i) { set_frozen(i, false); }
+
+    /// Sets all gradients to zero, also those of frozen parameters, behind the work of `stream`.
+    /// @throws hvd::usage_error while gradients are under way.
+    void zero_gradients(cudaStream_t stream = nullptr) {
+        if (buckets_.started() > 0)
+            refuse("zero_gradients() while gradients are under way: synchronize() or step() first");
+        last_stream_ = stream;
+        for (const auto& p : parameters_) zero(p, stream);
+        for (auto& s : sparse_) s.clear();
+    }
+
+    /// Reports that the work which `stream` has been given writes gradient i, and that the rest of
+    /// the pass leaves it alone. A bucket whose gradients are all ready starts behind that work.
+    /// @throws hvd::usage_error after more than `backward_passes_per_step` reports in a step.
+    void gradient_ready(std::size_t i, cudaStream_t stream = nullptr) {
+        check_report(i);
+        if (sparse_of(i) != nullptr)
+            refuse("gradient_ready(", i, "): \"", parameters_[i].name,
+                   "\" is sparse; say its rows too");
+        report(i, stream);
+    }
+
+    /// Reports rows of a sparse parameter, which the work of `stream` writes. Rows of one index are
+    /// added, also to those of the step's earlier passes. They are copied behind that work.
+    /// @throws hvd::usage_error also for sizes that do not fit. An index that is out of range is
+    /// refused in `synchronize()`.
+    void gradient_ready(std::size_t i, const sparse_view<T, device>& rows,
+                        cudaStream_t stream = nullptr) {
+        check_report(i);
+        auto* const sparse = sparse_of(i);
+        if (sparse == nullptr)
+            refuse("gradient_ready(", i, ", rows): there is no sparse parameter ", i);
+        sparse->check(comm_.rank(), rows);
+        refuse_capture(stream, "rows of a sparse gradient");
+        sparse->add(rows, stream);
+        report(i, stream);
+    }
+    /// Reports that this rank has no gradients in this step. It contributes zeros.
+    void nothing_ready() {
+        require_closed();
+        some_reported_ = true;
+    }
+
+    /// Makes later work of `stream` come after the reduction of all gradients. Gradients that were
+    /// not reported are those that the earlier work of `stream` writes. The host does not wait.
+    /// **Collective**.
+    /// @throws hvd::mismatch_error if the ranks have other options or parameters, hvd::peer_error.
+    synchronized_gradients<T, device> synchronize(cudaStream_t stream = nullptr) {
+        require_closed();
+        last_stream_ = stream;
+        if (!sealed_ || !sparse_.empty()) refuse_capture(stream, "this step");
+        over_if_it_fails([&] {
+            seal();
+            if (some_reported_) zero_unreported(stream);
+            buckets_.finish(stream);
+            reduce_sparse(stream);
+        });
+        scale_what_stayed(stream);
+        begin_next_step();
+        return {comm_.rank(), gradients_, shared_gradients_, open_};
+    }
+
+    /// The communicator of the gradients.
+    Comm& comm() noexcept { return comm_; }
+    /// For hvd: the stream of the last call here, behind which state is read between steps.
+    cudaStream_t last_stream() const noexcept { return last_stream_; }
+    /// For hvd: its calls with tensors of the host.
+    detail::host_calls<Comm>& host_calls() noexcept { return calls_; }
+
+    /// The parameters, in the order of registration; empty for frozen ones.
+    std::span<const tensor> parameters() {
+        refresh_lists();
+        return values_;
+    }
+
+    /// The parameters that are not local, including frozen ones.
+    std::vector<tensor> shared_parameters() const {
+        std::vector<tensor> shared;
+        for_each_shared(
+            [&](const std::string&, const tensor& value, const auto&) { shared.push_back(value); });
+        return shared;
+    }
+
+    /// Calls `f(name, value, shape)` for each parameter that is not local. The value is flat.
+    template <class F>
+    void for_each_shared(F f) const {
+        for (const auto& p : parameters_)
+            if (p.kind != parameter_kind::local) f(p.name, p.value, p.shape);
+    }
+
+    /// Calls `f(name, value)` for all parameters, including local ones.
+    template <class F>
+    void for_each_parameter(F f) const {
+        for (const auto& p : parameters_) f(p.name, p.value);
+    }
+
+    /// True if parameter i exists and is local to this rank.
+    bool is_local(std::size_t i) const {
+        return i < parameters_.size() && parameters_[i].kind == parameter_kind::local;
+    }
+
+    /// The number of buckets of the last step, and the number of those under way.
+    std::size_t buckets() const noexcept { return buckets_.size(); }
+    std::size_t buckets_started() const noexcept { return buckets_.started(); }
+
+protected:
+    device_reducer(Comm& comm, optimizer_options options)
+        : comm_(comm),
+          options_(std::move(options)),
+          session_(device_access::session_of(comm)),
+          calls_(comm) {
+        check_options<typename Comm::backend_type>(comm.rank(), options_);
+        if (options_.error_feedback)
+            refuse("error_feedback is for gradients on the host; these are on the device");
+        if (const char* const why = no_plan_codec<T>(options_.codec)) refuse(why);
+    }
+    ~device_reducer() = default;
+
+    const optimizer_options& options() const { return options_; }
+    device_session& session() const { return *session_; }
+
+    // Takes the gradients of synchronize() for the step.
+    void close(synchronized_gradients<T, device>&& synchronized) {
+        const auto gradients = std::move(synchronized);
+        if (gradients.open_ != &open_)
+            refuse("apply() of gradients that are not this optimizer's, or applied already");
+    }
+
+    template <class... Parts>
+    [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {
+        detail::refuse(comm_.rank(), parts...);
+    }
+
+    void refuse_capture_of_adasum(cudaStream_t stream) const {
+        if (options_.op == gradient_op::adasum) refuse_capture(stream, "Adasum");
+    }
+
+    // The tensors that are stepped have changed since the last call.
+    bool take_change() { return std::exchange(changed_, false); }
+
+    const parameter_list<T, device>& all() const { return parameters_; }
+
+    std::vector<tensor> values_, gradients_;
+
+private:
+    template <class P, class G>
+    std::size_t add(registered p, std::string_view name, P& value, G& gradient) {
+        if (buckets_.started() > 0)
+            refuse("parameter \"", name, "\" is registered while gradients are under way");
+        require_closed();
+        const auto shape = to_view(value).shape();
+        p.name = name;
+        p.value = flat_view<device>(value);
+        p.gradient = flat_view<device>(gradient);
+        p.shape.assign(shape.begin(), shape.end());
+        check_registration(comm_.rank(), parameters_, p);
+        parameters_.push_back(std::move(p));
+        sealed_ = false;
+        return parameters_.size() - 1;
+    }
+
+    void set_frozen(std::size_t i, bool frozen) {
+        if (i >= parameters_.size())
+            refuse("parameter ", i, " is to be frozen or not; there are ", parameters_.size());
+        if (some_reported_ || buckets_.started() > 0)
+            refuse("freeze and unfreeze are for between steps; gradients are under way");
+        require_closed();
+        if (parameters_[i].frozen != frozen) sealed_ = false;
+        parameters_[i].frozen = frozen;
+    }
+
+    template <class P, class G>
+    std::size_t add_sparse(std::string_view name, P& value, G& gradient, std::size_t columns,
+                           sparse_policy policy) {
+        const auto table = flat_view<device>(gradient);
+        if (columns == 0 || table.size() % columns != 0)
+            refuse("sparse parameter \"", name, "\": a table of ", table.size(),
+                   " elements has no rows of ", columns);
+        if (options_.op == gradient_op::adasum)
+            refuse(
+                "sparse parameter \"", name,
+                "\": gradients in rows are averaged or summed, and this optimizer's op is Adasum");
+        const std::size_t i =
+            add({.kind = parameter_kind::sparse, .columns = columns, .policy = policy}, name, value,
+                gradient);
+        sparse_.emplace_back(*session_, i, table, columns, policy);
+        return i;
+    }
+
+    device_sparse_gradient<T>* sparse_of(std::size_t parameter) {
+        for (auto& s : sparse_)
+            if (s.parameter() == parameter) return &s;
+        return nullptr;
+    }
+
+    void reduce_sparse(cudaStream_t stream) {
+        const double f = options_.gradient_predivide_factor;
+        for (auto& s : sparse_) {
+            if (!parameters_[s.parameter()].frozen)
+                s.reduce(calls_, options_, 1 / f, f * pass_scale(), stream);
+            s.clear();
+        }
+    }
+
+    void refuse_capture(cudaStream_t stream, const char* what) const {
+        const current_device here(session_->device(), session_->rank());
+        if (is_capturing(stream, session_->rank()))
+            refuse(what,
+                   " needs the host and can't be captured into a CUDA graph: make a step "
+                   "before the capture; sparse gradients and Adasum are not captured");
+    }
+
+    void report(std::size_t i, cudaStream_t stream) {
+        last_stream_ = stream;
+        if (!sealed_) refuse_capture(stream, "this step");
+        over_if_it_fails([&] { seal(); });
+        ++parameters_[i].reports;
+        some_reported_ = true;
+        over_if_it_fails([&] { start_complete_buckets(i, stream); });
+    }
+
+    void check_report(std::size_t i) const {
+        require_closed();
+        if (i >= parameters_.size())
+            refuse("gradient_ready(", i, "): there are ", parameters_.size(), " parameters");
+        const auto& p = parameters_[i];
+        if (p.reports == options_.backward_passes_per_step)
+            refuse("gradient \"", p.name, "\" was ready ", p.reports,
+                   " times already: step() comes after backward_passes_per_step passes");
+    }
+
+    void require_closed() const {
+        if (open_)
+            refuse("the gradients of this step are synchronized: apply() or drop them first");
+    }
+
+    void zero(const registered& p, cudaStream_t stream) const {
+        const current_device here(session_->device(), session_->rank());
+        if (p.gradient.size() > 0)
+            check_cuda(cudaMemsetAsync(p.gradient.data(), 0, p.gradient.size() * sizeof(T), stream),
+                       "cudaMemsetAsync", session_->rank());
+    }
+
+    // Makes this rank contribute zeros for unreported gradients. Local ones are not sent.
+    void zero_unreported(cudaStream_t stream) const {
+        for (const auto& p : parameters_)
+            if (p.reports == 0 && p.kind != parameter_kind::local && !p.frozen) zero(p, stream);
+    }
+
+    void start_complete_buckets(std::size_t i, cudaStream_t stream) {
+        buckets_.follow(i, stream);
+        buckets_.start_while([&](const std::vector<std::size_t>& members) {
+            for (const std::size_t m : members)
+                if (parameters_[m].reports < options_.backward_passes_per_step) return false;
+            return true;
+        });
+    }
+
+    void begin_next_step() {
+        for (auto& p : parameters_) p.reports = 0;
+        some_reported_ = false;
+    }
+
+    // After a failure the ranks agree on the next step anew.
+    template <class F>
+    void over_if_it_fails(F f) {
+        try {
+            f();
+        } catch (...) {
+            buckets_.clear();
+            for (auto& s : sparse_) s.clear();
+            agreed_.reset();
+            sealed_ = false;
+            begin_next_step();
+            throw;
+        }
+    }
+
+    double pass_scale() const {
+        return options_.average_passes ? 1.0 / options_.backward_passes_per_step : 1;
+    }
+
+    void scale_what_stayed(cudaStream_t stream) const {
+        for (const auto& p : parameters_) {
+            if (p.frozen) continue;
+            if (p.kind == parameter_kind::local)
+                scale_on_device(*session_, p.gradient,
+                                pass_scale() / (options_.scale_local ? comm_.size() : 1), stream);
+            else if (options_.op == gradient_op::adasum)
+                scale_on_device(*session_, p.gradient, pass_scale(), stream);
+        }
+    }
+
+    // Collective if something has changed since the last step. The host waits then.
+    void seal() {
+        if (sealed_) return;
+        refresh_lists();
+        changed_ = true;
+        std::string described = detail::described(parameters_);
+        if (described != agreed_) {
+            member_lists members;
+            if (options_.op != gradient_op::adasum)
+                members = bucket_members(calls_, parameters_, options_);
+            agree_on_options(calls_, options_, described);
+            buckets_.clear();
+            agreed_.reset();
+            const double f = options_.gradient_predivide_factor;
+            for (auto& bucket : members)
+                buckets_.add(
+                    comm_, std::move(bucket), parameters_, options_,
+                    {.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()});
+            agreed_ = std::move(described);
+        }
+        sealed_ = true;
+    }
+
+    void refresh_lists() {
+        values_.clear();
+        gradients_.clear();
+        shared_gradients_.clear();
+        for (const auto& p : parameters_) {
+            const bool local = p.kind == parameter_kind::local;
+            values_.push_back(p.frozen ? tensor() : p.value);
+            gradients_.push_back(p.frozen ? tensor() : p.gradient);
+            shared_gradients_.push_back(p.frozen || local ? tensor() : p.gradient);
+        }
+    }
+
+    Comm& comm_;
+    optimizer_options options_;
+    std::shared_ptr<device_session> session_;
+    detail::host_calls<Comm> calls_;
+    parameter_list<T, device> parameters_;
+    std::vector<tensor> shared_gradients_;  // empty for local parameters
+    device_buckets<Comm, T> buckets_;
+    std::vector<device_sparse_gradient<T>> sparse_;
+    cudaStream_t last_stream_ = nullptr;  // for what reads the state between steps
+    std::optional<std::string> agreed_;   // the parameters of the buckets
+    bool sealed_ = false, changed_ = false, some_reported_ = false;
+    bool open_ = false;  // true while a synchronized_gradients exists
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "../sparse/sparse_gradient.hpp"
+#include "host_calls.hpp"
+#include "mirror.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The rows on the device that this rank's backward passes reported in a step. Ranks have different
+// numbers of rows, so the host merges and reduces them.
+template <class T>
+class device_sparse_gradient {
+public:
+    device_sparse_gradient(device_session& session, std::size_t parameter,
+                           const tensor_view<T, device>& table, std::size_t columns,
+                           sparse_policy policy)
+        : session_(session),
+          table_(session, std::span(&table, 1)),
+          rows_(parameter, table_.tensors()[0], columns, policy) {}
+
+    std::size_t parameter() const { return rows_.parameter(); }
+
+    void check(int rank, const sparse_view<T, device>& rows) const {
+        rows_.check_sizes(rank, rows);
+    }
+
+    // Copies the rows to the host, behind the work of the stream. Nothing waits.
+    void add(const sparse_view<T, device>& rows, cudaStream_t stream) {
+        const current_device here(session_.device(), session_.rank());
+        session_.guarded([&] {
+            report r{copied(rows.indices, stream), copied(rows.values, stream), {}};
+            r.done = cuda_event(stream, session_.rank());
+            reports_.push_back(std::move(r));
+        });
+    }
+
+    void clear() {
+        reports_.clear();
+        rows_.clear();
+    }
+
+    // Reduces the rows into the table on the device, which becomes the gradient. The host waits.
+    // **Collective**.
+    template <class Comm>
+    void reduce(host_calls<Comm>& calls, const optimizer_options& o, double prescale,
+                double postscale, cudaStream_t stream) {
+        for (const report& r : reports_) {
+            session_.wait(r.done, "sparse gradient", session_.limit_for({}));
+            rows_.add({elements_of<std::int64_t>(r.indices), elements_of<T>(r.values)});
+        }
+        std::vector<float> no_residual;
+        rows_.reduce(calls, o, prescale, postscale, no_residual);
+        table_.store(stream);
+    }
+
+private:
+    struct report {
+        cuda_memory indices, values;
+        cuda_event done;
+    };
+
+    template <class X>
+    cuda_memory copied(const tensor_view<X, device>& x, cudaStream_t stream) const {
+        cuda_memory memory(cuda_memory::kind::pinned, x.size() * sizeof(X), session_.rank());
+        copy_async(memory.data(), x.data(), memory.size(), cudaMemcpyDeviceToHost, stream,
+                   session_.rank());
+        return memory;
+    }
+
+    template <class X>
+    static std::span<const X> elements_of(const cuda_memory& memory) {
+        return {reinterpret_cast<const X*>(memory.data()), memory.size() / sizeof(X)};
+    }
+
+    device_session& session_;
+    host_mirror<T> table_;
+    sparse_gradient<T> rows_;
+    std::vector<report> reports_;
+};
+
+}  // namespace detail
+
+/// Reduces sparse rows on the device to a dense gradient on the device, `into(table)`. The table
+/// (`rows` × `columns`, row-major) gets zeros and the reduced rows. The host merges the rows, and
+/// waits for them.
+/// **Collective**. **Buffers**: ready on `stream`. @throws as on the host.
+/// @snippet tests/train/device_snippets.cpp sparse
+template <detail::device_communicator Comm, class T, class View>
+void sparse_allreduce(Comm& comm, const sparse_view<T, device>& mine, const into_view<View>& table,
+                      std::size_t columns, const sparse_options& o = {},
+                      cudaStream_t stream = nullptr) {
+    detail::host_calls calls(comm);
+    const auto dense = detail::flat_view<device>(table.view);
+    if (columns == 0 || dense.size() % columns != 0)
+        detail::refuse_call(calls, "a table of ", dense.size(), " elements has no rows of ",
+                            columns);
+    detail::device_sparse_gradient<T> rows(calls.channel().session(), 0, dense, columns, o.policy);
+    rows.add(mine, stream);
+    rows.reduce(calls, {.op = o.op, .codec = o.codec}, 1, 1, stream);
+}
+
+}  // namespace v0
+}  // namespace hvd

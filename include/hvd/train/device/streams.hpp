@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../device/ranks.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Makes later work of `after` wait for what `before` has been given. The event may serve again at
+// once, also while the streams are captured.
+inline void order_streams(cudaStream_t before, cudaStream_t after, cuda_event& event, int rank) {
+    if (before == after) return;
+    event.record(before, rank);
+    event.make_wait(after, rank);
+}
+
+// A plan that runs on the communicator's own stream, behind some streams and before others. It may
+// be captured into a graph, whose later launches then keep that order.
+class ordered_plan {
+public:
+    ordered_plan() = default;
+    ordered_plan(std::shared_ptr<device_session> session, device_plan plan)
+        : session_(std::move(session)), plan_(std::move(plan)) {}
+
+    explicit operator bool() const { return bool(plan_); }
+
+    // Begins a run behind what the streams have been given.
+    void start(std::span<const cudaStream_t> before) {
+        const current_device here(session_->device(), session_->rank());
+        const cudaStream_t own = session_->own_stream();
+        session_->guarded([&] {
+            for (const cudaStream_t s : before) order_streams(s, own, edge_, session_->rank());
+        });
+        running_ = plan_.run_async(own);
+        // A captured run has no request.
+        if (!running_) session_->guarded([&] { edge_.record(own, session_->rank()); });
+    }
+
+    // Makes later work of `stream` wait for the run.
+    void finish(cudaStream_t stream) {
+        if (running_) running_.wait(stream);
+        else session_->guarded([&] { edge_.make_wait(stream, session_->rank()); });
+    }
+
+private:
+    std::shared_ptr<device_session> session_;
+    device_plan plan_;
+    cuda_event edge_;
+    device_request running_;
+};
+
+// Runs `begin(own stream)` of a communicator behind what `stream` has been given, and makes later
+// work of `stream` wait for it.
+template <class F>
+void run_between(device_session& session, cudaStream_t stream, F begin) {
+    const current_device here(session.device(), session.rank());
+    const cudaStream_t own = session.own_stream();
+    cuda_event event;
+    session.guarded([&] { order_streams(stream, own, event, session.rank()); });
+    begin(own).wait(stream);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "../../kernel/cuda/update_device.hpp"
+#include "../optimizer/optimizers.hpp"
+#include "mirror.hpp"
+#include "streams.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The rules of hvd's optimizers that a launch on the device computes.
+template <class T>
+update_rule device_rule(const optimizers::sgd<T>& o) {
+    return {.kind = update_kind::sgd, .rate = double(o.rate)};
+}
+template <class T>
+update_rule device_rule(const optimizers::momentum<T>& o) {
+    return {.kind = update_kind::sgd, .rate = double(o.rate), .momentum = double(o.factor)};
+}
+template <class T, bool Decays>
+update_rule device_rule(const optimizers::adam<T, Decays>& o) {
+    return {.kind = update_kind::adam,
+            .decoupled = true,
+            .rate = double(o.rate),
+            .decay = double(o.decay),
+            .beta1 = double(o.beta1),
+            .beta2 = double(o.beta2),
+            .epsilon = double(o.epsilon)};
+}
+
+template <class O>
+concept has_device_rule = requires(const O& o) { device_rule(o); };
+
+// The state on the device of one of hvd's optimizers, and its step: one launch for all parameters.
+// The optimizer on the host has the numbers that a launch reads. Its slots are empty, but for
+// checkpoints and broadcasts, which `to_host` and `to_device` bring there and back.
+template <class O>
+class device_update {
+    using T = typename O::value_type;
+    using R = optimizers::number<T>;
+    using views = std::span<const tensor_view<T, device>>;
+    static constexpr int most_slots = 2;
+
+public:
+    explicit device_update(device_session& session) : session_(session) {}
+
+    // Takes the parameters that are stepped, and gradients of equal sizes. Views of those that are
+    // not stepped are empty. It makes missing state of zeros, and waits for that.
+    void take(views parameters, views gradients, const O& optimizer) {
+        const current_device here(session_.device(), session_.rank());
+        session_.guarded([&] {
+            const update_rule rule = device_rule(optimizer);
+            if (progress_.data() == nullptr)
+                progress_ = device_progress(rule, 0, stream(), session_.rank());
+            if (state_.size() < parameters.size()) state_.resize(parameters.size());
+            std::vector<update_row> rows;
+            for (std::size_t i = 0; i < parameters.size(); ++i) {
+                if (parameters[i].size() == 0) continue;
+                for (int k = 0; k < rule.states(); ++k) provide(i, k, parameters[i].size());
+                rows.push_back({.parameter = bytes_of(parameters[i]),
+                                .parameter_id = dtype_traits<T>::id,
+                                .gradient = bytes_of(gradients[i]),
+                                .gradient_id = dtype_traits<T>::id,
+                                .count = parameters[i].size(),
+                                .state1 = state_[i][0].data(),
+                                .state2 = state_[i][1].data()});
+            }
+            rows_ = update_rows(rows, stream(), session_.rank());
+        });
+        taken_ = true;
+    }
+    // False if state has moved since.
+    bool has_taken() const { return taken_; }
+
+    void step(const O& optimizer, cudaStream_t stream) {
+        launch_update(device_rule(optimizer), rows_, progress_, stream, session_.rank());
+    }
+
+    // Sets the flag, in device memory, that skips the next step if a gradient is not finite.
+    void look(cudaStream_t stream) { launch_look(rows_, progress_, stream, session_.rank()); }
+    std::uint32_t* skip() const { return progress_.skip(); }
+
+    // The steps that were made and those that were left out. They wait for the stream.
+    update_progress progress(cudaStream_t stream) const {
+        if (progress_.data() == nullptr) return {};
+        const current_device here(session_.device(), session_.rank());
+        return progress_.get(stream, session_.rank());
+    }
+
+    // Copies the state to the slots and the number of steps of an optimizer on the host.
+    void to_host(O& optimizer, cudaStream_t stream) {
+        int k = 0;
+        optimizer.for_each_slot([&](const char*, optimizers::slots<R>& slots) {
+            slots.assign(state_.size(), {});
+            for (std::size_t i = 0; i < state_.size(); ++i) slots[i].resize(count(i, k));
+            copy(slots, k++, stream, true);
+        });
+        if constexpr (requires { optimizer.steps; })
+            optimizer.steps = static_cast<decltype(optimizer.steps)>(progress(stream).steps);
+    }
+
+    // Takes the state of an optimizer on the host, whose slots are empty afterwards.
+    void to_device(O& optimizer, cudaStream_t stream) {
+        const current_device here(session_.device(), session_.rank());
+        int k = 0;
+        std::uint64_t steps = 0;
+        optimizer.for_each_slot([&](const char*, optimizers::slots<R>& slots) {
+            if (state_.size() < slots.size()) state_.resize(slots.size());
+            for (std::size_t i = 0; i < state_.size(); ++i) {
+                const std::size_t size = i < slots.size() ? slots[i].size() : 0;
+                if (size == 0 && count(i, k) > 0) clear(i, k, stream);
+                if (size == 0) continue;
+                provide(i, k, size);
+                steps = 1;  // a momentum goes on
+            }
+            copy(slots, k++, stream, false);
+        });
+        if constexpr (requires { optimizer.steps; }) steps = std::uint64_t(optimizer.steps);
+        session_.guarded([&] {
+            const update_rule rule = device_rule(optimizer);
+            if (progress_.data() == nullptr)
+                progress_ = device_progress(rule, steps, stream, session_.rank());
+            else progress_.set(update_progress::after(rule, steps), stream, session_.rank());
+        });
+    }
+
+private:
+    using parameter_state = std::array<cuda_memory, most_slots>;
+
+    static std::byte* bytes_of(const tensor_view<T, device>& t) {
+        return reinterpret_cast<std::byte*>(t.data());
+    }
+    cudaStream_t stream() const { return session_.own_stream(); }
+
+    std::size_t count(std::size_t i, int k) const {
+        return state_[i][std::size_t(k)].size() / sizeof(R);
+    }
+    void provide(std::size_t i, int k, std::size_t count_) {
+        cuda_memory& memory = state_[i][std::size_t(k)];
+        if (memory.size() == count_ * sizeof(R)) return;
+        taken_ = false;
+        memory = cuda_memory(cuda_memory::kind::device, count_ * sizeof(R), session_.rank());
+        clear(i, k, stream());
+    }
+    void clear(std::size_t i, int k, cudaStream_t where) {
+        cuda_memory& memory = state_[i][std::size_t(k)];
+        check_cuda(cudaMemsetAsync(memory.data(), 0, memory.size(), where), "cudaMemsetAsync",
+                   session_.rank());
+        session_.wait(session_.mark(where), "state of an optimizer", session_.limit_for({}));
+    }
+
+    // Copies one slot of every parameter, through pinned memory.
+    void copy(optimizers::slots<R>& slots, int k, cudaStream_t where, bool to_host) {
+        std::vector<tensor_view<R, device>> on_device;
+        for (std::size_t i = 0; i < state_.size(); ++i)
+            on_device.push_back(
+                device_view(reinterpret_cast<R*>(state_[i][std::size_t(k)].data()), count(i, k)));
+        host_mirror<R> mirror(session_, on_device);
+        if (to_host) mirror.fetch(where);
+        for (std::size_t i = 0; i < slots.size(); ++i) {
+            if (slots[i].empty()) continue;
+            const auto& t = mirror.tensors()[i];
+            if (to_host) slots[i].assign(t.data(), t.data() + t.size());
+            else std::copy(slots[i].begin(), slots[i].end(), t.data());
+        }
+        if (!to_host) mirror.store(where);
+    }
+
+    device_session& session_;
+    std::vector<parameter_state> state_;
+    device_progress progress_;
+    update_rows rows_;
+    bool taken_ = false;
+};
+
+// Stands for the state of an optimizer that is not hvd's.
+struct no_device_update {
+    explicit no_device_update(device_session&) {}
+};
+
+template <class O>
+struct device_update_for {
+    using type = no_device_update;
+};
+template <has_device_rule O>
+struct device_update_for<O> {
+    using type = device_update<O>;
+};
+template <class O>
+using device_update_of = typename device_update_for<O>::type;
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

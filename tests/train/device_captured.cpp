@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// The calls of CUDA and NCCL that a step of a trainer on the device makes, and such a step as a
+// CUDA graph.
+
+#include <map>
+
+#include "device_model.hpp"
+
+using namespace device_test;
+namespace optimizers = hvd::optimizers;
+
+namespace {
+
+// A step calls none of these, which wait for the device or take memory.
+const std::vector<std::string> never_called = {
+    "cudaStreamSynchronize", "cudaDeviceSynchronize",
+    "cudaEventSynchronize",  "cudaMemcpy",
+    "cudaMemcpyAsync",       "cudaMalloc",
+    "cudaHostAlloc",         "cudaFree",
+    "cudaFreeHost",          "cudaStreamCreateWithFlags"};
+const std::vector<std::string> counted = {"launch_tiles", "launch_update", "ncclAllReduce",
+                                          "ncclBroadcast", "cudaMemsetAsync"};
+
+std::map<std::string, int> calls_so_far() {
+    std::map<std::string, int> calls;
+    for (const auto* names : {&never_called, &counted})
+        for (const auto& name : *names) calls[name] = emulation::calls_of(name);
+    return calls;
+}
+
+template <class Comm>
+void backward(device_model<float>& model, cudaStream_t s, Comm& gpus, auto& optimizer) {
+    optimizer.zero_gradients(s);
+    for (std::size_t i = model.sizes.size(); i-- > 0;) {
+        model.backward(s, i, gpus.rank(), 0, 0);
+        optimizer.gradient_ready(i, s);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a step packs by one launch, updates by one launch, and neither waits nor allocates") {
+    for (int ranks = 2; ranks <= 4; ++ranks)
+        train_on<hvd::nccl>(ranks, ranks, [](auto& world, auto& gpus) {
+            for (const bool skips : {false, true}) {
+                device_model<float> model;
+                const stream s;
+                hvd::distributed_optimizer optimizer(gpus, optimizers::adam<float>{},
+                                                     {.skip_nonfinite = skips});
+                model.register_with(optimizer);
+                backward(model, s, gpus, optimizer);
+                optimizer.step(s);  // agrees and allocates
+                cudaStreamSynchronize(s);
+                world.barrier();
+                const auto before = calls_so_far();
+                world.barrier();
+                backward(model, s, gpus, optimizer);
+                optimizer.step(s);
+                world.barrier();
+                auto calls = calls_so_far();
+                for (auto& [name, count] : calls) count -= before.at(name);
+                const int n = world.size();
+                for (const auto& name : never_called) {
+                    CAPTURE(name);
+                    CHECK(calls[name] == 0);
+                }
+                CHECK(calls["launch_tiles"] == 2 * n);                 // one packs and one unpacks
+                CHECK(calls["launch_update"] == (skips ? 2 : 1) * n);  // one looks
+                CHECK(calls["ncclAllReduce"] == (skips ? 2 : 1) * n);
+                CHECK(calls["cudaMemsetAsync"] == int(model.sizes.size()) * n);
+                world.barrier();
+                cudaStreamSynchronize(s);
+            }
+        });
+}
+
+TEST_CASE("a captured step trains as often as its graph is launched") {
+    for (int ranks = 1; ranks <= 4; ++ranks)
+        train_on<hvd::nccl>(ranks, ranks, [](auto& world, auto& gpus) {
+            constexpr int steps = 4;
+            const optimizers::adam<float> adam{.rate = 0.01f};
+            host_model<float> expected;
+            hvd::distributed_optimizer on_host(world, adam);
+            expected.register_with(on_host);
+            for (int step = 0; step < steps; ++step) {
+                on_host.zero_gradients();
+                for (std::size_t i = 0; i < expected.sizes.size(); ++i)
+                    expected.backward(i, world.rank(), 0, 0);
+                on_host.step();
+            }
+
+            device_model<float> model;
+            cudaStreamSynchronize(nullptr);  // the tensors are filled
+            cudaStream_t s{};
+            cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+            {
+                hvd::distributed_optimizer optimizer(gpus, adam, {.skip_nonfinite = true});
+                model.register_with(optimizer);
+                backward(model, s, gpus, optimizer);
+                optimizer.step(s);
+                cudaStreamSynchronize(s);
+                world.barrier();
+                cudaGraph_t graph{};
+                cudaGraphExec_t launched{};
+                CHECK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+                backward(model, s, gpus, optimizer);
+                optimizer.step(s);
+                CHECK(cudaStreamEndCapture(s, &graph) == cudaSuccess);
+                cudaGraphInstantiate(&launched, graph, 0);
+                for (int step = 1; step < steps; ++step) cudaGraphLaunch(launched, s);
+                CHECK(difference(model.values_of_all(s), expected.value) <= 1e-5);
+                CHECK(optimizer.skipped_steps(s) == 0);
+                world.barrier();
+                cudaGraphExecDestroy(launched);
+                cudaGraphDestroy(graph);
+            }
+            cudaStreamDestroy(s);
+        });
+}
+
+TEST_CASE("a first step, and one that needs the host, is not captured") {
+    train_on<hvd::nccl>(1, 1, [](auto&, auto& gpus) {
+        const tensor<float> w{1}, dw{1};
+        cudaStreamSynchronize(nullptr);
+        cudaStream_t s{};
+        cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+        {
+            hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{.rate = 1});
+            optimizer.register_parameter("w", w.view(), dw.view());
+            hvd::distributed_optimizer by_adasum(gpus, optimizers::sgd<float>{.rate = 1},
+                                                 {.op = hvd::gradient_op::adasum});
+            by_adasum.register_parameter("w", w.view(), dw.view());
+            by_adasum.step(s);
+            cudaStreamSynchronize(s);
+            cudaGraph_t graph{};
+            cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+            CHECK_THROWS_AS(optimizer.step(s), hvd::usage_error);
+            CHECK_THROWS_AS(optimizer.gradient_ready(0, s), hvd::usage_error);
+            CHECK_THROWS_AS(by_adasum.step(s), hvd::usage_error);
+            CHECK(cudaStreamEndCapture(s, &graph) == cudaSuccess);
+            cudaGraphDestroy(graph);
+            optimizer.step(s);
+            cudaStreamSynchronize(s);
+            CHECK(w.values()[0] == -1);
+        }
+        cudaStreamDestroy(s);
+    });
+}

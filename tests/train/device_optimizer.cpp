@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// A trainer whose tensors are on the device makes the model that the host's trainer makes.
+
+#include "device_model.hpp"
+
+using namespace device_test;
+namespace optimizers = hvd::optimizers;
+
+namespace {
+
+constexpr int steps = 4;
+
+template <class T, class Optimizer>
+std::vector<std::vector<T>> trained_on_host(hvd::communicator<host>& world,
+                                            const Optimizer& optimizer,
+                                            const hvd::optimizer_options& options) {
+    host_model<T> model;
+    hvd::distributed_optimizer distributed(world, optimizer, options);
+    model.register_with(distributed);
+    for (int step = 0; step < steps; ++step) {
+        distributed.zero_gradients();
+        for (int pass = 0; pass < options.backward_passes_per_step; ++pass)
+            for (std::size_t i = model.sizes.size(); i-- > 0;)
+                model.backward(i, world.rank(), step, pass);
+        distributed.step();
+    }
+    return model.value;
+}
+
+// Trains on the device. `overlap` reports each gradient as soon as the stream has its work.
+template <class T, class Comm, class Optimizer>
+std::vector<std::vector<T>> trained_on_device(Comm& gpus, const Optimizer& optimizer,
+                                              const hvd::optimizer_options& options, bool overlap) {
+    device_model<T> model;
+    const stream s;
+    hvd::distributed_optimizer distributed(gpus, optimizer, options);
+    model.register_with(distributed);
+    for (int step = 0; step < steps; ++step) {
+        distributed.zero_gradients(s);
+        for (int pass = 0; pass < options.backward_passes_per_step; ++pass)
+            for (std::size_t i = model.sizes.size(); i-- > 0;) {
+                model.backward(s, i, gpus.rank(), step, pass);
+                if (overlap) distributed.gradient_ready(i, s);
+            }
+        distributed.step(s);
+    }
+    return model.values_of_all(s);
+}
+
+template <class T, class Optimizer>
+void check_equals_host(hvd::communicator<host>& world, auto& gpus, const Optimizer& optimizer,
+                       const hvd::optimizer_options& options, double tolerance) {
+    const auto expected = trained_on_host<T>(world, optimizer, options);
+    for (const bool overlap : {false, true}) {
+        CAPTURE(overlap);
+        CHECK(difference(trained_on_device<T>(gpus, optimizer, options, overlap), expected) <=
+              tolerance);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("each of hvd's optimizers trains on the device as on the host") {
+    train_on_every_backend([](auto& world, auto& gpus) {
+        check_equals_host<float>(world, gpus, optimizers::sgd<float>{.rate = 0.125f}, {}, 1e-5);
+        check_equals_host<float>(world, gpus, optimizers::momentum<float>{.rate = 0.125f}, {},
+                                 1e-5);
+        check_equals_host<float>(world, gpus, optimizers::adam<float>{.rate = 0.01f}, {}, 1e-5);
+        check_equals_host<float>(world, gpus,
+                                 optimizers::adamw<float>{.rate = 0.01f, .decay = 0.1f}, {}, 1e-5);
+        check_equals_host<double>(world, gpus, optimizers::adam<double>{.rate = 0.01}, {}, 1e-6);
+    });
+}
+
+TEST_CASE("16-bit parameters train on the device as on the host") {
+    train_on_every_backend([](auto& world, auto& gpus) {
+        check_equals_host<hvd::bfloat16>(world, gpus, optimizers::momentum<hvd::bfloat16>{}, {},
+                                         0.05);
+    });
+}
+
+TEST_CASE("options of the gradients mean on the device what they mean on the host") {
+    train_on_every_backend([](auto& world, auto& gpus) {
+        const optimizers::momentum<float> optimizer{.rate = 0.125f};
+        for (const hvd::optimizer_options& options : std::vector<hvd::optimizer_options>{
+                 {.op = hvd::gradient_op::sum},
+                 {.bucket_bytes = 1},
+                 {.groups = {{0, 3}}},
+                 {.backward_passes_per_step = 2},
+                 {.backward_passes_per_step = 2, .average_passes = true},
+                 {.gradient_predivide_factor = 4},
+                 {.skip_nonfinite = true},
+                 {.op = hvd::gradient_op::adasum}})
+            check_equals_host<float>(world, gpus, optimizer, options, 2e-5);
+        for (const auto codec : {hvd::gradient_codec::float16, hvd::gradient_codec::bfloat16})
+            check_equals_host<float>(world, gpus, optimizer, {.codec = codec}, 0.02);
+    });
+}
