@@ -34,6 +34,8 @@ TEST_CASE("without kernels a plan that packs is refused, and the communicator wo
             check_refused([&] {
                 (void)gpus.plan_allreduce(a.view(), hvd::sum, {}, hvd::cast<hvd::bfloat16>{});
             });
+            const tensor<hvd::bfloat16> narrow{hvd::bfloat16(1.0f)};
+            check_refused([&] { gpus.allreduce(narrow.view(), hvd::sum, {.prescale = 0.3}); });
             gpus.allreduce(both, hvd::sum);
             CHECK(a.values()[1] == float(2 * gpus.size()));
             CHECK(b.values()[0] == float(3 * gpus.size()));

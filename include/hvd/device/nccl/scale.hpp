@@ -58,9 +58,10 @@ inline nccl_scale scale_of(const collective_call& call, int size, int rank, cons
     const bool is_power = factor == plain_power(factor);
     if (!has_kernels()) {
         if (call.element_bytes > 2 || is_power) return {factor, 1};
-        refuse(dtype_name(call.entry.id), " scaled by ", factor,
-               " would be rounded by NCCL, and this program has no kernels: compile a .cu file "
-               "with hvd/kernel/cuda/kernels.cuh into it");
+        throw usage_error(rank,
+                          no_kernels(text(label, ", whose factor ", factor, " NCCL would round to ",
+                                          dtype_name(call.entry.id), ","),
+                                     rank));
     }
     if (call.entry.id != dtype::float16 || size == 1) return {1, factor};
     if (is_power && factor < 1) return {factor, 1};
