@@ -152,6 +152,7 @@ public:
 
     // Registers memory of the user. A rank that is alone has nothing to register it with.
     void* register_memory(void* memory, std::size_t bytes) {
+        const inside turn(*this);
         refuse_if_broken("register_memory");
         if (comm_ == nullptr || bytes == 0) return nullptr;
         const current_device here(device(), rank());
@@ -161,7 +162,10 @@ public:
         return registration;
     }
     void deregister(void* registration) noexcept {
-        if (registration != nullptr) close_window(nullptr, registration);
+        if (registration == nullptr) return;
+        const inside turn(*this);
+        const capture_relaxed relaxed;
+        close_window(nullptr, registration);
     }
 
     void look_for_errors(const char* label) override {
