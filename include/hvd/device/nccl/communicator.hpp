@@ -70,13 +70,13 @@ public:
     /// blocking or nonblocking. **Collective**: the ranks exchange their hosts by NCCL, unless
     /// `.node_size` or HVD_NODE_SIZE sets the nodes.
     communicator(ncclComm_t comm, adopt_t, const communicator_options& options = {}) {
-        take(comm, true, options, {});
+        take(comm, true, options, detail::nccl_configuration());
         find_nodes();
     }
     /// Works with an NCCL communicator that its owner keeps alive, and does not use meanwhile.
     /// **Collective**, as `adopt` is.
     communicator(ncclComm_t comm, borrow_t, const communicator_options& options = {}) {
-        take(comm, false, options, {});
+        take(comm, false, options, detail::nccl_configuration());
         find_nodes();
     }
 
