@@ -5,9 +5,9 @@
 #include <hvd/nccl.hpp>
 #include <hvd/train/device.hpp>
 
-using adam = hvd::optimizers::adam<float>;
+using gpus = hvd::communicator<hvd::nccl>;
 
-void add(hvd::distributed_optimizer<hvd::communicator<hvd::nccl>, adam>& optimizer, float* data) {
-    optimizer.register_parameter("w", hvd::view(data, 2), hvd::view(data + 2, 2));                // BAD
-    optimizer.register_parameter("w", hvd::device_view(data, 2), hvd::device_view(data + 2, 2));  // GOOD
+void add(hvd::distributed_optimizer<gpus, hvd::optimizers::adam<float>>& optimizer, float* w) {
+    optimizer.register_parameter("w", hvd::view(w, 1), hvd::view(w + 1, 1));                // BAD
+    optimizer.register_parameter("w", hvd::device_view(w, 1), hvd::device_view(w + 1, 1));  // GOOD
 }

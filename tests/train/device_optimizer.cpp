@@ -14,8 +14,9 @@ constexpr int steps = 4;
 template <class T, class Optimizer>
 std::vector<std::vector<T>> trained_on_host(hvd::communicator<host>& world,
                                             const Optimizer& optimizer,
-                                            const hvd::optimizer_options& options) {
+                                            hvd::optimizer_options options) {
     host_model<T> model;
+    options.shard_state = false;  // which changes no number
     hvd::distributed_optimizer distributed(world, optimizer, options);
     model.register_with(distributed);
     for (int step = 0; step < steps; ++step) {
@@ -91,6 +92,11 @@ TEST_CASE("options of the gradients mean on the device what they mean on the hos
                  {.backward_passes_per_step = 2, .average_passes = true},
                  {.gradient_predivide_factor = 4},
                  {.skip_nonfinite = true},
+                 {.shard_state = true},
+                 {.bucket_bytes = 64,
+                  .backward_passes_per_step = 2,
+                  .skip_nonfinite = true,
+                  .shard_state = true},
                  {.op = hvd::gradient_op::adasum}})
             check_equals_host<float>(world, gpus, optimizer, options, 2e-5);
         for (const auto codec : {hvd::gradient_codec::float16, hvd::gradient_codec::bfloat16})

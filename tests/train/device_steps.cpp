@@ -173,8 +173,22 @@ TEST_CASE("optimizers of the user step on the device") {
     });
 }
 
+TEST_CASE("sharded state is held once over all ranks") {
+    train_on_every_backend([](auto&, auto& gpus) {
+        const stream s;
+        const std::size_t n = std::size_t(gpus.size());
+        const tensor<float> w(floats(48, 1)), dw(floats(48, float(gpus.rank())));
+        hvd::distributed_optimizer optimizer(gpus, optimizers::adam<float>{},
+                                             {.shard_state = true});
+        optimizer.register_parameter("w", w.view(), dw.view());
+        optimizer.step(s);
+        CHECK(optimizer.state_bytes() == 2 * 48 * sizeof(float) / n);
+        CHECK(s.values(dw) == floats(48, float(gpus.rank())));
+    });
+}
+
 TEST_CASE("what the device has not is refused") {
-    train_on<hvd::nccl>(2, 2, [](auto&, auto& gpus) {
+    train_on<hvd::nccl>(2, 2, [](auto& world, auto& gpus) {
         using sgd = optimizers::sgd<float>;
         CHECK_THROWS_WITH_AS(
             hvd::distributed_optimizer(
@@ -183,6 +197,18 @@ TEST_CASE("what the device has not is refused") {
         CHECK_THROWS_WITH_AS(hvd::distributed_optimizer(gpus, optimizers::sgd<double>{},
                                                         {.codec = hvd::gradient_codec::float16}),
                              doctest::Contains("is for gradients of float"), hvd::usage_error);
+        CHECK_THROWS_WITH_AS(
+            hvd::distributed_optimizer(
+                gpus, sgd{}, {.codec = hvd::gradient_codec::float16, .shard_state = true}),
+            doctest::Contains("shard_state is for averages and sums without a codec"),
+            hvd::usage_error);
+        int steps = 0;
+        CHECK_THROWS_AS(
+            hvd::distributed_optimizer(gpus, self_contained{&steps}, {.shard_state = true}),
+            hvd::usage_error);
+        CHECK_THROWS_WITH_AS(hvd::distributed_optimizer(world, sgd{}, {.shard_state = true}),
+                             doctest::Contains("shard_state is for parameters on the device"),
+                             hvd::usage_error);
         hvd::communicator<hvd::nccl> none;
         CHECK_THROWS_AS(hvd::distributed_optimizer(none, sgd{}), hvd::usage_error);
     });
@@ -263,11 +289,12 @@ TEST_CASE("rows of a table on the device are averaged over the ranks") {
 TEST_CASE("an optimizer's state on the device is broadcast, saved and loaded, also by the host") {
     const hvd_test::temporary_directory folder;
     const std::string path = (folder / "state.safetensors").string();
-    train_on_every_backend([&](auto& world, auto& gpus) {
+    const auto check = [&](auto& world, auto& gpus, bool sharded) {
         const stream s;
         const float r = float(gpus.rank());
         const tensor<float> w{1, 2 + r}, v{r}, dw{1, r}, dv{2};
-        hvd::distributed_optimizer optimizer(gpus, optimizers::adam<float>{.rate = 0.25f});
+        hvd::distributed_optimizer optimizer(gpus, optimizers::adam<float>{.rate = 0.25f},
+                                             {.shard_state = sharded});
         optimizer.register_parameter("w", w.view(), dw.view());
         optimizer.register_parameter("v", v.view(), dv.view());
         optimizer.step(s);
@@ -304,5 +331,8 @@ TEST_CASE("an optimizer's state on the device is broadcast, saved and loaded, al
         CHECK_THROWS_AS(hvd::compare_across(optimizer), hvd::mismatch_error);
         CHECK_THROWS_AS(hvd::load_checkpoint(path + ".none", optimizer), hvd::checkpoint_error);
         CHECK(s.values(w) == floats{r, 0});
+    };
+    train_on_every_backend([&](auto& world, auto& gpus) {
+        for (const bool sharded : {false, true}) check(world, gpus, sharded);
     });
 }

@@ -104,8 +104,8 @@ training_progress read_training(const safetensors_file& file, Trained& optimizer
 template <class Comm, optimizer_with_state O, class T>
 void save_checkpoint(const std::string& path, distributed_optimizer<Comm, O, T>& optimizer,
                      const training_progress& progress, const checkpoint_metadata& metadata = {}) {
-    detail::on_root_or_all_throw(detail::host_calls_of(optimizer), "save_checkpoint", [&] {
-        detail::with_state_on_host(optimizer, false, [&](auto& state) {
+    detail::with_state_on_host(optimizer, detail::state_use::read_by_root, [&](auto& state) {
+        detail::on_root_or_all_throw(detail::host_calls_of(optimizer), "save_checkpoint", [&] {
             detail::write_training(path, state, progress, metadata);
         });
     });
@@ -122,13 +122,15 @@ training_progress load_checkpoint(const std::string& path,
                                   distributed_optimizer<Comm, O, T>& optimizer) {
     training_progress progress;
     auto& calls = detail::host_calls_of(optimizer);
-    detail::on_root_or_all_throw(calls, "load_checkpoint", [&] {
-        detail::with_state_on_host(optimizer, true, [&](auto& state) {
+    detail::with_state_on_host(optimizer, detail::state_use::write, [&](auto& state) {
+        detail::on_root_or_all_throw(calls, "load_checkpoint", [&] {
             progress = detail::read_training(safetensors_file(path), state);
         });
+        broadcast_optimizer_state(
+            calls, state.optimizer(), [&](std::size_t i) { return optimizer.is_local(i); },
+            root{0});
     });
     broadcast_parameters(optimizer);
-    broadcast_optimizer_state(optimizer);
     calls.broadcast_object(progress, root{0});
     return progress;
 }

@@ -2,11 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "../gradients/registry.hpp"
 #include "gradients.hpp"
+#include "shard.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -22,8 +24,15 @@ public:
                   const parameter_list<T, device>& parameters, const optimizer_options& options,
                   const device_plan_options& scales)
         : members_(std::move(members)) {
-        std::vector<tensor_view<T, device>> gradients;
-        for (const std::size_t i : members_) gradients.push_back(parameters[i].gradient);
+        std::vector<tensor_view<T, device>> gradients, values;
+        for (const std::size_t i : members_) {
+            gradients.push_back(parameters[i].gradient);
+            values.push_back(parameters[i].value);
+        }
+        if (options.shard_state) {
+            shard(comm, gradients, values, options.op, scales);
+            return;
+        }
         auto plan = with_plan_codec(options.codec, [&](auto codec) {
             const auto tensors = fuse(std::span(gradients));
             return options.op == gradient_op::average
@@ -42,15 +51,49 @@ public:
         writers_.push_back(stream);
     }
 
-    void start() { plan_.start(std::exchange(writers_, {})); }
+    void start() {
+        plan_.start(std::exchange(writers_, {}), [&](cudaStream_t own) {
+            if (shard_) shard_->pack_gradients(own);
+        });
+    }
 
     // Makes later work of `stream` wait for the bucket.
     void finish(cudaStream_t stream) { plan_.finish(stream); }
 
+    // With sharded state: the reduced gradient of this rank's slice of the n-th member.
+    tensor_view<T, device> gradient_slice(std::size_t n, std::size_t count) const {
+        return shard_->gradient(n, count);
+    }
+
+    // With sharded state: gives every rank the new values of all slices.
+    void spread_values(cudaStream_t stream) {
+        shard_->pack_values(stream);
+        gather_.start({&stream, 1});
+        gather_.finish(stream);
+        shard_->unpack_values(stream);
+    }
+
 private:
+    void shard(Comm& comm, const std::vector<tensor_view<T, device>>& gradients,
+               const std::vector<tensor_view<T, device>>& values, gradient_op op,
+               const device_plan_options& scales) {
+        const auto& session = device_access::session_of(comm);
+        shard_.emplace(*session, gradients, values);
+        const auto reduced_by = [&](const auto& operation) {
+            return comm.plan_reduce_scatter(shard_->gradients(), operation,
+                                            into(shard_->own_gradients()), scales);
+        };
+        plan_ = ordered_plan(session,
+                             op == gradient_op::average ? reduced_by(average) : reduced_by(sum));
+        gather_ =
+            ordered_plan(session, comm.plan_allgather(shard_->own_values(), into(shard_->values()),
+                                                      {.name = "parameters"}));
+    }
+
     std::vector<std::size_t> members_;
     std::vector<cudaStream_t> writers_;
-    ordered_plan plan_;
+    ordered_plan plan_, gather_;
+    std::optional<shard_buffers<T>> shard_;
 };
 
 // The buckets of a step. They start in a fixed order, since calls are matched by order.
@@ -90,6 +133,11 @@ public:
         start_while([](const auto&) { return true; });
         started_ = 0;
         for (auto& bucket : buckets_) bucket.finish(stream);
+    }
+
+    template <class F>
+    void for_each(F f) {
+        for (auto& bucket : buckets_) f(bucket);
     }
 
 private:

@@ -50,6 +50,8 @@ public:
           update_(this->session()) {
         if (!is_hvds && this->options().skip_nonfinite)
             this->refuse("skip_nonfinite on the device is for hvd's own optimizers");
+        if (!is_hvds && !device_optimizer_of<Optimizer, T> && this->options().shard_state)
+            this->refuse("shard_state is for optimizers that are given their tensors");
     }
 
     /// Makes later work of `stream` come after the reduction of all gradients. The ranks also
@@ -72,6 +74,7 @@ public:
             detail::step_by_adasum(this->host_calls(), this->all(), stream,
                                    [&] { step_alone(stream); });
         else step_alone(stream);
+        this->spread_values(stream);
     }
 
     /// Calls `apply(synchronize(stream), stream)`.
@@ -81,19 +84,33 @@ public:
     /// empty.
     Optimizer& optimizer() noexcept { return optimizer_; }
 
-    /// For hvd: calls f with a copy of parameters and state on the host, which checkpoints and
-    /// broadcasts read or, with `writes`, change. It waits for the stream of the last call here.
+    /// Bytes of optimizer state on this rank. The first step makes it.
+    std::size_t state_bytes() const noexcept
+        requires is_hvds
+    {
+        return update_.state_bytes();
+    }
+
+    /// For hvd: calls f with a copy of parameters and state on the host, for checkpoints and
+    /// broadcasts. It waits for the stream of the last call here. **Collective**.
     template <class F>
-    void with_state_on_host(bool writes, F f) {
+    void with_state_on_host(detail::state_use use, F f) {
         const cudaStream_t stream = this->last_stream();
         const empty_slots_again<Optimizer> afterwards{optimizer_};
-        detail::optimizer_on_host<Optimizer, T> copy(this->session(), this->all(), optimizer_);
+        const bool reads = use != detail::state_use::read_by_root || this->comm().rank() == 0;
+        const detail::parameter_list<T, device> nothing;
+        detail::optimizer_on_host<Optimizer, T> copy(this->session(), reads ? this->all() : nothing,
+                                                     optimizer_);
         copy.values().fetch(stream);
-        if constexpr (is_hvds) update_.to_host(optimizer_, stream);
+        const auto parts = this->parts();
+        if constexpr (is_hvds)
+            if (reads || this->options().shard_state)
+                update_.to_host(optimizer_, parts, stream,
+                                [&](auto& slots) { this->add_slices_of_others(slots); });
         f(copy);
-        if (!writes) return;
+        if (use != detail::state_use::write) return;
         copy.values().store(stream);
-        if constexpr (is_hvds) update_.to_device(optimizer_, stream);
+        if constexpr (is_hvds) update_.to_device(optimizer_, parts, stream);
     }
 
     /// The number of steps that `skip_nonfinite` has left out. It waits for the stream.

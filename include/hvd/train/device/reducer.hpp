@@ -13,6 +13,7 @@
 #include "../optimizer/synchronized.hpp"
 #include "bucket.hpp"
 #include "sparse.hpp"
+#include "update.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -137,9 +138,10 @@ public:
     detail::host_calls<Comm>& host_calls() noexcept { return calls_; }
 
     /// The parameters, in the order of registration; empty for frozen ones.
-    std::span<const tensor> parameters() {
-        refresh_lists();
-        return values_;
+    std::vector<tensor> parameters() const {
+        std::vector<tensor> values;
+        for (const auto& p : parameters_) values.push_back(p.frozen ? tensor() : p.value);
+        return values;
     }
 
     /// The parameters that are not local, including frozen ones.
@@ -182,6 +184,8 @@ protected:
         if (options_.error_feedback)
             refuse("error_feedback is for gradients on the host; these are on the device");
         if (const char* const why = no_plan_codec<T>(options_.codec)) refuse(why);
+        if (options_.shard_state && !has_kernels())
+            throw usage_error(comm.rank(), no_kernels("a sharded optimizer", comm.rank()));
     }
     ~device_reducer() = default;
 
@@ -208,6 +212,42 @@ protected:
     bool take_change() { return std::exchange(changed_, false); }
 
     const parameter_list<T, device>& all() const { return parameters_; }
+
+    // The part of a parameter that this rank steps.
+    owned_slice slice(std::size_t i) const {
+        const auto& p = parameters_[i];
+        if (!options_.shard_state || p.kind != parameter_kind::shared) return {0, p.value.size()};
+        return slice_of<T>(p.value.size(), comm_.rank(), comm_.size());
+    }
+
+    std::vector<stepped_part> parts() const {
+        std::vector<stepped_part> all;
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            const owned_slice s = slice(i);
+            all.push_back({s.begin, s.count, parameters_[i].value.size()});
+        }
+        return all;
+    }
+
+    // Adds the slices of the other ranks to those of this rank. Elsewhere its slots are zeros.
+    template <class Slots>
+    void add_slices_of_others(Slots& slots) {
+        if (!options_.shard_state) return;
+        std::vector<std::uint8_t> exist;
+        for (const auto& slot : slots) exist.push_back(!slot.empty());
+        calls_.allreduce(exist, max);
+        for (std::size_t i = 0; i < slots.size(); ++i) {
+            if (exist[i] == 0 || parameters_[i].kind != parameter_kind::shared) continue;
+            slots[i].resize(parameters_[i].value.size());
+            calls_.allreduce(slots[i], sum);
+        }
+    }
+
+    // Gives every rank the new values of all slices, behind the work of the stream.
+    void spread_values(cudaStream_t stream) {
+        if (options_.shard_state)
+            buckets_.for_each([&](auto& bucket) { bucket.spread_values(stream); });
+    }
 
     std::vector<tensor> values_, gradients_;
 
@@ -380,7 +420,20 @@ private:
                     {.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()});
             agreed_ = std::move(described);
         }
+        if (options_.shard_state) take_slices();
         sealed_ = true;
+    }
+
+    // The optimizer sees this rank's slices only.
+    void take_slices() {
+        buckets_.for_each([&](auto& bucket) {
+            for (std::size_t n = 0; n < bucket.members().size(); ++n) {
+                const std::size_t i = bucket.members()[n];
+                const owned_slice s = slice(i);
+                values_[i] = device_view(parameters_[i].value.data() + s.begin, s.count);
+                gradients_[i] = shared_gradients_[i] = bucket.gradient_slice(n, s.count);
+            }
+        });
     }
 
     void refresh_lists() {

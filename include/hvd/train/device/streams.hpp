@@ -26,12 +26,17 @@ public:
 
     explicit operator bool() const { return bool(plan_); }
 
-    // Begins a run behind what the streams have been given.
+    // Begins a run behind what the streams have been given, and behind `prepare(own stream)`.
     void start(std::span<const cudaStream_t> before) {
+        start(before, [](cudaStream_t) {});
+    }
+    template <class F>
+    void start(std::span<const cudaStream_t> before, F prepare) {
         const current_device here(session_->device(), session_->rank());
         const cudaStream_t own = session_->own_stream();
         session_->guarded([&] {
             for (const cudaStream_t s : before) order_streams(s, own, edge_, session_->rank());
+            prepare(own);
         });
         running_ = plan_.run_async(own);
         // A captured run has no request.

@@ -37,6 +37,11 @@ update_rule device_rule(const optimizers::adam<T, Decays>& o) {
 template <class O>
 concept has_device_rule = requires(const O& o) { device_rule(o); };
 
+// The elements of a parameter that this rank steps, and the number of all.
+struct stepped_part {
+    std::size_t begin, count, whole;
+};
+
 // The state on the device of one of hvd's optimizers, and its step: one launch for all parameters.
 // The optimizer on the host has the numbers that a launch reads. Its slots are empty, but for
 // checkpoints and broadcasts, which `to_host` and `to_device` bring there and back.
@@ -86,6 +91,13 @@ public:
     void look(cudaStream_t stream) { launch_look(rows_, progress_, stream, session_.rank()); }
     std::uint32_t* skip() const { return progress_.skip(); }
 
+    std::size_t state_bytes() const {
+        std::size_t bytes = 0;
+        for (const parameter_state& s : state_)
+            for (const cuda_memory& memory : s) bytes += memory.size();
+        return bytes;
+    }
+
     // The steps that were made and those that were left out. They wait for the stream.
     update_progress progress(cudaStream_t stream) const {
         if (progress_.data() == nullptr) return {};
@@ -93,33 +105,38 @@ public:
         return progress_.get(stream, session_.rank());
     }
 
-    // Copies the state to the slots and the number of steps of an optimizer on the host.
-    void to_host(O& optimizer, cudaStream_t stream) {
+    // Copies the state to the slots and the number of steps of an optimizer on the host. With
+    // sharded state `complete(slots)` adds what the other ranks have.
+    template <class Complete>
+    void to_host(O& optimizer, std::span<const stepped_part> parts, cudaStream_t stream,
+                 Complete complete) {
         int k = 0;
         optimizer.for_each_slot([&](const char*, optimizers::slots<R>& slots) {
-            slots.assign(state_.size(), {});
-            for (std::size_t i = 0; i < state_.size(); ++i) slots[i].resize(count(i, k));
-            copy(slots, k++, stream, true);
+            slots.assign(parts.size(), {});
+            for (std::size_t i = 0; i < state_.size(); ++i)
+                if (count(i, k) > 0) slots[i].resize(parts[i].whole);
+            copy(slots, parts, k++, stream, true);
+            complete(slots);
         });
         if constexpr (requires { optimizer.steps; })
             optimizer.steps = static_cast<decltype(optimizer.steps)>(progress(stream).steps);
     }
 
-    // Takes the state of an optimizer on the host, whose slots are empty afterwards.
-    void to_device(O& optimizer, cudaStream_t stream) {
+    // Takes this rank's part of the state of an optimizer on the host.
+    void to_device(O& optimizer, std::span<const stepped_part> parts, cudaStream_t stream) {
         const current_device here(session_.device(), session_.rank());
         int k = 0;
         std::uint64_t steps = 0;
+        state_.resize(parts.size());
         optimizer.for_each_slot([&](const char*, optimizers::slots<R>& slots) {
-            if (state_.size() < slots.size()) state_.resize(slots.size());
-            for (std::size_t i = 0; i < state_.size(); ++i) {
-                const std::size_t size = i < slots.size() ? slots[i].size() : 0;
-                if (size == 0 && count(i, k) > 0) clear(i, k, stream);
-                if (size == 0) continue;
-                provide(i, k, size);
+            slots.resize(parts.size());
+            for (std::size_t i = 0; i < parts.size(); ++i) {
+                if (slots[i].empty() && count(i, k) > 0) clear(i, k, stream);
+                if (slots[i].empty()) continue;
                 steps = 1;  // a momentum goes on
+                if (parts[i].count > 0) provide(i, k, parts[i].count);
             }
-            copy(slots, k++, stream, false);
+            copy(slots, parts, k++, stream, false);
         });
         if constexpr (requires { optimizer.steps; }) steps = std::uint64_t(optimizer.steps);
         session_.guarded([&] {
@@ -155,19 +172,21 @@ private:
         session_.wait(session_.mark(where), "state of an optimizer", session_.limit_for({}));
     }
 
-    // Copies one slot of every parameter, through pinned memory.
-    void copy(optimizers::slots<R>& slots, int k, cudaStream_t where, bool to_host) {
+    // Copies this rank's part of one slot of every parameter, through pinned memory.
+    void copy(optimizers::slots<R>& slots, std::span<const stepped_part> parts, int k,
+              cudaStream_t where, bool to_host) {
         std::vector<tensor_view<R, device>> on_device;
         for (std::size_t i = 0; i < state_.size(); ++i)
             on_device.push_back(
                 device_view(reinterpret_cast<R*>(state_[i][std::size_t(k)].data()), count(i, k)));
         host_mirror<R> mirror(session_, on_device);
         if (to_host) mirror.fetch(where);
-        for (std::size_t i = 0; i < slots.size(); ++i) {
-            if (slots[i].empty()) continue;
-            const auto& t = mirror.tensors()[i];
-            if (to_host) slots[i].assign(t.data(), t.data() + t.size());
-            else std::copy(slots[i].begin(), slots[i].end(), t.data());
+        for (std::size_t i = 0; i < state_.size(); ++i) {
+            const auto on_host = elements(mirror.tensors()[i]);
+            if (on_host.empty() || slots[i].empty()) continue;
+            R* const part = slots[i].data() + parts[i].begin;
+            if (to_host) std::copy(on_host.begin(), on_host.end(), part);
+            else std::copy(part, part + on_host.size(), on_host.begin());
         }
         if (!to_host) mirror.store(where);
     }

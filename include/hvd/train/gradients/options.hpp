@@ -55,6 +55,10 @@ struct optimizer_options {
     bool scale_local = true;  ///< local gradients are divided by the number of ranks
     /// a step with an infinity or NaN on any rank is left out on all ranks
     bool skip_nonfinite = false;
+    /// On the device each rank steps its slice of every shared parameter and keeps the optimizer's
+    /// state of it alone: the gradients are reduced by reduce_scatter, and the new values travel by
+    /// allgather.
+    bool shard_state = false;
 };
 
 namespace detail {

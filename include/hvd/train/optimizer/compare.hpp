@@ -135,7 +135,7 @@ void compare_across(Comm& comm, Parameters&& parameters) {
 template <class Comm, class O, class T>
 void compare_across(distributed_optimizer<Comm, O, T>& optimizer) {
     auto& channel = detail::channel_of(detail::host_calls_of(optimizer));
-    detail::with_state_on_host(optimizer, false, [&](auto& state) {
+    detail::with_state_on_host(optimizer, detail::state_use::read, [&](auto& state) {
         detail::tensors_to_compare::compare(channel, [&](auto& tensors) {
             state.for_each_shared([&](const auto& name, const auto& value, const auto&) {
                 tensors.add(detail::text("parameter \"", std::string_view(name), "\""), value);

@@ -31,6 +31,10 @@ void check_options(int rank, const optimizer_options& o) {
     if (o.error_feedback && o.codec == gradient_codec::none)
         refuse(rank, "error_feedback is part of a codec; there is none, and nothing is rounded");
     if (!reduces_wire_of<Backend>(o.codec)) refuse(rank, no_wire_text);
+    if (o.shard_state && !device_backend<Backend>)
+        refuse(rank, "shard_state is for parameters on the device; see plan.run_and_apply");
+    if (o.shard_state && (o.op == gradient_op::adasum || o.codec != gradient_codec::none))
+        refuse(rank, "shard_state is for averages and sums without a codec");
 }
 
 // Calls `say` with the name and the value of each option: all ranks must have them alike.
@@ -50,6 +54,7 @@ void say_options(const optimizer_options& o, Say&& say) {
     say("error_feedback", text(o.error_feedback));
     say("scale_local", text(o.scale_local));
     say("skip_nonfinite", text(o.skip_nonfinite));
+    say("shard_state", text(o.shard_state));
 }
 
 // **Collective**.

@@ -40,12 +40,13 @@ auto& host_calls_of(Distributed& optimizer) {
     else return optimizer.comm();
 }
 
-// Calls f with the optimizer, or with a copy on the host of one on the device. `writes` says that
-// f's changes count.
+enum class state_use : std::uint8_t { read, read_by_root, write };
+
+// Calls f with the optimizer, or with a copy on the host of one on the device. **Collective**.
 template <class Distributed, class F>
-void with_state_on_host(Distributed& optimizer, bool writes, F f) {
-    if constexpr (requires { optimizer.with_state_on_host(writes, f); })
-        optimizer.with_state_on_host(writes, f);
+void with_state_on_host(Distributed& optimizer, state_use use, F f) {
+    if constexpr (requires { optimizer.with_state_on_host(use, f); })
+        optimizer.with_state_on_host(use, f);
     else f(optimizer);
 }
 
@@ -114,7 +115,7 @@ void broadcast_optimizer_state(Comm& comm, O& optimizer, root from = root{0}) {
 /// Copies the state of the optimizer inside. Slots of local parameters stay as they are.
 template <class Comm, optimizer_with_state O, class T>
 void broadcast_optimizer_state(distributed_optimizer<Comm, O, T>& optimizer, root from = root{0}) {
-    detail::with_state_on_host(optimizer, true, [&](auto& state) {
+    detail::with_state_on_host(optimizer, detail::state_use::write, [&](auto& state) {
         broadcast_optimizer_state(
             detail::host_calls_of(optimizer), state.optimizer(),
             [&](std::size_t i) { return optimizer.is_local(i); }, from);
