@@ -51,12 +51,6 @@ outcome with_failures(const std::string& function, F f) {
     return seen;
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int slowness = 5;
-#else
-constexpr int slowness = 1;
-#endif
-
 // If nothing fails, the deadline is long enough for a busy machine.
 constexpr hvd::communicator_options patient{.deadline = std::chrono::seconds(10)};
 constexpr hvd::communicator_options impatient{

@@ -151,8 +151,9 @@ TEST_CASE("a staged call that its own stream holds up") {
         emulation::enqueue(stream, [&held] {
             while (held) std::this_thread::yield();
         });
-        CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.deadline = 50ms, .stream = stream}),
-                        hvd::peer_error);
+        CHECK_THROWS_AS(
+            gpus.allreduce(x.view(), hvd::sum, {.deadline = 200ms * slowness, .stream = stream}),
+            hvd::peer_error);
         held = false;
         cudaStreamDestroy(stream);
     });

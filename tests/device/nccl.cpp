@@ -383,7 +383,7 @@ TEST_CASE("a rank that is silent: the others are told, and shrink") {
                 gpus.abort();
                 return;
             }
-            CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.deadline = 100ms}),
+            CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.deadline = 1s * slowness}),
                             hvd::peer_error);
             CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
             auto rest = gpus.shrink(std::vector<int>{last});
@@ -446,7 +446,7 @@ TEST_CASE("a split for which a rank never comes: the deadline, and nothing is le
             CHECK_THROWS_AS((void)gpus.split(0), hvd::peer_error);
             CHECK_THROWS_AS(gpus.barrier(), hvd::peer_error);
         },
-        2, {.deadline = 100ms, .destructor_deadline = 1s});
+        2, {.deadline = 1s * slowness, .destructor_deadline = 1s});
 }
 
 TEST_CASE(
@@ -457,7 +457,7 @@ TEST_CASE(
             INFO(std::string(function), " on ", ranks, " ranks");
             std::atomic<int> failed = 0, told = 0;
             hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {
-                hvd::communicator<hvd::nccl> gpus(world, {.deadline = 1s});
+                hvd::communicator<hvd::nccl> gpus(world, {.deadline = 1s * slowness});
                 gpus.barrier();
                 if (world.rank() == 0) emulation::fail(function, 1, ncclInternalError);
                 world.barrier();

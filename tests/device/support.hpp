@@ -17,6 +17,19 @@ namespace device_test {
 
 using namespace std::chrono_literals;
 
+// Sanitizers make programs slower, and deadlines that are meant to be missed longer.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int slowness = 5;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr int slowness = 5;
+#else
+constexpr int slowness = 1;
+#endif
+#else
+constexpr int slowness = 1;
+#endif
+
 // Runs f on 1 to 4 threads as ranks, each with an emulated GPU. Leaked objects are an error.
 template <class F>
 void on_gpus(F f, int least = 1, const hvd::communicator_options& options = {.deadline = 10s}) {
