@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agreement.hpp"
+#include "tensors.hpp"
 
 namespace hvd {
 inline namespace v0 {

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../arguments.hpp"
 #include "policy.hpp"
 #include "session.hpp"
 

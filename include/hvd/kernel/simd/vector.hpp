@@ -119,7 +119,7 @@ HVD_KERNEL_BODY void narrow_float16(H& to, const F& from) {
     if constexpr (sizeof(F) > 16) {
 #ifdef __clang__
         const auto narrow = __builtin_convertvector(from, simd_vector<_Float16, sizeof(H)>);
-        to = reinterpret_cast<const H&>(half);
+        to = reinterpret_cast<const H&>(narrow);
 #else
         asm("vcvtps2ph {$0, %1, %0|%0, %1, 0}" : "=v"(to) : "v"(from));
 #endif

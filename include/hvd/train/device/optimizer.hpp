@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../optimizer/optimizer.hpp"
+#include "../optimizer/state.hpp"
 #include "adasum_step.hpp"
 #include "on_host.hpp"
 #include "reducer.hpp"
