@@ -336,3 +336,102 @@ TEST_CASE("an optimizer's state on the device is broadcast, saved and loaded, al
         for (const bool sharded : {false, true}) check(world, gpus, sharded);
     });
 }
+
+TEST_CASE("gradients in no bucket are read after the streams that wrote them") {
+    train_on_every_backend([](auto&, auto& gpus) {
+        const stream s, other;
+        const tensor<float> local{10}, w{1}, dl{-100}, dw{-100};
+        hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{.rate = 1},
+                                             {.scale_local = false});
+        optimizer.register_local("local", local.view(), dl.view());
+        optimizer.register_parameter("w", w.view(), dw.view());
+        const float r = float(gpus.rank()), mean = float(gpus.size() - 1) / 2;
+        for (int step = 1; step <= 3; ++step) {
+            emulation::enqueue(other, [] { std::this_thread::sleep_for(5ms); });
+            other.write(dl, floats{r});
+            optimizer.gradient_ready(0, other);
+            CHECK_THROWS_AS(optimizer.register_parameter("x", dl.view(), w.view()),
+                            hvd::usage_error);
+            s.write(dw, floats{r});
+            optimizer.gradient_ready(1, s);
+            optimizer.step(s);
+            CHECK(s.values(local) == floats{10 - float(step) * r});
+            CHECK(s.values(w) == floats{1 - float(step) * mean});
+        }
+    });
+}
+
+TEST_CASE("state is read after the stream of apply(), and an optimizer brings its state along") {
+    train_on_every_backend([](auto& world, auto& gpus) {
+        const stream s, other;
+        const tensor<float> w{1, 2}, dw{0, 0};
+        using adam = optimizers::adam<float>;
+        std::vector<float> on_host{1, 2}, gradient{float(world.rank()), 1};
+        hvd::distributed_optimizer reference(world, adam{.rate = 0.125f});
+        reference.register_parameter("w", on_host, gradient);
+        for (int step = 0; step < 3; ++step) reference.step();
+        gradient = {float(world.rank()), 1};
+        {
+            hvd::distributed_optimizer copy(gpus, adam(reference.optimizer()));
+            copy.register_parameter("w", w.view(), dw.view());
+            s.write(w, on_host);
+            s.write(dw, gradient);
+            auto gradients = copy.synchronize(s);
+            cudaStreamSynchronize(s);
+            emulation::enqueue(other, [] { std::this_thread::sleep_for(5ms); });
+            copy.apply(std::move(gradients), other);
+            reference.step();
+            copy.with_state_on_host(hvd::detail::state_use::read, [&](auto&) {
+                CHECK(copy.optimizer().steps == reference.optimizer().steps);
+                copy.optimizer().for_each_slot([&](const char* name, auto& slots) {
+                    reference.optimizer().for_each_slot(
+                        [&](const char* other_name, auto& expected) {
+                            if (std::string(name) == other_name)
+                                for (std::size_t k = 0; k < 2; ++k)
+                                    CHECK(slots[0][k] == doctest::Approx(expected[0][k]));
+                        });
+                });
+            });
+        }
+        const auto values = other.values(w);
+        for (std::size_t k = 0; k < 2; ++k) CHECK(values[k] == doctest::Approx(on_host[k]));
+    });
+}
+
+TEST_CASE("a momentum that begins later has its state then") {
+    train_on_every_backend([](auto& world, auto& gpus) {
+        const stream s;
+        const tensor<float> w{1}, dw{0};
+        std::vector<float> on_host{1}, gradient{0};
+        using momentum = optimizers::momentum<float>;
+        hvd::distributed_optimizer there(gpus, momentum{.rate = 0.5f, .factor = 0}),
+            here(world, momentum{.rate = 0.5f, .factor = 0});
+        there.register_parameter("w", w.view(), dw.view());
+        here.register_parameter("w", on_host, gradient);
+        for (int step = 0; step < 4; ++step) {
+            there.optimizer().factor = here.optimizer().factor = step < 2 ? 0.0f : 0.5f;
+            // Without momentum the host keeps the last gradient, and the device nothing.
+            gradient[0] = step == 1 ? 0 : float(world.rank() + step);
+            s.write(dw, gradient);
+            there.step(s);
+            here.step();
+        }
+        CHECK(s.values(w)[0] == doctest::Approx(on_host[0]));
+    });
+}
+
+TEST_CASE("calls that need the host are refused on a stream under capture") {
+    train_on_every_backend([](auto&, auto& gpus) {
+        const stream s;
+        const tensor<float> w{float(gpus.rank())};
+        const std::vector<hvd::tensor_view<float, hvd::device>> list{w.view()};
+        cudaGraph_t graph{};
+        cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+        CHECK_THROWS_AS(hvd::broadcast_parameters(gpus, list, hvd::root{0}, s), hvd::usage_error);
+        CHECK_THROWS_AS(hvd::distributed_gradients(gpus, list, {}, s), hvd::usage_error);
+        CHECK(cudaStreamEndCapture(s, &graph) == cudaSuccess);
+        cudaGraphDestroy(graph);
+        hvd::broadcast_parameters(gpus, list, hvd::root{gpus.size() - 1}, s);
+        CHECK(s.values(w) == floats{float(gpus.size() - 1)});
+    });
+}

@@ -66,7 +66,8 @@ public:
 
     /// Makes later work of `stream` wait. The host goes on, and the request is empty. The call's
     /// deadline still holds: past it, or if a rank fails, a thread gives the communicator up, so
-    /// that the stream goes on, and the next call throws the reason.
+    /// that the stream goes on, and the next call throws the reason. A call without a deadline is
+    /// not watched.
     /// @throws hvd::usage_error for a stream that is being captured; hvd::peer_error if the
     /// communicator was given up.
     void wait(device_stream stream) {

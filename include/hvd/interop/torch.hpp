@@ -13,6 +13,7 @@
 #include <torch/types.h>
 
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -119,15 +120,12 @@ void broadcast_module(Comm& comm, const torch::nn::Module& module, root from = r
     for (const auto& buffer : module.buffers()) send(buffer);
 }
 
-/// Copies the root's optimizer state and options to all ranks. They travel in the form that
-/// LibTorch writes to files. Ranks that have stepped less, or not at all, then go on as the root
-/// does.
-///
-/// **Collective**: with an optimizer of the same class and parameters on all ranks.
-/// @throws as `broadcast_object`, and the exceptions of LibTorch. Feature H2.
+namespace detail {
+
+// State that was saved on the root's GPU goes to `device`, that of this rank.
 template <class Comm>
-void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
-                               root from = root{0}) {
+void broadcast_torch_state(Comm& comm, torch::optim::Optimizer& optimizer, root from,
+                           const std::optional<torch::Device>& device) {
     std::string bytes;
     if (comm.rank() == from.rank) {
         torch::serialize::OutputArchive archive;
@@ -140,8 +138,23 @@ void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
     if (comm.rank() == from.rank) return;
     torch::serialize::InputArchive archive;
     std::istringstream in(bytes);
-    archive.load_from(in);
+    if (device) archive.load_from(in, *device);
+    else archive.load_from(in);
     optimizer.load(archive);
+}
+
+}  // namespace detail
+
+/// Copies the root's optimizer state and options to all ranks. They travel in the form that
+/// LibTorch writes to files. Ranks that have stepped less, or not at all, then go on as the root
+/// does.
+///
+/// **Collective**: with an optimizer of the same class and parameters on all ranks.
+/// @throws as `broadcast_object`, and the exceptions of LibTorch. Feature H2.
+template <class Comm>
+void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
+                               root from = root{0}) {
+    detail::broadcast_torch_state(comm, optimizer, from, {});
 }
 
 /// Connects a module to a distributed optimizer. It hands over the parameters and gradients, and
@@ -155,8 +168,10 @@ void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
 /// them by the distributed optimizer's `zero_gradients()`. Parameters without `requires_grad` are
 /// frozen and have no gradient meanwhile; LibTorch's optimizers then leave them alone.
 /// **Collective** as the reports are: the same module on all ranks.
-/// **Threads**: `backward()` reports from the thread that calls it. The optimizer, the module and
-/// this object outlive the passes. Nothing is reported after this object has gone. Features G1, G2.
+/// **Threads**: `backward()` reports from the thread that calls it, for CUDA modules from a thread
+/// of LibTorch: MPI below such a communicator needs the level SERIALIZED or more. The optimizer,
+/// the module and this object outlive the passes. Nothing is reported after this object has gone.
+/// Features G1, G2.
 /// @code
 /// hvd::distributed_optimizer optimizer(world, torch::optim::SGD(net->parameters(), 0.01));
 /// hvd::torch_gradients gradients(optimizer, *net);

@@ -49,7 +49,9 @@ template <detail::device_communicator Comm>
 void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
                                root from = root{0}) {
     detail::host_calls calls(comm);
-    broadcast_optimizer_state(calls, optimizer, from);
+    const auto device =
+        static_cast<c10::DeviceIndex>(detail::device_access::session_of(comm)->device());
+    detail::broadcast_torch_state(calls, optimizer, from, torch::Device(torch::kCUDA, device));
 }
 
 }  // namespace v0

@@ -44,8 +44,10 @@ public:
 
     const std::vector<std::size_t>& members() const { return members_; }
 
-    // A gradient of the bucket is written by what `stream` has been given.
+    // A gradient of the bucket is written by what `stream` has been given. The stream of a thread
+    // is another one for the thread that starts the bucket.
     void follow(cudaStream_t stream) {
+        if (stream == cudaStreamPerThread) return plan_.follow(stream);
         for (const cudaStream_t s : writers_)
             if (s == stream) return;
         writers_.push_back(stream);
@@ -92,8 +94,8 @@ private:
 
     std::vector<std::size_t> members_;
     std::vector<cudaStream_t> writers_;
-    ordered_plan plan_, gather_;
     std::optional<shard_buffers<T>> shard_;
+    ordered_plan plan_, gather_;  // last: they wait for their runs before the buffers go
 };
 
 // The buckets of a step. They start in a fixed order, since calls are matched by order.
@@ -114,10 +116,12 @@ public:
         started_ = 0;
     }
 
-    void follow(std::size_t parameter, cudaStream_t stream) {
+    // Returns false for a parameter that is in no bucket.
+    bool follow(std::size_t parameter, cudaStream_t stream) {
         for (auto& bucket : buckets_)
             for (const std::size_t i : bucket.members())
-                if (i == parameter) return bucket.follow(stream);
+                if (i == parameter) return bucket.follow(stream), true;
+        return false;
     }
 
     // Starts buckets in order, while `complete` says that all members of the next are ready.

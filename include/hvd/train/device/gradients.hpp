@@ -50,6 +50,7 @@ void reduce_on_device(Comm& comm, const Views& gradients, const Op& op, const gr
 template <class Comm, class Views>
 void combine_by_adasum(Comm& comm, const Views& gradients, const gradient_options& o,
                        cudaStream_t stream) {
+    refuse_capture(*device_access::session_of(comm), stream, "Adasum");
     host_calls<Comm> calls(comm);
     host_mirror mirror(calls.channel().session(), gradients);
     mirror.fetch(stream);

@@ -55,6 +55,8 @@ public:
             this->refuse("shard_state is for optimizers that are given their tensors");
     }
 
+    ~distributed_optimizer() { this->end_buckets(); }
+
     /// Makes later work of `stream` come after the reduction of all gradients. The ranks also
     /// compare the numbers of the optimizer in the first step. **Collective**.
     synchronized_gradients<T, device> synchronize(cudaStream_t stream = nullptr) {
@@ -67,6 +69,7 @@ public:
     /// leaves it out if a gradient of any rank is not finite: see `skipped_steps`.
     void apply(synchronized_gradients<T, device>&& synchronized, cudaStream_t stream = nullptr) {
         this->close(std::move(synchronized));
+        this->used(stream);
         this->refuse_capture_of_adasum(stream);
         const detail::current_device here(this->session().device(), this->session().rank());
         prepare();
@@ -81,8 +84,8 @@ public:
     /// Calls `apply(synchronize(stream), stream)`.
     void step(cudaStream_t stream = nullptr) { apply(synchronize(stream), stream); }
 
-    /// The optimizer inside. The state of hvd's own is on the device, and their slots here are
-    /// empty.
+    /// The optimizer inside. The state of hvd's own is on the device from the first step on, and
+    /// their slots here are empty.
     Optimizer& optimizer() noexcept { return optimizer_; }
 
     /// Bytes of optimizer state on this rank. The first step makes it.
@@ -136,7 +139,11 @@ private:
     void prepare() {
         const bool changed = this->take_change();
         if constexpr (is_hvds) {
-            if (!changed && update_.has_taken()) return;
+            if (!changed && update_.has_taken_for(optimizer_)) return;
+            if (!update_.has_started()) {  // the optimizer may bring state of earlier steps
+                const empty_slots_again<Optimizer> afterwards{optimizer_};
+                update_.to_device(optimizer_, this->parts(), this->last_stream());
+            }
             update_.take(this->values_, this->gradients_, optimizer_);
             if (this->options().skip_nonfinite && !agree_)
                 agree_ = detail::ordered_plan(

@@ -121,6 +121,7 @@ public:
         if (!sealed_ || !sparse_.empty()) refuse_capture(stream, "this step");
         over_if_it_fails([&] {
             seal();
+            writers_of_rest_.make_wait(stream);
             if (some_reported_) zero_unreported(stream);
             buckets_.finish(stream);
             reduce_sparse(stream);
@@ -179,7 +180,8 @@ protected:
         : comm_(comm),
           options_(std::move(options)),
           session_(device_access::session_of(comm)),
-          calls_(comm) {
+          calls_(comm),
+          writers_of_rest_(*session_) {
         check_options<typename Comm::backend_type>(comm.rank(), options_);
         if (options_.error_feedback)
             refuse("error_feedback is for gradients on the host; these are on the device");
@@ -207,6 +209,12 @@ protected:
     void refuse_capture_of_adasum(cudaStream_t stream) const {
         if (options_.op == gradient_op::adasum) refuse_capture(stream, "Adasum");
     }
+
+    // Later calls read state behind the work of this stream.
+    void used(cudaStream_t stream) { last_stream_ = stream; }
+
+    // Ends the buckets under way: their memory is freed only after that.
+    void end_buckets() noexcept { buckets_.clear(); }
 
     // The tensors that are stepped have changed since the last call.
     bool take_change() { return std::exchange(changed_, false); }
@@ -254,7 +262,7 @@ protected:
 private:
     template <class P, class G>
     std::size_t add(registered p, std::string_view name, P& value, G& gradient) {
-        if (buckets_.started() > 0)
+        if (some_reported_ || buckets_.started() > 0)
             refuse("parameter \"", name, "\" is registered while gradients are under way");
         require_closed();
         const auto shape = to_view(value).shape();
@@ -357,7 +365,7 @@ private:
     }
 
     void start_complete_buckets(std::size_t i, cudaStream_t stream) {
-        buckets_.follow(i, stream);
+        if (!buckets_.follow(i, stream)) writers_of_rest_.add(stream);
         buckets_.start_while([&](const std::vector<std::size_t>& members) {
             for (const std::size_t m : members)
                 if (parameters_[m].reports < options_.backward_passes_per_step) return false;
@@ -377,6 +385,7 @@ private:
             f();
         } catch (...) {
             buckets_.clear();
+            writers_of_rest_.clear();
             for (auto& s : sparse_) s.clear();
             agreed_.reset();
             sealed_ = false;
@@ -456,6 +465,7 @@ private:
     std::vector<tensor> shared_gradients_;  // empty for local parameters
     device_buckets<Comm, T> buckets_;
     std::vector<device_sparse_gradient<T>> sparse_;
+    later_streams writers_of_rest_;       // of gradients that are in no bucket
     cudaStream_t last_stream_ = nullptr;  // for what reads the state between steps
     std::optional<std::string> agreed_;   // the parameters of the buckets
     bool sealed_ = false, changed_ = false, some_reported_ = false;

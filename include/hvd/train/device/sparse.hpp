@@ -96,6 +96,7 @@ template <detail::device_communicator Comm, class T, class View>
 void sparse_allreduce(Comm& comm, const sparse_view<T, device>& mine, const into_view<View>& table,
                       std::size_t columns, const sparse_options& o = {},
                       cudaStream_t stream = nullptr) {
+    detail::refuse_capture(*detail::device_access::session_of(comm), stream, "sparse_allreduce");
     detail::host_calls calls(comm);
     const auto dense = detail::flat_view<device>(table.view);
     if (columns == 0 || dense.size() % columns != 0)

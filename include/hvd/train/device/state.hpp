@@ -16,8 +16,9 @@ inline namespace v0 {
 template <detail::device_communicator Comm, class Parameters>
 void broadcast_parameters(Comm& comm, Parameters&& parameters, root from = root{0},
                           cudaStream_t stream = nullptr) {
-    auto plan = comm.plan_broadcast(detail::as_list(parameters), from, {.name = "parameters"});
     detail::device_session& session = *detail::device_access::session_of(comm);
+    detail::refuse_capture(session, stream, "broadcast_parameters");
+    auto plan = comm.plan_broadcast(detail::as_list(parameters), from, {.name = "parameters"});
     const detail::current_device here(session.device(), session.rank());
     const cudaStream_t own = session.own_stream();
     detail::cuda_event ready;

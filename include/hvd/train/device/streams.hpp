@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <vector>
+
 #include "../../device/ranks.hpp"
 
 namespace hvd {
@@ -16,6 +18,15 @@ inline void order_streams(cudaStream_t before, cudaStream_t after, cuda_event& e
     event.make_wait(after, rank);
 }
 
+// Refuses work that needs the host, on a stream that is being captured into a graph.
+inline void refuse_capture(device_session& session, cudaStream_t stream, std::string_view what) {
+    const current_device here(session.device(), session.rank());
+    if (is_capturing(stream, session.rank()))
+        throw usage_error(session.rank(),
+                          text("hvd: ", what, " on rank ", session.rank(),
+                               " needs the host and can't be captured into a CUDA graph"));
+}
+
 // A plan that runs on the communicator's own stream, behind some streams and before others. It may
 // be captured into a graph, whose later launches then keep that order.
 class ordered_plan {
@@ -25,6 +36,13 @@ public:
         : session_(std::move(session)), plan_(std::move(plan)) {}
 
     explicit operator bool() const { return bool(plan_); }
+
+    // Orders the next run behind what the stream has been given so far.
+    void follow(cudaStream_t stream) {
+        const current_device here(session_->device(), session_->rank());
+        session_->guarded(
+            [&] { order_streams(stream, session_->own_stream(), edge_, session_->rank()); });
+    }
 
     // Begins a run behind what the streams have been given, and behind `prepare(own stream)`.
     void start(std::span<const cudaStream_t> before) {
@@ -56,10 +74,37 @@ private:
     device_request running_;
 };
 
+// Points in the work of streams, for which another one waits later.
+class later_streams {
+public:
+    explicit later_streams(device_session& session) : session_(session) {}
+
+    // Adds what the stream has been given so far.
+    void add(cudaStream_t stream) {
+        const current_device here(session_.device(), session_.rank());
+        if (used_ == points_.size()) points_.emplace_back();
+        session_.guarded([&] { points_[used_].record(stream, session_.rank()); });
+        ++used_;
+    }
+    void make_wait(cudaStream_t stream) {
+        const current_device here(session_.device(), session_.rank());
+        for (std::size_t i = 0; i < used_; ++i)
+            session_.guarded([&] { points_[i].make_wait(stream, session_.rank()); });
+        clear();
+    }
+    void clear() { used_ = 0; }
+
+private:
+    device_session& session_;
+    std::vector<cuda_event> points_;
+    std::size_t used_ = 0;
+};
+
 // Runs `begin(own stream)` of a communicator behind what `stream` has been given, and makes later
 // work of `stream` wait for it.
 template <class F>
 void run_between(device_session& session, cudaStream_t stream, F begin) {
+    refuse_capture(session, stream, "distributed_gradients");
     const current_device here(session.device(), session.rank());
     const cudaStream_t own = session.own_stream();
     cuda_event event;

@@ -80,8 +80,11 @@ public:
         });
         taken_ = true;
     }
-    // False if state has moved since.
-    bool has_taken() const { return taken_; }
+    // False if state has moved since, and for an optimizer that now needs more of it.
+    bool has_taken_for(const O& optimizer) const {
+        return taken_ && device_rule(optimizer).states() <= rows_.states();
+    }
+    bool has_started() const { return progress_.data() != nullptr; }
 
     void step(const O& optimizer, cudaStream_t stream) {
         launch_update(device_rule(optimizer), rows_, progress_, stream, session_.rank());
@@ -133,6 +136,11 @@ public:
             for (std::size_t i = 0; i < parts.size(); ++i) {
                 if (slots[i].empty() && count(i, k) > 0) clear(i, k, stream);
                 if (slots[i].empty()) continue;
+                if (slots[i].size() != parts[i].whole)
+                    throw usage_error(session_.rank(),
+                                      text("hvd: the optimizer's state of parameter ", i,
+                                           " on rank ", session_.rank(), " has ", slots[i].size(),
+                                           " elements, expected ", parts[i].whole));
                 steps = 1;  // a momentum goes on
                 if (parts[i].count > 0) provide(i, k, parts[i].count);
             }
