@@ -506,7 +506,7 @@ TEST_CASE("parts have the configuration of the communicator that they are made f
                 half.allreduce(x.view(), hvd::sum);
                 CHECK(x.values()[0] == ranks);
                 if (gpus.rank() == 0) return gpus.abort();
-                auto rest = gpus.shrink(std::vector<int>{0});
+                auto rest = gpus.shrink({0});
                 CHECK(rest.size() == ranks - 1);
                 if (rest.size() > 1) CHECK(emulation::config_of(rest.native_handle()).maxCTAs == 3);
             });

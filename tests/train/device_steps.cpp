@@ -435,3 +435,16 @@ TEST_CASE("calls that need the host are refused on a stream under capture") {
         CHECK(s.values(w) == floats{float(gpus.size() - 1)});
     });
 }
+
+TEST_CASE("memory that is not there is refused where it is registered") {
+    train_on_every_backend([](auto&, auto& gpus) {
+        const tensor<float> w{1, 2};
+        const auto nothing = hvd::device_view(static_cast<float*>(nullptr), 2);
+        hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{});
+        CHECK_THROWS_WITH_AS(optimizer.register_parameter("w", w.view(), nothing),
+                             doctest::Contains("\"w\": null pointer with 2 elements"),
+                             hvd::usage_error);
+        CHECK_THROWS_AS(optimizer.register_local("w", nothing, w.view()), hvd::usage_error);
+        optimizer.step();  // there is no parameter
+    });
+}

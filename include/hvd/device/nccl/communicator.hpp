@@ -143,6 +143,9 @@ public:
         };
         return derived(session().derive("ncclCommShrink", shrunk), members);
     }
+    communicator shrink(std::initializer_list<int> excluded) {
+        return shrink(std::span<const int>(excluded.begin(), excluded.size()));
+    }
 
 private:
     using device_ranks::device_ranks;

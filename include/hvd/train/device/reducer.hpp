@@ -269,6 +269,9 @@ private:
         p.name = name;
         p.value = flat_view<device>(value);
         p.gradient = flat_view<device>(gradient);
+        for (const auto& t : {p.value, p.gradient})
+            if (t.size() > 0 && t.data() == nullptr)
+                refuse("parameter \"", name, "\": null pointer with ", t.size(), " elements");
         p.shape.assign(shape.begin(), shape.end());
         check_registration(comm_.rank(), parameters_, p);
         parameters_.push_back(std::move(p));
