@@ -404,8 +404,8 @@ TEST_CASE("a momentum that begins later has its state then") {
         const tensor<float> w{1}, dw{0};
         std::vector<float> on_host{1}, gradient{0};
         using momentum = optimizers::momentum<float>;
-        hvd::distributed_optimizer there(gpus, momentum{.rate = 0.5f, .factor = 0}),
-            here(world, momentum{.rate = 0.5f, .factor = 0});
+        hvd::distributed_optimizer there(gpus, momentum{.rate = 0.5f, .factor = 0});
+        hvd::distributed_optimizer here(world, momentum{.rate = 0.5f, .factor = 0});
         there.register_parameter("w", w.view(), dw.view());
         here.register_parameter("w", on_host, gradient);
         for (int step = 0; step < 4; ++step) {
