@@ -68,6 +68,19 @@ struct CUevent_st {
     emulation::captured_point captured{};  // set if the latest record was captured
 };
 
+namespace {
+
+// The driver knows all events, so that one which its owner keeps for good is no leak of memory.
+std::set<cudaEvent_t>& live_events = *new std::set<cudaEvent_t>;
+
+cudaEvent_t make_event() {
+    const std::lock_guard lock(events_mutex);
+    emulation::count_object(1);
+    return *live_events.insert(new CUevent_st).first;
+}
+
+}  // namespace
+
 extern "C" {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -96,9 +109,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     if ((flags & cudaEventInterprocess) != 0 && (flags & cudaEventDisableTiming) == 0)
         return cudaErrorInvalidValue;
-    *event = new CUevent_st;
+    *event = make_event();
     if ((flags & cudaEventInterprocess) != 0) (*event)->shared = shared_event_page::create();
-    emulation::count_object(1);
     return cudaSuccess;
 }
 
@@ -116,15 +128,18 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t hand
     std::memcpy(&exported, &handle, sizeof exported);
     const int file = emulation::open_of_another_process(exported.process, exported.file);
     if (file < 0) return cudaErrorInvalidResourceHandle;
-    *event = new CUevent_st;
+    *event = make_event();
     (*event)->shared = std::make_shared<shared_event_page>(file);
     (*event)->foreign = true;
-    emulation::count_object(1);
     return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
+    {
+        const std::lock_guard lock(events_mutex);
+        live_events.erase(event);
+    }
     delete event;
     emulation::count_object(-1);
     return cudaSuccess;
