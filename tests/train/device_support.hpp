@@ -53,6 +53,7 @@ public:
     // Copies values to a tensor, late, as a kernel of the backward pass would write them.
     template <class T>
     void write(const tensor<T>& to, const std::vector<T>& values) const {
+        if (values.empty()) return;
         emulation::enqueue(stream_, [data = to.data(), values] {
             std::memcpy(emulation::seen_by_device(data, values.size() * sizeof(T)), values.data(),
                         values.size() * sizeof(T));
