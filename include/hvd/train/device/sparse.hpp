@@ -8,6 +8,7 @@
 #include "../sparse/sparse_gradient.hpp"
 #include "host_calls.hpp"
 #include "mirror.hpp"
+#include "streams.hpp"
 
 namespace hvd {
 inline namespace v0 {
