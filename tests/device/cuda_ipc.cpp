@@ -365,6 +365,7 @@ TEST_CASE("a rank that is ahead does not move the point for which the others wai
         cudaStream_t held{};
         cudaStreamCreateWithFlags(&held, cudaStreamNonBlocking);
         const tensor<float> x{1}, y{1};
+        cudaStreamSynchronize(nullptr);  // the stream does not wait for the copies
         for (int i = 0; i < 100; ++i) {
             std::atomic<bool> waits = gpus.rank() == 0;
             emulation::enqueue(held, [&waits] {

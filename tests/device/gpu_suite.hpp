@@ -81,6 +81,7 @@ inline void graph(gpu_communicator& gpus, const reporter& report) {
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     const float n = float(gpus.size());
     const tensor<float> a{1}, b{2};
+    cudaStreamSynchronize(nullptr);  // the stream does not wait for the copies
     auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum);
     plan.run(stream);  // NCCL connects before the capture
     cudaGraph_t captured{};

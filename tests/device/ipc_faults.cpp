@@ -148,6 +148,7 @@ TEST_CASE("streams wait for each other after a call that one rank did not make")
         hvd::device_arena arena(gpus, 8192);
         const auto x = arena.tensor<int>(hvd::shape(count));
         cudaMemcpy(x.data(), std::vector<int>(count).data(), 4 * count, cudaMemcpyHostToDevice);
+        cudaStreamSynchronize(nullptr);  // the stream does not wait for the copies
         const bool odd = gpus.rank() == 1;
         if (odd) CHECK_THROWS_AS(gpus.broadcast(x, hvd::root{7}), hvd::usage_error);
         else CHECK_THROWS_AS(gpus.broadcast(x), hvd::peer_error);
@@ -241,6 +242,7 @@ TEST_CASE("memory is not freed while a stream works, but kept when the destructo
         });
         {
             const tensor<float> x(std::vector<float>(3000, 1));
+            cudaStreamSynchronize(nullptr);  // the stream does not wait for the copies
             {
                 gpu_communicator gpus(world, {.destructor_deadline = 200ms * slowness});
                 hvd::device_arena arena(gpus, 4096);
@@ -311,6 +313,7 @@ TEST_CASE("a communicator that one rank ends is ended for all") {
 TEST_CASE("a call that the stream of one rank holds up ends by the deadline of the others") {
     const outcome seen = with_failures("", [](world_type& world) {
         const tensor<float> x{1};
+        cudaStreamSynchronize(nullptr);  // the stream does not wait for the copies
         cudaStream_t stream{};
         cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
         std::atomic<bool> held = world.rank() == 0;

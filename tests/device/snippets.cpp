@@ -31,6 +31,7 @@ void nccl(world_type& world) {
 
     const tensor<float> w1(std::vector<float>(10, 1)), b1(std::vector<float>(3, 1)),
         w2(std::vector<float>(300'000, 1));
+    cudaStreamSynchronize(nullptr);  // the stream does not wait for the copies
     //! [device_plan]
     auto step = gpus.plan_allreduce(hvd::fuse(w1.view(), b1.view(), w2.view()),
                                     hvd::average);  // once: agreed, laid out
