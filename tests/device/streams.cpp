@@ -63,7 +63,7 @@ void busy(cudaStream_t stream) {
 template <class F>
 void compute(cudaStream_t stream, const memory& x, F f) {
     busy(stream);
-    emulation::launch(stream, int(length), 1, [f, data = x.data()](int i, int) {
+    emulation::launch(stream, int(length), [f, data = x.data()](int i) {
         auto* const seen =
             reinterpret_cast<float*>(emulation::seen_by_device(data + i, sizeof(float)));
         *seen = f(*seen);

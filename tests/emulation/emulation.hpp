@@ -59,9 +59,8 @@ std::size_t live_objects();
 // if they do not lie in one allocation. Host memory is seen where it is.
 std::byte* seen_by_device(const void* address, std::size_t bytes);
 
-// Launches a kernel: `body(block, thread)` for each of them, with the blocks in a random order.
-void launch(cudaStream_t stream, int blocks, int threads,
-            std::function<void(int block, int thread)> body);
+// Launches a kernel: `run_block(block)` for each block, in a random order.
+void launch(cudaStream_t stream, int blocks, std::function<void(int block)> run_block);
 
 // Threads of one process share its legacy default streams. A thread has a process of its own until
 // it joins that of another thread.

@@ -12,18 +12,20 @@
 namespace {
 
 std::mutex mutex;
-std::map<std::string, int> counts;
-std::map<std::string, std::map<int, int>> faults;  // the code for the call with this number
-std::map<std::string, int> answers;
+// Looking one up by a literal makes no string.
+template <class Value>
+using by_name = std::map<std::string, Value, std::less<>>;
+by_name<int> counts, answers;
+by_name<std::map<int, int>> faults;  // the code for the call with this number
 std::atomic<std::size_t> objects{0};
 // the version of NCCL that brought a function
-const std::map<std::string, int> versions = {{"ncclCommWindowRegister", 22703},
-                                             {"ncclCommWindowDeregister", 22703},
-                                             {"ncclCommShrink", 22703},
-                                             {"ncclAlltoAll", 22803},
-                                             {"ncclGather", 22803},
-                                             {"ncclScatter", 22803},
-                                             {"ncclCommRevoke", 22807}};
+const by_name<int> versions = {{"ncclCommWindowRegister", 22703},
+                               {"ncclCommWindowDeregister", 22703},
+                               {"ncclCommShrink", 22703},
+                               {"ncclAlltoAll", 22803},
+                               {"ncclGather", 22803},
+                               {"ncclScatter", 22803},
+                               {"ncclCommRevoke", 22807}};
 
 }  // namespace
 
@@ -38,7 +40,9 @@ int emulation::faulted(const char* function) {
     const auto since = versions.find(function);
     if (version != answers.end() && since != versions.end() && version->second < since->second)
         die(std::string(function) + " is not in this version of NCCL");
-    const int call = ++counts[function];
+    auto count = counts.find(function);
+    if (count == counts.end()) count = counts.emplace(function, 0).first;
+    const int call = ++count->second;
     const auto of_function = faults.find(function);
     if (of_function == faults.end()) return 0;
     const auto fault = of_function->second.find(call);

@@ -47,14 +47,14 @@ cudaError_t copy(const tile_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_tiles")) return cudaError_t(code);
     if (launch.blocks == 0) return cudaErrorInvalidValue;
     if (const cudaError_t no = emulation::refused(stream)) return no;
-    emulation::launch(
-        stream, int(launch.blocks), int(tile_threads), [launch](int block, int thread) {
-            tile_launch seen = launch;
-            if (seen.tiles != nullptr)
-                seen.tiles = reinterpret_cast<const tile*>(
-                    emulation::seen_by_device(launch.tiles, launch.blocks * sizeof(tile)));
-            copy_tile(seen_by_device(seen.of_block(unsigned(block))), unsigned(thread));
-        });
+    emulation::launch(stream, int(launch.blocks), [launch](int block) {
+        tile_launch all = launch;
+        if (all.tiles != nullptr)
+            all.tiles = reinterpret_cast<const tile*>(
+                emulation::seen_by_device(launch.tiles, launch.blocks * sizeof(tile)));
+        const tile seen = seen_by_device(all.of_block(unsigned(block)));
+        for (unsigned thread = 0; thread < tile_threads; ++thread) copy_tile(seen, thread);
+    });
     return cudaSuccess;
 }
 
@@ -65,10 +65,11 @@ cudaError_t reduce(const reduction_launch& launch, cudaStream_t stream) {
     return with_reduction(launch, [&]<class T, class Rule>() {
         const auto seen = std::make_shared<
             std::optional<reduction_launch>>();  // looked up once, when the launch runs
-        emulation::launch(stream, int(reduction_blocks<T, Rule>(launch)), int(reduction_threads),
-                          [launch, seen](int block, int thread) {
+        emulation::launch(stream, int(reduction_blocks<T, Rule>(launch)),
+                          [launch, seen](int block) {
                               if (!*seen) *seen = seen_by_device(launch);
-                              reduce_block<T, Rule>(**seen, std::uint64_t(block), unsigned(thread));
+                              for (unsigned thread = 0; thread < reduction_threads; ++thread)
+                                  reduce_block<T, Rule>(**seen, std::uint64_t(block), thread);
                           });
         return cudaSuccess;
     });
@@ -100,12 +101,10 @@ struct seen_update {
 cudaError_t update(const update_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_update")) return cudaError_t(code);
     if (launch.blocks == 0) return cudaErrorInvalidValue;
-    const auto seen = std::make_shared<std::optional<seen_update>>();  // of the block that runs
-    emulation::launch(stream, int(launch.blocks), int(update_threads),
-                      [launch, seen](int block, int thread) {
-                          if (thread == 0) seen->emplace(launch, block);
-                          (*seen)->run(unsigned(thread));
-                      });
+    emulation::launch(stream, int(launch.blocks), [launch](int block) {
+        const seen_update seen(launch, block);
+        for (unsigned thread = 0; thread < update_threads; ++thread) seen.run(thread);
+    });
     return cudaSuccess;
 }
 

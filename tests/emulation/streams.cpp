@@ -198,15 +198,13 @@ void emulation::enqueue(cudaStream_t stream, std::function<void()> task) {
     owner->enqueue(*where, std::move(task));
 }
 
-void emulation::launch(cudaStream_t stream, int blocks, int threads,
-                       std::function<void(int, int)> body) {
-    enqueue(stream, [=] {
+void emulation::launch(cudaStream_t stream, int blocks, std::function<void(int)> run_block) {
+    enqueue(stream, [blocks, run_block = std::move(run_block)] {
         std::vector<int> order(static_cast<std::size_t>(blocks));
         std::iota(order.begin(), order.end(), 0);
         for (std::size_t i = order.size(); i > 1; --i)
             std::swap(order[i - 1], order[random_number() % i]);
-        for (const int block : order)
-            for (int thread = 0; thread < threads; ++thread) body(block, thread);
+        for (const int block : order) run_block(block);
     });
 }
 
