@@ -20,6 +20,7 @@ def declarations(text):
     """Yields (namespaces, head) of each declaration at namespace scope. The head ends at the body or the semicolon."""
     text = re.sub(r"\bHVD_[A-Z_]+\b", " ", text)
     text = TOKEN.sub(lambda found: '""' if found[0][0] == '"' else " ", text)
+    text = re.sub(r"=\s*[\w:]*\{[^{};]*\}", "= 0", text)  # an argument's default is no body
     scopes, head = [], ""
     for part in re.split(r"([{};])", text):
         inside = any(kind != "namespace" for kind, _ in scopes)
