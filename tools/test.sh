@@ -51,7 +51,8 @@ stage_gpu() { CXX=g++ stage build/gpu gpu -Dmpi=disabled "${all_parts[@]}" -Dexa
 stage_soak() { HVD_FAULT_RUNS=10 slower=10 CXX=g++ stage build/gcc random "${openmpi[@]}" "${quick[@]}"; }
 stage_bench() { CXX=g++ stage build/smoke benchmarks -Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled -Dtests=disabled -Dexamples=disabled -Dbenchmarks=enabled -Ddebug=false "${quick[@]}"; }
 stage_clang() { only "${core[@]}" concepts && CXX=$(clang) stage build/clang '!big !consumer !queues !integers !mpi !examples !random !apart' "${openmpi[@]}"; }
-stage_mpich() { only consumer 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
+# The compiled form does not depend on whose MPI it is.
+stage_mpich() { only 'consumer.*installed*' consumer.pkg_config_names_the_flags consumer.meson_takes_it_as_a_subproject 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
 stage_nompi() { only unit.handles headers consumer fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
 
 # Other processors, emulated. An emulated program sees memory in the order of this machine's processor, so that these stages say
