@@ -22,14 +22,19 @@ concept device_communicator = requires {
     typename Comm::backend_type;
 } && device_backend<typename Comm::backend_type> && (!requires(Comm& comm) { comm.channel(); });
 
-// The values and the gradient of a parameter are tensors that hvd can write.
+// The values and the gradient of a parameter are tensors that hvd can write, and views of them are
+// kept.
 template <class T, class P, class G>
 constexpr bool check_parameter() {
     constexpr bool both = is_written_tensor<P> && is_written_tensor<G>;
     static_assert(both,
                   "hvd: not a tensor that can be written: values and gradients are contiguous "
                   "ranges, views, or a type with hvd::view_traits");
-    if constexpr (both) {
+    constexpr bool kept = is_borrowed<P> && is_borrowed<G>;
+    static_assert(kept,
+                  "hvd: parameters and gradients outlive the optimizer; this temporary's memory "
+                  "would be gone");
+    if constexpr (both && kept) {
         using V = element_of<P>;
         using D = element_of<G>;
         static_assert(std::is_same_v<V, T> && std::is_same_v<D, T>,

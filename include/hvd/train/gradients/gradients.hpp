@@ -19,6 +19,8 @@ public:
     template <class P>
         requires viewable<P>
     void register_local(P&& parameter) {
+        static_assert(detail::is_borrowed<P>,
+                      "hvd: a parameter is known by its memory; this temporary's would be gone");
         memory_.push_back(detail::to_view(parameter).data());
     }
 
