@@ -374,6 +374,51 @@ TEST_CASE("the progress begins after any number of steps") {
     a.check();
 }
 
+namespace {
+
+// Two tensors are measured, and one of them is clipped with their norm as it is on the host.
+template <class T>
+void check_clipped(std::size_t count, std::size_t gradient_shift) {
+    const stream_of_test on;
+    problem<T, T> x(count, 0, gradient_shift, false), other(5, 0, 1, false);
+    using A = typename problem<T, T>::A;
+    double squares = 0;
+    for (const auto* p : {&x, &other})
+        for (std::size_t k = 0; k < p->n; ++k) {
+            const double g = double(A(p->g[margin + p->gradient_shift + k]));
+            squares += g * g;
+        }
+    const update_row both[] = {x.row(0), other.row(0)};
+    const measured_rows measured(both, on.stream, 0);
+    const update_rows cut(std::span(both, 1), on.stream, 0);
+    update_rule rule = sgd(0, false);
+    rule.dampening = 0;
+    const device_progress progress(rule, 0, on.stream, 0);
+    for (const double part : {0.5, 2.0}) {  // the second is no limit
+        rule.largest_norm = part * std::sqrt(squares);
+        launch_measure(measured, progress, on.stream, 0);
+        launch_update(rule, cut, progress, on.stream, 0);
+        with_rule<A>(rule, 1, [&](const auto& r) { x.step_on_host(r, part < 1 ? part : 1); });
+    }
+    CHECK(progress.get(on.stream, 0).squares == doctest::Approx(squares).epsilon(1e-12));
+    std::fill(x.s.begin(), x.s.end(), 0);  // the host kept it
+    x.check();
+}
+
+}  // namespace
+
+TEST_CASE("gradients are scaled down to the largest norm, every edge and alignment") {
+    for (const std::size_t count : counts)
+        for (const std::size_t gradient_shift : {0, 1}) {
+            CAPTURE(count);
+            CAPTURE(gradient_shift);
+            check_clipped<float>(count, gradient_shift);
+            check_clipped<double>(count, gradient_shift);
+            check_clipped<hvd::bfloat16>(count, gradient_shift);
+        }
+    CHECK(emulation::live_objects() == 0);
+}
+
 TEST_CASE("updates that no kernel makes are refused, with the parameter's number") {
     const stream_of_test on;
     const tensor<float> p(std::vector<float>(8, 0));

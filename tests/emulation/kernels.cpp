@@ -87,6 +87,22 @@ struct seen_update {
         launch.tiles = &tile;
         launch.progress = reinterpret_cast<update_progress*>(
             emulation::seen_by_device(from.progress, sizeof(update_progress)));
+        if (from.sums != nullptr)
+            launch.sums = reinterpret_cast<double*>(
+                emulation::seen_by_device(from.sums, from.blocks * sizeof(double)));
+    }
+
+    // The last block adds up the sums of all.
+    void measure(int block) const {
+        double sum = 0;
+        for (unsigned thread = 0; thread < update_threads; ++thread)
+            sum += squares_of_block(launch, 0, thread);
+        launch.sums[block] = sum;
+        if (!is_last_block(launch)) return;
+        sum = 0;
+        for (unsigned thread = 0; thread < update_threads; ++thread)
+            sum += sums_of_thread(launch, thread);
+        launch.progress->squares = sum;
     }
 
     void run(unsigned thread) const {
@@ -103,6 +119,7 @@ cudaError_t update(const update_launch& launch, cudaStream_t stream) {
     if (launch.blocks == 0) return cudaErrorInvalidValue;
     emulation::launch(stream, int(launch.blocks), [launch](int block) {
         const seen_update seen(launch, block);
+        if (launch.work == update_work::measure) return seen.measure(block);
         for (unsigned thread = 0; thread < update_threads; ++thread) seen.run(thread);
     });
     return cudaSuccess;

@@ -99,7 +99,7 @@ TEST_CASE("tensors that nobody asked for are refused, and slots that were number
     hvd_test::on_ranks([](communicator& comm) {
         const shared_folder folder(comm);
         two<optimizers::sgd<float>> model(comm, {'a'});
-        two<> with_slots(comm, {'a'});
+        two<> with_slots(comm, {'a'}, {.decay = 1, .nesterov = true});
         std::vector<float> more = {1, 2};
         const auto write = [&](const char* name, hvd::checkpoint_metadata metadata) {
             comm.barrier();
@@ -122,6 +122,8 @@ TEST_CASE("tensors that nobody asked for are refused, and slots that were number
         hvd::load_checkpoint(folder / "c", with_slots.optimizer);
         CHECK(with_slots.optimizer.optimizer().velocity[0] == more);
         CHECK(with_slots.optimizer.optimizer().factor == 0.5f);
+        CHECK(with_slots.optimizer.optimizer().decay == 0);  // which older files have not
+        CHECK_FALSE(with_slots.optimizer.optimizer().nesterov);
         comm.barrier();
     });
 }

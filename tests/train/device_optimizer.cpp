@@ -2,7 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 // A trainer whose tensors are on the device makes the model that the host's trainer makes.
 
+#include <hvd/train/checkpoint.hpp>
+
 #include "device_model.hpp"
+#include "temporary_directory.hpp"
 
 using namespace device_test;
 namespace optimizers = hvd::optimizers;
@@ -66,8 +69,13 @@ void check_equals_host(hvd::communicator<host>& world, auto& gpus, const Optimiz
 TEST_CASE("each of hvd's optimizers trains on the device as on the host") {
     const auto train = [](auto& world, auto& gpus) {
         check_equals_host<float>(world, gpus, optimizers::sgd<float>{.rate = 0.125f}, {}, 1e-5);
+        check_equals_host<float>(world, gpus, optimizers::sgd<float>{0.125f, 0.25f}, {}, 1e-5);
         check_equals_host<float>(world, gpus, optimizers::momentum<float>{.rate = 0.125f}, {},
                                  1e-5);
+        check_equals_host<float>(
+            world, gpus,
+            optimizers::momentum<float>{.rate = 0.125f, .decay = 0.25f, .nesterov = true}, {},
+            1e-5);
         check_equals_host<float>(world, gpus, optimizers::adam<float>{.rate = 0.01f}, {}, 1e-5);
         check_equals_host<float>(world, gpus,
                                  optimizers::adamw<float>{.rate = 0.01f, .decay = 0.1f}, {}, 1e-5);
@@ -80,6 +88,43 @@ TEST_CASE("16-bit parameters train on the device as on the host") {
     train_on_every_backend([](auto& world, auto& gpus) {
         check_equals_host<hvd::bfloat16>(world, gpus, optimizers::momentum<hvd::bfloat16>{}, {},
                                          0.05);
+    });
+}
+
+TEST_CASE("masters in float train on the device as on the host, also in slices") {
+    using masters = optimizers::float_masters<hvd::bfloat16, optimizers::momentum<float>>;
+    train_on_every_backend([](auto& world, auto& gpus) {
+        for (const bool sharded : {false, true})
+            check_equals_host<hvd::bfloat16>(world, gpus, masters{{.nesterov = true}},
+                                             {.shard_state = sharded}, 0.05);
+    });
+}
+
+TEST_CASE("steps that 16 bits lose arrive with masters on the device, which go on after a freeze") {
+    using T = hvd::bfloat16;
+    using masters = optimizers::float_masters<T, optimizers::adam<float>>;
+    const hvd_test::temporary_directory folder;
+    const std::string path = (folder / "state.safetensors").string();
+    train_on_every_backend([&](auto& world, auto& gpus) {
+        for (const bool sharded : {false, true}) {
+            const stream s;
+            const tensor<T> w(std::vector<T>(20, T(1.0f))), dw(std::vector<T>(20, T(1.0f)));
+            // With equal gradients Adam steps by the rate.
+            hvd::distributed_optimizer first(gpus, masters{{.rate = 1.0f / 1024}},
+                                             {.shard_state = sharded}),
+                second(gpus, masters{{.rate = 1.0f / 1024}}, {.shard_state = sharded});
+            first.register_parameter("w", w.view(), dw.view());
+            second.register_parameter("w", w.view(), dw.view());
+            for (int step = 0; step < 8; ++step) first.step(s);
+            hvd::save_checkpoint(path, first, {});
+            hvd::load_checkpoint(path, second);
+            second.freeze(0);
+            second.step(s);
+            second.unfreeze(0);
+            for (int step = 0; step < 8; ++step) second.step(s);
+            for (const T x : s.values(w)) CHECK(float(x) == doctest::Approx(1 - 1.0f / 64));
+            world.barrier();
+        }
     });
 }
 

@@ -42,6 +42,15 @@ void trainer(hvd::communicator<hvd::threads>& world) {
     }
     //! [distributed_optimizer]
     CHECK(stream.values(w1_memory)[0] == doctest::Approx(1 - 3 * 0.001).epsilon(1e-3));
+    {
+        //! [clip_by_norm]
+        auto gradients = optimizer.synchronize(stream);
+        hvd::clip_by_norm(gradients, 1.0);  // the host does not wait
+        optimizer.apply(std::move(gradients), stream);
+        const double norm = optimizer.gradient_norm(stream);  // before it was clipped; this waits
+        //! [clip_by_norm]
+        CHECK(norm == doctest::Approx(std::sqrt(2.0)));
+    }
     //! [broadcast_parameters]
     hvd::broadcast_parameters(gpus, hvd::fuse(w1, b1), hvd::root{0}, stream);
     //! [broadcast_parameters]

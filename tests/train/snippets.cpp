@@ -85,6 +85,25 @@ TEST_CASE("distributed_optimizer snippet") {
     });
 }
 
+TEST_CASE("float_masters snippet") {
+    //! [nesterov]
+    const hvd::optimizers::momentum<float> nesterov{
+        .rate = 0.1f, .factor = 0.9f, .decay = 5e-4f, .nesterov = true};
+    //! [nesterov]
+    CHECK(nesterov.nesterov);
+    hvd_test::on_ranks([](communicator& world) {
+        //! [float_masters]
+        using adam_with_masters =
+            hvd::optimizers::float_masters<hvd::bfloat16, hvd::optimizers::adam<float>>;
+        hvd::distributed_optimizer optimizer(world, adam_with_masters{{.rate = 1e-3f}});
+        //! [float_masters]
+        std::vector<hvd::bfloat16> value(1, hvd::bfloat16(1.0f)), gradient = value;
+        optimizer.register_parameter("w", value, gradient);
+        for (int step = 0; step < 16; ++step) optimizer.step();
+        CHECK(float(value[0]) == doctest::Approx(1 - 0.016).epsilon(0.002));
+    });
+}
+
 TEST_CASE("run_and_apply snippet") {
     hvd_test::on_ranks([](communicator& world) {
         std::vector<float> weight(1000), gradient(1000, float(world.rank()));

@@ -146,6 +146,15 @@ HVD_KERNEL_HOST_DEVICE void update_one(const update_tile& t, const Rule& rule, A
     store_number(p, t.parameter, t.parameter_id, i);
 }
 
+// The factor that brings the measured norm down to the largest.
+HVD_KERNEL_HOST_DEVICE inline double clip_factor(const update_rule& rule,
+                                                 const update_progress& now) {
+    if (now.squares <= rule.largest_norm * rule.largest_norm) return 1;  // as without a limit
+    double norm = now.squares;
+    root_of(norm);
+    return norm > rule.largest_norm ? rule.largest_norm / norm : 1;
+}
+
 // Updates one thread's share of a tile: a group by vectors where all is aligned, single elements
 // elsewhere.
 template <class A, class Rule>
@@ -153,7 +162,7 @@ HVD_KERNEL_HOST_DEVICE void update_tile_as(const update_tile& t, const update_la
                                            const update_progress& now, unsigned thread) {
     constexpr unsigned n = updated_by_thread<A>;
     const Rule rule = rule_at(l.rule, now, static_cast<Rule*>(nullptr));
-    const A factor = A(l.rule.factor * now.factor);
+    const A factor = A(l.rule.factor * now.factor * (t.clipped ? clip_factor(l.rule, now) : 1));
     const unsigned groups = t.aligned ? t.count / n : 0;
     if (thread < groups) update_group<A>(t, rule, factor, std::size_t(thread) * n);
     for (unsigned i = groups * n + thread; i < t.count; i += update_threads)
@@ -181,6 +190,41 @@ HVD_KERNEL_HOST_DEVICE bool is_finite(const update_tile& t, unsigned thread) {
     return sum == 0;
 }
 
+// The sum of the squares in the thread's share. A thread takes the same elements of a tile that is
+// not aligned, so that ranks whose tensors lie elsewhere get the same bits.
+template <class A>
+HVD_KERNEL_HOST_DEVICE double squares_of(const update_tile& t, unsigned thread) {
+    constexpr unsigned n = updated_by_thread<A>;
+    const unsigned first = thread * n;
+    if (first >= t.count) return 0;
+    const unsigned count = t.count - first < n ? t.count - first : n;
+    A x[n] = {};
+    if (t.aligned && count == n) {
+        update_bits g{};
+        load_bits(g, t.gradient + std::size_t(first) * bytes_of_float(t.gradient_id),
+                  t.gradient_id);
+        widen(x, g, t.gradient_id);
+    } else {
+        for (unsigned i = 0; i < count; ++i)
+            x[i] = load_number<A>(t.gradient, t.gradient_id, first + i);
+    }
+    double sum = 0;
+    for (unsigned i = 0; i < n; ++i) add(sum, double(x[i]), double(x[i]));
+    return sum;
+}
+HVD_KERNEL_HOST_DEVICE inline double squares_of_block(const update_launch& l, unsigned block,
+                                                      unsigned thread) {
+    const update_tile t = l.tiles[block];
+    return t.parameter_id == dtype::float64 ? squares_of<double>(t, thread)
+                                            : squares_of<float>(t, thread);
+}
+// The sum of the thread's share of the sums of all blocks.
+HVD_KERNEL_HOST_DEVICE inline double sums_of_thread(const update_launch& l, unsigned thread) {
+    double sum = 0;
+    for (unsigned b = thread; b < l.blocks; b += update_threads) sum += l.sums[b];
+    return sum;
+}
+
 // The kernel's body, for a rule that is sgd_rule or adam_rule.
 template <template <class> class Rule>
 HVD_KERNEL_HOST_DEVICE void update_block(const update_launch& l, const update_progress& now,
@@ -199,18 +243,24 @@ HVD_KERNEL_HOST_DEVICE inline void look_at_block(const update_launch& l, unsigne
     if (!finite) l.progress->skip = 1;
 }
 
-// Called by one thread of each block when the others have read the progress. The last block ends
-// the step.
-HVD_KERNEL_HOST_DEVICE inline void end_block(const update_launch& l) {
-    if (l.work != update_work::finish) return;
+// Counts the blocks that are done. It is true once in a launch.
+HVD_KERNEL_HOST_DEVICE inline bool is_last_block(const update_launch& l) {
     update_progress& now = *l.progress;
 #ifdef __CUDA_ARCH__
     const unsigned before = atomicAdd(&now.blocks, 1u);
 #else
     const unsigned before = __atomic_fetch_add(&now.blocks, 1u, __ATOMIC_ACQ_REL);
 #endif
-    if (before + 1 < l.blocks) return;
+    if (before + 1 < l.blocks) return false;
     now.blocks = 0;
+    return true;
+}
+
+// Called by one thread of each block when the others have read the progress. The last block ends
+// the step.
+HVD_KERNEL_HOST_DEVICE inline void end_block(const update_launch& l) {
+    if (l.work != update_work::finish || !is_last_block(l)) return;
+    update_progress& now = *l.progress;
     if (now.skip != 0) {
         now.skip = 0;
         now.skipped += 1;
@@ -239,9 +289,39 @@ __global__ void __launch_bounds__(update_threads)
     look_at_block(launch, blockIdx.x, threadIdx.x);
 }
 
+// The sum over the threads of a block, in thread 0, in an order that is always the same.
+__device__ inline double sum_of_block(double x) {
+    __shared__ double of_threads[update_threads];
+    of_threads[threadIdx.x] = x;
+    for (unsigned half = update_threads / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) of_threads[threadIdx.x] += of_threads[threadIdx.x + half];
+    }
+    return of_threads[0];
+}
+
+template <int>
+__global__ void __launch_bounds__(update_threads)
+    measure_tiles(const __grid_constant__ update_launch launch) {
+    __shared__ bool last;
+    const double sum = sum_of_block(squares_of_block(launch, blockIdx.x, threadIdx.x));
+    if (threadIdx.x == 0) {
+        launch.sums[blockIdx.x] = sum;
+        __threadfence();
+        last = is_last_block(launch);
+        __threadfence();
+    }
+    __syncthreads();
+    if (!last) return;
+    const double all = sum_of_block(sums_of_thread(launch, threadIdx.x));
+    if (threadIdx.x == 0) launch.progress->squares = all;
+}
+
 inline cudaError_t update_on_device(const update_launch& launch, cudaStream_t stream) {
     if (launch.work == update_work::look)
         look_at_tiles<0><<<launch.blocks, update_threads, 0, stream>>>(launch);
+    else if (launch.work == update_work::measure)
+        measure_tiles<0><<<launch.blocks, update_threads, 0, stream>>>(launch);
     else if (launch.rule.kind == update_kind::adam)
         update_tiles<adam_rule><<<launch.blocks, update_threads, 0, stream>>>(launch);
     else update_tiles<sgd_rule><<<launch.blocks, update_threads, 0, stream>>>(launch);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "../../core/dtype.hpp"
@@ -21,8 +22,9 @@ struct update_rule {
     update_kind kind = update_kind::sgd;
     bool nesterov = false, decoupled = false;
     double rate = 0.01, factor = 1, decay = 0;
-    double momentum = 0, dampening = 0;                 // sgd
-    double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam
+    double largest_norm = std::numeric_limits<double>::infinity();  // of the measured gradients
+    double momentum = 0, dampening = 0;                             // sgd
+    double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;              // adam
 
     // The numbers of state for each parameter.
     int states() const { return kind == update_kind::adam ? 2 : momentum != 0 ? 1 : 0; }
@@ -35,6 +37,7 @@ struct update_progress {
     double rate = 1, factor = 1;              // multiply those of the rule
     double power1 = 1, power2 = 1;            // beta1 and beta2 to the power of the next step
     double correction1 = 1, correction2 = 1;  // 1 / (1 - power)
+    double squares = 0;                       // of the gradients that were measured last
     std::uint64_t steps = 0, skipped = 0;
     std::uint32_t skip = 0;    // not 0: the next update changes nothing else, and sets it to 0
     std::uint32_t blocks = 0;  // the blocks of the update under way that are done
@@ -60,6 +63,7 @@ struct alignas(16) update_tile {
     std::uint32_t count;
     dtype parameter_id, gradient_id;
     bool aligned;  // all addresses are multiples of 16 bytes
+    bool clipped;  // the gradient is scaled down if the norm is above the largest
 };
 
 HVD_KERNEL_HOST_DEVICE constexpr std::size_t bytes_of_float(dtype id) {
@@ -77,9 +81,10 @@ constexpr std::size_t elements_per_update_tile(dtype parameter) {
 }
 
 enum class update_work : std::uint32_t {
-    look,    // sets `skip` if a gradient is not finite
-    step,    // updates; the step goes on with another launch
-    finish,  // updates, and ends the step
+    look,     // sets `skip` if a gradient is not finite
+    measure,  // sets `squares`
+    step,     // updates; the step goes on with another launch
+    finish,   // updates, and ends the step
 };
 
 // The arguments of one launch, with a block for each tile.
@@ -89,6 +94,7 @@ struct update_launch {
     unsigned blocks;
     update_work work;
     update_rule rule;
+    double* sums = nullptr;  // of each block, for `measure`
 };
 
 }  // namespace detail

@@ -23,6 +23,7 @@ struct update_row {
     dtype gradient_id;
     std::size_t count;
     std::byte *master = nullptr, *state1 = nullptr, *state2 = nullptr;
+    bool clipped = true;  // by the norm of the measured gradients
 };
 
 // The tensors that one launch updates, cut into tiles that lie in device memory. It outlives the
@@ -90,7 +91,8 @@ private:
                       std::uint32_t(count),
                       row.parameter_id,
                       row.gradient_id,
-                      false};
+                      false,
+                      row.clipped};
         std::uintptr_t all = reinterpret_cast<std::uintptr_t>(t.gradient);
         for (const std::byte* p : {t.parameter, t.master, t.state1, t.state2})
             all |= reinterpret_cast<std::uintptr_t>(p);
@@ -115,6 +117,52 @@ private:
 
     cuda_memory tiles_;
     int states_ = 2;
+};
+
+// The gradients whose norm one launch measures. Tiles begin at the same elements wherever a tensor
+// lies, so that all ranks add up in one order.
+class measured_rows {
+public:
+    measured_rows() = default;
+
+    // The device is current.
+    measured_rows(std::span<const update_row> rows, cudaStream_t stream, int rank) {
+        std::vector<update_tile> tiles;
+        for (const update_row& row : rows) {
+            const std::size_t each = elements_per_update_tile(row.parameter_id);
+            for (std::size_t first = 0; first < row.count; first += each)
+                tiles.push_back(
+                    gradient_at(row, first, row.count - first < each ? row.count - first : each));
+        }
+        if (tiles.empty()) tiles.push_back({});
+        blocks_ = unsigned(tiles.size());
+        const std::size_t bytes = tiles.size() * sizeof(update_tile);
+        memory_ = cuda_memory(cuda_memory::kind::device, bytes + blocks_ * sizeof(double), rank);
+        const finish_before_leaving finish{stream};
+        copy_async(memory_.data(), tiles.data(), bytes, cudaMemcpyHostToDevice, stream, rank);
+    }
+
+    const update_tile* tiles() const {
+        return reinterpret_cast<const update_tile*>(memory_.data());
+    }
+    double* sums() const {
+        return reinterpret_cast<double*>(memory_.data() + blocks_ * sizeof(update_tile));
+    }
+    unsigned blocks() const { return blocks_; }
+
+private:
+    static update_tile gradient_at(const update_row& row, std::size_t first, std::size_t count) {
+        update_tile t{};
+        t.gradient = row.gradient + first * bytes_of_float(row.gradient_id);
+        t.count = std::uint32_t(count);
+        t.parameter_id = row.parameter_id;
+        t.gradient_id = row.gradient_id;
+        t.aligned = reinterpret_cast<std::uintptr_t>(t.gradient) % 16 == 0;
+        return t;
+    }
+
+    cuda_memory memory_;
+    unsigned blocks_ = 0;
 };
 
 // The progress of an optimizer, in device memory.
@@ -149,17 +197,16 @@ public:
     // The flag that skips the next update, in device memory: the maximum over all ranks skips it on
     // all.
     std::uint32_t* skip() const { return &data()->skip; }
+    // The sum of the measured squares, in device memory: ranks with a slice each add theirs.
+    double* squares() const { return &data()->squares; }
 
 private:
     cuda_memory memory_;
 };
 
-inline void launch_on_rows(const update_rule& rule, const update_rows& rows,
-                           const device_progress& progress, update_work work, cudaStream_t stream,
-                           int rank) {
+inline void launch_on_device(const update_launch& launch, cudaStream_t stream, int rank) {
     if (kernels.update == nullptr) throw usage_error(rank, no_kernels("an update", rank));
-    check_cuda(kernels.update({rows.tiles(), progress.data(), rows.blocks(), work, rule}, stream),
-               "launch of hvd's update kernel", rank);
+    check_cuda(kernels.update(launch, stream), "launch of hvd's update kernel", rank);
 }
 
 // Enqueues one step of the rule for all rows, in one launch, which skips it if the flag is set. A
@@ -171,14 +218,23 @@ inline void launch_update(const update_rule& rule, const update_rows& rows,
         throw usage_error(
             rank, text("hvd: an update on rank ", rank, ": the optimizer has ", rule.states(),
                        " states for each parameter, and a row has ", rows.states()));
-    launch_on_rows(rule, rows, progress, work, stream, rank);
+    launch_on_device({rows.tiles(), progress.data(), rows.blocks(), work, rule}, stream, rank);
 }
 
 // Enqueues one launch that sets the flag if a gradient is not finite. A rank that updates a slice
 // only looks at that; the ranks then agree on the flag.
 inline void launch_look(const update_rows& rows, const device_progress& progress,
                         cudaStream_t stream, int rank) {
-    launch_on_rows({}, rows, progress, update_work::look, stream, rank);
+    launch_on_device({rows.tiles(), progress.data(), rows.blocks(), update_work::look, {}}, stream,
+                     rank);
+}
+
+// Enqueues one launch that adds up the squares of the gradients, for `largest_norm` of the rule.
+inline void launch_measure(const measured_rows& rows, const device_progress& progress,
+                           cudaStream_t stream, int rank) {
+    launch_on_device(
+        {rows.tiles(), progress.data(), rows.blocks(), update_work::measure, {}, rows.sums()},
+        stream, rank);
 }
 
 }  // namespace detail

@@ -76,8 +76,10 @@ training_progress read_training(const safetensors_file& file, Trained& optimizer
     // the optimizer changes only after the whole file was found correct
     auto restored = optimizer.optimizer();
     training_progress progress;
-    for_each_number(restored, progress,
-                    [&](const std::string& key, auto& number) { read_number(file, key, number); });
+    for_each_number(restored, progress, [&](const std::string& key, auto& number) {
+        if (lacks_newer_number<decltype(restored)>(file, key)) number = {};
+        else read_number(file, key, number);
+    });
     restored.for_each_slot([&](const char* slot, auto& slots) {
         for_each_with_slots(optimizer,
                             [&](std::size_t i, const std::string& name, std::size_t size) {

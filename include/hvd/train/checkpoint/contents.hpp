@@ -105,6 +105,16 @@ void read_number(const safetensors_file& file, const std::string& key, N& number
     if (!is_number || (value == value && in_digits(number) != value)) refuse_number(file, key);
 }
 
+// True if the file lacks a number that optimizers have not always had.
+template <class O>
+bool lacks_newer_number(const safetensors_file& file, std::string_view key) {
+    constexpr std::string_view prefix = "optimizer.";
+    if constexpr (requires { O::is_newer(key); })
+        return key.starts_with(prefix) && O::is_newer(key.substr(prefix.size())) &&
+               !file.metadata().contains(std::string(key));
+    return false;
+}
+
 // A file of another model or optimizer may contain all that is needed, and more.
 HVD_API void check_nothing_else(const safetensors_file& file, const std::set<std::string>& tensors,
                                 const std::set<std::string>& keys);

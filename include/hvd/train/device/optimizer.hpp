@@ -2,6 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <cmath>
+#include <limits>
+
 #include "../optimizer/optimizer.hpp"
 #include "../optimizer/state.hpp"
 #include "adasum_step.hpp"
@@ -21,11 +24,11 @@ concept device_optimizer_of = requires(O& o, std::span<const tensor_view<T, devi
 /// A distributed optimizer of parameters on the device, for a communicator of devices. Everything
 /// means what it means on the host, with a stream: `gradient_ready(i, stream)`, `step(stream)`.
 ///
-/// `Optimizer` is `optimizers::sgd`, `momentum`, `adam` or `adamw`, whose state is then on the
-/// device and which steps all parameters by one launch; or a `device_optimizer_of<T>`, or a
-/// `self_contained_optimizer`. Buckets run on the communicator's own stream behind the streams that
-/// wrote their gradients. The numbers of the optimizer (the rate) are those on the host at the call
-/// of `step`.
+/// `Optimizer` is `optimizers::sgd`, `momentum`, `adam` or `adamw`, also in `float_masters`, whose
+/// state is then on the device and which steps all parameters by one launch; or a
+/// `device_optimizer_of<T>`, or a `self_contained_optimizer`. Buckets run on the communicator's own
+/// stream behind the streams that wrote their gradients. The numbers of the optimizer (the rate)
+/// are those on the host at the call of `step`.
 /// **Completion**: nothing waits on the host, but for the first step after a registration, `freeze`
 /// or `unfreeze`, for backends that move tensors through the host, and for Adasum. A stream of 0 is
 /// the default stream. A step on a stream that is being captured becomes a part of the graph, if
@@ -49,6 +52,7 @@ public:
         : detail::device_reducer<Comm, T>(comm, std::move(options)),
           optimizer_(std::move(optimizer)),
           update_(this->session()) {
+        detail::check_masters<Optimizer>(comm.rank(), this->options());
         if (!is_hvds && this->options().skip_nonfinite)
             this->refuse("skip_nonfinite on the device is for hvd's own optimizers");
         if (!is_hvds && !device_optimizer_of<Optimizer, T> && this->options().shard_state)
@@ -66,18 +70,20 @@ public:
     }
 
     /// Enqueues the step with the gradients of `synchronize()`. With `skip_nonfinite` the device
-    /// leaves it out if a gradient of any rank is not finite: see `skipped_steps`.
+    /// leaves it out if a gradient of any rank is not finite: see `skipped_steps`. After
+    /// `clip_by_norm` it clips them.
     void apply(synchronized_gradients<T, device>&& synchronized, cudaStream_t stream = nullptr) {
-        this->close(std::move(synchronized));
+        const double largest_norm = this->close(std::move(synchronized));
         this->used(stream);
         this->refuse_capture_of_adasum(stream);
         const detail::current_device here(this->session().device(), this->session().rank());
         prepare();
         if (this->options().skip_nonfinite) look(stream);
+        if (largest_norm < std::numeric_limits<double>::infinity()) measure(stream);
         if (this->options().op == gradient_op::adasum)
             detail::step_by_adasum(this->host_calls(), this->all(), stream,
-                                   [&] { step_alone(stream); });
-        else step_alone(stream);
+                                   [&] { step_alone(largest_norm, stream); });
+        else step_alone(largest_norm, stream);
         this->spread_values(stream);
     }
 
@@ -124,6 +130,14 @@ public:
         return update_.progress(stream).skipped;
     }
 
+    /// The norm of all gradients before the last step that `clip_by_norm` was called for. It waits
+    /// for the stream.
+    double gradient_norm(cudaStream_t stream = nullptr) const
+        requires is_hvds
+    {
+        return std::sqrt(update_.progress(stream).squares);
+    }
+
 private:
     // The slots of hvd's own optimizers are on the host only while their state is copied.
     template <class O>
@@ -144,7 +158,8 @@ private:
                 const empty_slots_again<Optimizer> afterwards{optimizer_};
                 update_.to_device(optimizer_, this->parts(), this->last_stream());
             }
-            update_.take(this->values_, this->gradients_, optimizer_);
+            update_.take(this->values_, this->gradients_, this->norm_parts(), optimizer_,
+                         this->last_stream());
             if (this->options().skip_nonfinite && !agree_)
                 agree_ = detail::ordered_plan(
                     detail::device_access::session_of(this->comm()),
@@ -162,8 +177,25 @@ private:
         }
     }
 
-    void step_alone(cudaStream_t stream) {
-        if constexpr (is_hvds) update_.step(optimizer_, stream);
+    // Ranks that step slices add up their squares. All others have the same.
+    void measure(cudaStream_t stream) {
+        if constexpr (is_hvds) {
+            update_.measure(stream);
+            if (!this->options().shard_state) return;
+            if (!add_squares_)
+                add_squares_ = detail::ordered_plan(
+                    detail::device_access::session_of(this->comm()),
+                    this->comm().plan_allreduce(device_view(update_.squares(), 1), sum,
+                                                {.name = "norm of gradients"}));
+            add_squares_.start({&stream, 1});
+            add_squares_.finish(stream);
+        } else {
+            this->refuse("clip_by_norm on the device is for hvd's own optimizers");
+        }
+    }
+
+    void step_alone([[maybe_unused]] double largest_norm, cudaStream_t stream) {
+        if constexpr (is_hvds) update_.step(optimizer_, largest_norm, stream);
         else if constexpr (device_optimizer_of<Optimizer, T>)
             optimizer_.step(std::span<const tensor_view<T, device>>(this->values_),
                             std::span<const tensor_view<T, device>>(this->gradients_), stream);
@@ -186,8 +218,9 @@ private:
 
     Optimizer optimizer_;
     detail::device_update_of<Optimizer> update_;
-    detail::ordered_plan agree_;  // on the flag of skipped steps
-    bool has_agreed_ = false;     // the numbers of the ranks were equal once
+    detail::ordered_plan agree_;        // on the flag of skipped steps
+    detail::ordered_plan add_squares_;  // of the slices of all ranks
+    bool has_agreed_ = false;           // the numbers of the ranks were equal once
 };
 
 }  // namespace v0

@@ -194,11 +194,12 @@ protected:
     const optimizer_options& options() const { return options_; }
     device_session& session() const { return *session_; }
 
-    // Takes the gradients of synchronize() for the step.
-    void close(synchronized_gradients<T, device>&& synchronized) {
+    // Takes the gradients of synchronize() for the step. Returns the largest norm they may have.
+    double close(synchronized_gradients<T, device>&& synchronized) {
         const auto gradients = std::move(synchronized);
         if (gradients.open_ != &open_)
             refuse("apply() of gradients that are not this optimizer's, or applied already");
+        return gradients.largest_norm_;
     }
 
     template <class... Parts>
@@ -234,6 +235,19 @@ protected:
             const owned_slice s = slice(i);
             all.push_back({s.begin, s.count, parameters_[i].value.size()});
         }
+        return all;
+    }
+
+    // The parts of the gradients in their norm. Ranks that step slices of the others all have the
+    // same sparse gradients, which one of them measures.
+    std::vector<norm_part> norm_parts() const {
+        std::vector<norm_part> all;
+        for (const auto& p : parameters_)
+            all.push_back(p.kind == parameter_kind::local ? norm_part::none
+                          : options_.shard_state && p.kind == parameter_kind::sparse &&
+                                  comm_.rank() != 0
+                              ? norm_part::measured_elsewhere
+                              : norm_part::measured);
         return all;
     }
 

@@ -8,6 +8,7 @@
 #include "../../kernel/cuda/update_device.hpp"
 #include "../optimizer/optimizers.hpp"
 #include "mirror.hpp"
+#include "shard.hpp"
 #include "streams.hpp"
 
 namespace hvd {
@@ -17,11 +18,15 @@ namespace detail {
 // The rules of hvd's optimizers that a launch on the device computes.
 template <class T>
 update_rule device_rule(const optimizers::sgd<T>& o) {
-    return {.kind = update_kind::sgd, .rate = double(o.rate)};
+    return {.kind = update_kind::sgd, .rate = double(o.rate), .decay = double(o.decay)};
 }
 template <class T>
 update_rule device_rule(const optimizers::momentum<T>& o) {
-    return {.kind = update_kind::sgd, .rate = double(o.rate), .momentum = double(o.factor)};
+    return {.kind = update_kind::sgd,
+            .nesterov = o.nesterov,
+            .rate = double(o.rate),
+            .decay = double(o.decay),
+            .momentum = double(o.factor)};
 }
 template <class T, bool Decays>
 update_rule device_rule(const optimizers::adam<T, Decays>& o) {
@@ -42,6 +47,9 @@ struct stepped_part {
     std::size_t begin, count, whole;
 };
 
+// The part of a gradient in the norm of all. A local parameter's has none, and is not clipped.
+enum class norm_part : std::uint8_t { none, measured, measured_elsewhere };
+
 // The state on the device of one of hvd's optimizers, and its step: one launch for all parameters.
 // The optimizer on the host has the numbers that a launch reads. Its slots are empty, but for
 // checkpoints and broadcasts, which `to_host` and `to_device` bring there and back.
@@ -50,32 +58,41 @@ class device_update {
     using T = typename O::value_type;
     using R = optimizers::number<T>;
     using views = std::span<const tensor_view<T, device>>;
-    static constexpr int most_slots = 2;
+    static constexpr int masters = keeps_masters<O> ? 1 : 0;  // slots before those of the rule
+    static constexpr std::size_t most_slots = masters + 2;
 
 public:
     explicit device_update(device_session& session) : session_(session) {}
 
     // Takes the parameters that are stepped, and gradients of equal sizes. Views of those that are
-    // not stepped are empty. It makes missing state of zeros, and waits for that.
-    void take(views parameters, views gradients, const O& optimizer) {
+    // not stepped are empty. It makes missing state of zeros, and missing masters of the parameters
+    // behind the work of `writer`, and waits for that.
+    void take(views parameters, views gradients, std::span<const norm_part> norm,
+              const O& optimizer, cudaStream_t writer) {
         const current_device here(session_.device(), session_.rank());
         session_.guarded([&] {
             const update_rule rule = device_rule(optimizer);
             if (progress_.data() == nullptr)
                 progress_ = device_progress(rule, 0, stream(), session_.rank());
             if (state_.size() < parameters.size()) state_.resize(parameters.size());
-            std::vector<update_row> rows;
+            std::vector<update_row> rows, measured;
             for (std::size_t i = 0; i < parameters.size(); ++i) {
                 if (parameters[i].size() == 0) continue;
-                for (int k = 0; k < rule.states(); ++k) provide(i, k, parameters[i].size());
+                if constexpr (masters != 0) provide_master(i, parameters[i], writer);
+                for (int k = 0; k < rule.states(); ++k)
+                    provide(i, masters + k, parameters[i].size());
                 rows.push_back({.parameter = bytes_of(parameters[i]),
                                 .parameter_id = dtype_traits<T>::id,
                                 .gradient = bytes_of(gradients[i]),
                                 .gradient_id = dtype_traits<T>::id,
                                 .count = parameters[i].size(),
-                                .state1 = state_[i][0].data(),
-                                .state2 = state_[i][1].data()});
+                                .master = masters != 0 ? state_[i][0].data() : nullptr,
+                                .state1 = state_[i][masters].data(),
+                                .state2 = state_[i][masters + 1].data(),
+                                .clipped = norm[i] != norm_part::none});
+                if (norm[i] == norm_part::measured) measured.push_back(rows.back());
             }
+            measured_ = measured_rows(measured, stream(), session_.rank());
             rows_ = update_rows(rows, stream(), session_.rank());
         });
         taken_ = true;
@@ -86,9 +103,17 @@ public:
     }
     bool has_started() const { return progress_.data() != nullptr; }
 
-    void step(const O& optimizer, cudaStream_t stream) {
-        launch_update(device_rule(optimizer), rows_, progress_, stream, session_.rank());
+    void step(const O& optimizer, double largest_norm, cudaStream_t stream) {
+        update_rule rule = device_rule(optimizer);
+        rule.largest_norm = largest_norm;
+        launch_update(rule, rows_, progress_, stream, session_.rank());
     }
+
+    // Adds up the squares of this rank's gradients, in device memory.
+    void measure(cudaStream_t stream) {
+        launch_measure(measured_, progress_, stream, session_.rank());
+    }
+    double* squares() const { return progress_.squares(); }
 
     // Sets the flag, in device memory, that skips the next step if a gradient is not finite.
     void look(cudaStream_t stream) { launch_look(rows_, progress_, stream, session_.rank()); }
@@ -134,7 +159,7 @@ public:
         optimizer.for_each_slot([&](const char*, optimizers::slots<R>& slots) {
             slots.resize(parts.size());
             for (std::size_t i = 0; i < parts.size(); ++i) {
-                if (slots[i].empty() && count(i, k) > 0) clear(i, k, stream);
+                if (slots[i].empty() && count(i, k) > 0) forget(i, k, stream);
                 if (slots[i].empty()) continue;
                 if (slots[i].size() != parts[i].whole)
                     throw usage_error(session_.rank(),
@@ -180,6 +205,28 @@ private:
         session_.wait(session_.mark(where), "state of an optimizer", session_.limit_for({}));
     }
 
+    void provide_master(std::size_t i, const tensor_view<T, device>& parameter,
+                        cudaStream_t writer) {
+        cuda_memory& memory = state_[i][0];
+        if (memory.size() == parameter.size() * sizeof(float)) return;
+        taken_ = false;
+        memory = cuda_memory(cuda_memory::kind::device, parameter.size() * sizeof(float),
+                             session_.rank());
+        std::vector<tile> tiles;
+        cut_into_tiles(tiles, bytes_of(parameter), memory.data(), parameter.size(),
+                       copy_between(dtype_traits<T>::id, dtype::float32, false), 1);
+        const copy_launch copies(session_, tiles);
+        copies.launch(writer, session_.rank());
+        session_.wait(session_.mark(writer), "masters of an optimizer", session_.limit_for({}));
+    }
+
+    // State begins at zero again, and masters with the parameters of the next step.
+    void forget(std::size_t i, int k, cudaStream_t where) {
+        if (k >= masters) return clear(i, k, where);
+        state_[i][std::size_t(k)] = {};
+        taken_ = false;
+    }
+
     // Copies this rank's part of one slot of every parameter, through pinned memory.
     void copy(optimizers::slots<R>& slots, std::span<const stepped_part> parts, int k,
               cudaStream_t where, bool to_host) {
@@ -191,7 +238,11 @@ private:
         if (to_host) mirror.fetch(where);
         for (std::size_t i = 0; i < state_.size(); ++i) {
             const auto on_host = elements(mirror.tensors()[i]);
-            if (on_host.empty() || slots[i].empty()) continue;
+            if (on_host.empty()) continue;
+            if (slots[i].empty()) {
+                std::fill(on_host.begin(), on_host.end(), R(0));
+                continue;
+            }
             R* const part = slots[i].data() + parts[i].begin;
             if (to_host) std::copy(on_host.begin(), on_host.end(), part);
             else std::copy(part, part + on_host.size(), on_host.begin());
@@ -203,6 +254,7 @@ private:
     std::vector<parameter_state> state_;
     device_progress progress_;
     update_rows rows_;
+    measured_rows measured_;
     bool taken_ = false;
 };
 

@@ -15,13 +15,19 @@ namespace detail {
 
 template <class T>
 sgd_rule<T> next_rule(const optimizers::momentum<T>& o) {
-    return {o.rate, o.factor, T(0), T(0), false, false};
+    return {o.rate, o.factor, T(0), o.decay, o.nesterov, false};
 }
 template <class T>
 void end_step(optimizers::momentum<T>&) {}
 template <class T>
 std::uint64_t content_of(const optimizers::momentum<T>& o) {
-    return hash().add("momentum").add(double(o.rate)).add(double(o.factor)).value();
+    return hash()
+        .add("momentum")
+        .add(double(o.rate))
+        .add(double(o.factor))
+        .add(double(o.decay))
+        .add(double(o.nesterov))
+        .value();
 }
 
 template <class T, bool Decays>

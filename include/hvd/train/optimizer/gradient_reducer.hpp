@@ -123,6 +123,8 @@ public:
     std::size_t buckets_started() const noexcept { return buckets_.started(); }
 
 protected:
+    const optimizer_options& options() const { return options_; }
+
     gradient_reducer(Comm& comm, optimizer_options options);
     ~gradient_reducer();
 

@@ -54,7 +54,9 @@ public:
     /// @throws hvd::usage_error for options that contradict each other or an empty communicator.
     distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
         : detail::gradient_reducer<Comm, T>(comm, std::move(options)),
-          optimizer_(std::move(optimizer)) {}
+          optimizer_(std::move(optimizer)) {
+        detail::check_masters<Optimizer>(comm.rank(), this->options());
+    }
 
     /// Completes the reduction of all gradients. The ranks also compare the numbers of the
     /// optimizer (the rate, the momentum, …), if it shows them by `for_each_number`: in the first

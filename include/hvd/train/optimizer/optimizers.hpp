@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "../../protocol/agreement.hpp"
@@ -48,18 +49,28 @@ void for_each(tensors<T> parameters, tensors<T> gradients, F f) {
             f(i, hvd::detail::elements(parameters[i]), hvd::detail::elements(gradients[i]));
 }
 
+// The gradient with weight decay, which pulls each value to zero.
+template <class R>
+R decayed(R gradient, R value, R decay) {
+    return decay == 0 ? gradient : gradient + decay * value;
+}
+
 }  // namespace detail
 
-/// Computes value -= rate · gradient.
+/// Computes value -= rate · (gradient + decay · value).
 template <class T = float>
 struct sgd {
     using value_type = T;
     using R = number<T>;
     R rate = R(0.01);
+    R decay = R(0);  ///< weight decay (L2), through the gradient
 
     void step(tensors<T> parameters, tensors<T> gradients) {
         detail::for_each(parameters, gradients, [&](std::size_t, std::span<T> p, std::span<T> g) {
-            for (std::size_t k = 0; k < p.size(); ++k) p[k] = T(R(p[k]) - rate * R(g[k]));
+            for (std::size_t k = 0; k < p.size(); ++k) {
+                const R value = R(p[k]);
+                p[k] = T(value - rate * detail::decayed(R(g[k]), value, decay));
+            }
         });
     }
 
@@ -68,24 +79,32 @@ struct sgd {
     template <class F>
     void for_each_number(F f) {
         f("rate", rate);
+        f("decay", decay);
     }
+    /// True for a number that older checkpoints have not; it is zero there.
+    static constexpr bool is_newer(std::string_view name) { return name == "decay"; }
 };
 
-/// Computes velocity = momentum · velocity + gradient and value -= rate · velocity.
+/// Computes velocity = momentum · velocity + gradient and value -= rate · velocity, as LibTorch's
+/// SGD without dampening. With `decay` the gradient is gradient + decay · value; with `nesterov`
+/// the step is along gradient + momentum · velocity.
 template <class T = float>
 struct momentum {
     using value_type = T;
     using R = number<T>;
     R rate = R(0.01);
     R factor = R(0.9);
+    R decay = R(0);         ///< weight decay (L2), through the gradient
+    bool nesterov = false;  ///< looks ahead by the momentum
     slots<R> velocity = {};
 
     void step(tensors<T> parameters, tensors<T> gradients) {
         detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
             const auto v = detail::slot_of(velocity, i, p.size());
             for (std::size_t k = 0; k < p.size(); ++k) {
-                v[k] = factor * v[k] + R(g[k]);
-                p[k] = T(R(p[k]) - rate * v[k]);
+                const R value = R(p[k]), gradient = detail::decayed(R(g[k]), value, decay);
+                v[k] = factor * v[k] + gradient;
+                p[k] = T(value - rate * (nesterov ? gradient + factor * v[k] : v[k]));
             }
         });
     }
@@ -98,6 +117,12 @@ struct momentum {
     void for_each_number(F f) {
         f("rate", rate);
         f("factor", factor);
+        f("decay", decay);
+        f("nesterov", nesterov);
+    }
+    /// True for a number that older checkpoints have not; it is zero there.
+    static constexpr bool is_newer(std::string_view name) {
+        return name == "decay" || name == "nesterov";
     }
 };
 
@@ -193,6 +218,46 @@ struct adadelta {
     }
 };
 
+/// Any of these optimizers for 16-bit parameters T, with a master of each parameter in float: the
+/// steps of O, which is for floats, change the masters, and the parameters are the masters rounded.
+/// So steps add up that are too small for 16 bits: `float_masters<bfloat16, adam<float>>{{.rate =
+/// 1e-3f}}`. The members of O are its own.
+///
+/// The first step takes the masters from the parameters. They are a slot, so checkpoints and
+/// `broadcast_optimizer_state` have them. Clear `master` after setting parameters by other means.
+template <class T, class O>
+struct float_masters : O {
+    static_assert(sizeof(T) == 2 && std::is_same_v<number<T>, float> &&
+                      std::is_same_v<typename O::value_type, float>,
+                  "hvd: float_masters are for parameters of 16 bits and an optimizer of floats");
+    using value_type = T;
+    using master_type = float;
+    slots<float> master = {};
+
+    void step(tensors<T> parameters, tensors<T> gradients) {
+        slots<float> in_float(gradients.size());
+        std::vector<tensor_view<float>> values(parameters.size()), changes(parameters.size());
+        detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
+            if (master.size() <= i) master.resize(i + 1);
+            for (std::size_t k = master[i].size(); k < p.size(); ++k)
+                master[i].push_back(float(p[k]));
+            for (const T& x : g) in_float[i].push_back(float(x));
+            values[i] = view(master[i].data(), p.size());
+            changes[i] = view(in_float[i].data(), p.size());
+        });
+        O::step(values, changes);
+        detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T>) {
+            for (std::size_t k = 0; k < p.size(); ++k) p[k] = T(master[i][k]);
+        });
+    }
+
+    template <class F>
+    void for_each_slot(F f) {
+        f("master", master);
+        O::for_each_slot(f);
+    }
+};
+
 }  // namespace optimizers
 
 /// O can step a model whose elements are T by `step(parameters, gradients)`. The arguments are
@@ -206,6 +271,10 @@ template <class O>
 concept self_contained_optimizer = requires(O& o) { o.step(); };
 
 namespace detail {
+
+// O keeps masters, from which each step makes the parameters anew.
+template <class O>
+concept keeps_masters = requires { typename O::master_type; };
 
 // The element type of an optimizer that does not say another.
 template <class Optimizer>

@@ -9,6 +9,7 @@
 #include "../gradients/gradient_wire.hpp"
 #include "../gradients/options.hpp"
 #include "../gradients/registry.hpp"
+#include "optimizers.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -35,6 +36,16 @@ void check_options(int rank, const optimizer_options& o) {
         refuse(rank, "shard_state is for parameters on the device; see plan.run_and_apply");
     if (o.shard_state && (o.op == gradient_op::adasum || o.codec != gradient_codec::none))
         refuse(rank, "shard_state is for averages and sums without a codec");
+}
+
+// Adasum changes parameters after the step, and masters would undo that.
+template <class Optimizer>
+void check_masters(int rank, const optimizer_options& o) {
+    if constexpr (keeps_masters<Optimizer>)
+        if (o.op == gradient_op::adasum)
+            refuse(rank,
+                   "float_masters are for averages and sums; the op is Adasum, which changes the "
+                   "parameters after the step");
 }
 
 // Calls `say` with the name and the value of each option: all ranks must have them alike.

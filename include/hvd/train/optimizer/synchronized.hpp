@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "../../core/tensor_view.hpp"
@@ -30,6 +31,7 @@ public:
         : rank_(other.rank_),
           tensors_(other.tensors_),
           shared_(other.shared_),
+          largest_norm_(other.largest_norm_),
           open_(std::exchange(other.open_, nullptr)) {}
     synchronized_gradients& operator=(synchronized_gradients&&) = delete;
     ~synchronized_gradients() {
@@ -52,6 +54,8 @@ private:
     friend class detail::gradient_reducer;
     template <class, class>
     friend class detail::device_reducer;
+    template <class U>
+    friend void clip_by_norm(synchronized_gradients<U, device>&, double);
 
     synchronized_gradients(int rank, std::span<const tensor_view<T, Space>> tensors,
                            std::span<const tensor_view<T, Space>> shared, bool& open)
@@ -61,6 +65,7 @@ private:
 
     int rank_;
     std::span<const tensor_view<T, Space>> tensors_, shared_;
+    double largest_norm_ = std::numeric_limits<double>::infinity();  // for a step on the device
     bool* open_;
 };
 
@@ -75,18 +80,36 @@ double global_norm(const synchronized_gradients<T>& gradients) {
     return std::sqrt(squares);
 }
 
+namespace detail {
+inline void check_largest_norm(int rank, double largest) {
+    if (!(largest >= 0))
+        refuse(rank, "gradients are to be clipped to a norm of ", largest,
+               ", and that is at least 0");
+}
+}  // namespace detail
+
 /// Scales the shared gradients so that their norm is at most `largest`, and returns their norm
 /// before. Local gradients stay as they are.
 /// @throws hvd::usage_error for a `largest` that is negative or NaN.
 template <class T>
 double clip_by_norm(synchronized_gradients<T>& gradients, double largest) {
-    if (!(largest >= 0))
-        detail::refuse(gradients.rank(), "gradients are to be clipped to a norm of ", largest,
-                       ", and that is at least 0");
+    detail::check_largest_norm(gradients.rank(), largest);
     const double norm = global_norm(gradients);
     if (norm > largest)
         for (const auto& tensor : gradients.shared()) detail::scale(tensor, largest / norm);
     return norm;
+}
+
+/// Makes `apply` clip gradients on the device, without waiting on the host: it measures the norm of
+/// the shared gradients over all ranks, and the step takes each scaled down so that the norm is at
+/// most `largest`. The gradients themselves stay as they are. It is for hvd's own optimizers, whose
+/// `gradient_norm(stream)` reads the norm afterwards.
+/// @throws hvd::usage_error for a `largest` that is negative or NaN.
+/// @snippet tests/train/device_snippets.cpp clip_by_norm
+template <class T>
+void clip_by_norm(synchronized_gradients<T, device>& gradients, double largest) {
+    detail::check_largest_norm(gradients.rank(), largest);
+    if (largest < gradients.largest_norm_) gradients.largest_norm_ = largest;
 }
 
 }  // namespace v0
