@@ -43,20 +43,25 @@ void backward(device_model<float>& model, cudaStream_t s, Comm& gpus, auto& opti
 TEST_CASE("a step packs by one launch, updates by one launch, and neither waits nor allocates") {
     for (int ranks = 2; ranks <= 4; ++ranks)
         train_on<hvd::nccl>(ranks, ranks, [](auto& world, auto& gpus) {
-            for (const bool skips : {false, true}) {
+            for (const bool skips : {false, true}) {  // and clips
+                const auto step = [&](auto& optimizer, cudaStream_t stream) {
+                    auto gradients = optimizer.synchronize(stream);
+                    if (skips) hvd::clip_by_norm(gradients, 1);
+                    optimizer.apply(std::move(gradients), stream);
+                };
                 device_model<float> model;
                 const stream s;
                 hvd::distributed_optimizer optimizer(gpus, optimizers::adam<float>{},
                                                      {.skip_nonfinite = skips});
                 model.register_with(optimizer);
                 backward(model, s, gpus, optimizer);
-                optimizer.step(s);  // agrees and allocates
+                step(optimizer, s);  // agrees and allocates
                 cudaStreamSynchronize(s);
                 world.barrier();
                 const auto before = calls_so_far();
                 world.barrier();
                 backward(model, s, gpus, optimizer);
-                optimizer.step(s);
+                step(optimizer, s);
                 world.barrier();
                 auto calls = calls_so_far();
                 for (auto& [name, count] : calls) count -= before.at(name);
@@ -65,8 +70,9 @@ TEST_CASE("a step packs by one launch, updates by one launch, and neither waits 
                     CAPTURE(name);
                     CHECK(calls[name] == 0);
                 }
-                CHECK(calls["launch_tiles"] == 2 * n);                 // one packs and one unpacks
-                CHECK(calls["launch_update"] == (skips ? 2 : 1) * n);  // one looks
+                CHECK(calls["launch_tiles"] == 2 * n);  // one packs and one unpacks
+                // One looks, and one measures the norm.
+                CHECK(calls["launch_update"] == (skips ? 3 : 1) * n);
                 CHECK(calls["ncclAllReduce"] == (skips ? 2 : 1) * n);
                 CHECK(calls["cudaMemsetAsync"] == int(model.sizes.size()) * n);
                 world.barrier();

@@ -128,6 +128,31 @@ TEST_CASE("steps that 16 bits lose arrive with masters on the device, which go o
     });
 }
 
+TEST_CASE("state that a checkpoint has not begins anew, masters with the parameters") {
+    using T = hvd::bfloat16;
+    using masters = optimizers::float_masters<T, optimizers::momentum<float>>;
+    const hvd_test::temporary_directory folder;
+    const std::string path = (folder / "state.safetensors").string();
+    train_on_every_backend([&](auto& world, auto& gpus) {
+        for (const bool sharded : {false, true}) {
+            const stream s;
+            const tensor<T> w(std::vector<T>(20, T(1.0f))), dw(std::vector<T>(20, T(1.0f)));
+            hvd::distributed_optimizer optimizer(gpus, masters{{.rate = 0.5f, .factor = 0.5f}},
+                                                 {.shard_state = sharded});
+            optimizer.register_parameter("w", w.view(), dw.view());
+            hvd::save_checkpoint(path, optimizer, {});
+            for (int again = 0; again < 2; ++again) {
+                optimizer.step(s);
+                optimizer.step(s);
+                for (const T x : s.values(w)) CHECK(float(x) == -0.25f);
+                hvd::load_checkpoint(path, optimizer);
+                for (const T x : s.values(w)) CHECK(float(x) == 1);
+            }
+            world.barrier();
+        }
+    });
+}
+
 TEST_CASE("options of the gradients mean on the device what they mean on the host") {
     train_on_every_backend([](auto& world, auto& gpus) {
         const optimizers::momentum<float> optimizer{.rate = 0.125f};

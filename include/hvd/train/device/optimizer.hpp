@@ -165,6 +165,11 @@ private:
                     detail::device_access::session_of(this->comm()),
                     this->comm().plan_allreduce(device_view(update_.skip(), 1), max,
                                                 {.name = "gradients are finite"}));
+            if (this->options().shard_state && !add_squares_)
+                add_squares_ = detail::ordered_plan(
+                    detail::device_access::session_of(this->comm()),
+                    this->comm().plan_allreduce(device_view(update_.squares(), 1), sum,
+                                                {.name = "norm of gradients"}));
         }
     }
 
@@ -182,11 +187,6 @@ private:
         if constexpr (is_hvds) {
             update_.measure(stream);
             if (!this->options().shard_state) return;
-            if (!add_squares_)
-                add_squares_ = detail::ordered_plan(
-                    detail::device_access::session_of(this->comm()),
-                    this->comm().plan_allreduce(device_view(update_.squares(), 1), sum,
-                                                {.name = "norm of gradients"}));
             add_squares_.start({&stream, 1});
             add_squares_.finish(stream);
         } else {
