@@ -104,3 +104,16 @@ configure() {
     echo "${CXX:-} $*" >"$options"
   fi
 }
+
+# torch_with_cuda FOLDER: installs Python's package torch there without the packages that it needs, half a gigabyte to fetch, and
+# prints the folder of LibTorch. It prints nothing if the package can't be had.
+torch_with_cuda() {
+  local folder="$1" log="$1.log" found
+  found() { compgen -G "$folder/lib/python3*/site-packages/torch/lib/libtorch_cuda.so"; }
+  if ! found >/dev/null; then
+    rm -rf "$folder" && mkdir -p "$(dirname "$folder")"
+    { python3 -m venv "$folder" && timeout 300 "$folder/bin/pip" install --quiet --no-deps --no-compile --no-cache-dir torch==2.11.0; } >"$log" 2>&1 && found >/dev/null ||
+      { rm -rf "$folder" && return; }
+  fi
+  found=$(found) && echo "$PWD/${found%/lib/libtorch_cuda.so}"
+}

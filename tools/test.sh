@@ -3,7 +3,7 @@
 set -euo pipefail
 source tools/setup.sh
 
-everything=(gcc more asan tsan clang mpich nompi aarch64 riscv64 bench)
+everything=(gcc more asan tsan clang mpich nompi aarch64 riscv64 bench torch_cuda)
 stages=(gcc)
 names=()
 while [[ $# -gt 0 ]]; do
@@ -47,6 +47,14 @@ stage_gcc() {
 stage_more() { CXX=g++ stage build/gcc "${left_to_all[*]}" "${openmpi[@]}" "${quick[@]}"; }
 # The real CUDA and NCCL, and no MPI; without a GPU its tests are skipped.
 stage_gpu() { CXX=g++ stage build/gpu gpu -Dmpi=disabled "${all_parts[@]}" -Dexamples=disabled; }
+# LibTorch with CUDA, whose program the distribution's LibTorch can't link. It runs where the libraries that it needs are.
+stage_torch_cuda() {
+  command -v nvcc >/dev/null || { skipped "there is no CUDA Toolkit (nvcc)" && return; }
+  local torch
+  torch=$(torch_with_cuda build/packages/torch)
+  [[ -n "$torch" ]] || { skipped "Python's package torch can't be had here with CUDA: see build/packages/torch.log" && return; }
+  CXX=g++ stage build/torch_cuda 'interop.torch_cuda* examples.torch_mnist*' -Dtorch_root="$torch" -Dmpi=enabled -Dmpi_flavour=openmpi "${all_parts[@]}" "${quick[@]}"
+}
 # Two thousand runs of random calls in which something fails: an hour.
 stage_soak() { HVD_FAULT_RUNS=10 slower=10 CXX=g++ stage build/gcc random "${openmpi[@]}" "${quick[@]}"; }
 stage_bench() { CXX=g++ stage build/smoke benchmarks -Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled -Dtests=disabled -Dexamples=disabled -Dbenchmarks=enabled -Ddebug=false "${quick[@]}"; }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Trains a LibTorch module on Fashion-MNIST with hvd. If LibTorch has its own data parallelism, the
-// two take turns.
+// Trains a LibTorch module on Fashion-MNIST with hvd, on the host or on GPUs. On the host the two
+// take turns if LibTorch has its own data parallelism.
 
 #include <fmt/format.h>
+#include <torch/cuda.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -13,6 +14,9 @@
 
 #include "dataset.hpp"
 #include "with_hvd.hpp"
+#ifndef TORCH_MNIST_NO_GPUS
+#include "on_gpus.hpp"
+#endif
 #if TORCH_MNIST_C10D
 #include "with_c10d.hpp"
 #endif
@@ -28,6 +32,8 @@ struct options {
     std::size_t batch = 64;
     std::size_t limit = 0;
     double rate = 0.01;
+    std::string device = "cpu";
+    std::string backend = "nccl";
     std::filesystem::path data = "/usr/share/datasets/fashion-mnist";
 };
 
@@ -35,19 +41,20 @@ struct batch {
     torch::Tensor images, labels;
 };
 
-batch gather(const dataset& data, std::span<const sample_index> samples) {
+batch gather(const dataset& data, std::span<const sample_index> samples, torch::Device device) {
     fashion_mnist::matrix<float> images;
     std::vector<std::uint8_t> labels;
     data.gather(samples, images, labels);
     const auto count = static_cast<std::int64_t>(samples.size());
-    return {torch::from_blob(images.data(), {count, 1, 28, 28}).clone(),
-            torch::from_blob(labels.data(), {count}, torch::kUInt8).to(torch::kInt64)};
+    constexpr bool asynchronous = false, copy = true;
+    return {torch::from_blob(images.data(), {count, 1, 28, 28})
+                .to(device, torch::kFloat32, asynchronous, copy),
+            torch::from_blob(labels.data(), {count}, torch::kUInt8).to(device, torch::kInt64)};
 }
 
-// Every trainer sees the same batches and drops the same units. So they end with the same
-// parameters, up to rounding.
-template <class Trainer>
-double images_per_second(world& comm, Trainer& trainer, cnn& net, const dataset& data,
+// Every trainer sees the same batches and, on the same kind of device, drops the same units. So
+// they end with the same parameters, up to rounding.
+double images_per_second(world& comm, const trainer& trainer, const dataset& data,
                          const options& options, int epoch) {
     torch::manual_seed(static_cast<std::uint64_t>(1000 * epoch + comm.rank()));
     const auto order = fashion_mnist::shuffled(data.size(), 1, static_cast<std::uint64_t>(epoch));
@@ -59,18 +66,19 @@ double images_per_second(world& comm, Trainer& trainer, cnn& net, const dataset&
         const auto mine =
             fashion_mnist::shard(std::span(order).subspan(done, global), comm.rank(), comm.size());
         trainer.step([&] {
-            const batch b = gather(data, mine);
-            return torch::nll_loss(net.forward(b.images), b.labels);
+            const batch b = gather(data, mine, trainer.device);
+            return torch::nll_loss(trainer.net->forward(b.images), b.labels);
         });
     }
+    if (trainer.device.is_cuda()) torch::cuda::synchronize(trainer.device.index());
     comm.barrier();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     return static_cast<double>(done) / seconds.count();
 }
 
-double accuracy(world& comm, cnn& net, const dataset& data) {
+double accuracy(world& comm, const trainer& trainer, const dataset& data) {
     const torch::NoGradGuard no_gradients;
-    net.eval();
+    trainer.net->eval();
     std::vector<sample_index> all(data.size());
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<sample_index>(i);
     auto samples =
@@ -78,63 +86,77 @@ double accuracy(world& comm, cnn& net, const dataset& data) {
     double right = 0;
     for (; !samples.empty();
          samples = samples.subspan(std::min<std::size_t>(200, samples.size()))) {
-        const batch b = gather(data, samples.first(std::min<std::size_t>(200, samples.size())));
-        right += net.forward(b.images).argmax(1).eq(b.labels).sum().item<double>();
+        const batch b =
+            gather(data, samples.first(std::min<std::size_t>(200, samples.size())), trainer.device);
+        right += trainer.net->forward(b.images).argmax(1).eq(b.labels).sum().item<double>();
     }
-    net.train();
+    trainer.net->train();
     comm.allreduce(right, hvd::sum);
     return right / static_cast<double>(data.size());
 }
 
-struct contender {
-    const char* name;
-    cnn& net;
-    std::function<double(int)> train_epoch;
-    std::vector<double> rates = {};
-};
-
-void compare(world& comm, std::vector<contender> contenders, const fashion_mnist::data& data,
-             int epochs) {
-    for (int epoch = 0; epoch < epochs; ++epoch)
-        for (contender& c : contenders) c.rates.push_back(c.train_epoch(epoch));
-    for (contender& c : contenders) {
-        const double right = accuracy(comm, c.net, data.test);
-        std::ranges::sort(c.rates);
+// The trainers take turns, epoch by epoch.
+void compare(world& comm, const std::vector<trainer>& trainers, const fashion_mnist::data& data,
+             const options& options) {
+    std::vector<std::vector<double>> rates(trainers.size());
+    for (int epoch = 0; epoch < options.epochs; ++epoch)
+        for (std::size_t i = 0; i < trainers.size(); ++i)
+            rates[i].push_back(images_per_second(comm, trainers[i], data.train, options, epoch));
+    for (std::size_t i = 0; i < trainers.size(); ++i) {
+        const double right = accuracy(comm, trainers[i], data.test);
+        std::ranges::sort(rates[i]);
         if (comm.rank() == 0)
             fmt::print(
                 "{} ranks, {}: test accuracy {:.2f} %, {:.0f} images/s (median of {} epochs)\n",
-                comm.size(), c.name, 100 * right, c.rates[c.rates.size() / 2], c.rates.size());
+                comm.size(), trainers[i].name, 100 * right, rates[i][rates[i].size() / 2],
+                rates[i].size());
     }
-    if (contenders.size() < 2 || comm.rank() != 0) return;
+    if (trainers.size() < 2 || comm.rank() != 0) return;
     double apart = 0;
-    const auto ours = contenders[0].net.parameters(), theirs = contenders[1].net.parameters();
+    const auto ours = trainers[0].net->parameters(), theirs = trainers[1].net->parameters();
     for (std::size_t i = 0; i < ours.size(); ++i)
         apart = std::max(apart, (ours[i] - theirs[i]).abs().max().item<double>());
     fmt::print("their parameters are at most {:.1e} apart\n", apart);
 }
 
-void run(world& comm, const options& options, const fashion_mnist::data& data) {
-    at::set_num_threads(1);  // a rank is one core
-    torch::manual_seed(1);
-    cnn ours;
-    with_hvd hvd_trainer(comm, ours, options.rate);
-    std::vector<contender> contenders = {{with_hvd::name, ours, [&](int epoch) {
-                                              return images_per_second(comm, hvd_trainer, ours,
-                                                                       data.train, options, epoch);
-                                          }}};
+// Names a trainer whose communicator is on the host.
+template <class Trainer>
+trainer on_the_host(const char* name, std::shared_ptr<cnn> net, std::shared_ptr<Trainer> parallel) {
+    return {name, std::move(net), torch::kCPU,
+            [parallel](const loss_function& loss) { parallel->step(loss); }};
+}
+
+std::vector<trainer> make_trainers(world& comm, const options& options) {
+#ifndef TORCH_MNIST_NO_GPUS
+    if (options.device == "cuda") return {on_gpus(comm, options.backend, options.rate)};
+#endif
+    auto net = make_net(torch::kCPU);
+    auto ours = std::make_shared<with_hvd<world>>(comm, *net, options.rate);
+    std::vector<trainer> trainers = {on_the_host("hvd", std::move(net), std::move(ours))};
 #if TORCH_MNIST_C10D
-    torch::manual_seed(1);
-    cnn theirs;
     std::string meeting =
         std::filesystem::temp_directory_path() / fmt::format("torch_mnist-{}", ::getpid());
     comm.broadcast_object(meeting);
-    with_c10d c10d_trainer(meeting, comm.rank(), comm.size(), theirs, options.rate);
-    contenders.push_back({with_c10d::name, theirs, [&](int epoch) {
-                              return images_per_second(comm, c10d_trainer, theirs, data.train,
-                                                       options, epoch);
-                          }});
+    net = make_net(torch::kCPU);
+    auto theirs =
+        std::make_shared<with_c10d>(meeting, comm.rank(), comm.size(), *net, options.rate);
+    trainers.push_back(on_the_host("c10d", std::move(net), std::move(theirs)));
 #endif
-    compare(comm, contenders, data, options.epochs);
+    return trainers;
+}
+
+void run(world& comm, const options& options, const fashion_mnist::data& data) {
+    at::set_num_threads(1);  // a rank is one core
+    compare(comm, make_trainers(comm, options), data, options);
+}
+
+// The reason why there is no GPU to train on. It is empty if there is one.
+std::string no_gpus() {
+#ifdef TORCH_MNIST_NO_GPUS
+    return TORCH_MNIST_NO_GPUS;
+#else
+    return torch::cuda::is_available() ? "" : "LibTorch finds no GPU here";
+#endif
 }
 
 std::optional<int> parse(int argc, char** argv, options& result) {
@@ -145,6 +167,10 @@ std::optional<int> parse(int argc, char** argv, options& result) {
         ->check(CLI::PositiveNumber);
     app.add_option("--limit", result.limit, "use the first N training images (0: all)");
     app.add_option("--lr", result.rate)->check(CLI::PositiveNumber);
+    app.add_option("--device", result.device, "where the network is")
+        ->check(CLI::IsMember({"cpu", "cuda"}));
+    app.add_option("--backend", result.backend, "what moves gradients between GPUs")
+        ->check(CLI::IsMember({"nccl", "cuda_ipc", "staged"}));
     app.add_option("--data", result.data, "directory of the four IDX files");
     CLI11_PARSE(app, argc, argv);
     return std::nullopt;
@@ -155,6 +181,11 @@ std::optional<int> parse(int argc, char** argv, options& result) {
 int main(int argc, char** argv) try {
     options options;
     if (const auto status = parse(argc, argv, options)) return *status;
+    if (options.device == "cuda")
+        if (const auto reason = no_gpus(); !reason.empty()) {
+            fmt::print(stderr, "torch_mnist: --device cuda: {}\n", reason);
+            return 2;
+        }
     fashion_mnist::data data{fashion_mnist::load_dataset(options.data, "train"),
                              fashion_mnist::load_dataset(options.data, "t10k")};
     if (options.limit) data.train.limit(options.limit);

@@ -4,12 +4,11 @@
 
 #include <torch/optim/sgd.h>
 
-#include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "cnn.hpp"
+#include "trainer.hpp"
 
 namespace torch_mnist {
 
@@ -18,8 +17,6 @@ namespace torch_mnist {
 /// libtorch-dev leaves out.)
 class with_c10d {
 public:
-    static constexpr const char* name = "c10d";
-
     /// `meeting` is the path of a file that does not exist yet, the same on all ranks.
     with_c10d(const std::string& meeting, int rank, int size, cnn& net, double rate)
         : parameters_(net.parameters()),
@@ -31,7 +28,7 @@ public:
         }
     }
 
-    void step(const std::function<torch::Tensor()>& loss) {
+    void step(const loss_function& loss) {
         optimizer_.zero_grad();
         loss().backward();
         std::vector<c10::intrusive_ptr<c10d::Work>> pending;

@@ -4,38 +4,35 @@
 
 #include <torch/optim/sgd.h>
 
-#include <functional>
-
 #include <hvd/hvd.hpp>
 #include <hvd/interop/torch.hpp>
 
-#include "cnn.hpp"
+#include "trainer.hpp"
 
 namespace torch_mnist {
 
-using world = hvd::communicator<hvd::mpi>;
-
-/// Data parallelism by hvd.
+/// Data parallelism by hvd, on the host or on GPUs.
+template <class Comm>
 class with_hvd {
 public:
-    static constexpr const char* name = "hvd";
-
-    with_hvd(world& comm, cnn& net, double rate)
+    with_hvd(Comm& comm, cnn& net, double rate)
         : optimizer_(comm, torch::optim::SGD(net.parameters(),
                                              torch::optim::SGDOptions(rate).momentum(0.9))),
           gradients_(optimizer_, net) {
         hvd::broadcast_module(comm, net);
     }
 
-    void step(const std::function<torch::Tensor()>& loss) {
-        optimizer_.zero_gradients();
+    /// Communicators of GPUs take the stream on which LibTorch works.
+    template <class... Stream>
+    void step(const loss_function& loss, Stream... stream) {
+        optimizer_.zero_gradients(stream...);
         loss().backward();
-        optimizer_.step();
+        optimizer_.step(stream...);
     }
 
 private:
-    hvd::distributed_optimizer<world, torch::optim::SGD> optimizer_;
-    hvd::torch_gradients<world, torch::optim::SGD, float> gradients_;
+    hvd::distributed_optimizer<Comm, torch::optim::SGD> optimizer_;
+    hvd::torch_gradients<Comm, torch::optim::SGD, float> gradients_;
 };
 
 }  // namespace torch_mnist

@@ -104,13 +104,27 @@ def word2vec(command):
 
 
 def torch_mnist(command):
-    """LibTorch's own data parallelism, if present, gives the same network."""
+    """LibTorch's own data parallelism, if present, gives the same network. GPUs train, or their absence is told."""
+    started = subprocess.run([command[-1], "--help"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if "shared libraries" in started.stderr:  # Python's package has LibTorch without the libraries that it needs
+        skip("the program is linked, but " + started.stderr.strip())
     if not IMAGES.is_dir():
         skip("the package dataset-fashion-mnist is not installed")
-    text = on(2, command, "--limit", 640, "--epochs", 1, "--batch", 32)
+    short = ["--limit", 640, "--epochs", 1, "--batch", 32]
+    text = on(2, command, *short)
     assert re.search(r"^2 ranks, hvd: test accuracy [\d.]+ %, \d+ images/s", text, re.M) and accuracy(text) > 12
     if "c10d" in text:
         assert float(re.search(r"at most ([\d.e+-]+) apart", text)[1]) < 1e-4
+
+    absent = subprocess.run([command[-1], "--device", "cuda", *map(str, short)], stderr=subprocess.PIPE, text=True, check=False)
+    if absent.returncode != 0:
+        print(absent.stderr)
+        assert absent.returncode == 2
+        assert re.match(r"torch_mnist: --device cuda: (this LibTorch was built without CUDA|this build has no|LibTorch finds no)", absent.stderr)
+        return
+    for backend, ranks in (("nccl", 1), ("cuda_ipc", 2), ("staged", 2)):
+        text = on(ranks, command, *short, "--device", "cuda", "--backend", backend)
+        assert f"{ranks} ranks, hvd's {backend}: " in text and accuracy(text) > 12
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// A trainer of a CUDA module of LibTorch. It is only compiled: the machine may have no GPU, and its
-// LibTorch no CUDA.
+// A trainer of a CUDA module of LibTorch. It is compiled, and linked if LibTorch has CUDA. The
+// example torch_mnist can run.
 
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
