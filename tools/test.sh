@@ -3,7 +3,7 @@
 set -euo pipefail
 source tools/setup.sh
 
-everything=(gcc more asan tsan clang mpich nompi aarch64 riscv64 bench torch_cuda)
+everything=(gcc more asan tsan clang mpich nompi aarch64 riscv64 bench)
 stages=(gcc)
 names=()
 while [[ $# -gt 0 ]]; do
