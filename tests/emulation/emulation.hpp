@@ -34,6 +34,12 @@ void kill(ncclComm_t comm);
 // Returns the configuration with which NCCL made it.
 ncclConfig_t config_of(ncclComm_t comm);
 
+// Returns the number of windows that this rank has open.
+std::size_t windows_of(ncclComm_t comm);
+
+// Returns how many calls of NCCL had their input and their output in windows.
+int symmetric_calls();
+
 // Returns the differences between ranks of one communicator at the same position of their order of
 // calls.
 std::vector<std::string> disagreements();
@@ -78,6 +84,7 @@ cudaError_t refused(cudaStream_t stream);
 cudaError_t refused_in_capture(cudaStream_t stream);  // for a wait by the host
 cudaStream_t resolved(cudaStream_t stream);           // the default streams of this thread
 int device_of_this_thread();
+bool allocate_on_device(void** pointer, std::size_t bytes);
 int answer_of(const std::string& question);
 int open_of_another_process(pid_t process, int file);  // -1 for this process, as CUDA does
 void enqueue(cudaStream_t stream, std::function<void()> task);

@@ -98,6 +98,10 @@ bool is_known(const void* address) {
 
 }  // namespace
 
+bool emulation::allocate_on_device(void** pointer, std::size_t bytes) {
+    return allocate(pointer, bytes) == cudaSuccess;
+}
+
 std::byte* emulation::seen_by_device(const void* address, std::size_t bytes) {
     const auto* const first = static_cast<const std::byte*>(address);
     const std::lock_guard lock(mutex);

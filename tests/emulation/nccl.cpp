@@ -61,6 +61,8 @@ struct job {
 // NCCL has room for so many operations between ncclGroupStart and ncclGroupEnd (NCCL_MAX_OPS).
 constexpr std::size_t most_operations = 2048;
 constexpr std::uintptr_t window_alignment = 4096;
+constexpr std::size_t window_granule = std::size_t(2) << 20;
+constexpr int window_flavour = 2;  // of a meeting
 
 // Guards all data below. One mutex is enough, since ranks are few.
 std::mutex mutex;
@@ -69,6 +71,7 @@ std::set<std::shared_ptr<ncclComm>> live;
 // cliques that ranks have yet to join, by id
 std::map<std::string, std::shared_ptr<clique>> cliques;
 std::vector<std::string> differences;
+int calls_between_windows = 0;
 std::uint64_t ids = 0;
 int operations = int(ncclNumOps);  // numbers of destroyed operations are not used again
 std::map<const std::byte*, std::size_t> window_memory;  // of ncclMemAlloc
@@ -81,6 +84,16 @@ struct grouped {
 thread_local int group_depth = 0;
 thread_local std::vector<grouped> group;
 thread_local ncclResult_t group_error = ncclSuccess;
+
+}  // namespace
+
+namespace {
+
+// NCCL gives the memory of a window the first place that is free in a space of the communicator.
+struct window_place {
+    std::size_t bytes;
+    int place, end;  // in granules
+};
 
 }  // namespace
 
@@ -101,7 +114,8 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
         ncclDataType_t type;
     };
     std::map<int, scaled_sum> scaled_sums;  // of ncclRedOpCreatePreMulSum
-    std::set<const void*> windows, registrations;
+    std::map<const void*, window_place> windows;
+    std::set<const void*> registrations;
 
     bool blocking() const { return config.blocking != 0; }
 };
@@ -292,6 +306,14 @@ ncclResult_t check(const ncclComm& comm, const call& c) {
     return valid ? ncclSuccess : ncclInvalidArgument;
 }
 
+bool in_window(const ncclComm& comm, const void* address) {
+    const auto* const byte = static_cast<const std::byte*>(address);
+    return std::any_of(comm.windows.begin(), comm.windows.end(), [byte](const auto& w) {
+        const auto* const first = static_cast<const std::byte*>(w.first);
+        return byte >= first && byte < first + w.second.bytes;
+    });
+}
+
 bool is_message(const call& c) { return c.what == kind::send || c.what == kind::receive; }
 
 // Some collectives are messages to and from all ranks.
@@ -414,6 +436,7 @@ ncclResult_t begin(const char* name, ncclComm_t comm, cudaStream_t stream, call 
         c.scalar = comm->scaled_sums.at(int(c.op)).scalar;
         c.op = ncclSum;
     }
+    if (in_window(*comm, c.in) && in_window(*comm, c.out)) ++calls_between_windows;
     const grouped g{comm, stream, c};
     if (comm->clique->size == 1 && !is_message(c)) {  // it needs no group
         emulation::enqueue(stream, kernel_of(g));
@@ -457,6 +480,15 @@ void make_cliques(meeting& m) {
     }
 }
 
+// Multicast needs a window at one place on all ranks, and nothing in NCCL looks.
+void compare_places(const meeting& m) {
+    for (const arrival& a : m.arrivals)
+        if (a.key != m.arrivals[0].key)
+            report("a window is at place " + std::to_string(m.arrivals[0].key) + " on rank " +
+                   std::to_string(m.arrivals[0].rank) + " and at " + std::to_string(a.key) +
+                   " on rank " + std::to_string(a.rank));
+}
+
 // The job of a call in which `expected` ranks meet. A rank whose job fails has not come.
 job meet(ncclComm& comm, int flavour, int expected, arrival mine,
          std::function<void(ncclResult_t)> finish) {
@@ -464,7 +496,8 @@ job meet(ncclComm& comm, int flavour, int expected, arrival mine,
     m.arrivals.push_back(mine);
     if (int(m.arrivals.size()) == expected) {
         m.complete = true;
-        make_cliques(m);
+        if (flavour == window_flavour) compare_places(m);
+        else make_cliques(m);
     }
     changed.notify_all();
     return {[&m] { return m.complete; },
@@ -482,6 +515,20 @@ std::optional<ncclConfig_t> parsed(const ncclConfig_t* given, const ncclConfig_t
     if (config.blocking == NCCL_CONFIG_UNDEF_INT) config.blocking = 1;
     if (config.blocking != 0 && config.blocking != 1) return {};
     return config;
+}
+
+// The first place of a window that is free on this rank.
+window_place free_place(const ncclComm& comm, std::size_t bytes) {
+    const int granules = int((bytes + window_granule - 1) / window_granule);
+    window_place found{bytes, 0, granules};
+    const auto is_taken = [&](const auto& w) {
+        return w.second.place < found.end && found.place < w.second.end;
+    };
+    for (auto taken = std::find_if(comm.windows.begin(), comm.windows.end(), is_taken);
+         taken != comm.windows.end();
+         taken = std::find_if(comm.windows.begin(), comm.windows.end(), is_taken))
+        found = {bytes, taken->second.end, taken->second.end + granules};
+    return found;
 }
 
 // The calls that make communicators and windows stand outside of groups in the emulation.
@@ -522,6 +569,7 @@ namespace emulation {
 void forget_disagreements() {
     const std::lock_guard lock(mutex);
     differences.clear();
+    calls_between_windows = 0;
 }
 
 }  // namespace emulation
@@ -535,6 +583,16 @@ void emulation::kill(ncclComm_t comm) {
     const std::lock_guard lock(mutex);
     comm->clique->dead[std::size_t(comm->rank)] = true;
     changed.notify_all();
+}
+
+int emulation::symmetric_calls() {
+    const std::lock_guard lock(mutex);
+    return calls_between_windows;
+}
+
+std::size_t emulation::windows_of(ncclComm_t comm) {
+    const std::lock_guard lock(mutex);
+    return comm->windows.size();
 }
 
 ncclConfig_t emulation::config_of(ncclComm_t comm) {
@@ -807,10 +865,11 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, size_t bytes,
     auto owner = window_memory.upper_bound(address);
     const bool owned = owner != window_memory.begin() &&
                        address + bytes <= std::prev(owner)->first + std::prev(owner)->second;
+    const window_place opened = free_place(*comm, bytes);
     job work =
-        meet(*comm, 2, comm->clique->size, {int(bytes), 0, comm->rank, nullptr},
+        meet(*comm, window_flavour, comm->clique->size, {0, opened.place, comm->rank, nullptr},
              [=](ncclResult_t ended) {
-                 if (ended == ncclSuccess && comm->windows.insert(memory).second)
+                 if (ended == ncclSuccess && comm->windows.emplace(memory, opened).second)
                      emulation::count_object(1);
                  write_result(window, ended == ncclSuccess ? reinterpret_cast<ncclWindow_t>(memory)
                                                            : nullptr);
@@ -835,7 +894,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
 ncclResult_t ncclMemAlloc(void** pointer, size_t bytes) {
     if (const int code = emulation::unsafe(__func__)) return ncclResult_t(code);
     if (pointer == nullptr) return ncclInvalidArgument;
-    if (cudaMalloc(pointer, bytes) != cudaSuccess) return ncclUnhandledCudaError;
+    if (!emulation::allocate_on_device(pointer, bytes)) return ncclUnhandledCudaError;
     const std::lock_guard lock(mutex);
     if (*pointer != nullptr) window_memory[static_cast<std::byte*>(*pointer)] = bytes;
     return ncclSuccess;

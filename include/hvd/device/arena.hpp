@@ -9,7 +9,7 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Device memory that all ranks know beforehand. With `nccl` it is in a symmetric window
+/// Device memory that all ranks know beforehand. With `nccl` it is a symmetric window
 /// (ncclMemAlloc); with `cuda_ipc` every rank has mapped it. Plans do not copy its tensors, and
 /// make one call for tensors that lie side by side. With `cuda_ipc` single calls do not copy them
 /// either.

@@ -64,7 +64,9 @@ private:
 // The work of a plan's run: a launch, the calls, a launch.
 struct planned_calls {
     std::vector<collective_call> calls;
-    cuda_memory buffer, tiles;
+    std::shared_ptr<std::byte> buffer;
+    std::size_t buffer_bytes = 0;
+    cuda_memory tiles;
     std::size_t before = 0, after = 0;  // numbers of tiles of each launch; they follow each other
     std::shared_ptr<const void> function;
     message label;  // includes the plan's name, for errors
@@ -79,16 +81,17 @@ inline void place_plan(planned_calls& plan, const device_layout& layout, bool pa
                        device_session& session) {
     const current_device here(session.device(), session.rank());
     const cudaStream_t stream = session.own_stream();
-    plan.buffer = cuda_memory(cuda_memory::kind::device, layout.bytes(), session.rank());
     if (layout.bytes() == 0) return;
+    plan.buffer = session.memory_for_plan(layout.bytes());
+    plan.buffer_bytes = layout.bytes();
     // The bytes between the slots are reduced too, and must not become NaNs.
-    check_cuda(cudaMemsetAsync(plan.buffer.data(), 0, layout.bytes(), stream), "cudaMemsetAsync",
+    check_cuda(cudaMemsetAsync(plan.buffer.get(), 0, layout.bytes(), stream), "cudaMemsetAsync",
                session.rank());
     std::vector<tile> tiles;
-    if (packs) tiles = layout.packing(plan.buffer.data());
+    if (packs) tiles = layout.packing(plan.buffer.get());
     plan.before = tiles.size();
     if (unpacks)
-        for (const tile& t : layout.unpacking(plan.buffer.data())) tiles.push_back(t);
+        for (const tile& t : layout.unpacking(plan.buffer.get())) tiles.push_back(t);
     plan.after = tiles.size() - plan.before;
     plan.tiles =
         cuda_memory(cuda_memory::kind::device, tiles.size() * sizeof(tile), session.rank());

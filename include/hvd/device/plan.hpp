@@ -39,7 +39,7 @@ public:
 
     /// The bytes that the plan packs. 0: its tensors are not copied.
     std::size_t packed_bytes() const noexcept {
-        return calls_ == nullptr ? 0 : calls_->buffer.size();
+        return calls_ == nullptr ? 0 : calls_->buffer_bytes;
     }
 
     /// Runs the collective on `stream`. If none is given, it comes after what the default streams

@@ -87,11 +87,12 @@ public:
             check(c);
         }
         entry_.content = content_.value();
-        const std::exception_ptr failure = try_to_place(packs, unpacks);
-        exchange_after(failure,
-                       [&] { agree(session_, entry_, session_.limit_for(options_.deadline)); });
+        const time_point limit = session_.limit_for(options_.deadline);
+        exchange_after(try_to_place(packs, unpacks), [&] { agree(session_, entry_, limit); });
+        if (calls->buffer != nullptr)
+            session_.share_memory(calls->buffer.get(), calls->buffer_bytes, limit);
         for (const auto& [call, offset] : in_buffer_)
-            calls->calls[call].out = calls->buffer.data() + offset,
+            calls->calls[call].out = calls->buffer.get() + offset,
             calls->calls[call].in = calls->calls[call].out;
         return std::move(calls);
     }

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <memory>
+
 #include "../core/options.hpp"
 #include "../platform/clock.hpp"
 #include "../platform/cuda_api.hpp"
@@ -220,6 +222,15 @@ public:
             if (lies_in(arena, {data, bytes})) return true;
         return false;
     }
+
+    // Allocates the memory in which a plan packs its tensors. The device is current.
+    virtual std::shared_ptr<std::byte> memory_for_plan(std::size_t bytes) {
+        const auto memory = std::make_shared<cuda_memory>(cuda_memory::kind::device, bytes, rank_);
+        return {memory, memory->data()};
+    }
+
+    // Called on all ranks once they have agreed on a plan, with its memory.
+    virtual void share_memory(std::byte*, std::size_t, time_point) {}
 
     // Remembers bytes that belong to no tensor of an arena, so that a call may overwrite them.
     void add_padding(std::span<const std::byte> gap) { padding_.push_back(gap); }

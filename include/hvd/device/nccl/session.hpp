@@ -10,6 +10,7 @@
 #include "issue.hpp"
 #include "options.hpp"
 #include "scale.hpp"
+#include "windows.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -23,7 +24,8 @@ enum class joining { under_way, done, lost };
 // its end before anything else touches NCCL, the stream or the results. After a failure the
 // communicator is given up and refuses further calls. A rank that is alone has no communicator of
 // NCCL until it needs one.
-class nccl_session final : public device_session {
+class nccl_session final : public device_session,
+                           public std::enable_shared_from_this<nccl_session> {
 public:
     nccl_session(int rank, int size, int device, const communicator_options& options,
                  const nccl_configuration& own)
@@ -135,19 +137,40 @@ public:
             check_nccl(ncclMemAlloc(&memory, bytes), "ncclMemAlloc", rank());
             kept.reset(memory);
         });
-        const auto* const data = static_cast<const std::byte*>(memory);
-        if (size() > 1 && bytes > 0) windows_.push_back(open_window_of(data, kept, bytes));
-        const std::span<std::byte> arena(static_cast<std::byte*>(kept.release()), bytes);
-        add_arena(arena);
-        return arena;
+        if (bytes == 0) return {};
+        const auto data = owned_memory(std::move(kept));
+        if (library_.has(nccl_since::windows)) share_memory(data.get(), bytes, limit_for({}));
+        else if (size() > 1) register_arena(data.get(), bytes);
+        arena_memory_.push_back(data);
+        add_arena({data.get(), bytes});
+        return {data.get(), bytes};
     }
 
     void close_arena(std::span<std::byte> memory) noexcept override {
         remove_arena(memory.data());
-        for (const auto& [data, window, registration] : windows_)
-            if (data == memory.data()) close_window(window, registration);
-        std::erase_if(windows_, [&](const auto& w) { return w.data == memory.data(); });
-        if (!still_works()) ncclMemFree(memory.data());
+        std::erase_if(arena_memory_, [&](const auto& m) { return m.get() == memory.data(); });
+    }
+
+    // Memory that can become a window, or other memory where NCCL has none.
+    std::shared_ptr<std::byte> memory_for_plan(std::size_t bytes) override {
+        void* memory = nullptr;
+        if (size() == 1 || !library_.has(nccl_since::windows) ||
+            ncclMemAlloc(&memory, bytes) != ncclSuccess)
+            return device_session::memory_for_plan(bytes);
+        return owned_memory(std::unique_ptr<void, nccl_memory>(memory));
+    }
+
+    // Makes the memory a window, if every rank can, and at the same place.
+    void share_memory(std::byte* memory, std::size_t bytes, time_point limit) override {
+        if (size() == 1 || !library_.has(nccl_since::windows)) return;
+        const inside turn(*this);
+        const current_device here(device(), rank());
+        call_header mine = agreement_header("window");
+        mine.count = windows_.contains(memory);
+        mine.content = windows_.places();
+        for (const call_header& h : agree(*this, mine, limit))
+            if (h.count == 0 || h.content != mine.content) return;
+        register_window(memory, bytes, limit);
     }
 
     // Registers memory of the user. A rank that is alone has nothing to register it with.
@@ -202,11 +225,6 @@ private:
     struct nccl_memory {
         void operator()(void* memory) const { ncclMemFree(memory); }
     };
-    struct open_window {
-        const std::byte* data;
-        ncclWindow_t window = nullptr;
-        void* registration = nullptr;  // instead of a window, before NCCL had any
-    };
     struct premultiplied {
         dtype id;
         double factor;
@@ -250,33 +268,47 @@ private:
         if (state != ncclSuccess) fail(state, "ncclCommRevoke");
     }
 
+    // Keeps the session until the memory is freed.
+    std::shared_ptr<std::byte> owned_memory(std::unique_ptr<void, nccl_memory> memory) {
+        auto* const data = static_cast<std::byte*>(memory.get());
+        windows_.add(data);
+        static_cast<void>(memory.release());
+        return {data, [self = shared_from_this()](std::byte* freed) { self->free_memory(freed); }};
+    }
+
+    // Each rank does it by itself, whenever it has no more use for the memory. NCCL does not wait
+    // for work that was given up.
+    void free_memory(std::byte* data) noexcept {
+        const inside turn(*this);
+        const capture_relaxed relaxed;
+        if (broken()) cudaDeviceSynchronize();
+        const nccl_window open = windows_.take(data);
+        if (open.window != nullptr || open.registration != nullptr)
+            close_window(open.window, open.registration);
+        if (!still_works()) ncclMemFree(data);
+    }
+
     // Before NCCL had windows, each rank registers its memory by itself.
-    open_window open_window_of(const std::byte* data, std::unique_ptr<void, nccl_memory>& memory,
-                               std::size_t bytes) {
-        open_window opened{data};
-        if (library_.has(nccl_since::windows)) opened.window = register_window(memory, bytes);
-        else
-            settle(ncclCommRegister(comm_, memory.get(), bytes, &opened.registration),
-                   "ncclCommRegister", limit_for({}));
-        return opened;
+    void register_arena(std::byte* memory, std::size_t bytes) {
+        void* registration = nullptr;
+        settle(ncclCommRegister(comm_, memory, bytes, &registration), "ncclCommRegister",
+               limit_for({}));
+        windows_.open_registration(memory, registration);
     }
 
     // All ranks meet here.
-    ncclWindow_t register_window(std::unique_ptr<void, nccl_memory>& memory, std::size_t bytes) {
+    void register_window(std::byte* memory, std::size_t bytes, time_point limit) {
         constexpr const char* api = "ncclCommWindowRegister";
         late_result<ncclWindow_t> window;
         try {
-            settle_later(ncclCommWindowRegister(comm_, memory.get(), bytes, window.get(),
-                                                NCCL_WIN_COLL_SYMMETRIC),
-                         api, limit_for({}));
+            settle_later(
+                ncclCommWindowRegister(comm_, memory, bytes, window.get(), NCCL_WIN_COLL_SYMMETRIC),
+                api, limit);
         } catch (...) {
-            if (still_works()) {
-                window.leak();
-                static_cast<void>(memory.release());
-            }
+            if (still_works()) window.leak();
             throw;
         }
-        return *window.get();
+        windows_.open(memory, *window.get());
     }
 
     // NCCL takes 2048 operations in a group. A call that is messages or reductions for each rank is
@@ -452,8 +484,9 @@ private:
     const nccl_configuration own_;
     ncclComm_t comm_ = nullptr;
     bool owned_ = true;
-    bool working_ = false;              // NCCL's thread is at work, or failed
-    std::vector<open_window> windows_;  // windows of arenas
+    bool working_ = false;  // NCCL's thread is at work, or failed
+    nccl_windows windows_;
+    std::vector<std::shared_ptr<std::byte>> arena_memory_;
     std::vector<premultiplied> premultiplied_;
     std::vector<scaled_operation> operations_;  // the operations of the calls being enqueued
     cuda_memory scratch_;                       // the memory that a barrier reduces

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// The memory of plans is a symmetric window of NCCL, as that of arenas is.
+
+#include <optional>
+
+#include "support.hpp"
+
+using namespace device_test;
+
+namespace {
+
+using gpus_type = hvd::communicator<hvd::nccl>;
+
+// Two small tensors, which a plan packs.
+struct packed {
+    tensor<float> a, b;
+    hvd::device_plan plan;
+
+    explicit packed(gpus_type& gpus)
+        : a{float(gpus.rank() + 1)},
+          b{2, float(gpus.rank())},
+          plan(gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum)) {}
+
+    void check_run(const gpus_type& gpus) {
+        plan.run();
+        const int n = gpus.size();
+        CHECK(a.values()[0] == float(n * (n + 1) / 2));
+        CHECK(b.values() == std::vector<float>{float(2 * n), float(n * (n - 1) / 2)});
+    }
+};
+
+// A rank that is alone has none.
+std::size_t windows_of(const gpus_type& gpus) {
+    return gpus.size() == 1 ? 0 : emulation::windows_of(gpus.native_handle());
+}
+
+std::size_t unless_alone(const gpus_type& gpus, int windows) {
+    return gpus.size() == 1 ? 0 : std::size_t(windows);
+}
+
+}  // namespace
+
+TEST_CASE("NCCL moves the packed tensors of a plan from window to window") {
+    on_gpus([](auto& gpus) {
+        packed first(gpus);
+        CHECK(windows_of(gpus) == unless_alone(gpus, 1));
+        first.check_run(gpus);
+        gpus.barrier();
+        CHECK(emulation::symmetric_calls() == int(unless_alone(gpus, gpus.size())));
+        {
+            packed second(gpus);
+            CHECK(windows_of(gpus) == unless_alone(gpus, 2));
+            second.check_run(gpus);
+        }
+        CHECK(windows_of(gpus) == unless_alone(gpus, 1));
+        first.plan = {};
+        CHECK(windows_of(gpus) == 0);
+        gpus.barrier();
+    });
+}
+
+TEST_CASE("a plan that packs nothing has no window") {
+    on_gpus([](auto& gpus) {
+        const tensor<float> a{1};
+        auto plan = gpus.plan_allreduce(a.view(), hvd::sum);
+        CHECK(windows_of(gpus) == 0);
+        plan.run();
+        CHECK(a.values()[0] == float(gpus.size()));
+        CHECK(emulation::calls_of("ncclCommWindowRegister") == 0);
+    });
+}
+
+TEST_CASE("while some ranks keep a plan that others dropped, new plans and arenas have no window") {
+    on_gpus([](auto& gpus) {
+        std::optional<packed> kept(std::in_place, gpus);
+        packed other(gpus);
+        const bool drops = gpus.rank() == 0;
+        if (drops) kept.reset();
+        {
+            packed next(gpus);
+            CHECK(windows_of(gpus) == unless_alone(gpus, drops ? 1 : 2));
+            next.check_run(gpus);
+            hvd::device_arena arena(gpus, 4096);
+            auto x = arena.tensor<float>(hvd::shape(2));
+            const float ones[] = {1, 1};
+            cudaMemcpy(x.data(), ones, sizeof ones, cudaMemcpyHostToDevice);
+            gpus.allreduce(x, hvd::sum);
+            float result[2];
+            cudaMemcpy(result, x.data(), sizeof result, cudaMemcpyDeviceToHost);
+            CHECK(result[1] == float(gpus.size()));
+            CHECK(windows_of(gpus) == unless_alone(gpus, drops ? 1 : 2));
+        }
+        kept.reset();
+        packed last(gpus);
+        CHECK(windows_of(gpus) == unless_alone(gpus, 2));
+        other.check_run(gpus);
+        last.check_run(gpus);
+        gpus.barrier();
+    });
+}
+
+TEST_CASE("arenas and plans share the windows of a communicator") {
+    on_gpus([](auto& gpus) {
+        std::optional<hvd::device_arena> arena(std::in_place, gpus, std::size_t(3) << 20);
+        packed first(gpus);
+        CHECK(windows_of(gpus) == unless_alone(gpus, 2));
+        gpus.barrier();
+        arena.reset();
+        packed second(gpus);
+        CHECK(windows_of(gpus) == unless_alone(gpus, 2));
+        first.check_run(gpus);
+        second.check_run(gpus);
+        gpus.barrier();
+    });
+}
+
+TEST_CASE("where one rank has no memory for a window, no rank has one, and the plan works") {
+    for (int k = 1; k <= 4; ++k)
+        on_gpus(
+            [k](auto& gpus) {
+                gpus.barrier();
+                if (gpus.rank() == 0) emulation::fail("ncclMemAlloc", k, 1);
+                gpus.barrier();
+                packed first(gpus);
+                CHECK(windows_of(gpus) == 0);
+                first.check_run(gpus);
+                packed second(gpus);
+                CHECK(windows_of(gpus) == 1);
+                second.check_run(gpus);
+                gpus.barrier();
+            },
+            k < 2 ? 2 : k);
+}
+
+TEST_CASE("a registration that fails is told to all ranks") {
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+        emulation::reset();
+        int failed = 0, told = 0;
+        hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {
+            gpus_type gpus(world, {.deadline = 1s * slowness});
+            world.barrier();
+            if (world.rank() == 0) emulation::fail("ncclCommWindowRegister", ranks, 1);
+            world.barrier();
+            int outcome[2] = {0, 0};
+            try {
+                packed first(gpus);
+                FAIL_CHECK("it was made");
+            } catch (const hvd::nccl_error& e) {
+                CHECK(std::string(e.what()).find("ncclCommWindowRegister") != std::string::npos);
+                ++outcome[0];
+            } catch (const hvd::peer_error&) {
+                ++outcome[1];
+            }
+            CHECK_THROWS_AS(gpus.barrier(), hvd::peer_error);
+            world.allreduce(outcome, hvd::sum);
+            if (world.rank() == 0) failed = outcome[0], told = outcome[1];
+        });
+        CHECK(failed == 1);
+        CHECK(told == ranks - 1);
+        CHECK(emulation::live_objects() == 0);
+    }
+    emulation::reset();
+}
+
+TEST_CASE("an older NCCL has no windows for plans") {
+    for (const int version : {21901, 22606})
+        for (int ranks = 1; ranks <= 4; ++ranks) {
+            emulation::reset();
+            emulation::answer("ncclGetVersion", version);
+            hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
+                gpus_type gpus(world, {.deadline = 20s});
+                packed first(gpus);
+                first.check_run(gpus);
+                CHECK(windows_of(gpus) == 0);
+                gpus.barrier();
+                CHECK(emulation::calls_of("ncclMemAlloc") == 0);
+            });
+            CHECK(emulation::live_objects() == 0);
+        }
+    emulation::reset();
+}
+
+TEST_CASE("a plan ends after its communicator, and after an abort") {
+    for (int ranks = 1; ranks <= 4; ++ranks)
+        for (const bool aborts : {false, true}) {
+            INFO("on ", ranks, " ranks");
+            hvd::run_threads(ranks, [aborts](hvd::communicator<hvd::threads>& world) {
+                std::optional<gpus_type> gpus(std::in_place, world);
+                packed first(*gpus);
+                first.check_run(*gpus);
+                world.barrier();
+                if (aborts) gpus->abort();
+                gpus.reset();
+                if (aborts) CHECK_THROWS_AS(first.plan.run(), hvd::peer_error);
+                world.barrier();
+            });
+            CHECK(emulation::live_objects() == 0);
+            CHECK(emulation::disagreements().empty());
+            emulation::reset();
+        }
+}
