@@ -82,6 +82,26 @@ TEST_CASE("a rank whose initialisation fails tells the others, which do not wait
         }
 }
 
+TEST_CASE("a split that fails on one rank is told to the others, which do not wait for it") {
+    for (int n = 2; n <= 4; ++n)
+        for (int k = 1; k <= n; ++k)
+            check_told<hvd::nccl_error>(n, n, {"ncclCommSplit", k, 3}, [](world_type& world) {
+                hvd::communicator<nccl> gpus(world, {.deadline = 600s});
+                auto half = gpus.split(world.rank() % 2);
+            });
+}
+
+TEST_CASE("a window that fails on one rank is told to the others, which do not wait for it") {
+    for (int n = 2; n <= 4; ++n)
+        for (int k = 1; k <= n; ++k)
+            check_told<hvd::nccl_error>(
+                n, n, {"ncclCommWindowRegister", k, 3}, [](world_type& world) {
+                    const tensor<float> a{1}, b{2};
+                    hvd::communicator<nccl> gpus(world, {.deadline = 600s});
+                    auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum);
+                });
+}
+
 TEST_CASE("where a half of a hierarchical communicator fails on a node, every node is told") {
     const auto make = [](world_type& world) {
         hvd::communicator<hvd::hierarchical<nccl, threads>> gpus(world, {.deadline = 60s});

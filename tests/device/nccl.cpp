@@ -450,14 +450,23 @@ TEST_CASE("a split for which a rank never comes: the deadline, and nothing is le
 }
 
 TEST_CASE(
-    "calls that end later, in which one rank fails: the others' deadline, and no trace is left") {
+    "calls on a communicator of the user's that end later, in which one rank fails: the others' "
+    "deadline, and no trace is left") {
     // The ranks without the failure are still in the call when their deadline passes.
     const auto fails = [](const char* function, auto call) {
         for (int ranks = 2; ranks <= 4; ++ranks) {
             INFO(std::string(function), " on ", ranks, " ranks");
             std::atomic<int> failed = 0, told = 0;
+            ncclUniqueId id;
+            ncclGetUniqueId(&id);
             hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {
-                hvd::communicator<hvd::nccl> gpus(world, {.deadline = 1s * slowness});
+                ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+                config.blocking = 0;
+                ncclComm_t raw = nullptr;
+                ncclCommInitRankConfig(&raw, world.size(), id, world.rank(), &config);
+                ncclResult_t state = ncclInProgress;
+                while (state == ncclInProgress) ncclCommGetAsyncError(raw, &state);
+                hvd::communicator<hvd::nccl> gpus(raw, hvd::adopt, {.deadline = 1s * slowness});
                 gpus.barrier();
                 if (world.rank() == 0) emulation::fail(function, 1, ncclInternalError);
                 world.barrier();

@@ -22,7 +22,8 @@ void with_options(const hvd::nccl_options& options, F f, int least = 1) {
         INFO("on ", ranks, " ranks");
         hvd::run_threads(ranks,
                          [&](world_type& world) {
-                             gpus_type gpus(world, {.deadline = 20s}, options);
+                             const hvd::time_span limit = options.blocking ? 0s : 20s;
+                             gpus_type gpus(world, {.deadline = limit}, options);
                              f(gpus);
                          },
                          {.node_size = 2});
@@ -115,6 +116,45 @@ TEST_CASE("a communicator may be blocking, with the same results") {
         CHECK(a.values()[0] == float(gpus.size() - 1) / 2);
         CHECK(b.values() == std::vector<float>{2, 4});
     });
+}
+
+TEST_CASE_TEMPLATE("NCCL gets the options from a combination of backends, and from its parts",
+                   Backend, hvd::hierarchical<hvd::nccl, hvd::threads>,
+                   hvd::per_operation<hvd::nccl, hvd::staged<hvd::threads>, hvd::nccl>,
+                   hvd::per_operation<hvd::threads, hvd::nccl, hvd::threads>,
+                   hvd::per_operation<hvd::hierarchical<hvd::nccl, hvd::threads>,
+                                      hvd::staged<hvd::threads>, hvd::staged<hvd::threads>>) {
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+        hvd::run_threads(ranks, [&](world_type& world) {
+            const std::string net = "Socket";
+            hvd::communicator<Backend> gpus(world, {.deadline = 20s},
+                                            {.max_ctas = 11, .net_name = net});
+            world.barrier();
+            CHECK(emulation::communicators_of(11) == ranks);
+            world.barrier();
+            auto all = gpus.split(0, -gpus.rank());
+            world.barrier();
+            CHECK(emulation::communicators_of(11) == 2 * ranks);
+            world.barrier();
+            CHECK_THROWS_WITH_AS(
+                hvd::communicator<Backend>(world, {.deadline = 20s}, {.min_ctas = 2}),
+                doctest::Contains(".min_ctas 2 and .max_ctas 0"), hvd::usage_error);
+        });
+        CHECK(emulation::live_objects() == 0);
+        emulation::reset();
+    }
+}
+
+TEST_CASE("a deadline that a blocking communicator would not keep is refused") {
+    for (int ranks = 1; ranks <= 4; ++ranks)
+        hvd::run_threads(ranks, [](world_type& world) {
+            CHECK_THROWS_WITH_AS(gpus_type(world, {.deadline = 20s}, {.blocking = true}),
+                                 doctest::Contains(".blocking and a .deadline of 20000 ms"),
+                                 hvd::usage_error);
+            gpus_type gpus(world, {}, {.blocking = true});
+            check_sum(gpus);
+        });
+    CHECK(emulation::live_objects() == 0);
 }
 
 TEST_CASE("unsuitable options are refused on every rank, and different ones as well") {

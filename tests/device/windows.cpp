@@ -133,36 +133,6 @@ TEST_CASE("where one rank has no memory for a window, no rank has one, and the p
             k < 2 ? 2 : k);
 }
 
-TEST_CASE("a registration that fails is told to all ranks") {
-    for (int ranks = 2; ranks <= 4; ++ranks) {
-        emulation::reset();
-        int failed = 0, told = 0;
-        hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {
-            gpus_type gpus(world, {.deadline = 1s * slowness});
-            world.barrier();
-            if (world.rank() == 0) emulation::fail("ncclCommWindowRegister", ranks, 1);
-            world.barrier();
-            int outcome[2] = {0, 0};
-            try {
-                packed first(gpus);
-                FAIL_CHECK("it was made");
-            } catch (const hvd::nccl_error& e) {
-                CHECK(std::string(e.what()).find("ncclCommWindowRegister") != std::string::npos);
-                ++outcome[0];
-            } catch (const hvd::peer_error&) {
-                ++outcome[1];
-            }
-            CHECK_THROWS_AS(gpus.barrier(), hvd::peer_error);
-            world.allreduce(outcome, hvd::sum);
-            if (world.rank() == 0) failed = outcome[0], told = outcome[1];
-        });
-        CHECK(failed == 1);
-        CHECK(told == ranks - 1);
-        CHECK(emulation::live_objects() == 0);
-    }
-    emulation::reset();
-}
-
 TEST_CASE("an older NCCL has no windows for plans") {
     for (const int version : {21901, 22606})
         for (int ranks = 1; ranks <= 4; ++ranks) {

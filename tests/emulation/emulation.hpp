@@ -34,6 +34,9 @@ void kill(ncclComm_t comm);
 // Returns the configuration with which NCCL made it.
 ncclConfig_t config_of(ncclComm_t comm);
 
+// Returns the number of live communicators with this limit of blocks (maxCTAs).
+int communicators_of(int most_blocks);
+
 // Returns the number of windows that this rank has open.
 std::size_t windows_of(ncclComm_t comm);
 

@@ -590,6 +590,13 @@ int emulation::symmetric_calls() {
     return calls_between_windows;
 }
 
+int emulation::communicators_of(int most_blocks) {
+    const std::lock_guard lock(mutex);
+    return int(std::count_if(live.begin(), live.end(), [=](const auto& comm) {
+        return comm->config.maxCTAs == most_blocks;
+    }));
+}
+
 std::size_t emulation::windows_of(ncclComm_t comm) {
     const std::lock_guard lock(mutex);
     return comm->windows.size();

@@ -41,6 +41,21 @@ constexpr bool is_host_backend = [] {
     else return false;
 }();
 
+// True for a backend whose communicators take options of its own, after those of all.
+template <class B>
+constexpr bool has_own_options = requires { typename B::own_options; };
+
+// The own options of the first backend that has some.
+template <class... Backends>
+struct own_options_among {};
+template <class First, class... Others>
+struct own_options_among<First, Others...> : own_options_among<Others...> {};
+template <class First, class... Others>
+    requires has_own_options<First>
+struct own_options_among<First, Others...> {
+    using own_options = typename First::own_options;
+};
+
 }  // namespace detail
 
 /// A backend: the template argument of a communicator. See docs/adding_a_backend.md.

@@ -9,6 +9,20 @@
 namespace hvd {
 inline namespace v0 {
 
+namespace detail {
+
+template <class B>
+std::shared_ptr<device_session> session_with_arenas(communicator<B>& comm) {
+    constexpr bool has_arenas = requires { requires B::has_arenas; };
+    static_assert(has_arenas,
+                  "hvd: device_arena needs a communicator<nccl> or communicator<cuda_ipc>; other "
+                  "backends have no memory that all ranks know");
+    if constexpr (has_arenas) return device_access::session_of(comm);
+    else return {};
+}
+
+}  // namespace detail
+
 /// Device memory that all ranks know beforehand. With `nccl` it is a symmetric window
 /// (ncclMemAlloc); with `cuda_ipc` every rank has mapped it. Plans do not copy its tensors, and
 /// make one call for tensors that lie side by side. With `cuda_ipc` single calls do not copy them
@@ -24,9 +38,8 @@ public:
     /// @throws hvd::mismatch_error for different sizes, hvd::usage_error if there is not enough
     /// memory; the other ranks then get hvd::peer_error.
     template <class B>
-        requires(B::has_arenas)
     device_arena(communicator<B>& comm, std::size_t bytes)
-        : session_(detail::device_access::session_of(comm)) {
+        : session_(detail::session_with_arenas(comm)) {
         const detail::device_session::inside turn(*session_);
         memory_ = session_->open_arena(bytes);
     }

@@ -26,8 +26,11 @@ public:
 
     ~hierarchical_session() { this->stop_watching(); }
 
+    // `own` are options of the backend inside the nodes.
+    template <class... Own>
     static std::shared_ptr<hierarchical_session> make(communicator<Host>& bootstrap,
-                                                      const communicator_options& options) {
+                                                      const communicator_options& options,
+                                                      const Own&... own) {
         constexpr const char* name = "a hierarchical communicator";
         meet(bootstrap, name, options);
         const int place[2] = {bootstrap.local_rank(), bootstrap.cross_rank()};
@@ -36,7 +39,7 @@ public:
              same = bootstrap.cross();
         // A half that fails on one node is told to the others, which have theirs.
         auto local = make_on_all(bootstrap, name, options,
-                                 [&] { return communicator<Device>(node, options); });
+                                 [&] { return communicator<Device>(node, options, own...); });
         auto cross =
             make_on_all(bootstrap, name, options, [&] { return base::make(same, options); });
         if (!bootstrap.is_homogeneous()) places.clear();
@@ -46,6 +49,8 @@ public:
                 device_of_this_thread(bootstrap.rank()), options);
         });
     }
+
+    auto own_options() const { return device_access::session_of(local_)->own_options(); }
 
     // The factors of a sum are applied in the step between the nodes, which the host does without
     // rounding twice. Only a power of two is applied in the node, where 16-bit floats are summed in

@@ -29,7 +29,8 @@ struct kind_of_first<First> {
 /// HOROVOD_GPU_ALLREDUCE=NCCL, HOROVOD_GPU_ALLGATHER=MPI and HOROVOD_GPU_BROADCAST=MPI are
 /// `per_operation<nccl, staged<mpi>, staged<mpi>>`.
 template <backend Allreduce, backend Allgather, backend Broadcast>
-struct per_operation : detail::kind_of_first<Allreduce> {
+struct per_operation : detail::kind_of_first<Allreduce>,
+                       detail::own_options_among<Allreduce, Allgather, Broadcast> {
     template <class T>
     static constexpr bool moves =
         transportable<T, Allreduce> && transportable<T, Allgather> && transportable<T, Broadcast>;
@@ -46,9 +47,10 @@ class part_of_operations : public communicator<Backend> {
 
 public:
     part_of_operations() = default;
-    template <class Bootstrap>
-    part_of_operations(communicator<Bootstrap>& bootstrap, const communicator_options& options)
-        : base(made(bootstrap, options)) {}
+    template <class Bootstrap, class... Own>
+    part_of_operations(communicator<Bootstrap>& bootstrap, const communicator_options& options,
+                       const Own&... own)
+        : base(made(bootstrap, options, own...)) {}
 
     // `derive(communicator)` gives a communicator of some of the ranks.
     template <class F>
@@ -60,10 +62,12 @@ private:
     explicit part_of_operations(base&& part) : base(std::move(part)) {}
 
     // If the other ranks have the same backend, their communicator is split.
-    template <class Bootstrap>
-    static base made(communicator<Bootstrap>& bootstrap, const communicator_options& options) {
+    template <class Bootstrap, class... Own>
+    static base made(communicator<Bootstrap>& bootstrap, const communicator_options& options,
+                     const Own&... own) {
         if constexpr (std::is_same_v<Bootstrap, Backend>)
             return bootstrap.split(0, bootstrap.rank());
+        else if constexpr (has_own_options<Backend>) return base(bootstrap, options, own...);
         else return base(bootstrap, options);
     }
 };
@@ -72,8 +76,8 @@ private:
 template <int>
 struct no_part {
     no_part() = default;
-    template <class Bootstrap>
-    no_part(communicator<Bootstrap>&, const communicator_options&) {}
+    template <class Bootstrap, class... Own>
+    no_part(communicator<Bootstrap>&, const communicator_options&, const Own&...) {}
     template <class F>
     no_part derived(F&) {
         return {};
@@ -116,6 +120,16 @@ public:
     explicit communicator(communicator<Bootstrap>& bootstrap,
                           const communicator_options& options = {})
         : reducing(bootstrap, options), second(bootstrap, options), third(bootstrap, options) {}
+
+    /// The same, with options for those of the backends that take them, such as `nccl_options`.
+    /// @snippet tests/device/snippets.cpp nccl_options
+    template <class Bootstrap, class Policy = backend_type>
+        requires detail::has_own_options<Policy>
+    communicator(communicator<Bootstrap>& bootstrap, const communicator_options& options,
+                 const typename Policy::own_options& own)
+        : reducing(bootstrap, options, own),
+          second(bootstrap, options, own),
+          third(bootstrap, options, own) {}
 
     using reducing::operator bool;
     using reducing::rank;

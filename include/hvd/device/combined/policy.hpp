@@ -21,7 +21,7 @@ class hierarchical_session;
 /// A failure in one of the steps ends the communicator, since the nodes are then at different
 /// steps.
 template <class Device, class Host>
-struct hierarchical : staged<Host> {
+struct hierarchical : staged<Host>, detail::own_options_among<Device> {
     static_assert(device_backend<Device>,
                   "hvd: hierarchical<…> takes a backend of devices, then one of the host: "
                   "hierarchical<hvd::nccl, hvd::mpi>");

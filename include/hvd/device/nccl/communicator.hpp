@@ -9,7 +9,6 @@
 #include "../../comm/communicator.hpp"
 #include "../../platform/host_identity.hpp"
 #include "../ranks.hpp"
-#include "join.hpp"
 #include "messages.hpp"
 #include "policy.hpp"
 #include "registration.hpp"
@@ -48,6 +47,7 @@ public:
         detail::session& ranks = detail::access::session_of(bootstrap);
         const auto limit = detail::limit_of(options.deadline);
         session_ = detail::run_on_all(ranks, "communicator<nccl>", limit, [&] {
+            detail::refuse_blocking_deadline(own, options, rank);
             const int device = detail::device_of_this_thread(rank);
             auto session = std::make_shared<session_type>(rank, size, device, options,
                                                           detail::nccl_configuration(own, rank));
@@ -63,7 +63,9 @@ public:
         });
         bootstrap.broadcast(tensor_view<std::byte>(reinterpret_cast<std::byte*>(&id), {sizeof id}),
                             hvd::root{0}, {.deadline = options.deadline});
-        detail::join_together(ranks, *session_, id, limit);
+        session_->join_all(
+            id, std::make_unique<detail::host_ranks_of<Bootstrap>>(bootstrap.split(0, rank)),
+            limit);
     }
 
     /// Takes over an NCCL communicator. It ends the communicator, also if this throws. It may be
@@ -117,7 +119,10 @@ public:
         const auto split_off = [=](ncclComm_t comm, ncclComm_t* result, ncclConfig_t* config) {
             return ncclCommSplit(comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, result, config);
         };
-        return derived(session().derive("ncclCommSplit", split_off), members);
+        auto host = session().split_host(color, key);
+        auto part = derived(session().derive("split", "ncclCommSplit", split_off), members);
+        if (part) part.session().connect(std::move(host));
+        return part;
     }
 
     /// Makes a communicator of the ranks that are not `excluded`, in their order, after others
@@ -141,7 +146,7 @@ public:
             return ncclCommShrink(comm, list.data(), int(list.size()), result, config,
                                   NCCL_SHRINK_ABORT);
         };
-        return derived(session().derive("ncclCommShrink", shrunk), members);
+        return derived(session().derive("shrink", "ncclCommShrink", shrunk), members);
     }
     communicator shrink(std::initializer_list<int> excluded) {
         return shrink(std::span<const int>(excluded.begin(), excluded.size()));

@@ -136,6 +136,18 @@ inline std::size_t operations_of(const collective_call& c, int size) {
     return is_for_each_rank ? std::size_t(size) : 1;
 }
 
+// Returns the end of the calls that go into one group with the first. NCCL takes 2048 operations in
+// a group. A call that is messages or reductions for each rank is as many, and messages are sent
+// and received.
+inline std::size_t end_of_group(std::span<const collective_call> calls, std::size_t first,
+                                int size) {
+    constexpr std::size_t most = tuning::nccl_operations;
+    std::size_t end = first, operations = 0;
+    do operations += operations_of(calls[end], size);
+    while (++end < calls.size() && operations + operations_of(calls[end], size) <= most);
+    return end;
+}
+
 inline void issue(nccl_calls& made, const collective_call& c, ncclRedOp_t op,
                   const nccl_place& at) {
     if (goes_in_parts(c, at.library)) return issue_parts(made, c, op, at);

@@ -24,7 +24,8 @@ struct nccl_options {
     int traffic_class = -1;          ///< of the network; -1: the default. NCCL 2.26.2 or later
     std::string_view net_name = {};  ///< the network plugin, such as "Socket"; empty: the default
     /// Calls of NCCL return when they are done. No deadline ends one, not even while the
-    /// communicator is made.
+    /// communicator is made, so the communicator has none. Calls may have one for their work on the
+    /// GPU.
     bool blocking = false;
     int stream_priority = 0;  ///< of the communicator's own stream; lower goes first, as for CUDA
 };
@@ -67,6 +68,13 @@ public:
 
     int stream_priority() const { return options_.stream_priority; }
 
+    // They are valid as long as this.
+    nccl_options options() const {
+        nccl_options own = options_;
+        own.net_name = *net_name_;
+        return own;
+    }
+
     // Tells the names and values, for the ranks to agree on.
     template <class Say>
     void describe(Say& say) const {
@@ -83,6 +91,16 @@ private:
     nccl_options options_;
     std::shared_ptr<const std::string> net_name_;
 };
+
+// A deadline that NCCL would not keep is refused.
+inline void refuse_blocking_deadline(const nccl_options& own, const communicator_options& options,
+                                     int rank) {
+    if (own.blocking && options.deadline.nanoseconds != 0)
+        throw usage_error(
+            rank, text("hvd: communicator<nccl> on rank ", rank, ": .blocking and a .deadline of ",
+                       options.deadline.nanoseconds / 1'000'000,
+                       " ms: no deadline ends a blocking call of NCCL; leave one of them out"));
+}
 
 }  // namespace detail
 }  // namespace v0

@@ -10,6 +10,8 @@
 namespace hvd {
 inline namespace v0 {
 
+struct nccl_options;
+
 namespace detail {
 class nccl_session;
 }
@@ -24,6 +26,7 @@ class nccl_session;
 struct nccl {
     using space_type = device;
     using session_type = detail::nccl_session;
+    using own_options = nccl_options;
     static constexpr bool has_arenas = true;
     template <class T, class Op>
     static constexpr bool reduces =

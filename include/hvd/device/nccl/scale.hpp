@@ -93,6 +93,20 @@ private:
     alignas(8) std::byte bytes_[8] = {};
 };
 
+// The operation of NCCL for a call.
+struct scaled_operation {
+    ncclRedOp_t op = ncclSum;
+    double after = 1;  // the factor for the result after NCCL is done
+    bool scales = false;
+};
+
+inline void scale_result(const collective_call& call, double factor, cudaStream_t stream,
+                         int rank) {
+    if (call.entry.kind == collective::reduce && call.entry.root != rank) return;
+    launch_scale(call.out, call.count_of(rank), copy_between(call.entry.id, call.entry.id, true),
+                 factor, stream, rank);
+}
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd

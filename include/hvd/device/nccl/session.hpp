@@ -10,14 +10,12 @@
 #include "issue.hpp"
 #include "options.hpp"
 #include "scale.hpp"
+#include "together.hpp"
 #include "windows.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
-
-// How far a rank is that joins the others. A rank that another one left is lost.
-enum class joining { under_way, done, lost };
 
 // Uses a communicator of NCCL, which does not block unless the user wants so. Then a thread of NCCL
 // does the call, after the call has returned, and writes the results. Every such call is polled to
@@ -38,30 +36,24 @@ public:
     ncclComm_t handle() const { return comm_; }
     const nccl_library& library() const { return library_; }
     const nccl_configuration& configuration() const { return own_; }
+    nccl_options own_options() const { return own_.options(); }
 
-    // Begins to join the other ranks, or goes on with it, at most until `until`.
-    joining join(const ncclUniqueId& id, time_point until) {
-        const current_device here(device(), rank());
-        constexpr const char* api = "ncclCommInitRankConfig";
-        ncclConfig_t config = own_.config();
-        ncclResult_t state = ncclInProgress;
-        if (comm_ == nullptr) state = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
-        working_ = true;
-        for (backoff pauses(false);;) {
-            if (state == ncclRemoteError) return joining::lost;
-            if (state != ncclSuccess && state != ncclInProgress)
-                throw_nccl_error(state, api, rank(), comm_, std::source_location::current());
-            check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", rank());
-            working_ = state != ncclSuccess;
-            if (!working_) return joining::done;
-            if (state == ncclInProgress && pauses.pause() && now() > until)
-                return joining::under_way;
+    // Joins the ranks by NCCL, all or none. The host tells failures to all, now and later.
+    void join_all(const ncclUniqueId& id, std::unique_ptr<host_ranks> host, time_point limit) {
+        host_ = std::move(host);
+        try {
+            work_together(*host_, "communicator<nccl>", options(), limit,
+                          [&](time_point until) { return join(id, until); });
+        } catch (...) {
+            if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+            throw;
         }
     }
 
-    // Ends a communicator that not all ranks have joined.
-    void leave() noexcept {
-        if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+    // For a session whose communicator was split off: the part of the host's ranks that it has.
+    void connect(std::unique_ptr<host_ranks> host) { host_ = std::move(host); }
+    std::unique_ptr<host_ranks> split_host(int color, int key) {
+        return host_ == nullptr ? nullptr : host_->split(color, key);
     }
 
     // Takes a communicator that NCCL made from another, or that the user made. If `owned`, this
@@ -81,13 +73,14 @@ public:
         for (const collective_call& call : calls)
             operations_.push_back(operation_for(call, label, limit));
         for (std::size_t first = 0, last = 0; first < calls.size(); first = last) {
-            last = end_of_group(calls, first);
+            last = end_of_group(calls, first, size());
             enqueue_group(calls.subspan(first, last - first), operations_.data() + first, label,
                           stream, limit);
         }
         guarded([&] {
             for (std::size_t i = 0; i < calls.size(); ++i)
-                if (operations_[i].after != 1) scale_result(calls[i], operations_[i].after, stream);
+                if (operations_[i].after != 1)
+                    scale_result(calls[i], operations_[i].after, stream, rank());
         });
     }
 
@@ -110,14 +103,14 @@ public:
     // Derives a communicator by NCCL's own function: `make(comm, result, config)`. It has the
     // configuration of this one.
     template <class F>
-    ncclComm_t derive(const char* api, F&& make) {
+    ncclComm_t derive(const char* name, const char* api, F&& make) {
         const inside turn(*this);
         const current_device here(device(), rank());
         const time_point limit = limit_for({});
         if (broken()) wait_for_revoke(api, limit);
         late_result<ncclComm_t> result;
         try {
-            settle_later(make(comm_, result.get(), nullptr), api, limit);
+            do_together(name, api, limit, [&] { return make(comm_, result.get(), nullptr); });
         } catch (...) {
             if (still_works()) result.leak();
             else if (*result.get() != nullptr)
@@ -217,11 +210,6 @@ public:
     }
 
 private:
-    struct scaled_operation {
-        ncclRedOp_t op = ncclSum;
-        double after = 1;  // the factor for the result after NCCL is done
-        bool scales = false;
-    };
     struct nccl_memory {
         void operator()(void* memory) const { ncclMemFree(memory); }
     };
@@ -241,17 +229,45 @@ private:
         }
     };
 
-    // The place of a result that NCCL's thread writes. It is leaked if the thread can't be stopped,
-    // since a borrowed communicator is its owner's to abort.
-    template <class T>
-    class late_result {
-    public:
-        T* get() const { return place_.get(); }
-        void leak() { static_cast<void>(place_.release()); }
+    // Begins to join the other ranks, or goes on with it, at most until `until`.
+    joining join(const ncclUniqueId& id, time_point until) {
+        const current_device here(device(), rank());
+        ncclConfig_t config = own_.config();
+        ncclResult_t state = ncclInProgress;
+        if (comm_ == nullptr) state = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
+        return proceed(state, "ncclCommInitRankConfig", until);
+    }
 
-    private:
-        std::unique_ptr<T> place_ = std::make_unique<T>();
-    };
+    // Polls NCCL's thread, at most until `until`.
+    joining proceed(ncclResult_t state, const char* api, time_point until) {
+        working_ = true;
+        for (backoff pauses(false);;) {
+            if (state == ncclRemoteError) return joining::lost;
+            if (state != ncclSuccess && state != ncclInProgress)
+                throw_nccl_error(state, api, rank(), comm_, std::source_location::current());
+            check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", rank());
+            working_ = state != ncclSuccess;
+            if (!working_) return joining::done;
+            if (state == ncclInProgress && pauses.pause() && now() > until)
+                return joining::under_way;
+        }
+    }
+
+    // Makes a call that NCCL ends when all ranks have made it. Without the host a rank that fails
+    // is late for the others.
+    template <class Call>
+    void do_together(const char* name, const char* api, time_point limit, Call&& call) {
+        if (host_ == nullptr || broken()) return settle_later(call(), api, limit);
+        bool made = false;
+        try {
+            work_together(*host_, name, options(), limit, [&](time_point until) {
+                return proceed(std::exchange(made, true) ? ncclInProgress : call(), api, until);
+            });
+        } catch (const error& e) {
+            give_up(e.what());
+            throw;
+        }
+    }
 
     // True if NCCL may still write to results and to memory that it was given.
     bool still_works() const { return working_ && comm_ != nullptr; }
@@ -301,24 +317,16 @@ private:
         constexpr const char* api = "ncclCommWindowRegister";
         late_result<ncclWindow_t> window;
         try {
-            settle_later(
-                ncclCommWindowRegister(comm_, memory, bytes, window.get(), NCCL_WIN_COLL_SYMMETRIC),
-                api, limit);
+            do_together("window", api, limit, [&] {
+                return ncclCommWindowRegister(comm_, memory, bytes, window.get(),
+                                              NCCL_WIN_COLL_SYMMETRIC);
+            });
         } catch (...) {
             if (still_works()) window.leak();
+            else windows_.open(memory, *window.get());  // NCCL may have made it in vain
             throw;
         }
         windows_.open(memory, *window.get());
-    }
-
-    // NCCL takes 2048 operations in a group. A call that is messages or reductions for each rank is
-    // as many, and messages are sent and received.
-    std::size_t end_of_group(std::span<const collective_call> calls, std::size_t first) const {
-        constexpr std::size_t most = tuning::nccl_operations;
-        std::size_t end = first, operations = 0;
-        do operations += operations_of(calls[end], size());
-        while (++end < calls.size() && operations + operations_of(calls[end], size()) <= most);
-        return end;
     }
 
     scaled_operation operation_for(const collective_call& call, const char* label,
@@ -388,12 +396,6 @@ private:
         const ncclResult_t ended = ncclGroupEnd();
         if (made.failed()) fail(made.code(), made.api());
         settle(ended, ended == ncclInProgress ? label : "ncclGroupEnd", limit);
-    }
-
-    void scale_result(const collective_call& call, double factor, cudaStream_t stream) {
-        if (call.entry.kind == collective::reduce && call.entry.root != rank()) return;
-        launch_scale(call.out, call.count_of(rank()),
-                     copy_between(call.entry.id, call.entry.id, true), factor, stream, rank());
     }
 
     // The headers travel through device memory.
@@ -484,7 +486,8 @@ private:
     const nccl_configuration own_;
     ncclComm_t comm_ = nullptr;
     bool owned_ = true;
-    bool working_ = false;  // NCCL's thread is at work, or failed
+    bool working_ = false;              // NCCL's thread is at work, or failed
+    std::unique_ptr<host_ranks> host_;  // null for a communicator of the user's, or shrunk
     nccl_windows windows_;
     std::vector<std::shared_ptr<std::byte>> arena_memory_;
     std::vector<premultiplied> premultiplied_;

@@ -42,6 +42,14 @@ public:
     explicit communicator(host_type& bootstrap, const communicator_options& options = {})
         : base(session_type::make(bootstrap, options), place_of(bootstrap)) {}
 
+    /// The same, with options for the backend that moves tensors inside the nodes.
+    /// @snippet tests/device/snippets.cpp nccl_options
+    template <class Policy = B>
+        requires detail::has_own_options<Policy>
+    communicator(host_type& bootstrap, const communicator_options& options,
+                 const typename Policy::own_options& own)
+        : base(session_type::make(bootstrap, options, own), place_of(bootstrap)) {}
+
     /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
     /// for a negative colour.
     /// **Collective**.
@@ -50,7 +58,10 @@ public:
         s.refuse_if_broken("split");
         const typename session_type::inside turn(s);
         auto part = s.host().split(color, key);
-        return part ? communicator(part, s.options()) : communicator();
+        if (!part) return {};
+        if constexpr (detail::has_own_options<B>)
+            return communicator(part, s.options(), s.own_options());
+        else return communicator(part, s.options());
     }
 };
 
