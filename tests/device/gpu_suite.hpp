@@ -13,11 +13,12 @@
 
 #include <hvd/nccl.hpp>
 
+#include "peer_error.hpp"
 #include "tensor.hpp"
 
 namespace gpu_suite {
 
-using device_test::numbers, device_test::tensor;
+using device_test::numbers, device_test::peer_error_of, device_test::tensor;
 using gpu_communicator = hvd::communicator<hvd::nccl>;
 using reporter = std::function<void(bool right, const char* what)>;
 
@@ -137,17 +138,6 @@ inline void parts(gpu_communicator& gpus, const reporter& report) {
     report(node.size() >= 1, "local");
     arena(halves, report);
     sum_over(gpus, r, float(n * (n + 1) / 2), report, "the whole after its parts");
-}
-
-// Returns the text of the hvd::peer_error that f throws, or "".
-template <class F>
-std::string peer_error_of(F f) {
-    try {
-        f();
-    } catch (const hvd::peer_error& e) {
-        return e.what();
-    }
-    return "";
 }
 
 // The last rank leaves out a call. The others give up at their deadline, and so does it.

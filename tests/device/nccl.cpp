@@ -280,7 +280,8 @@ TEST_CASE("many tensors are one group, and as many as NCCL takes") {
     for (int ranks = 2; ranks <= 4; ++ranks) {
         hvd::run_threads(ranks, [ranks](hvd::communicator<hvd::threads>& world) {
             hvd::communicator<hvd::nccl> gpus(world, {.deadline = 60s});
-            for (const auto& [tensors, groups] : {std::pair{161, 1}, {1025, 2}, {2500, 3}}) {
+            for (const auto& [tensors, groups] :
+                 {std::pair{161, 1}, {1024, 1}, {1025, 2}, {2500, 3}}) {
                 const tensor<int> memory(std::vector<int>(std::size_t(tensors), 1));
                 std::vector<hvd::tensor_view<int, hvd::device>> views;
                 for (int i = 0; i < tensors; ++i)
@@ -297,6 +298,35 @@ TEST_CASE("many tensors are one group, and as many as NCCL takes") {
         CHECK(emulation::live_objects() == 0);
         emulation::reset();
     }
+}
+
+TEST_CASE("a group is cut by the operations of its calls, before the first that has no room") {
+    using hvd::detail::collective, hvd::detail::end_of_group;
+    constexpr std::size_t most = hvd::detail::tuning::nccl_operations;
+    const auto several = [](std::size_t n, collective kind) {
+        hvd::detail::collective_call call;
+        call.entry.kind = kind;
+        return std::vector(n, call);
+    };
+    const auto sums = several(2 * most + 1, collective::allreduce);
+    CHECK(end_of_group(sums, 0, 4) == most);
+    CHECK(end_of_group(sums, most, 4) == 2 * most);
+    CHECK(end_of_group(sums, 2 * most, 4) == 2 * most + 1);
+    for (const auto kind : {collective::alltoall, collective::gather, collective::scatter})
+        for (const std::size_t ranks : {1, 2, 3, 4})
+            CHECK(end_of_group(several(most + 1, kind), 0, int(ranks)) == most / ranks);
+    CHECK(end_of_group(several(3, collective::alltoall), 1, int(most)) == 2);
+    CHECK(end_of_group(several(3, collective::alltoall), 1, int(most) + 1) == 2);
+    auto mixed = several(most, collective::broadcast);
+    mixed[most - 1] = several(1, collective::gather)[0];
+    CHECK(end_of_group(mixed, 0, 1) == most);
+    CHECK(end_of_group(mixed, 0, 2) == most - 1);
+    const std::size_t parts[] = {1, 2, 3};
+    auto uneven = several(most, collective::allgather);
+    for (auto& call : uneven) call.counts = parts;
+    CHECK(end_of_group(uneven, 0, 3) == most / 3);
+    // All that is sent and received fits into what NCCL takes.
+    static_assert(2 * most <= 2048);
 }
 
 TEST_CASE("the first failure of a group is the one that is told") {

@@ -462,3 +462,27 @@ TEST_CASE_TEMPLATE("communicators are split, and ended for all", Backend, hvd::s
             CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
     });
 }
+
+TEST_CASE("a staged communicator ends after the copies in both directions, before their memory") {
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+        hvd::run_threads(ranks, [ranks](hvd::communicator<host>& world) {
+            cudaStream_t stream{};
+            cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+            const tensor<int> x(std::vector<int>(1000, world.rank()));
+            cudaDeviceSynchronize();  // the stream does not wait for the copy of the values
+            {
+                hvd::communicator<hvd::staged<host>> gpus(world);
+                gpus.allreduce_async(x.view(), hvd::sum, {.stream = stream}).wait(stream);
+                world.barrier();
+                emulation::reset();
+                world.barrier();
+            }
+            world.barrier();
+            CHECK(emulation::calls_of("cudaStreamSynchronize") == 2 * ranks);
+            world.barrier();
+            CHECK(x.values() == std::vector<int>(1000, ranks * (ranks - 1) / 2));
+            cudaStreamDestroy(stream);
+        });
+        CHECK(emulation::live_objects() == 0);
+    }
+}

@@ -211,3 +211,38 @@ TEST_CASE("those who are left after others died keep their nodes") {
             CHECK(rest.is_homogeneous() == (last == 2));
         });
 }
+
+TEST_CASE_TEMPLATE("slices of one GPU are GPUs of their own", Backend, nccl, hvd::cuda_ipc) {
+    for (const int slices : {2, 4})
+        for (int ranks = 1; ranks <= 4; ++ranks) {
+            emulation::reset();
+            emulation::answer("slices", slices);
+            hvd::run_threads(ranks, [slices](hvd::communicator<threads>& world) {
+                const int own = hvd::pin_device(world);
+                CHECK(own == world.rank());
+                cudaDeviceProp slice{};
+                cudaGetDeviceProperties(&slice, own);
+                CHECK(slice.pciBusID == own / slices);
+                hvd::communicator<Backend> gpus(world, {.deadline = 20s});
+                CHECK(gpus.device() == own);
+                CHECK(sum_of(gpus, 1) == world.size());
+            });
+            CHECK(emulation::live_objects() == 0);
+        }
+    // A slice that two ranks would share is named with its own id.
+    emulation::answer("slices", 4);
+    hvd::run_threads(5, [](hvd::communicator<threads>& world) {
+        const bool shares = world.rank() % 4 == 0;
+        try {
+            hvd::pin_device(world);
+            FAIL_CHECK("five ranks have four slices");
+        } catch (const hvd::usage_error& e) {
+            CHECK(shares);
+            const std::string told = e.what();
+            CHECK(told.find("GPU-a0000000-0000-0000-0000-000000000000") != std::string::npos);
+        } catch (const hvd::peer_error&) {
+            CHECK(!shares);
+        }
+    });
+    emulation::reset();
+}

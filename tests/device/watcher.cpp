@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "failures.hpp"
+#include "peer_error.hpp"
 
 using namespace device_test;
 
@@ -22,17 +23,6 @@ struct user_stream {
     user_stream(const user_stream&) = delete;
     ~user_stream() { cudaStreamDestroy(handle); }
 };
-
-// Returns the text of the peer_error that `f` throws.
-template <class F>
-std::string told_by(F f) {
-    try {
-        f();
-    } catch (const hvd::peer_error& e) {
-        return e.what();
-    }
-    return "nothing";
-}
 
 bool has(const std::string& text, const char* part) {
     INFO(text);
@@ -84,7 +74,7 @@ TEST_CASE_TEMPLATE("a rank that never makes a call for which a stream waits", Ba
                         {.deadline = std::chrono::milliseconds(300 * slowness), .stream = s.handle})
                     .wait(s.handle);
             cudaStreamSynchronize(s.handle);  // would never return
-            const std::string why = told_by([&] { plan.run(); });
+            const std::string why = peer_error_of([&] { plan.run(); });
             has(why, "was given up after");
             has(why, "allreduce");
             has(why, "other ranks did not come in time");
@@ -102,9 +92,9 @@ TEST_CASE_TEMPLATE("the host learns of late work of a stream while it waits for 
                 x.view(), hvd::sum,
                 {.deadline = std::chrono::milliseconds(300 * slowness), .stream = s.handle})
             .wait(s.handle);
-        has(told_by([&] { gpus.allreduce(y.view(), hvd::sum, {.stream = s.handle}); }),
+        has(peer_error_of([&] { gpus.allreduce(y.view(), hvd::sum, {.stream = s.handle}); }),
             "did not come in time");
-        has(told_by([&] { gpus.barrier(); }), "was given up after");
+        has(peer_error_of([&] { gpus.barrier(); }), "was given up after");
     });
 }
 
@@ -126,7 +116,7 @@ TEST_CASE("a rank that dies while a stream waits for it") {
             why = e.what();
         }
         cudaStreamSynchronize(s.handle);
-        if (why.empty()) why = told_by([&] { gpus.barrier(); });
+        if (why.empty()) why = peer_error_of([&] { gpus.barrier(); });
         has(why, "another rank is gone");
     });
 }
@@ -141,7 +131,7 @@ TEST_CASE("an asynchronous error of NCCL's while a stream waits") {
             gpus.allreduce_async(x.view(), hvd::sum, {.stream = s.handle}).wait(s.handle);
             emulation::fail("ncclCommGetAsyncError", 1, ncclSystemError);
             cudaStreamSynchronize(s.handle);
-            has(told_by([&] { gpus.barrier(); }), "ncclCommGetAsyncError");
+            has(peer_error_of([&] { gpus.barrier(); }), "ncclCommGetAsyncError");
         }
         world.barrier();
     });
@@ -154,7 +144,7 @@ TEST_CASE("a stream waits for a call of a communicator that was given up") {
         auto pending = gpus.allreduce_async(x.view(), hvd::sum);
         world.barrier();
         gpus.abort();
-        has(told_by([&] { pending.wait(s.handle); }), "abort()");
+        has(peer_error_of([&] { pending.wait(s.handle); }), "abort()");
     });
 }
 

@@ -41,7 +41,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     if (const int code = emulation::faulted("cudaGetDeviceProperties")) return cudaError_t(code);
     if (device < 0 || device >= visible_devices()) return cudaErrorInvalidDevice;
     *properties = {};
-    properties->uuid.bytes[0] = char(0xa0 + in_machine(device));
+    const int slices = emulation::answer_of("slices"), number = in_machine(device);
+    properties->uuid.bytes[0] = char(0xa0 + number / slices);
+    properties->uuid.bytes[15] = char(number % slices);
+    properties->pciBusID = number / slices;
     return cudaSuccess;
 }
 

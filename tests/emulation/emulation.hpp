@@ -47,9 +47,10 @@ int symmetric_calls();
 // calls.
 std::vector<std::string> disagreements();
 
-// Sets the answer to "cudaDevAttrIpcEventSupport", "cudaDeviceCanAccessPeer" or "ncclGetVersion"
-// from now on. It is 1 by default, which means the version of the header. A function that this
-// version of NCCL lacks ends the program.
+// Sets the answer to "cudaDevAttrIpcEventSupport", "cudaDeviceCanAccessPeer", "ncclGetVersion" or
+// "slices" from now on. It is 1 by default, which means the version of the header. A function that
+// this version of NCCL lacks ends the program. If a GPU has several slices (MIG), as many devices
+// in a row have its bus number, and differ in their UUIDs.
 void answer(const std::string& question, int value);
 
 // Makes one of the machine's GPUs, as number 0, the only one that this process sees; -1: all.

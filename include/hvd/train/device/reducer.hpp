@@ -337,11 +337,9 @@ private:
     }
 
     void refuse_capture(cudaStream_t stream, const char* what) const {
-        const current_device here(session_->device(), session_->rank());
-        if (is_capturing(stream, session_->rank()))
-            refuse(what,
-                   " needs the host and can't be captured into a CUDA graph: make a step "
-                   "before the capture; sparse gradients and Adasum are not captured");
+        detail::refuse_capture(*session_, stream, what,
+                               ": make a step before the capture; sparse gradients and Adasum are "
+                               "not captured");
     }
 
     void report(std::size_t i, cudaStream_t stream) {

@@ -19,12 +19,13 @@ inline void order_streams(cudaStream_t before, cudaStream_t after, cuda_event& e
 }
 
 // Refuses work that needs the host, on a stream that is being captured into a graph.
-inline void refuse_capture(device_session& session, cudaStream_t stream, std::string_view what) {
+inline void refuse_capture(device_session& session, cudaStream_t stream, std::string_view what,
+                           std::string_view advice = {}) {
     const current_device here(session.device(), session.rank());
     if (is_capturing(stream, session.rank()))
         throw usage_error(session.rank(),
                           text("hvd: ", what, " on rank ", session.rank(),
-                               " needs the host and can't be captured into a CUDA graph"));
+                               " needs the host and can't be captured into a CUDA graph", advice));
 }
 
 // A plan that runs on the communicator's own stream, behind some streams and before others. It may
