@@ -99,7 +99,7 @@ stage_asan() {
 }
 
 stage_tsan() {
-  export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1"
+  export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:die_after_fork=0"
   # Randomisation is off if the kernel allows it: older runtimes fail in a widely randomised address space.
   local launcher=()
   if setarch "$(uname -m)" -R true 2>/dev/null; then launcher=(setarch "$(uname -m)" -R); fi

@@ -53,6 +53,8 @@ public:
                 move_all(calls, label, stream, limit);
             } catch (...) {
                 mark_last(stream);
+                // No stream of the caller's comes after the own one, which may still copy tensors.
+                if (stream == own_stream() && !broken()) finish(limit);
                 throw;
             }
             last_.record(stream, rank());
