@@ -14,6 +14,12 @@ namespace {
 
 using hvd::detail::tile;
 
+const std::uint32_t* seen_by_device(const std::uint32_t* stop) {
+    return stop == nullptr ? nullptr
+                           : reinterpret_cast<const std::uint32_t*>(
+                                 emulation::seen_by_device(stop, sizeof *stop));
+}
+
 tile seen_by_device(tile t) {
     t.from = emulation::seen_by_device(t.from, t.count * hvd::detail::bytes_from(t.kind));
     t.to = emulation::seen_by_device(t.to, t.count * hvd::detail::bytes_to(t.kind));
@@ -52,6 +58,8 @@ cudaError_t copy(const tile_launch& launch, cudaStream_t stream) {
         if (all.tiles != nullptr)
             all.tiles = reinterpret_cast<const tile*>(
                 emulation::seen_by_device(launch.tiles, launch.blocks * sizeof(tile)));
+        all.stop = seen_by_device(launch.stop);
+        if (all.is_stopped()) return;
         const tile seen = seen_by_device(all.of_block(unsigned(block)));
         for (unsigned thread = 0; thread < tile_threads; ++thread) copy_tile(seen, thread);
     });
@@ -85,6 +93,7 @@ struct seen_update {
             emulation::seen_by_device(from.tiles, from.blocks * sizeof tile));
         tile = ::seen_by_device(tiles[block]);
         launch.tiles = &tile;
+        launch.stop = ::seen_by_device(from.stop);
         launch.progress = reinterpret_cast<update_progress*>(
             emulation::seen_by_device(from.progress, sizeof(update_progress)));
         if (from.sums != nullptr)

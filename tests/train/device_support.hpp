@@ -14,11 +14,12 @@ using in_nodes = hvd::hierarchical<hvd::nccl, host>;
 
 // Runs f(world, gpus) on ranks with an emulated GPU each, in nodes of `node` ranks.
 template <class Backend, class F>
-void train_on(int ranks, int node, F f) {
+void train_on(int ranks, int node, F f,
+              const hvd::communicator_options& options = {.deadline = 100s}) {
     INFO("on ", ranks, " ranks in nodes of ", node);
     hvd::run_threads(ranks,
                      [&](hvd::communicator<host>& world) {
-                         hvd::communicator<Backend> gpus(world, {.deadline = 100s});
+                         hvd::communicator<Backend> gpus(world, options);
                          f(world, gpus);
                      },
                      {.node_size = node});
@@ -29,13 +30,13 @@ void train_on(int ranks, int node, F f) {
 
 // Runs f on 1 to 4 ranks with every backend.
 template <class F>
-void train_on_every_backend(F f) {
+void train_on_every_backend(F f, const hvd::communicator_options& options = {.deadline = 100s}) {
     for (int ranks = 1; ranks <= 4; ++ranks) {
-        train_on<hvd::nccl>(ranks, ranks, f);
-        train_on<hvd::cuda_ipc>(ranks, ranks, f);
-        train_on<hvd::staged<host>>(ranks, ranks, f);
-        train_on<in_nodes>(ranks, ranks % 2 == 0 ? 2 : 1, f);
-        train_on<mixed>(ranks, ranks, f);
+        train_on<hvd::nccl>(ranks, ranks, f, options);
+        train_on<hvd::cuda_ipc>(ranks, ranks, f, options);
+        train_on<hvd::staged<host>>(ranks, ranks, f, options);
+        train_on<in_nodes>(ranks, ranks % 2 == 0 ? 2 : 1, f, options);
+        train_on<mixed>(ranks, ranks, f, options);
     }
 }
 

@@ -30,6 +30,17 @@ struct device_access {
             access::throw_empty();
         return comm.session_;
     }
+    // Calls f for the sessions of reductions and gathers, which may be one.
+    template <class Comm, class F>
+    static void for_each_session(const Comm& comm, F f) {
+        if constexpr (requires { comm.gathering_part(); }) {
+            for_each_session(comm.reducing_part(), f);
+            for_each_session(comm.gathering_part(), f);
+        } else {
+            f(*session_of(comm));
+        }
+    }
+
     template <class Comm, class Session>
     static Comm made_of(std::shared_ptr<Session> session, topology place) {
         Comm comm;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "../core/options.hpp"
+#include "../kernel/cuda/stop.hpp"
 #include "../platform/clock.hpp"
 #include "../platform/cuda_api.hpp"
 #include "../protocol/agreement.hpp"
@@ -82,8 +83,18 @@ public:
     virtual void give_up(std::string_view why) noexcept {
         const inside turn(*this);
         if (broken()) return;
+        for (const auto& stop : stops_)
+            if (const auto word = stop.lock()) word->set();
         broken_ = why;
         is_broken_.store(true);
+    }
+
+    // Makes give_up() set a word before it ends calls, for the launches behind them.
+    virtual void stop_too(const std::shared_ptr<stop_word>& word) {
+        const inside turn(*this);
+        if (broken()) return word->set();
+        std::erase_if(stops_, [](const auto& stop) { return stop.expired(); });
+        stops_.push_back(word);
     }
 
     // Called inside, while the host or the watcher waits: throws the errors that have happened
@@ -301,6 +312,7 @@ private:
     cuda_event edge_;  // between the own stream and a default stream
     std::vector<std::span<const std::byte>> arenas_, padding_;
     recursive_mutex mutex_;
+    std::vector<std::weak_ptr<stop_word>> stops_;
     message broken_;  // the reason for which it was given up; not changed once the next is true
     atomic<bool> is_broken_ = false;
     device_watcher<device_session> watcher_{*this};

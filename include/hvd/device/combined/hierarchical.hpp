@@ -81,6 +81,12 @@ public:
         if (cross_ != nullptr) cross_->give_up(why);
     }
 
+    // NCCL's half may be given up first.
+    void stop_too(const std::shared_ptr<stop_word>& word) override {
+        base::stop_too(word);
+        own(local_).stop_too(word);
+    }
+
     void look_for_errors(const char* label) override {
         base::look_for_errors(label);
         try {

@@ -192,6 +192,7 @@ private:
     friend struct detail::device_access;
 
     const communicator<Allreduce>& reducing_part() const { return *this; }
+    const communicator<Allgather>& gathering_part() const { return *this; }
 
     // Derives from the communicator of each backend, in one order on all ranks.
     template <class F>

@@ -133,7 +133,7 @@ HVD_KERNEL_HOST_DEVICE inline void copy_tile(const tile& t, unsigned thread) {
 template <int>
 __global__ void __launch_bounds__(tile_threads)
     copy_tiles(const __grid_constant__ tile_launch launch) {
-    copy_tile(launch.of_block(blockIdx.x), threadIdx.x);
+    if (!launch.is_stopped()) copy_tile(launch.of_block(blockIdx.x), threadIdx.x);
 }
 
 inline cudaError_t copy_on_device(const tile_launch& launch, cudaStream_t stream) {

@@ -78,6 +78,9 @@ struct tile_launch {
     tile whole;         // its count is the length of one tile
     std::uint64_t elements;
     unsigned blocks;
+    const std::uint32_t* stop = nullptr;  // if its word is not 0, nothing is copied
+
+    HVD_KERNEL_HOST_DEVICE bool is_stopped() const { return stop != nullptr && *stop != 0; }
 
     HVD_KERNEL_HOST_DEVICE tile of_block(unsigned block) const {
         if (tiles != nullptr) return tiles[block];
@@ -94,9 +97,10 @@ struct tile_launch {
 
 inline bool has_kernels() { return kernels.tiles != nullptr; }
 
-inline void launch_tiles_of(const tile* tiles, std::size_t blocks, cudaStream_t stream, int rank) {
+inline void launch_tiles_of(const tile* tiles, std::size_t blocks, cudaStream_t stream, int rank,
+                            const std::uint32_t* stop = nullptr) {
     if (blocks > 0)
-        check_cuda(kernels.tiles({tiles, {}, 0, unsigned(blocks)}, stream),
+        check_cuda(kernels.tiles({tiles, {}, 0, unsigned(blocks), stop}, stream),
                    "launch of hvd's pack kernel", rank);
 }
 

@@ -229,7 +229,7 @@ HVD_KERNEL_HOST_DEVICE inline double sums_of_thread(const update_launch& l, unsi
 template <template <class> class Rule>
 HVD_KERNEL_HOST_DEVICE void update_block(const update_launch& l, const update_progress& now,
                                          unsigned block, unsigned thread) {
-    if (now.skip != 0) return;
+    if (now.skip != 0 || l.is_stopped()) return;
     const update_tile t = l.tiles[block];
     if (t.parameter_id == dtype::float64) update_tile_as<double, Rule<double>>(t, l, now, thread);
     else update_tile_as<float, Rule<float>>(t, l, now, thread);
@@ -260,6 +260,7 @@ HVD_KERNEL_HOST_DEVICE inline bool is_last_block(const update_launch& l) {
 // the step.
 HVD_KERNEL_HOST_DEVICE inline void end_block(const update_launch& l) {
     if (l.work != update_work::finish || !is_last_block(l)) return;
+    if (l.is_stopped()) return;
     update_progress& now = *l.progress;
     if (now.skip != 0) {
         now.skip = 0;

@@ -94,7 +94,10 @@ struct update_launch {
     unsigned blocks;
     update_work work;
     update_rule rule;
-    double* sums = nullptr;  // of each block, for `measure`
+    double* sums = nullptr;               // of each block, for `measure`
+    const std::uint32_t* stop = nullptr;  // if its word is not 0, nothing changes or is counted
+
+    HVD_KERNEL_HOST_DEVICE bool is_stopped() const { return stop != nullptr && *stop != 0; }
 };
 
 }  // namespace detail

@@ -209,16 +209,19 @@ inline void launch_on_device(const update_launch& launch, cudaStream_t stream, i
     check_cuda(kernels.update(launch, stream), "launch of hvd's update kernel", rank);
 }
 
-// Enqueues one step of the rule for all rows, in one launch, which skips it if the flag is set. A
-// step of several launches (groups of parameters with their own rates) says so in all but the last.
+// Enqueues one step of the rule for all rows, in one launch, which skips it if the flag is set, and
+// leaves it out if `stop` is. A step of several launches (groups of parameters with their own
+// rates) says so in all but the last.
 inline void launch_update(const update_rule& rule, const update_rows& rows,
                           const device_progress& progress, cudaStream_t stream, int rank,
-                          update_work work = update_work::finish) {
+                          update_work work = update_work::finish,
+                          const std::uint32_t* stop = nullptr) {
     if (rule.states() > rows.states())
         throw usage_error(
             rank, text("hvd: an update on rank ", rank, ": the optimizer has ", rule.states(),
                        " states for each parameter, and a row has ", rows.states()));
-    launch_on_device({rows.tiles(), progress.data(), rows.blocks(), work, rule}, stream, rank);
+    launch_on_device({rows.tiles(), progress.data(), rows.blocks(), work, rule, nullptr, stop},
+                     stream, rank);
 }
 
 // Enqueues one launch that sets the flag if a gradient is not finite. A rank that updates a slice

@@ -67,12 +67,15 @@ public:
         return shard_->gradient(n, count);
     }
 
-    // With sharded state: gives every rank the new values of all slices.
-    void spread_values(cudaStream_t stream) {
+    // With sharded state: sends every rank the new values of all slices. The parameters take them
+    // then, unless the launch is stopped.
+    void send_values(cudaStream_t stream) {
         shard_->pack_values(stream);
         gather_.start({&stream, 1});
         gather_.finish(stream);
-        shard_->unpack_values(stream);
+    }
+    void take_values(cudaStream_t stream, const std::uint32_t* stop) {
+        shard_->unpack_values(stream, stop);
     }
 
 private:

@@ -33,7 +33,9 @@ concept device_optimizer_of = requires(O& o, std::span<const tensor_view<T, devi
 /// or `unfreeze`, for backends that move tensors through the host, and for Adasum. A stream of 0 is
 /// the default stream. A step on a stream that is being captured becomes a part of the graph, if
 /// the backend's plans can be captured and such a step was made before.
-/// **Errors**: a communicator that was given up refuses further steps.
+/// **Errors**: a communicator that was given up refuses further steps. A step of hvd's optimizers
+/// that was enqueued before leaves the parameters as they are if its gradients did not come. With
+/// `shard_state`, a rank may have stepped its own slice. Other optimizers step nevertheless.
 /// @snippet tests/train/device_snippets.cpp distributed_optimizer
 template <detail::device_communicator Comm, class Optimizer, class T>
 class distributed_optimizer<Comm, Optimizer, T> : public detail::device_reducer<Comm, T> {
@@ -195,7 +197,8 @@ private:
     }
 
     void step_alone([[maybe_unused]] double largest_norm, cudaStream_t stream) {
-        if constexpr (is_hvds) update_.step(optimizer_, largest_norm, stream);
+        if constexpr (is_hvds)
+            update_.step(optimizer_, largest_norm, stream, this->stop_behind(stream));
         else if constexpr (device_optimizer_of<Optimizer, T>)
             optimizer_.step(std::span<const tensor_view<T, device>>(this->values_),
                             std::span<const tensor_view<T, device>>(this->gradients_), stream);

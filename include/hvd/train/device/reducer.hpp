@@ -181,6 +181,7 @@ protected:
           options_(std::move(options)),
           session_(device_access::session_of(comm)),
           calls_(comm),
+          stop_((current_device(session_->device(), session_->rank()), session_->rank())),
           writers_of_rest_(*session_) {
         check_options<typename Comm::backend_type>(comm.rank(), options_);
         if (options_.error_feedback)
@@ -188,6 +189,8 @@ protected:
         if (const char* const why = no_plan_codec<T>(options_.codec)) refuse(why);
         if (options_.shard_state && !has_kernels())
             throw usage_error(comm.rank(), no_kernels("a sharded optimizer", comm.rank()));
+        device_access::for_each_session(
+            comm, [&](device_session& session) { session.stop_too(stop_.word()); });
     }
     ~device_reducer() = default;
 
@@ -267,8 +270,16 @@ protected:
 
     // Gives every rank the new values of all slices, behind the work of the stream.
     void spread_values(cudaStream_t stream) {
-        if (options_.shard_state)
-            buckets_.for_each([&](auto& bucket) { bucket.spread_values(stream); });
+        if (!options_.shard_state) return;
+        buckets_.for_each([&](auto& bucket) { bucket.send_values(stream); });
+        const std::uint32_t* const stop = stop_behind(stream);
+        buckets_.for_each([&](auto& bucket) { bucket.take_values(stream, stop); });
+    }
+
+    // Returns the flag for launches that change parameters. It is set if the communicator is given
+    // up before the stream has done the work that it has so far.
+    const std::uint32_t* stop_behind(cudaStream_t stream) const {
+        return stop_.look(stream, comm_.rank());
     }
 
     std::vector<tensor> values_, gradients_;
@@ -478,6 +489,7 @@ private:
     detail::host_calls<Comm> calls_;
     parameter_list<T, device> parameters_;
     std::vector<tensor> shared_gradients_;  // empty for local parameters
+    launch_stop stop_;
     device_buckets<Comm, T> buckets_;
     std::vector<device_sparse_gradient<T>> sparse_;
     later_streams writers_of_rest_;       // of gradients that are in no bucket

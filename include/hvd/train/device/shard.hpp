@@ -43,8 +43,8 @@ public:
                    session.own_stream(), session.rank());
     }
 
-    void launch(cudaStream_t stream, int rank) const {
-        launch_tiles_of(reinterpret_cast<const tile*>(tiles_.data()), blocks_, stream, rank);
+    void launch(cudaStream_t stream, int rank, const std::uint32_t* stop = nullptr) const {
+        launch_tiles_of(reinterpret_cast<const tile*>(tiles_.data()), blocks_, stream, rank, stop);
     }
 
 private:
@@ -103,7 +103,9 @@ public:
 
     void pack_gradients(cudaStream_t stream) const { pack_gradients_.launch(stream, rank_); }
     void pack_values(cudaStream_t stream) const { pack_values_.launch(stream, rank_); }
-    void unpack_values(cudaStream_t stream) const { unpack_values_.launch(stream, rank_); }
+    void unpack_values(cudaStream_t stream, const std::uint32_t* stop) const {
+        unpack_values_.launch(stream, rank_, stop);
+    }
 
 private:
     static T* at(const cuda_memory& m, std::size_t place) {

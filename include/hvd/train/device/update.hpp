@@ -103,10 +103,11 @@ public:
     }
     bool has_started() const { return progress_.data() != nullptr; }
 
-    void step(const O& optimizer, double largest_norm, cudaStream_t stream) {
+    void step(const O& optimizer, double largest_norm, cudaStream_t stream,
+              const std::uint32_t* stop) {
         update_rule rule = device_rule(optimizer);
         rule.largest_norm = largest_norm;
-        launch_update(rule, rows_, progress_, stream, session_.rank());
+        launch_update(rule, rows_, progress_, stream, session_.rank(), update_work::finish, stop);
     }
 
     // Adds up the squares of this rank's gradients, in device memory.
