@@ -107,6 +107,115 @@ TEST_CASE("a step whose deadline passes changes no parameter") {
             {.deadline = 500ms * slowness, .destructor_deadline = 200ms * slowness});
 }
 
+namespace {
+
+// True if peers that are not told wait on the host, until their deadline.
+template <class Comm>
+bool waits_on_host(const Comm&) {
+    return !std::is_same_v<typename Comm::backend_type, hvd::nccl>;
+}
+
+// Two parameters, each in its own bucket.
+template <class Comm>
+struct trainer {
+    stream s;
+    tensor<float> a = tensor<float>(floats(4, 1)), b = tensor<float>(floats(4, 1)),
+                  da = tensor<float>(floats(4)), db = tensor<float>(floats(4));
+    hvd::distributed_optimizer<Comm, optimizers::sgd<float>, float> optimizer;
+
+    trainer(Comm& gpus, hvd::optimizer_options options)
+        : optimizer(gpus, {.rate = 1}, (options.bucket_bytes = 1, options)) {
+        optimizer.register_parameter("a", a.view(), da.view());
+        optimizer.register_parameter("b", b.view(), db.view());
+    }
+
+    void step(bool overlap = false) {
+        optimizer.zero_gradients(s);
+        s.write(da, floats(4, 1));
+        s.write(db, floats(4, 1));
+        if (overlap) {
+            optimizer.gradient_ready(1, s);
+            optimizer.gradient_ready(0, s);
+        }
+        optimizer.step(s);
+    }
+
+    // Two ordinary steps.
+    void steps_on() {
+        const float before = s.values(a)[0];
+        step(true);
+        step();
+        CHECK(s.values(a) == floats(4, before - 2));
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a rank that abandons its step ends it on all, and the next one is ordinary") {
+    for (const bool sharded : {false, true})
+        for (const int reported : {0, 1})
+            for (const bool at_once : {true, false})
+                train_on_every_backend([=](auto& world, auto& gpus) {
+                    trainer t(gpus, {.shard_state = sharded});
+                    if (!at_once) t.steps_on();  // else the ranks agree first
+                    const int last = gpus.size() - 1;
+                    const bool told = at_once && reported == 0
+                                          ? true
+                                          : hvd::detail::device_access::session_of(gpus)->compares(
+                                                sharded ? hvd::detail::collective::reduce_scatter
+                                                        : hvd::detail::collective::allreduce);
+                    if (!told && (at_once || waits_on_host(gpus))) return;
+                    const floats before = t.s.values(t.a);
+                    if (gpus.rank() == last) {
+                        t.optimizer.zero_gradients(t.s);
+                        if (reported > 0) t.optimizer.gradient_ready(1, t.s);
+                        t.optimizer.abandon("no more data");
+                    } else if (told) {
+                        CHECK_THROWS_WITH_AS(t.step(true), doctest::Contains("no more data"),
+                                             hvd::peer_error);
+                    } else {
+                        try {
+                            t.step(true);
+                        } catch (const hvd::peer_error&) {
+                        }
+                        hvd::detail::device_access::session_of(gpus)->give_up("it waits in vain");
+                    }
+                    CHECK(t.s.values(t.a) == before);
+                    if (told || gpus.size() == 1) t.steps_on();
+                    else CHECK_THROWS_AS(t.step(), hvd::peer_error);
+                    world.barrier();
+                });
+}
+
+TEST_CASE("a step is abandoned where only what comes after the buckets can fail") {
+    for (const bool skips : {true, false})
+        train_on_every_backend([=](auto& world, auto& gpus) {
+            trainer t(gpus, {.skip_nonfinite = skips});
+            if (skips) t.steps_on();
+            const floats before = t.s.values(t.a);
+            // The first step compares the numbers of the optimizer after its buckets.
+            const bool told = !skips || hvd::detail::device_access::session_of(gpus)->compares(
+                                            hvd::detail::collective::allreduce);
+            if (!told && waits_on_host(gpus)) return;
+            if (gpus.rank() == 0) {
+                t.optimizer.zero_gradients(t.s);
+                t.optimizer.gradient_ready(1, t.s);
+                t.optimizer.gradient_ready(0, t.s);
+                t.optimizer.abandon();
+            } else if (told) {
+                CHECK_THROWS_WITH_AS(t.step(true), doctest::Contains("a rank abandoned its step"),
+                                     hvd::peer_error);
+            } else {
+                t.step(true);
+                hvd::detail::device_access::session_of(gpus)->give_up("it waits in vain");
+            }
+            CHECK(t.s.values(t.a) == before);
+            if (told || gpus.size() == 1) t.steps_on();
+            else CHECK_THROWS_AS(t.step(), hvd::peer_error);
+            world.barrier();
+        });
+}
+
 TEST_CASE("a captured step changes no parameter when its communicator ends") {
     for (int ranks = 1; ranks <= 4; ++ranks)
         train_on<hvd::nccl>(ranks, ranks, [](auto& world, auto& gpus) {

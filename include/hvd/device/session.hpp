@@ -66,6 +66,9 @@ public:
     // the call, and learn of the refusal.
     virtual void post_refusal(const call_header&, time_point) {}
 
+    // True if the ranks compare such calls, so that a refusal reaches those that make them.
+    virtual bool compares(collective) const { return false; }
+
     // True if an alltoall may write over its input.
     virtual bool exchanges_in_place() const { return true; }
 

@@ -70,8 +70,9 @@ public:
 
     // NCCL's half compares nothing, so the peers would not come to the host.
     void post_refusal(const call_header& mine, time_point limit) override {
-        if (!by_halves(mine.kind)) base::post_refusal(mine, limit);
+        if (compares(mine.kind)) base::post_refusal(mine, limit);
     }
+    bool compares(collective kind) const override { return !by_halves(kind); }
 
     // A node that has lost a rank is no use to the others.
     void give_up(std::string_view why) noexcept override {

@@ -86,6 +86,8 @@ public:
         });
     }
 
+    bool compares(collective) const override { return true; }
+
     void give_up(std::string_view why) noexcept override {
         const inside turn(*this);
         device_session::give_up(why);

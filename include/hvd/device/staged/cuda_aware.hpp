@@ -43,9 +43,12 @@ public:
 
     // The ranks do not compare calls that MPI itself makes.
     void post_refusal(const call_header& mine, time_point limit) override {
+        if (compares(mine.kind)) base::post_refusal(mine, limit);
+    }
+    bool compares(collective kind) const override {
         collective_call call;
-        call.entry.kind = mine.kind;
-        if (call.reduces()) base::post_refusal(mine, limit);
+        call.entry.kind = kind;
+        return call.reduces();
     }
 
     bool exchanges_in_place() const override { return false; }

@@ -151,6 +151,8 @@ public:
         on_host([&] { access::session_of(host_).post_refusal(mine, limit); });
     }
 
+    bool compares(collective) const override { return true; }
+
     // The peers wait for the host's communicator, which tells them when it ends.
     void give_up(std::string_view why) noexcept override {
         const inside turn(*this);

@@ -59,6 +59,7 @@ public:
             this->refuse("skip_nonfinite on the device is for hvd's own optimizers");
         if (!is_hvds && !device_optimizer_of<Optimizer, T> && this->options().shard_state)
             this->refuse("shard_state is for optimizers that are given their tensors");
+        this->agrees_on_numbers_ = optimizer_with_state<Optimizer>;
     }
 
     ~distributed_optimizer() { this->end_buckets(); }
@@ -208,14 +209,14 @@ private:
     // A step with other numbers would make other parameters of the same gradients.
     void agree_on_numbers() {
         if constexpr (optimizer_with_state<Optimizer>) {
-            if (has_agreed_) return;
+            if (!this->agrees_on_numbers_) return;
             detail::agree_on_values(this->host_calls(), "distributed_optimizer", [&](auto say) {
                 optimizer_.for_each_number([&](const char* name, const auto& number) {
                     if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(number)>>)
                         say(name, detail::text(number));
                 });
             });
-            has_agreed_ = true;
+            this->agrees_on_numbers_ = false;
         }
     }
 
@@ -223,7 +224,6 @@ private:
     detail::device_update_of<Optimizer> update_;
     detail::ordered_plan agree_;        // on the flag of skipped steps
     detail::ordered_plan add_squares_;  // of the slices of all ranks
-    bool has_agreed_ = false;           // the numbers of the ranks were equal once
 };
 
 }  // namespace v0

@@ -73,7 +73,9 @@ public:
     /// @throws hvd::usage_error while gradients are under way.
     void zero_gradients(cudaStream_t stream = nullptr) {
         if (buckets_.started() > 0)
-            refuse("zero_gradients() while gradients are under way: synchronize() or step() first");
+            refuse(
+                "zero_gradients() while gradients are under way: synchronize() or step() first, "
+                "or abandon() a step that failed");
         last_stream_ = stream;
         for (const auto& p : parameters_) zero(p, stream);
         for (auto& s : sparse_) s.clear();
@@ -105,6 +107,31 @@ public:
         sparse->add(rows, stream);
         report(i, stream);
     }
+    /// Gives up the current step if this rank's backward pass has failed. The calls of the peers'
+    /// step throw `hvd::peer_error` with `why`. On all ranks the next step begins with
+    /// `zero_gradients()`. A backend that does not compare its reductions (NCCL) can't tell the
+    /// peers while they wait for a reduction: the communicator is given up then.
+    ///
+    /// It waits until the peers have made their reports. A step without later agreements (sparse
+    /// tables, Adasum, skip_nonfinite) whose gradients were all reported succeeds on the peers.
+    void abandon(std::string_view why = "a rank abandoned its step") {
+        require_closed();
+        const bool agrees_first = !sealed_ && detail::described(parameters_) != agreed_,
+                   reduces = !agrees_first && buckets_.started() < buckets_.size(),
+                   gathers = has_sparse();
+        if (reduces)
+            refuse_reduction(
+                options_.shard_state ? collective::reduce_scatter : collective::allreduce, why);
+        else if (agrees_first || gathers || agrees_on_numbers_ ||
+                 options_.op == gradient_op::adasum)
+            refuse_agreement(why);
+        else if (options_.skip_nonfinite) refuse_reduction(collective::allreduce, why);
+        if (agrees_first || reduces || gathers || session_->broken()) return forget_step();
+        writers_of_rest_.clear();
+        buckets_.finish(last_stream_);
+        begin_next_step();
+    }
+
     /// Reports that this rank has no gradients in this step. It contributes zeros.
     void nothing_ready() {
         require_closed();
@@ -283,6 +310,7 @@ protected:
     }
 
     std::vector<tensor> values_, gradients_;
+    bool agrees_on_numbers_ = false;  // the next synchronize() ends with an agreement
 
 private:
     template <class P, class G>
@@ -404,19 +432,50 @@ private:
         some_reported_ = false;
     }
 
-    // After a failure the ranks agree on the next step anew.
     template <class F>
     void over_if_it_fails(F f) {
         try {
             f();
         } catch (...) {
-            buckets_.clear();
-            writers_of_rest_.clear();
-            for (auto& s : sparse_) s.clear();
-            agreed_.reset();
-            sealed_ = false;
-            begin_next_step();
+            forget_step();
             throw;
+        }
+    }
+
+    // After a failure the ranks agree on the next step anew.
+    [[gnu::cold]] void forget_step() {
+        buckets_.clear();
+        writers_of_rest_.clear();
+        for (auto& s : sparse_) s.clear();
+        agreed_.reset();
+        sealed_ = false;
+        begin_next_step();
+    }
+
+    bool has_sparse() const {
+        for (const auto& s : sparse_)
+            if (!parameters_[s.parameter()].frozen) return true;
+        return false;
+    }
+
+    // Refuses the agreement that the peers make next.
+    [[gnu::cold]] void refuse_agreement(std::string_view why) {
+        try {
+            refuse_call(calls_, why);
+        } catch (...) {  // the failure of the backward pass is the one to report
+        }
+    }
+
+    // Refuses the reduction that the peers make next. They make no further call after it.
+    [[gnu::cold]] void refuse_reduction(collective kind, std::string_view why) {
+        if (comm_.size() == 1) return;
+        if (!session_->compares(kind)) return session_->give_up(why);
+        call_header mine;
+        mine.kind = kind;
+        mine.refuse(text("hvd: ", why));
+        try {
+            session_->post_refusal(mine, session_->limit_for({}));
+        } catch (...) {
         }
     }
 
