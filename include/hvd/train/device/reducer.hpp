@@ -71,42 +71,19 @@ public:
 
     /// Sets all gradients to zero, also those of frozen parameters, behind the work of `stream`.
     /// @throws hvd::usage_error while gradients are under way.
-    void zero_gradients(cudaStream_t stream = nullptr) {
-        if (buckets_.started() > 0)
-            refuse(
-                "zero_gradients() while gradients are under way: synchronize() or step() first, "
-                "or abandon() a step that failed");
-        last_stream_ = stream;
-        for (const auto& p : parameters_) zero(p, stream);
-        for (auto& s : sparse_) s.clear();
-    }
+    void zero_gradients(cudaStream_t stream = nullptr);
 
     /// Reports that the work which `stream` has been given writes gradient i, and that the rest of
     /// the pass leaves it alone. A bucket whose gradients are all ready starts behind that work.
     /// @throws hvd::usage_error after more than `backward_passes_per_step` reports in a step.
-    void gradient_ready(std::size_t i, cudaStream_t stream = nullptr) {
-        check_report(i);
-        if (sparse_of(i) != nullptr)
-            refuse("gradient_ready(", i, "): \"", parameters_[i].name,
-                   "\" is sparse; say its rows too");
-        report(i, stream);
-    }
+    void gradient_ready(std::size_t i, cudaStream_t stream = nullptr);
 
     /// Reports rows of a sparse parameter, which the work of `stream` writes. Rows of one index are
     /// added, also to those of the step's earlier passes. They are copied behind that work.
     /// @throws hvd::usage_error also for sizes that do not fit. An index that is out of range is
     /// refused in `synchronize()`.
     void gradient_ready(std::size_t i, const sparse_view<T, device>& rows,
-                        cudaStream_t stream = nullptr) {
-        check_report(i);
-        auto* const sparse = sparse_of(i);
-        if (sparse == nullptr)
-            refuse("gradient_ready(", i, ", rows): there is no sparse parameter ", i);
-        sparse->check(comm_.rank(), rows);
-        refuse_capture(stream, "rows of a sparse gradient");
-        sparse->add(rows, stream);
-        report(i, stream);
-    }
+                        cudaStream_t stream = nullptr);
     /// Gives up the current step if this rank's backward pass has failed. The calls of the peers'
     /// step throw `hvd::peer_error` with `why`. On all ranks the next step begins with
     /// `zero_gradients()`. A backend that does not compare its reductions (NCCL) can't tell the
@@ -114,23 +91,7 @@ public:
     ///
     /// It waits until the peers have made their reports. A step without later agreements (sparse
     /// tables, Adasum, skip_nonfinite) whose gradients were all reported succeeds on the peers.
-    void abandon(std::string_view why = "a rank abandoned its step") {
-        require_closed();
-        const bool agrees_first = !sealed_ && detail::described(parameters_) != agreed_,
-                   reduces = !agrees_first && buckets_.started() < buckets_.size(),
-                   gathers = has_sparse();
-        if (reduces)
-            refuse_reduction(
-                options_.shard_state ? collective::reduce_scatter : collective::allreduce, why);
-        else if (agrees_first || gathers || agrees_on_numbers_ ||
-                 options_.op == gradient_op::adasum)
-            refuse_agreement(why);
-        else if (options_.skip_nonfinite) refuse_reduction(collective::allreduce, why);
-        if (agrees_first || reduces || gathers || session_->broken()) return forget_step();
-        writers_of_rest_.clear();
-        buckets_.finish(last_stream_);
-        begin_next_step();
-    }
+    void abandon(std::string_view why = "a rank abandoned its step");
 
     /// Reports that this rank has no gradients in this step. It contributes zeros.
     void nothing_ready() {
@@ -142,21 +103,7 @@ public:
     /// not reported are those that the earlier work of `stream` writes. The host does not wait.
     /// **Collective**.
     /// @throws hvd::mismatch_error if the ranks have other options or parameters, hvd::peer_error.
-    synchronized_gradients<T, device> synchronize(cudaStream_t stream = nullptr) {
-        require_closed();
-        last_stream_ = stream;
-        if (!sealed_ || !sparse_.empty()) refuse_capture(stream, "this step");
-        over_if_it_fails([&] {
-            seal();
-            writers_of_rest_.make_wait(stream);
-            if (some_reported_) zero_unreported(stream);
-            buckets_.finish(stream);
-            reduce_sparse(stream);
-        });
-        scale_what_stayed(stream);
-        begin_next_step();
-        return {comm_.rank(), gradients_, shared_gradients_, open_};
-    }
+    synchronized_gradients<T, device> synchronize(cudaStream_t stream = nullptr);
 
     /// The communicator of the gradients.
     Comm& comm() noexcept { return comm_; }
@@ -270,16 +217,7 @@ protected:
 
     // The parts of the gradients in their norm. Ranks that step slices of the others all have the
     // same sparse gradients, which one of them measures.
-    std::vector<norm_part> norm_parts() const {
-        std::vector<norm_part> all;
-        for (const auto& p : parameters_)
-            all.push_back(p.kind == parameter_kind::local ? norm_part::none
-                          : options_.shard_state && p.kind == parameter_kind::sparse &&
-                                  comm_.rank() != 0
-                              ? norm_part::measured_elsewhere
-                              : norm_part::measured);
-        return all;
-    }
+    std::vector<norm_part> norm_parts() const;
 
     // Adds the slices of the other ranks to those of this rank. Elsewhere its slots are zeros.
     template <class Slots>
@@ -332,15 +270,7 @@ private:
         return parameters_.size() - 1;
     }
 
-    void set_frozen(std::size_t i, bool frozen) {
-        if (i >= parameters_.size())
-            refuse("parameter ", i, " is to be frozen or not; there are ", parameters_.size());
-        if (some_reported_ || buckets_.started() > 0)
-            refuse("freeze and unfreeze are for between steps; gradients are under way");
-        require_closed();
-        if (parameters_[i].frozen != frozen) sealed_ = false;
-        parameters_[i].frozen = frozen;
-    }
+    void set_frozen(std::size_t i, bool frozen);
 
     template <class P, class G>
     std::size_t add_sparse(std::string_view name, P& value, G& gradient, std::size_t columns,
@@ -366,14 +296,7 @@ private:
         return nullptr;
     }
 
-    void reduce_sparse(cudaStream_t stream) {
-        const double f = options_.gradient_predivide_factor;
-        for (auto& s : sparse_) {
-            if (!parameters_[s.parameter()].frozen)
-                s.reduce(calls_, options_, 1 / f, f * pass_scale(), stream);
-            s.clear();
-        }
-    }
+    void reduce_sparse(cudaStream_t stream);
 
     void refuse_capture(cudaStream_t stream, const char* what) const {
         detail::refuse_capture(*session_, stream, what,
@@ -381,24 +304,9 @@ private:
                                "not captured");
     }
 
-    void report(std::size_t i, cudaStream_t stream) {
-        last_stream_ = stream;
-        if (!sealed_) refuse_capture(stream, "this step");
-        over_if_it_fails([&] { seal(); });
-        ++parameters_[i].reports;
-        some_reported_ = true;
-        over_if_it_fails([&] { start_complete_buckets(i, stream); });
-    }
+    void report(std::size_t i, cudaStream_t stream);
 
-    void check_report(std::size_t i) const {
-        require_closed();
-        if (i >= parameters_.size())
-            refuse("gradient_ready(", i, "): there are ", parameters_.size(), " parameters");
-        const auto& p = parameters_[i];
-        if (p.reports == options_.backward_passes_per_step)
-            refuse("gradient \"", p.name, "\" was ready ", p.reports,
-                   " times already: step() comes after backward_passes_per_step passes");
-    }
+    void check_report(std::size_t i) const;
 
     void require_closed() const {
         if (open_)
@@ -418,14 +326,7 @@ private:
             if (p.reports == 0 && p.kind != parameter_kind::local && !p.frozen) zero(p, stream);
     }
 
-    void start_complete_buckets(std::size_t i, cudaStream_t stream) {
-        if (!buckets_.follow(i, stream)) writers_of_rest_.add(stream);
-        buckets_.start_while([&](const std::vector<std::size_t>& members) {
-            for (const std::size_t m : members)
-                if (parameters_[m].reports < options_.backward_passes_per_step) return false;
-            return true;
-        });
-    }
+    void start_complete_buckets(std::size_t i, cudaStream_t stream);
 
     void begin_next_step() {
         for (auto& p : parameters_) p.reports = 0;
@@ -443,14 +344,7 @@ private:
     }
 
     // After a failure the ranks agree on the next step anew.
-    [[gnu::cold]] void forget_step() {
-        buckets_.clear();
-        writers_of_rest_.clear();
-        for (auto& s : sparse_) s.clear();
-        agreed_.reset();
-        sealed_ = false;
-        begin_next_step();
-    }
+    [[gnu::cold]] void forget_step();
 
     bool has_sparse() const {
         for (const auto& s : sparse_)
@@ -467,80 +361,21 @@ private:
     }
 
     // Refuses the reduction that the peers make next. They make no further call after it.
-    [[gnu::cold]] void refuse_reduction(collective kind, std::string_view why) {
-        if (comm_.size() == 1) return;
-        if (!session_->compares(kind)) return session_->give_up(why);
-        call_header mine;
-        mine.kind = kind;
-        mine.refuse(text("hvd: ", why));
-        try {
-            session_->post_refusal(mine, session_->limit_for({}));
-        } catch (...) {
-        }
-    }
+    [[gnu::cold]] void refuse_reduction(collective kind, std::string_view why);
 
     double pass_scale() const {
         return options_.average_passes ? 1.0 / options_.backward_passes_per_step : 1;
     }
 
-    void scale_what_stayed(cudaStream_t stream) const {
-        for (const auto& p : parameters_) {
-            if (p.frozen) continue;
-            if (p.kind == parameter_kind::local)
-                scale_on_device(*session_, p.gradient,
-                                pass_scale() / (options_.scale_local ? comm_.size() : 1), stream);
-            else if (options_.op == gradient_op::adasum)
-                scale_on_device(*session_, p.gradient, pass_scale(), stream);
-        }
-    }
+    void scale_what_stayed(cudaStream_t stream) const;
 
     // Collective if something has changed since the last step. The host waits then.
-    void seal() {
-        if (sealed_) return;
-        refresh_lists();
-        changed_ = true;
-        std::string described = detail::described(parameters_);
-        if (described != agreed_) {
-            member_lists members;
-            if (options_.op != gradient_op::adasum)
-                members = bucket_members(calls_, parameters_, options_);
-            agree_on_options(calls_, options_, described);
-            buckets_.clear();
-            agreed_.reset();
-            const double f = options_.gradient_predivide_factor;
-            for (auto& bucket : members)
-                buckets_.add(
-                    comm_, std::move(bucket), parameters_, options_,
-                    {.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()});
-            agreed_ = std::move(described);
-        }
-        if (options_.shard_state) take_slices();
-        sealed_ = true;
-    }
+    void seal();
 
     // The optimizer sees this rank's slices only.
-    void take_slices() {
-        buckets_.for_each([&](auto& bucket) {
-            for (std::size_t n = 0; n < bucket.members().size(); ++n) {
-                const std::size_t i = bucket.members()[n];
-                const owned_slice s = slice(i);
-                values_[i] = device_view(parameters_[i].value.data() + s.begin, s.count);
-                gradients_[i] = shared_gradients_[i] = bucket.gradient_slice(n, s.count);
-            }
-        });
-    }
+    void take_slices();
 
-    void refresh_lists() {
-        values_.clear();
-        gradients_.clear();
-        shared_gradients_.clear();
-        for (const auto& p : parameters_) {
-            const bool local = p.kind == parameter_kind::local;
-            values_.push_back(p.frozen ? tensor() : p.value);
-            gradients_.push_back(p.frozen ? tensor() : p.gradient);
-            shared_gradients_.push_back(p.frozen || local ? tensor() : p.gradient);
-        }
-    }
+    void refresh_lists();
 
     Comm& comm_;
     optimizer_options options_;
@@ -561,3 +396,5 @@ private:
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd
+
+#include "reducer_bodies.hpp"

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "reducer.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::zero_gradients(cudaStream_t stream) {
+    if (buckets_.started() > 0)
+        refuse(
+            "zero_gradients() while gradients are under way: synchronize() or step() first, "
+            "or abandon() a step that failed");
+    last_stream_ = stream;
+    for (const auto& p : parameters_) zero(p, stream);
+    for (auto& s : sparse_) s.clear();
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::gradient_ready(std::size_t i, cudaStream_t stream) {
+    check_report(i);
+    if (sparse_of(i) != nullptr)
+        refuse("gradient_ready(", i, "): \"", parameters_[i].name,
+               "\" is sparse; say its rows too");
+    report(i, stream);
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::gradient_ready(std::size_t i, const sparse_view<T, device>& rows,
+                                             cudaStream_t stream) {
+    check_report(i);
+    auto* const sparse = sparse_of(i);
+    if (sparse == nullptr)
+        refuse("gradient_ready(", i, ", rows): there is no sparse parameter ", i);
+    sparse->check(comm_.rank(), rows);
+    refuse_capture(stream, "rows of a sparse gradient");
+    sparse->add(rows, stream);
+    report(i, stream);
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::abandon(std::string_view why) {
+    require_closed();
+    const bool agrees_first = !sealed_ && detail::described(parameters_) != agreed_,
+               reduces = !agrees_first && buckets_.started() < buckets_.size(),
+               gathers = has_sparse();
+    if (reduces)
+        refuse_reduction(options_.shard_state ? collective::reduce_scatter : collective::allreduce,
+                         why);
+    else if (agrees_first || gathers || agrees_on_numbers_ || options_.op == gradient_op::adasum)
+        refuse_agreement(why);
+    else if (options_.skip_nonfinite) refuse_reduction(collective::allreduce, why);
+    if (agrees_first || reduces || gathers || session_->broken()) return forget_step();
+    writers_of_rest_.clear();
+    buckets_.finish(last_stream_);
+    begin_next_step();
+}
+
+template <class Comm, class T>
+synchronized_gradients<T, device> device_reducer<Comm, T>::synchronize(cudaStream_t stream) {
+    require_closed();
+    last_stream_ = stream;
+    if (!sealed_ || !sparse_.empty()) refuse_capture(stream, "this step");
+    over_if_it_fails([&] {
+        seal();
+        writers_of_rest_.make_wait(stream);
+        if (some_reported_) zero_unreported(stream);
+        buckets_.finish(stream);
+        reduce_sparse(stream);
+    });
+    scale_what_stayed(stream);
+    begin_next_step();
+    return {comm_.rank(), gradients_, shared_gradients_, open_};
+}
+
+template <class Comm, class T>
+std::vector<norm_part> device_reducer<Comm, T>::norm_parts() const {
+    std::vector<norm_part> all;
+    for (const auto& p : parameters_)
+        all.push_back(p.kind == parameter_kind::local ? norm_part::none
+                      : options_.shard_state && p.kind == parameter_kind::sparse &&
+                              comm_.rank() != 0
+                          ? norm_part::measured_elsewhere
+                          : norm_part::measured);
+    return all;
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::set_frozen(std::size_t i, bool frozen) {
+    if (i >= parameters_.size())
+        refuse("parameter ", i, " is to be frozen or not; there are ", parameters_.size());
+    if (some_reported_ || buckets_.started() > 0)
+        refuse("freeze and unfreeze are for between steps; gradients are under way");
+    require_closed();
+    if (parameters_[i].frozen != frozen) sealed_ = false;
+    parameters_[i].frozen = frozen;
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::reduce_sparse(cudaStream_t stream) {
+    const double f = options_.gradient_predivide_factor;
+    for (auto& s : sparse_) {
+        if (!parameters_[s.parameter()].frozen)
+            s.reduce(calls_, options_, 1 / f, f * pass_scale(), stream);
+        s.clear();
+    }
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::report(std::size_t i, cudaStream_t stream) {
+    last_stream_ = stream;
+    if (!sealed_) refuse_capture(stream, "this step");
+    over_if_it_fails([&] { seal(); });
+    ++parameters_[i].reports;
+    some_reported_ = true;
+    over_if_it_fails([&] { start_complete_buckets(i, stream); });
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::check_report(std::size_t i) const {
+    require_closed();
+    if (i >= parameters_.size())
+        refuse("gradient_ready(", i, "): there are ", parameters_.size(), " parameters");
+    const auto& p = parameters_[i];
+    if (p.reports == options_.backward_passes_per_step)
+        refuse("gradient \"", p.name, "\" was ready ", p.reports,
+               " times already: step() comes after backward_passes_per_step passes");
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::start_complete_buckets(std::size_t i, cudaStream_t stream) {
+    if (!buckets_.follow(i, stream)) writers_of_rest_.add(stream);
+    buckets_.start_while([&](const std::vector<std::size_t>& members) {
+        for (const std::size_t m : members)
+            if (parameters_[m].reports < options_.backward_passes_per_step) return false;
+        return true;
+    });
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::scale_what_stayed(cudaStream_t stream) const {
+    for (const auto& p : parameters_) {
+        if (p.frozen) continue;
+        if (p.kind == parameter_kind::local)
+            scale_on_device(*session_, p.gradient,
+                            pass_scale() / (options_.scale_local ? comm_.size() : 1), stream);
+        else if (options_.op == gradient_op::adasum)
+            scale_on_device(*session_, p.gradient, pass_scale(), stream);
+    }
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::seal() {
+    if (sealed_) return;
+    refresh_lists();
+    changed_ = true;
+    std::string described = detail::described(parameters_);
+    if (described != agreed_) {
+        member_lists members;
+        if (options_.op != gradient_op::adasum)
+            members = bucket_members(calls_, parameters_, options_);
+        agree_on_options(calls_, options_, described);
+        buckets_.clear();
+        agreed_.reset();
+        const double f = options_.gradient_predivide_factor;
+        for (auto& bucket : members)
+            buckets_.add(comm_, std::move(bucket), parameters_, options_,
+                         {.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()});
+        agreed_ = std::move(described);
+    }
+    if (options_.shard_state) take_slices();
+    sealed_ = true;
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::take_slices() {
+    buckets_.for_each([&](auto& bucket) {
+        for (std::size_t n = 0; n < bucket.members().size(); ++n) {
+            const std::size_t i = bucket.members()[n];
+            const owned_slice s = slice(i);
+            values_[i] = device_view(parameters_[i].value.data() + s.begin, s.count);
+            gradients_[i] = shared_gradients_[i] = bucket.gradient_slice(n, s.count);
+        }
+    });
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::refresh_lists() {
+    values_.clear();
+    gradients_.clear();
+    shared_gradients_.clear();
+    for (const auto& p : parameters_) {
+        const bool local = p.kind == parameter_kind::local;
+        values_.push_back(p.frozen ? tensor() : p.value);
+        gradients_.push_back(p.frozen ? tensor() : p.gradient);
+        shared_gradients_.push_back(p.frozen || local ? tensor() : p.gradient);
+    }
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::forget_step() {
+    buckets_.clear();
+    writers_of_rest_.clear();
+    for (auto& s : sparse_) s.clear();
+    agreed_.reset();
+    sealed_ = false;
+    begin_next_step();
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::refuse_reduction(collective kind, std::string_view why) {
+    if (comm_.size() == 1) return;
+    if (!session_->compares(kind)) return session_->give_up(why);
+    call_header mine;
+    mine.kind = kind;
+    mine.refuse(text("hvd: ", why));
+    try {
+        session_->post_refusal(mine, session_->limit_for({}));
+    } catch (...) {
+    }
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
