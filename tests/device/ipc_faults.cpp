@@ -104,6 +104,20 @@ TEST_CASE("ranks that disagree are told so, by name, and the communicator works 
     });
 }
 
+TEST_CASE(
+    "a call where the others make a plan is told by its name, and the communicator works on") {
+    on_three([](auto& gpus) {
+        const tensor<float> x{1, 2};
+        const std::string said = text_of<hvd::mismatch_error>([&] {
+            if (gpus.rank() == 1) gpus.allreduce(x.view(), hvd::sum);
+            else (void)gpus.plan_allreduce(x.view(), hvd::sum);
+        });
+        has(said, "rank 1: allreduce");
+        has(said, "rank 2: making of a plan: fused allreduce");
+        check_works(gpus);
+    });
+}
+
 TEST_CASE("a count that one rank sends and the other does not expect is told to all") {
     on_three([](auto& gpus) {
         const std::vector<std::size_t> ones{1, 1, 1}, wrong{1, 2, 1};

@@ -77,12 +77,10 @@ public:
 
     void post_refusal(const call_header& mine, time_point limit) override {
         if (size() == 1 || broken()) return;
-        ipc_message refused{};
-        refused.header = mine;
         const current_device here(device(), rank());
         guarded([&] {
             if (last_) last_.make_wait(own_stream(), rank());
-            meet(refused, own_stream(), limit);
+            meet(message_of(mine), own_stream(), limit);
         });
     }
 
@@ -123,8 +121,19 @@ public:
     }
 
 private:
+    // An agreement meets as a call does, so that both learn of a rank that makes the other one.
     void gather_headers(table<call_header>& all, time_point limit) override {
-        linked([&] { all = reach_.calls().exchange_headers(all[std::size_t(rank())], limit); });
+        const current_device here(device(), rank());
+        guarded([&] {
+            const auto met = meet(message_of(all[std::size_t(rank())]), own_stream(), limit);
+            for (std::size_t r = 0; r < met.size(); ++r) copy_header(all[r], met[r].header);
+        });
+    }
+
+    static ipc_message message_of(const call_header& header) {
+        ipc_message message{};
+        message.header = header;
+        return message;
     }
 
     static std::size_t room_for(int size, const communicator_options& options) {
