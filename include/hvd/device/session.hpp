@@ -159,7 +159,7 @@ public:
     // Waits until the stream has reached `done`.
     void wait(const cuda_event& done, const char* label, time_point limit) {
         const current_device here(device_, rank_);
-        backoff pauses(false);
+        backoff pauses(false, others_);
         while (!reached(done)) {
             if (!pauses.pause()) continue;
             look(label);
@@ -314,6 +314,7 @@ private:
     cuda_stream stream_;
     cuda_event edge_;  // between the own stream and a default stream
     std::vector<std::span<const std::byte>> arenas_, padding_;
+    other_processes others_;
     recursive_mutex mutex_;
     std::vector<std::weak_ptr<stop_word>> stops_;
     message broken_;  // the reason for which it was given up; not changed once the next is true

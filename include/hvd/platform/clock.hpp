@@ -96,8 +96,8 @@ private:
 // It spins for a while if it has a processor for itself. Then it yields the processor at each look,
 // which costs little while nobody else wants it. A process of somebody else that wants it keeps it
 // for milliseconds, so after one such yield, and after some time, the thread sleeps until it is
-// woken. Where nobody can wake it, it goes on yielding, and after 20 milliseconds sleeps between
-// its looks.
+// woken. Where nobody can wake it, it sleeps for moments between its looks while others are there,
+// and after 20 milliseconds; otherwise it goes on yielding.
 class backoff {
 public:
     explicit backoff(bool may_spin) : backoff(may_spin, own_others_) {}
@@ -140,7 +140,8 @@ public:
 
 private:
     void yield(time_point time) {
-        if (time - started_ > tuning::sleep_after) return sleep_for(tuning::sleep_time);
+        if (time < others_.until || time - started_ > tuning::sleep_after)
+            return sleep_for(tuning::sleep_time);
         sched_yield();
         const time_point after = now();
         if (after - time > long_yield_) others_.came(after);

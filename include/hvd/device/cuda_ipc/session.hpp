@@ -77,11 +77,7 @@ public:
 
     void post_refusal(const call_header& mine, time_point limit) override {
         if (size() == 1 || broken()) return;
-        const current_device here(device(), rank());
-        guarded([&] {
-            if (last_) last_.make_wait(own_stream(), rank());
-            meet(message_of(mine), own_stream(), limit);
-        });
+        meet_alone(mine, limit);
     }
 
     bool compares(collective) const override { return true; }
@@ -123,17 +119,22 @@ public:
 private:
     // An agreement meets as a call does, so that both learn of a rank that makes the other one.
     void gather_headers(table<call_header>& all, time_point limit) override {
-        const current_device here(device(), rank());
-        guarded([&] {
-            const auto met = meet(message_of(all[std::size_t(rank())]), own_stream(), limit);
-            for (std::size_t r = 0; r < met.size(); ++r) copy_header(all[r], met[r].header);
-        });
+        const auto met = meet_alone(all[std::size_t(rank())], limit);
+        for (std::size_t r = 0; r < met.size(); ++r) copy_header(all[r], met[r].header);
     }
 
-    static ipc_message message_of(const call_header& header) {
-        ipc_message message{};
-        message.header = header;
-        return message;
+    // Meets without a call. The own stream takes its place between the calls of other streams, since
+    // an event may not be recorded again before its earlier record is reached.
+    std::vector<ipc_message> meet_alone(const call_header& header, time_point limit) {
+        ipc_message mine{};
+        mine.header = header;
+        const current_device here(device(), rank());
+        return guarded([&] {
+            if (last_) last_.make_wait(own_stream(), rank());
+            auto all = meet(mine, own_stream(), limit);
+            last_.record(own_stream(), rank());
+            return all;
+        });
     }
 
     static std::size_t room_for(int size, const communicator_options& options) {
