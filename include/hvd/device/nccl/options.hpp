@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "../../core/options.hpp"
 #include "../../platform/nccl_api.hpp"
 
 namespace hvd {
