@@ -123,8 +123,8 @@ private:
         for (std::size_t r = 0; r < met.size(); ++r) copy_header(all[r], met[r].header);
     }
 
-    // Meets without a call. The own stream takes its place between the calls of other streams, since
-    // an event may not be recorded again before its earlier record is reached.
+    // Meets without a call. The own stream takes its place between the calls of other streams: an
+    // event may not be recorded again before its earlier record is reached.
     std::vector<ipc_message> meet_alone(const call_header& header, time_point limit) {
         ipc_message mine{};
         mine.header = header;
