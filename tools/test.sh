@@ -24,7 +24,7 @@ clang() { compgen -c clang++- | grep -E '^clang\+\+-[0-9]+$' | sort -t- -k2 -n |
 programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queues !integers !device.compiles* !device.the_kernel*'
 # Sanitizers skip some tests. LibTorch is not built for them, hosts test speed and order, and the examples' networks would
 # take all day. Files that Python reads, or that a killed rank leaves, do not depend on them.
-sanitized="$programs !examples !interop.torch* !network !gpu !train.safetensors* !train.killed* !random"
+sanitized="$programs !examples !interop.torch* !interop.dlib* !network !gpu !train.safetensors* !train.killed* !random"
 # Collectives use MPI under ASan and threads under TSan, and under both threads that reach only each other's arenas (apart), so that
 # the sanitizers see what passes through windows; all other tests use threads. Two ranks are the special case, and
 # three the irregular one. Races do not depend on the element type.
@@ -33,9 +33,9 @@ tsan="$sanitized !unit !collective.thresholds.apart !collective.*.others.threads
 
 # These tests take too long for each change, and run only with --all or by name: counts beyond 2^31, the other half of the
 # element types, threads without what only Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and
-# more placements of nodes, LibTorch, compilation by nvcc, each header alone, programs that must not compile, programs that use
+# more placements of nodes, LibTorch, dlib, compilation by nvcc, each header alone, programs that must not compile, programs that use
 # an installed hvd, code that is tested elsewhere too, 200 runs of random faults, and the site, which needs Doxygen and a browser.
-left_to_all=(big random posix integers np1 np4 queues neighbours 'interop.torch*' 'examples.torch_mnist*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
+left_to_all=(big random posix integers np1 np4 queues neighbours 'interop.torch*' 'examples.torch_mnist*' 'interop.dlib*' 'examples.dlib_mnist*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
   headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_site*'
   'train.killed_while_saving.mpi*' '*.package')
 

@@ -103,6 +103,15 @@ def word2vec(command):
     assert all(abs(a - b) < 0.005 for a, b in zip(*losses, strict=True))
 
 
+def dlib_mnist(command):
+    """dlib's own trainer learns on 1 and 2 ranks, about as well."""
+    if not IMAGES.is_dir():
+        skip("the package dataset-fashion-mnist is not installed")
+    scores = [accuracy(on(ranks, command, "--limit", 1000, "--epochs", 1)) for ranks in (1, 2)]
+    assert min(scores) > 25, "it learns"  # 10 by guessing
+    assert abs(scores[0] - scores[1]) < 10
+
+
 def torch_mnist(command):
     """LibTorch's own data parallelism, if present, gives the same network. GPUs train, or their absence is told."""
     started = subprocess.run([command[-1], "--help"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
