@@ -5,11 +5,13 @@
 // the page says. pages.py looks for the lines.
 
 #include <hvd/train.hpp>
+#include <hvd/train/checkpoint.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "hvd_test.hpp"
+#include "../train/shared_folder.hpp"
 
 using communicator = hvd_test::communicator;
 
@@ -137,6 +139,116 @@ TEST_CASE("Horovod's training has its form here") {
         if (steps > 0)
             // the mean over the ranks from 1 on
             CHECK(x.front() == doctest::Approx(world.size() / 2.0));
+    });
+}
+
+TEST_CASE("Horovod's options of an optimizer have their form here") {
+    hvd_test::on_ranks([](communicator& world) {
+        for (const auto& options :
+             {hvd::optimizer_options{.codec = hvd::gradient_codec::float16},
+              hvd::optimizer_options{.backward_passes_per_step = 4, .average_passes = true},
+              hvd::optimizer_options{.gradient_predivide_factor = 2.0},
+              hvd::optimizer_options{.groups = {{0, 1}}},
+              hvd::optimizer_options{.bucket_bytes = 1 << 20},
+              hvd::optimizer_options{.op = hvd::gradient_op::adasum},
+              hvd::optimizer_options{.scale_local = false}}) {
+            std::vector<float> w(4, 1), dw(4, 1), v(2, 1), dv(2, 1);
+            hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.5f},
+                                                 options);
+            optimizer.register_parameter("w", w, dw);
+            optimizer.register_parameter("v", v, dv);
+            optimizer.step();
+            const double step = 0.5 / (options.average_passes ? 4 : 1);
+            CHECK(w.back() == doctest::Approx(1 - step));
+            CHECK(v.back() == doctest::Approx(1 - step));
+        }
+    });
+}
+
+TEST_CASE("Horovod's steps in two halves and its local variables have their form here") {
+    hvd_test::on_ranks([](communicator& world) {
+        std::vector<float> table(6), d_table(6), head(2, 1), d_head(2, float(world.size()));
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.5f});
+        optimizer.register_local("head", head, d_head);
+        optimizer.register_sparse("rows", table, d_table, 2, hvd::sparse_policy::dense);
+        const hvd::sparse_rows<float> row = {{1}, {30, 40}};
+        optimizer.gradient_ready(1, row);
+        auto averaged = optimizer.synchronize();
+        hvd::clip_by_norm(averaged, 1.0);
+        optimizer.apply(std::move(averaged));
+        CHECK(table[2] == doctest::Approx(-0.3));
+        CHECK(head[0] == doctest::Approx(0.5));  // its gradient was divided by the ranks
+
+        std::vector<hvd::tensor_view<float>> gradients = {hvd::view(head.data(), head.size())};
+        hvd::local_parameters local;
+        local.register_local(table);
+        const std::vector parameters = {hvd::view(table.data(), table.size())};
+        hvd::partial_distributed_gradients(world, parameters, gradients, local);
+        CHECK(head[1] == doctest::Approx(0.5 / world.size()));
+    });
+}
+
+TEST_CASE("Horovod's batch norm and callbacks have their form here") {
+    hvd_test::on_ranks([](communicator& world) {
+        const std::vector<float> x = {1, 2, 3, 4}, dy = {1, 1, 1, 1};
+        std::vector<float> y(4), dx(4);
+        hvd::sync_batch_norm<float> norm(2);
+        norm.forward(world, x, y);
+        norm.backward(world, dy, dx);
+        CHECK(y[0] == doctest::Approx(-1).epsilon(0.01));
+
+        const double epoch = 2, count = world.rank() + 1;
+        std::vector<hvd::metric> metrics = {{"loss", 3.0}};
+        hvd::average_metrics(world, metrics, count);
+        const double rate = hvd::scale_rate(0.1, world.size());
+        CHECK(rate * hvd::warmup_factor(epoch, world.size(), 5) <= rate);
+        const hvd::rate_schedule late{.multiplier = 0.1, .first_epoch = 30};
+        CHECK(late.factor_at(epoch) == 1);
+        const auto report = [](const std::vector<hvd::metric>& all) {
+            CHECK(all[0].mean == doctest::Approx(3));
+        };
+        hvd::on_root(world, [&] { report(metrics); });
+
+        hvd::optimizers::momentum<float> inside;
+        hvd::set_rate_with_momentum_correction(inside, inside.velocity, rate);
+        CHECK(inside.rate == float(rate));
+    });
+}
+
+TEST_CASE("Horovod's data and files have their form here") {
+    hvd_test::on_ranks([](communicator& world) {
+        const hvd_test::shared_folder folder(world);
+        const std::string path = folder / "best.safetensors";
+        std::vector<float> w(4, 1), dw(4, 1);
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::momentum<float>{});
+        optimizer.register_parameter("w", w, dw);
+        std::vector<hvd::metric> metrics = {{"accuracy", 0.9}};
+        hvd::training_progress progress{.epoch = 3, .samples_done = 6};
+        hvd::best_so_far best;
+        if (best.improves(metrics[0].mean)) hvd::save_checkpoint(path, optimizer, progress);
+        w[0] = 0;
+        progress = hvd::load_checkpoint(path, optimizer);
+        CHECK(w[0] == 1);
+
+        const std::size_t samples_in_all = 12;
+        hvd::sharded_sampler sampler(samples_in_all, world.rank(), world.size());
+        sampler.begin_epoch(progress.epoch, progress.samples_done);
+        std::size_t left = sampler.size();
+        auto next_batch = [&]() -> std::optional<std::size_t> {
+            return left > 0 ? std::optional(left--) : std::nullopt;
+        };
+        hvd::background_loader loader(next_batch);
+        std::size_t batches = 0;
+        while (loader.next()) ++batches;
+        CHECK(batches == sampler.size());
+
+        hvd::uneven_scope scope(world);
+        std::size_t samples = world.rank() == 0 ? 1 : 0, steps = 0;
+        while (scope.begin_step(samples)) {
+            samples = 0;
+            ++steps;
+        }
+        CHECK(steps == 1);
     });
 }
 
