@@ -71,6 +71,7 @@ public:
     template <class OnStep>
     epoch_result train_epoch(const dataset& data, OnStep on_step) {
         const auto order = shuffled(data.size(), progress_.seed, progress_.epoch);
+        optimizer_.begin_epoch(progress_.epoch);
         comm_.barrier();
         const stopwatch watch;
         score mine;

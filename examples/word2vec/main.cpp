@@ -56,22 +56,19 @@ void train(Communicator& comm, const options& options, const corpus& corpus) {
                                                     model.contexts_gradient(), model.dimensions());
     hvd::broadcast_parameters(optimizer);
 
-    hvd::sharded_sampler sampler(corpus.text.size(), comm.rank(), comm.size(), {.pad = true});
+    hvd::sharded_sampler sampler(corpus.text.size(), comm.rank(), comm.size());
     const std::size_t mine =
         std::max<std::size_t>(1, options.batch / static_cast<std::size_t>(comm.size()));
     for (int epoch = 0; epoch < options.epochs; ++epoch) {
         const auto start = std::chrono::steady_clock::now();
         sampler.begin_epoch(static_cast<std::uint64_t>(epoch));
+        optimizer.begin_epoch(sampler.epoch());
         model.loss = model.pairs = 0;
-        const std::span<const std::size_t> places = sampler.indices();
-        for (std::size_t first = 0; first < places.size(); first += mine) {
-            model.backward(places.subspan(first, std::min(mine, places.size() - first)),
-                           sampler.epoch());
+        for (std::size_t step = 0; step < sampler.steps(mine); ++step) {
+            model.backward(sampler.batch(step, mine), sampler.epoch());
             optimizer.gradient_ready(contexts, model.context_rows);
             optimizer.gradient_ready(vectors, model.vector_rows);
-            const double done =
-                (epoch + static_cast<double>(first) / static_cast<double>(places.size())) /
-                options.epochs;
+            const double done = sampler.epoch_after(step, mine) / options.epochs;
             optimizer.optimizer().rate = static_cast<float>(options.rate * (1 - 0.9 * done));
             optimizer.step();
         }

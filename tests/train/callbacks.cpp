@@ -48,6 +48,13 @@ TEST_CASE("momentum correction scales what was gathered at the old rate") {
     CHECK(optimizer.velocity[0][1] == doctest::Approx(1));
 }
 
+TEST_CASE("momentum that was gathered at a rate of 0 stays as it is, and finite") {
+    hvd::optimizers::momentum<float> optimizer{.rate = 0, .velocity = {{1, -2}}};
+    hvd::set_rate_with_momentum_correction(optimizer, optimizer.velocity, 0.05);
+    CHECK(optimizer.rate == 0.05f);
+    CHECK(optimizer.velocity[0] == std::vector<float>{1, -2});
+}
+
 TEST_CASE("metrics are averaged by the number of samples; ranks without any say nothing") {
     hvd_test::on_ranks([](communicator& comm) {
         const double count = comm.rank();  // rank 0 has none

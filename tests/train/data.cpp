@@ -35,39 +35,168 @@ indices up_to(std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("every sample is one rank's, and the ranks' numbers differ by at most one") {
+using hvd::sampler_rest;
+
+TEST_CASE("all ranks have as many steps by default, also where the samples do not divide") {
+    for (const int size : {1, 2, 3, 4})
+        for (const auto rest : {hvd::sampler_options().rest, sampler_rest::drop})
+            for (const std::size_t samples : {1001, 997, 3, 0}) {
+                const hvd::sampler_options o{.seed = 3, .rest = rest};
+                const hvd::sharded_sampler first(samples, 0, size, o);
+                for (int r = 0; r < size; ++r) {
+                    const hvd::sharded_sampler sampler(samples, r, size, o);
+                    CHECK(sampler.size() == first.size());
+                    CHECK(sampler.steps(10) == (sampler.size() + 9) / 10);
+                }
+            }
+    CHECK(hvd::sharded_sampler(1001, 0, 2).steps(10) == 51);
+    CHECK(hvd::sharded_sampler(1001, 1, 2).steps(10) == 51);
+    CHECK(hvd::sharded_sampler(1001, 0, 2, {.rest = sampler_rest::drop}).steps(10) == 50);
+}
+
+TEST_CASE("what is kept is one rank's, and the ranks' numbers differ by at most one") {
     for (const std::size_t samples : {0, 1, 2, 7, 100})
         for (const int size : {1, 2, 3, 4, 7}) {
-            CHECK(everybodys(samples, size, {.seed = 3}, 2) == up_to(samples));
+            const hvd::sampler_options o{.seed = 3, .rest = sampler_rest::keep};
+            CHECK(everybodys(samples, size, o, 2) == up_to(samples));
             std::size_t least = samples, most = 0;
             for (int r = 0; r < size; ++r) {
-                const std::size_t n = hvd::sharded_sampler(samples, r, size).size();
+                const std::size_t n = hvd::sharded_sampler(samples, r, size, o).size();
                 least = std::min(least, n);
                 most = std::max(most, n);
             }
             CHECK(most - least <= 1);
+            for (int r = 0; r < size; ++r)
+                CHECK(hvd::sharded_sampler(samples, r, size, o).steps(3) == (most + 2) / 3);
         }
 }
 
-TEST_CASE("padding gives every rank as many samples, and none is left out") {
+TEST_CASE("repeating gives every rank as many samples, and none is left out") {
     for (const int size : {2, 3, 7}) {
-        auto all = everybodys(10, size, {.pad = true}, 0);
-        CHECK(all.size() % std::size_t(size) == 0);
+        auto all = everybodys(10, size, {}, 0);
+        CHECK(all.size() == (10 + std::size_t(size) - 1) / std::size_t(size) * std::size_t(size));
         all.erase(std::unique(all.begin(), all.end()), all.end());
         CHECK(all == up_to(10));
     }
-    CHECK(everybodys(1, 4, {.pad = true}, 0) == indices{0, 0, 0, 0});
+    CHECK(everybodys(1, 4, {}, 0) == indices{0, 0, 0, 0});
 }
 
-TEST_CASE("an epoch that was padded is over after all that its ranks have done") {
+TEST_CASE("dropping leaves out fewer samples than there are ranks, others in each epoch") {
+    const hvd::sampler_options o{.seed = 3, .rest = sampler_rest::drop};
+    for (const int size : {1, 2, 3, 7}) {
+        auto all = everybodys(20, size, o, 0);
+        CHECK(all.size() == 20 / std::size_t(size) * std::size_t(size));
+        CHECK(std::unique(all.begin(), all.end()) == all.end());
+    }
+    CHECK(everybodys(20, 7, o, 0) != everybodys(20, 7, o, 1));
+    CHECK(everybodys(3, 4, o, 0).empty());
+}
+
+TEST_CASE("an epoch with repeated samples is over after all that its ranks have done") {
     for (const int size : {1, 2, 3, 4}) {
-        const std::size_t done = everybodys(10, size, {.pad = true}, 0).size();
+        const std::size_t done = everybodys(10, size, {}, 0).size();
         for (const int ranks : {1, 2, 3}) {
-            hvd::sharded_sampler sampler(10, 0, ranks, {.pad = true});
+            hvd::sharded_sampler sampler(10, 0, ranks);
             sampler.begin_epoch(0, done);
             CHECK(sampler.size() == 0);
+            CHECK(sampler.steps(4) == 0);
         }
     }
+}
+
+TEST_CASE("a resumed epoch repeats the first samples of its order, since they are longest ago") {
+    hvd::sharded_sampler whole(10, 0, 1, {.seed = 5});
+    whole.begin_epoch(2);
+    const indices& order = whole.indices();
+    for (const int size : {2, 3, 4, 7})
+        for (const std::size_t done : {0, 3, 5, 8, 9}) {
+            const std::size_t left = 10 - done, ranks = std::size_t(size);
+            const std::size_t each = (left + ranks - 1) / ranks;
+            indices expected(order.begin() + std::ptrdiff_t(done), order.end());
+            for (std::size_t i = 0; i < each * ranks - left; ++i) expected.push_back(order[i]);
+            std::ranges::sort(expected);
+            CHECK(everybodys(10, size, {.seed = 5}, 2, done) == expected);
+        }
+}
+
+TEST_CASE("batches of all steps are the samples, and the steps are counted alike on all ranks") {
+    for (const auto rest : {sampler_rest::repeat, sampler_rest::drop, sampler_rest::keep})
+        for (const int size : {1, 2, 3, 4}) {
+            const hvd::sampler_options o{.seed = 1, .rest = rest};
+            for (int r = 0; r < size; ++r) {
+                hvd::sharded_sampler sampler(101, r, size, o);
+                sampler.begin_epoch(4, 7);
+                indices all;
+                for (std::size_t step = 0; step < sampler.steps(10); ++step) {
+                    const auto batch = sampler.batch(step, 10);
+                    CHECK(batch.size() <= 10);
+                    if (rest != sampler_rest::keep) CHECK(batch.size() > 0);
+                    all.insert(all.end(), batch.begin(), batch.end());
+                }
+                CHECK(all == sampler.indices());
+                CHECK(sampler.batch(sampler.steps(10), 10).empty());
+                CHECK(sampler.batch(1000, 10).empty());
+                CHECK(sampler.steps(10) == hvd::sharded_sampler(94, 0, size, o).steps(10));
+            }
+        }
+    const hvd::sharded_sampler sampler(10, 0, 1);
+    CHECK_THROWS_WITH_AS(static_cast<void>(sampler.steps(0)), doctest::Contains("has 0 samples"),
+                         hvd::usage_error);
+    CHECK_THROWS_AS(static_cast<void>(sampler.batch(0, 0)), hvd::usage_error);
+}
+
+// Trains some steps of an epoch on each of several numbers of ranks, in turn.
+indices seen_in_turns(sampler_rest rest, const std::vector<int>& sizes, std::size_t batch) {
+    indices seen;
+    std::size_t done = 0;
+    for (std::size_t turn = 0; turn < sizes.size(); ++turn) {
+        const bool last = turn + 1 == sizes.size();
+        std::size_t after = 0;
+        for (int r = 0; r < sizes[turn]; ++r) {
+            hvd::sharded_sampler sampler(103, r, sizes[turn], {.seed = 8, .rest = rest});
+            sampler.begin_epoch(1, done);
+            const std::size_t steps = last ? sampler.steps(batch) : 2;
+            for (std::size_t step = 0; step < steps; ++step)
+                for (const std::size_t i : sampler.batch(step, batch)) seen.push_back(i);
+            if (r > 0) CHECK(sampler.done_after(steps, batch) == after);
+            after = sampler.done_after(steps, batch);
+        }
+        done = after;
+    }
+    CHECK(done == 103);
+    std::ranges::sort(seen);
+    return seen;
+}
+
+TEST_CASE("an epoch that goes on on other numbers of ranks has each sample, as its rest says") {
+    const std::vector<std::vector<int>> turns = {{1}, {2}, {3, 1}, {2, 4}, {4, 3, 2}, {1, 4, 3}};
+    for (const auto& sizes : turns)
+        for (const std::size_t batch : {1, 5}) {
+            CHECK(seen_in_turns(sampler_rest::keep, sizes, batch) == up_to(103));
+            indices repeated = seen_in_turns(sampler_rest::repeat, sizes, batch);
+            CHECK(repeated.size() < 103 + std::size_t(sizes.back()));
+            repeated.erase(std::unique(repeated.begin(), repeated.end()), repeated.end());
+            CHECK(repeated == up_to(103));
+            indices dropped = seen_in_turns(sampler_rest::drop, sizes, batch);
+            CHECK(dropped.size() > 103 - std::size_t(sizes.back()));
+            CHECK(std::unique(dropped.begin(), dropped.end()) == dropped.end());
+        }
+}
+
+TEST_CASE("the part of an epoch that is done is the same number on all ranks, and ends with 1") {
+    for (const auto rest : {sampler_rest::repeat, sampler_rest::drop, sampler_rest::keep})
+        for (const int size : {1, 2, 3, 4})
+            for (int r = 0; r < size; ++r) {
+                hvd::sharded_sampler sampler(101, r, size, {.rest = rest});
+                sampler.begin_epoch(7);
+                CHECK(sampler.epoch_after(0, 10) == 7);
+                CHECK(sampler.epoch_after(1, 10) == doctest::Approx(7 + 10.0 * size / 101));
+                CHECK(sampler.epoch_after(sampler.steps(10), 10) == 8);
+                CHECK(sampler.epoch_after(1000, 10) == 8);
+                sampler.begin_epoch(8, 50);
+                CHECK(sampler.epoch_after(0, 10) == doctest::Approx(8 + 50.0 / 101));
+            }
+    CHECK(hvd::sharded_sampler(0, 0, 1).epoch_after(0, 10) == 1);
 }
 
 TEST_CASE("the order is the seed's and the epoch's") {
@@ -89,10 +218,14 @@ TEST_CASE("an epoch goes on where it was, on any number of ranks") {
         for (const std::size_t done : {std::size_t(0), std::size_t(40), std::size_t(101)}) {
             indices expected(whole.indices().begin() + std::ptrdiff_t(done), whole.indices().end());
             std::ranges::sort(expected);
-            CHECK(everybodys(101, size, {.seed = 5}, 3, done) == expected);
+            const hvd::sampler_options o{.seed = 5, .rest = sampler_rest::keep};
+            CHECK(everybodys(101, size, o, 3, done) == expected);
         }
-    CHECK_THROWS_WITH_AS(whole.begin_epoch(0, 102),
-                         doctest::Contains("101 samples resumes after 102"), hvd::usage_error);
+    for (const auto rest : {sampler_rest::keep, sampler_rest::drop}) {
+        hvd::sharded_sampler sampler(101, 0, 1, {.rest = rest});
+        CHECK_THROWS_WITH_AS(sampler.begin_epoch(0, 102),
+                             doctest::Contains("101 samples resumes after 102"), hvd::usage_error);
+    }
     CHECK_THROWS_WITH_AS(hvd::sharded_sampler(1, 2, 2), doctest::Contains("rank 2 of 2"),
                          hvd::usage_error);
 }

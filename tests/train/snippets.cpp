@@ -19,6 +19,12 @@ struct network {
     void backward(float target) {
         for (std::size_t k = 0; k < weight.size(); ++k) gradient[k] += 2 * (weight[k] - target);
     }
+    // Adds the gradient of one of many samples.
+    void learn(std::size_t sample) {
+        ++learnt;
+        backward(float(sample % 7));
+    }
+    std::size_t learnt = 0;
 };
 
 //! [single]
@@ -159,16 +165,27 @@ TEST_CASE("compare_across snippet") {
 
 TEST_CASE("sampler snippet") {
     hvd_test::on_ranks([](communicator& world) {
-        std::size_t seen = 0;
+        network model;
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{});
+        optimizer.register_parameter("weight", model.weight, model.gradient);
+        std::size_t steps = 0;
         //! [sampler]
-        hvd::sharded_sampler sampler(1000, world.rank(), world.size(), {.seed = 42});
+        hvd::sharded_sampler sampler(1001, world.rank(), world.size(), {.seed = 42});
         for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
-            sampler.begin_epoch(epoch);  // an order of its own, worked out alike by all ranks
-            for (const std::size_t sample : sampler.indices()) seen += sample < 1000 ? 1 : 0;
+            sampler.begin_epoch(epoch);    // an order of its own, worked out alike by all ranks
+            optimizer.begin_epoch(epoch);  // a rank in another epoch is an error
+            for (std::size_t step = 0; step < sampler.steps(32); ++step, ++steps) {
+                const double done = sampler.epoch_after(step, 32);  // 0.1: a tenth of epoch 0
+                optimizer.optimizer().rate = float(0.1 * hvd::warmup_factor(done, world.size()));
+                optimizer.zero_gradients();
+                for (const std::size_t sample : sampler.batch(step, 32)) model.learn(sample);
+                optimizer.step();
+            }
         }
         //! [sampler]
-        world.allreduce(seen, hvd::sum);
-        CHECK(seen == 3000);
+        const std::size_t each = (1001 + std::size_t(world.size()) - 1) / std::size_t(world.size());
+        CHECK(model.learnt == 3 * each);
+        CHECK(steps == 3 * ((each + 31) / 32));
     });
 }
 

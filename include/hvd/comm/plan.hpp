@@ -82,6 +82,7 @@ private:
 struct kept_call : counted {
     operation* op = nullptr;
     std::vector<std::byte> buffer;
+    message name;  // without an epoch
 };
 
 template <class Call>
@@ -116,6 +117,15 @@ public:
     void run() {
         require();
         session_->run(*session_, *call_->op, deadline_);
+    }
+
+    /// The next runs belong to this epoch of a training. Ranks compare it in each run, without a
+    /// further message. If they differ, all get mismatch_error, which names the epochs. Call it
+    /// between runs, on all ranks.
+    /// @throws hvd::usage_error if empty.
+    void begin_epoch(std::uint64_t epoch) {
+        require();
+        detail::enter_epoch(call_->op->entry, epoch, call_->name);
     }
 
     /// Reduces gradients and takes an optimizer's step in one pass. The plan is that of an
@@ -176,6 +186,7 @@ private:
         session_->run(*session_, op, deadline);
         op.entry.making_plan = op.only_agree = false;
         op.entry.plan = session_->next_plan();
+        call_->name = std::string_view(op.entry.name);
     }
 
     void require() const {

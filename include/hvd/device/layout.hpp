@@ -69,7 +69,7 @@ struct planned_calls {
     cuda_memory tiles;
     std::size_t before = 0, after = 0;  // numbers of tiles of each launch; they follow each other
     std::shared_ptr<const void> function;
-    message label;  // includes the plan's name, for errors
+    message name, label;  // the label includes the name, for errors
     time_span deadline{};
 
     const tile* first_tile() const { return reinterpret_cast<const tile*>(tiles.data()); }

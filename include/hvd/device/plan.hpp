@@ -42,6 +42,16 @@ public:
         return calls_ == nullptr ? 0 : calls_->buffer_bytes;
     }
 
+    /// The next runs belong to this epoch of a training. Ranks compare it where they compare calls,
+    /// which `nccl` does not. If they differ, all get mismatch_error, which names the epochs. Call
+    /// it between runs, on all ranks.
+    /// @throws hvd::usage_error if empty.
+    void begin_epoch(std::uint64_t epoch) {
+        if (calls_ == nullptr) throw usage_error(-1, "hvd: this plan is empty");
+        for (detail::collective_call& call : calls_->calls)
+            detail::enter_epoch(call.entry, epoch, calls_->name);
+    }
+
     /// Runs the collective on `stream`. If none is given, it comes after what the default streams
     /// have been given, and runs on the communicator's own stream. **Collective**:
     /// all ranks run the plans of a communicator in one order.

@@ -21,6 +21,7 @@ public:
         entry_.prescale = o.prescale;
         entry_.postscale = o.postscale;
         store(entry_.name, o.name);
+        calls->name = std::string_view(entry_.name);
         calls->label = entry_.label();
     }
 

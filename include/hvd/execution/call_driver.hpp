@@ -270,7 +270,7 @@ private:
             throw_unusable(op);
         if (op.flaw.kind != flaw::none) [[unlikely]]
             tell_flaw(op, size());
-        op.entry.compares_names = traits_.agrees_on_names;
+        if (traits_.agrees_on_names) op.entry.compares_names = true;
     }
 
     [[gnu::cold, gnu::noinline]] void catch_up(collective kind) {

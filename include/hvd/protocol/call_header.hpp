@@ -112,6 +112,17 @@ inline void copy_header(call_header& to, const call_header& from) {
     copy_text(to.text, from.text, sizeof to.text);
 }
 
+// The name of a call in an epoch of a training.
+[[gnu::cold]] inline message name_in_epoch(std::uint64_t epoch, std::string_view name) {
+    return text("epoch ", epoch, name.empty() ? "" : ": ", name);
+}
+
+// Puts the epoch before the name of a call that is made again and again. Ranks compare it then.
+[[gnu::cold]] inline void enter_epoch(call_header& h, std::uint64_t epoch, std::string_view name) {
+    store(h.name, name_in_epoch(epoch, name));
+    h.compares_names = true;
+}
+
 // FNV-1a, over everything that ranks compare.
 class hash {
 public:

@@ -62,7 +62,8 @@ inline field first_difference(const call_header& a, const call_header& b) {
     if (a.root != b.root) return field::root;
     if (a.prescale != b.prescale) return field::prescale;
     if (a.postscale != b.postscale) return field::postscale;
-    if (a.compares_names && std::strcmp(a.name, b.name) != 0) return field::name;
+    if ((a.compares_names || b.compares_names) && std::strcmp(a.name, b.name) != 0)
+        return field::name;
     if (a.kind != collective::agree && a.content != b.content) return field::content;
     return field::none;
 }

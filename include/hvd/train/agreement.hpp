@@ -2,6 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "../comm/communicator.hpp"
 #include "../protocol/agreement.hpp"
 
@@ -45,6 +48,23 @@ template <class Comm, class Values>
 void agree_on_values(Comm& comm, const char* name, Values&& values) {
     agree_on_values(channel_of(comm), name, never, values);
 }
+
+// The epoch that a trainer said its steps belong to. Ranks compare it in calls that are made
+// anyway.
+class said_epoch {
+public:
+    void begin(std::uint64_t epoch) { epoch_ = epoch; }
+    // For calls without a plan: their name, which is empty without an epoch.
+    message name() const { return epoch_ ? name_in_epoch(*epoch_, {}) : message(); }
+    // For plans.
+    template <class Plans>
+    void tell(Plans& plans) const {
+        if (epoch_) plans.begin_epoch(*epoch_);
+    }
+
+private:
+    std::optional<std::uint64_t> epoch_;
+};
 
 }  // namespace detail
 }  // namespace v0

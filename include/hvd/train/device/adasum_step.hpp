@@ -15,7 +15,7 @@ namespace detail {
 // the host. If that fails, the parameters are as before.
 template <class Comm, class T, class Step>
 void step_by_adasum(host_calls<Comm>& calls, const parameter_list<T, device>& parameters,
-                    cudaStream_t stream, Step step) {
+                    std::string_view name, cudaStream_t stream, Step step) {
     std::vector<tensor_view<T, device>> values;
     for (const auto& p : parameters) values.push_back(p.value);
     host_mirror mirror(calls.channel().session(), values);
@@ -31,7 +31,7 @@ void step_by_adasum(host_calls<Comm>& calls, const parameter_list<T, device>& pa
     mirror.fetch(stream);
     own.take_back();
     try {
-        own.combine(calls);
+        own.combine(calls, name);
     } catch (...) {
         mirror.store(stream);
         throw;

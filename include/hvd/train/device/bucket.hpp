@@ -44,6 +44,8 @@ public:
 
     const std::vector<std::size_t>& members() const { return members_; }
 
+    void begin_epoch(std::uint64_t epoch) { plan_.begin_epoch(epoch); }
+
     // A gradient of the bucket is written by what `stream` has been given. The stream of a thread
     // is another one for the thread that starts the bucket.
     void follow(cudaStream_t stream) {
@@ -113,6 +115,9 @@ public:
              const parameter_list<T, device>& parameters, const optimizer_options& options,
              const device_plan_options& scales) {
         buckets_.emplace_back(comm, std::move(members), parameters, options, scales);
+    }
+    void begin_epoch(std::uint64_t epoch) {
+        for (auto& bucket : buckets_) bucket.begin_epoch(epoch);
     }
     void clear() {
         buckets_.clear();

@@ -84,7 +84,7 @@ public:
         if (this->options().skip_nonfinite) look(stream);
         if (largest_norm < std::numeric_limits<double>::infinity()) measure(stream);
         if (this->options().op == gradient_op::adasum)
-            detail::step_by_adasum(this->host_calls(), this->all(), stream,
+            detail::step_by_adasum(this->host_calls(), this->all(), this->epoch_name(), stream,
                                    [&] { step_alone(largest_norm, stream); });
         else step_alone(largest_norm, stream);
         this->spread_values(stream);

@@ -69,6 +69,12 @@ public:
     /// Ends the freeze. The parameter continues with its old state.
     void unfreeze(std::size_t i) { set_frozen(i, false); }
 
+    /// The next steps belong to this epoch. Ranks compare it in the messages of each step: if they
+    /// are in different epochs, since one has made more steps, the first such step throws
+    /// `hvd::mismatch_error`, which names the epochs. Call it between steps, on all ranks alike. It
+    /// does nothing for reductions by `nccl`, which compares no calls, and for captured steps.
+    void begin_epoch(std::uint64_t epoch);
+
     /// Sets all gradients to zero, also those of frozen parameters, behind the work of `stream`.
     /// @throws hvd::usage_error while gradients are under way.
     void zero_gradients(cudaStream_t stream = nullptr);
@@ -198,6 +204,9 @@ protected:
     bool take_change() { return std::exchange(changed_, false); }
 
     const parameter_list<T, device>& all() const { return parameters_; }
+
+    // The name of calls that are no buckets'.
+    message epoch_name() const { return epoch_.name(); }
 
     // The part of a parameter that this rank steps.
     owned_slice slice(std::size_t i) const {
@@ -385,6 +394,7 @@ private:
     std::vector<tensor> shared_gradients_;  // empty for local parameters
     launch_stop stop_;
     device_buckets<Comm, T> buckets_;
+    said_epoch epoch_;
     std::vector<device_sparse_gradient<T>> sparse_;
     later_streams writers_of_rest_;       // of gradients that are in no bucket
     cudaStream_t last_stream_ = nullptr;  // for what reads the state between steps

@@ -9,6 +9,15 @@ inline namespace v0 {
 namespace detail {
 
 template <class Comm, class T>
+void device_reducer<Comm, T>::begin_epoch(std::uint64_t epoch) {
+    if (some_reported_ || buckets_.started() > 0)
+        refuse("epoch ", epoch, " begins between steps; gradients are under way");
+    require_closed();
+    epoch_.begin(epoch);
+    epoch_.tell(buckets_);
+}
+
+template <class Comm, class T>
 void device_reducer<Comm, T>::zero_gradients(cudaStream_t stream) {
     if (buckets_.started() > 0)
         refuse(
@@ -104,7 +113,7 @@ void device_reducer<Comm, T>::reduce_sparse(cudaStream_t stream) {
     const double f = options_.gradient_predivide_factor;
     for (auto& s : sparse_) {
         if (!parameters_[s.parameter()].frozen)
-            s.reduce(calls_, options_, 1 / f, f * pass_scale(), stream);
+            s.reduce(calls_, options_, 1 / f, f * pass_scale(), epoch_.name(), stream);
         s.clear();
     }
 }
@@ -169,6 +178,7 @@ void device_reducer<Comm, T>::seal() {
         for (auto& bucket : members)
             buckets_.add(comm_, std::move(bucket), parameters_, options_,
                          {.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()});
+        epoch_.tell(buckets_);
         agreed_ = std::move(described);
     }
     if (options_.shard_state) take_slices();

@@ -51,13 +51,13 @@ public:
     // **Collective**.
     template <class Comm>
     void reduce(host_calls<Comm>& calls, const optimizer_options& o, double prescale,
-                double postscale, cudaStream_t stream) {
+                double postscale, std::string_view name, cudaStream_t stream) {
         for (const report& r : reports_) {
             session_.wait(r.done, "sparse gradient", session_.limit_for({}));
             rows_.add({elements_of<std::int64_t>(r.indices), elements_of<T>(r.values)});
         }
         std::vector<float> no_residual;
-        rows_.reduce(calls, o, prescale, postscale, no_residual);
+        rows_.reduce(calls, o, prescale, postscale, no_residual, name);
         table_.store(stream);
     }
 
@@ -105,7 +105,7 @@ void sparse_allreduce(Comm& comm, const sparse_view<T, device>& mine, const into
                             columns);
     detail::device_sparse_gradient<T> rows(calls.channel().session(), 0, dense, columns, o.policy);
     rows.add(mine, stream);
-    rows.reduce(calls, {.op = o.op, .codec = o.codec}, 1, 1, stream);
+    rows.reduce(calls, {.op = o.op, .codec = o.codec}, 1, 1, o.name, stream);
 }
 
 }  // namespace v0

@@ -38,6 +38,8 @@ public:
 
     explicit operator bool() const { return bool(plan_); }
 
+    void begin_epoch(std::uint64_t epoch) { plan_.begin_epoch(epoch); }
+
     // Orders the next run behind what the stream has been given so far.
     void follow(cudaStream_t stream) {
         const current_device here(session_->device(), session_->rank());

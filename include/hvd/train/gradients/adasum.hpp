@@ -99,12 +99,13 @@ void agree_on_adasum(Comm& comm, dtype id, const Shape& shape, const reduce_opti
     hash content;
     content.add(std::uint64_t(id)).add(shape.size());
     for (const std::size_t extent : shape) content.add(extent);
-    content.add(o.prescale).add(o.postscale);
+    content.add(o.prescale).add(o.postscale).add(o.name);
     agree_on_values(comm, "adasum", content, 0, [&](auto say) {
         say("element type", dtype_name(id));
         say("shape", print_list(shape));
         say("prescale", text(o.prescale));
         say("postscale", text(o.postscale));
+        say("name", o.name);
     });
 }
 
@@ -118,7 +119,7 @@ void agree_on_adasum(Comm& comm, dtype id, const Shape& shape, const reduce_opti
 /// result is computed in double and rounded once. The tensor travels twice, as in an ordinary
 /// allreduce. Each rank combines one slice of it, and the inner products of the slices are summed
 /// over the ranks, level by level.
-/// **Collective**: all ranks, with equal element type, shape and scales.
+/// **Collective**: all ranks, with equal element type, shape, scales and name.
 /// **Buffers**: `x` is read and written, and has no gaps.
 /// **Completion**: done on return. `comm.allreduce(x, hvd::adasum, options)` is the same.
 /// @throws hvd::mismatch_error if the ranks disagree, hvd::peer_error as collectives do. Feature

@@ -44,6 +44,8 @@ public:
 
     const std::vector<std::size_t>& members() const { return members_; }
 
+    void begin_epoch(std::uint64_t epoch) { plan_.begin_epoch(epoch); }
+
     void start() {
         with_wire([&](auto& wire) { wire.encode(gradients_, scales_.prescale, residuals_); });
         running_ = plan_.run_async();

@@ -36,6 +36,10 @@ public:
         buckets_.emplace_back(comm, std::move(members), parameters, options, scales);
     }
 
+    void begin_epoch(std::uint64_t epoch) {
+        for (auto& bucket : buckets_) bucket.begin_epoch(epoch);
+    }
+
     void clear() {
         buckets_.clear();
         together_ = true;

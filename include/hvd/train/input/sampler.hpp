@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,45 +13,56 @@
 namespace hvd {
 inline namespace v0 {
 
+/// The samples that are left over where the ranks can't all have as many.
+enum class sampler_rest : std::uint8_t {
+    /// Some samples occur twice, so that all ranks have as many, as in Horovod and LibTorch.
+    repeat,
+    drop,  ///< They are left out of this epoch. Another epoch has another order.
+    /// Some ranks have one more: for `uneven_scope`, which ranks with fewer batches need.
+    keep,
+};
+
 /// Options of a sampler. They are the same on all ranks.
 struct sampler_options {
     bool shuffle = true;
     std::uint64_t seed = 0;
-    /// repeats some samples so that all ranks have as many; otherwise some ranks have one fewer
-    bool pad = false;
+    sampler_rest rest = sampler_rest::repeat;
 };
 
 /// Chooses this rank's samples of an epoch. All ranks compute the same order, and position p of the
 /// order goes to rank (p - done) mod size. It can resume in the middle of an epoch, on any number
 /// of ranks, from the number of samples that all ranks together have done. It needs no
-/// communication. Feature G11.
+/// communication.
+///
+/// All ranks have as many samples and so as many batches, unless the rest is kept. `steps`,
+/// `done_after` and `epoch_after` return the same on all ranks even then. Feature G11.
 /// @snippet tests/train/snippets.cpp sampler
 class sharded_sampler {
 public:
     /// @throws hvd::usage_error for a rank that does not exist.
     sharded_sampler(std::size_t samples, int rank, int size, const sampler_options& options = {})
-        : samples_(samples), rank_(rank), size_(size), options_(options) {
+        : samples_(samples), rank_(rank), size_(std::size_t(size)), options_(options) {
         if (size < 1 || rank < 0 || rank >= size)
             detail::refuse(rank, "a sampler for rank ", rank, " of ", size);
         begin_epoch(0);
     }
 
-    /// Starts an epoch after `done` samples, which all ranks together have done. With `pad` the
-    /// repeated samples count too, so `done` may exceed the number of samples.
-    /// @throws hvd::usage_error for a `done` above the number of samples, without `pad`.
+    /// Starts an epoch after `done` samples, which all ranks together have done: see `done_after`.
+    /// Samples that are repeated count too, so `done` may exceed the number of samples then.
+    /// @throws hvd::usage_error for a `done` above the number of samples, unless some are repeated.
     void begin_epoch(std::uint64_t epoch, std::size_t done = 0) {
-        if (options_.pad && done > samples_) done = samples_;
+        const bool repeats = options_.rest == sampler_rest::repeat;
+        if (repeats && done > samples_) done = samples_;
         if (done > samples_)
             detail::refuse(rank_, "a sampler of ", samples_, " samples resumes after ", done);
         epoch_ = epoch;
+        done_ = done;
         mine_.clear();
         const std::vector<std::size_t> order = order_of(epoch);
-        const std::size_t left = samples_ - done, size = std::size_t(size_);
-        const std::size_t rounds = left / size + (left % size != 0 ? 1 : 0);
-        for (std::size_t round = 0; round < rounds; ++round) {
-            const std::size_t at = round * size + std::size_t(rank_);
-            if (at < left) mine_.push_back(order[done + at]);
-            else if (options_.pad) mine_.push_back(order[(done + at) % samples_]);
+        for (std::size_t round = 0; round < rounds(); ++round) {
+            const std::size_t at = done + round * size_ + std::size_t(rank_);
+            if (at < samples_) mine_.push_back(order[at]);
+            else if (repeats) mine_.push_back(order[at % samples_]);
         }
     }
 
@@ -59,7 +71,51 @@ public:
     std::size_t size() const { return mine_.size(); }
     std::uint64_t epoch() const { return epoch_; }
 
+    /// The steps of the rest of the epoch, if each takes `batch` samples of each rank. The last one
+    /// may take fewer. It is that of the ranks that have most samples.
+    /// @throws hvd::usage_error for a batch of 0; those below, too.
+    std::size_t steps(std::size_t batch) const {
+        require_batch(batch);
+        return rounds() / batch + (rounds() % batch != 0 ? 1 : 0);
+    }
+
+    /// This rank's samples of one of the steps. There are none where it has run out.
+    std::span<const std::size_t> batch(std::size_t step, std::size_t batch) const {
+        require_batch(batch);
+        const std::span<const std::size_t> all = mine_;
+        if (step > all.size() / batch) return {};
+        const auto rest = all.subspan(step * batch);
+        return rest.size() < batch ? rest : rest.first(batch);
+    }
+
+    /// The samples that all ranks together have done after so many steps, since the epoch's first.
+    /// `begin_epoch(epoch, done)` continues from there. Each sample counts once, and those that are
+    /// dropped count after the last step.
+    std::size_t done_after(std::size_t steps, std::size_t batch) const {
+        if (steps >= this->steps(batch)) return samples_;
+        const std::size_t done = done_ + steps * batch * size_;
+        return done < samples_ ? done : samples_;
+    }
+
+    /// The epoch after so many steps, with the part of it that is done, for `warmup_factor` and
+    /// `rate_schedule`.
+    double epoch_after(std::size_t steps, std::size_t batch) const {
+        const double done = double(done_after(steps, batch));
+        return double(epoch_) + (samples_ == 0 ? 1 : done / double(samples_));
+    }
+
 private:
+    // The largest number of samples that a rank has.
+    std::size_t rounds() const {
+        const std::size_t left = samples_ - done_;
+        const bool drops = options_.rest == sampler_rest::drop;
+        return left / size_ + (!drops && left % size_ != 0 ? 1 : 0);
+    }
+
+    void require_batch(std::size_t batch) const {
+        if (batch == 0) detail::refuse(rank_, "a sampler's batch has 0 samples, and at least 1");
+    }
+
     // Shuffles as Fisher and Yates with splitmix64. The order is the same with every standard
     // library.
     std::vector<std::size_t> order_of(std::uint64_t epoch) const {
@@ -88,9 +144,10 @@ private:
 
     std::size_t samples_;
     int rank_;
-    int size_;
+    std::size_t size_;
     sampler_options options_;
     std::uint64_t epoch_ = 0;
+    std::size_t done_ = 0;  // before this rank's first
     std::vector<std::size_t> mine_;
 };
 

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,9 +36,9 @@ public:
     }
 
     template <class Comm>
-    void combine(Comm& comm) {
+    void combine(Comm& comm, std::string_view name) {
         for (std::size_t i = 0; i < kept_.size(); ++i)
-            if (parameters_[i].travels()) adasum_allreduce(comm, kept_[i]);
+            if (parameters_[i].travels()) adasum_allreduce(comm, kept_[i], {.name = name});
     }
 
     void take() {

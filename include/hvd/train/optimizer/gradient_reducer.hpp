@@ -63,6 +63,12 @@ public:
     /// Ends the freeze. The parameter continues with its old slots.
     void unfreeze(std::size_t i) { set_frozen(i, false); }
 
+    /// The next steps belong to this epoch. Ranks compare it in the messages of each step: if they
+    /// are in different epochs, since one has made more steps, the first such step throws
+    /// `hvd::mismatch_error`, which names the epochs. Call it between steps, on all ranks alike.
+    /// Without it, such ranks go on until the one with fewer steps ends.
+    void begin_epoch(std::uint64_t epoch);
+
     /// Sets all gradients to zero, also those of frozen parameters.
     /// @throws hvd::usage_error while gradients are under way.
     void zero_gradients();
@@ -243,6 +249,7 @@ private:
     parameter_list<T> parameters_;
     std::vector<tensor_view<T>> shared_gradients_;  // empty for local parameters
     bucket_queue<Comm, T> buckets_;
+    said_epoch epoch_;
     std::vector<sparse_gradient<T>> sparse_;
     // the parameters of the buckets, as all ranks agreed on them
     std::optional<std::string> agreed_;

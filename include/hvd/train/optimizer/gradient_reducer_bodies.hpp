@@ -22,6 +22,15 @@ template <class Comm, class T>
 gradient_reducer<Comm, T>::~gradient_reducer() = default;
 
 template <class Comm, class T>
+void gradient_reducer<Comm, T>::begin_epoch(std::uint64_t epoch) {
+    if (some_reported_ || buckets_.started() > 0)
+        refuse("epoch ", epoch, " begins between steps; gradients are under way");
+    require_closed();
+    epoch_.begin(epoch);
+    epoch_.tell(buckets_);
+}
+
+template <class Comm, class T>
 void gradient_reducer<Comm, T>::zero_gradients() {
     if (buckets_.started() > 0)
         refuse("zero_gradients() while gradients are under way: synchronize() or step() first, ",
@@ -166,7 +175,8 @@ void gradient_reducer<Comm, T>::reduce_sparse() {
     const double f = options_.gradient_predivide_factor;
     for (auto& s : sparse_) {
         auto& p = parameters_[s.parameter()];
-        if (!p.frozen) s.reduce(comm_, options_, 1 / f, f * pass_scale(), p.residual);
+        if (!p.frozen)
+            s.reduce(comm_, options_, 1 / f, f * pass_scale(), p.residual, epoch_.name());
         s.clear();
     }
 }
@@ -194,6 +204,7 @@ void gradient_reducer<Comm, T>::seal() {
         agree_on(described);
         forget_agreement();
         for (auto& bucket : members) add_bucket(std::move(bucket));
+        epoch_.tell(buckets_);
         agreed_ = std::move(described);
     }
     sealed_ = true;
@@ -288,7 +299,7 @@ void gradient_reducer<Comm, T>::step_by_adasum(void (*step)(void*), void* optimi
         withheld_step<T> own(parameters_);
         step(optimizer);
         own.take_back();
-        own.combine(comm_);
+        own.combine(comm_, epoch_.name());
         own.take();
     }
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,7 @@ struct sparse_options {
     sparse_policy policy = sparse_policy::automatic;
     gradient_op op = gradient_op::average;        ///< only average or sum
     gradient_codec codec = gradient_codec::none;  ///< the element type of values while they travel
+    std::string_view name = {};                   ///< a text that ranks compare
 };
 
 namespace detail {
@@ -156,7 +158,10 @@ std::uint64_t agree_on_table(Comm& comm, dtype id, std::size_t mine, std::size_t
                              std::size_t columns, const sparse_options& o) {
     hash content;
     content.add(std::uint64_t(id)).add(rows).add(columns);
-    content.add(std::uint64_t(o.policy)).add(std::uint64_t(o.op)).add(std::uint64_t(o.codec));
+    content.add(std::uint64_t(o.policy))
+        .add(std::uint64_t(o.op))
+        .add(std::uint64_t(o.codec))
+        .add(o.name);
     return agree_on_values(comm, "sparse_allreduce", content, mine, [&](auto say) {
         say("element type", dtype_name(id));
         say("rows", text(rows));
@@ -164,6 +169,7 @@ std::uint64_t agree_on_table(Comm& comm, dtype id, std::size_t mine, std::size_t
         say("policy", name_of(o.policy));
         say("operation", name_of(o.op));
         say("codec", name_of(o.codec));
+        say("name", o.name);
     });
 }
 

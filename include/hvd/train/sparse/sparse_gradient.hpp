@@ -40,13 +40,13 @@ public:
     // Reduces the rows into the table, which becomes the gradient. **Collective**.
     template <class Comm>
     void reduce(Comm& comm, const optimizer_options& o, double prescale, double postscale,
-                std::vector<float>& residual) {
+                std::vector<float>& residual, std::string_view name) {
         scale(view(rows_.values.data(), rows_.values.size()), prescale);
         if (o.error_feedback)
             with_wire_type<typename Comm::backend_type>(
                 o.codec, [&](auto narrow) { round_rows<decltype(narrow)>(residual); });
         sparse_allreduce<Comm, T>(comm, rows_, into(table_), columns_,
-                                  {.policy = policy_, .op = o.op, .codec = o.codec});
+                                  {.policy = policy_, .op = o.op, .codec = o.codec, .name = name});
         scale(table_, postscale);
     }
 
