@@ -54,6 +54,40 @@ TEST_CASE("all ranks have as many steps by default, also where the samples do no
     CHECK(hvd::sharded_sampler(1001, 0, 2, {.rest = sampler_rest::drop}).steps(10) == 50);
 }
 
+TEST_CASE("a step of a batch of all ranks has the same samples on any number of ranks") {
+    for (const std::size_t samples : {1, 3, 10, 47, 2000})
+        for (const std::size_t done : {0, 13, 250}) {
+            const hvd::global_batch batch{samples};
+            hvd::sharded_sampler alone(250, 0, 1, {.rest = sampler_rest::keep});
+            alone.begin_epoch(2, done);
+            for (const int size : {1, 2, 3, 4, 7}) {
+                std::vector<hvd::sharded_sampler> all;
+                for (int r = 0; r < size; ++r) {
+                    all.emplace_back(250, r, size,
+                                     hvd::sampler_options{.rest = sampler_rest::keep});
+                    all.back().begin_epoch(2, done);
+                    CHECK(all.back().steps(batch) == alone.steps(batch));
+                }
+                for (std::size_t step = 0; step <= alone.steps(batch); ++step) {
+                    const auto whole = alone.batch(step, batch);
+                    indices expected(whole.begin(), whole.end()), shares;
+                    CHECK((step < alone.steps(batch)) == !expected.empty());
+                    for (const auto& one : all) {
+                        const auto share = one.batch(step, batch);
+                        shares.insert(shares.end(), share.begin(), share.end());
+                        CHECK(share.size() + 1 > whole.size() / std::size_t(size));
+                        CHECK(share.size() <= whole.size() / std::size_t(size) + 1);
+                        CHECK(one.weight(step, batch) ==
+                              (whole.empty() ? 0 : double(size) / double(whole.size())));
+                    }
+                    std::ranges::sort(expected);
+                    std::ranges::sort(shares);
+                    CHECK(shares == expected);
+                }
+            }
+        }
+}
+
 TEST_CASE("what is kept is one rank's, and the ranks' numbers differ by at most one") {
     for (const std::size_t samples : {0, 1, 2, 7, 100})
         for (const int size : {1, 2, 3, 4, 7}) {

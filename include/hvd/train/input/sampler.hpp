@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -27,6 +28,29 @@ struct sampler_options {
     bool shuffle = true;
     std::uint64_t seed = 0;
     sampler_rest rest = sampler_rest::repeat;
+};
+
+/// A batch of all ranks together, in place of one of each rank.
+struct global_batch {
+    std::size_t samples = 0;
+};
+
+/// The size of a batch: a number of samples of each rank, or a `global_batch`.
+class batch_size {
+public:
+    template <std::integral N>
+    constexpr batch_size(N of_each) : samples_(std::size_t(of_each)), of_each_(true) {}
+    constexpr batch_size(global_batch all) : samples_(all.samples), of_each_(false) {}
+
+    /// The samples of so many ranks together.
+    constexpr std::size_t of_all(std::size_t ranks) const {
+        if (!of_each_) return samples_;
+        return samples_ > ~std::size_t(0) / ranks ? ~std::size_t(0) : samples_ * ranks;
+    }
+
+private:
+    std::size_t samples_;
+    bool of_each_;
 };
 
 /// Chooses this rank's samples of an epoch. All ranks compute the same order, and position p of the
@@ -71,35 +95,41 @@ public:
     std::size_t size() const { return mine_.size(); }
     std::uint64_t epoch() const { return epoch_; }
 
-    /// The steps of the rest of the epoch, if each takes `batch` samples of each rank. The last one
-    /// may take fewer. It is that of the ranks that have most samples.
+    /// The steps of the rest of the epoch. The last one may take fewer samples.
     /// @throws hvd::usage_error for a batch of 0; those below, too.
-    std::size_t steps(std::size_t batch) const {
-        require_batch(batch);
-        return rounds() / batch + (rounds() % batch != 0 ? 1 : 0);
+    std::size_t steps(batch_size batch) const {
+        const std::size_t all = of_all(batch);
+        return total() / all + (total() % all != 0 ? 1 : 0);
     }
 
     /// This rank's samples of one of the steps. There are none where it has run out.
-    std::span<const std::size_t> batch(std::size_t step, std::size_t batch) const {
-        require_batch(batch);
-        const std::span<const std::size_t> all = mine_;
-        if (step > all.size() / batch) return {};
-        const auto rest = all.subspan(step * batch);
-        return rest.size() < batch ? rest : rest.first(batch);
+    ///
+    /// With a `global_batch` and the rest kept, any number of ranks takes the same samples in a step.
+    /// The ranks' shares differ by one sample at most, and may be empty.
+    std::span<const std::size_t> batch(std::size_t step, batch_size batch) const {
+        const auto [first, last] = places(step, batch);
+        return std::span(mine_).subspan(before(first), before(last) - before(first));
+    }
+
+    /// The factor for a sum over this rank's samples of a step. With it, an average over the ranks
+    /// is the mean over the samples of all. It is 0 after the last step.
+    double weight(std::size_t step, batch_size batch) const {
+        const auto [first, last] = places(step, batch);
+        return last > first ? double(size_) / double(last - first) : 0;
     }
 
     /// The samples that all ranks together have done after so many steps, since the epoch's first.
     /// `begin_epoch(epoch, done)` continues from there. Each sample counts once, and those that are
     /// dropped count after the last step.
-    std::size_t done_after(std::size_t steps, std::size_t batch) const {
+    std::size_t done_after(std::size_t steps, batch_size batch) const {
         if (steps >= this->steps(batch)) return samples_;
-        const std::size_t done = done_ + steps * batch * size_;
+        const std::size_t done = done_ + steps * of_all(batch);
         return done < samples_ ? done : samples_;
     }
 
     /// The epoch after so many steps, with the part of it that is done, for `warmup_factor` and
     /// `rate_schedule`.
-    double epoch_after(std::size_t steps, std::size_t batch) const {
+    double epoch_after(std::size_t steps, batch_size batch) const {
         const double done = double(done_after(steps, batch));
         return double(epoch_) + (samples_ == 0 ? 1 : done / double(samples_));
     }
@@ -112,8 +142,25 @@ private:
         return left / size_ + (!drops && left % size_ != 0 ? 1 : 0);
     }
 
-    void require_batch(std::size_t batch) const {
-        if (batch == 0) detail::refuse(rank_, "a sampler's batch has 0 samples, and at least 1");
+    // The number of samples of all ranks, and of this rank's among the first `places` of them.
+    std::size_t total() const {
+        return options_.rest == sampler_rest::keep ? samples_ - done_ : rounds() * size_;
+    }
+    std::size_t before(std::size_t places) const {
+        return (places + size_ - 1 - std::size_t(rank_)) / size_;
+    }
+
+    // The first and the last place of a step, among those of all ranks.
+    std::pair<std::size_t, std::size_t> places(std::size_t step, batch_size batch) const {
+        const std::size_t width = of_all(batch), all = total(),
+                          first = step <= all / width ? step * width : all;
+        return {first, all - first < width ? all : first + width};
+    }
+
+    std::size_t of_all(batch_size batch) const {
+        const std::size_t all = batch.of_all(size_);
+        if (all == 0) detail::refuse(rank_, "a sampler's batch has 0 samples, and at least 1");
+        return all;
     }
 
     // Shuffles as Fisher and Yates with splitmix64. The order is the same with every standard
