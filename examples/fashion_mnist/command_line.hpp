@@ -27,6 +27,11 @@ inline std::optional<int> parse(int argc, char** argv, options& result) {
     app.add_option("--decay-after", result.decay_after,
                    "epochs after which the learning rate is a tenth (0: never)")
         ->check(CLI::NonNegativeNumber);
+    app.add_option("--clip", result.clip,
+                   "scale the gradients so that their norm is at most this (0: never)")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--codec", result.codec, "how gradients travel, with feedback of the rounding")
+        ->check(CLI::IsMember({"none", "float16", "bfloat16"}));
     app.add_flag("--no-scale-lr", result.fixed_rate,
                  "do not multiply the learning rate by the number of ranks");
     app.add_option("--seed", result.seed);

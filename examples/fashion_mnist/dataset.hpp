@@ -13,7 +13,6 @@
 
 #include "idx.hpp"
 #include "matrix.hpp"
-#include "random.hpp"
 
 namespace fashion_mnist {
 
@@ -22,7 +21,7 @@ inline constexpr std::size_t image_size = image_side * image_side;
 inline constexpr std::size_t classes = 10;
 
 /// A sample is identified by its position in the data set, on every rank.
-using sample_index = std::uint32_t;
+using sample_index = std::size_t;
 
 /// Images and labels as bytes. All ranks of a process share them.
 class dataset {
@@ -85,26 +84,5 @@ struct data {
     dataset train;
     dataset test;
 };
-
-/// Returns all samples in the order of one epoch.
-inline std::vector<sample_index> shuffled(std::size_t count, std::uint64_t seed,
-                                          std::uint64_t epoch) {
-    const random_stream random(purpose::shuffle, seed, epoch);
-    std::vector<std::pair<std::uint64_t, sample_index>> keyed(count);
-    for (sample_index sample = 0; sample < count; ++sample)
-        keyed[sample] = {random.bits(sample), sample};
-    std::ranges::sort(keyed);
-    std::vector<sample_index> order(count);
-    std::ranges::transform(keyed, order.begin(), [](const auto& pair) { return pair.second; });
-    return order;
-}
-
-/// Returns the rank's share of a batch (or of the test set). Sizes differ by one at most.
-template <class T>
-std::span<const T> shard(std::span<const T> all, int rank, int size) {
-    const std::size_t first = all.size() * std::size_t(rank) / std::size_t(size);
-    const std::size_t last = all.size() * (std::size_t(rank) + 1) / std::size_t(size);
-    return all.subspan(first, last - first);
-}
 
 }  // namespace fashion_mnist

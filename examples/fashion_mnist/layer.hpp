@@ -20,6 +20,7 @@ struct parameter {
     std::string name;
     matrix<Scalar> value;
     matrix<Scalar> gradient;
+    std::size_t number = 0;  // among those of the model
 };
 
 /// The data that a pass through the model needs beside the numbers.
@@ -73,7 +74,7 @@ parameter<Scalar> make_weight(std::string name, Eigen::Index rows, Eigen::Index 
 
 template <class Scalar>
 parameter<Scalar> make_bias(std::string name, Eigen::Index rows) {
-    return {std::move(name), matrix<Scalar>::Zero(rows, 1), matrix<Scalar>::Zero(rows, 1)};
+    return {std::move(name), matrix<Scalar>::Zero(rows, 1), matrix<Scalar>::Zero(rows, 1), 0};
 }
 
 }  // namespace fashion_mnist

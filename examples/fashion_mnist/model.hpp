@@ -21,7 +21,10 @@ public:
     Layer& add(Arguments&&... arguments) {
         auto owned = std::make_unique<Layer>(std::forward<Arguments>(arguments)...);
         Layer& added = *owned;
-        for (parameter<Scalar>& p : added.parameters()) parameters_.push_back(&p);
+        for (parameter<Scalar>& p : added.parameters()) {
+            p.number = parameters_.size();
+            parameters_.push_back(&p);
+        }
         layers_.push_back(std::move(owned));
         outputs_.resize(layers_.size());
         return added;
@@ -41,13 +44,16 @@ public:
         return outputs_.back();
     }
 
-    /// Call it after `forward` with the same input. It leaves the gradients in the parameters.
-    void backward(const matrix<Scalar>& input, const matrix<Scalar>& output_gradient) {
+    /// Call it after `forward` with the same input. It leaves the gradients in the parameters, and
+    /// calls `ready(parameter)` for each as soon as its gradient is there.
+    template <class Ready>
+    void backward(const matrix<Scalar>& input, const matrix<Scalar>& output_gradient, Ready ready) {
         const matrix<Scalar>* gradient = &output_gradient;
         for (std::size_t i = layers_.size(); i-- > 0;) {
             // The gradients of layer i's input and output are in two matrices, which take turns.
             matrix<Scalar>* next = i > 0 ? &gradients_[i % 2] : nullptr;
             layers_[i]->backward(i > 0 ? outputs_[i - 1] : input, *gradient, next);
+            for (const parameter<Scalar>& p : layers_[i]->parameters()) ready(p);
             gradient = next;
         }
     }

@@ -17,8 +17,10 @@ struct options {
     std::size_t global_batch = 0;  // of all ranks together; 0: batch × ranks
     double rate = 0.005;
     double momentum = 0.9;
-    int decay_after = 0;      // number of epochs after which the rate is a tenth; 0: never
-    bool fixed_rate = false;  // do not multiply the rate by the number of ranks
+    int decay_after = 0;         // number of epochs after which the rate is a tenth; 0: never
+    double clip = 0;             // largest norm of all gradients together; 0: any
+    std::string codec = "none";  // the type in which gradients travel
+    bool fixed_rate = false;     // do not multiply the rate by the number of ranks
     std::uint64_t seed = 1;
     std::filesystem::path data = "/usr/share/datasets/fashion-mnist";
     std::size_t limit = 0;  // number of training images; 0: all
@@ -33,8 +35,8 @@ struct options {
         return global_batch ? global_batch : batch * static_cast<std::size_t>(ranks);
     }
 
-    /// The linear scaling rule (Goyal et al. 2017): k times the batch needs k times the rate.
-    double rate_factor(int ranks) const { return fixed_rate || global_batch ? 1 : ranks; }
+    /// The number of ranks for which the rate is scaled.
+    int scaled_ranks(int ranks) const { return fixed_rate || global_batch ? 1 : ranks; }
 };
 
 }  // namespace fashion_mnist

@@ -42,6 +42,6 @@ private:
 };
 
 /// The purpose of a stream. It separates streams that share the other words.
-enum purpose : std::uint64_t { initial_parameters = 1, shuffle = 2, dropout_mask = 3 };
+enum purpose : std::uint64_t { initial_parameters = 1, dropout_mask = 3 };
 
 }  // namespace fashion_mnist

@@ -2,13 +2,11 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,6 +31,20 @@ struct epoch_result {
     double rate() const { return training.samples / seconds; }
 };
 
+/// A rank's images of a step.
+template <class Scalar>
+struct batch {
+    std::span<const sample_index> samples;
+    matrix<Scalar> input;
+    std::vector<std::uint8_t> labels;
+};
+
+inline hvd::gradient_codec codec_named(const std::string& name) {
+    if (name == "float16") return hvd::gradient_codec::float16;
+    if (name == "bfloat16") return hvd::gradient_codec::bfloat16;
+    return hvd::gradient_codec::none;
+}
+
 /// One rank of a data-parallel training. Every rank has the whole model and a part of each batch.
 ///
 /// The number of ranks only changes which rank computes a sample. The same global batch gives the
@@ -44,10 +56,13 @@ public:
     trainer(Communicator& comm, const options& options)
         : comm_(comm),
           model_(make_model<Scalar>(options.model, options.seed)),
-          optimizer_(comm, {.factor = static_cast<Scalar>(options.momentum)}),
-          batch_(options.batch_of(comm.size())),
-          rate_(options.rate),
-          rate_factor_(options.rate_factor(comm.size())),
+          optimizer_(
+              comm, {.factor = static_cast<Scalar>(options.momentum)},
+              {.codec = codec_named(options.codec), .error_feedback = options.codec != "none"}),
+          batch_{options.batch_of(comm.size())},
+          scaled_ranks_(options.scaled_ranks(comm.size())),
+          rate_(hvd::scale_rate(options.rate, scaled_ranks_)),
+          clip_(options.clip > 0 ? options.clip : HUGE_VAL),
           decay_{0.1, options.decay_after > 0 ? double(options.decay_after) : HUGE_VAL},
           progress_{.seed = options.seed} {
         for (parameter<Scalar>* p : model_.parameters())
@@ -70,63 +85,71 @@ public:
     /// **Collective**: trains on each image once, and calls `on_step(images)` after each step.
     template <class OnStep>
     epoch_result train_epoch(const dataset& data, OnStep on_step) {
-        const auto order = shuffled(data.size(), progress_.seed, progress_.epoch);
+        hvd::sharded_sampler sampler(data.size(), comm_.rank(), comm_.size(),
+                                     {.seed = progress_.seed, .rest = hvd::sampler_rest::keep});
+        sampler.begin_epoch(progress_.epoch);
         optimizer_.begin_epoch(progress_.epoch);
         comm_.barrier();
         const stopwatch watch;
         score mine;
-        for (std::size_t first = 0; first < order.size(); first += batch_) {
-            const std::size_t count = std::min(batch_, order.size() - first);
-            const double done =
-                static_cast<double>(first + count) / static_cast<double>(data.size());
-            mine += train_step(data, std::span(order).subspan(first, count), rate_at(done));
-            on_step(first + count);
+        hvd::background_loader batches(loader_of(data, sampler));
+        for (std::size_t step = 0; auto batch = batches.next(); ++step) {
+            // Warm-up in the first epoch, and a lower rate in late ones.
+            const double epoch = sampler.epoch_after(step + 1, batch_);
+            set_rate(rate_ * hvd::warmup_factor(epoch, scaled_ranks_, 1) *
+                     decay_.factor_at(double(progress_.epoch)));
+            mine += train_step(*batch, sampler.weight(step, batch_));
+            on_step(sampler.done_after(step + 1, batch_));
         }
         const double seconds = watch.seconds();
         ++progress_.epoch;
-        return {total(mine), seconds};
+        return {of_all_ranks(mine), seconds};
     }
 
     /// **Collective**: every rank gets the score of the whole set.
     score evaluate(const dataset& data) {
-        constexpr std::size_t at_once = 100;
-        std::vector<sample_index> all(data.size());
-        std::iota(all.begin(), all.end(), sample_index(0));
+        const hvd::sharded_sampler sampler(data.size(), comm_.rank(), comm_.size(),
+                                           {.shuffle = false, .rest = hvd::sampler_rest::keep});
         score mine;
-        auto samples = shard(std::span<const sample_index>(all), comm_.rank(), comm_.size());
-        while (!samples.empty()) {
-            const auto some = samples.first(std::min(at_once, samples.size()));
-            data.gather(some, input_, labels_);
-            mine += softmax_cross_entropy(model_.forward(input_, {}), labels_, Scalar(1));
-            samples = samples.subspan(some.size());
+        batch<Scalar> batch;
+        for (std::size_t step = 0; step < sampler.steps(evaluated_at_once); ++step) {
+            data.gather(sampler.batch(step, evaluated_at_once), batch.input, batch.labels);
+            mine += softmax_cross_entropy(model_.forward(batch.input, {}), batch.labels, Scalar(1));
         }
-        return total(mine);
+        return of_all_ranks(mine);
     }
 
     int epochs_done() const { return static_cast<int>(progress_.epoch); }
     const model<Scalar>& trained() const { return model_; }
 
 private:
-    score train_step(const dataset& data, std::span<const sample_index> batch, double rate) {
-        const auto samples = shard(batch, comm_.rank(), comm_.size());
-        data.gather(samples, input_, labels_);
-        auto& output = model_.forward(input_, {true, progress_.seed, progress_.epoch, samples});
-        // The average over ranks of size/batch · (sum over a rank's samples) is the mean over the
-        // batch, however many samples each rank has.
-        const auto scale = Scalar(comm_.size()) / static_cast<Scalar>(batch.size());
-        const score mine = softmax_cross_entropy(output, labels_, scale);
-        model_.backward(input_, output);
-        optimizer_.optimizer().rate = static_cast<Scalar>(rate);
-        optimizer_.step();
+    static constexpr int evaluated_at_once = 100;
+
+    // Gathers the images of the next steps in a thread of its own, while the model computes.
+    auto loader_of(const dataset& data, const hvd::sharded_sampler& sampler) const {
+        return [&data, &sampler, size = batch_,
+                step = std::size_t(0)]() mutable -> std::optional<batch<Scalar>> {
+            if (step == sampler.steps(size)) return std::nullopt;
+            batch<Scalar> next{sampler.batch(step++, size), {}, {}};
+            data.gather(next.samples, next.input, next.labels);
+            return next;
+        };
+    }
+
+    // Gradients travel while the backward pass computes those of earlier layers.
+    score train_step(batch<Scalar>& batch, double weight) {
+        auto& output =
+            model_.forward(batch.input, {true, progress_.seed, progress_.epoch, batch.samples});
+        const score mine = softmax_cross_entropy(output, batch.labels, static_cast<Scalar>(weight));
+        model_.backward(batch.input, output,
+                        [&](const parameter<Scalar>& p) { optimizer_.gradient_ready(p.number); });
+        auto gradients = optimizer_.synchronize();
+        if (clip_ < HUGE_VAL) hvd::clip_by_norm(gradients, clip_);
+        optimizer_.apply(std::move(gradients));
         return mine;
     }
 
-    // The rate rises gradually in the first epoch to the one that is multiplied by the number of
-    // ranks. Late epochs may have a lower one.
-    double rate_at(double part_of_epoch) const {
-        const double warm = progress_.epoch == 0 ? part_of_epoch : 1;
-        return rate_ * (1 + (rate_factor_ - 1) * warm) * decay_.factor_at(double(progress_.epoch));
-    }
+    void set_rate(double rate) { optimizer_.optimizer().rate = static_cast<Scalar>(rate); }
 
     // A file's tensors are row-major. A column-major matrix is its transpose in row-major order:
     // inputs × outputs.
@@ -134,22 +157,24 @@ private:
         return hvd::view(m.data(), hvd::shape(m.cols(), m.rows()));
     }
 
-    score total(const score& mine) {
-        std::array sums{mine.loss, mine.correct, mine.samples};
-        comm_.allreduce(sums, hvd::sum);
-        return {sums[0], sums[1], sums[2]};
+    score of_all_ranks(const score& mine) {
+        std::vector<hvd::metric> means = {{"loss", mine.samples > 0 ? mine.mean_loss() : 0},
+                                          {"accuracy", mine.samples > 0 ? mine.accuracy() : 0}};
+        hvd::average_metrics(comm_, means, mine.samples);
+        double samples = mine.samples;
+        comm_.allreduce(samples, hvd::sum);
+        return {means[0].mean * samples, means[1].mean * samples, samples};
     }
 
     Communicator& comm_;
     model<Scalar> model_;
     hvd::distributed_optimizer<Communicator, hvd::optimizers::momentum<Scalar>> optimizer_;
-    std::size_t batch_;
-    double rate_;
-    double rate_factor_;
+    hvd::global_batch batch_;
+    int scaled_ranks_;
+    double rate_;  // after the warm-up
+    double clip_;
     hvd::rate_schedule<double> decay_;
     hvd::training_progress progress_;
-    matrix<Scalar> input_;
-    std::vector<std::uint8_t> labels_;
 };
 
 }  // namespace fashion_mnist

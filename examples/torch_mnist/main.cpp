@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <optional>
 
+#include <hvd/train.hpp>
+
 #include "dataset.hpp"
 #include "with_hvd.hpp"
 #ifndef TORCH_MNIST_NO_GPUS
@@ -57,14 +59,13 @@ batch gather(const dataset& data, std::span<const sample_index> samples, torch::
 double images_per_second(world& comm, const trainer& trainer, const dataset& data,
                          const options& options, int epoch) {
     torch::manual_seed(static_cast<std::uint64_t>(1000 * epoch + comm.rank()));
-    const auto order = fashion_mnist::shuffled(data.size(), 1, static_cast<std::uint64_t>(epoch));
-    const std::size_t global = options.batch * static_cast<std::size_t>(comm.size());
+    hvd::sharded_sampler sampler(data.size(), comm.rank(), comm.size(), {.seed = 1});
+    sampler.begin_epoch(static_cast<std::uint64_t>(epoch));
+    const std::size_t steps = sampler.size() / options.batch;  // the trainers weigh ranks alike
     comm.barrier();
     const auto start = std::chrono::steady_clock::now();
-    std::size_t done = 0;
-    for (; done + global <= order.size(); done += global) {
-        const auto mine =
-            fashion_mnist::shard(std::span(order).subspan(done, global), comm.rank(), comm.size());
+    for (std::size_t step = 0; step < steps; ++step) {
+        const auto mine = sampler.batch(step, options.batch);
         trainer.step([&] {
             const batch b = gather(data, mine, trainer.device);
             return torch::nll_loss(trainer.net->forward(b.images), b.labels);
@@ -73,21 +74,18 @@ double images_per_second(world& comm, const trainer& trainer, const dataset& dat
     if (trainer.device.is_cuda()) torch::cuda::synchronize(trainer.device.index());
     comm.barrier();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    return static_cast<double>(done) / seconds.count();
+    const std::size_t images = steps * options.batch * static_cast<std::size_t>(comm.size());
+    return static_cast<double>(images) / seconds.count();
 }
 
 double accuracy(world& comm, const trainer& trainer, const dataset& data) {
     const torch::NoGradGuard no_gradients;
     trainer.net->eval();
-    std::vector<sample_index> all(data.size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<sample_index>(i);
-    auto samples =
-        fashion_mnist::shard(std::span<const sample_index>(all), comm.rank(), comm.size());
+    const hvd::sharded_sampler sampler(data.size(), comm.rank(), comm.size(),
+                                       {.shuffle = false, .rest = hvd::sampler_rest::keep});
     double right = 0;
-    for (; !samples.empty();
-         samples = samples.subspan(std::min<std::size_t>(200, samples.size()))) {
-        const batch b =
-            gather(data, samples.first(std::min<std::size_t>(200, samples.size())), trainer.device);
+    for (std::size_t step = 0; step < sampler.steps(200); ++step) {
+        const batch b = gather(data, sampler.batch(step, 200), trainer.device);
         right += trainer.net->forward(b.images).argmax(1).eq(b.labels).sum().item<double>();
     }
     trainer.net->train();

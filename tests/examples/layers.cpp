@@ -149,7 +149,7 @@ TEST_CASE("the gradients of a whole model are the slopes of its loss") {
         };
         matrix<double>& output = model.forward(input, pass);
         softmax_cross_entropy(output, labels, 1.);
-        model.backward(input, output);
+        model.backward(input, output, [](const auto&) {});
         for (parameter<double>* p : model.parameters()) {
             CAPTURE(p->name);
             for (std::uint64_t draw = 0; draw < 5; ++draw) {
@@ -172,7 +172,7 @@ TEST_CASE("a rank without samples contributes gradients of zero") {
     for (parameter<double>* p : model.parameters()) p->gradient.setOnes();
     matrix<double>& output = model.forward(input, {true, 1, 0, {}});
     const score score = softmax_cross_entropy(output, labels, 1.);
-    model.backward(input, output);
+    model.backward(input, output, [](const auto&) {});
     CHECK(score.samples == 0);
     for (parameter<double>* p : model.parameters()) CHECK(p->gradient.isZero(0));
 }

@@ -56,29 +56,3 @@ TEST_CASE("dropout does nothing in evaluation") {
     layer.forward(input, output, {});
     CHECK(output == input);
 }
-
-TEST_CASE("a shuffle has every sample once and follows seed and epoch alone") {
-    const auto order = shuffled(1000, 1, 0);
-    CHECK(order == shuffled(1000, 1, 0));
-    CHECK(order != shuffled(1000, 1, 1));
-    CHECK(order != shuffled(1000, 2, 0));
-    CHECK_FALSE(std::ranges::is_sorted(order));
-    auto sorted = order;
-    std::ranges::sort(sorted);
-    for (sample_index i = 0; i < sorted.size(); ++i) REQUIRE(sorted[i] == i);
-}
-
-TEST_CASE("shards cover everything in rank order, sizes differing by one at most") {
-    std::vector<int> all(23);
-    std::iota(all.begin(), all.end(), 0);
-    for (const int size : {1, 2, 3, 4, 30}) {
-        std::vector<int> joined;
-        for (int rank = 0; rank < size; ++rank) {
-            const auto part = shard(std::span<const int>(all), rank, size);
-            CHECK(part.size() >= 23 / std::size_t(size));
-            CHECK(part.size() <= 23 / std::size_t(size) + 1);
-            joined.insert(joined.end(), part.begin(), part.end());
-        }
-        CHECK(joined == all);
-    }
-}

@@ -138,19 +138,19 @@ TEST_CASE("the test score counts every image once, on any number of ranks") {
         trainer<double, std::remove_cvref_t<decltype(comm)>> same(alone, options);
         while (same.epochs_done() < options.epochs) same.train_epoch(data, nothing);
         const auto expected = same.evaluate(data);
-        CHECK(score.correct == expected.correct);
+        CHECK(score.correct == doctest::Approx(expected.correct));
         CHECK(score.mean_loss() == doctest::Approx(expected.mean_loss()));
     });
 }
 
 TEST_CASE("the learning rate grows with the ranks unless it is fixed") {
     options options;
-    CHECK(options.rate_factor(4) == 4);
+    CHECK(options.scaled_ranks(4) == 4);
     CHECK(options.batch_of(4) == 4 * options.batch);
     options.fixed_rate = true;
-    CHECK(options.rate_factor(4) == 1);
+    CHECK(options.scaled_ranks(4) == 1);
     options.fixed_rate = false;
     options.global_batch = 128;
-    CHECK(options.rate_factor(4) == 1);
+    CHECK(options.scaled_ranks(4) == 1);
     CHECK(options.batch_of(4) == 128);
 }
