@@ -17,26 +17,26 @@ using hvd::detail::tile;
 const std::uint32_t* seen_by_device(const std::uint32_t* stop) {
     return stop == nullptr ? nullptr
                            : reinterpret_cast<const std::uint32_t*>(
-                                 emulation::seen_by_device(stop, sizeof *stop));
+                                 emulation::seen_by_kernel(stop, sizeof *stop));
 }
 
 tile seen_by_device(tile t) {
-    t.from = emulation::seen_by_device(t.from, t.count * hvd::detail::bytes_from(t.kind));
-    t.to = emulation::seen_by_device(t.to, t.count * hvd::detail::bytes_to(t.kind));
+    t.from = emulation::seen_by_kernel(t.from, t.count * hvd::detail::bytes_from(t.kind));
+    t.to = emulation::seen_by_kernel(t.to, t.count * hvd::detail::bytes_to(t.kind));
     return t;
 }
 
 hvd::detail::reduction_launch seen_by_device(hvd::detail::reduction_launch l) {
     const std::size_t bytes = l.count * hvd::detail::bytes_of_number(l.id);
-    for (int r = 0; r < l.ranks; ++r) l.in[r] = emulation::seen_by_device(l.in[r], bytes);
-    for (int p = 0; p < l.places; ++p) l.out[p] = emulation::seen_by_device(l.out[p], bytes);
+    for (int r = 0; r < l.ranks; ++r) l.in[r] = emulation::seen_by_kernel(l.in[r], bytes);
+    for (int p = 0; p < l.places; ++p) l.out[p] = emulation::seen_by_kernel(l.out[p], bytes);
     return l;
 }
 
 hvd::detail::update_tile seen_by_device(hvd::detail::update_tile t) {
     using hvd::detail::bytes_of_float;
     const auto look_up = [&](auto*& at, std::size_t bytes) {
-        if (at != nullptr && t.count > 0) at = emulation::seen_by_device(at, t.count * bytes);
+        if (at != nullptr && t.count > 0) at = emulation::seen_by_kernel(at, t.count * bytes);
     };
     const std::size_t number = t.parameter_id == hvd::dtype::float64 ? 8 : 4;
     look_up(t.parameter, bytes_of_float(t.parameter_id));
@@ -57,7 +57,7 @@ cudaError_t copy(const tile_launch& launch, cudaStream_t stream) {
         tile_launch all = launch;
         if (all.tiles != nullptr)
             all.tiles = reinterpret_cast<const tile*>(
-                emulation::seen_by_device(launch.tiles, launch.blocks * sizeof(tile)));
+                emulation::seen_by_kernel(launch.tiles, launch.blocks * sizeof(tile)));
         all.stop = seen_by_device(launch.stop);
         if (all.is_stopped()) return;
         const tile seen = seen_by_device(all.of_block(unsigned(block)));
@@ -90,15 +90,15 @@ struct seen_update {
 
     seen_update(const update_launch& from, int block) : launch(from) {
         const auto* const tiles = reinterpret_cast<const update_tile*>(
-            emulation::seen_by_device(from.tiles, from.blocks * sizeof tile));
+            emulation::seen_by_kernel(from.tiles, from.blocks * sizeof tile));
         tile = ::seen_by_device(tiles[block]);
         launch.tiles = &tile;
         launch.stop = ::seen_by_device(from.stop);
         launch.progress = reinterpret_cast<update_progress*>(
-            emulation::seen_by_device(from.progress, sizeof(update_progress)));
+            emulation::seen_by_kernel(from.progress, sizeof(update_progress)));
         if (from.sums != nullptr)
             launch.sums = reinterpret_cast<double*>(
-                emulation::seen_by_device(from.sums, from.blocks * sizeof(double)));
+                emulation::seen_by_kernel(from.sums, from.blocks * sizeof(double)));
     }
 
     // The last block adds up the sums of all.

@@ -272,11 +272,19 @@ private:
         for (const auto& t : {p.value, p.gradient})
             if (t.size() > 0 && t.data() == nullptr)
                 refuse("parameter \"", name, "\": null pointer with ", t.size(), " elements");
+        refuse_host_memory(name, "its value", p.value);
+        refuse_host_memory(name, "its gradient", p.gradient);
         p.shape.assign(shape.begin(), shape.end());
         check_registration(comm_.rank(), parameters_, p);
         parameters_.push_back(std::move(p));
         sealed_ = false;
         return parameters_.size() - 1;
+    }
+
+    void refuse_host_memory(std::string_view name, const char* what, const tensor& t) const {
+        const message why =
+            reason_to_refuse(what, t.data(), t.size(), session_->rank(), session_->device());
+        if (!why.empty()) refuse("parameter \"", name, "\": ", why);
     }
 
     void set_frozen(std::size_t i, bool frozen);
