@@ -92,6 +92,7 @@ cudaError_t refused(cudaStream_t stream);
 cudaError_t refused_in_capture(cudaStream_t stream);  // for a wait by the host
 cudaStream_t resolved(cudaStream_t stream);           // the default streams of this thread
 int device_of_this_thread();
+int device_of(cudaStream_t stream);
 bool allocate_on_device(void** pointer, std::size_t bytes);
 int answer_of(const std::string& question);
 int open_of_another_process(pid_t process, int file);  // -1 for this process, as CUDA does

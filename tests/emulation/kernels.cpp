@@ -49,10 +49,17 @@ hvd::detail::update_tile seen_by_device(hvd::detail::update_tile t) {
 
 using namespace hvd::detail;
 
+// A kernel goes to a stream of the current device.
+cudaError_t refused_launch(cudaStream_t stream) {
+    if (emulation::device_of(stream) != emulation::device_of_this_thread())
+        return cudaErrorInvalidResourceHandle;
+    return emulation::refused(stream);
+}
+
 cudaError_t copy(const tile_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_tiles")) return cudaError_t(code);
     if (launch.blocks == 0) return cudaErrorInvalidValue;
-    if (const cudaError_t no = emulation::refused(stream)) return no;
+    if (const cudaError_t no = refused_launch(stream)) return no;
     emulation::launch(stream, int(launch.blocks), [launch](int block) {
         tile_launch all = launch;
         if (all.tiles != nullptr)
@@ -69,7 +76,7 @@ cudaError_t copy(const tile_launch& launch, cudaStream_t stream) {
 cudaError_t reduce(const reduction_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_reduction")) return cudaError_t(code);
     if (launch.count == 0 || launch.ranks < 1 || launch.places < 1) return cudaErrorInvalidValue;
-    if (const cudaError_t no = emulation::refused(stream)) return no;
+    if (const cudaError_t no = refused_launch(stream)) return no;
     return with_reduction(launch, [&]<class T, class Rule>() {
         const auto seen = std::make_shared<
             std::optional<reduction_launch>>();  // looked up once, when the launch runs
@@ -126,6 +133,7 @@ struct seen_update {
 cudaError_t update(const update_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_update")) return cudaError_t(code);
     if (launch.blocks == 0) return cudaErrorInvalidValue;
+    if (const cudaError_t no = refused_launch(stream)) return no;
     emulation::launch(stream, int(launch.blocks), [launch](int block) {
         const seen_update seen(launch, block);
         if (launch.work == update_work::measure) return seen.measure(block);
