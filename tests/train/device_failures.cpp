@@ -82,6 +82,50 @@ TEST_CASE_TEMPLATE("slices that did not come change no parameter", Backend, hvd:
         });
 }
 
+namespace {
+
+// Optimizers of the user's, which are given their tensors or hold them.
+struct counting {
+    using value_type = float;
+    using list = std::span<const hvd::tensor_view<float, hvd::device>>;
+    int* steps;
+    void step(list, list, cudaStream_t) { ++*steps; }
+};
+struct self_contained {
+    int* steps;
+    void step() { ++*steps; }
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("the host waits before an optimizer of the user's steps, which then may not",
+                   Optimizer, counting, self_contained) {
+    const auto train = [](auto& world, auto& gpus) {
+        const stream s;
+        const tensor<float> w(twos), dw(ones);
+        int steps = 0;
+        hvd::distributed_optimizer optimizer(gpus, Optimizer{&steps});
+        optimizer.register_parameter("w", w.view(), dw.view());
+        optimizer.step(s);
+        CHECK(steps == 1);
+        cudaStreamSynchronize(s);
+        world.barrier();
+        if (gpus.rank() != 0) {
+            auto gradients = optimizer.synchronize(s);  // rank 0 does not come
+            gpus.abort();
+            cudaStreamSynchronize(s);
+            CHECK_THROWS_WITH_AS(optimizer.apply(std::move(gradients), s),
+                                 doctest::Contains("apply() on rank"), hvd::peer_error);
+            CHECK(steps == 1);
+        }
+        world.barrier();
+    };
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+        train_on<hvd::nccl>(ranks, ranks, train);
+        train_on<mixed>(ranks, ranks, train);
+    }
+}
+
 TEST_CASE("a step whose deadline passes changes no parameter") {
     for (const bool sharded : {false, true})
         train_on_every_backend(
