@@ -695,3 +695,28 @@ TEST_CASE("arguments that do not fit are refused before anything is called") {
         CHECK(one.values()[0] == gpus.size());
     });
 }
+
+TEST_CASE("an agreement names a rank that moves a tensor of the same size meanwhile") {
+    constexpr std::size_t bytes = sizeof(hvd::detail::call_header);
+    on_gpus(
+        [](auto& gpus) {
+            const int last = gpus.size() - 1;
+            if (gpus.rank() == last) {
+                const tensor<std::uint8_t> mine(std::vector<std::uint8_t>(bytes, 0xee)),
+                    all(std::vector<std::uint8_t>(bytes * std::size_t(gpus.size())));
+                gpus.allgather(mine.view(), hvd::into(all.view()));
+            } else {
+                try {
+                    (void)hvd::device_arena(gpus, 4096);
+                    FAIL("the ranks agreed on an arena");
+                } catch (const hvd::mismatch_error& e) {
+                    const std::string said = e.what();
+                    CHECK(said.find("device_arena on rank " + std::to_string(gpus.rank())) == 5);
+                    CHECK(said.find("rank " + std::to_string(last) + ": another call") !=
+                          std::string::npos);
+                }
+            }
+            gpus.barrier();
+        },
+        2);
+}

@@ -50,9 +50,15 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    if (attribute != cudaDevAttrIpcEventSupport) return cudaErrorInvalidValue;
-    *value = emulation::answer_of("cudaDevAttrIpcEventSupport");
-    return cudaSuccess;
+    switch (attribute) {
+        case cudaDevAttrIpcEventSupport:
+            *value = emulation::answer_of("cudaDevAttrIpcEventSupport");
+            return cudaSuccess;
+        case cudaDevAttrPageableMemoryAccess:
+            *value = emulation::answer_of("discrete") == 0;
+            return cudaSuccess;
+        default: return cudaErrorInvalidValue;
+    }
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {

@@ -47,10 +47,11 @@ int symmetric_calls();
 // calls.
 std::vector<std::string> disagreements();
 
-// Sets the answer to "cudaDevAttrIpcEventSupport", "cudaDeviceCanAccessPeer", "ncclGetVersion" or
-// "slices" from now on. It is 1 by default, which means the version of the header. A function that
-// this version of NCCL lacks ends the program. If a GPU has several slices (MIG), as many devices
-// in a row have its bus number, and differ in their UUIDs.
+// Sets the answer to "cudaDevAttrIpcEventSupport", "cudaDeviceCanAccessPeer", "ncclGetVersion",
+// "slices" or "discrete" from now on. It is 1 by default, which means the version of the header. A
+// function that this version of NCCL lacks ends the program. If a GPU has several slices (MIG), as
+// many devices in a row have its bus number, and differ in their UUIDs. A GPU that is not discrete
+// says that it reads all memory of the host.
 void answer(const std::string& question, int value);
 
 // Makes one of the machine's GPUs, as number 0, the only one that this process sees; -1: all.
@@ -68,6 +69,9 @@ std::size_t live_objects();
 // Returns the address at which the device sees `bytes` of memory at `address`. It ends the program
 // if they do not lie in one allocation. Host memory is seen where it is.
 std::byte* seen_by_device(const void* address, std::size_t bytes);
+
+// The same for a kernel. It ends the program for memory of the host that CUDA does not know.
+std::byte* seen_by_kernel(const void* address, std::size_t bytes);
 
 // Launches a kernel: `run_block(block)` for each block, in a random order.
 void launch(cudaStream_t stream, int blocks, std::function<void(int block)> run_block);
@@ -88,6 +92,7 @@ cudaError_t refused(cudaStream_t stream);
 cudaError_t refused_in_capture(cudaStream_t stream);  // for a wait by the host
 cudaStream_t resolved(cudaStream_t stream);           // the default streams of this thread
 int device_of_this_thread();
+int device_of(cudaStream_t stream);
 bool allocate_on_device(void** pointer, std::size_t bytes);
 int answer_of(const std::string& question);
 int open_of_another_process(pid_t process, int file);  // -1 for this process, as CUDA does

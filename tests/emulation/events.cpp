@@ -65,7 +65,8 @@ struct CUevent_st {
         std::make_shared<bool>(true);             // true once the latest record is reached
     std::shared_ptr<shared_event_page> shared{};  // used instead by an interprocess event
     bool foreign = false;
-    emulation::captured_point captured{};  // set if the latest record was captured
+    int device = emulation::device_of_this_thread();  // whose streams record it
+    emulation::captured_point captured{};             // set if the latest record was captured
 };
 
 namespace {
@@ -150,6 +151,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     stream = emulation::resolved(stream);
     if (const cudaError_t no = emulation::refused(stream)) return no;
     if (event->foreign) emulation::die("an event of another process is recorded");
+    if (stream->device != event->device) return cudaErrorInvalidResourceHandle;
     if (event->shared != nullptr) {
         emulation::enqueue(stream, [page = event->shared, number = ++(*event->shared)->recorded] {
             (*page)->reached = number;

@@ -17,26 +17,26 @@ using hvd::detail::tile;
 const std::uint32_t* seen_by_device(const std::uint32_t* stop) {
     return stop == nullptr ? nullptr
                            : reinterpret_cast<const std::uint32_t*>(
-                                 emulation::seen_by_device(stop, sizeof *stop));
+                                 emulation::seen_by_kernel(stop, sizeof *stop));
 }
 
 tile seen_by_device(tile t) {
-    t.from = emulation::seen_by_device(t.from, t.count * hvd::detail::bytes_from(t.kind));
-    t.to = emulation::seen_by_device(t.to, t.count * hvd::detail::bytes_to(t.kind));
+    t.from = emulation::seen_by_kernel(t.from, t.count * hvd::detail::bytes_from(t.kind));
+    t.to = emulation::seen_by_kernel(t.to, t.count * hvd::detail::bytes_to(t.kind));
     return t;
 }
 
 hvd::detail::reduction_launch seen_by_device(hvd::detail::reduction_launch l) {
     const std::size_t bytes = l.count * hvd::detail::bytes_of_number(l.id);
-    for (int r = 0; r < l.ranks; ++r) l.in[r] = emulation::seen_by_device(l.in[r], bytes);
-    for (int p = 0; p < l.places; ++p) l.out[p] = emulation::seen_by_device(l.out[p], bytes);
+    for (int r = 0; r < l.ranks; ++r) l.in[r] = emulation::seen_by_kernel(l.in[r], bytes);
+    for (int p = 0; p < l.places; ++p) l.out[p] = emulation::seen_by_kernel(l.out[p], bytes);
     return l;
 }
 
 hvd::detail::update_tile seen_by_device(hvd::detail::update_tile t) {
     using hvd::detail::bytes_of_float;
     const auto look_up = [&](auto*& at, std::size_t bytes) {
-        if (at != nullptr && t.count > 0) at = emulation::seen_by_device(at, t.count * bytes);
+        if (at != nullptr && t.count > 0) at = emulation::seen_by_kernel(at, t.count * bytes);
     };
     const std::size_t number = t.parameter_id == hvd::dtype::float64 ? 8 : 4;
     look_up(t.parameter, bytes_of_float(t.parameter_id));
@@ -49,15 +49,22 @@ hvd::detail::update_tile seen_by_device(hvd::detail::update_tile t) {
 
 using namespace hvd::detail;
 
+// A kernel goes to a stream of the current device.
+cudaError_t refused_launch(cudaStream_t stream) {
+    if (emulation::device_of(stream) != emulation::device_of_this_thread())
+        return cudaErrorInvalidResourceHandle;
+    return emulation::refused(stream);
+}
+
 cudaError_t copy(const tile_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_tiles")) return cudaError_t(code);
     if (launch.blocks == 0) return cudaErrorInvalidValue;
-    if (const cudaError_t no = emulation::refused(stream)) return no;
+    if (const cudaError_t no = refused_launch(stream)) return no;
     emulation::launch(stream, int(launch.blocks), [launch](int block) {
         tile_launch all = launch;
         if (all.tiles != nullptr)
             all.tiles = reinterpret_cast<const tile*>(
-                emulation::seen_by_device(launch.tiles, launch.blocks * sizeof(tile)));
+                emulation::seen_by_kernel(launch.tiles, launch.blocks * sizeof(tile)));
         all.stop = seen_by_device(launch.stop);
         if (all.is_stopped()) return;
         const tile seen = seen_by_device(all.of_block(unsigned(block)));
@@ -69,7 +76,7 @@ cudaError_t copy(const tile_launch& launch, cudaStream_t stream) {
 cudaError_t reduce(const reduction_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_reduction")) return cudaError_t(code);
     if (launch.count == 0 || launch.ranks < 1 || launch.places < 1) return cudaErrorInvalidValue;
-    if (const cudaError_t no = emulation::refused(stream)) return no;
+    if (const cudaError_t no = refused_launch(stream)) return no;
     return with_reduction(launch, [&]<class T, class Rule>() {
         const auto seen = std::make_shared<
             std::optional<reduction_launch>>();  // looked up once, when the launch runs
@@ -90,15 +97,15 @@ struct seen_update {
 
     seen_update(const update_launch& from, int block) : launch(from) {
         const auto* const tiles = reinterpret_cast<const update_tile*>(
-            emulation::seen_by_device(from.tiles, from.blocks * sizeof tile));
+            emulation::seen_by_kernel(from.tiles, from.blocks * sizeof tile));
         tile = ::seen_by_device(tiles[block]);
         launch.tiles = &tile;
         launch.stop = ::seen_by_device(from.stop);
         launch.progress = reinterpret_cast<update_progress*>(
-            emulation::seen_by_device(from.progress, sizeof(update_progress)));
+            emulation::seen_by_kernel(from.progress, sizeof(update_progress)));
         if (from.sums != nullptr)
             launch.sums = reinterpret_cast<double*>(
-                emulation::seen_by_device(from.sums, from.blocks * sizeof(double)));
+                emulation::seen_by_kernel(from.sums, from.blocks * sizeof(double)));
     }
 
     // The last block adds up the sums of all.
@@ -126,6 +133,7 @@ struct seen_update {
 cudaError_t update(const update_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_update")) return cudaError_t(code);
     if (launch.blocks == 0) return cudaErrorInvalidValue;
+    if (const cudaError_t no = refused_launch(stream)) return no;
     emulation::launch(stream, int(launch.blocks), [launch](int block) {
         const seen_update seen(launch, block);
         if (launch.work == update_work::measure) return seen.measure(block);

@@ -116,6 +116,12 @@ std::byte* emulation::seen_by_device(const void* address, std::size_t bytes) {
     return found->second.device_view + offset;
 }
 
+std::byte* emulation::seen_by_kernel(const void* address, std::size_t bytes) {
+    if (bytes > 0 && !is_known(address) && answer_of("discrete") != 0)
+        die("a kernel uses memory of the host that CUDA does not know");
+    return seen_by_device(address, bytes);
+}
+
 int emulation::open_of_another_process(pid_t process, int file) {
     if (process == getpid()) return -1;
     return open(("/proc/" + std::to_string(process) + "/fd/" + std::to_string(file)).c_str(),
@@ -148,6 +154,13 @@ cudaError_t cudaFreeHost(void* pointer) {
 cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     return allocate(pointer, bytes, true);
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    *attributes = {};
+    attributes->type = is_known(pointer) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+    return cudaSuccess;
 }
 
 // Handles are for whole allocations, as hvd uses them.
@@ -186,10 +199,16 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+// The kind says on which sides the memory is. Pinned memory is on both.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     if (const cudaError_t no = emulation::refused(stream)) return no;
+    const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice,
+               from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    if (bytes > 0 && emulation::answer_of("discrete") != 0 &&
+        ((to_device && !is_known(to)) || (from_device && !is_known(from))))
+        return cudaErrorInvalidValue;
     emulation::enqueue(stream, [=] {
         if (bytes > 0)
             std::memmove(emulation::seen_by_device(to, bytes),

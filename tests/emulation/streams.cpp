@@ -184,6 +184,8 @@ void emulation::join_process(std::shared_ptr<process> other) {
     own.belongs_to = std::move(other);
 }
 
+int emulation::device_of(cudaStream_t stream) { return resolved(stream)->device; }
+
 cudaStream_t emulation::resolved(cudaStream_t stream) {
     if (stream == nullptr || stream == cudaStreamLegacy)
         return this_thread().belongs_to->legacy(device_of_this_thread());

@@ -34,19 +34,14 @@ template <class T, class Comm, class Optimizer>
 std::vector<std::vector<T>> trained_on_device(Comm& gpus, const Optimizer& optimizer,
                                               const hvd::optimizer_options& options,
                                               double largest) {
-    device_model<T> model;
-    const stream s;
-    hvd::distributed_optimizer distributed(gpus, optimizer, options);
-    model.register_with(distributed);
-    for (int step = 0; step < steps; ++step) {
-        distributed.zero_gradients(s);
+    const auto make_step = [&](auto& distributed, auto& model, const stream& s, int step) {
         for (std::size_t i = model.sizes.size(); i-- > 0;)
             model.backward(s, i, gpus.rank(), step, 0);
         auto gradients = distributed.synchronize(s);
         if (step != 2) hvd::clip_by_norm(gradients, largest);
         distributed.apply(std::move(gradients), s);
-    }
-    return model.values_of_all(s);
+    };
+    return trained_by<T>(gpus, optimizer, options, steps, make_step);
 }
 
 }  // namespace

@@ -82,6 +82,50 @@ TEST_CASE_TEMPLATE("slices that did not come change no parameter", Backend, hvd:
         });
 }
 
+namespace {
+
+// Optimizers of the user's, which are given their tensors or hold them.
+struct counting {
+    using value_type = float;
+    using list = std::span<const hvd::tensor_view<float, hvd::device>>;
+    int* steps;
+    void step(list, list, cudaStream_t) { ++*steps; }
+};
+struct self_contained {
+    int* steps;
+    void step() { ++*steps; }
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("the host waits before an optimizer of the user's steps, which then may not",
+                   Optimizer, counting, self_contained) {
+    const auto train = [](auto& world, auto& gpus) {
+        const stream s;
+        const tensor<float> w(twos), dw(ones);
+        int steps = 0;
+        hvd::distributed_optimizer optimizer(gpus, Optimizer{&steps});
+        optimizer.register_parameter("w", w.view(), dw.view());
+        optimizer.step(s);
+        CHECK(steps == 1);
+        cudaStreamSynchronize(s);
+        world.barrier();
+        if (gpus.rank() != 0) {
+            auto gradients = optimizer.synchronize(s);  // rank 0 does not come
+            gpus.abort();
+            cudaStreamSynchronize(s);
+            CHECK_THROWS_WITH_AS(optimizer.apply(std::move(gradients), s),
+                                 doctest::Contains("apply() on rank"), hvd::peer_error);
+            CHECK(steps == 1);
+        }
+        world.barrier();
+    };
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+        train_on<hvd::nccl>(ranks, ranks, train);
+        train_on<mixed>(ranks, ranks, train);
+    }
+}
+
 TEST_CASE("a step whose deadline passes changes no parameter") {
     for (const bool sharded : {false, true})
         train_on_every_backend(
@@ -149,42 +193,70 @@ struct trainer {
     }
 };
 
+template <class Comm>
+hvd::detail::device_session& session_of(const Comm& gpus) {
+    return *hvd::detail::device_access::session_of(gpus);
+}
+
+// The step of the peers of a rank that ended it. They are told why, or wait in vain until the test
+// gives the communicator up. Then they make ordinary steps, or none.
+template <class Comm>
+void check_peers(trainer<Comm>& t, Comm& gpus, bool told, const char* why) {
+    if (told) {
+        CHECK_THROWS_WITH_AS(t.step(true), doctest::Contains(why), hvd::peer_error);
+        return;
+    }
+    try {
+        t.step(true);
+    } catch (const hvd::peer_error&) {
+    }
+    session_of(gpus).give_up("it waits in vain");
+}
+template <class Comm>
+void check_next_steps(trainer<Comm>& t, Comm& gpus, bool told, const floats& before) {
+    CHECK(t.s.values(t.a) == before);
+    if (told || gpus.size() == 1) t.steps_on();
+    else CHECK_THROWS_AS(t.step(), hvd::peer_error);
+}
+
+// The ways in which a rank ends the step of all.
+enum class end { abandoned, no_such_gradient, reported_twice };
+
 }  // namespace
 
 TEST_CASE("a rank that abandons its step ends it on all, and the next one is ordinary") {
     for (const bool sharded : {false, true})
-        for (const int reported : {0, 1})
-            for (const bool at_once : {true, false})
-                train_on_every_backend([=](auto& world, auto& gpus) {
-                    trainer t(gpus, {.shard_state = sharded});
-                    if (!at_once) t.steps_on();  // else the ranks agree first
-                    const int last = gpus.size() - 1;
-                    const bool told = at_once && reported == 0
-                                          ? true
-                                          : hvd::detail::device_access::session_of(gpus)->compares(
-                                                sharded ? hvd::detail::collective::reduce_scatter
-                                                        : hvd::detail::collective::allreduce);
-                    if (!told && (at_once || waits_on_host(gpus))) return;
-                    const floats before = t.s.values(t.a);
-                    if (gpus.rank() == last) {
-                        t.optimizer.zero_gradients(t.s);
-                        if (reported > 0) t.optimizer.gradient_ready(1, t.s);
-                        t.optimizer.abandon("no more data");
-                    } else if (told) {
-                        CHECK_THROWS_WITH_AS(t.step(true), doctest::Contains("no more data"),
-                                             hvd::peer_error);
-                    } else {
-                        try {
-                            t.step(true);
-                        } catch (const hvd::peer_error&) {
+        for (const end how : {end::abandoned, end::no_such_gradient, end::reported_twice})
+            for (const int reported : {0, 1})
+                for (const bool at_once : {true, false})
+                    train_on_every_backend([=](auto& world, auto& gpus) {
+                        if (how == end::reported_twice && reported == 0) return;
+                        trainer t(gpus, {.shard_state = sharded});
+                        if (!at_once) t.steps_on();  // else the ranks agree first
+                        const bool in_agreement = at_once && reported == 0 && how == end::abandoned,
+                                   told = in_agreement ||
+                                          session_of(gpus).compares(
+                                              sharded ? hvd::detail::collective::reduce_scatter
+                                                      : hvd::detail::collective::allreduce);
+                        if (!told && (at_once || waits_on_host(gpus))) return;
+                        const floats before = t.s.values(t.a);
+                        if (gpus.rank() == gpus.size() - 1) {
+                            t.optimizer.zero_gradients(t.s);
+                            if (reported > 0) t.optimizer.gradient_ready(1, t.s);
+                            if (how == end::abandoned) t.optimizer.abandon("no more data");
+                            else
+                                CHECK_THROWS_AS(t.optimizer.gradient_ready(
+                                                    how == end::reported_twice ? 1 : 2, t.s),
+                                                hvd::usage_error);
+                        } else {
+                            check_peers(t, gpus, told,
+                                        how == end::abandoned          ? "no more data"
+                                        : how == end::no_such_gradient ? "gradient_ready(2)"
+                                                                       : "gradient \"b\"");
                         }
-                        hvd::detail::device_access::session_of(gpus)->give_up("it waits in vain");
-                    }
-                    CHECK(t.s.values(t.a) == before);
-                    if (told || gpus.size() == 1) t.steps_on();
-                    else CHECK_THROWS_AS(t.step(), hvd::peer_error);
-                    world.barrier();
-                });
+                        check_next_steps(t, gpus, told, before);
+                        world.barrier();
+                    });
 }
 
 TEST_CASE("a step is abandoned where only what comes after the buckets can fail") {
@@ -194,24 +266,18 @@ TEST_CASE("a step is abandoned where only what comes after the buckets can fail"
             if (skips) t.steps_on();
             const floats before = t.s.values(t.a);
             // The first step compares the numbers of the optimizer after its buckets.
-            const bool told = !skips || hvd::detail::device_access::session_of(gpus)->compares(
-                                            hvd::detail::collective::allreduce);
+            const bool told =
+                !skips || session_of(gpus).compares(hvd::detail::collective::allreduce);
             if (!told && waits_on_host(gpus)) return;
             if (gpus.rank() == 0) {
                 t.optimizer.zero_gradients(t.s);
                 t.optimizer.gradient_ready(1, t.s);
                 t.optimizer.gradient_ready(0, t.s);
                 t.optimizer.abandon();
-            } else if (told) {
-                CHECK_THROWS_WITH_AS(t.step(true), doctest::Contains("a rank abandoned its step"),
-                                     hvd::peer_error);
             } else {
-                t.step(true);
-                hvd::detail::device_access::session_of(gpus)->give_up("it waits in vain");
+                check_peers(t, gpus, told, "a rank abandoned its step");
             }
-            CHECK(t.s.values(t.a) == before);
-            if (told || gpus.size() == 1) t.steps_on();
-            else CHECK_THROWS_AS(t.step(), hvd::peer_error);
+            check_next_steps(t, gpus, told, before);
             world.barrier();
         });
 }

@@ -88,6 +88,23 @@ struct device_model : model_numbers {
     }
 };
 
+// Trains a model on the device. `make_step(optimizer, model, stream, step)` computes the gradients,
+// which are zeros, and steps.
+template <class T, class Comm, class Optimizer, class F>
+std::vector<std::vector<T>> trained_by(Comm& gpus, const Optimizer& optimizer,
+                                       const hvd::optimizer_options& options, int steps,
+                                       F make_step) {
+    device_model<T> model;
+    const stream s;
+    hvd::distributed_optimizer distributed(gpus, optimizer, options);
+    model.register_with(distributed);
+    for (int step = 0; step < steps; ++step) {
+        distributed.zero_gradients(s);
+        make_step(distributed, model, s, step);
+    }
+    return model.values_of_all(s);
+}
+
 // The largest difference between two models.
 template <class T>
 double difference(const std::vector<std::vector<T>>& a, const std::vector<std::vector<T>>& b) {

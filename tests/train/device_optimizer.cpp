@@ -36,20 +36,15 @@ std::vector<std::vector<T>> trained_on_host(hvd::communicator<host>& world,
 template <class T, class Comm, class Optimizer>
 std::vector<std::vector<T>> trained_on_device(Comm& gpus, const Optimizer& optimizer,
                                               const hvd::optimizer_options& options, bool overlap) {
-    device_model<T> model;
-    const stream s;
-    hvd::distributed_optimizer distributed(gpus, optimizer, options);
-    model.register_with(distributed);
-    for (int step = 0; step < steps; ++step) {
-        distributed.zero_gradients(s);
+    const auto make_step = [&](auto& distributed, auto& model, const stream& s, int step) {
         for (int pass = 0; pass < options.backward_passes_per_step; ++pass)
             for (std::size_t i = model.sizes.size(); i-- > 0;) {
                 model.backward(s, i, gpus.rank(), step, pass);
                 if (overlap) distributed.gradient_ready(i, s);
             }
         distributed.step(s);
-    }
-    return model.values_of_all(s);
+    };
+    return trained_by<T>(gpus, optimizer, options, steps, make_step);
 }
 
 template <class T, class Optimizer>
@@ -61,6 +56,20 @@ void check_equals_host(hvd::communicator<host>& world, auto& gpus, const Optimiz
         CHECK(difference(trained_on_device<T>(gpus, optimizer, options, overlap), expected) <=
               tolerance);
     }
+}
+
+// Runs f(world, gpus, sharded, stream, w, dw) with a parameter and a gradient of ones in 16 bits.
+template <class F>
+void with_ones_of_16_bits(F f) {
+    train_on_every_backend([&](auto& world, auto& gpus) {
+        using T = hvd::bfloat16;
+        for (const bool sharded : {false, true}) {
+            const stream s;
+            const tensor<T> w(std::vector<T>(20, T(1.0f))), dw(std::vector<T>(20, T(1.0f)));
+            f(world, gpus, sharded, s, w, dw);
+            world.barrier();
+        }
+    });
 }
 
 }  // namespace
@@ -105,10 +114,8 @@ TEST_CASE("steps that 16 bits lose arrive with masters on the device, which go o
     using masters = optimizers::float_masters<T, optimizers::adam<float>>;
     const hvd_test::temporary_directory folder;
     const std::string path = (folder / "state.safetensors").string();
-    train_on_every_backend([&](auto& world, auto& gpus) {
-        for (const bool sharded : {false, true}) {
-            const stream s;
-            const tensor<T> w(std::vector<T>(20, T(1.0f))), dw(std::vector<T>(20, T(1.0f)));
+    with_ones_of_16_bits(
+        [&](auto&, auto& gpus, bool sharded, const stream& s, const auto& w, const auto& dw) {
             // With equal gradients Adam steps by the rate.
             hvd::distributed_optimizer first(gpus, masters{{.rate = 1.0f / 1024}},
                                              {.shard_state = sharded}),
@@ -123,9 +130,7 @@ TEST_CASE("steps that 16 bits lose arrive with masters on the device, which go o
             second.unfreeze(0);
             for (int step = 0; step < 8; ++step) second.step(s);
             for (const T x : s.values(w)) CHECK(float(x) == doctest::Approx(1 - 1.0f / 64));
-            world.barrier();
-        }
-    });
+        });
 }
 
 TEST_CASE("state that a checkpoint has not begins anew, masters with the parameters") {
@@ -133,10 +138,8 @@ TEST_CASE("state that a checkpoint has not begins anew, masters with the paramet
     using masters = optimizers::float_masters<T, optimizers::momentum<float>>;
     const hvd_test::temporary_directory folder;
     const std::string path = (folder / "state.safetensors").string();
-    train_on_every_backend([&](auto& world, auto& gpus) {
-        for (const bool sharded : {false, true}) {
-            const stream s;
-            const tensor<T> w(std::vector<T>(20, T(1.0f))), dw(std::vector<T>(20, T(1.0f)));
+    with_ones_of_16_bits(
+        [&](auto&, auto& gpus, bool sharded, const stream& s, const auto& w, const auto& dw) {
             hvd::distributed_optimizer optimizer(gpus, masters{{.rate = 0.5f, .factor = 0.5f}},
                                                  {.shard_state = sharded});
             optimizer.register_parameter("w", w.view(), dw.view());
@@ -148,9 +151,7 @@ TEST_CASE("state that a checkpoint has not begins anew, masters with the paramet
                 hvd::load_checkpoint(path, optimizer);
                 for (const T x : s.values(w)) CHECK(float(x) == 1);
             }
-            world.barrier();
-        }
-    });
+        });
 }
 
 TEST_CASE("options of the gradients mean on the device what they mean on the host") {

@@ -51,6 +51,13 @@ void trainer(hvd::communicator<hvd::threads>& world) {
         //! [clip_by_norm]
         CHECK(norm == doctest::Approx(std::sqrt(2.0)));
     }
+    {
+        //! [wait_before_apply]
+        auto reduced = optimizer.synchronize(stream);
+        cudaStreamSynchronize(stream);  // the gradients have come, or the communicator was given up
+        optimizer.apply(std::move(reduced), stream);
+        //! [wait_before_apply]
+    }
     //! [broadcast_parameters]
     hvd::broadcast_parameters(gpus, hvd::fuse(w1, b1), hvd::root{0}, stream);
     //! [broadcast_parameters]

@@ -125,6 +125,49 @@ TEST_CASE("a step is abandoned where only what comes after the buckets can fail"
     });
 }
 
+TEST_CASE("a first step is abandoned after its gradients, where the ranks compare their numbers") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        for (const hvd::optimizer_options& o : std::vector<hvd::optimizer_options>{
+                 {}, {.skip_nonfinite = true}, {.bucket_bytes = 1}}) {
+            trainer t(comm, o);
+            if (comm.rank() == 1) {
+                t.optimizer.gradient_ready(1);
+                t.optimizer.gradient_ready(0);
+                t.optimizer.abandon("no more data");
+            } else {
+                CHECK_THROWS_WITH_AS(t.step(true), doctest::Contains("no more data"),
+                                     hvd::peer_error);
+            }
+            CHECK(t.a == floats(4, 1));
+            t.step(true);
+            CHECK(t.a == floats(4, 0));
+            check_in_step(comm);
+        }
+    });
+}
+
+#if !defined(HVD_TEST_BACKEND_MPI)
+TEST_CASE("checked ranks are told in each step that was abandoned before they compare numbers") {
+    for (const int ranks : {2, 3, 4})
+        hvd::run_threads<hvd::checked<hvd::threads>>(ranks, [](auto& comm) {
+            floats a(4, 1), da(4, 1);
+            hvd::distributed_optimizer optimizer(comm, optimizers::sgd<float>{.rate = 1});
+            optimizer.register_parameter("a", a, da);
+            optimizer.step();
+            if (comm.rank() == 1) {
+                optimizer.gradient_ready(0);
+                optimizer.abandon();
+            } else {
+                CHECK_THROWS_AS(optimizer.step(), hvd::peer_error);
+            }
+            optimizer.zero_gradients();
+            da.assign(4, 2);
+            optimizer.step();
+            CHECK(a == floats(4, -2));
+        });
+}
+#endif
+
 TEST_CASE("parameters that one rank froze are told on all, and the optimizer steps on") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         for (const std::size_t bucket_bytes : {std::size_t(4096), std::size_t(1)}) {

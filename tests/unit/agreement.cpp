@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include <hvd/protocol/agreement.hpp>
+#include <hvd/protocol/received_headers.hpp>
 #include <hvd/transport/transport.hpp>
 
 // Ranks agree over a channel of plain memory: there is no communicator.
@@ -402,4 +402,59 @@ TEST_CASE("the first failure of a reduction is kept") {
     keep_failure(failure, [] { throw std::runtime_error("first"); });
     keep_failure(failure, [] { throw std::runtime_error("second"); });
     CHECK(std::string_view(what_of(failure)) == "first");
+}
+
+TEST_CASE("bytes of another call are told from a header") {
+    const auto accepted = [](const call_header& h) {
+        return is_header(reinterpret_cast<const std::byte*>(&h));
+    };
+    call_header last;  // the last value of each field
+    std::memset(last.extents, 0xff, sizeof last.extents);
+    last.kind = collective::agree;
+    last.id = hvd::dtype::user;
+    last.op = 11;
+    last.mode = 3;
+    last.dimensions = max_dimensions;
+    last.refused = last.fused = last.making_plan = last.compares_names = true;
+    store(last.name, std::string(100, 'n'));
+    store(last.type, std::string(100, 't'));
+    store(last.text, std::string(300, 'w'));
+    CHECK(accepted(call_header()));
+    CHECK(accepted(reduction_header()));
+    CHECK(accepted(last));
+
+    // Each byte of these would be read as an index or a length, or has only one value.
+    for (std::size_t at = 0; at < offsetof(call_header, root); ++at) {
+        CAPTURE(at);
+        call_header h = last;
+        reinterpret_cast<unsigned char*>(&h)[at] = 0xee;
+        CHECK(!accepted(h));
+    }
+    for (const std::size_t text :
+         {offsetof(call_header, name), offsetof(call_header, type), offsetof(call_header, text)}) {
+        CAPTURE(text);
+        call_header h = last;
+        char* const letters = reinterpret_cast<char*>(&h) + text;
+        letters[std::strlen(letters)] = 'x';  // its last byte
+        CHECK(!accepted(h));
+    }
+}
+
+TEST_CASE("a rank whose tensor came instead of a header is named, and nothing else of it is read") {
+    for (const unsigned char garbage : {0xff, 0xee, 0x40}) {
+        table<call_header> all(std::size_t(3));
+        for (call_header& h : all) h = agreement_header("device_arena");
+        std::memset(static_cast<void*>(&all[1]), garbage, sizeof(call_header));
+        replace_other_bytes(all);
+        for (const int me : {0, 2}) {
+            try {
+                check_headers(me, all);
+                FAIL("the bytes were taken for a header");
+            } catch (const hvd::mismatch_error& e) {
+                CHECK(e.field() == "collective");
+                CHECK(has(e.what(), "device_arena on rank " + std::to_string(me)));
+                CHECK(has(e.what(), "rank 1: another call"));
+            }
+        }
+    }
 }

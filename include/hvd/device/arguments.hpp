@@ -177,22 +177,10 @@ public:
     collective_call call;
 
 private:
-    // The peers enter the call, and would wait for this rank. The peers of a plan are told when
-    // they agree on it. The reason is thrown in any case, even if they could not be told.
+    // The peers of a plan are told when they agree on it.
     [[gnu::cold, noreturn]] void refuse(const message& why) const {
-        if (!of_plan_) post(why);
+        if (!of_plan_) post_refusal(session_, call.entry.kind, why, session_.limit_for(deadline_));
         throw usage_error(rank_, why);
-    }
-
-    [[gnu::cold]] void post(const message& why) const {
-        call_header mine;
-        mine.kind = call.entry.kind;
-        mine.refuse(why);
-        const device_session::inside turn(session_);
-        try {
-            session_.post_refusal(mine, session_.limit_for(deadline_));
-        } catch (const error&) {
-        }
     }
 
     // In-place calls are those that NCCL supports: a rank's own part is at its place in the whole.

@@ -40,6 +40,36 @@ inline double factor_before_mean(dtype id, int ranks) {
     return id == dtype::float16 ? 1.0 / std::bit_ceil(unsigned(ranks)) : 1;
 }
 
+// Returns the reason to refuse a tensor in memory of the host, or nothing.
+inline message reason_to_refuse(std::string_view tensor, const void* data, std::size_t count,
+                                int rank, int device) {
+    const current_device here(device, rank);
+    if (data == nullptr || count == 0 || !is_out_of_reach(data)) return {};
+    return text(tensor, " of ", count, " elements is in host memory that GPU ", device,
+                " can't reach, expected device memory");
+}
+
+// Returns the same for the tensors that a rank gives and takes.
+[[gnu::cold]] inline message reason_to_refuse(const collective_call& call, int rank, int size,
+                                              int device) {
+    const collective kind = call.entry.kind;
+    const bool is_root = call.entry.root == rank,
+               one_gives = kind == collective::broadcast || kind == collective::scatter,
+               one_takes = kind == collective::reduce || kind == collective::gather;
+    const std::size_t all = call.total(size), own = call.count_of(rank);
+    const bool splits = kind == collective::reduce_scatter || kind == collective::scatter,
+               joins = kind == collective::allgather || kind == collective::gather,
+               exchanges = kind == collective::alltoall;
+    if (!one_gives || is_root) {
+        message why =
+            reason_to_refuse("the input", call.in, splits || exchanges ? all : own, rank, device);
+        if (!why.empty()) return why;
+    }
+    if (one_takes && !is_root) return {};
+    const std::size_t taken = exchanges ? call.total_received(size) : joins ? all : own;
+    return reason_to_refuse("the output", call.out, taken, rank, device);
+}
+
 // Does the call of a rank that is alone: its output is its input.
 inline void copy_alone(const collective_call& call, cudaStream_t stream, int rank) {
     if (call.entry.kind != collective::barrier && call.in != call.out)

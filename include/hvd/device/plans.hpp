@@ -36,10 +36,12 @@ public:
                !session_.in_arena(t.data, t.bytes());
     }
 
+    // Notes a tensor that the ranks compare.
     void note(const tensor_ref& t, bool packed, dtype wire) {
         if (t.data == nullptr && t.count > 0)
             refuse(text("hvd: ", calls->label, " on rank ", session_.rank(), ": null pointer with ",
                         t.count, " elements"));
+        refuse_host_memory(text("tensor ", noted_++), t.data, t.count);
         content_.add(t).add(packed).add(std::uint64_t(wire));
         entry_.count += t.bytes();
     }
@@ -71,6 +73,13 @@ public:
     }
 
     [[gnu::cold]] void refuse(std::string_view why) { entry_.refuse(why); }
+
+    void refuse_host_memory(std::string_view tensor, const void* data, std::size_t count) {
+        const message why =
+            reason_to_refuse(tensor, data, count, session_.rank(), session_.device());
+        if (!why.empty())
+            refuse(text("hvd: ", calls->label, " on rank ", session_.rank(), ": ", why));
+    }
 
     void check(const collective_call& call) {
         if (call.entry.refused) return refuse(call.entry.text);
@@ -132,6 +141,7 @@ private:
     call_header entry_;
     hash content_;
     bool last_registered_ = false;
+    int noted_ = 0;
     std::vector<std::pair<std::size_t, std::size_t>> in_buffer_;
 };
 
@@ -321,6 +331,7 @@ private:
             maker.refuse(e.what());
         }
         maker.note(t, false, t.id);
+        maker.refuse_host_memory("into()", a.call.out, a.call.entry.count);
         maker.entry().op = std::uint8_t(a.call.entry.op);
         maker.calls->function = std::move(function);
         maker.calls->calls.push_back(a.call);

@@ -112,12 +112,54 @@ device_request begin_call(const std::shared_ptr<device_session>& session, const 
     return {session, session->mark(where), label, limit};
 }
 
+// The peers enter a call that this rank refuses, and would wait for it.
+[[gnu::cold]] inline void post_refusal(device_session& session, collective kind, const message& why,
+                                       time_point limit) {
+    call_header mine;
+    mine.kind = kind;
+    mine.refuse(why);
+    const device_session::inside turn(session);
+    try {
+        session.post_refusal(mine, limit);
+    } catch (const error&) {  // the reason is thrown even if they could not be told
+    }
+}
+
+// Throws if a tensor of this rank is in memory of the host. If the peers compare calls, they are
+// told.
+[[gnu::cold]] inline void refuse_host_memory(device_session& session,
+                                             std::span<const collective_call> calls,
+                                             const char* label, bool tells, time_point limit) {
+    for (const collective_call& call : calls) {
+        const message found =
+            reason_to_refuse(call, session.rank(), session.size(), session.device());
+        if (found.empty()) continue;
+        const message why = text("hvd: ", label, " on rank ", session.rank(), ": ", found);
+        if (tells) post_refusal(session, call.entry.kind, why, limit);
+        throw usage_error(session.rank(), why);
+    }
+}
+
+// Enqueues the calls. Backends that compare calls look at the places of the tensors first. With
+// others, whose calls take less time than such a look, this is done after a failure.
+inline void enqueue_calls(device_session& session, std::span<const collective_call> calls,
+                          const char* label, cudaStream_t stream, time_point limit) {
+    if (!calls.empty() && session.compares(calls.front().entry.kind))
+        refuse_host_memory(session, calls, label, true, limit);
+    try {
+        session.enqueue(calls, label, stream, limit);
+    } catch (const device_error&) {
+        refuse_host_memory(session, calls, label, false, limit);
+        throw;
+    }
+}
+
 // Begins the calls as one.
 inline device_request start(const std::shared_ptr<device_session>& session,
                             std::span<const collective_call> calls, const char* label,
                             device_stream stream, time_span deadline) {
     return begin_call(session, label, stream, deadline, [&](cudaStream_t where, time_point limit) {
-        session->enqueue(calls, label, where, limit);
+        enqueue_calls(*session, calls, label, where, limit);
     });
 }
 

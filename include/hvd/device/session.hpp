@@ -8,7 +8,7 @@
 #include "../kernel/cuda/stop.hpp"
 #include "../platform/clock.hpp"
 #include "../platform/cuda_api.hpp"
-#include "../protocol/agreement.hpp"
+#include "../protocol/received_headers.hpp"
 #include "call.hpp"
 #include "options.hpp"
 #include "watcher.hpp"
@@ -79,6 +79,7 @@ public:
         table<call_header> all(static_cast<std::size_t>(size()));
         copy_header(all[std::size_t(rank())], mine);
         if (size() > 1) gather_headers(all, limit);
+        replace_other_bytes(all);
         return all;
     }
 

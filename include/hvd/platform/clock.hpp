@@ -97,7 +97,7 @@ private:
 // which costs little while nobody else wants it. A process of somebody else that wants it keeps it
 // for milliseconds, so after one such yield, and after some time, the thread sleeps until it is
 // woken. Where nobody can wake it, it sleeps for moments between its looks while others are there,
-// and after 20 milliseconds; otherwise it goes on yielding.
+// since each yield would wait for them, and after 20 milliseconds; otherwise it goes on yielding.
 class backoff {
 public:
     explicit backoff(bool may_spin) : backoff(may_spin, own_others_) {}

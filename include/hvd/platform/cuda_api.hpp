@@ -206,6 +206,19 @@ inline void copy_async(void* to, const void* from, std::size_t bytes, cudaMemcpy
         check_cuda(cudaMemcpyAsync(to, from, bytes, direction, stream), "cudaMemcpyAsync", rank);
 }
 
+// True for memory of the host that CUDA does not know and that the current device can't read.
+// Where the hardware lets GPUs read all memory, there is none.
+inline bool is_out_of_reach(const void* memory) {
+    cudaPointerAttributes found{};
+    int device = 0, reads_all_memory = 0;
+    const bool answered = cudaPointerGetAttributes(&found, memory) == cudaSuccess &&
+                          cudaGetDevice(&device) == cudaSuccess &&
+                          cudaDeviceGetAttribute(&reads_all_memory, cudaDevAttrPageableMemoryAccess,
+                                                 device) == cudaSuccess;
+    if (!answered) cudaGetLastError();
+    return answered && found.type == cudaMemoryTypeUnregistered && reads_all_memory == 0;
+}
+
 // True while the stream is captured into a CUDA graph. Nothing may wait for enqueued work then.
 inline bool is_capturing(cudaStream_t stream, int rank) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

@@ -77,8 +77,9 @@ template <class List>
     return result;
 }
 
+constexpr const char* rounding_names[] = {"none", "toward_zero", "nearest", "down"};
+
 [[gnu::cold]] inline message print_field(const call_header& h, field f) {
-    constexpr const char* roundings[] = {"none", "toward_zero", "nearest", "down"};
     switch (f) {
         case field::collective:
             return text(h.making_plan ? "making of a plan: " : "", h.fused ? "fused " : "",
@@ -86,7 +87,7 @@ template <class List>
         case field::element_type:
             return h.type[0] != 0 ? std::string_view(h.type) : dtype_name(h.id);
         case field::operation: return op_names[h.op];
-        case field::rounding: return roundings[h.mode];
+        case field::rounding: return rounding_names[h.mode];
         case field::shape: return print_list(slice<const std::uint64_t>(h.extents, h.dimensions));
         case field::count: return text(h.count);
         case field::root: return text(h.root);

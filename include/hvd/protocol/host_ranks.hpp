@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "agreement.hpp"
+#include "received_headers.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -43,6 +43,7 @@ public:
         table<call_header> all(static_cast<std::size_t>(size_));
         allgather({reinterpret_cast<const std::byte*>(&mine), sizeof mine},
                   reinterpret_cast<std::byte*>(all.data()), limit);
+        replace_other_bytes(all);
         return all;
     }
 

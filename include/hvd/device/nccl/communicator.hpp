@@ -90,7 +90,7 @@ public:
     ///
     /// It is no collective: each rank registers its own memory. NCCL copies less only if all ranks
     /// do. The memory outlives the registration.
-    /// @throws hvd::nccl_error, hvd::usage_error for a null pointer.
+    /// @throws hvd::nccl_error, hvd::usage_error for a null pointer or memory of the host.
     /// @snippet tests/device/snippets.cpp register_memory
     template <class X>
     device_registration register_memory(const X& memory) {
@@ -101,6 +101,11 @@ public:
                 throw usage_error(rank(),
                                   detail::text("hvd: register_memory on rank ", rank(),
                                                ": null pointer with ", view.size(), " elements"));
+            const detail::message why = detail::reason_to_refuse("the tensor", data, view.size(),
+                                                                 rank(), session().device());
+            if (!why.empty())
+                throw usage_error(rank(),
+                                  detail::text("hvd: register_memory on rank ", rank(), ": ", why));
             const std::size_t bytes = view.size() * sizeof(*view.data());
             return {session_, session().register_memory(data, bytes)};
         } else {

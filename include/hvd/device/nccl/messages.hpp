@@ -121,8 +121,26 @@ private:
         check_messages(messages, label, session->rank(), session->size());
         return begin_call(session, label, o.stream, o.deadline,
                           [&](cudaStream_t stream, time_point limit) {
-                              session->exchange(messages, label, stream, limit);
+                              try {
+                                  session->exchange(messages, label, stream, limit);
+                              } catch (const device_error&) {
+                                  refuse_host_memory(messages, label, *session);
+                                  throw;
+                              }
                           });
+    }
+
+    // Says so if a failed exchange had a tensor in memory of the host.
+    [[gnu::cold]] static void refuse_host_memory(std::span<const device_message> messages,
+                                                 const char* label, const device_session& session) {
+        for (const device_message& m : messages) {
+            const message why =
+                reason_to_refuse(text("the tensor ", m.sends ? "to" : "from", " rank ", m.peer),
+                                 m.data, m.count, session.rank(), session.device());
+            if (!why.empty())
+                throw usage_error(session.rank(),
+                                  text("hvd: ", label, " on rank ", session.rank(), ": ", why));
+        }
     }
 
     static void check_messages(std::span<const device_message> messages, const char* label,

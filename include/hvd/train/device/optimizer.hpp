@@ -35,7 +35,8 @@ concept device_optimizer_of = requires(O& o, std::span<const tensor_view<T, devi
 /// the backend's plans can be captured and such a step was made before.
 /// **Errors**: a communicator that was given up refuses further steps. A step of hvd's optimizers
 /// that was enqueued before leaves the parameters as they are if its gradients did not come. With
-/// `shard_state`, a rank may have stepped its own slice. Other optimizers step nevertheless.
+/// `shard_state`, a rank may have stepped its own slice. Other optimizers step nevertheless,
+/// unless the host waits for the stream between `synchronize` and `apply`.
 /// @snippet tests/train/device_snippets.cpp distributed_optimizer
 template <detail::device_communicator Comm, class Optimizer, class T>
 class distributed_optimizer<Comm, Optimizer, T> : public detail::device_reducer<Comm, T> {
@@ -75,6 +76,9 @@ public:
     /// Enqueues the step with the gradients of `synchronize()`. With `skip_nonfinite` the device
     /// leaves it out if a gradient of any rank is not finite: see `skipped_steps`. After
     /// `clip_by_norm` it clips them.
+    /// @throws hvd::peer_error if the communicator was given up and the optimizer is not hvd's. If
+    /// the host waits for `stream` before the call, no such optimizer steps with gradients that did
+    /// not come.
     void apply(synchronized_gradients<T, device>&& synchronized, cudaStream_t stream = nullptr) {
         const double largest_norm = this->close(std::move(synchronized));
         this->used(stream);
@@ -197,7 +201,10 @@ private:
         }
     }
 
+    // An optimizer that is not hvd's knows nothing of the stop, so it must not be given gradients
+    // that are known not to come.
     void step_alone([[maybe_unused]] double largest_norm, cudaStream_t stream) {
+        if constexpr (!is_hvds) this->session().refuse_if_broken("apply()");
         if constexpr (is_hvds)
             update_.step(optimizer_, largest_norm, stream, this->stop_behind(stream));
         else if constexpr (device_optimizer_of<Optimizer, T>)

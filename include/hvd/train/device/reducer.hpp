@@ -92,11 +92,13 @@ public:
                         cudaStream_t stream = nullptr);
     /// Gives up the current step if this rank's backward pass has failed. The calls of the peers'
     /// step throw `hvd::peer_error` with `why`. On all ranks the next step begins with
-    /// `zero_gradients()`. A backend that does not compare its reductions (NCCL) can't tell the
-    /// peers while they wait for a reduction: the communicator is given up then.
+    /// `zero_gradients()`. A report that is refused does this by itself. A backend that does not
+    /// compare its reductions (NCCL) can't tell the peers while they wait for a reduction: the
+    /// communicator is given up then.
     ///
-    /// It waits until the peers have made their reports. A step without later agreements (sparse
-    /// tables, Adasum, skip_nonfinite) whose gradients were all reported succeeds on the peers.
+    /// It waits until the peers have made their reports. A step whose gradients were all reported
+    /// succeeds on the peers if they agree on nothing later: on the optimizer's numbers in the
+    /// first step, on sparse tables, with Adasum and with skip_nonfinite.
     void abandon(std::string_view why = "a rank abandoned its step");
 
     /// Reports that this rank has no gradients in this step. It contributes zeros.
@@ -272,11 +274,19 @@ private:
         for (const auto& t : {p.value, p.gradient})
             if (t.size() > 0 && t.data() == nullptr)
                 refuse("parameter \"", name, "\": null pointer with ", t.size(), " elements");
+        refuse_host_memory(name, "its value", p.value);
+        refuse_host_memory(name, "its gradient", p.gradient);
         p.shape.assign(shape.begin(), shape.end());
         check_registration(comm_.rank(), parameters_, p);
         parameters_.push_back(std::move(p));
         sealed_ = false;
         return parameters_.size() - 1;
+    }
+
+    void refuse_host_memory(std::string_view name, const char* what, const tensor& t) const {
+        const message why =
+            reason_to_refuse(what, t.data(), t.size(), session_->rank(), session_->device());
+        if (!why.empty()) refuse("parameter \"", name, "\": ", why);
     }
 
     void set_frozen(std::size_t i, bool frozen);
@@ -313,7 +323,9 @@ private:
                                "not captured");
     }
 
-    void report(std::size_t i, cudaStream_t stream);
+    // `take` throws for a wrong report. The peers that wait for it are told.
+    template <class Take>
+    void report(std::size_t i, cudaStream_t stream, Take take);
 
     void check_report(std::size_t i) const;
 

@@ -30,29 +30,31 @@ void device_reducer<Comm, T>::zero_gradients(cudaStream_t stream) {
 
 template <class Comm, class T>
 void device_reducer<Comm, T>::gradient_ready(std::size_t i, cudaStream_t stream) {
-    check_report(i);
-    if (sparse_of(i) != nullptr)
-        refuse("gradient_ready(", i, "): \"", parameters_[i].name,
-               "\" is sparse; say its rows too");
-    report(i, stream);
+    report(i, stream, [&] {
+        if (sparse_of(i) != nullptr)
+            refuse("gradient_ready(", i, "): \"", parameters_[i].name,
+                   "\" is sparse; say its rows too");
+    });
 }
 
 template <class Comm, class T>
 void device_reducer<Comm, T>::gradient_ready(std::size_t i, const sparse_view<T, device>& rows,
                                              cudaStream_t stream) {
-    check_report(i);
-    auto* const sparse = sparse_of(i);
-    if (sparse == nullptr)
-        refuse("gradient_ready(", i, ", rows): there is no sparse parameter ", i);
-    sparse->check(comm_.rank(), rows);
-    refuse_capture(stream, "rows of a sparse gradient");
-    sparse->add(rows, stream);
-    report(i, stream);
+    report(i, stream, [&] {
+        auto* const sparse = sparse_of(i);
+        if (sparse == nullptr)
+            refuse("gradient_ready(", i, ", rows): there is no sparse parameter ", i);
+        sparse->check(comm_.rank(), rows);
+        refuse_capture(stream, "rows of a sparse gradient");
+        sparse->add(rows, stream);
+    });
 }
 
 template <class Comm, class T>
 void device_reducer<Comm, T>::abandon(std::string_view why) {
     require_closed();
+    constexpr std::string_view hvd = "hvd: ";  // a refusal adds it again
+    if (why.substr(0, hvd.size()) == hvd) why.remove_prefix(hvd.size());
     const bool agrees_first = !sealed_ && detail::described(parameters_) != agreed_,
                reduces = !agrees_first && buckets_.started() < buckets_.size(),
                gathers = has_sparse();
@@ -119,10 +121,19 @@ void device_reducer<Comm, T>::reduce_sparse(cudaStream_t stream) {
 }
 
 template <class Comm, class T>
-void device_reducer<Comm, T>::report(std::size_t i, cudaStream_t stream) {
+template <class Take>
+void device_reducer<Comm, T>::report(std::size_t i, cudaStream_t stream, Take take) {
+    require_closed();
     last_stream_ = stream;
     if (!sealed_) refuse_capture(stream, "this step");
     over_if_it_fails([&] { seal(); });
+    try {
+        check_report(i);
+        take();
+    } catch (const usage_error& e) {
+        abandon(e.what());
+        throw;
+    }
     ++parameters_[i].reports;
     some_reported_ = true;
     over_if_it_fails([&] { start_complete_buckets(i, stream); });
@@ -130,7 +141,6 @@ void device_reducer<Comm, T>::report(std::size_t i, cudaStream_t stream) {
 
 template <class Comm, class T>
 void device_reducer<Comm, T>::check_report(std::size_t i) const {
-    require_closed();
     if (i >= parameters_.size())
         refuse("gradient_ready(", i, "): there are ", parameters_.size(), " parameters");
     const auto& p = parameters_[i];

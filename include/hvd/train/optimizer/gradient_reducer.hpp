@@ -77,8 +77,9 @@ public:
     /// step throw `hvd::peer_error` with `why`. On all ranks the next step begins with
     /// `zero_gradients()`. A report that is refused does this by itself.
     ///
-    /// It waits until the peers have made their reports. A step without later agreements (sparse
-    /// tables, Adasum, skip_nonfinite) whose gradients were all reported succeeds on the peers.
+    /// It waits until the peers have made their reports. A step whose gradients were all reported
+    /// succeeds on the peers if they agree on nothing later: on the optimizer's numbers in the
+    /// first step and on `checked<>`, on sparse tables, with Adasum and with skip_nonfinite.
     void abandon(std::string_view why = "a rank abandoned its step");
 
     /// Reports that the backward pass has written gradient i, and leaves it alone until the step.
@@ -139,6 +140,7 @@ protected:
 
     std::vector<tensor_view<T>> values_;
     std::vector<tensor_view<T>> gradients_;
+    bool agrees_on_numbers_ = false;  // the next synchronize() ends with an agreement
 
 private:
     template <class P, class G>

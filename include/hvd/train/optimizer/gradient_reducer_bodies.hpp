@@ -142,7 +142,8 @@ template <class Comm, class T>
 bool gradient_reducer<Comm, T>::agrees_on_more() const {
     bool sparse = false;
     for (const auto& s : sparse_) sparse |= !parameters_[s.parameter()].frozen;
-    return sparse || options_.skip_nonfinite || options_.op == gradient_op::adasum;
+    return sparse || agrees_on_numbers_ || options_.skip_nonfinite ||
+           options_.op == gradient_op::adasum;
 }
 
 template <class Comm, class T>

@@ -56,6 +56,7 @@ public:
         : detail::gradient_reducer<Comm, T>(comm, std::move(options)),
           optimizer_(std::move(optimizer)) {
         detail::check_masters<Optimizer>(comm.rank(), this->options());
+        this->agrees_on_numbers_ = optimizer_with_state<Optimizer>;
     }
 
     /// Completes the reduction of all gradients. The ranks also compare the numbers of the
@@ -96,20 +97,18 @@ private:
     // A step with other numbers would make other parameters of the same gradients.
     void agree_on_numbers() {
         if constexpr (optimizer_with_state<Optimizer>) {
-            constexpr bool each_time = requires { requires Comm::backend_type::agrees_on_names; };
-            if (!each_time && has_agreed_) return;
+            if (!this->agrees_on_numbers_) return;
             detail::agree_on_values(this->comm(), "distributed_optimizer", [&](auto say) {
                 optimizer_.for_each_number([&](const char* name, const auto& number) {
                     if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(number)>>)
                         say(name, detail::text(number));
                 });
             });
-            has_agreed_ = true;
+            this->agrees_on_numbers_ = requires { requires Comm::backend_type::agrees_on_names; };
         }
     }
 
     Optimizer optimizer_;
-    bool has_agreed_ = false;  // the numbers of the ranks were equal once
 };
 
 }  // namespace v0

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// The collectives and messages of NCCL, which are launched in groups.
+
+#include "nccl_comm.hpp"
+
+using namespace emulated_nccl;
+
+namespace {
+
+int operations = int(ncclNumOps);  // numbers of destroyed operations are not used again
+
+// NCCL has room for so many operations between ncclGroupStart and ncclGroupEnd (NCCL_MAX_OPS).
+constexpr std::size_t most_operations = 2048;
+
+struct grouped {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    call what;
+};
+thread_local std::vector<grouped> group;
+
+// Waits until `arrived`. It returns false if the communicator is aborted first. A kernel that waits
+// for a dead peer goes on waiting.
+template <class F>
+bool wait_for(std::unique_lock<std::mutex>& lock, ncclComm& comm, F arrived) {
+    changed.wait(lock, [&] { return arrived() || comm.aborted; });
+    return !comm.aborted;
+}
+
+std::uint64_t next_round_of(ncclComm& comm) {
+    const std::lock_guard lock(mutex);
+    return comm.next_round++;
+}
+
+// The kernel of a collective, on the stream of one rank.
+void take_part(const shared_comm& comm, std::uint64_t number, const call& c) {
+    std::unique_lock lock(mutex);
+    if (comm->aborted) return;
+    clique& all = *comm->clique;
+    round& r = all.rounds.try_emplace(number, all.size).first->second;
+    r.calls[std::size_t(comm->rank)] = c;
+    r.arrived[std::size_t(comm->rank)] = true;
+    if (std::find(r.arrived.begin(), r.arrived.end(), false) != r.arrived.end()) {
+        wait_for(lock, *comm, [&r] { return r.done; });
+        return;
+    }
+    const auto other = std::find_if(r.calls.begin(), r.calls.end(),
+                                    [&](const call& x) { return !same_call(x, r.calls[0]); });
+    if (other == r.calls.end()) emulation::perform(r);
+    else
+        report("call " + std::to_string(number) + ": rank 0 has " + r.calls[0].text() + ", rank " +
+               std::to_string(other - r.calls.begin()) + " has " + other->text());
+    r.done = true;
+    changed.notify_all();
+}
+
+// The messages of one group. All are sent before one is waited for.
+void exchange(const shared_comm& comm, const std::vector<call>& messages) {
+    std::unique_lock lock(mutex);
+    if (comm->aborted) return;
+    auto& mail = comm->clique->mail;
+    for (const call& c : messages) {
+        if (c.what != kind::send) continue;
+        const std::size_t bytes = c.count * emulation::size_of(c.type);
+        const std::byte* const data = bytes > 0 ? emulation::seen_by_device(c.in, bytes) : nullptr;
+        mail[{comm->rank, c.root}].emplace_back(data, data + bytes);
+    }
+    changed.notify_all();
+    for (const call& c : messages) {
+        if (c.what != kind::receive) continue;
+        auto& box = mail[{c.root, comm->rank}];
+        if (!wait_for(lock, *comm, [&] { return !box.empty(); })) return;
+        const std::size_t bytes = c.count * emulation::size_of(c.type);
+        if (box.front().size() != bytes)
+            report("rank " + std::to_string(c.root) + " sent " +
+                   std::to_string(box.front().size()) + " bytes to rank " +
+                   std::to_string(comm->rank) + ", which expects " + std::to_string(bytes));
+        else if (bytes > 0)
+            emulation::move_bytes(emulation::seen_by_device(c.out, bytes), box.front().data(),
+                                  bytes);
+        box.pop_front();
+    }
+}
+
+ncclResult_t check(const ncclComm& comm, const call& c) {
+    if (c.root < 0 || c.root >= comm.clique->size) return ncclInvalidArgument;
+    if (int(c.type) < 0 || c.type >= ncclNumTypes) return ncclInvalidArgument;
+    if (int(c.op) < 0 || c.op > ncclMaxRedOp) return ncclInvalidArgument;
+    if (c.op >= ncclNumOps) {
+        const auto sum = comm.scaled_sums.find(int(c.op));
+        if (sum == comm.scaled_sums.end() || sum->second.type != c.type) return ncclInvalidArgument;
+    }
+    if (c.count == 0) return ncclSuccess;
+    const bool is_root = comm.rank == c.root;
+    const bool reads = c.what != kind::receive &&
+                       ((c.what != kind::broadcast && c.what != kind::scatter) || is_root);
+    const bool writes =
+        c.what != kind::send && ((c.what != kind::reduce && c.what != kind::gather) || is_root);
+    const bool valid = (!reads || on_device(c.in)) && (!writes || on_device(c.out));
+    return valid ? ncclSuccess : ncclInvalidArgument;
+}
+
+bool in_window(const ncclComm& comm, const void* address) {
+    const auto* const byte = static_cast<const std::byte*>(address);
+    return std::any_of(comm.windows.begin(), comm.windows.end(), [byte](const auto& w) {
+        const auto* const first = static_cast<const std::byte*>(w.first);
+        return byte >= first && byte < first + w.second.bytes;
+    });
+}
+
+bool is_message(const call& c) { return c.what == kind::send || c.what == kind::receive; }
+
+// Some collectives are messages to and from all ranks.
+std::size_t operations_of(const ncclComm& comm, const call& c) {
+    const auto size = std::size_t(comm.clique->size);
+    const bool is_root = comm.rank == c.root;
+    switch (c.what) {
+        case kind::alltoall: return 2 * size;
+        case kind::gather:
+        case kind::scatter: return is_root ? size + 1 : 1;
+        default: return 1;
+    }
+}
+
+// The kernel of a call. In a graph it takes its place in the order whenever the graph runs.
+std::function<void()> kernel_of(const grouped& g) {
+    const auto comm = g.comm->shared_from_this();
+    if (emulation::is_capturing(g.stream))
+        return [=, what = g.what] { take_part(comm, next_round_of(*comm), what); };
+    return [=, what = g.what, number = comm->next_round++] { take_part(comm, number, what); };
+}
+
+// Ranks connect at the first collective, and at the first message between two of them.
+std::function<bool()> connection_of(const shared_comm& comm, const std::vector<grouped>& calls) {
+    clique& all = *comm->clique;
+    std::vector<std::tuple<int, int, kind>> awaited;
+    bool collective = false;
+    for (const grouped& g : calls) {
+        if (!is_message(g.what)) {
+            collective = true;
+            all.connecting.insert(comm->rank);
+        } else if (g.what.root != comm->rank) {
+            const bool sends = g.what.what == kind::send;
+            const int from = sends ? comm->rank : g.what.root,
+                      to = sends ? g.what.root : comm->rank;
+            all.connections.insert({from, to, g.what.what});
+            awaited.push_back({from, to, sends ? kind::receive : kind::send});
+        }
+    }
+    changed.notify_all();
+    return [comm, collective, awaited] {
+        const clique& others = *comm->clique;
+        if (collective && int(others.connecting.size()) < others.size) return false;
+        return std::all_of(awaited.begin(), awaited.end(),
+                           [&](const auto& c) { return others.connections.contains(c); });
+    };
+}
+
+// The calls of a group on one communicator. Messages on one stream are one kernel.
+job launch_of(const shared_comm& comm, const std::vector<grouped>& calls) {
+    std::vector<std::pair<cudaStream_t, std::function<void()>>> kernels;
+    std::vector<std::pair<cudaStream_t, std::vector<call>>> messages;
+    for (const grouped& g : calls) {
+        if (!is_message(g.what)) {
+            kernels.emplace_back(g.stream, kernel_of(g));
+            continue;
+        }
+        if (messages.empty() || messages.back().first != g.stream)
+            messages.emplace_back(g.stream, std::vector<call>());
+        messages.back().second.push_back(g.what);
+    }
+    for (auto& [stream, several] : messages)
+        kernels.emplace_back(stream, [=, m = std::move(several)] { exchange(comm, m); });
+    return {connection_of(comm, calls), [kernels](ncclResult_t result) {
+                if (result != ncclSuccess) return;
+                for (const auto& [stream, kernel] : kernels) emulation::enqueue(stream, kernel);
+            }};
+}
+
+ncclResult_t launch_group(std::unique_lock<std::mutex>& lock) {
+    const std::vector<grouped> calls = std::exchange(group, {});
+    ncclResult_t result = std::exchange(group_error, ncclSuccess);
+    if (calls.empty()) return result;
+    std::vector<shared_comm> comms;
+    std::size_t total = 0;
+    for (const grouped& g : calls) {
+        if (std::none_of(comms.begin(), comms.end(), [&](auto& c) { return c.get() == g.comm; }))
+            comms.push_back(g.comm->shared_from_this());
+        total += operations_of(*g.comm, g.what);
+    }
+    if (result == ncclSuccess && total > most_operations) result = ncclInvalidUsage;
+    for (const shared_comm& comm : comms)
+        if (comm->blocking() != comms[0]->blocking()) result = ncclInvalidArgument;
+    if (result != ncclSuccess) {
+        for (const shared_comm& comm : comms) keep_error(*comm, result);
+        return result;
+    }
+    std::vector<job> jobs;
+    for (const shared_comm& comm : comms) {
+        std::vector<grouped> own;
+        std::copy_if(calls.begin(), calls.end(), std::back_inserter(own),
+                     [&](const grouped& g) { return g.comm == comm.get(); });
+        jobs.push_back(launch_of(comm, own));
+    }
+    for (std::size_t i = 0; i < comms.size(); ++i)
+        if (const ncclResult_t code = start(lock, *comms[i], jobs[i]); code != ncclSuccess)
+            result = code;
+    return comms[0]->blocking() ? result : ncclInProgress;
+}
+
+ncclResult_t refuse(ncclComm& comm, ncclResult_t code) { return in_group(keep_error(comm, code)); }
+
+ncclResult_t begin(const char* name, ncclComm_t comm, cudaStream_t stream, call c) {
+    if (comm == nullptr) return in_group(ncclInvalidArgument);
+    const int code = emulation::faulted(name);
+    std::unique_lock lock(mutex);
+    if (comm->revoked) return in_group(ncclInvalidUsage);
+    if (code != 0) return refuse(*comm, ncclResult_t(code));
+    if (const ncclResult_t no = usable(*comm); no != ncclSuccess) return refuse(*comm, no);
+    if (const ncclResult_t no = check(*comm, c); no != ncclSuccess) return refuse(*comm, no);
+    // NCCL works on a thread of its own, which has another stream of this name.
+    if (stream == cudaStreamPerThread && !comm->blocking())
+        emulation::die("a nonblocking communicator is given cudaStreamPerThread");
+    stream = emulation::resolved(stream);
+    if (emulation::refused(stream) != cudaSuccess) return refuse(*comm, ncclUnhandledCudaError);
+    if (c.op == ncclAvg) {
+        c.scalar = 1.0 / comm->clique->size;
+        c.op = ncclSum;
+    } else if (c.op >= ncclNumOps) {
+        c.scalar = comm->scaled_sums.at(int(c.op)).scalar;
+        c.op = ncclSum;
+    }
+    if (in_window(*comm, c.in) && in_window(*comm, c.out)) ++calls_between_windows;
+    const grouped g{comm, stream, c};
+    if (comm->clique->size == 1 && !is_message(c)) {  // it needs no group
+        emulation::enqueue(stream, kernel_of(g));
+        return ncclSuccess;
+    }
+    group.push_back(g);
+    if (group_depth > 0) return state_of(*comm);
+    const ncclResult_t launched = launch_group(lock);
+    return launched == ncclInProgress ? state_of(*comm) : launched;
+}
+
+}  // namespace
+
+extern "C" {
+
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
+                                      ncclScalarResidence_t where, ncclComm_t comm) {
+    if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
+    if (comm == nullptr) return ncclInvalidArgument;
+    const std::lock_guard lock(mutex);
+    if (const ncclResult_t no = usable(*comm); no != ncclSuccess) return no;
+    if (where != ncclScalarHostImmediate) return ncclInvalidArgument;
+    if (int(type) < 0 || type >= ncclNumTypes) return ncclInternalError;
+    const double value = emulation::with_type(type, [scalar](auto zero) {
+        std::memcpy(&zero, scalar, sizeof zero);
+        return double(zero);
+    });
+    comm->scaled_sums[operations] = {value, type};
+    *op = ncclRedOp_t(operations++);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+    if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
+    if (comm == nullptr) return ncclInvalidArgument;
+    const std::lock_guard lock(mutex);
+    return comm->scaled_sums.erase(int(op)) == 1 ? ncclSuccess : ncclInvalidArgument;
+}
+
+ncclResult_t ncclAllReduce(const void* in, void* out, size_t n, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+    return begin(__func__, comm, stream, {kind::allreduce, in, out, n, type, op});
+}
+ncclResult_t ncclReduce(const void* in, void* out, size_t n, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream) {
+    return begin(__func__, comm, stream, {kind::reduce, in, out, n, type, op, 1, root});
+}
+ncclResult_t ncclReduceScatter(const void* in, void* out, size_t n, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    return begin(__func__, comm, stream, {kind::reduce_scatter, in, out, n, type, op});
+}
+ncclResult_t ncclBroadcast(const void* in, void* out, size_t n, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+    return begin(__func__, comm, stream, {kind::broadcast, in, out, n, type, ncclSum, 1, root});
+}
+ncclResult_t ncclAllGather(const void* in, void* out, size_t n, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+    return begin(__func__, comm, stream, {kind::allgather, in, out, n, type});
+}
+ncclResult_t ncclAlltoAll(const void* in, void* out, size_t n, ncclDataType_t type, ncclComm_t comm,
+                          cudaStream_t stream) {
+    return begin(__func__, comm, stream, {kind::alltoall, in, out, n, type});
+}
+ncclResult_t ncclGather(const void* in, void* out, size_t n, ncclDataType_t type, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+    return begin(__func__, comm, stream, {kind::gather, in, out, n, type, ncclSum, 1, root});
+}
+ncclResult_t ncclScatter(const void* in, void* out, size_t n, ncclDataType_t type, int root,
+                         ncclComm_t comm, cudaStream_t stream) {
+    return begin(__func__, comm, stream, {kind::scatter, in, out, n, type, ncclSum, 1, root});
+}
+ncclResult_t ncclSend(const void* in, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+    return begin(__func__, comm, stream, {kind::send, in, nullptr, n, type, ncclSum, 1, peer});
+}
+ncclResult_t ncclRecv(void* out, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+    return begin(__func__, comm, stream, {kind::receive, nullptr, out, n, type, ncclSum, 1, peer});
+}
+
+ncclResult_t ncclGroupStart() {
+    if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
+    ++group_depth;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+    const int code = emulation::faulted(__func__);
+    if (group_depth == 0) return ncclInvalidUsage;
+    if (--group_depth > 0) return ncclSuccess;
+    std::unique_lock lock(mutex);
+    if (code != 0) group_error = ncclResult_t(code);
+    return launch_group(lock);
+}
+
+}  // extern "C"
