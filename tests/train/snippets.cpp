@@ -230,6 +230,21 @@ TEST_CASE("register_sparse snippet") {
     });
 }
 
+TEST_CASE("lazy_rows snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        std::vector<float> table(1000 * 2, 1), gradient(table.size());
+        //! [lazy_rows]
+        hvd::distributed_optimizer optimizer(
+            world, hvd::optimizers::lazy_rows<hvd::optimizers::adam<float>>{{.rate = 0.5f}});
+        const std::size_t words = optimizer.register_sparse("words", table, gradient, 2);
+        optimizer.gradient_ready(words, hvd::sparse_rows<float>{{7}, {1, 1}});
+        optimizer.step();  // changes row 7 alone
+        //! [lazy_rows]
+        CHECK(table[14] == doctest::Approx(0.5));
+        CHECK(table[16] == 1);
+    });
+}
+
 TEST_CASE("adasum snippet") {
     hvd_test::on_ranks([](communicator& world) {
         //! [adasum]
