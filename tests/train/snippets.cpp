@@ -245,6 +245,21 @@ TEST_CASE("lazy_rows snippet") {
     });
 }
 
+TEST_CASE("sync_batch_norm snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        std::vector<float> x(2 * 3 * 4, float(world.rank())), y(x.size()), dy(x.size()),
+            dx(x.size());
+        //! [sync_batch_norm]
+        hvd::sync_batch_norm<float> norm(3, {.order = hvd::channel_order::first});
+        const auto samples = hvd::shape(2, 3, 4);  // of 3 channels, as in LibTorch
+        norm.forward(world, hvd::view(x.data(), samples), y);
+        norm.backward(world, dy, dx);  // x is as it was
+        norm.evaluate(hvd::view(x.data(), samples), y);
+        //! [sync_batch_norm]
+        CHECK(norm.count() == 8 * world.size());
+    });
+}
+
 TEST_CASE("adasum snippet") {
     hvd_test::on_ranks([](communicator& world) {
         //! [adasum]
