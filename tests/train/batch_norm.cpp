@@ -261,19 +261,19 @@ void check_against_reference(communicator& comm, std::size_t samples, std::size_
         for (std::size_t i = 0; i < mine.size(); ++i) {
             const std::size_t c = i / inner % channels, at = mine.place(i, order);
             const double scale = double(float(norm.scale[c]));
-            const double to = scale * double(expected.normalised(c, mine.x[i])) +
-                              double(float(norm.shift[c]));
+            const double to =
+                scale * double(expected.normalised(c, mine.x[i])) + double(float(norm.shift[c]));
             wrong = std::max(wrong, std::abs(double(y[at]) - to));
             wrong_again = std::max(wrong_again, std::abs(double(again[at]) - to));
-            wrong_gradient =
-                std::max(wrong_gradient,
-                         std::abs(double(dx[at]) -
-                                  scale * expected.gradient(c, mine.x[i], mine.dy[i])));
+            wrong_gradient = std::max(
+                wrong_gradient,
+                std::abs(double(dx[at]) - scale * expected.gradient(c, mine.x[i], mine.dy[i])));
         }
         CHECK(wrong < tolerance);
         // The running mean is rounded to its type.
-        CHECK(wrong_again < tolerance + offset * double(channels) *
-                                            std::numeric_limits<decltype(+norm.running_mean[0])>::epsilon());
+        CHECK(wrong_again <
+              tolerance + offset * double(channels) *
+                              std::numeric_limits<decltype(+norm.running_mean[0])>::epsilon());
         CHECK(wrong_gradient < tolerance);
         for (std::size_t c = 0; c < channels; ++c) {
             CHECK(norm.mean()[c] == doctest::Approx(double(expected.mean[c])).epsilon(1e-6));
@@ -290,8 +290,13 @@ TEST_CASE("batch norm equals a serial one for channels first and last, few and m
         struct shape {
             std::size_t samples, channels, inner;
         };
-        for (const shape s : {shape{3, 5, 1}, {700, 3, 1}, {1, 8, 7}, {20, 4, 49}, {2, 3, 64},
-                              {1, 2, 1700}, {2, 65, 3}}) {
+        for (const shape s : {shape{3, 5, 1},
+                              {700, 3, 1},
+                              {1, 8, 7},
+                              {20, 4, 49},
+                              {2, 3, 64},
+                              {1, 2, 1700},
+                              {2, 65, 3}}) {
             check_against_reference<double>(comm, s.samples, s.channels, s.inner, 0, 1e-7);
             check_against_reference<float>(comm, s.samples, s.channels, s.inner, 0, 2e-5);
         }
@@ -328,9 +333,9 @@ TEST_CASE("running statistics follow those of all ranks, and evaluation uses the
         norm.scale[0] = 2;
         norm.shift[0] = 3;
         norm.evaluate(x, y);
-        CHECK(y[1] == doctest::Approx(2 * (2 - norm.running_mean[0]) /
-                                          std::sqrt(norm.running_variance[0] + 1e-5) +
-                                      3));
+        CHECK(y[1] ==
+              doctest::Approx(
+                  2 * (2 - norm.running_mean[0]) / std::sqrt(norm.running_variance[0] + 1e-5) + 3));
         CHECK(norm.running_mean == kept);
     });
 }
@@ -358,7 +363,9 @@ TEST_CASE("channels first need a shape, and the other ranks are told") {
     hvd_test::on_ranks([](communicator& comm) {
         hvd::sync_batch_norm<float> norm(3, {.order = hvd::channel_order::first});
         std::vector<float> x(24), y(24);
-        const auto forward = [&](const auto& shape) { norm.forward(comm, hvd::view(x.data(), shape), y); };
+        const auto forward = [&](const auto& shape) {
+            norm.forward(comm, hvd::view(x.data(), shape), y);
+        };
         CHECK_THROWS_WITH_AS(norm.forward(comm, x, y), doctest::Contains("is no samples"),
                              hvd::usage_error);
         if (comm.rank() == comm.size() - 1)

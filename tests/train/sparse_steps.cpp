@@ -74,8 +74,8 @@ void check_lazy(communicator& comm, const Optimizer& optimizer,
             expected[r].values.push_back(table.back());
         }
     }
-    hvd::distributed_optimizer distributed(
-        comm, optimizers::lazy_rows<Optimizer>{optimizer}, options);
+    hvd::distributed_optimizer distributed(comm, optimizers::lazy_rows<Optimizer>{optimizer},
+                                           options);
     const auto dense = distributed.register_parameter("w", w, dw);
     const auto i = distributed.register_sparse("table", table, gradient, columns, policy);
     for (int step = 0; step < 5; ++step) {
@@ -97,7 +97,8 @@ void check_lazy(communicator& comm, const Optimizer& optimizer,
 
 }  // namespace
 
-TEST_CASE("a lazy step gives each row with a gradient the step of its optimizer, and no other row") {
+TEST_CASE(
+    "a lazy step gives each row with a gradient the step of its optimizer, and no other row") {
     hvd_test::on_ranks([](communicator& comm) {
         const auto nothing = [](auto&, int) {};
         for (const auto policy : {hvd::sparse_policy::gather, hvd::sparse_policy::dense}) {
@@ -117,7 +118,7 @@ TEST_CASE("a lazy step gives each row with a gradient the step of its optimizer,
 TEST_CASE("sgd without decay steps rows as it steps the whole table, to the bit") {
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> table(rows * columns, 1), gradient(table.size()), whole = table,
-                                                     d_whole(table.size());
+                                                                             d_whole(table.size());
         hvd::distributed_optimizer by_rows(comm, optimizers::sgd<float>{.rate = 0.3f});
         const auto i = by_rows.register_sparse("table", table, gradient, columns);
         const hvd::tensor_view<float> values[] = {hvd::view(whole.data(), whole.size())},
@@ -203,8 +204,8 @@ TEST_CASE("lazy rows are stepped in their masters") {
             optimizers::float_masters<bfloat16, optimizers::lazy_rows<optimizers::momentum<float>>>{
                 {{.rate = 1.0f / 1024, .factor = 0}}});
         const auto i = distributed.register_sparse("table", table, gradient, columns);
-        const hvd::sparse_rows<bfloat16> one = {
-            {2}, {bfloat16(1.0f), bfloat16(-1.0f), bfloat16(0.0f)}};
+        const hvd::sparse_rows<bfloat16> one = {{2},
+                                                {bfloat16(1.0f), bfloat16(-1.0f), bfloat16(0.0f)}};
         for (int step = 0; step < 64; ++step) {  // a step of 1/1024 is lost in bfloat16
             distributed.gradient_ready(i, one);
             distributed.step();

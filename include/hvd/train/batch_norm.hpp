@@ -21,9 +21,9 @@ enum class channel_order : std::uint8_t {
 
 /// Options of a `sync_batch_norm`.
 struct batch_norm_options {
-    double epsilon = 1e-5;   ///< added to the variance
-    double momentum = 0.1;   ///< weight of a batch in the running statistics
-    channel_order order = channel_order::last;
+    double epsilon = 1e-5;                      ///< added to the variance
+    double momentum = 0.1;                      ///< weight of a batch in the running statistics
+    channel_order order = channel_order::last;  ///< the layout of the tensors
 };
 
 /// Batch normalisation over the samples of all ranks: y = scale · (x - mean) / sqrt(variance +
@@ -64,8 +64,8 @@ public:
     std::vector<statistic> running_mean, running_variance;
 
     /// Normalises `x` into `y`, which may be `x`.
-    /// **Buffers**: `x` stays as it is until `backward`, which reads it. Of a temporary, and if `y`
-    /// is `x`, a copy is kept.
+    /// **Buffers**: `x` stays as it is until `backward`, which reads it. If `x` is a
+    /// temporary, or `y` is `x`, a copy is kept.
     /// @throws hvd::usage_error for sizes that are not whole samples (the other ranks get
     /// peer_error), hvd::mismatch_error for different channels.
     template <class Comm, class X, class Y>
@@ -210,8 +210,8 @@ private:
         const double m = options_.momentum, unbiased = count_ > 1 ? count_ / (count_ - 1) : 1;
         for (std::size_t c = 0; c < channels_; ++c) {
             running_mean[c] = statistic((1 - m) * double(running_mean[c]) + m * mean_[c]);
-            running_variance[c] = statistic((1 - m) * double(running_variance[c]) +
-                                            m * unbiased * variance_[c]);
+            running_variance[c] =
+                statistic((1 - m) * double(running_variance[c]) + m * unbiased * variance_[c]);
         }
     }
 
@@ -282,9 +282,9 @@ private:
             passes_.spread(p, offset, offsets);
             passes_.for_each_pack(p, [&](std::size_t at, std::size_t lane, auto n) {
                 pack<n> d(dy + at);
-                d.all = d.all * pack<n>(&of_dys[lane]).all + pack<n>(&offsets[lane]).all +
-                        (pack<n>(x + at).all - pack<n>(&centres[lane]).all) *
-                            pack<n>(&of_xs[lane]).all;
+                d.all =
+                    d.all * pack<n>(&of_dys[lane]).all + pack<n>(&offsets[lane]).all +
+                    (pack<n>(x + at).all - pack<n>(&centres[lane]).all) * pack<n>(&of_xs[lane]).all;
                 d.store(dx + at);
             });
         });

@@ -43,7 +43,7 @@ struct number_pack {
 };
 
 // Passes over a tensor of samples × channels × inner, as rows of lanes. A lane has one channel, and
-// numbers of that channel beside those of the other lanes. So a pass is a loop that vectors compute.
+// numbers of that channel beside those of the other lanes. So vectors compute a pass.
 //
 // With few inner elements, a row is whole samples, and a lane for each element. With many, a row is
 // a part of the elements of one channel and one sample.

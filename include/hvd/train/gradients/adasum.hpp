@@ -17,9 +17,9 @@ inline namespace v0 {
 namespace detail {
 
 // Combines vectors pairwise, tensor by tensor. It holds one rank's slices of the vectors of all
-// ranks: a vector has a slice of each tensor. Neighbours are combined first, so that a binary tree in
-// rank order grows level by level. A vector without a neighbour goes up unchanged. A level takes two
-// messages, however many tensors there are.
+// ranks: a vector has a slice of each tensor. Neighbours are combined first, so that a binary tree
+// in rank order grows level by level. A vector without a neighbour goes up unchanged. A level takes
+// two messages, however many tensors there are.
 template <class Comm>
 class adasum_tree {
 public:
@@ -123,7 +123,8 @@ void agree_on_adasum(Comm& comm, const fused<Parts...>& tensors, const reduce_op
     content.add(tensors.count()).add(o.prescale).add(o.postscale).add(o.name);
     std::string types, shapes;
     tensors.for_each([&](const auto& tensor) {
-        const dtype id = dtype_traits<typename std::remove_cvref_t<decltype(tensor)>::value_type>::id;
+        const dtype id =
+            dtype_traits<typename std::remove_cvref_t<decltype(tensor)>::value_type>::id;
         content.add(std::uint64_t(id)).add(tensor.shape().size());
         for (const std::size_t extent : tensor.shape()) content.add(extent);
         const char* const comma = types.empty() ? "" : ", ";
@@ -188,8 +189,8 @@ void combine_by_adasum(Comm& comm, const std::vector<tensor_view<T>>& tensors,
 /// in rank order first. Any number of ranks is allowed, and every rank gets the same bits. The
 /// result is computed in double and rounded once. The tensors travel twice, as in an ordinary
 /// allreduce, all tensors of one element type together. Each rank combines a slice of each, and the
-/// inner products of the slices are summed over the ranks, level by level. So the number of messages
-/// does not depend on the number of tensors.
+/// inner products of the slices are summed over the ranks, level by level. So the number of
+/// messages does not depend on the number of tensors.
 /// **Collective**: all ranks, with equal element types, shapes, scales and name.
 /// **Buffers**: the tensors are read and written, and have no gaps. The call needs memory for a
 /// double for each of their elements.

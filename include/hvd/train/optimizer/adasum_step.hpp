@@ -39,8 +39,7 @@ public:
     void combine(Comm& comm, std::string_view name) {
         std::vector<tensor_view<T>> changes;
         for (std::size_t i = 0; i < kept_.size(); ++i)
-            if (parameters_[i].travels())
-                changes.push_back(view(kept_[i].data(), kept_[i].size()));
+            if (parameters_[i].travels()) changes.push_back(view(kept_[i].data(), kept_[i].size()));
         adasum_allreduce(comm, fuse(changes), {.name = name});
     }
 

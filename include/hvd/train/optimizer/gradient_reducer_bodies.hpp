@@ -181,8 +181,7 @@ void gradient_reducer<Comm, T>::reduce_sparse(bool by_rows) {
     for (auto& s : sparse_) {
         auto& p = parameters_[s.parameter()];
         if (!p.frozen)
-            s.reduce(comm_, options_, 1 / f, f * pass_scale(), p.residual, epoch_.name(),
-                     by_rows);
+            s.reduce(comm_, options_, 1 / f, f * pass_scale(), p.residual, epoch_.name(), by_rows);
         s.clear();
     }
 }

@@ -29,7 +29,7 @@ namespace optimizers {
 /// @snippet tests/train/snippets.cpp lazy_rows
 template <class O>
 struct lazy_rows : O {
-    using T = typename O::value_type;
+    using T = typename O::value_type;  ///< the elements of the parameters
 
     /// Steps rows of parameter i, before the `step` of the dense parameters.
     void step_rows(std::size_t i, const tensor_view<T>& table, const sparse_view<T>& rows) {
@@ -47,6 +47,7 @@ struct lazy_rows : O {
         set(numbers);  // the step of the dense parameters counts this step
         hvd::detail::for_each_row(table, rows.indices, values, to_table);
     }
+    /// Tables are always stepped by rows.
     bool steps_rows() const { return true; }
 
 private:

@@ -77,6 +77,7 @@ struct sgd {
         hvd::detail::for_each_row(table, rows.indices, rows.values,
                                   [&](std::span<T> p, std::span<const T> g) { change(p, g); });
     }
+    /// With decay, tables are stepped whole.
     bool steps_rows() const { return decay == R(0); }
 
     template <class F>
@@ -307,10 +308,8 @@ concept optimizer_of = requires(O& o, optimizers::tensors<T> list) { o.step(list
 /// stepped whole while that is false.
 template <class O, class T>
 concept row_optimizer_of =
-    optimizer_of<O, T> &&
-    requires(O& o, std::size_t i, const tensor_view<T>& table, const sparse_view<T>& rows) {
-        o.step_rows(i, table, rows);
-    };
+    optimizer_of<O, T> && requires(O& o, std::size_t i, const tensor_view<T>& table,
+                                   const sparse_view<T>& rows) { o.step_rows(i, table, rows); };
 
 /// O holds its parameters and gradients itself, as LibTorch's optimizers do, and has `step()`.
 template <class O>

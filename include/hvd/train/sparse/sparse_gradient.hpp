@@ -38,8 +38,8 @@ public:
     void clear() { rows_ = {}; }
 
     // Reduces the rows into the table, which becomes the gradient. **Collective**. `by_rows` says
-    // that the step sees the reduced rows only. Nobody else writes to the table then, so the rows of
-    // the last step are all that is cleared.
+    // that the step sees the reduced rows only. Nobody else writes to the table then, so the rows
+    // of the last step are all that is cleared.
     template <class Comm>
     void reduce(Comm& comm, const optimizer_options& o, double prescale, double postscale,
                 std::vector<float>& residual, std::string_view name, bool by_rows) {
@@ -47,9 +47,9 @@ public:
         if (o.error_feedback)
             with_wire_type<typename Comm::backend_type>(
                 o.codec, [&](auto narrow) { round_rows<decltype(narrow)>(residual); });
-        auto reduced =
-            sparse_allreduce<Comm, T>(comm, rows_, row_count(), columns_,
-                                      {.policy = policy_, .op = o.op, .codec = o.codec, .name = name});
+        auto reduced = sparse_allreduce<Comm, T>(
+            comm, rows_, row_count(), columns_,
+            {.policy = policy_, .op = o.op, .codec = o.codec, .name = name});
         scale(view(reduced.values.data(), reduced.values.size()), postscale);
         by_rows_ = by_rows;
         zero();
@@ -88,8 +88,8 @@ public:
             for (end = n + 1; end < reduced_.indices.size() &&
                               reduced_.indices[end] == first + std::int64_t(end - n);)
                 ++end;
-            parts.push_back(view(table_.data() + std::size_t(first) * columns_,
-                                 (end - n) * columns_));
+            parts.push_back(
+                view(table_.data() + std::size_t(first) * columns_, (end - n) * columns_));
         }
     }
 
