@@ -134,6 +134,7 @@ sweep() {
   if wanted overhead && built overhead; then measure overhead 2 overhead --seconds 0.5; fi
   if wanted scaling && built scaling; then measure scaling 2 scaling; fi
   if wanted nodes && built nodes; then on_hosts nodes python3 "$here/nodes.py" "$build/benchmarks/nodes" --factor 16 --max 4MiB --seconds 0.5; fi
+  if wanted sparse && built sparse; then measure sparse 2 sparse --seconds 2; fi
   if wanted overlap && built overlap; then between_hosts overlap 1gbit overlap --seconds 20; fi
   if wanted compile_time; then compile_time 2; fi
 }

@@ -182,6 +182,73 @@ TEST_CASE("adasum of different shapes, types or scales is told on every rank, an
     });
 }
 
+namespace {
+
+// Counts the calls of a communicator.
+class counting {
+public:
+    void on_begin(const hvd::event&) { ++calls; }
+    void on_end(const hvd::event&, bool) {}
+    int calls = 0;
+};
+
+}  // namespace
+
+TEST_CASE("adasum of many tensors takes as many calls as that of one") {
+    const auto check = [](auto& comm) {
+        const auto calls_for = [&](std::size_t tensors) {
+            std::vector<std::vector<float>> parameters(tensors, std::vector<float>(7, 1)),
+                gradients(tensors, std::vector<float>(7, float(comm.rank())));
+            hvd::distributed_optimizer distributed(comm, hvd::optimizers::sgd<float>{},
+                                                   {.op = hvd::gradient_op::adasum});
+            for (std::size_t t = 0; t < tensors; ++t)
+                distributed.register_parameter(std::to_string(t), parameters[t], gradients[t]);
+            const int before = comm.observer().calls;
+            distributed.step();
+            return comm.observer().calls - before;
+        };
+        const int one = calls_for(1);
+        CHECK(one > 0);
+        CHECK(calls_for(20) == one);
+    };
+    using policy = hvd::observed<hvd_test::backend, counting>;
+#if defined(HVD_TEST_BACKEND_MPI)
+    const hvd_test::failing_rank_does_not_hang guard;
+    auto world = hvd::communicator<policy>::world();
+    check(world);
+#else
+    for (const int ranks : hvd_test::thread_counts()) hvd::run_threads<policy>(ranks, check);
+#endif
+}
+
+TEST_CASE("each of several tensors is combined by its own inner products, in its own type") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const auto make = [](int r, std::size_t t) {
+            return vector_of(t * 5, [&](std::size_t i) {
+                return noise(i + t * 1000 + std::size_t(r) * 77) * std::pow(10.0, double(t));
+            });
+        };
+        std::vector<std::vector<double>> tensors;
+        std::vector<std::vector<float>> floats;
+        for (std::size_t t = 0; t < 6; ++t) {
+            tensors.push_back(make(comm.rank(), t));
+            floats.emplace_back(tensors[t].begin(), tensors[t].end());
+        }
+        auto alone = floats[3];
+        hvd::adasum_allreduce(comm, hvd::fuse(tensors, floats));
+        hvd::adasum_allreduce(comm, alone);
+        CHECK(alone == floats[3]);
+        for (std::size_t t = 0; t < 6; ++t) {
+            std::vector<std::vector<double>> all;
+            for (int r = 0; r < comm.size(); ++r) all.push_back(make(r, t));
+            const auto expected = reference(all);
+            CHECK(hvd_test::distance(tensors[t], expected) <= 1e-12 * norm(expected));
+            CHECK(hvd_test::distance({floats[t].begin(), floats[t].end()}, expected) <=
+                  1e-6 * norm(expected));
+        }
+    });
+}
+
 TEST_CASE("allreduce with the operation adasum is adasum, of one tensor or of each of several") {
     hvd_test::on_ranks([](communicator& comm) {
         const auto make = [&](std::size_t n) {

@@ -230,6 +230,36 @@ TEST_CASE("register_sparse snippet") {
     });
 }
 
+TEST_CASE("lazy_rows snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        std::vector<float> table(1000 * 2, 1), gradient(table.size());
+        //! [lazy_rows]
+        hvd::distributed_optimizer optimizer(
+            world, hvd::optimizers::lazy_rows<hvd::optimizers::adam<float>>{{.rate = 0.5f}});
+        const std::size_t words = optimizer.register_sparse("words", table, gradient, 2);
+        optimizer.gradient_ready(words, hvd::sparse_rows<float>{{7}, {1, 1}});
+        optimizer.step();  // changes row 7 alone
+        //! [lazy_rows]
+        CHECK(table[14] == doctest::Approx(0.5));
+        CHECK(table[16] == 1);
+    });
+}
+
+TEST_CASE("sync_batch_norm snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        std::vector<float> x(2 * 3 * 4, float(world.rank())), y(x.size()), dy(x.size()),
+            dx(x.size());
+        //! [sync_batch_norm]
+        hvd::sync_batch_norm<float> norm(3, {.order = hvd::channel_order::first});
+        const auto samples = hvd::shape(2, 3, 4);  // of 3 channels, as in LibTorch
+        norm.forward(world, hvd::view(x.data(), samples), y);
+        norm.backward(world, dy, dx);  // x is as it was
+        norm.evaluate(hvd::view(x.data(), samples), y);
+        //! [sync_batch_norm]
+        CHECK(norm.count() == 8 * world.size());
+    });
+}
+
 TEST_CASE("adasum snippet") {
     hvd_test::on_ranks([](communicator& world) {
         //! [adasum]

@@ -54,8 +54,8 @@ void combine_by_adasum(Comm& comm, const Views& gradients, const gradient_option
     host_calls<Comm> calls(comm);
     host_mirror mirror(calls.channel().session(), gradients);
     mirror.fetch(stream);
-    for (const auto& tensor : mirror.tensors())
-        adasum_allreduce(calls, tensor, {.prescale = o.prescale, .postscale = o.postscale});
+    const auto tensors = mirror.tensors();
+    adasum_allreduce(calls, fuse(tensors), {.prescale = o.prescale, .postscale = o.postscale});
     mirror.store(stream);
 }
 

@@ -84,7 +84,7 @@ synchronized_gradients<T, device> device_reducer<Comm, T>::synchronize(cudaStrea
     });
     scale_what_stayed(stream);
     begin_next_step();
-    return {comm_.rank(), gradients_, shared_gradients_, open_};
+    return {comm_.rank(), gradients_, shared_gradients_, shared_gradients_, open_};
 }
 
 template <class Comm, class T>

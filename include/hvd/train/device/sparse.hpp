@@ -23,6 +23,7 @@ public:
                            const tensor_view<T, device>& table, std::size_t columns,
                            sparse_policy policy)
         : session_(session),
+          on_device_(table),
           table_(session, std::span(&table, 1)),
           rows_(parameter, table_.tensors()[0], columns, policy) {}
 
@@ -57,8 +58,9 @@ public:
             rows_.add({elements_of<std::int64_t>(r.indices), elements_of<T>(r.values)});
         }
         std::vector<float> no_residual;
-        rows_.reduce(calls, o, prescale, postscale, no_residual, name);
-        table_.store(stream);
+        // Nobody else writes to the table on the host.
+        rows_.reduce(calls, o, prescale, postscale, no_residual, name, true);
+        store(stream);
     }
 
 private:
@@ -66,6 +68,26 @@ private:
         cuda_memory indices, values;
         cuda_event done;
     };
+
+    // Copies few rows one by one, into a table that the device sets to zero. The host waits.
+    void store(cudaStream_t stream) {
+        constexpr std::size_t bytes_in_the_time_of_a_copy = 32 << 10;
+        std::vector<tensor_view<T>> parts;
+        rows_.append_parts(parts);
+        const std::size_t bytes = on_device_.size() * sizeof(T);
+        if (parts.size() > bytes / bytes_in_the_time_of_a_copy) return table_.store(stream);
+        const current_device here(session_.device(), session_.rank());
+        session_.guarded([&] {
+            if (bytes > 0)
+                check_cuda(cudaMemsetAsync(on_device_.data(), 0, bytes, stream), "cudaMemsetAsync",
+                           session_.rank());
+            for (const auto& part : parts)
+                copy_async(on_device_.data() + (part.data() - table_.tensors()[0].data()),
+                           part.data(), part.size() * sizeof(T), cudaMemcpyHostToDevice, stream,
+                           session_.rank());
+        });
+        session_.wait(session_.mark(stream), "copy to the device", session_.limit_for({}));
+    }
 
     template <class X>
     cuda_memory copied(const tensor_view<X, device>& x, cudaStream_t stream) const {
@@ -81,6 +103,7 @@ private:
     }
 
     device_session& session_;
+    tensor_view<T, device> on_device_;
     host_mirror<T> table_;
     sparse_gradient<T> rows_;
     std::vector<report> reports_;

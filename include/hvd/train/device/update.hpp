@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../../kernel/cuda/update_device.hpp"
+#include "../optimizer/lazy_rows.hpp"
 #include "../optimizer/optimizers.hpp"
 #include "mirror.hpp"
 #include "shard.hpp"
@@ -38,6 +39,9 @@ update_rule device_rule(const optimizers::adam<T, Decays>& o) {
             .beta2 = double(o.beta2),
             .epsilon = double(o.epsilon)};
 }
+
+template <class O>
+update_rule device_rule(const optimizers::lazy_rows<O>&) = delete;  // a launch steps whole tables
 
 template <class O>
 concept has_device_rule = requires(const O& o) { device_rule(o); };

@@ -37,8 +37,10 @@ public:
 
     template <class Comm>
     void combine(Comm& comm, std::string_view name) {
+        std::vector<tensor_view<T>> changes;
         for (std::size_t i = 0; i < kept_.size(); ++i)
-            if (parameters_[i].travels()) adasum_allreduce(comm, kept_[i], {.name = name});
+            if (parameters_[i].travels()) changes.push_back(view(kept_[i].data(), kept_[i].size()));
+        adasum_allreduce(comm, fuse(changes), {.name = name});
     }
 
     void take() {

@@ -46,7 +46,9 @@ public:
 
     /// Registers a table (rows × `columns`, row-major) that all ranks have, and whose gradient is
     /// reported in rows by `gradient_ready(i, rows)`. `gradient` is a table too. `synchronize()`
-    /// fills it with zeros and the rows that any rank has. Features B14, F7.
+    /// fills it with zeros and the rows that any rank has. With a `row_optimizer_of` nobody else
+    /// writes to other rows of it: they are cleared once, and a step takes time for the rows of all
+    /// ranks, not for the table. Features B14, F7.
     /// @throws hvd::usage_error also for columns that do not divide the table, and with Adasum.
     /// @snippet tests/train/snippets.cpp register_sparse
     template <class P, class G>
@@ -94,10 +96,6 @@ public:
     /// Reports that this rank has no gradients in this step. It contributes zeros.
     void nothing_ready();
 
-    /// Completes the reduction of all gradients. **Collective**.
-    /// @throws hvd::mismatch_error if the ranks have other options or parameters, hvd::peer_error.
-    synchronized_gradients<T> synchronize();
-
     /// The communicator of the gradients.
     Comm& comm() noexcept { return comm_; }
 
@@ -135,8 +133,19 @@ protected:
     gradient_reducer(Comm& comm, optimizer_options options);
     ~gradient_reducer();
 
+    // Completes the reduction of all gradients. `by_rows` says that the step takes the rows of
+    // tables by `for_each_rows`. **Collective**.
+    synchronized_gradients<T> synchronize(bool by_rows);
+
     // Calls `step` with `optimizer` unless the gradients are not finite.
     bool apply_by(synchronized_gradients<T>&& synchronized, void (*step)(void*), void* optimizer);
+
+    // Calls f(i, rows) for each table that is stepped by rows.
+    template <class F>
+    void for_each_rows(F f) {
+        for (auto& s : sparse_)
+            if (s.by_rows() && !parameters_[s.parameter()].frozen) f(s.parameter(), s.rows());
+    }
 
     std::vector<tensor_view<T>> values_;
     std::vector<tensor_view<T>> gradients_;
@@ -220,7 +229,8 @@ private:
     // ranks are in it.
     void forget_agreement();
 
-    void reduce_sparse();
+    void reduce_sparse(bool by_rows);
+    void list_parts();
     void require_closed() const;
 
     static void zero(registered_parameter<T>& p) {
@@ -250,6 +260,7 @@ private:
     optimizer_options options_;
     parameter_list<T> parameters_;
     std::vector<tensor_view<T>> shared_gradients_;  // empty for local parameters
+    std::vector<tensor_view<T>> shared_parts_;      // of these, without rows that are zero
     bucket_queue<Comm, T> buckets_;
     said_epoch epoch_;
     std::vector<sparse_gradient<T>> sparse_;

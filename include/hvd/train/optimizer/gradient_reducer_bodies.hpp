@@ -35,8 +35,12 @@ void gradient_reducer<Comm, T>::zero_gradients() {
     if (buckets_.started() > 0)
         refuse("zero_gradients() while gradients are under way: synchronize() or step() first, ",
                "or abandon() a step that failed");
-    for (auto& p : parameters_) zero(p);
-    for (auto& s : sparse_) s.clear();
+    for (auto& p : parameters_)
+        if (p.kind != parameter_kind::sparse) zero(p);
+    for (auto& s : sparse_) {
+        s.zero();
+        s.clear();
+    }
 }
 
 template <class Comm, class T>
@@ -78,18 +82,19 @@ void gradient_reducer<Comm, T>::nothing_ready() {
 }
 
 template <class Comm, class T>
-synchronized_gradients<T> gradient_reducer<Comm, T>::synchronize() {
+synchronized_gradients<T> gradient_reducer<Comm, T>::synchronize(bool by_rows) {
     require_closed();
     over_if_it_fails([&] {
         seal();
         if (some_reported_) zero_unreported();
         buckets_.start_while([](const auto&) { return true; });
         buckets_.finish();
-        reduce_sparse();
+        reduce_sparse(by_rows);
     });
     scale_what_stayed();
     begin_next_step();
-    return {comm_.rank(), gradients_, shared_gradients_, open_};
+    list_parts();
+    return {comm_.rank(), gradients_, shared_gradients_, shared_parts_, open_};
 }
 
 template <class Comm, class T>
@@ -172,14 +177,24 @@ void gradient_reducer<Comm, T>::forget_agreement() {
 }
 
 template <class Comm, class T>
-void gradient_reducer<Comm, T>::reduce_sparse() {
+void gradient_reducer<Comm, T>::reduce_sparse(bool by_rows) {
     const double f = options_.gradient_predivide_factor;
     for (auto& s : sparse_) {
         auto& p = parameters_[s.parameter()];
         if (!p.frozen)
-            s.reduce(comm_, options_, 1 / f, f * pass_scale(), p.residual, epoch_.name());
+            s.reduce(comm_, options_, 1 / f, f * pass_scale(), p.residual, epoch_.name(), by_rows);
         s.clear();
     }
+}
+
+template <class Comm, class T>
+void gradient_reducer<Comm, T>::list_parts() {
+    shared_parts_.clear();
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+        if (parameters_[i].kind == parameter_kind::shared)
+            shared_parts_.push_back(shared_gradients_[i]);
+        else if (auto* const s = sparse_of(i); s != nullptr && !parameters_[i].frozen)
+            s->append_parts(shared_parts_);
 }
 
 template <class Comm, class T>
@@ -190,7 +205,7 @@ void gradient_reducer<Comm, T>::require_closed() const {
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::zero_unreported() {
     for (auto& p : parameters_)
-        if (p.reports == 0 && p.kind != parameter_kind::local && !p.frozen) zero(p);
+        if (p.reports == 0 && p.travels()) zero(p);
 }
 
 template <class Comm, class T>
@@ -272,7 +287,10 @@ void gradient_reducer<Comm, T>::begin_next_step() {
 
 template <class Comm, class T>
 bool gradient_reducer<Comm, T>::finite_everywhere() {
-    int finite = all_finite<T>(gradients_) ? 1 : 0;
+    bool all = all_finite<T>(shared_parts_);
+    for (const auto& p : parameters_)
+        if (p.kind == parameter_kind::local && !p.frozen) all &= all_finite<T>({{p.gradient}});
+    int finite = all ? 1 : 0;
     comm_.allreduce(finite, min, {.name = "gradients are finite"});
     return finite == 1;
 }

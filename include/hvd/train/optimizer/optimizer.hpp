@@ -65,7 +65,7 @@ public:
     /// @throws hvd::mismatch_error if the ranks have other options, parameters or numbers,
     /// hvd::peer_error.
     synchronized_gradients<T> synchronize() {
-        auto synchronized = detail::gradient_reducer<Comm, T>::synchronize();
+        auto synchronized = detail::gradient_reducer<Comm, T>::synchronize(steps_rows());
         agree_on_numbers();
         return synchronized;
     }
@@ -87,8 +87,21 @@ public:
     Optimizer& optimizer() noexcept { return optimizer_; }
 
 private:
+    bool steps_rows() const {
+        if constexpr (!row_optimizer_of<Optimizer, T>) return false;
+        else if constexpr (requires { optimizer_.steps_rows(); }) return optimizer_.steps_rows();
+        else return true;
+    }
+
     void step_alone() {
-        if constexpr (optimizer_of<Optimizer, T>)
+        if constexpr (row_optimizer_of<Optimizer, T>) {
+            auto values = this->values_, gradients = this->gradients_;
+            this->for_each_rows([&](std::size_t i, const sparse_view<T>& rows) {
+                optimizer_.step_rows(i, values[i], rows);
+                values[i] = gradients[i] = {};
+            });
+            optimizer_.step(optimizers::tensors<T>(values), optimizers::tensors<T>(gradients));
+        } else if constexpr (optimizer_of<Optimizer, T>)
             optimizer_.step(optimizers::tensors<T>(this->values_),
                             optimizers::tensors<T>(this->gradients_));
         else optimizer_.step();

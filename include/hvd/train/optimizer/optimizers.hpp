@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../../protocol/agreement.hpp"
+#include "../sparse/rows.hpp"
 #include "../tensors.hpp"
 
 namespace hvd {
@@ -67,12 +68,17 @@ struct sgd {
 
     void step(tensors<T> parameters, tensors<T> gradients) {
         detail::for_each(parameters, gradients, [&](std::size_t, std::span<T> p, std::span<T> g) {
-            for (std::size_t k = 0; k < p.size(); ++k) {
-                const R value = R(p[k]);
-                p[k] = T(value - rate * detail::decayed(R(g[k]), value, decay));
-            }
+            change(p, std::span<const T>(g));
         });
     }
+
+    /// Steps rows of a table. Without decay the other rows stay in `step`, too.
+    void step_rows(std::size_t, const tensor_view<T>& table, const sparse_view<T>& rows) {
+        hvd::detail::for_each_row(table, rows.indices, rows.values,
+                                  [&](std::span<T> p, std::span<const T> g) { change(p, g); });
+    }
+    /// With decay, tables are stepped whole.
+    bool steps_rows() const { return decay == R(0); }
 
     template <class F>
     void for_each_slot(F) {}
@@ -83,6 +89,14 @@ struct sgd {
     }
     /// True for a number that older checkpoints have not; it is zero there.
     static constexpr bool is_newer(std::string_view name) { return name == "decay"; }
+
+private:
+    void change(std::span<T> p, std::span<const T> g) const {
+        for (std::size_t k = 0; k < p.size(); ++k) {
+            const R value = R(p[k]);
+            p[k] = T(value - rate * detail::decayed(R(g[k]), value, decay));
+        }
+    }
 };
 
 /// Computes velocity = momentum · velocity + gradient and value -= rate · velocity, as LibTorch's
@@ -238,11 +252,8 @@ struct float_masters : O {
         slots<float> in_float(gradients.size());
         std::vector<tensor_view<float>> values(parameters.size()), changes(parameters.size());
         detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
-            if (master.size() <= i) master.resize(i + 1);
-            for (std::size_t k = master[i].size(); k < p.size(); ++k)
-                master[i].push_back(float(p[k]));
+            values[i] = masters_of(i, p);
             for (const T& x : g) in_float[i].push_back(float(x));
-            values[i] = view(master[i].data(), p.size());
             changes[i] = view(in_float[i].data(), p.size());
         });
         O::step(values, changes);
@@ -251,10 +262,33 @@ struct float_masters : O {
         });
     }
 
+    /// Steps rows if O does.
+    void step_rows(std::size_t i, const tensor_view<T>& table, const sparse_view<T>& rows)
+        requires requires(O& o, const tensor_view<float>& masters, const sparse_view<float>& of) {
+            o.step_rows(i, masters, of);
+        }
+    {
+        const auto masters = masters_of(i, hvd::detail::elements(table));
+        const std::vector<float> in_float(rows.values.begin(), rows.values.end());
+        O::step_rows(i, masters, sparse_view<float>{rows.indices, in_float});
+        hvd::detail::for_each_row(table, rows.indices, rows.values,
+                                  [&](std::span<T> row, std::span<const T>) {
+                                      const float* from = masters.data() + (&row[0] - table.data());
+                                      for (T& x : row) x = T(*from++);
+                                  });
+    }
+
     template <class F>
     void for_each_slot(F f) {
         f("master", master);
         O::for_each_slot(f);
+    }
+
+private:
+    tensor_view<float> masters_of(std::size_t i, std::span<const T> p) {
+        if (master.size() <= i) master.resize(i + 1);
+        for (std::size_t k = master[i].size(); k < p.size(); ++k) master[i].push_back(float(p[k]));
+        return view(master[i].data(), p.size());
     }
 };
 
@@ -265,6 +299,17 @@ struct float_masters : O {
 /// views are empty.
 template <class O, class T>
 concept optimizer_of = requires(O& o, optimizers::tensors<T> list) { o.step(list, list); };
+
+/// O steps sparse parameters by `step_rows(i, table, rows)`: it changes the rows of parameter i
+/// that got a gradient, and no others. `rows` has sorted indices, each once.
+///
+/// A distributed_optimizer then hands it the tables, and an empty view in their place to the `step`
+/// that follows. So time depends on the rows, not on the table. If O has `steps_rows()`, tables are
+/// stepped whole while that is false.
+template <class O, class T>
+concept row_optimizer_of =
+    optimizer_of<O, T> && requires(O& o, std::size_t i, const tensor_view<T>& table,
+                                   const sparse_view<T>& rows) { o.step_rows(i, table, rows); };
 
 /// O holds its parameters and gradients itself, as LibTorch's optimizers do, and has `step()`.
 template <class O>

@@ -31,6 +31,7 @@ public:
         : rank_(other.rank_),
           tensors_(other.tensors_),
           shared_(other.shared_),
+          parts_(other.parts_),
           largest_norm_(other.largest_norm_),
           open_(std::exchange(other.open_, nullptr)) {}
     synchronized_gradients& operator=(synchronized_gradients&&) = delete;
@@ -56,15 +57,21 @@ private:
     friend class detail::device_reducer;
     template <class U>
     friend void clip_by_norm(synchronized_gradients<U, device>&, double);
+    template <class U>
+    friend double clip_by_norm(synchronized_gradients<U>&, double);
+    template <class U>
+    friend double global_norm(const synchronized_gradients<U>&);
 
+    // `parts` are the shared tensors without rows that are zero.
     synchronized_gradients(int rank, std::span<const tensor_view<T, Space>> tensors,
-                           std::span<const tensor_view<T, Space>> shared, bool& open)
-        : rank_(rank), tensors_(tensors), shared_(shared), open_(&open) {
+                           std::span<const tensor_view<T, Space>> shared,
+                           std::span<const tensor_view<T, Space>> parts, bool& open)
+        : rank_(rank), tensors_(tensors), shared_(shared), parts_(parts), open_(&open) {
         open = true;
     }
 
     int rank_;
-    std::span<const tensor_view<T, Space>> tensors_, shared_;
+    std::span<const tensor_view<T, Space>> tensors_, shared_, parts_;
     double largest_norm_ = std::numeric_limits<double>::infinity();  // for a step on the device
     bool* open_;
 };
@@ -74,7 +81,7 @@ private:
 template <class T>
 double global_norm(const synchronized_gradients<T>& gradients) {
     double squares = 0;
-    for (const auto& tensor : gradients.shared())
+    for (const auto& tensor : gradients.parts_)
         for (const T& x : detail::elements(tensor))
             squares += detail::as_double(x) * detail::as_double(x);
     return std::sqrt(squares);
@@ -96,7 +103,7 @@ double clip_by_norm(synchronized_gradients<T>& gradients, double largest) {
     detail::check_largest_norm(gradients.rank(), largest);
     const double norm = global_norm(gradients);
     if (norm > largest)
-        for (const auto& tensor : gradients.shared()) detail::scale(tensor, largest / norm);
+        for (const auto& tensor : gradients.parts_) detail::scale(tensor, largest / norm);
     return norm;
 }
 

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -11,34 +11,10 @@
 #include "../../core/half.hpp"
 #include "../agreement.hpp"
 #include "../gradients/gradient_wire.hpp"
+#include "rows.hpp"
 
 namespace hvd {
 inline namespace v0 {
-
-/// Rows of a table whose other rows are zero. The i-th row of `values` belongs to row `indices[i]`.
-///
-/// An index may occur several times; its rows are added. The view owns nothing.
-template <class T, class Space = host>
-struct sparse_view {
-    std::span<const std::int64_t> indices;
-    std::span<const T> values;
-};
-
-/// Rows in device memory.
-template <class T>
-struct sparse_view<T, device> {
-    tensor_view<const std::int64_t, device> indices;
-    tensor_view<const T, device> values;
-};
-
-/// Sparse rows in memory of their own. Results of hvd are sorted and contain each index once.
-template <class T>
-struct sparse_rows {
-    std::vector<std::int64_t> indices;
-    std::vector<T> values;
-
-    operator sparse_view<T>() const { return {indices, values}; }
-};
 
 /// Options of a sparse allreduce. All ranks give the same.
 struct sparse_options {
@@ -67,26 +43,33 @@ message wrong_rows(const sparse_view<T>& x, std::size_t rows, std::size_t column
     return {};
 }
 
+// The rows in the order of their indices. Rows of one index stay in their order.
+inline std::vector<std::pair<std::int64_t, std::size_t>> sorted(
+    std::span<const std::int64_t> indices) {
+    std::vector<std::pair<std::int64_t, std::size_t>> places;
+    places.reserve(indices.size());
+    for (std::size_t i = 0; i < indices.size(); ++i) places.emplace_back(indices[i], i);
+    std::sort(places.begin(), places.end());
+    return places;
+}
+
 // Adds the rows of one index in their order, in double. Every rank gets the same bits.
 template <class T, class Wire>
 sparse_rows<T> merged(std::span<const std::int64_t> indices, std::span<const Wire> values,
-                      std::size_t rows, std::size_t columns, double factor) {
-    constexpr std::int64_t absent = -1;
-    std::vector<std::int64_t> places(rows, absent);
-    for (const std::int64_t i : indices) places[std::size_t(i)] = 0;
+                      std::size_t columns, double factor) {
     sparse_rows<T> result;
-    for (std::size_t row = 0; row < rows; ++row) {
-        if (places[row] == absent) continue;
-        places[row] = std::int64_t(result.indices.size());
-        result.indices.push_back(std::int64_t(row));
+    std::vector<double> sums(columns);
+    const auto places = sorted(indices);
+    for (std::size_t n = 0; n < places.size(); ++n) {
+        const auto [index, place] = places[n];
+        for (std::size_t c = 0; c < columns; ++c) sums[c] += as_double(values[place * columns + c]);
+        if (n + 1 < places.size() && places[n + 1].first == index) continue;
+        result.indices.push_back(index);
+        for (double& s : sums) {
+            result.values.push_back(from_double<T>(s * factor));
+            s = 0;
+        }
     }
-    std::vector<double> sums(result.indices.size() * columns);
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-        double* const to = sums.data() + std::size_t(places[std::size_t(indices[i])]) * columns;
-        for (std::size_t c = 0; c < columns; ++c) to[c] += as_double(values[i * columns + c]);
-    }
-    result.values.reserve(sums.size());
-    for (const double s : sums) result.values.push_back(from_double<T>(s * factor));
     return result;
 }
 
@@ -99,12 +82,12 @@ std::vector<Wire> encoded(const std::vector<T>& values) {
 }
 
 template <class Wire, class Comm, class T>
-sparse_rows<T> gather_rows(Comm& comm, const sparse_rows<T>& mine, std::size_t rows,
-                           std::size_t columns, gradient_op op) {
+sparse_rows<T> gather_rows(Comm& comm, const sparse_rows<T>& mine, std::size_t columns,
+                           gradient_op op) {
     const double factor = op == gradient_op::average ? 1.0 / comm.size() : 1;
     const auto indices = comm.allgather(mine.indices, {.name = "sparse indices"});
     const auto values = comm.allgather(encoded<Wire>(mine.values), {.name = "sparse values"});
-    return merged<T, Wire>(indices.values, values.values, rows, columns, factor);
+    return merged<T, Wire>(indices.values, values.values, columns, factor);
 }
 
 // Sums or averages the table, and returns a factor that is still to be applied. The mean travels
@@ -179,7 +162,7 @@ sparse_rows<T> sparse_allreduce_as(Comm& comm, const sparse_rows<T>& mine, std::
     const std::uint64_t all_rows =
         agree_on_table(comm, dtype_traits<T>::id, mine.indices.size(), rows, columns, o);
     return gathers(o.policy, all_rows, rows, columns * sizeof(Wire))
-               ? gather_rows<Wire>(comm, mine, rows, columns, o.op)
+               ? gather_rows<Wire>(comm, mine, columns, o.op)
                : reduce_table<Wire>(comm, mine, rows, columns, o.op);
 }
 
@@ -200,8 +183,8 @@ void check_call(Comm& comm, const sparse_view<T>& mine, std::size_t rows, std::s
 /// once.
 ///
 /// Rows of one index are merged on their rank before they travel. The result equals, up to
-/// rounding, a dense allreduce of the `rows` × `columns` table, whichever way it travelled. It
-/// needs memory for one index per row of the table.
+/// rounding, a dense allreduce of the `rows` × `columns` table, whichever way it travelled. Where
+/// rows are gathered, time and memory depend on the rows, not on the table.
 /// **Collective**: with equal rows, columns, element type and options.
 /// **Completion**: done on return.
 /// @throws hvd::mismatch_error if the ranks disagree on these. hvd::usage_error if sizes do not fit
@@ -211,7 +194,7 @@ template <class Comm, class T>
 sparse_rows<T> sparse_allreduce(Comm& comm, const sparse_view<T>& mine, std::size_t rows,
                                 std::size_t columns, const sparse_options& o = {}) {
     detail::check_call(comm, mine, rows, columns, o);
-    const auto local = detail::merged<T, T>(mine.indices, mine.values, rows, columns, 1);
+    const auto local = detail::merged<T, T>(mine.indices, mine.values, columns, 1);
     if (o.codec == gradient_codec::none)
         return detail::sparse_allreduce_as<T>(comm, local, rows, columns, o);
     sparse_rows<T> reduced;
@@ -233,9 +216,9 @@ void sparse_allreduce(Comm& comm, const sparse_view<T>& mine, const into_view<Vi
                             columns);
     const auto reduced = sparse_allreduce(comm, mine, dense.size() / columns, columns, o);
     for (T& x : dense) x = detail::from_double<T>(0);
-    for (std::size_t i = 0; i < reduced.indices.size(); ++i)
-        for (std::size_t c = 0; c < columns; ++c)
-            dense[std::size_t(reduced.indices[i]) * columns + c] = reduced.values[i * columns + c];
+    detail::for_each_row(
+        view(dense.data(), dense.size()), reduced.indices, reduced.values,
+        [](std::span<T> to, std::span<const T> row) { std::ranges::copy(row, to.begin()); });
 }
 
 }  // namespace v0

@@ -37,28 +37,82 @@ public:
 
     void clear() { rows_ = {}; }
 
-    // Reduces the rows into the table, which becomes the gradient. **Collective**.
+    // Reduces the rows into the table, which becomes the gradient. **Collective**. `by_rows` says
+    // that the step sees the reduced rows only. Nobody else writes to the table then, so the rows
+    // of the last step are all that is cleared.
     template <class Comm>
     void reduce(Comm& comm, const optimizer_options& o, double prescale, double postscale,
-                std::vector<float>& residual, std::string_view name) {
+                std::vector<float>& residual, std::string_view name, bool by_rows) {
         scale(view(rows_.values.data(), rows_.values.size()), prescale);
         if (o.error_feedback)
             with_wire_type<typename Comm::backend_type>(
                 o.codec, [&](auto narrow) { round_rows<decltype(narrow)>(residual); });
-        sparse_allreduce<Comm, T>(comm, rows_, into(table_), columns_,
-                                  {.policy = policy_, .op = o.op, .codec = o.codec, .name = name});
-        scale(table_, postscale);
+        auto reduced = sparse_allreduce<Comm, T>(
+            comm, rows_, row_count(), columns_,
+            {.policy = policy_, .op = o.op, .codec = o.codec, .name = name});
+        scale(view(reduced.values.data(), reduced.values.size()), postscale);
+        by_rows_ = by_rows;
+        zero();
+        reduced_ = std::move(reduced);
+        write();
+    }
+
+    // Sets the table to zero.
+    void zero() {
+        if (by_rows_ && rest_is_zero_) {
+            std::ranges::fill(reduced_.values, T(0));
+            write();
+        } else {
+            std::ranges::fill(elements(table_), T(0));
+        }
+        reduced_ = {};
+        rest_is_zero_ = by_rows_;
+    }
+
+    // True if the last reduction was for a step by rows.
+    bool by_rows() const { return by_rows_; }
+
+    // The rows of a step by rows, with the changes that the table has got since the reduction.
+    sparse_view<T> rows() {
+        each_row([](std::span<T> of_table, std::span<T> row) {
+            std::ranges::copy(of_table, row.begin());
+        });
+        return reduced_;
+    }
+
+    // Appends the parts of the table that may be other than zero.
+    void append_parts(std::vector<tensor_view<T>>& parts) const {
+        if (!by_rows_) return parts.push_back(table_);
+        for (std::size_t n = 0, end = 0; n < reduced_.indices.size(); n = end) {
+            const std::int64_t first = reduced_.indices[n];
+            for (end = n + 1; end < reduced_.indices.size() &&
+                              reduced_.indices[end] == first + std::int64_t(end - n);)
+                ++end;
+            parts.push_back(
+                view(table_.data() + std::size_t(first) * columns_, (end - n) * columns_));
+        }
     }
 
 private:
     std::size_t row_count() const { return table_.size() / columns_; }
+
+    template <class F>
+    void each_row(F f) {
+        for_each_row(table_, reduced_.indices, reduced_.values, f);
+    }
+
+    void write() {
+        each_row([](std::span<T> of_table, std::span<T> row) {
+            std::ranges::copy(row, of_table.begin());
+        });
+    }
 
     // Rounds the rows to values that travel without further loss. The rounding error of a row is
     // added when the row comes again.
     template <class Half>
     void round_rows(std::vector<float>& residual) {
         residual.resize(table_.size());
-        rows_ = merged<T, T>(rows_.indices, rows_.values, row_count(), columns_, 1);
+        rows_ = merged<T, T>(rows_.indices, rows_.values, columns_, 1);
         std::vector<Half> rounded(columns_);
         for (std::size_t i = 0; i < rows_.indices.size(); ++i) {
             T* const row = rows_.values.data() + i * columns_;
@@ -73,6 +127,9 @@ private:
     std::size_t columns_;
     sparse_policy policy_;
     sparse_rows<T> rows_;
+    sparse_rows<T> reduced_;     // the rows that the table has got
+    bool by_rows_ = false;       // the step sees these rows only
+    bool rest_is_zero_ = false;  // the table's other rows are zero
 };
 
 }  // namespace detail

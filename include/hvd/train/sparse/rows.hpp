@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "../../core/tensor_view.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// Rows of a table whose other rows are zero. The i-th row of `values` belongs to row `indices[i]`.
+///
+/// An index may occur several times; its rows are added. The view owns nothing.
+template <class T, class Space = host>
+struct sparse_view {
+    std::span<const std::int64_t> indices;
+    std::span<const T> values;
+};
+
+/// Rows in device memory.
+template <class T>
+struct sparse_view<T, device> {
+    tensor_view<const std::int64_t, device> indices;
+    tensor_view<const T, device> values;
+};
+
+/// Sparse rows in memory of their own. Results of hvd are sorted and contain each index once.
+template <class T>
+struct sparse_rows {
+    std::vector<std::int64_t> indices;
+    std::vector<T> values;
+
+    operator sparse_view<T>() const { return {indices, values}; }
+};
+
+namespace detail {
+
+// Calls f(row of the table, row of the values) for each row, in their order.
+template <class T, class Values, class F>
+void for_each_row(const tensor_view<T>& table, std::span<const std::int64_t> indices,
+                  Values&& values, F f) {
+    if (indices.empty()) return;
+    const std::size_t columns = values.size() / indices.size();
+    const auto all = std::span(values);
+    for (std::size_t n = 0; n < indices.size(); ++n)
+        f(std::span<T>(table.data() + std::size_t(indices[n]) * columns, columns),
+          all.subspan(n * columns, columns));
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
