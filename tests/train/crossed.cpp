@@ -225,7 +225,7 @@ public:
     }
 
 private:
-    // What a rank's passes add to gradient p, times the scale of passes.
+    // The sum that a rank's passes add to gradient p, times the scale of passes.
     std::vector<double> own(int rank, int step, std::size_t p) const {
         std::vector<double> sum(s_.parameters[p].size);
         if (!s_.has_samples(rank, step)) return sum;

@@ -104,8 +104,8 @@ public:
 
     /// This rank's samples of one of the steps. There are none where it has run out.
     ///
-    /// With a `global_batch` and the rest kept, any number of ranks takes the same samples in a step.
-    /// The ranks' shares differ by one sample at most, and may be empty.
+    /// With a `global_batch` and the rest kept, any number of ranks takes the same samples in a
+    /// step. The ranks' shares differ by one sample at most, and may be empty.
     std::span<const std::size_t> batch(std::size_t step, batch_size batch) const {
         const auto [first, last] = places(step, batch);
         return std::span(mine_).subspan(before(first), before(last) - before(first));
