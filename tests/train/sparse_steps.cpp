@@ -3,6 +3,7 @@
 
 // Optimizers that step the rows of a table which got a gradient, and no others.
 
+#include <cmath>
 #include <limits>
 #include <map>
 
@@ -176,8 +177,11 @@ TEST_CASE("a step by rows neither reads nor writes the other rows of the table a
             distributed.gradient_ready(i, hvd::sparse_rows<double>{{1}, {nan, 1, 1}});
             CHECK_FALSE(distributed.step());
             CHECK(table[columns] == 1);
+            gradient[5 * columns] = nan;
+            distributed.zero_gradients();
             distributed.gradient_ready(i, hvd::sparse_rows<double>{{3}, {1, 1, 1}});
             CHECK(distributed.step());
+            CHECK(std::isnan(gradient[5 * columns]));
             CHECK(gradient[columns] == 0);  // the rows of the step that was left out are cleared
         };
         check(optimizers::sgd<double>{.rate = 0.5});
