@@ -140,6 +140,8 @@ protected:
     // Calls `step` with `optimizer` unless the gradients are not finite.
     bool apply_by(synchronized_gradients<T>&& synchronized, void (*step)(void*), void* optimizer);
 
+    bool has_rows() const { return !sparse_.empty(); }
+
     // Calls f(i, rows) for each table that is stepped by rows.
     template <class F>
     void for_each_rows(F f) {
