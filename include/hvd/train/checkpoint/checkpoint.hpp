@@ -38,12 +38,16 @@ void add_slots(const std::string& path, Trained& optimizer, std::vector<named_te
 
 template <class Trained>
 void write_training(const std::string& path, Trained& optimizer, training_progress progress,
-                    checkpoint_metadata metadata) {
+                    checkpoint_metadata metadata, whole_residuals& residuals) {
     for (const auto& [key, value] : metadata)
         if (is_reserved(key))
             refuse_file(path, "not written: the name \"", key, "\" in the metadata is hvd's own");
     std::vector<named_tensor> tensors = model_tensors(optimizer);
     add_slots(path, optimizer, tensors);
+    for_each_with_slots(optimizer, [&](std::size_t i, const std::string& name, std::size_t) {
+        if (!residuals[i].empty())
+            tensors.push_back(named(slot_name(residual_slot, name), residuals[i]));
+    });
     metadata[slots_key] = slots_by_name;
     for_each_number(optimizer.optimizer(), progress,
                     [&](const std::string& key, auto& number) { metadata[key] = written(number); });
@@ -63,6 +67,9 @@ void check_training(const safetensors_file& file, Trained& optimizer,
             tensors.insert(slot_name(slot, name));
         });
     });
+    for_each_with_slots(optimizer, [&](std::size_t, const std::string& name, std::size_t) {
+        tensors.insert(slot_name(residual_slot, name));
+    });
     training_progress progress;
     for_each_number(optimizer.optimizer(), progress,
                     [&](const std::string& key, auto&) { keys.insert(key); });
@@ -70,7 +77,8 @@ void check_training(const safetensors_file& file, Trained& optimizer,
 }
 
 template <class Trained>
-training_progress read_training(const safetensors_file& file, Trained& optimizer) {
+training_progress read_training(const safetensors_file& file, Trained& optimizer,
+                                whole_residuals& residuals) {
     const std::vector<named_tensor> model = model_tensors(optimizer);
     check_training(file, optimizer, model);
     // the optimizer changes only after the whole file was found correct
@@ -90,6 +98,12 @@ training_progress read_training(const safetensors_file& file, Trained& optimizer
                                 file.read(named(slot_name(slot, name), slots[i]));
                             });
     });
+    for_each_with_slots(optimizer, [&](std::size_t i, const std::string& name, std::size_t size) {
+        residuals.resize(i + 1);
+        if (!file.tensors().contains(slot_name(residual_slot, name))) return;
+        residuals[i].resize(size);
+        file.read(named(slot_name(residual_slot, name), residuals[i]));
+    });
     for (const auto& t : model) file.read(t);
     optimizer.optimizer() = std::move(restored);
     return progress;
@@ -99,16 +113,17 @@ training_progress read_training(const safetensors_file& file, Trained& optimizer
 
 /// Rank 0 writes model, optimizer and progress in one atomic safetensors file. Parameters are named
 /// `model.NAME` and slots `optimizer.SLOT.NAME`; numbers are in the metadata. Local parameters are
-/// left out.
+/// left out. With error feedback, `optimizer.residual.NAME` has what was not applied yet.
 /// **Collective**: when it returns, the file is on the disk. Feature G10.
 /// @throws hvd::checkpoint_error on every rank if rank 0 could not write it. It is also thrown for
 /// names of `metadata` that begin with `hvd.`, `optimizer.` or `progress.`, which hvd reserves.
 template <class Comm, optimizer_with_state O, class T>
 void save_checkpoint(const std::string& path, distributed_optimizer<Comm, O, T>& optimizer,
                      const training_progress& progress, const checkpoint_metadata& metadata = {}) {
+    detail::whole_residuals residuals = optimizer.residuals();
     detail::with_state_on_host(optimizer, detail::state_use::read_by_root, [&](auto& state) {
         detail::on_root_or_all_throw(detail::host_calls_of(optimizer), "save_checkpoint", [&] {
-            detail::write_training(path, state, progress, metadata);
+            detail::write_training(path, state, progress, metadata, residuals);
         });
     });
 }
@@ -123,16 +138,18 @@ template <class Comm, optimizer_with_state O, class T>
 training_progress load_checkpoint(const std::string& path,
                                   distributed_optimizer<Comm, O, T>& optimizer) {
     training_progress progress;
+    detail::whole_residuals residuals;
     auto& calls = detail::host_calls_of(optimizer);
     detail::with_state_on_host(optimizer, detail::state_use::write, [&](auto& state) {
         detail::on_root_or_all_throw(calls, "load_checkpoint", [&] {
-            progress = detail::read_training(safetensors_file(path), state);
+            progress = detail::read_training(safetensors_file(path), state, residuals);
         });
         broadcast_optimizer_state(
             calls, state.optimizer(), [&](std::size_t i) { return optimizer.is_local(i); },
             root{0});
     });
     broadcast_parameters(optimizer);
+    optimizer.take_residuals(std::move(residuals));
     calls.broadcast_object(progress, root{0});
     return progress;
 }

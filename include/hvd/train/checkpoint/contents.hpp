@@ -26,6 +26,8 @@ namespace detail {
 // order. Files without this mark numbered them.
 constexpr const char* slots_key = "hvd.slots";
 constexpr const char* slots_by_name = "by name";
+// The residuals of error feedback are named as a slot is. A file without them has none pending.
+constexpr const char* residual_slot = "residual";
 
 HVD_API bool is_reserved(std::string_view key);
 HVD_API std::string slot_name(const char* slot, const std::string& parameter);
