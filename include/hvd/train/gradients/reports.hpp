@@ -147,7 +147,7 @@ protected:
     }
 
     // Calls f with each parameter for which this rank contributes zeros: nobody reported it, and
-    // nothing_ready() said that there is no more. Local ones are not sent, and tables are their rows.
+    // nothing_ready() said that there is no more. Local ones stay; tables are their rows.
     template <class F>
     void for_each_zero(F f) {
         if (!nothing_more_) return;
