@@ -105,7 +105,8 @@ TEST_CASE_TEMPLATE("the host waits before an optimizer of the user's steps, whic
         const stream s;
         const tensor<float> w(twos), dw(ones);
         int steps = 0;
-        hvd::distributed_optimizer optimizer(gpus, Optimizer{&steps});
+        hvd::distributed_optimizer optimizer(gpus, Optimizer{&steps},
+                                             {.order = hvd::bucket_order::reverse});
         optimizer.register_parameter("w", w.view(), dw.view());
         optimizer.step(s);
         CHECK(steps == 1);
