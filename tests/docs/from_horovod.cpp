@@ -125,6 +125,15 @@ TEST_CASE("Horovod's training has its form here") {
         optimizer.gradient_ready(i, rows);
         optimizer.step();
         CHECK(w.front() == doctest::Approx(0.5));
+        {
+            const auto quiet = optimizer.no_sync();
+            optimizer.gradient_ready(0);
+        }
+        optimizer.zero_gradients();
+        optimizer.nothing_ready(0);
+        optimizer.step();
+        CHECK(w.front() == doctest::Approx(0.5));
+        dw.assign(4, 1);
 
         std::vector<hvd::tensor_view<float>> gradients = {hvd::view(dw.data(), dw.size())};
         hvd::distributed_gradients(world, gradients);

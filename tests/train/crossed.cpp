@@ -35,7 +35,7 @@ struct setting {
     hvd::optimizer_options options;
     std::vector<parameter> parameters;
     hvd::sparse_policy policy;
-    bool uneven = false, reports = false;
+    bool uneven = false, reports = false, in_part = false;
     int resumes_at = -1;
 
     bool adasum() const { return options.op == hvd::gradient_op::adasum; }
@@ -106,6 +106,9 @@ setting drawn(std::uint64_t number) {
     s.reports = has_table || s.uneven || roll.often();
     if (!has_local && roll.often()) s.resumes_at = 1 + int(roll(steps - 1));
     s.options.error_feedback = s.options.codec != hvd::gradient_codec::none && roll.often();
+    s.in_part = roll.often();
+    s.options.order = hvd::bucket_order(roll(3));
+    if (roll(4) == 0) s.options.unused = {roll(count)};
     return s;
 }
 
@@ -159,7 +162,8 @@ struct trainee {
             }
             for (std::size_t k = 0; k < gradient.size(); ++k)
                 gradient[k] += T(s.gradient(rank, step, number, p, k));
-            if (s.reports) optimizer.gradient_ready(p);
+            const bool left_out = s.in_part && (p + std::size_t(rank + step)) % 3 == 0;
+            if (s.reports && !left_out) optimizer.gradient_ready(p);
         }
     }
 };

@@ -59,6 +59,8 @@ TEST_CASE("a step packs by one launch, updates by one launch, and neither waits 
                 model.register_with(optimizer);
                 backward(model, s, gpus, optimizer);
                 step(optimizer, s);  // agrees and allocates
+                backward(model, s, gpus, optimizer);
+                step(optimizer, s);  // looks at the order of the reports
                 cudaStreamSynchronize(s);
                 world.barrier();
                 const auto before = calls_so_far();

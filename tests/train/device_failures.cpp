@@ -14,12 +14,13 @@ namespace {
 
 using floats = std::vector<float>;
 
-// One model for each way in which a step can go.
+// One model for each way in which a step can go. None but the first waits on the host for orders.
 std::vector<hvd::optimizer_options> kinds_of_step() {
-    return {{},
-            {.skip_nonfinite = true},
-            {.shard_state = true},
-            {.codec = hvd::gradient_codec::bfloat16}};
+    constexpr auto order = hvd::bucket_order::reverse;
+    return {{.order = order},
+            {.order = order, .skip_nonfinite = true},
+            {.order = order, .shard_state = true},
+            {.order = order, .codec = hvd::gradient_codec::bfloat16}};
 }
 
 // A parameter of which each rank of four has a slice.
@@ -104,7 +105,8 @@ TEST_CASE_TEMPLATE("the host waits before an optimizer of the user's steps, whic
         const stream s;
         const tensor<float> w(twos), dw(ones);
         int steps = 0;
-        hvd::distributed_optimizer optimizer(gpus, Optimizer{&steps});
+        hvd::distributed_optimizer optimizer(gpus, Optimizer{&steps},
+                                             {.order = hvd::bucket_order::reverse});
         optimizer.register_parameter("w", w.view(), dw.view());
         optimizer.step(s);
         CHECK(steps == 1);
@@ -133,8 +135,9 @@ TEST_CASE("a step whose deadline passes changes no parameter") {
             [&](auto& world, auto& gpus) {
                 const stream s;
                 const tensor<float> w(twos), dw(ones);
-                hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{.rate = 1},
-                                                     {.shard_state = sharded});
+                hvd::distributed_optimizer optimizer(
+                    gpus, optimizers::sgd<float>{.rate = 1},
+                    {.order = hvd::bucket_order::reverse, .shard_state = sharded});
                 optimizer.register_parameter("w", w.view(), dw.view());
                 optimizer.step(s);
                 CHECK(s.values(w) == ones);

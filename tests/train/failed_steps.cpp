@@ -4,6 +4,7 @@
 // Tests of the state after a step that failed, and of the next step, which is an ordinary one.
 
 #include <algorithm>
+#include <string_view>
 
 #include <hvd/train.hpp>
 
@@ -52,6 +53,7 @@ TEST_CASE("after a call that did not match a step, the optimizer steps on") {
         for (const std::size_t bucket_bytes : {std::size_t(4096), std::size_t(1)}) {
             trainer t(comm, {.bucket_bytes = bucket_bytes});
             t.step();
+            t.step();  // it looks at the order of reports
             floats other(3);
             if (comm.rank() == 1) {
                 CHECK_THROWS_AS(comm.allreduce(other, hvd::sum), hvd::mismatch_error);
@@ -64,6 +66,44 @@ TEST_CASE("after a call that did not match a step, the optimizer steps on") {
             t.step();
             CHECK(t.a[3] == 0);
             check_in_step(comm);
+        }
+    });
+}
+
+TEST_CASE(
+    "a call that does not match the agreement on an order ends the step, and the next agrees") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        trainer t(comm, {.bucket_bytes = 1});
+        t.step(true);
+        floats other(3);
+        if (comm.rank() == 1) {
+            CHECK_THROWS_AS(comm.allreduce(other, hvd::sum), hvd::mismatch_error);
+        } else {
+            CHECK_THROWS_AS(t.step(true), hvd::mismatch_error);
+        }
+        t.a.assign(4, 1);
+        t.step(true);
+        CHECK(t.a[3] == 0);
+        check_in_step(comm);
+    });
+}
+
+TEST_CASE("of the buckets that fail in one step the first one tells why") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        trainer t(comm, {.bucket_bytes = 1});
+        t.step();
+        t.step();
+        floats other(3);
+        if (comm.rank() == 1) {
+            CHECK_THROWS_AS(comm.allreduce(other, hvd::sum), hvd::mismatch_error);
+            CHECK_THROWS_AS(comm.broadcast(other, hvd::root{0}), hvd::mismatch_error);
+        } else {
+            try {
+                t.step();
+                FAIL("no error");
+            } catch (const hvd::mismatch_error& e) {
+                CHECK(std::string_view(e.what()).find("broadcast") == std::string_view::npos);
+            }
         }
     });
 }
@@ -108,6 +148,7 @@ TEST_CASE("a step is abandoned where only what comes after the buckets can fail"
         for (const hvd::optimizer_options& o : std::vector<hvd::optimizer_options>{
                  {.skip_nonfinite = true}, {.op = hvd::gradient_op::adasum}}) {
             trainer t(comm, o);
+            t.step();
             t.step();
             const floats before = t.a;
             if (comm.rank() == 1) {
@@ -244,6 +285,8 @@ TEST_CASE("options that differ are told by name on every rank before anything is
         differ("op", {.op = hvd::gradient_op::adasum});
         differ("bucket_bytes", {.bucket_bytes = 7});
         differ("groups", {.groups = {{1, 0}}});
+        differ("order", {.order = hvd::bucket_order::reverse});
+        differ("unused", {.unused = {1}});
         differ("backward_passes_per_step", {.backward_passes_per_step = 2});
         differ("average_passes", {.average_passes = true});
         differ("gradient_predivide_factor", {.gradient_predivide_factor = 2});

@@ -146,9 +146,11 @@ TEST_CASE("a frozen table stays, and its rows do not come back later") {
         hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1});
         const std::size_t i = distributed.register_sparse("table", table, gradient, 2);
         distributed.freeze(i);
+        gradient.assign(4, 9);
         distributed.gradient_ready(i, rows);
         distributed.step();
         CHECK(table == std::vector<float>(4, 1));
+        CHECK(gradient == std::vector<float>(4, 9));  // it has not travelled
         distributed.unfreeze(i);
         distributed.nothing_ready();
         distributed.step();

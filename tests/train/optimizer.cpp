@@ -131,6 +131,24 @@ TEST_CASE("gradients that travel in 16 bits train within their rounding") {
     });
 }
 
+TEST_CASE("a codec keeps the scales of passes and of the predivide factor") {
+    hvd_test::on_ranks([](communicator& comm) {
+        for (const auto codec : {hvd::gradient_codec::none, hvd::gradient_codec::float16,
+                                 hvd::gradient_codec::bfloat16}) {
+            std::vector<float> x(3), gradient(3);
+            hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1},
+                                                   {.backward_passes_per_step = 2,
+                                                    .average_passes = true,
+                                                    .gradient_predivide_factor = 4,
+                                                    .codec = codec});
+            distributed.register_parameter("x", x, gradient);
+            gradient.assign(3, float(8 * comm.rank()) + 8);  // the sum of two passes
+            distributed.step();
+            CHECK(x[2] == doctest::Approx(-2.0 * (comm.size() + 1)).epsilon(0.005));
+        }
+    });
+}
+
 TEST_CASE("error feedback adds rounding errors to the next gradient") {
     hvd_test::on_ranks([](communicator& comm) {
         // 1 + 2^-10 in bfloat16 is 1: without feedback the 2^-10 never arrives.
@@ -233,7 +251,8 @@ TEST_CASE("reports in another order on each rank start the same buckets in the s
     });
 }
 
-TEST_CASE("gradients that some ranks do not have count as zeros there, and no rank waits") {
+TEST_CASE(
+    "gradients that some ranks say they do not have count as zeros there, and no rank waits") {
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> a(3), b(3), da(3, 6.0f), db(3, 6.0f);
         hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1},
@@ -245,6 +264,7 @@ TEST_CASE("gradients that some ranks do not have count as zeros there, and no ra
         if (last) distributed.nothing_ready();
         else distributed.gradient_ready(0);
         if (comm.rank() == 0) distributed.gradient_ready(1);
+        else distributed.nothing_ready(1);
         distributed.step();
         const float users_of_a = float(comm.size() > 1 ? comm.size() - 1 : 1);
         CHECK(a[0] == doctest::Approx(-6 * users_of_a / float(comm.size())));
@@ -361,6 +381,24 @@ TEST_CASE("the adasum optimizer combines the changes of the ranks' own steps") {
         distributed.register_parameter("a", a, da);
         distributed.step();
         CHECK(hvd_test::distance(a, expected) < 1e-12);
+    });
+}
+
+TEST_CASE("the adasum optimizer steps with the sum or the mean of its passes, local ones too") {
+    hvd_test::on_ranks([](communicator& comm) {
+        for (const bool averages : {false, true}) {
+            std::vector<double> a(3), da(3, 6), own(2), d_own(2, 6);  // the sums of two passes
+            hvd::distributed_optimizer distributed(comm, optimizers::sgd<double>{0.5},
+                                                   {.op = hvd::gradient_op::adasum,
+                                                    .backward_passes_per_step = 2,
+                                                    .average_passes = averages,
+                                                    .scale_local = false});
+            distributed.register_parameter("a", a, da);
+            distributed.register_local("own", own, d_own);
+            distributed.step();
+            CHECK(a[2] == doctest::Approx(averages ? -1.5 : -3));  // equal changes stay
+            CHECK(own[1] == doctest::Approx(averages ? -1.5 : -3));
+        }
     });
 }
 

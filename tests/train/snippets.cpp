@@ -70,6 +70,22 @@ void train_with_overlap(communicator& world, network& model, float target) {
 }
 //! [overlap]
 
+//! [no_sync]
+// Each rank adds up as many passes as it likes. Only the last one reports.
+template <class Optimizer>
+void accumulate(Optimizer& optimizer, network& model, float target, int passes) {
+    {
+        const auto quiet = optimizer.no_sync();
+        for (int pass = 1; pass < passes; ++pass) {
+            model.backward(target);
+            optimizer.gradient_ready(0);  // does not count
+        }
+    }
+    model.backward(target);
+    optimizer.gradient_ready(0);
+}
+//! [no_sync]
+
 float mean_target(const communicator& world) { return float(world.size() - 1) / 2; }
 
 }  // namespace
@@ -88,6 +104,28 @@ TEST_CASE("distributed_optimizer snippet") {
         CHECK(model.weight[1] == doctest::Approx(mean_target(world)));
         train_with_overlap(world, overlapped, float(world.rank()));
         CHECK(overlapped.weight[0] == doctest::Approx(mean_target(world)));
+    });
+}
+
+TEST_CASE("no_sync and unused snippets") {
+    hvd_test::on_ranks([](communicator& world) {
+        network model;
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.25f});
+        optimizer.register_parameter("weight", model.weight, model.gradient);
+        accumulate(optimizer, model, 3, 1 + world.rank());
+        CHECK(optimizer.buckets_started() == 1);
+        optimizer.step();
+
+        std::vector<float> head(2), d_head(2);
+        optimizer.register_parameter("head", head, d_head);
+        const auto backward = [&] { optimizer.gradient_ready(0); };
+        //! [unused]
+        backward();
+        optimizer.step();
+        std::string names;
+        for (const std::size_t i : optimizer.unreported()) names += optimizer.name(i) + " ";
+        //! [unused]
+        CHECK(names == "head ");
     });
 }
 

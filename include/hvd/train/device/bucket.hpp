@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "../gradients/bucket_members.hpp"
 #include "../gradients/registry.hpp"
 #include "feedback.hpp"
 #include "gradients.hpp"
@@ -128,6 +129,12 @@ class device_buckets {
 public:
     std::size_t size() const { return buckets_.size(); }
     std::size_t started() const { return started_; }
+
+    member_lists members() const {
+        member_lists all;
+        for (const auto& bucket : buckets_) all.push_back(bucket.members());
+        return all;
+    }
 
     // **Collective**.
     void add(Comm& comm, std::vector<std::size_t> members,

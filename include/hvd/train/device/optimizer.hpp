@@ -30,9 +30,10 @@ concept device_optimizer_of = requires(O& o, std::span<const tensor_view<T, devi
 /// stream behind the streams that wrote their gradients. The numbers of the optimizer (the rate)
 /// are those on the host at the call of `step`.
 /// **Completion**: nothing waits on the host, but for the first step after a registration, `freeze`
-/// or `unfreeze`, for backends that move tensors through the host, and for Adasum. A stream of 0 is
-/// the default stream. A step on a stream that is being captured becomes a part of the graph, if
-/// the backend's plans can be captured and such a step was made before.
+/// or `unfreeze`, for the steps in which the ranks learn the order of their reports, for backends
+/// that move tensors through the host, and for Adasum. A stream of 0 is the default stream. A step
+/// on a stream that is being captured becomes a part of the graph, if the backend's plans can be
+/// captured and such a step was made before.
 /// **Errors**: a communicator that was given up refuses further steps. A step of hvd's optimizers
 /// that was enqueued before leaves the parameters as they are if its gradients did not come. With
 /// `shard_state`, a rank may have stepped its own slice. Other optimizers step nevertheless,

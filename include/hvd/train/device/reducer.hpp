@@ -2,13 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "../gradients/bucket_members.hpp"
+#include "../gradients/reports.hpp"
 #include "../gradients/residuals.hpp"
 #include "../optimizer/options_agreement.hpp"
 #include "../optimizer/synchronized.hpp"
@@ -23,7 +23,8 @@ namespace detail {
 /// The part of a distributed_optimizer of device tensors that does not depend on the optimizer
 /// inside: it has the parameters and reduces their gradients.
 template <class Comm, class T>
-class device_reducer {
+class device_reducer : public reported_parameters<T, device> {
+    using reports = reported_parameters<T, device>;
     using tensor = tensor_view<T, device>;
     using registered = registered_parameter<T, device>;
 
@@ -64,12 +65,6 @@ public:
         return 0;
     }
 
-    /// From now on parameter i neither travels nor is stepped. Call it between steps, on all ranks
-    /// alike. An optimizer that steps by itself must leave it out too.
-    void freeze(std::size_t i) { set_frozen(i, true); }
-    /// Ends the freeze. The parameter continues with its old state.
-    void unfreeze(std::size_t i) { set_frozen(i, false); }
-
     /// The next steps belong to this epoch. Ranks compare it in the messages of each step: if they
     /// are in different epochs, since one has made more steps, the first such step throws
     /// `hvd::mismatch_error`, which names the epochs. Call it between steps, on all ranks alike. It
@@ -102,11 +97,14 @@ public:
     /// first step, on sparse tables, with Adasum and with skip_nonfinite.
     void abandon(std::string_view why = "a rank abandoned its step");
 
-    /// Reports that this rank has no gradients in this step. It contributes zeros.
-    void nothing_ready() {
-        require_closed();
-        some_reported_ = true;
-    }
+    /// Reports that this rank has no further gradients in this step. It contributes zeros for those
+    /// that no pass has reported.
+    void nothing_ready() { reports::say_nothing_ready(); }
+
+    /// Reports that this pass does not write gradient i. If no pass of the step has, the gradient
+    /// becomes zeros, behind the work of `stream`.
+    /// @throws hvd::usage_error as `gradient_ready`.
+    void nothing_ready(std::size_t i, cudaStream_t stream = nullptr);
 
     /// Makes later work of `stream` come after the reduction of all gradients. Gradients that were
     /// not reported are those that the earlier work of `stream` writes. The host does not wait.
@@ -138,40 +136,14 @@ public:
         return values;
     }
 
-    /// The parameters that are not local, including frozen ones.
-    std::vector<tensor> shared_parameters() const {
-        std::vector<tensor> shared;
-        for_each_shared(
-            [&](const std::string&, const tensor& value, const auto&) { shared.push_back(value); });
-        return shared;
-    }
-
-    /// Calls `f(name, value, shape)` for each parameter that is not local. The value is flat.
-    template <class F>
-    void for_each_shared(F f) const {
-        for (const auto& p : parameters_)
-            if (p.kind != parameter_kind::local) f(p.name, p.value, p.shape);
-    }
-
-    /// Calls `f(name, value)` for all parameters, including local ones.
-    template <class F>
-    void for_each_parameter(F f) const {
-        for (const auto& p : parameters_) f(p.name, p.value);
-    }
-
-    /// True if parameter i exists and is local to this rank.
-    bool is_local(std::size_t i) const {
-        return i < parameters_.size() && parameters_[i].kind == parameter_kind::local;
-    }
-
     /// The number of buckets of the last step, and the number of those under way.
     std::size_t buckets() const noexcept { return buckets_.size(); }
     std::size_t buckets_started() const noexcept { return buckets_.started(); }
 
 protected:
     device_reducer(Comm& comm, optimizer_options options)
-        : comm_(comm),
-          options_(std::move(options)),
+        : reports(comm.rank(), std::move(options)),
+          comm_(comm),
           session_(device_access::session_of(comm)),
           calls_(comm),
           stop_((current_device(session_->device(), session_->rank()), session_->rank())),
@@ -187,7 +159,6 @@ protected:
     }
     ~device_reducer() = default;
 
-    const optimizer_options& options() const { return options_; }
     device_session& session() const { return *session_; }
 
     // Takes the gradients of synchronize() for the step. Returns the largest norm they may have.
@@ -196,11 +167,6 @@ protected:
         if (gradients.open_ != &open_)
             refuse("apply() of gradients that are not this optimizer's, or applied already");
         return gradients.largest_norm_;
-    }
-
-    template <class... Parts>
-    [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {
-        detail::refuse(comm_.rank(), parts...);
     }
 
     void refuse_capture_of_adasum(cudaStream_t stream) const {
@@ -274,10 +240,14 @@ protected:
         return stop_.look(stream, comm_.rank());
     }
 
-    std::vector<tensor> values_, gradients_;
-    bool agrees_on_numbers_ = false;  // the next synchronize() ends with an agreement
+    using reports::agrees_on_numbers_;
+    using reports::gradients_, reports::refuse, reports::values_;
 
 private:
+    using reports::agreed_, reports::open_, reports::options_, reports::parameters_;
+    using reports::pass_scale, reports::refresh_lists, reports::reports_, reports::require_closed;
+    using reports::sealed_, reports::shared_gradients_, reports::some_reported_;
+
     template <class P, class G>
     std::size_t add(registered p, std::string_view name, P& value, G& gradient) {
         if (some_reported_ || buckets_.started() > 0)
@@ -305,19 +275,11 @@ private:
         if (!why.empty()) refuse("parameter \"", name, "\": ", why);
     }
 
-    void set_frozen(std::size_t i, bool frozen);
-
     template <class P, class G>
     std::size_t add_sparse(std::string_view name, P& value, G& gradient, std::size_t columns,
                            sparse_policy policy) {
         const auto table = flat_view<device>(gradient);
-        if (columns == 0 || table.size() % columns != 0)
-            refuse("sparse parameter \"", name, "\": a table of ", table.size(),
-                   " elements has no rows of ", columns);
-        if (options_.op == gradient_op::adasum)
-            refuse(
-                "sparse parameter \"", name,
-                "\": gradients in rows are averaged or summed, and this optimizer's op is Adasum");
+        reports::check_table(name, table.size(), columns);
         const std::size_t i =
             add({.kind = parameter_kind::sparse, .columns = columns, .policy = policy}, name, value,
                 gradient);
@@ -351,14 +313,7 @@ private:
 
     // `take` throws for a wrong report. The peers that wait for it are told.
     template <class Take>
-    void report(std::size_t i, cudaStream_t stream, Take take);
-
-    void check_report(std::size_t i) const;
-
-    void require_closed() const {
-        if (open_)
-            refuse("the gradients of this step are synchronized: apply() or drop them first");
-    }
+    void report(const char* call, std::size_t i, cudaStream_t stream, Take take);
 
     void zero(const registered& p, cudaStream_t stream) const {
         const current_device here(session_->device(), session_->rank());
@@ -367,18 +322,10 @@ private:
                        "cudaMemsetAsync", session_->rank());
     }
 
-    // Makes this rank contribute zeros for unreported gradients. Local ones are not sent.
-    void zero_unreported(cudaStream_t stream) const {
-        for (const auto& p : parameters_)
-            if (p.reports == 0 && p.kind != parameter_kind::local && !p.frozen) zero(p, stream);
-    }
+    // Orders the buckets behind a pass whose reports do not count.
+    void follow_quiet(std::size_t i, cudaStream_t stream);
 
     void start_complete_buckets(std::size_t i, cudaStream_t stream);
-
-    void begin_next_step() {
-        for (auto& p : parameters_) p.reports = 0;
-        some_reported_ = false;
-    }
 
     template <class F>
     void over_if_it_fails(F f) {
@@ -410,36 +357,30 @@ private:
     // Refuses the reduction that the peers make next. They make no further call after it.
     [[gnu::cold]] void refuse_reduction(collective kind, std::string_view why);
 
-    double pass_scale() const {
-        return options_.average_passes ? 1.0 / options_.backward_passes_per_step : 1;
-    }
-
     void scale_what_stayed(cudaStream_t stream) const;
 
     // Collective if something has changed since the last step. The host waits then.
     void seal();
+    void make_buckets(std::string described);
+
+    // A captured step needs its buckets for as long as its graph exists.
+    void keep_buckets_if_captured(cudaStream_t stream);
 
     // The optimizer sees this rank's slices only.
     void take_slices();
 
-    void refresh_lists();
-
     Comm& comm_;
-    optimizer_options options_;
     std::shared_ptr<device_session> session_;
     detail::host_calls<Comm> calls_;
-    parameter_list<T, device> parameters_;
-    std::vector<tensor> shared_gradients_;  // empty for local parameters
     launch_stop stop_;
     device_buckets<Comm, T> buckets_;
     said_epoch epoch_;
     std::vector<device_sparse_gradient<T>> sparse_;
     later_streams writers_of_rest_;       // of gradients that are in no bucket
     cuda_event edge_;                     // between a step's stream and the communicator's own
+    cuda_event end_of_quiet_;             // of the reports that do not count
     cudaStream_t last_stream_ = nullptr;  // for what reads the state between steps
-    std::optional<std::string> agreed_;   // the parameters of the buckets
-    bool sealed_ = false, changed_ = false, some_reported_ = false;
-    bool open_ = false;  // true while a synchronized_gradients exists
+    bool changed_ = false;                // see take_change()
 };
 
 }  // namespace detail

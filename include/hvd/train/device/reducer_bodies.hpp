@@ -30,23 +30,32 @@ void device_reducer<Comm, T>::zero_gradients(cudaStream_t stream) {
 
 template <class Comm, class T>
 void device_reducer<Comm, T>::gradient_ready(std::size_t i, cudaStream_t stream) {
-    report(i, stream, [&] {
+    report("gradient_ready", i, stream, [&] {
         if (sparse_of(i) != nullptr)
             refuse("gradient_ready(", i, "): \"", parameters_[i].name,
                    "\" is sparse; say its rows too");
     });
+    parameters_[i].written = true;
 }
 
 template <class Comm, class T>
 void device_reducer<Comm, T>::gradient_ready(std::size_t i, const sparse_view<T, device>& rows,
                                              cudaStream_t stream) {
-    report(i, stream, [&] {
+    report("gradient_ready", i, stream, [&] {
         auto* const sparse = sparse_of(i);
         if (sparse == nullptr)
             refuse("gradient_ready(", i, ", rows): there is no sparse parameter ", i);
         sparse->check(comm_.rank(), rows);
         refuse_capture(stream, "rows of a sparse gradient");
         sparse->add(rows, stream);
+    });
+    parameters_[i].written = true;
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::nothing_ready(std::size_t i, cudaStream_t stream) {
+    report("nothing_ready", i, stream, [&] {
+        if (reports::becomes_zeros(i)) zero(parameters_[i], stream);
     });
 }
 
@@ -55,7 +64,7 @@ void device_reducer<Comm, T>::abandon(std::string_view why) {
     require_closed();
     constexpr std::string_view hvd = "hvd: ";  // a refusal adds it again
     if (why.substr(0, hvd.size()) == hvd) why.remove_prefix(hvd.size());
-    const bool agrees_first = !sealed_ && detail::described(parameters_) != agreed_,
+    const bool agrees_first = reports::agrees_first(),
                reduces = !agrees_first && buckets_.started() < buckets_.size(),
                gathers = has_sparse();
     if (reduces)
@@ -69,23 +78,24 @@ void device_reducer<Comm, T>::abandon(std::string_view why) {
     if (agrees_first || reduces || gathers || session_->broken()) return forget_step();
     writers_of_rest_.clear();
     buckets_.finish(last_stream_);
-    begin_next_step();
+    reports::end_step();  // as on the peers
 }
 
 template <class Comm, class T>
 synchronized_gradients<T, device> device_reducer<Comm, T>::synchronize(cudaStream_t stream) {
     require_closed();
     last_stream_ = stream;
+    keep_buckets_if_captured(stream);
     if (!sealed_ || !sparse_.empty()) refuse_capture(stream, "this step");
     over_if_it_fails([&] {
         seal();
         writers_of_rest_.make_wait(stream);
-        if (some_reported_) zero_unreported(stream);
+        reports::for_each_zero([&](const registered& p) { zero(p, stream); });
         buckets_.finish(stream);
         reduce_sparse(stream);
     });
     scale_what_stayed(stream);
-    begin_next_step();
+    reports::end_step();
     return {comm_.rank(), gradients_, shared_gradients_, shared_gradients_, open_};
 }
 
@@ -99,17 +109,6 @@ std::vector<norm_part> device_reducer<Comm, T>::norm_parts() const {
                           ? norm_part::measured_elsewhere
                           : norm_part::measured);
     return all;
-}
-
-template <class Comm, class T>
-void device_reducer<Comm, T>::set_frozen(std::size_t i, bool frozen) {
-    if (i >= parameters_.size())
-        refuse("parameter ", i, " is to be frozen or not; there are ", parameters_.size());
-    if (some_reported_ || buckets_.started() > 0)
-        refuse("freeze and unfreeze are for between steps; gradients are under way");
-    require_closed();
-    if (parameters_[i].frozen != frozen) sealed_ = false;
-    parameters_[i].frozen = frozen;
 }
 
 template <class Comm, class T>
@@ -145,41 +144,50 @@ void device_reducer<Comm, T>::keep_residuals(cudaStream_t stream, std::uint32_t*
 
 template <class Comm, class T>
 template <class Take>
-void device_reducer<Comm, T>::report(std::size_t i, cudaStream_t stream, Take take) {
+void device_reducer<Comm, T>::report(const char* call, std::size_t i, cudaStream_t stream,
+                                     Take take) {
     require_closed();
     last_stream_ = stream;
-    if (!sealed_) refuse_capture(stream, "this step");
-    over_if_it_fails([&] { seal(); });
+    if (!reports::quiet()) {
+        if (!sealed_) keep_buckets_if_captured(stream);
+        if (!sealed_) refuse_capture(stream, "this step");
+        over_if_it_fails([&] { seal(); });
+    }
     try {
-        check_report(i);
+        reports::check_report(i, call);
         take();
     } catch (const usage_error& e) {
         abandon(e.what());
         throw;
     }
-    ++parameters_[i].reports;
-    some_reported_ = true;
+    if (reports::quiet()) return follow_quiet(i, stream);
+    reports::count_report(i);
     over_if_it_fails([&] { start_complete_buckets(i, stream); });
 }
 
 template <class Comm, class T>
-void device_reducer<Comm, T>::check_report(std::size_t i) const {
-    if (i >= parameters_.size())
-        refuse("gradient_ready(", i, "): there are ", parameters_.size(), " parameters");
-    const auto& p = parameters_[i];
-    if (p.reports == options_.backward_passes_per_step)
-        refuse("gradient \"", p.name, "\" was ready ", p.reports,
-               " times already: step() comes after backward_passes_per_step passes");
+void device_reducer<Comm, T>::follow_quiet(std::size_t i, cudaStream_t stream) {
+    if (!parameters_[i].travels() || options_.op == gradient_op::adasum)
+        return writers_of_rest_.add(stream);
+    const current_device here(session_->device(), session_->rank());
+    session_->guarded(
+        [&] { order_streams(stream, session_->own_stream(), end_of_quiet_, session_->rank()); });
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::keep_buckets_if_captured(cudaStream_t stream) {
+    if (!reports_.looks()) return;
+    const current_device here(session_->device(), session_->rank());
+    if (!is_capturing(stream, session_->rank())) return;
+    reports_.keep();
+    if (detail::described(parameters_) == agreed_) sealed_ = true;
 }
 
 template <class Comm, class T>
 void device_reducer<Comm, T>::start_complete_buckets(std::size_t i, cudaStream_t stream) {
     if (!buckets_.follow(i, stream)) writers_of_rest_.add(stream);
-    buckets_.start_while([&](const std::vector<std::size_t>& members) {
-        for (const std::size_t m : members)
-            if (parameters_[m].reports < options_.backward_passes_per_step) return false;
-        return true;
-    });
+    buckets_.start_while(
+        [&](const std::vector<std::size_t>& members) { return reports::all_reported(members); });
 }
 
 template <class Comm, class T>
@@ -200,23 +208,28 @@ void device_reducer<Comm, T>::seal() {
     refresh_lists();
     changed_ = true;
     std::string described = detail::described(parameters_);
-    if (described != agreed_) {
-        member_lists members;
-        if (options_.op != gradient_op::adasum)
-            members = bucket_members(calls_, parameters_, options_);
-        agree_on_options(calls_, options_, described);
-        fetch_residuals();
-        buckets_.clear();
-        agreed_.reset();
-        const double f = options_.gradient_predivide_factor;
-        for (auto& bucket : members)
-            buckets_.add(comm_, std::move(bucket), parameters_, options_,
-                         {.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()});
-        epoch_.tell(buckets_);
-        agreed_ = std::move(described);
-    }
+    if (reports::agrees_on(described)) make_buckets(std::move(described));
     if (options_.shard_state) take_slices();
     sealed_ = true;
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::make_buckets(std::string described) {
+    check_members(calls_, parameters_.size(), options_);
+    agree_on_options(calls_, options_, described);
+    const bool anew = reports_.agree(calls_, parameters_.size(), described != agreed_);
+    member_lists members = bucket_members(parameters_, options_,
+                                          reports_.expected(parameters_.size(), options_.unused));
+    if (!anew && members == buckets_.members()) return;
+    fetch_residuals();
+    buckets_.clear();
+    agreed_.reset();
+    const double f = options_.gradient_predivide_factor;
+    for (auto& bucket : members)
+        buckets_.add(comm_, std::move(bucket), parameters_, options_,
+                     {.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()});
+    epoch_.tell(buckets_);
+    agreed_ = std::move(described);
 }
 
 template <class Comm, class T>
@@ -232,19 +245,6 @@ void device_reducer<Comm, T>::take_slices() {
 }
 
 template <class Comm, class T>
-void device_reducer<Comm, T>::refresh_lists() {
-    values_.clear();
-    gradients_.clear();
-    shared_gradients_.clear();
-    for (const auto& p : parameters_) {
-        const bool local = p.kind == parameter_kind::local;
-        values_.push_back(p.frozen ? tensor() : p.value);
-        gradients_.push_back(p.frozen ? tensor() : p.gradient);
-        shared_gradients_.push_back(p.frozen || local ? tensor() : p.gradient);
-    }
-}
-
-template <class Comm, class T>
 void device_reducer<Comm, T>::forget_step() {
     try {
         if (!session_->broken()) fetch_residuals();
@@ -255,7 +255,7 @@ void device_reducer<Comm, T>::forget_step() {
     for (auto& s : sparse_) s.clear();
     agreed_.reset();
     sealed_ = false;
-    begin_next_step();
+    reports::begin_next_step();
 }
 
 template <class Comm, class T>

@@ -2,12 +2,15 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 #include <vector>
 
 #include "../agreement.hpp"
 #include "options.hpp"
 #include "registry.hpp"
+#include "report_order.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -15,19 +18,34 @@ namespace detail {
 
 using member_lists = std::vector<std::vector<std::size_t>>;
 
+// Refuses indices of the options that name no parameter.
+//
+// **Collective** if it refuses: its refusal comes before the other messages of the step.
+template <class Comm>
+void check_members(Comm& comm, std::size_t parameters, const optimizer_options& options) {
+    std::vector<char> grouped(parameters);
+    for (const auto& group : options.groups)
+        for (const std::size_t i : group) {
+            if (i >= parameters)
+                refuse_call(comm, "a group names parameter ", i, "; there are ", parameters);
+            if (std::exchange(grouped[i], char(1)))
+                refuse_call(comm, "parameter ", i, " stands in groups more than once");
+        }
+    for (const std::size_t i : options.unused)
+        if (i >= parameters)
+            refuse_call(comm, "`unused` names parameter ", i, "; there are ", parameters);
+}
+
 // Returns the groups of the options, without parameters that do not travel. `grouped` marks the
 // parameters in a group.
-template <class Comm, class T, class Space>
-member_lists group_members(Comm& comm, const parameter_list<T, Space>& parameters,
+template <class T, class Space>
+member_lists group_members(const parameter_list<T, Space>& parameters,
                            const optimizer_options& options, std::vector<char>& grouped) {
     member_lists all;
     for (const auto& group : options.groups) {
         all.emplace_back();
         for (const std::size_t i : group) {
-            if (i >= parameters.size())
-                refuse_call(comm, "a group names parameter ", i, "; there are ", parameters.size());
-            if (std::exchange(grouped[i], char(1)))
-                refuse_call(comm, "parameter ", i, " stands in groups more than once");
+            grouped[i] = 1;
             if (parameters[i].travels()) all.back().push_back(i);
         }
         if (all.back().empty()) all.pop_back();
@@ -35,40 +53,54 @@ member_lists group_members(Comm& comm, const parameter_list<T, Space>& parameter
     return all;
 }
 
-inline std::size_t lowest(const std::vector<std::size_t>& members) {
-    std::size_t low = ~std::size_t(0);
-    for (const std::size_t i : members) low = i < low ? i : low;
-    return low;
-}
-
-inline void order_by_last_report(member_lists& all) {
-    for (std::size_t k = 1; k < all.size(); ++k)
-        for (std::size_t j = k; j > 0 && lowest(all[j - 1]) < lowest(all[j]); --j)
-            std::swap(all[j - 1], all[j]);
-}
-
-// Returns the parameters of each bucket, in the order in which the buckets start. Reports go from
-// the last parameter to the first. So a group takes the place of the gradient in it that is
-// reported last.
-//
-// **Collective** if it refuses: its refusal comes before the other messages of the step.
-template <class Comm, class T, class Space>
-member_lists bucket_members(Comm& comm, const parameter_list<T, Space>& parameters,
-                            const optimizer_options& options) {
-    std::vector<char> grouped(parameters.size());
-    member_lists all = group_members(comm, parameters, options, grouped);
+// Fills buckets with the parameters that are in no group, in the order of their reports. Those that
+// may stay unreported have buckets of their own, so that they stop no others.
+template <class T, class Space>
+void fill_buckets(member_lists& all, const parameter_list<T, Space>& parameters,
+                  const std::vector<char>& grouped, std::size_t bucket_bytes,
+                  const expected_reports& expected) {
     std::size_t room = 0;
-    for (std::size_t i = parameters.size(); i-- > 0;) {
+    for (std::size_t k = 0; k < expected.order.size(); ++k) {
+        if (k == expected.reported) room = 0;
+        const std::size_t i = expected.order[k];
         if (grouped[i] || !parameters[i].travels()) continue;
         const std::size_t bytes = parameters[i].gradient.size() * sizeof(T);
         if (room < bytes || room == 0) {
             all.emplace_back();
-            room = options.bucket_bytes;
+            room = bucket_bytes;
         }
         all.back().push_back(i);
         room -= bytes < room ? bytes : room;
     }
-    order_by_last_report(all);
+}
+
+// A bucket takes the place of the gradient in it that is reported last.
+inline void order_by_last_report(member_lists& all, const std::vector<std::size_t>& order) {
+    std::vector<std::size_t> place(order.size());
+    for (std::size_t k = 0; k < order.size(); ++k) place[order[k]] = k;
+    const auto last = [&](const std::vector<std::size_t>& members) {
+        std::size_t latest = 0;
+        for (const std::size_t i : members) latest = std::max(latest, place[i]);
+        return latest;
+    };
+    std::sort(all.begin(), all.end(),
+              [&](const auto& a, const auto& b) { return last(a) < last(b); });
+}
+
+// Returns the parameters of each bucket, in the order in which the buckets start. With Adasum no
+// gradient travels.
+template <class T, class Space>
+member_lists bucket_members(const parameter_list<T, Space>& parameters,
+                            const optimizer_options& options, const expected_reports& expected) {
+    if (options.op == gradient_op::adasum) return {};
+    std::vector<char> grouped(parameters.size());
+    member_lists all = group_members(parameters, options, grouped);
+    const std::size_t groups = all.size();
+    fill_buckets(all, parameters, grouped, options.bucket_bytes, expected);
+    // Reports that change places inside a bucket change nothing.
+    for (std::size_t b = groups; b < all.size(); ++b)
+        std::sort(all[b].begin(), all[b].end(), std::greater<>());
+    order_by_last_report(all, expected.order);
     return all;
 }
 

@@ -30,6 +30,12 @@ public:
     std::size_t size() const { return buckets_.size(); }
     std::size_t started() const { return started_; }
 
+    member_lists members() const {
+        member_lists all;
+        for (const auto& bucket : buckets_) all.push_back(bucket.members());
+        return all;
+    }
+
     // **Collective**.
     void add(Comm& comm, std::vector<std::size_t> members, parameter_list<T>& parameters,
              const optimizer_options& options, const reduce_options& scales) {

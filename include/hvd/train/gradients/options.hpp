@@ -35,6 +35,16 @@ enum class sparse_policy : std::uint8_t {
     automatic,
 };
 
+/// The order in which buckets of gradients start. Gradients whose order is not known go from the
+/// last registered to the first.
+enum class bucket_order : std::uint8_t {
+    /// as the gradients were reported: learnt from the first step, and looked at again before steps
+    /// 10, 100, 1000, 2000, 3000, … Each time costs the ranks two small messages.
+    adaptive,
+    learnt_once,  ///< learnt from the first step with reports, for models that never change
+    reverse,      ///< from the last registered to the first
+};
+
 /// Options of a distributed optimizer. All ranks give the same, which is compared before the first
 /// step. Features G5, G6, G7, F6.
 struct optimizer_options {
@@ -43,6 +53,10 @@ struct optimizer_options {
     std::size_t bucket_bytes = detail::tuning::bucket_bytes;
     /// Gradients, by index, that travel together whatever their size. The others fill buckets.
     std::vector<std::vector<std::size_t>> groups = {};
+    bucket_order order = bucket_order::adaptive;
+    /// Gradients, by index, that may stay unreported. Their buckets are the last, so that they stop
+    /// no others. See `unreported()`.
+    std::vector<std::size_t> unused = {};
     /// number of passes that add to the gradients before they travel
     int backward_passes_per_step = 1;
     bool average_passes = false;  ///< divides by the passes; Horovod's Torch form does not
@@ -68,6 +82,11 @@ namespace detail {
 constexpr const char* name_of(gradient_op op) {
     constexpr const char* names[] = {"average", "sum", "adasum"};
     return names[std::size_t(op)];
+}
+
+constexpr const char* name_of(bucket_order order) {
+    constexpr const char* names[] = {"adaptive", "learnt_once", "reverse"};
+    return names[std::size_t(order)];
 }
 
 constexpr const char* name_of(gradient_codec codec) {

@@ -2,14 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "../gradients/bucket_queue.hpp"
-#include "../gradients/registry.hpp"
+#include "../gradients/reports.hpp"
 #include "../gradients/residuals.hpp"
 #include "../sparse/sparse_gradient.hpp"
 #include "synchronized.hpp"
@@ -21,7 +20,9 @@ namespace detail {
 /// The part of a distributed_optimizer that does not depend on the optimizer inside: it has the
 /// parameters, reduces their gradients, and says when the optimizer steps.
 template <class Comm, class T>
-class gradient_reducer {
+class gradient_reducer : public reported_parameters<T, host> {
+    using reports = reported_parameters<T, host>;
+
 public:
     gradient_reducer(const gradient_reducer&) = delete;
     gradient_reducer& operator=(const gradient_reducer&) = delete;
@@ -60,12 +61,6 @@ public:
         return 0;
     }
 
-    /// From now on parameter i neither travels nor is stepped. Call it between steps, on all ranks
-    /// alike. An optimizer that steps by itself (`self_contained_optimizer`) must leave it out too.
-    void freeze(std::size_t i) { set_frozen(i, true); }
-    /// Ends the freeze. The parameter continues with its old slots.
-    void unfreeze(std::size_t i) { set_frozen(i, false); }
-
     /// The next steps belong to this epoch. Ranks compare it in the messages of each step: if they
     /// are in different epochs, since one has made more steps, the first such step throws
     /// `hvd::mismatch_error`, which names the epochs. Call it between steps, on all ranks alike.
@@ -94,35 +89,20 @@ public:
     /// @throws hvd::usage_error also for an index that is out of range and sizes that do not fit.
     void gradient_ready(std::size_t i, const sparse_view<T>& rows);
 
-    /// Reports that this rank has no gradients in this step. It contributes zeros.
-    void nothing_ready();
+    /// Reports that this rank has no further gradients in this step. It contributes zeros for those
+    /// that no pass has reported.
+    void nothing_ready() { reports::say_nothing_ready(); }
+
+    /// Reports that this pass has not written gradient i. If no pass of the step has, the gradient
+    /// becomes zeros.
+    /// @throws hvd::usage_error as `gradient_ready`.
+    void nothing_ready(std::size_t i);
 
     /// The communicator of the gradients.
     Comm& comm() noexcept { return comm_; }
 
     /// The parameters, in the order of registration; empty for frozen ones.
     std::span<const tensor_view<T>> parameters();
-
-    /// The parameters that are not local, including frozen ones.
-    std::vector<tensor_view<T>> shared_parameters() const;
-
-    /// Calls `f(name, value, shape)` for each parameter that is not local. The value is flat.
-    template <class F>
-    void for_each_shared(F f) const {
-        for (const auto& p : parameters_)
-            if (p.kind != parameter_kind::local) f(p.name, p.value, p.shape);
-    }
-
-    /// Calls `f(name, value)` for all parameters, including local ones.
-    template <class F>
-    void for_each_parameter(F f) const {
-        for (const auto& p : parameters_) f(p.name, p.value);
-    }
-
-    /// True if parameter i exists and is local to this rank.
-    bool is_local(std::size_t i) const {
-        return i < parameters_.size() && parameters_[i].kind == parameter_kind::local;
-    }
 
     /// For hvd: what error feedback has not applied yet, for checkpoints. **Collective**.
     whole_residuals residuals() { return gather_residuals(comm_, parameters_, options_); }
@@ -136,8 +116,6 @@ public:
     std::size_t buckets_started() const noexcept { return buckets_.started(); }
 
 protected:
-    const optimizer_options& options() const { return options_; }
-
     gradient_reducer(Comm& comm, optimizer_options options);
     ~gradient_reducer();
 
@@ -157,32 +135,24 @@ protected:
             if (s.by_rows() && !parameters_[s.parameter()].frozen) f(s.parameter(), s.rows());
     }
 
-    std::vector<tensor_view<T>> values_;
-    std::vector<tensor_view<T>> gradients_;
-    bool agrees_on_numbers_ = false;  // the next synchronize() ends with an agreement
+    using reports::gradients_, reports::values_;
 
 private:
+    using reports::agreed_, reports::open_, reports::options_, reports::parameters_;
+    using reports::pass_scale, reports::refresh_lists, reports::refuse, reports::reports_;
+    using reports::require_closed, reports::sealed_, reports::shared_gradients_;
+    using reports::some_reported_;
+
     template <class P, class G>
     std::size_t add_sparse(std::string_view name, P& value, G& gradient, std::size_t columns,
                            sparse_policy policy) {
         const auto table = flat_view(gradient);
-        if (columns == 0 || table.size() % columns != 0)
-            refuse("sparse parameter \"", name, "\": a table of ", table.size(),
-                   " elements has no rows of ", columns);
-        if (options_.op == gradient_op::adasum)
-            refuse("sparse parameter \"", name,
-                   "\": gradients in rows are averaged or summed, and ",
-                   "this optimizer's op is Adasum");
+        reports::check_table(name, table.size(), columns);
         const std::size_t i =
             add({.kind = parameter_kind::sparse, .columns = columns, .policy = policy}, name, value,
                 gradient);
         sparse_.emplace_back(i, table, columns, policy);
         return i;
-    }
-
-    template <class... Parts>
-    [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {
-        detail::refuse(comm_.rank(), parts...);
     }
 
     template <class P, class G>
@@ -196,26 +166,24 @@ private:
     }
     std::size_t add(registered_parameter<T> p);
 
-    void set_frozen(std::size_t i, bool frozen);
-
     // `check` throws for a wrong report. The peers that wait for it are told.
     template <class Check>
     void report(std::size_t i, Check check) {
         require_closed();
-        over_if_it_fails([&] { seal(); });
+        if (!reports::quiet()) over_if_it_fails([&] { seal(); });
         try {
             check();
-            check_report(i);
+            reports::check_report(i);
         } catch (const usage_error& e) {
             abandon(e.what());
             throw;
         }
-        ++parameters_[i].reports;
-        some_reported_ = true;
+        if (reports::quiet()) return;
+        reports::count_report(i);
         over_if_it_fails([&] { start_complete_buckets(); });
     }
 
-    void check_report(std::size_t i) const;
+    bool has_sparse() const;
 
     // True if the ranks make calls after those of the buckets.
     bool agrees_on_more() const;
@@ -234,9 +202,11 @@ private:
     }
 
     // Makes the rest of the calls that the peers make for gradients which all ranks have reported.
-    [[gnu::cold]] void finish_for_peers();
+    // It returns true if they succeeded.
+    [[gnu::cold]] bool finish_for_peers();
 
-    [[gnu::cold]] void give_up();
+    // Returns true if the calls that this rank has begun have succeeded.
+    [[gnu::cold]] bool give_up();
 
     // The next step begins with a new agreement, which is a single call. That repeats until all
     // ranks are in it.
@@ -244,46 +214,29 @@ private:
 
     void reduce_sparse(bool by_rows);
     void list_parts();
-    void require_closed() const;
 
     static void zero(registered_parameter<T>& p) {
         for (T& x : elements(p.gradient)) x = T(0);
     }
 
-    // Makes this rank contribute zeros for unreported gradients. Local ones are not sent.
-    void zero_unreported();
-
     // Collective if something has changed since the last step.
     void seal();
     void agree_on(const std::string& described);
-    void refresh_lists();
+    void make_buckets(std::string described);
     void add_bucket(std::vector<std::size_t> members);
-
-    double pass_scale() const {
-        return options_.average_passes ? 1.0 / options_.backward_passes_per_step : 1;
-    }
 
     void start_complete_buckets();
     void scale_what_stayed();
-    void begin_next_step();
     bool finite_everywhere();
     // The step was made: what the rounding of its gradients lost is added to the next ones.
     void keep_residuals();
     void step_by_adasum(void (*step)(void*), void* optimizer);
 
     Comm& comm_;
-    optimizer_options options_;
-    parameter_list<T> parameters_;
-    std::vector<tensor_view<T>> shared_gradients_;  // empty for local parameters
-    std::vector<tensor_view<T>> shared_parts_;      // of these, without rows that are zero
+    std::vector<tensor_view<T>> shared_parts_;  // of the gradients, without rows that are zero
     bucket_queue<Comm, T> buckets_;
     said_epoch epoch_;
     std::vector<sparse_gradient<T>> sparse_;
-    // the parameters of the buckets, as all ranks agreed on them
-    std::optional<std::string> agreed_;
-    bool sealed_ = false;
-    bool some_reported_ = false;
-    bool open_ = false;  // true while a synchronized_gradients exists
 };
 
 }  // namespace detail

@@ -12,7 +12,7 @@ namespace detail {
 
 template <class Comm, class T>
 gradient_reducer<Comm, T>::gradient_reducer(Comm& comm, optimizer_options options)
-    : comm_(comm), options_(std::move(options)) {
+    : reports(comm.rank(), std::move(options)), comm_(comm) {
     if (!comm_)
         refuse("this communicator is empty: its rank is not a member, and has no optimizer on it");
     check_options<typename Comm::backend_type>(comm_.rank(), options_);
@@ -47,11 +47,12 @@ template <class Comm, class T>
 void gradient_reducer<Comm, T>::abandon(std::string_view why) {
     require_closed();
     const std::size_t left = buckets_.size() - buckets_.started();
-    const bool agrees_first = !sealed_ && detail::described(parameters_) != agreed_;
-    if (left == 0) finish_for_peers();
+    const bool agrees_first = reports::agrees_first(),
+               succeeded = left > 0 || finish_for_peers();
     if (agrees_first || (left == 0 && agrees_on_more())) buckets_.refuse_one(comm_, why);
     else buckets_.refuse_rest(comm_, why);
-    give_up();
+    const bool complete = !agrees_first && left == 0 && !has_sparse();
+    if (give_up() && succeeded && complete) reports::end_step();  // as on the peers
     if (!agrees_first && left > 1)
         forget_agreement();  // as the peers do, since several of their calls fail
 }
@@ -63,6 +64,7 @@ void gradient_reducer<Comm, T>::gradient_ready(std::size_t i) {
             refuse("gradient_ready(", i, "): \"", parameters_[i].name,
                    "\" is sparse; say its rows too");
     });
+    parameters_[i].written = true;
 }
 
 template <class Comm, class T>
@@ -74,12 +76,15 @@ void gradient_reducer<Comm, T>::gradient_ready(std::size_t i, const sparse_view<
         sparse->check(comm_.rank(), rows);
     });
     sparse->add(rows);
+    parameters_[i].written = true;
 }
 
 template <class Comm, class T>
-void gradient_reducer<Comm, T>::nothing_ready() {
-    require_closed();
-    some_reported_ = true;
+void gradient_reducer<Comm, T>::nothing_ready(std::size_t i) {
+    report(i, [&] {
+        reports::check_report(i, "nothing_ready");
+        if (reports::becomes_zeros(i)) zero(parameters_[i]);
+    });
 }
 
 template <class Comm, class T>
@@ -87,13 +92,13 @@ synchronized_gradients<T> gradient_reducer<Comm, T>::synchronize(bool by_rows) {
     require_closed();
     over_if_it_fails([&] {
         seal();
-        if (some_reported_) zero_unreported();
+        reports::for_each_zero(zero);
         buckets_.start_while([](const auto&) { return true; });
         buckets_.finish();
         reduce_sparse(by_rows);
     });
     scale_what_stayed();
-    begin_next_step();
+    reports::end_step();
     list_parts();
     return {comm_.rank(), gradients_, shared_gradients_, shared_parts_, open_};
 }
@@ -102,14 +107,6 @@ template <class Comm, class T>
 std::span<const tensor_view<T>> gradient_reducer<Comm, T>::parameters() {
     refresh_lists();
     return values_;
-}
-
-template <class Comm, class T>
-std::vector<tensor_view<T>> gradient_reducer<Comm, T>::shared_parameters() const {
-    std::vector<tensor_view<T>> shared;
-    for_each_shared([&](const std::string&, const tensor_view<T>& value,
-                        const std::vector<std::size_t>&) { shared.push_back(value); });
-    return shared;
 }
 
 template <class Comm, class T>
@@ -124,31 +121,15 @@ std::size_t gradient_reducer<Comm, T>::add(registered_parameter<T> p) {
 }
 
 template <class Comm, class T>
-void gradient_reducer<Comm, T>::set_frozen(std::size_t i, bool frozen) {
-    if (i >= parameters_.size())
-        refuse("parameter ", i, " is to be frozen or not; there are ", parameters_.size());
-    if (some_reported_ || buckets_.started() > 0)
-        refuse("freeze and unfreeze are for between steps; gradients are under way");
-    require_closed();
-    if (parameters_[i].frozen != frozen) sealed_ = false;
-    parameters_[i].frozen = frozen;
-}
-
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::check_report(std::size_t i) const {
-    if (i >= parameters_.size())
-        refuse("gradient_ready(", i, "): there are ", parameters_.size(), " parameters");
-    const auto& p = parameters_[i];
-    if (p.reports == options_.backward_passes_per_step)
-        refuse("gradient \"", p.name, "\" was ready ", p.reports,
-               " times already: step() comes after backward_passes_per_step passes");
+bool gradient_reducer<Comm, T>::has_sparse() const {
+    for (const auto& s : sparse_)
+        if (!parameters_[s.parameter()].frozen) return true;
+    return false;
 }
 
 template <class Comm, class T>
 bool gradient_reducer<Comm, T>::agrees_on_more() const {
-    bool sparse = false;
-    for (const auto& s : sparse_) sparse |= !parameters_[s.parameter()].frozen;
-    return sparse || agrees_on_numbers_ || options_.skip_nonfinite ||
+    return has_sparse() || reports::agrees_on_numbers_ || options_.skip_nonfinite ||
            options_.op == gradient_op::adasum;
 }
 
@@ -160,22 +141,27 @@ sparse_gradient<T>* gradient_reducer<Comm, T>::sparse_of(std::size_t parameter) 
 }
 
 template <class Comm, class T>
-[[gnu::cold]] void gradient_reducer<Comm, T>::finish_for_peers() {
+[[gnu::cold]] bool gradient_reducer<Comm, T>::finish_for_peers() {
     try {
         buckets_.finish();
+        return true;
     } catch (...) {  // the failure of the backward pass is the one to report
+        return false;
     }
 }
 
 template <class Comm, class T>
-[[gnu::cold]] void gradient_reducer<Comm, T>::give_up() {
+[[gnu::cold]] bool gradient_reducer<Comm, T>::give_up() {
+    bool succeeded = true;
     try {
         buckets_.drop();
     } catch (...) {  // an earlier failure is the one to report
+        succeeded = false;
     }
     for (auto& s : sparse_) s.clear();
-    begin_next_step();
+    reports::begin_next_step();
     if (!buckets_.together()) forget_agreement();
+    return succeeded;
 }
 
 template <class Comm, class T>
@@ -207,32 +193,26 @@ void gradient_reducer<Comm, T>::list_parts() {
 }
 
 template <class Comm, class T>
-void gradient_reducer<Comm, T>::require_closed() const {
-    if (open_) refuse("the gradients of this step are synchronized: apply() or drop them first");
-}
-
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::zero_unreported() {
-    for (auto& p : parameters_)
-        if (p.reports == 0 && p.travels()) zero(p);
-}
-
-template <class Comm, class T>
 void gradient_reducer<Comm, T>::seal() {
     if (sealed_) return;
     refresh_lists();
     std::string described = detail::described(parameters_);
-    if (described != agreed_) {
-        member_lists members;
-        if (options_.op != gradient_op::adasum)
-            members = bucket_members(comm_, parameters_, options_);
-        agree_on(described);
-        forget_agreement();
-        for (auto& bucket : members) add_bucket(std::move(bucket));
-        epoch_.tell(buckets_);
-        agreed_ = std::move(described);
-    }
+    if (reports::agrees_on(described)) make_buckets(std::move(described));
     sealed_ = true;
+}
+
+template <class Comm, class T>
+void gradient_reducer<Comm, T>::make_buckets(std::string described) {
+    check_members(comm_, parameters_.size(), options_);
+    agree_on(described);
+    const bool anew = reports_.agree(comm_, parameters_.size(), described != agreed_);
+    member_lists members = bucket_members(parameters_, options_,
+                                          reports_.expected(parameters_.size(), options_.unused));
+    if (!anew && members == buckets_.members()) return;
+    forget_agreement();
+    for (auto& bucket : members) add_bucket(std::move(bucket));
+    epoch_.tell(buckets_);
+    agreed_ = std::move(described);
 }
 
 template <class Comm, class T>
@@ -246,19 +226,6 @@ void gradient_reducer<Comm, T>::agree_on(const std::string& described) {
 }
 
 template <class Comm, class T>
-void gradient_reducer<Comm, T>::refresh_lists() {
-    values_.clear();
-    gradients_.clear();
-    shared_gradients_.clear();
-    for (const auto& p : parameters_) {
-        const bool local = p.kind == parameter_kind::local;
-        values_.push_back(p.frozen ? tensor_view<T>() : p.value);
-        gradients_.push_back(p.frozen ? tensor_view<T>() : p.gradient);
-        shared_gradients_.push_back(p.frozen || local ? tensor_view<T>() : p.gradient);
-    }
-}
-
-template <class Comm, class T>
 void gradient_reducer<Comm, T>::add_bucket(std::vector<std::size_t> members) {
     const double f = options_.gradient_predivide_factor;
     buckets_.add(
@@ -268,11 +235,8 @@ void gradient_reducer<Comm, T>::add_bucket(std::vector<std::size_t> members) {
 
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::start_complete_buckets() {
-    buckets_.start_while([&](const std::vector<std::size_t>& members) {
-        for (const std::size_t i : members)
-            if (parameters_[i].reports < options_.backward_passes_per_step) return false;
-        return true;
-    });
+    buckets_.start_while(
+        [&](const std::vector<std::size_t>& members) { return reports::all_reported(members); });
 }
 
 template <class Comm, class T>
@@ -283,12 +247,6 @@ void gradient_reducer<Comm, T>::scale_what_stayed() {
             scale(p.gradient, pass_scale() / (options_.scale_local ? comm_.size() : 1));
         else if (options_.op == gradient_op::adasum) scale(p.gradient, pass_scale());
     }
-}
-
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::begin_next_step() {
-    for (auto& p : parameters_) p.reports = 0;
-    some_reported_ = false;
 }
 
 template <class Comm, class T>

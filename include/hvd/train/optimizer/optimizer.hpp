@@ -25,17 +25,16 @@ concept optimizer_with_state = requires(O& o) {
 ///
 /// Register every parameter with the memory of its gradient, run backward passes that *add* to the
 /// gradients, and call `step()`. With `gradient_ready(i)` it reduces gradients while the backward
-/// pass still runs. Buckets are filled in reverse order of registration. A bucket starts when its
-/// last gradient is ready and the buckets before it have started.
+/// pass still runs. Buckets are filled in the order of the reports, which the ranks learn from the
+/// first step: see `bucket_order`. A bucket starts when its last gradient is ready and the buckets
+/// before it have started.
 ///
-/// A rank that has reported none of its gradients takes them all as they are. A rank that has
-/// reported some, or called `nothing_ready()`, contributes zeros for the others. So no rank waits
-/// for it.
+/// Gradients that are not reported travel as they are. For zeros call `nothing_ready()`.
 /// **Collective**: the first report or `synchronize()` after a registration, `freeze` or `unfreeze`
-/// (the ranks compare options and parameters), each `synchronize()`, and `apply` with Adasum or
-/// `skip_nonfinite`. Between the first report and `synchronize()`, other calls on the communicator
-/// must come in the same order relative to the reports on all ranks; use another communicator
-/// there.
+/// (the ranks compare options and parameters) and in the steps that `bucket_order` names, each
+/// `synchronize()`, and `apply` with Adasum or `skip_nonfinite`. Between the first report and
+/// `synchronize()`, other calls on the communicator must come in the same order relative to the
+/// reports on all ranks; use another communicator there.
 /// **Errors**: a step whose collectives fail is over on every rank. The gradients hold the results
 /// that were complete by then, and the next step begins with `zero_gradients()`.
 /// **Buffers**: parameters and gradients (on the host, without gaps) and the communicator outlive

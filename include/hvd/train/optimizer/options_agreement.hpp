@@ -58,6 +58,8 @@ void say_options(const optimizer_options& o, Say&& say) {
     say("op", name_of(o.op));
     say("bucket_bytes", text(o.bucket_bytes));
     say("groups", groups);
+    say("order", name_of(o.order));
+    say("unused", print_list(o.unused));
     say("backward_passes_per_step", text(o.backward_passes_per_step));
     say("average_passes", text(o.average_passes));
     say("gradient_predivide_factor", text(o.gradient_predivide_factor));

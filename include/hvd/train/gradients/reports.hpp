@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../agreement.hpp"
+#include "options.hpp"
+#include "registry.hpp"
+#include "report_order.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// While it exists, the reports of a backward pass do not count: see `no_sync()`.
+class no_sync_scope {
+public:
+    explicit no_sync_scope(int& scopes) : scopes_(scopes) { ++scopes_; }
+    no_sync_scope(const no_sync_scope&) = delete;
+    no_sync_scope& operator=(const no_sync_scope&) = delete;
+    ~no_sync_scope() { --scopes_; }
+
+private:
+    int& scopes_;
+};
+
+namespace detail {
+
+/// The parameters of a distributed optimizer on the host or on the device, and the reports of their
+/// gradients in this step.
+template <class T, class Space>
+class reported_parameters {
+    using tensor = tensor_view<T, Space>;
+
+public:
+    /// From now on parameter i neither travels nor is stepped. Call it between steps, on all ranks
+    /// alike. An optimizer that steps by itself (`self_contained_optimizer`) must leave it out too.
+    void freeze(std::size_t i) { set_frozen(i, true); }
+    /// Ends the freeze. The parameter continues with its old state.
+    void unfreeze(std::size_t i) { set_frozen(i, false); }
+
+    /// While the result exists, reports do not count and start nothing: `backward_passes_per_step`
+    /// does not limit the passes. The gradients of these passes stay on this rank, and travel with
+    /// those of the next pass or in `step()`. The ranks may make different numbers of such passes.
+    /// @snippet tests/train/snippets.cpp no_sync
+    [[nodiscard]] no_sync_scope no_sync() { return no_sync_scope(quiet_); }
+
+    /// The parameters whose gradients this rank did not report in its last complete step with
+    /// reports. Their buckets start in `synchronize()`: name them in `optimizer_options::unused`.
+    /// Local, frozen and sparse ones are not in the list.
+    /// @snippet tests/train/snippets.cpp unused
+    std::vector<std::size_t> unreported() const {
+        std::vector<std::size_t> all;
+        for (std::size_t i = 0; i < parameters_.size(); ++i)
+            if (parameters_[i].travels() && reports_.missed(i)) all.push_back(i);
+        return all;
+    }
+
+    /// The name of parameter i.
+    const std::string& name(std::size_t i) const {
+        check_index(i, "name");
+        return parameters_[i].name;
+    }
+
+    /// The parameters that are not local, including frozen ones.
+    std::vector<tensor> shared_parameters() const {
+        std::vector<tensor> shared;
+        for_each_shared(
+            [&](const std::string&, const tensor& value, const auto&) { shared.push_back(value); });
+        return shared;
+    }
+
+    /// Calls `f(name, value, shape)` for each parameter that is not local. The value is flat.
+    template <class F>
+    void for_each_shared(F f) const {
+        for (const auto& p : parameters_)
+            if (p.kind != parameter_kind::local) f(p.name, p.value, p.shape);
+    }
+
+    /// Calls `f(name, value)` for all parameters, including local ones.
+    template <class F>
+    void for_each_parameter(F f) const {
+        for (const auto& p : parameters_) f(p.name, p.value);
+    }
+
+    /// True if parameter i exists and is local to this rank.
+    bool is_local(std::size_t i) const {
+        return i < parameters_.size() && parameters_[i].kind == parameter_kind::local;
+    }
+
+protected:
+    reported_parameters(int rank, optimizer_options options)
+        : options_(std::move(options)), reports_(options_), rank_(rank) {}
+    ~reported_parameters() = default;
+
+    const optimizer_options& options() const { return options_; }
+
+    template <class... Parts>
+    [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {
+        detail::refuse(rank_, parts...);
+    }
+
+    void require_closed() const {
+        if (open_)
+            refuse("the gradients of this step are synchronized: apply() or drop them first");
+    }
+
+    void check_index(std::size_t i, const char* call) const {
+        if (i >= parameters_.size())
+            refuse(call, "(", i, "): there are ", parameters_.size(), " parameters");
+    }
+
+    void check_report(std::size_t i, const char* call = "gradient_ready") const {
+        check_index(i, call);
+        const auto& p = parameters_[i];
+        if (p.reports == options_.backward_passes_per_step)
+            refuse("gradient \"", p.name, "\" was ready ", p.reports,
+                   " times already: step() comes after backward_passes_per_step passes");
+    }
+
+    void check_table(std::string_view name, std::size_t elements, std::size_t columns) const {
+        if (columns == 0 || elements % columns != 0)
+            refuse("sparse parameter \"", name, "\": a table of ", elements,
+                   " elements has no rows of ", columns);
+        if (options_.op == gradient_op::adasum)
+            refuse("sparse parameter \"", name,
+                   "\": gradients in rows are averaged or summed, and ",
+                   "this optimizer's op is Adasum");
+    }
+
+    // In no_sync() reports do not count.
+    bool quiet() const { return quiet_ > 0; }
+
+    void count_report(std::size_t i) {
+        if (++parameters_[i].reports == options_.backward_passes_per_step) reports_.complete(i);
+        some_reported_ = true;
+    }
+
+    bool all_reported(const std::vector<std::size_t>& members) const {
+        for (const std::size_t i : members)
+            if (parameters_[i].reports < options_.backward_passes_per_step) return false;
+        return true;
+    }
+
+    // Calls f with each parameter for which this rank contributes zeros: nobody reported it, and
+    // nothing_ready() said that there is no more. Local ones stay; tables are their rows.
+    template <class F>
+    void for_each_zero(F f) {
+        if (!nothing_more_) return;
+        for (auto& p : parameters_)
+            if (p.reports == 0 && !p.written && p.travels()) f(p);
+    }
+
+    // True if gradient i is zeros after nothing_ready(i). A table is the rows that are reported.
+    bool becomes_zeros(std::size_t i) const {
+        const auto& p = parameters_[i];
+        return !quiet() && !p.written && p.kind != parameter_kind::sparse;
+    }
+
+    void say_nothing_ready() {
+        require_closed();
+        if (quiet()) return;
+        some_reported_ = nothing_more_ = true;
+    }
+
+    // The calls of a step have succeeded, on all ranks.
+    void end_step() {
+        reports_.end_step();
+        if (reports_.due()) sealed_ = false;
+        begin_next_step();
+    }
+
+    void begin_next_step() {
+        for (auto& p : parameters_) {
+            p.reports = 0;
+            p.written = false;
+        }
+        reports_.drop_step();
+        some_reported_ = nothing_more_ = false;
+    }
+
+    // True if the step begins with an agreement of the ranks.
+    bool agrees_first() const { return !sealed_ && agrees_on(detail::described(parameters_)); }
+    bool agrees_on(const std::string& described) const {
+        return described != agreed_ || reports_.due();
+    }
+
+    double pass_scale() const {
+        return options_.average_passes ? 1.0 / options_.backward_passes_per_step : 1;
+    }
+
+    void refresh_lists() {
+        values_.clear();
+        gradients_.clear();
+        shared_gradients_.clear();
+        for (const auto& p : parameters_) {
+            const bool local = p.kind == parameter_kind::local;
+            values_.push_back(p.frozen ? tensor() : p.value);
+            gradients_.push_back(p.frozen ? tensor() : p.gradient);
+            shared_gradients_.push_back(p.frozen || local ? tensor() : p.gradient);
+        }
+    }
+
+    optimizer_options options_;
+    parameter_list<T, Space> parameters_;
+    std::vector<tensor> values_, gradients_;
+    std::vector<tensor> shared_gradients_;  // empty for local parameters
+    report_order reports_;
+    std::optional<std::string> agreed_;  // the parameters of the buckets, as all ranks have them
+    bool sealed_ = false;
+    bool some_reported_ = false;
+    bool open_ = false;               // true while a synchronized_gradients exists
+    bool agrees_on_numbers_ = false;  // the next synchronize() ends with an agreement
+
+private:
+    void set_frozen(std::size_t i, bool frozen) {
+        if (i >= parameters_.size())
+            refuse("parameter ", i, " is to be frozen or not; there are ", parameters_.size());
+        if (some_reported_)
+            refuse("freeze and unfreeze are for between steps; gradients are under way");
+        require_closed();
+        if (parameters_[i].frozen != frozen) sealed_ = false;
+        parameters_[i].frozen = frozen;
+    }
+
+    int rank_;
+    int quiet_ = 0;              // number of no_sync() scopes
+    bool nothing_more_ = false;  // nothing_ready() was called in this step
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
