@@ -17,6 +17,7 @@
 #include "train/optimizer/compare.hpp"
 #include "train/optimizer/fused_step.hpp"
 #include "train/optimizer/lazy_rows.hpp"
+#include "train/optimizer/loss_scale.hpp"
 #include "train/optimizer/optimizer.hpp"
 #include "train/optimizer/optimizers.hpp"
 #include "train/optimizer/state.hpp"

@@ -137,8 +137,12 @@ protected:
     // tables by `for_each_rows`. **Collective**.
     synchronized_gradients<T> synchronize(bool by_rows);
 
-    // Calls `step` with `optimizer` unless the gradients are not finite.
-    bool apply_by(synchronized_gradients<T>&& synchronized, void (*step)(void*), void* optimizer);
+    // Calls `step` with the optimizer and a factor for the gradients, unless these are not finite.
+    bool apply_by(synchronized_gradients<T>&& synchronized, void (*step)(void*, double),
+                  void* optimizer);
+
+    // Multiplies the gradients, for optimizers that don't do it by themselves.
+    void scale_gradients(double factor) const;
 
     // Calls f(i, rows) for each table that is stepped by rows.
     template <class F>
@@ -254,7 +258,7 @@ private:
     void scale_what_stayed();
     void begin_next_step();
     bool finite_everywhere();
-    void step_by_adasum(void (*step)(void*), void* optimizer);
+    void step_by_adasum(void (*step)(void*, double), void* optimizer, double factor);
 
     Comm& comm_;
     optimizer_options options_;

@@ -77,7 +77,10 @@ public:
     bool apply(synchronized_gradients<T>&& synchronized) {
         return this->apply_by(
             std::move(synchronized),
-            [](void* self) { static_cast<distributed_optimizer*>(self)->step_alone(); }, this);
+            [](void* self, double factor) {
+                static_cast<distributed_optimizer*>(self)->step_alone(factor);
+            },
+            this);
     }
 
     /// Calls `apply(synchronize())`.
@@ -93,7 +96,10 @@ private:
         else return true;
     }
 
-    void step_alone() {
+    void step_alone(double factor) {
+        if constexpr (detail::scales_gradients<Optimizer>)
+            optimizer_.gradient_factor = float(factor);
+        else this->scale_gradients(factor);
         if constexpr (row_optimizer_of<Optimizer, T>) {
             auto values = this->values_, gradients = this->gradients_;
             this->for_each_rows([&](std::size_t i, const sparse_view<T>& rows) {
