@@ -19,7 +19,8 @@ inline namespace v0 {
 /// It is the same on all ranks without a message of its own: the optimizer's `skip_nonfinite`,
 /// which it needs, tells all ranks of a step that is left out. Powers of two divide without
 /// rounding. Gradients of `float16` need `optimizers::float_masters`, which divide them in float.
-/// The struct is trivially copyable: `broadcast_object` sends it, and `for_each_number` shows what to save.
+/// The struct is trivially copyable: `broadcast_object` sends it. `for_each_number` shows what to
+/// save.
 /// @snippet tests/train/snippets.cpp loss_scale
 struct loss_scale {
     double value = 65536;             ///< multiply the loss, or its gradient, by this
