@@ -184,3 +184,29 @@ TEST_CASE("16-bit parameters on the device are trained by gradients that vanish 
         world.barrier();
     });
 }
+
+TEST_CASE("buffers on the device become equal as their policies say") {
+    train_on_every_backend([](auto& world, auto& gpus) {
+        const stream s;
+        const float rank = float(gpus.rank());
+        const tensor<float> w{1}, dw{0}, mean{rank, rank}, sent{10 + rank};
+        const tensor<double> averaged(std::vector<double>(3, gpus.rank() * 0.5));
+        cudaDeviceSynchronize();
+        hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{.rate = 1});
+        optimizer.register_parameter("w", w.view(), dw.view());
+        optimizer.register_buffer("mean", mean.view());
+        optimizer.register_buffer("sent", sent.view(), hvd::buffer_policy::from_root);
+        optimizer.register_buffer("averaged", averaged.view());
+        const int last = gpus.size() - 1;
+        hvd::synchronize_buffers(optimizer, hvd::root{last}, s);
+        CHECK(s.values(mean) == floats(2, float(last) / 2));
+        CHECK(s.values(averaged) == std::vector<double>(3, last / 4.0));
+        CHECK(s.values(sent) == floats(1, float(10 + last)));
+        s.write(mean, floats(2, rank));
+        s.write(averaged, std::vector<double>(3, gpus.rank()));
+        hvd::broadcast_parameters(optimizer, hvd::root{last}, s);
+        CHECK(s.values(mean) == floats(2, float(last)));
+        CHECK(s.values(averaged) == std::vector<double>(3, last));
+        world.barrier();
+    });
+}

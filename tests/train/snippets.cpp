@@ -190,6 +190,22 @@ TEST_CASE("sampler snippet") {
     });
 }
 
+TEST_CASE("buffers snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        network model;
+        std::vector<float> running_mean(2, float(world.rank())), running_variance(2, 1);
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.25f});
+        optimizer.register_parameter("weight", model.weight, model.gradient);
+        //! [buffers]
+        optimizer.register_buffer("mean", running_mean);  // averaged
+        optimizer.register_buffer("variance", running_variance, hvd::buffer_policy::from_root);
+        // … and before an evaluation or a checkpoint:
+        hvd::synchronize_buffers(optimizer);
+        //! [buffers]
+        CHECK(running_mean[1] == doctest::Approx(mean_target(world)));
+    });
+}
+
 TEST_CASE("loss scale snippet") {
     hvd_test::on_ranks([](communicator& world) {
         network model;

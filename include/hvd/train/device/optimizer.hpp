@@ -39,7 +39,8 @@ concept device_optimizer_of = requires(O& o, std::span<const tensor_view<T, devi
 /// unless the host waits for the stream between `synchronize` and `apply`.
 /// @snippet tests/train/device_snippets.cpp distributed_optimizer
 template <detail::device_communicator Comm, class Optimizer, class T>
-class distributed_optimizer<Comm, Optimizer, T> : public detail::device_reducer<Comm, T> {
+class distributed_optimizer<Comm, Optimizer, T> : public detail::device_reducer<Comm, T>,
+                                                  public detail::registered_buffers<device> {
     static constexpr bool is_hvds = detail::has_device_rule<Optimizer>;
     static_assert(
         is_hvds || device_optimizer_of<Optimizer, T> || self_contained_optimizer<Optimizer>,
@@ -53,6 +54,7 @@ public:
     /// the host, and an empty communicator.
     distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
         : detail::device_reducer<Comm, T>(comm, std::move(options)),
+          detail::registered_buffers<device>(comm.rank()),
           optimizer_(std::move(optimizer)),
           update_(this->session()) {
         detail::check_masters<Optimizer>(comm.rank(), this->options());

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "../agreement.hpp"
+#include "../gradients/buffers.hpp"
 #include "gradient_reducer.hpp"
 #include "optimizers.hpp"
 
@@ -45,7 +46,8 @@ concept optimizer_with_state = requires(O& o) {
 /// @snippet tests/train/snippets.cpp distributed_optimizer
 template <class Comm, class Optimizer,
           class T = typename detail::optimizer_element<Optimizer>::type>
-class distributed_optimizer : public detail::gradient_reducer<Comm, T> {
+class distributed_optimizer : public detail::gradient_reducer<Comm, T>,
+                              public detail::registered_buffers<host> {
     static_assert(
         optimizer_of<Optimizer, T> || self_contained_optimizer<Optimizer>,
         "hvd: an optimizer has step(parameters, gradients), or step(): see hvd::optimizer_of");
@@ -54,6 +56,7 @@ public:
     /// @throws hvd::usage_error for options that contradict each other or an empty communicator.
     distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
         : detail::gradient_reducer<Comm, T>(comm, std::move(options)),
+          detail::registered_buffers<host>(comm.rank()),
           optimizer_(std::move(optimizer)) {
         detail::check_masters<Optimizer>(comm.rank(), this->options());
         this->agrees_on_numbers_ = optimizer_with_state<Optimizer>;
