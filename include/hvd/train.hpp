@@ -21,6 +21,7 @@
 #include "train/optimizer/optimizer.hpp"
 #include "train/optimizer/optimizers.hpp"
 #include "train/optimizer/state.hpp"
+#include "train/optimizer/step_watch.hpp"
 #include "train/schedule.hpp"
 #include "train/sparse/sparse.hpp"
 #include "train/uneven.hpp"

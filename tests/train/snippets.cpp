@@ -206,6 +206,28 @@ TEST_CASE("buffers snippet") {
     });
 }
 
+TEST_CASE("step watch snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        network model;
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.25f});
+        optimizer.register_parameter("weight", model.weight, model.gradient);
+        const float target = 2;
+        std::string text;
+        //! [step_watch]
+        hvd::step_watch watch(optimizer);
+        for (int step = 0; step < 50; ++step) {
+            optimizer.zero_gradients();
+            model.backward(target);
+            watch.step(32);  // optimizer.step(), with the samples of this rank
+        }
+        const hvd::step_summary summary = watch.summary();
+        if (world.rank() == summary.slowest) text = summary.text();
+        //! [step_watch]
+        CHECK(model.weight[0] == doctest::Approx(target));
+        CHECK(text.empty() == (world.rank() != summary.slowest));
+    });
+}
+
 TEST_CASE("loss scale snippet") {
     hvd_test::on_ranks([](communicator& world) {
         network model;
