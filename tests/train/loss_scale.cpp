@@ -157,6 +157,47 @@ TEST_CASE("parameters of float16 with masters are trained by gradients that vani
     });
 }
 
+TEST_CASE_TEMPLATE("rows of a scaled loss are stepped as those of the loss itself", Optimizer,
+                   optimizers::sgd<float>, optimizers::momentum<float>,
+                   optimizers::lazy_rows<optimizers::momentum<float>>) {
+    hvd_test::on_ranks([](communicator& comm) {
+        const auto trained = [&](double value) {
+            std::vector<float> table(12, 1), gradient(12);
+            hvd::distributed_optimizer optimizer(comm, Optimizer{}, {.skip_nonfinite = true});
+            optimizer.optimizer().rate = 0.5f;
+            optimizer.register_sparse("table", table, gradient, 2);
+            hvd::loss_scale scale{.value = value, .growth = 1};
+            for (int step = 0; step < 3; ++step) {
+                const auto x = float(value * (comm.rank() + step));
+                optimizer.gradient_ready(
+                    0, hvd::sparse_rows<float>{{comm.rank() % 4, 5}, {x, 2 * x, 3 * x, x}});
+                auto gradients = optimizer.synchronize();
+                scale.unscale(gradients);
+                hvd::clip_by_norm(gradients, 2.0);
+                CHECK(scale.update(optimizer.apply(std::move(gradients))));
+            }
+            return table;
+        };
+        CHECK(trained(1) == trained(4096));
+        CHECK(trained(1)[11] != 1);
+    });
+}
+
+TEST_CASE("rows of float16 with masters are divided in float") {
+    using masters = optimizers::float_masters<hvd::float16, optimizers::sgd<float>>;
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<hvd::float16> table(6, hvd::float16(0.0f)), gradient = table;
+        hvd::distributed_optimizer optimizer(comm, masters{{.rate = 1}}, {.skip_nonfinite = true});
+        optimizer.register_sparse("table", table, gradient, 2);
+        hvd::loss_scale scale;
+        const hvd::float16 x(float(0x1p-27 * (comm.rank() + 1) * scale.value));
+        optimizer.gradient_ready(0, hvd::sparse_rows<hvd::float16>{{1}, {x, x}});
+        CHECK(scale.step(optimizer));
+        const double expected = -0x1p-27 * mean_of_ranks(comm);
+        CHECK(double(optimizer.optimizer().master[0][3]) == Approx(expected).epsilon(1e-3));
+    });
+}
+
 TEST_CASE("a scaled loss is refused where its gradients would vanish, or nobody sees an overflow") {
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> w(2), dw(2, 1);
