@@ -62,7 +62,8 @@ data_set read(const options& options, const std::string& name) {
 // The share of the test images that the network knows. Each rank looks at its own.
 template <class Communicator>
 double accuracy(Communicator& comm, lenet& net, const data_set& test) {
-    hvd::sharded_sampler sampler(test.images.size(), comm.rank(), comm.size(), {.shuffle = false});
+    hvd::sharded_sampler sampler(test.images.size(), comm.rank(), comm.size(),
+                                 {.shuffle = false, .rest = hvd::sampler_rest::keep});
     std::array<double, 2> right_and_all{};
     for (const std::size_t i : sampler.indices()) {
         right_and_all[0] += net(test.images[i]) == test.labels[i] ? 1 : 0;

@@ -71,6 +71,23 @@ auto against_rank(int rank) {
 
 }  // namespace
 
+TEST_CASE("an empty list beside one tensor of another type adds nothing to it") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const auto own = float(comm.rank());
+        std::vector<float> x(4, own);
+        const std::vector<hvd::tensor_view<float>> one = {hvd::view(x.data(), x.size())};
+        const std::vector<hvd::tensor_view<double>> none;
+        comm.broadcast(hvd::fuse(one, none), hvd::root{comm.size() - 1});
+        CHECK(x == std::vector<float>(4, float(comm.size() - 1)));
+        x.assign(4, own);
+        comm.broadcast(hvd::fuse(none, one), hvd::root{0});
+        CHECK(x == std::vector<float>(4, 0));
+        x.assign(4, own);
+        comm.allreduce(hvd::fuse(one, none), hvd::max);
+        CHECK(x == std::vector<float>(4, float(comm.size() - 1)));
+    });
+}
+
 TEST_CASE("fused allreduce of mixed element types equals each tensor's own") {
     on_every_transport([](auto& comm) {
         for (const std::size_t n : {std::size_t(3), std::size_t(1001), std::size_t(100003)}) {

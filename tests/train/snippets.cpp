@@ -16,8 +16,9 @@ namespace {
 // The loss is (w - target)². Each rank has another target.
 struct network {
     std::vector<float> weight = {4, 4}, gradient = {0, 0};
-    void backward(float target) {
-        for (std::size_t k = 0; k < weight.size(); ++k) gradient[k] += 2 * (weight[k] - target);
+    void backward(float target, float factor = 1) {
+        for (std::size_t k = 0; k < weight.size(); ++k)
+            gradient[k] += factor * 2 * (weight[k] - target);
     }
     // Adds the gradient of one of many samples.
     void learn(std::size_t sample) {
@@ -224,6 +225,66 @@ TEST_CASE("sampler snippet") {
         const std::size_t each = (1001 + std::size_t(world.size()) - 1) / std::size_t(world.size());
         CHECK(model.learnt == 3 * each);
         CHECK(steps == 3 * ((each + 31) / 32));
+    });
+}
+
+TEST_CASE("buffers snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        network model;
+        std::vector<float> running_mean(2, float(world.rank())), running_variance(2, 1);
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.25f});
+        optimizer.register_parameter("weight", model.weight, model.gradient);
+        //! [buffers]
+        optimizer.register_buffer("mean", running_mean);  // averaged
+        optimizer.register_buffer("variance", running_variance, hvd::buffer_policy::from_root);
+        // … and before an evaluation or a checkpoint:
+        hvd::synchronize_buffers(optimizer);
+        //! [buffers]
+        CHECK(running_mean[1] == doctest::Approx(mean_target(world)));
+    });
+}
+
+TEST_CASE("step watch snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        network model;
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.25f});
+        optimizer.register_parameter("weight", model.weight, model.gradient);
+        const float target = 2;
+        std::string text;
+        //! [step_watch]
+        hvd::step_watch watch(optimizer);
+        for (int step = 0; step < 50; ++step) {
+            optimizer.zero_gradients();
+            model.backward(target);
+            watch.step(32);  // optimizer.step(), with the samples of this rank
+        }
+        const hvd::step_summary summary = watch.summary();
+        if (world.rank() == summary.slowest) text = summary.text();
+        //! [step_watch]
+        CHECK(model.weight[0] == doctest::Approx(target));
+        CHECK(text.empty() == (world.rank() != summary.slowest));
+    });
+}
+
+TEST_CASE("loss scale snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        network model;
+        const float target = 2;
+        //! [loss_scale]
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.25f},
+                                             {.skip_nonfinite = true});
+        optimizer.register_parameter("weight", model.weight, model.gradient);
+        hvd::loss_scale scale{.value = 1024};
+        for (int step = 0; step < 50; ++step) {
+            optimizer.zero_gradients();
+            model.backward(target, float(scale.value));  // of the loss times the scale
+            auto gradients = optimizer.synchronize();
+            scale.unscale(gradients);
+            hvd::clip_by_norm(gradients, 10.0);  // of the loss itself
+            scale.update(optimizer.apply(std::move(gradients)));
+        }
+        //! [loss_scale]
+        CHECK(model.weight[0] == doctest::Approx(target));
     });
 }
 

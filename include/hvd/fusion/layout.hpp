@@ -30,17 +30,18 @@ struct fused_group {
 
 template <class T, class Fused>
 fused_group lay_out_type(const Fused& list, fused_layout& layout) {
-    layout.bytes = (layout.bytes + fused_layout::alignment - 1) / fused_layout::alignment *
-                   fused_layout::alignment;
-    fused_group group{layout.bytes, 0};
+    std::size_t next = (layout.bytes + fused_layout::alignment - 1) / fused_layout::alignment *
+                       fused_layout::alignment;
+    fused_group group{next, 0};
     list.for_each([&](const auto& view) {
         if constexpr (std::is_same_v<typename std::remove_cvref_t<decltype(view)>::value_type, T>) {
             layout.tensors.push_back(erase(view));
-            layout.offsets.push_back(layout.bytes);
-            layout.bytes += layout.tensors.back().bytes();
+            layout.offsets.push_back(next);
+            next += layout.tensors.back().bytes();
             group.count += layout.tensors.back().count;
         }
     });
+    if (group.count > 0) layout.bytes = next;  // an empty group has no gap before it
     return group;
 }
 

@@ -40,7 +40,8 @@ concept device_optimizer_of = requires(O& o, std::span<const tensor_view<T, devi
 /// unless the host waits for the stream between `synchronize` and `apply`.
 /// @snippet tests/train/device_snippets.cpp distributed_optimizer
 template <detail::device_communicator Comm, class Optimizer, class T>
-class distributed_optimizer<Comm, Optimizer, T> : public detail::device_reducer<Comm, T> {
+class distributed_optimizer<Comm, Optimizer, T> : public detail::device_reducer<Comm, T>,
+                                                  public detail::registered_buffers<device> {
     static constexpr bool is_hvds = detail::has_device_rule<Optimizer>;
     static_assert(
         is_hvds || device_optimizer_of<Optimizer, T> || self_contained_optimizer<Optimizer>,
@@ -54,6 +55,7 @@ public:
     /// the host, and an empty communicator.
     distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
         : detail::device_reducer<Comm, T>(comm, std::move(options)),
+          detail::registered_buffers<device>(comm.rank()),
           optimizer_(std::move(optimizer)),
           update_(this->session()) {
         detail::check_masters<Optimizer>(comm.rank(), this->options());
@@ -81,18 +83,18 @@ public:
     /// the host waits for `stream` before the call, no such optimizer steps with gradients that did
     /// not come.
     void apply(synchronized_gradients<T, device>&& synchronized, cudaStream_t stream = nullptr) {
-        const double largest_norm = this->close(std::move(synchronized));
+        const auto changes = this->close(std::move(synchronized));
         this->used(stream);
         this->refuse_capture_of_adasum(stream);
         const detail::current_device here(this->session().device(), this->session().rank());
         prepare();
         if (this->options().skip_nonfinite) look(stream);
-        if (largest_norm < std::numeric_limits<double>::infinity()) measure(stream);
+        if (changes.clips()) measure(stream, changes.factor);
         this->keep_residuals(stream, skip_flag());
         if (this->options().op == gradient_op::adasum)
             detail::step_by_adasum(this->host_calls(), this->all(), this->epoch_name(), stream,
-                                   [&] { step_alone(largest_norm, stream); });
-        else step_alone(largest_norm, stream);
+                                   [&] { step_alone(changes, stream); });
+        else step_alone(changes, stream);
         this->spread_values(stream);
     }
 
@@ -130,6 +132,7 @@ public:
         if (use != detail::state_use::write) return;
         copy.values().store(stream);
         if constexpr (is_hvds) update_.to_device(optimizer_, parts, stream);
+        skipped_before_ = 0;  // it counts from 0 again
     }
 
     /// The number of steps that `skip_nonfinite` has left out. It waits for the stream.
@@ -139,24 +142,34 @@ public:
         return update_.progress(stream).skipped;
     }
 
+    /// False if a step was left out since the last call. It waits for the stream.
+    bool has_stepped(cudaStream_t stream = nullptr)
+        requires is_hvds
+    {
+        detail::refuse_capture(this->session(), stream, "has_stepped");
+        const std::uint64_t skipped = skipped_steps(stream);
+        return std::exchange(skipped_before_, skipped) == skipped;
+    }
+
     /// The norm of all gradients before the last step that `clip_by_norm` was called for. It waits
     /// for the stream.
     double gradient_norm(cudaStream_t stream = nullptr) const
         requires is_hvds
     {
-        return std::sqrt(update_.progress(stream).squares);
+        return std::sqrt(update_.progress(stream).squares) * norm_factor_;
     }
 
     /// The norm of all shared gradients together as they are now, so that the host can decide
     /// before `apply`. It waits for the stream. **Collective**.
     /// @snippet tests/train/device_snippets.cpp gradient_norm
-    double gradient_norm(const synchronized_gradients<T, device>&, cudaStream_t stream = nullptr)
+    double gradient_norm(const synchronized_gradients<T, device>& gradients,
+                         cudaStream_t stream = nullptr)
         requires is_hvds
     {
         this->used(stream);
         const detail::current_device here(this->session().device(), this->session().rank());
         prepare();
-        measure(stream);
+        measure(stream, this->factor_of(gradients));
         return gradient_norm(stream);
     }
 
@@ -212,8 +225,9 @@ private:
     }
 
     // Ranks that step slices add up their squares. All others have the same.
-    void measure(cudaStream_t stream) {
+    void measure(cudaStream_t stream, double factor) {
         if constexpr (is_hvds) {
+            norm_factor_ = factor;
             update_.measure(stream);
             if (!this->options().shard_state) return;
             add_squares_.start({&stream, 1});
@@ -225,10 +239,12 @@ private:
 
     // An optimizer that is not hvd's knows nothing of the stop, so it must not be given gradients
     // that are known not to come.
-    void step_alone([[maybe_unused]] double largest_norm, cudaStream_t stream) {
+    template <class Changes>
+    void step_alone([[maybe_unused]] const Changes& changes, cudaStream_t stream) {
         if constexpr (!is_hvds) this->session().refuse_if_broken("apply()");
         if constexpr (is_hvds)
-            update_.step(optimizer_, largest_norm, stream, this->stop_behind(stream));
+            update_.step(optimizer_, changes.factor, changes.largest_norm, stream,
+                         this->stop_behind(stream));
         else if constexpr (device_optimizer_of<Optimizer, T>)
             optimizer_.step(std::span<const tensor_view<T, device>>(this->values_),
                             std::span<const tensor_view<T, device>>(this->gradients_), stream);
@@ -253,6 +269,8 @@ private:
     detail::device_update_of<Optimizer> update_;
     detail::ordered_plan agree_;        // on the flag of skipped steps
     detail::ordered_plan add_squares_;  // of the slices of all ranks
+    std::uint64_t skipped_before_ = 0;  // at the last call of has_stepped()
+    double norm_factor_ = 1;            // of the gradients that were measured last
 };
 
 }  // namespace v0

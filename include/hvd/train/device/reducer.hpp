@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -161,12 +162,24 @@ protected:
 
     device_session& session() const { return *session_; }
 
-    // Takes the gradients of synchronize() for the step. Returns the largest norm they may have.
-    double close(synchronized_gradients<T, device>&& synchronized) {
+    // The changes of the gradients that the step makes, in this order.
+    struct gradient_changes {
+        double factor, largest_norm;
+        bool clips() const { return largest_norm < std::numeric_limits<double>::infinity(); }
+    };
+
+    // Takes the gradients of synchronize() for the step.
+    gradient_changes close(synchronized_gradients<T, device>&& synchronized) {
         const auto gradients = std::move(synchronized);
         if (gradients.open_ != &open_)
             refuse("apply() of gradients that are not this optimizer's, or applied already");
-        return gradients.largest_norm_;
+        if (gradients.factor_ != 1 && !options_.skip_nonfinite)
+            refuse("a loss_scale is for optimizers with .skip_nonfinite = true");
+        return {gradients.factor_, gradients.largest_norm_};
+    }
+
+    static double factor_of(const synchronized_gradients<T, device>& gradients) {
+        return gradients.factor_;
     }
 
     void refuse_capture_of_adasum(cudaStream_t stream) const {

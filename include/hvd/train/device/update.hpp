@@ -107,10 +107,12 @@ public:
     }
     bool has_started() const { return progress_.data() != nullptr; }
 
-    void step(const O& optimizer, double largest_norm, cudaStream_t stream,
+    // The largest norm is that of the gradients times the factor.
+    void step(const O& optimizer, double factor, double largest_norm, cudaStream_t stream,
               const std::uint32_t* stop) {
         update_rule rule = device_rule(optimizer);
-        rule.largest_norm = largest_norm;
+        rule.factor = factor;
+        rule.largest_norm = largest_norm / factor;  // it is compared with the measured norm
         launch_update(rule, rows_, progress_, stream, session_.rank(), update_work::finish, stop);
     }
 

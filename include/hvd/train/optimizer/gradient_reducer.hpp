@@ -123,8 +123,12 @@ protected:
     // tables by `for_each_rows`. **Collective**.
     synchronized_gradients<T> synchronize(bool by_rows);
 
-    // Calls `step` with `optimizer` unless the gradients are not finite.
-    bool apply_by(synchronized_gradients<T>&& synchronized, void (*step)(void*), void* optimizer);
+    // Calls `step` with the optimizer and a factor for the gradients, unless these are not finite.
+    bool apply_by(synchronized_gradients<T>&& synchronized, void (*step)(void*, double),
+                  void* optimizer);
+
+    // Multiplies the gradients, for optimizers that don't do it by themselves.
+    void scale_gradients(double factor) const;
 
     bool has_rows() const { return !sparse_.empty(); }
 
@@ -230,7 +234,7 @@ private:
     bool finite_everywhere();
     // The step was made: what the rounding of its gradients lost is added to the next ones.
     void keep_residuals();
-    void step_by_adasum(void (*step)(void*), void* optimizer);
+    void step_by_adasum(void (*step)(void*, double), void* optimizer, double factor);
 
     Comm& comm_;
     std::vector<tensor_view<T>> shared_parts_;  // of the gradients, without rows that are zero

@@ -261,16 +261,18 @@ bool gradient_reducer<Comm, T>::finite_everywhere() {
 
 template <class Comm, class T>
 bool gradient_reducer<Comm, T>::apply_by(synchronized_gradients<T>&& synchronized,
-                                         void (*step)(void*), void* optimizer) {
+                                         void (*step)(void*, double), void* optimizer) {
     const auto gradients = std::move(synchronized);
     if (gradients.open_ != &open_)
         refuse("apply() of gradients that are not this optimizer's, or applied already");
+    if (gradients.factor_ != 1 && !options_.skip_nonfinite)
+        refuse("a loss_scale is for optimizers with .skip_nonfinite = true");
     bool steps = true;
     over_if_it_fails([&] {
         steps = !options_.skip_nonfinite || finite_everywhere();
         if (!steps) return;
-        if (options_.op == gradient_op::adasum) step_by_adasum(step, optimizer);
-        else step(optimizer);
+        if (options_.op == gradient_op::adasum) step_by_adasum(step, optimizer, gradients.factor_);
+        else step(optimizer, gradients.factor_);
         keep_residuals();
     });
     return steps;
@@ -283,12 +285,24 @@ void gradient_reducer<Comm, T>::keep_residuals() {
         if (!parameters_[s.parameter()].frozen) s.commit(parameters_[s.parameter()].residual);
 }
 
+template <class Comm, class T>
+void gradient_reducer<Comm, T>::scale_gradients(double factor) const {
+    if (factor == 1) return;
+    if constexpr (dtype_traits<T>::id == dtype::float16)
+        refuse("gradients of float16 and a scaled loss are for optimizers::float_masters: divided ",
+               "in 16 bits, small ones would vanish");
+    for (const auto& part : shared_parts_) scale(part, factor);
+    for (const auto& p : parameters_)
+        if (p.kind == parameter_kind::local && !p.frozen) scale(p.gradient, factor);
+}
+
 // Lets the optimizer step with this rank's gradients, then combines its changes.
 template <class Comm, class T>
-void gradient_reducer<Comm, T>::step_by_adasum(void (*step)(void*), void* optimizer) {
+void gradient_reducer<Comm, T>::step_by_adasum(void (*step)(void*, double), void* optimizer,
+                                               double factor) {
     if constexpr (is_float_element<T>) {
         withheld_step<T> own(parameters_);
-        step(optimizer);
+        step(optimizer, factor);
         own.take_back();
         own.combine(comm_, epoch_.name());
         own.take();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "../agreement.hpp"
+#include "../gradients/buffers.hpp"
 #include "gradient_reducer.hpp"
 #include "optimizers.hpp"
 
@@ -44,7 +45,8 @@ concept optimizer_with_state = requires(O& o) {
 /// @snippet tests/train/snippets.cpp distributed_optimizer
 template <class Comm, class Optimizer,
           class T = typename detail::optimizer_element<Optimizer>::type>
-class distributed_optimizer : public detail::gradient_reducer<Comm, T> {
+class distributed_optimizer : public detail::gradient_reducer<Comm, T>,
+                              public detail::registered_buffers<host> {
     static_assert(
         optimizer_of<Optimizer, T> || self_contained_optimizer<Optimizer>,
         "hvd: an optimizer has step(parameters, gradients), or step(): see hvd::optimizer_of");
@@ -53,6 +55,7 @@ public:
     /// @throws hvd::usage_error for options that contradict each other or an empty communicator.
     distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
         : detail::gradient_reducer<Comm, T>(comm, std::move(options)),
+          detail::registered_buffers<host>(comm.rank()),
           optimizer_(std::move(optimizer)) {
         detail::check_masters<Optimizer>(comm.rank(), this->options());
         this->agrees_on_numbers_ = optimizer_with_state<Optimizer>;
@@ -76,7 +79,10 @@ public:
     bool apply(synchronized_gradients<T>&& synchronized) {
         return this->apply_by(
             std::move(synchronized),
-            [](void* self) { static_cast<distributed_optimizer*>(self)->step_alone(); }, this);
+            [](void* self, double factor) {
+                static_cast<distributed_optimizer*>(self)->step_alone(factor);
+            },
+            this);
     }
 
     /// Calls `apply(synchronize())`.
@@ -92,7 +98,10 @@ private:
         else return true;
     }
 
-    void step_alone() {
+    void step_alone(double factor) {
+        if constexpr (detail::scales_gradients<Optimizer>)
+            optimizer_.gradient_factor = float(factor);
+        else this->scale_gradients(factor);
         if constexpr (row_optimizer_of<Optimizer, T>)
             if (this->has_rows()) return step_by_rows();
         if constexpr (optimizer_of<Optimizer, T>)

@@ -247,13 +247,15 @@ struct float_masters : O {
     using value_type = T;
     using master_type = float;
     slots<float> master = {};
+    /// multiplies each gradient, in float; hvd sets it for a `loss_scale`
+    float gradient_factor = 1;
 
     void step(tensors<T> parameters, tensors<T> gradients) {
         slots<float> in_float(gradients.size());
         std::vector<tensor_view<float>> values(parameters.size()), changes(parameters.size());
         detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
             values[i] = masters_of(i, p);
-            for (const T& x : g) in_float[i].push_back(float(x));
+            for (const T& x : g) in_float[i].push_back(float(x) * gradient_factor);
             changes[i] = view(in_float[i].data(), p.size());
         });
         O::step(values, changes);
@@ -269,7 +271,8 @@ struct float_masters : O {
         }
     {
         const auto masters = masters_of(i, hvd::detail::elements(table));
-        const std::vector<float> in_float(rows.values.begin(), rows.values.end());
+        std::vector<float> in_float;
+        for (const T& x : rows.values) in_float.push_back(float(x) * gradient_factor);
         O::step_rows(i, masters, sparse_view<float>{rows.indices, in_float});
         hvd::detail::for_each_row(table, rows.indices, rows.values,
                                   [&](std::span<T> row, std::span<const T>) {
@@ -320,6 +323,10 @@ namespace detail {
 // O keeps masters, from which each step makes the parameters anew.
 template <class O>
 concept keeps_masters = requires { typename O::master_type; };
+
+// O multiplies the gradients by itself, in its own precision.
+template <class O>
+concept scales_gradients = requires(O& o) { o.gradient_factor = 1; };
 
 // The element type of an optimizer that does not say another.
 template <class Optimizer>

@@ -23,12 +23,32 @@ void broadcast_parameters(Comm& comm, Parameters&& parameters, root from = root{
     comm.broadcast(detail::as_list(parameters), from, {.name = "parameters"});
 }
 
-/// Copies the root's registered parameters to all ranks. Local parameters are left out, frozen ones
-/// are not.
+/// Copies the root's registered parameters and buffers to all ranks. Local parameters are left out,
+/// frozen ones are not.
 /// @snippet tests/train/snippets.cpp broadcast_state
 template <class Comm, class O, class T>
 void broadcast_parameters(distributed_optimizer<Comm, O, T>& optimizer, root from = root{0}) {
     broadcast_parameters(optimizer.comm(), optimizer.shared_parameters(), from);
+    optimizer.with_buffers(
+        optimizer.comm(), [](buffer_policy) { return true; },
+        [&](const auto& all) { optimizer.comm().broadcast(all, from, {.name = "buffers"}); });
+}
+
+/// Makes the registered buffers equal on all ranks, each as its policy says: by one call for those
+/// that are averaged, and one for those that the root sends. Call it before an evaluation or a
+/// checkpoint, or after each step.
+/// **Collective**. @throws hvd::mismatch_error if the ranks have other buffers.
+/// @snippet tests/train/snippets.cpp buffers
+template <class Comm, class O, class T>
+void synchronize_buffers(distributed_optimizer<Comm, O, T>& optimizer, root from = root{0}) {
+    auto& comm = optimizer.comm();
+    const auto has = [](buffer_policy p) { return [p](buffer_policy q) { return p == q; }; };
+    optimizer.with_buffers(comm, has(buffer_policy::averaged), [&](const auto& averaged) {
+        comm.allreduce(averaged, average, {.name = "buffers"});
+    });
+    optimizer.with_buffers(comm, has(buffer_policy::from_root), [&](const auto& sent) {
+        comm.broadcast(sent, from, {.name = "buffers"});
+    });
 }
 
 namespace detail {

@@ -19,6 +19,8 @@ template <class Comm, class T>
 class device_reducer;
 }  // namespace detail
 
+struct loss_scale;
+
 /// The gradients of one step after `synchronize()`. They may be read or changed, and are then
 /// handed to `apply`. They are equal on all ranks, except those of local parameters. With Adasum
 /// they differ, since ranks combine their steps instead. Dropping the object drops the step. It
@@ -33,6 +35,7 @@ public:
           shared_(other.shared_),
           parts_(other.parts_),
           largest_norm_(other.largest_norm_),
+          factor_(other.factor_),
           open_(std::exchange(other.open_, nullptr)) {}
     synchronized_gradients& operator=(synchronized_gradients&&) = delete;
     ~synchronized_gradients() {
@@ -61,6 +64,7 @@ private:
     friend double clip_by_norm(synchronized_gradients<U>&, double);
     template <class U>
     friend double global_norm(const synchronized_gradients<U>&);
+    friend loss_scale;
 
     // `parts` are the shared tensors without rows that are zero.
     synchronized_gradients(int rank, std::span<const tensor_view<T, Space>> tensors,
@@ -73,6 +77,7 @@ private:
     int rank_;
     std::span<const tensor_view<T, Space>> tensors_, shared_, parts_;
     double largest_norm_ = std::numeric_limits<double>::infinity();  // for a step on the device
+    double factor_ = 1;  // that the step multiplies them by
     bool* open_;
 };
 
@@ -84,7 +89,7 @@ double global_norm(const synchronized_gradients<T>& gradients) {
     for (const auto& tensor : gradients.parts_)
         for (const T& x : detail::elements(tensor))
             squares += detail::as_double(x) * detail::as_double(x);
-    return std::sqrt(squares);
+    return std::sqrt(squares) * gradients.factor_;
 }
 
 namespace detail {
