@@ -21,11 +21,14 @@ void on_root_or_all_throw(Comm& comm, const char* name, F f) {
 // A state that could not be loaded again is not written.
 template <class Trained>
 void add_slots(const std::string& path, Trained& optimizer, std::vector<named_tensor>& tensors) {
+    const auto has = [](const auto& slots, std::size_t i, const std::string&) {
+        return i < slots.size() && !slots[i].empty();
+    };
     optimizer.optimizer().for_each_slot([&](const char* slot, auto& slots) {
         const std::size_t all = for_each_with_slots(
             optimizer, [&](std::size_t i, const std::string& name, std::size_t size) {
-                if (i >= slots.size() || slots[i].empty()) return;
-                if (slots[i].size() != size)
+                if (!has(slots, i, name)) return;
+                if (slots[i].size() != numbers_in(slots, size))
                     refuse_file(path, "not written: \"", slot_name(slot, name), "\" has ",
                                 slots[i].size(), " elements, its parameter ", size);
                 tensors.push_back(named(slot_name(slot, name), slots[i]));
@@ -34,6 +37,7 @@ void add_slots(const std::string& path, Trained& optimizer, std::vector<named_te
             refuse_file(path, "not written: the optimizer has ", slots.size(), " of \"", slot,
                         "\" for ", all, " parameters");
     });
+    require_whole_slots(path, optimizer, has, [](const auto&, const char*) { return false; });
 }
 
 template <class Trained>
@@ -58,15 +62,65 @@ void check_training(const safetensors_file& file, Trained& optimizer,
         file.require(t);
         tensors.insert(t.name);
     }
-    optimizer.optimizer().for_each_slot([&](const char* slot, auto&) {
+    optimizer.optimizer().for_each_slot([&](const char* slot, auto& slots) {
         for_each_with_slots(optimizer, [&](std::size_t, const std::string& name, std::size_t) {
             tensors.insert(slot_name(slot, name));
         });
+        if (has_one_count(file, slots, slot)) keys.insert("optimizer." + std::string(slot));
     });
     training_progress progress;
     for_each_number(optimizer.optimizer(), progress,
                     [&](const std::string& key, auto&) { keys.insert(key); });
     check_nothing_else(file, tensors, keys);
+    require_whole_slots(
+        file.path(), optimizer,
+        [&](const auto&, std::size_t, const std::string& key) {
+            return file.tensors().contains(key);
+        },
+        [&](const auto& slots, const char* slot) { return has_one_count(file, slots, slot); });
+}
+
+// The one count of an older file is that of the parameters that have stepped.
+template <class Trained>
+void read_one_count(const safetensors_file& file, Trained& optimizer, const char* slot,
+                    optimizers::step_counts& counts) {
+    const std::string key = "optimizer." + std::string(slot);
+    double count = 0;
+    read_number(file, key, count);
+    require_count(file, key, count);
+    bool any = false, stepped = false;
+    for_each_with_slots(optimizer, [&](std::size_t i, const std::string& name, std::size_t) {
+        if (counts.size() <= i) counts.resize(i + 1);
+        counts[i].clear();
+        optimizer.optimizer().for_each_slot([&](const char* other, auto&) {
+            if (file.tensors().contains(slot_name(other, name))) counts[i] = {count};
+        });
+        any = true;
+        stepped = stepped || !counts[i].empty();
+    });
+    if (count > 0 && any && !stepped)
+        refuse_file(file.path(), "has ", count, " as \"", key,
+                    "\" and no other slot of any parameter");
+}
+
+template <class Trained>
+void read_slots(const safetensors_file& file, Trained& optimizer, auto& restored) {
+    restored.for_each_slot([&]<class S>(const char* slot, S& slots) {
+        if constexpr (std::is_same_v<S, optimizers::step_counts>)
+            if (has_one_count(file, slots, slot))
+                return read_one_count(file, optimizer, slot, slots);
+        for_each_with_slots(optimizer,
+                            [&](std::size_t i, const std::string& name, std::size_t size) {
+                                const std::string key = slot_name(slot, name);
+                                if (slots.size() <= i) slots.resize(i + 1);
+                                slots[i].clear();
+                                if (!file.tensors().contains(key)) return;
+                                slots[i].resize(numbers_in(slots, size));
+                                file.read(named(key, slots[i]));
+                                if constexpr (std::is_same_v<S, optimizers::step_counts>)
+                                    require_count(file, key, slots[i][0]);
+                            });
+    });
 }
 
 template <class Trained>
@@ -80,16 +134,7 @@ training_progress read_training(const safetensors_file& file, Trained& optimizer
         if (lacks_newer_number<decltype(restored)>(file, key)) number = {};
         else read_number(file, key, number);
     });
-    restored.for_each_slot([&](const char* slot, auto& slots) {
-        for_each_with_slots(optimizer,
-                            [&](std::size_t i, const std::string& name, std::size_t size) {
-                                if (slots.size() <= i) slots.resize(i + 1);
-                                slots[i].clear();
-                                if (!file.tensors().contains(slot_name(slot, name))) return;
-                                slots[i].resize(size);
-                                file.read(named(slot_name(slot, name), slots[i]));
-                            });
-    });
+    read_slots(file, optimizer, restored);
     for (const auto& t : model) file.read(t);
     optimizer.optimizer() = std::move(restored);
     return progress;

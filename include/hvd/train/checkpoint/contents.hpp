@@ -54,6 +54,37 @@ std::size_t for_each_with_slots(const Trained& optimizer, F f) {
     return i;
 }
 
+// The numbers in a slot of a parameter of `size` elements.
+template <class Slots>
+std::size_t numbers_in(const Slots&, std::size_t size) {
+    return std::is_same_v<Slots, optimizers::step_counts> ? 1 : size;
+}
+
+template <class O>
+constexpr bool is_optional_slot(std::string_view slot) {
+    if constexpr (requires { O::is_optional_slot(slot); }) return O::is_optional_slot(slot);
+    else return false;
+}
+
+// Refuses a parameter of which some slots are there and others are not: the next step would take
+// moments of zeros for those of many steps. `has(slots, i, key)` is true for a slot that is there,
+// and `may_lack(slots, slot)` for one that need not be.
+template <class Trained, class Has, class MayLack>
+void require_whole_slots(const std::string& path, Trained& optimizer, Has has, MayLack may_lack) {
+    using O = std::remove_cvref_t<decltype(optimizer.optimizer())>;
+    for_each_with_slots(optimizer, [&](std::size_t i, const std::string& name, std::size_t) {
+        std::string there, missing;
+        optimizer.optimizer().for_each_slot([&](const char* slot, auto& slots) {
+            if (is_optional_slot<O>(slot) || may_lack(slots, slot)) return;
+            const std::string key = slot_name(slot, name);
+            (has(slots, i, key) ? there : missing) = key;
+        });
+        if (!there.empty() && !missing.empty())
+            refuse_file(path, "parameter \"", name, "\" has the slot \"", there, "\" and lacks \"",
+                        missing, "\"");
+    });
+}
+
 // Calls f(key, number&) for every number that is written as text.
 template <class O, class F>
 void for_each_number(O& optimizer, training_progress& p, F f) {
@@ -104,6 +135,16 @@ void read_number(const safetensors_file& file, const std::string& key, N& number
     number = static_cast<N>(value);
     if (!is_number || (value == value && in_digits(number) != value)) refuse_number(file, key);
 }
+
+// Older files have one count of steps for all parameters, as a number.
+HVD_API bool has_one_count(const safetensors_file& file, const std::string& key);
+template <class Slots>
+bool has_one_count(const safetensors_file& file, const Slots&, const char* slot) {
+    return std::is_same_v<Slots, optimizers::step_counts> &&
+           has_one_count(file, "optimizer." + std::string(slot));
+}
+// @throws hvd::checkpoint_error unless it is a whole number of steps.
+HVD_API void require_count(const safetensors_file& file, const std::string& key, double count);
 
 // True if the file lacks a number that optimizers have not always had.
 template <class O>
