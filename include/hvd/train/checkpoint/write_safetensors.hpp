@@ -13,7 +13,7 @@ inline namespace v0 {
 /// Writes tensors in the safetensors format, which other tools read without hvd. The write is
 /// atomic: a process that dies meanwhile, or a full disk, leaves the old file as it was. Several
 /// processes may write one path: each writes a file of its own, and the last to finish replaces the
-/// others'. What killed writers have left beside the path is removed by the next.
+/// others'. The next writer removes the files that killed ones have left beside the path.
 ///
 /// Each tensor lies at a multiple of its element's size, so the file can be mapped into memory:
 /// tensors of the largest elements come first. The machine is little-endian.
