@@ -53,7 +53,7 @@ void save_model(const std::string& path, distributed_optimizer<Comm, O, T>& opti
 
 /// Rank 0 reads the parameters from a file of `save_model` or `save_checkpoint`, and broadcasts
 /// them. The optimizer keeps its state, but for masters of 16-bit parameters, which begin anew.
-/// **Collective**. The file must contain all parameters, and no others. What else it contains is
+/// **Collective**. The file must contain all parameters, and no others. Anything else in it is
 /// left alone. A file that is refused changes nothing.
 /// @throws hvd::checkpoint_error on every rank, with path and reason.
 /// @snippet tests/train/saved_model.cpp load_model
@@ -78,7 +78,7 @@ void save_model(const std::string& path, Comm& comm, std::span<const named_tenso
                                  [&] { write_safetensors(path, tensors, metadata); });
 }
 
-/// Rank 0 reads the tensors, and broadcasts them. What else the file contains is left alone.
+/// Rank 0 reads the tensors, and broadcasts them. Anything else in the file is left alone.
 /// **Collective**: with the same names and shapes on all ranks.
 /// @throws hvd::checkpoint_error on every rank, with path and reason; then nothing has changed.
 template <class Comm>
