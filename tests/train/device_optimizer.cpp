@@ -212,6 +212,42 @@ TEST_CASE("a parameter that is unfrozen steps by its own count, also after a che
     });
 }
 
+TEST_CASE("local parameters on the device are in checkpoints, and a model is loaded alone") {
+    const hvd_test::temporary_directory folder;
+    const std::string path = (folder / "state").string(), model = (folder / "model").string();
+    train_on_every_backend([&](auto& world, auto& gpus) {
+        for (const bool sharded : {false, true}) {
+            const stream s;
+            const float r = float(gpus.rank());
+            const tensor<float> own(std::vector<float>(5, r)), d_own(std::vector<float>(5, 1 + r));
+            const tensor<float> w(std::vector<float>(9, 1)), dw(std::vector<float>(9, 1));
+            hvd::distributed_optimizer optimizer(gpus, optimizers::adam<float>{.rate = 0.25f},
+                                                 {.shard_state = sharded});
+            optimizer.register_local("own", own.view(), d_own.view());
+            optimizer.register_parameter("w", w.view(), dw.view());
+            s.write(d_own, std::vector<float>(5, 1 + r));
+            optimizer.step(s);
+            const auto own_before = s.values(own), w_before = s.values(w);
+            hvd::save_checkpoint(path, optimizer, {});
+            hvd::save_model(model, optimizer);
+            s.write(d_own, std::vector<float>(5, -1 - r));
+            optimizer.step(s);
+            const auto own_after = s.values(own), w_after = s.values(w);
+            hvd::load_checkpoint(path, optimizer);
+            CHECK(s.values(own) == own_before);
+            CHECK(s.values(w) == w_before);
+            s.write(d_own, std::vector<float>(5, -1 - r));
+            optimizer.step(s);
+            CHECK(s.values(own) == own_after);
+            CHECK(s.values(w) == w_after);
+            hvd::load_model(model, optimizer);
+            CHECK(s.values(own) == own_after);
+            CHECK(s.values(w) == w_before);
+            world.barrier();
+        }
+    });
+}
+
 TEST_CASE("options of the gradients mean on the device what they mean on the host") {
     train_on_every_backend([](auto& world, auto& gpus) {
         const optimizers::momentum<float> optimizer{.rate = 0.125f};

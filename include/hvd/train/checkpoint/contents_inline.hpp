@@ -93,7 +93,7 @@ HVD_INLINE void check_nothing_else(const safetensors_file& file,
                         "\", which this model and optimizer have not");
     }
     for (const auto& [key, text] : file.metadata())
-        if (is_reserved(key) && key != slots_key && !keys.contains(key))
+        if (is_reserved(key) && key != slots_key && key != ranks_key && !keys.contains(key))
             refuse_file(file.path(), "has \"", key, "\", which this optimizer has not");
 }
 
