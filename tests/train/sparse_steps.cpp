@@ -107,7 +107,7 @@ TEST_CASE(
             check_lazy(comm, optimizers::momentum<double>{.rate = 0.1, .decay = 0.01}, {}, policy,
                        nothing);
             check_lazy(comm, optimizers::adadelta<double>{}, {}, policy, nothing);
-            const auto counts = [](auto& adam, int step) { adam.steps = step; };
+            const auto counts = [](auto& adam, int step) { adam.steps = {{double(step)}}; };
             check_lazy(comm, optimizers::adam<double>{.rate = 0.1}, {}, policy, counts);
             check_lazy(comm, optimizers::adamw<double>{.rate = 0.1},
                        {.gradient_predivide_factor = 2}, policy, counts);
