@@ -210,6 +210,7 @@ TEST_CASE("Horovod's batch norm and callbacks have their form here") {
         norm.forward(world, x, y);
         norm.backward(world, dy, dx);
         CHECK(y[0] == doctest::Approx(-1).epsilon(0.01));
+        norm.evaluate(x, y);
 
         const double epoch = 2, count = world.rank() + 1;
         std::vector<hvd::metric> metrics = {{"loss", 3.0}};

@@ -146,8 +146,29 @@ cudaError_t update(const update_launch& launch, cudaStream_t stream) {
     return cudaSuccess;
 }
 
+cudaError_t feed_back(const feedback_launch& launch, cudaStream_t stream) {
+    if (const int code = emulation::faulted("launch_feedback")) return cudaError_t(code);
+    if (launch.count == 0 || launch.count % feedback_numbers != 0) return cudaErrorInvalidValue;
+    if (const cudaError_t no = emulation::refused(stream)) return no;
+    return with_feedback(launch, [&]<class Half>() {
+        emulation::launch(stream, int(launch.blocks()), [launch](int block) {
+            const auto seen = [](auto* at, std::size_t bytes) {
+                return reinterpret_cast<decltype(at)>(emulation::seen_by_device(at, bytes));
+            };
+            feedback_launch l = launch;
+            l.from = seen(l.from, l.count * sizeof(float));
+            l.residual = seen(l.residual, l.count * sizeof(float));
+            l.next = seen(l.next, l.count * sizeof(float));
+            l.to = seen(l.to, l.count * sizeof(Half));
+            for (unsigned thread = 0; thread < feedback_threads; ++thread)
+                feed_back_block<Half>(l, unsigned(block), thread);
+        });
+        return cudaSuccess;
+    });
+}
+
 // Registered before main, as the kernels of a .cu file are.
-const bool registered = (kernels = {&copy, &reduce, &update}, true);
+const bool registered = (kernels = {&copy, &reduce, &update, &feed_back}, true);
 
 }  // namespace
 

@@ -86,6 +86,12 @@ bool release(void* pointer) {
     return true;
 }
 
+// Host memory that a program has registered, with its size.
+std::map<const std::byte*, std::size_t>& registered() {
+    static std::map<const std::byte*, std::size_t> all;
+    return all;
+}
+
 // True for memory that CUDA has allocated.
 bool is_known(const void* address) {
     const auto* const first = static_cast<const std::byte*>(address);
@@ -122,6 +128,15 @@ std::byte* emulation::seen_by_kernel(const void* address, std::size_t bytes) {
     return seen_by_device(address, bytes);
 }
 
+bool emulation::is_registered(const void* address, std::size_t bytes) {
+    const auto* const first = static_cast<const std::byte*>(address);
+    const std::lock_guard lock(mutex);
+    auto found = registered().upper_bound(first);
+    if (found == registered().begin()) return false;
+    --found;
+    return first + bytes <= found->first + found->second;
+}
+
 int emulation::open_of_another_process(pid_t process, int file) {
     if (process == getpid()) return -1;
     return open(("/proc/" + std::to_string(process) + "/fd/" + std::to_string(file)).c_str(),
@@ -149,6 +164,34 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
 cudaError_t cudaFreeHost(void* pointer) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
+    if (memory == nullptr || bytes == 0 ||
+        (flags & ~(cudaHostRegisterPortable | cudaHostRegisterMapped)) != 0)
+        return cudaErrorInvalidValue;
+    const std::lock_guard lock(mutex);
+    if (!registered().emplace(static_cast<std::byte*>(memory), bytes).second)
+        return cudaErrorHostMemoryAlreadyRegistered;
+    emulation::count_object(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
+    const std::lock_guard lock(mutex);
+    if (registered().erase(static_cast<std::byte*>(memory)) == 0)
+        return cudaErrorHostMemoryNotRegistered;
+    emulation::count_object(-1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostGetDevicePointer(void** seen, void* memory, unsigned flags) {
+    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
+    if (flags != 0 || !emulation::is_registered(memory, 1)) return cudaErrorInvalidValue;
+    *seen = memory;
+    return cudaSuccess;
 }
 
 cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {

@@ -105,6 +105,7 @@ setting drawn(std::uint64_t number) {
     s.uneven = roll.often();
     s.reports = has_table || s.uneven || roll.often();
     if (!has_local && roll.often()) s.resumes_at = 1 + int(roll(steps - 1));
+    s.options.error_feedback = s.options.codec != hvd::gradient_codec::none && roll.often();
     return s;
 }
 

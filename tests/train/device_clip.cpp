@@ -88,9 +88,10 @@ TEST_CASE("the norm has every gradient once, but local ones, which stay as they 
             optimizer.gradient_ready(0, s);
             optimizer.gradient_ready(words, rows, s);
             auto gradients = optimizer.synchronize(s);
+            const double each = size - 1, norm = std::sqrt(5 * each * each + 25);
+            CHECK(optimizer.gradient_norm(gradients, s) == doctest::Approx(norm));
             hvd::clip_by_norm(gradients, 0.5);
             optimizer.apply(std::move(gradients), s);
-            const double each = size - 1, norm = std::sqrt(5 * each * each + 25);
             CHECK(optimizer.gradient_norm(s) == doctest::Approx(norm));
             for (const float x : s.values(a)) CHECK(x == doctest::Approx(-each * 0.5 / norm));
             CHECK(s.values(table)[2] == doctest::Approx(-3 * 0.5 / norm));

@@ -112,7 +112,8 @@ TEST_CASE_TEMPLATE("the host waits before an optimizer of the user's steps, whic
         world.barrier();
         if (gpus.rank() != 0) {
             auto gradients = optimizer.synchronize(s);  // rank 0 does not come
-            gpus.abort();
+            hvd::detail::device_access::for_each_session(
+                gpus, [](auto& session) { session.give_up("the test ends it"); });
             cudaStreamSynchronize(s);
             CHECK_THROWS_WITH_AS(optimizer.apply(std::move(gradients), s),
                                  doctest::Contains("apply() on rank"), hvd::peer_error);

@@ -32,10 +32,12 @@ void check_epochs_are_named(F f) {
 
 TEST_CASE("ranks in different epochs are told so where they compare reductions, and go on") {
     using hvd::detail::collective;
-    const std::vector<hvd::optimizer_options> kinds = {{},
-                                                       {.shard_state = true},
-                                                       {.codec = hvd::gradient_codec::bfloat16},
-                                                       {.op = hvd::gradient_op::adasum}};
+    const std::vector<hvd::optimizer_options> kinds = {
+        {},
+        {.shard_state = true},
+        {.codec = hvd::gradient_codec::bfloat16},
+        {.codec = hvd::gradient_codec::bfloat16, .error_feedback = true},
+        {.op = hvd::gradient_op::adasum}};
     for (const auto& options : kinds)
         train_on_every_backend([&](auto& world, auto& gpus) {
             const bool adasum = options.op == hvd::gradient_op::adasum;
@@ -49,8 +51,9 @@ TEST_CASE("ranks in different epochs are told so where they compare reductions, 
             optimizer.step(s);
             CHECK(s.values(w) == floats(48, 6));
             s.write(dw, floats(48, 1));
-            const auto kind =
-                options.shard_state ? collective::reduce_scatter : collective::allreduce;
+            const auto kind = options.shard_state || options.error_feedback
+                                  ? collective::reduce_scatter
+                                  : collective::allreduce;
             if (gpus.size() > 1 && (adasum || compares(gpus, kind))) {
                 if (gpus.rank() > 0) optimizer.begin_epoch(8);
                 check_epochs_are_named([&] { optimizer.step(s); });

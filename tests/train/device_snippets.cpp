@@ -58,6 +58,13 @@ void trainer(hvd::communicator<hvd::threads>& world) {
         optimizer.apply(std::move(reduced), stream);
         //! [wait_before_apply]
     }
+    {
+        //! [gradient_norm]
+        auto gradients = optimizer.synchronize(stream);
+        if (optimizer.gradient_norm(gradients, stream) < 100)  // this waits
+            optimizer.apply(std::move(gradients), stream);
+        //! [gradient_norm]
+    }
     //! [broadcast_parameters]
     hvd::broadcast_parameters(gpus, hvd::fuse(w1, b1), hvd::root{0}, stream);
     //! [broadcast_parameters]

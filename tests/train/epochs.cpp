@@ -16,6 +16,7 @@ std::vector<hvd::optimizer_options> kinds_of_step() {
     return {{},
             {.bucket_bytes = 1},
             {.codec = hvd::gradient_codec::bfloat16},
+            {.codec = hvd::gradient_codec::bfloat16, .error_feedback = true},
             {.op = hvd::gradient_op::adasum},
             {.skip_nonfinite = true}};
 }

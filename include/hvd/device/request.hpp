@@ -28,6 +28,7 @@ public:
                    std::shared_ptr<const void> used = {})
         : session_(std::move(session)),
           done_(std::move(done)),
+          call_(session_->latest_call()),
           label_(label),
           limit_(limit),
           used_(std::move(used)) {}
@@ -37,6 +38,7 @@ public:
             finish_quietly(limit_);
             session_ = std::move(other.session_);
             done_ = std::move(other.done_);
+            call_ = other.call_;
             label_ = other.label_;
             limit_ = other.limit_;
             used_ = std::move(other.used_);
@@ -54,14 +56,16 @@ public:
     bool test() {
         if (session_ == nullptr) return true;
         if (!session_->test(done_, label_, limit_)) return false;
-        session_ = nullptr;
+        std::exchange(session_, nullptr)->conclude(call_, label_);
         return true;
     }
 
     /// The host waits, at most until the call's deadline.
     void wait() {
-        if (const auto session = std::exchange(session_, nullptr))
+        if (const auto session = std::exchange(session_, nullptr)) {
             session->wait(done_, label_, limit_);
+            session->conclude(call_, label_);
+        }
     }
 
     /// Makes later work of `stream` wait. The host goes on, and the request is empty. The call's
@@ -72,21 +76,24 @@ public:
     /// communicator was given up.
     void wait(device_stream stream) {
         if (session_ == nullptr) return;
-        session_->hand_over(done_, stream, label_, limit_);
+        session_->hand_over(done_, call_, stream, label_, limit_);
         session_ = nullptr;
     }
 
 private:
     void finish_quietly(detail::time_point limit) noexcept {
         if (limit < limit_) limit_ = limit;
+        const auto session = session_;
         try {
             wait();
-        } catch (...) {  // the communicator is given up: its next call throws the reason
+        } catch (const error& e) {
+            session->give_up(e.what());  // its next call throws the reason
         }
     }
 
     std::shared_ptr<detail::device_session> session_;
     detail::cuda_event done_;
+    std::uint64_t call_ = 0;
     const char* label_ = "";
     detail::time_point limit_ = detail::never;
     std::shared_ptr<const void> used_;  // memory of the call
@@ -141,13 +148,16 @@ device_request begin_call(const std::shared_ptr<device_session>& session, const 
 }
 
 // Enqueues the calls. Backends that compare calls look at the places of the tensors first. With
-// others, whose calls take less time than such a look, this is done after a failure.
+// others, whose calls take less time than such a look, this is done after a failure. `ahead`: the
+// caller has a request for them.
 inline void enqueue_calls(device_session& session, std::span<const collective_call> calls,
-                          const char* label, cudaStream_t stream, time_point limit) {
+                          const char* label, cudaStream_t stream, time_point limit,
+                          bool ahead = false) {
     if (!calls.empty() && session.compares(calls.front().entry.kind))
         refuse_host_memory(session, calls, label, true, limit);
     try {
-        session.enqueue(calls, label, stream, limit);
+        if (ahead) session.enqueue_ahead(calls, label, stream, limit);
+        else session.enqueue(calls, label, stream, limit);
     } catch (const device_error&) {
         refuse_host_memory(session, calls, label, false, limit);
         throw;
@@ -159,7 +169,7 @@ inline device_request start(const std::shared_ptr<device_session>& session,
                             std::span<const collective_call> calls, const char* label,
                             device_stream stream, time_span deadline) {
     return begin_call(session, label, stream, deadline, [&](cudaStream_t where, time_point limit) {
-        enqueue_calls(*session, calls, label, where, limit);
+        enqueue_calls(*session, calls, label, where, limit, true);
     });
 }
 

@@ -74,6 +74,9 @@ struct error_feedback;
 /// decoded(y), or 0 if that is not finite, so that one overflow does not spoil later steps. The
 /// residual is in units of the scaled value. A change of the scale between steps must divide it by
 /// the old scale and multiply it by the new.
+///
+/// A reduction of the encoded elements rounds again, which no residual has. The distributed
+/// optimizer's `error_feedback` has that error too.
 template <class To>
 struct error_feedback<cast<To>> : cast<To> {
     static constexpr bool keeps_residual = true;

@@ -19,6 +19,7 @@ public:
         parts_.clear();
         for (const collective_call& call : calls) parts_.push_back({call, size});
         places_.assign(parts_.size() * size_, {});
+        small_ = 0;
         mine_ = {};
         mine_.header = header_of(calls, size);
     }
@@ -34,11 +35,25 @@ public:
         places_[std::size_t(rank) * parts_.size() + call] = p;
         if (call < ipc_message::most_places) mine_.places[call] = p;
     }
+    // The inputs of a small call go through the window, so that the ranks need not meet again.
+    // Every rank knows the places of all.
+    void put_small(std::size_t call, int rank) {
+        const call_parts& p = parts_[call];
+        ++small_;
+        for (int r = 0; r < int(size_); ++r) {
+            ipc_places places;
+            if (p.gives(r) && p.given_by(r) > 0) places.in = {ipc_place::window, 0};
+            if (r == rank) put(call, r, places);
+            else places_[std::size_t(r) * parts_.size() + call] = places;
+        }
+    }
+    // True if this rank knows everything that the others would tell it.
+    bool is_known() const { return small_ == parts_.size() && !mine_.header.refused; }
     void refuse(std::string_view why) { mine_.header.refuse(why); }
     const ipc_message& message() const { return mine_; }
 
     // True if a tensor goes through a window. Before the others have sent their places, it tells
-    // this for this rank's tensors.
+    // this for this rank's tensors and for small calls.
     bool needs_window() const {
         for (const auto& [in, out] : places_)
             if (in.arena == ipc_place::window || out.arena == ipc_place::window) return true;
@@ -119,7 +134,7 @@ private:
         throw_mismatch(rank, "alltoall", "count", table, table_style::one_line);
     }
 
-    std::size_t size_ = 0;
+    std::size_t size_ = 0, small_ = 0;  // ranks, and calls that are small
     std::vector<call_parts> parts_;
     std::vector<ipc_places> places_;  // the places of rank 0's calls, of rank 1's, …
     ipc_message mine_{};

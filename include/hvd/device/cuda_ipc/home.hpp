@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../../platform/gpu_id.hpp"
+#include "../../platform/process.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -15,7 +16,7 @@ namespace detail {
 
 // The process and the GPU of a rank. A process has its number in the namespace of its container.
 struct ipc_home {
-    std::uint64_t process = 0, numbering = 0;
+    std::uint64_t process = 0, numbering = 0, started = 0;
     gpu_id gpu;
     int has_events = 0;  // the GPU has events that other processes can wait for
 
@@ -23,6 +24,7 @@ struct ipc_home {
         ipc_home home;
         struct stat numbering{};
         home.process = std::uint64_t(getpid());
+        home.started = process_status::of(getpid()).started;
         if (stat("/proc/self/ns/pid", &numbering) == 0) home.numbering = numbering.st_ino;
         home.gpu = gpu_id::of(device, rank);
         check_cuda(cudaDeviceGetAttribute(&home.has_events, cudaDevAttrIpcEventSupport, device),

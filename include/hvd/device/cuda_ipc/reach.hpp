@@ -6,24 +6,26 @@
 
 #include "../../kernel/cuda/reduction.hpp"
 #include "../../protocol/host_ranks.hpp"
+#include "../parts.hpp"
 #include "events.hpp"
 #include "memory.hpp"
 #include "message.hpp"
+#include "signals.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
 // Everything by which a rank reaches the others. On the host these are endpoints, one for the calls
-// and one for the farewell. Streams use events. Memory is mapped: a window of two halves, and
-// arenas.
+// and one for the farewell. Streams use signals, or else events. Memory is mapped: a window of two
+// halves, and arenas.
 class ipc_reach {
 public:
     static constexpr const char* name = "communicator<cuda_ipc>";
 
     // Connects the ranks, on the current device. **Collective**.
     void connect(std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell,
-                 int device, std::size_t room, time_point limit) {
+                 int device, cudaStream_t stream, std::size_t room, time_point limit) {
         calls_ = std::move(calls);
         farewell_ = std::move(farewell);
         rank_ = calls_->rank();
@@ -50,15 +52,21 @@ public:
         const auto offers = calls_->all(mine, limit);
         run_on_all(*calls_, name, limit, [&] { events_.open(offers, homes_, rank_); });
         share(window_, limit);
+        signals_.connect(*calls_, homes_, stream, limit);
     }
 
     bool is_connected() const { return farewell_ != nullptr; }
     host_ranks& calls() { return *calls_; }
     host_ranks& farewell() { return *farewell_; }
     ipc_events& events() { return events_; }
+    ipc_signals& signals() { return signals_; }
+    const ipc_signals& signals() const { return signals_; }
 
     // Tells peers that wait on the host.
-    void leave() noexcept { calls_ = {}; }
+    void leave() noexcept {
+        signals_.leave();
+        calls_ = {};
+    }
 
     // The arena gets the next number, which is the same on all ranks.
     ipc_memory& add_arena(std::unique_ptr<ipc_memory> arena) {
@@ -89,6 +97,15 @@ public:
         return {ipc_place::window, 0};
     }
 
+    // The places of a call that is not small.
+    ipc_places places_of(const call_parts& p) const {
+        ipc_places result;
+        if (p.gives(rank_))
+            result.in = place_of(p.call.in, p.given_by(rank_), !p.overwrites_input());
+        if (p.is_given(rank_)) result.out = place_of(p.call.out, p.taken_by(rank_), true);
+        return result;
+    }
+
     std::byte* in_window(int rank, std::size_t half) const {
         return window_.of(rank) + half * room_;
     }
@@ -106,10 +123,12 @@ public:
                 for_all_memory([](ipc_memory& m) { m.close(); });
                 events_.close();
                 farewell_->all('e', limit);
-                return;
+                return signals_.end(true);
             }
         } catch (...) {
         }
+        signals_.release(now());  // streams of others may wait for a call that does not come
+        signals_.end(finished);
         for_all_memory([](ipc_memory& m) { m.keep(); });
         events_.keep();
     }
@@ -127,6 +146,7 @@ private:
     std::size_t room_ = 0;  // bytes of each half of the window
     std::vector<ipc_home> homes_;
     ipc_events events_;
+    ipc_signals signals_;
     ipc_memory window_;
     std::vector<std::unique_ptr<ipc_memory>> arenas_;  // by number; null when closed
 };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../../core/tuning.hpp"
+#include "../../kernel/cuda/reduction.hpp"
 #include "../parts.hpp"
 
 namespace hvd {
@@ -32,6 +33,12 @@ constexpr std::size_t ipc_unit = tuning::device_unit;
 
 constexpr std::size_t whole_units(std::size_t bytes) {
     return (bytes + ipc_unit - 1) / ipc_unit * ipc_unit;
+}
+
+// Returns the bytes of each half of a window: at least a unit for each rank.
+constexpr std::size_t room_for(int size, std::size_t wanted) {
+    const std::size_t least = ipc_unit * std::size_t(size), room = whole_units(wanted);
+    return room > least ? room : least;
 }
 
 // Cuts the calls into steps. Each step fits into `room` bytes of every rank, and small calls share
@@ -81,6 +88,38 @@ inline ipc_slice slice_of(std::size_t bytes, int rank, int size) {
                       r = std::size_t(rank);
     const std::size_t begin = units * r / n * ipc_unit, end = units * (r + 1) / n * ipc_unit;
     return {begin < bytes ? begin : bytes, end < bytes ? end : bytes};
+}
+
+inline reduction_launch launch_of(const collective_call& call, int size) {
+    reduction_launch l{};
+    const reduced_numbers numbers = numbers_of(call.entry.id, call.entry.op);
+    l.id = numbers.id;
+    l.op = numbers.op;
+    l.ranks = size;
+    l.divisor = call.entry.op == op::average::id ? size : 0;
+    l.mode = rounding(call.entry.mode > 0 ? call.entry.mode - 1 : 0);
+    l.prescale = call.entry.prescale;
+    l.postscale = call.entry.postscale;
+    return l;
+}
+
+inline void launch(reduction_launch& l, std::size_t bytes, cudaStream_t stream, int rank) {
+    l.count = bytes / bytes_of_number(l.id);
+    l.head = head_of(l);
+    if (l.count > 0)
+        check_cuda(launch_reduction(l, stream), "launch of hvd's reduction kernel", rank);
+}
+
+inline void copy_apart(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream,
+                       int rank) {
+    if (to != from) copy_async(to, from, bytes, cudaMemcpyDeviceToDevice, stream, rank);
+}
+
+// Leaves out the bytes that are kept where they are.
+inline void copy_around(const ipc_slice& kept, std::byte* to, const std::byte* from,
+                        std::size_t bytes, cudaStream_t stream, int rank) {
+    copy_apart(to, from, kept.begin, stream, rank);
+    copy_apart(to + kept.end, from + kept.end, bytes - kept.end, stream, rank);
 }
 
 }  // namespace detail

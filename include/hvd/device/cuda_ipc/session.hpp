@@ -12,13 +12,15 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Ranks of one node whose streams meet by events and whose kernels reach each other's memory. The
-// device only waits for events that the host knows to be recorded. A rank that is alone reaches no
-// other memory.
+// Ranks of one node whose streams meet, and whose kernels reach each other's memory. Streams meet
+// by signals, or else by events: then the device only waits for events that the host knows to be
+// recorded. With signals, small calls are compared only later, when a rank comes by. A rank that is
+// alone reaches no other memory.
 class cuda_ipc_session final : public device_session {
 public:
     cuda_ipc_session(int rank, int size, int device, const communicator_options& options)
-        : device_session(rank, size, device, options), room_(room_for(size, options)) {}
+        : device_session(rank, size, device, options),
+          room_(room_for(size, options.device_window_bytes)) {}
     ~cuda_ipc_session() {
         stop_watching();
         end();
@@ -28,13 +30,17 @@ public:
     void connect(std::unique_ptr<host_ranks> calls, std::unique_ptr<host_ranks> farewell) {
         const current_device here(device(), rank());
         linked([&] {
-            reach_.connect(std::move(calls), std::move(farewell), device(), room_, limit_for({}));
+            reach_.connect(std::move(calls), std::move(farewell), device(), own_stream(), room_,
+                           limit_for({}));
         });
     }
 
     // Returns an endpoint for a communicator of some of the ranks.
     std::unique_ptr<host_ranks> split_endpoint(bool farewell, int color, int key) {
         const inside turn(*this);
+        // The host's communicator knows nothing of calls that ranks have only enqueued.
+        if (!farewell && reach_.signals().are_used())
+            agree(*this, agreement_header("split"), limit_for({}));
         std::unique_ptr<host_ranks> part;
         linked([&] { part = (farewell ? reach_.farewell() : reach_.calls()).split(color, key); });
         return part;
@@ -42,23 +48,11 @@ public:
 
     void enqueue(std::span<const collective_call> calls, const char* label, cudaStream_t stream,
                  time_point limit) override {
-        refuse_if_broken(label);
-        if (size() == 1) {
-            for (const collective_call& call : calls) alone(call, label, stream);
-            return;
-        }
-        guarded([&] {
-            if (last_) last_.make_wait(stream, rank());
-            try {
-                move_all(calls, label, stream, limit);
-            } catch (...) {
-                mark_last(stream);
-                // No stream of the caller's comes after the own one, which may still copy tensors.
-                if (stream == own_stream() && !broken()) finish(limit);
-                throw;
-            }
-            last_.record(stream, rank());
-        });
+        enqueue_calls(calls, label, stream, limit, false);
+    }
+    void enqueue_ahead(std::span<const collective_call> calls, const char* label,
+                       cudaStream_t stream, time_point limit) override {
+        enqueue_calls(calls, label, stream, limit, reach_.signals().are_used());
     }
 
     void check(const collective_call& call, const char* label) const override {
@@ -85,7 +79,38 @@ public:
     void give_up(std::string_view why) noexcept override {
         const inside turn(*this);
         device_session::give_up(why);
+        reach_.signals().release(destructor_limit());
         reach_.leave();
+    }
+
+    std::uint64_t latest_call() const override { return reach_.signals().turns(); }
+
+    void conclude(std::uint64_t call, const char* label) override {
+        const inside turn(*this);
+        if (!reach_.signals().are_used()) return;
+        if (const int r = reach_.signals().released_by(call); r >= 0) lose(r, label);
+        compare(label);
+        reach_.signals().calls().throw_failure_of(call);
+    }
+
+    bool leave_to_stream(std::uint64_t call, const char* label) override {
+        const inside turn(*this);
+        conclude(call, label);
+        return reach_.signals().are_used() && reach_.signals().calls().leave_to_stream(call);
+    }
+
+    void settle(const char* label, time_point limit) override {
+        const inside turn(*this);
+        if (!reach_.signals().are_used()) return;
+        wait_until([&] { return compare(label); }, label, limit);
+        conclude(latest_call(), label);
+    }
+
+    void look_for_errors(const char* label) override {
+        refuse_if_broken(label);
+        if (!reach_.signals().are_used()) return;
+        compare(label);
+        if (const int r = reach_.signals().missing(); r >= 0) lose(r, label);
     }
 
     std::span<std::byte> open_arena(std::size_t bytes) override {
@@ -117,10 +142,32 @@ public:
     }
 
 private:
+    void enqueue_calls(std::span<const collective_call> calls, const char* label,
+                       cudaStream_t stream, time_point limit, bool ahead) {
+        refuse_if_broken(label);
+        if (size() == 1) {
+            for (const collective_call& call : calls) alone(call, label, stream);
+            return;
+        }
+        guarded([&] {
+            if (last_) last_.make_wait(stream, rank());
+            try {
+                move_all(calls, label, stream, limit, ahead);
+            } catch (...) {
+                mark_last(stream);
+                // No stream of the caller's comes after the own one, which may still copy tensors.
+                if (stream == own_stream() && !broken()) finish(limit);
+                throw;
+            }
+            last_.record(stream, rank());
+        });
+    }
+
     // An agreement meets as a call does, so that both learn of a rank that makes the other one.
     void gather_headers(table<call_header>& all, time_point limit) override {
-        const auto met = meet_alone(all[std::size_t(rank())], limit);
-        for (std::size_t r = 0; r < met.size(); ++r) copy_header(all[r], met[r].header);
+        std::size_t r = 0;
+        for (const ipc_message& met : meet_alone(all[std::size_t(rank())], limit))
+            copy_header(all[r++], met.header);
     }
 
     // Meets without a call. The own stream takes its place between the calls of other streams: an
@@ -131,16 +178,10 @@ private:
         const current_device here(device(), rank());
         return guarded([&] {
             if (last_) last_.make_wait(own_stream(), rank());
-            auto all = meet(mine, own_stream(), limit);
+            auto all = exchange(mine, own_stream(), limit);
             last_.record(own_stream(), rank());
             return all;
         });
-    }
-
-    static std::size_t room_for(int size, const communicator_options& options) {
-        const std::size_t least = ipc_unit * std::size_t(size),
-                          wanted = whole_units(options.device_window_bytes);
-        return wanted > least ? wanted : least;
     }
 
     // A host's communicator that fails does so for good. A refusal is no failure.
@@ -161,40 +202,45 @@ private:
         guarded([&] {
             if (!call.reduces() || (call.entry.prescale == 1 && call.entry.postscale == 1))
                 return copy_alone(call, stream, rank());
-            reduction_launch l = launch_of(call);
+            reduction_launch l = launch_of(call, size());
             l.in[0] = call.in;
             l.out[l.places++] = call.out;
-            launch(l, call.bytes_of(0), stream);
+            launch(l, call.bytes_of(0), stream, rank());
         });
     }
 
-    // A meeting comes before each step. While a step moves its data, another stream empties the
-    // other half of the window and fills it for the next step. A meeting after the last step is
-    // needed only where tensors are read or written in place. The halves take turns, also from call
-    // to call: before one is filled again, the ranks have met after its last use. This rank's first
+    // A meeting comes before each step. Meanwhile another stream empties the other half of the
+    // window and fills it for the next step. The last step needs one behind it only where tensors
+    // are read or written in place. The halves take turns with the meetings, also from call to
+    // call: before one is filled again, the ranks have met after its last use. This rank's first
     // input is there before the ranks meet, if it is known to go through the window.
     void move_all(std::span<const collective_call> calls, const char* label, cudaStream_t stream,
-                  time_point limit) {
+                  time_point limit, bool ahead) {
         describe(calls, label);
         const bool uneven = group_.has_uneven_exchange(), early = group_.needs_window() && !uneven;
         std::vector<ipc_step> steps;
         if (early) steps = cut_into_steps(group_.parts(), room_);
-        if (!steps.empty()) bring_in(steps[0], half_, stream);
-        meet_first(uneven, stream, limit);
+        if (!steps.empty()) bring_in(steps[0], 1 - half_, stream);
+        if (ahead && group_.is_known() && steps.size() <= 1) {
+            post(group_.message(), label, limit);
+            meet(stream, limit);
+        } else {
+            meet_first(uneven, stream, limit);
+        }
         if (!early)
             steps = group_.needs_window() ? cut_into_steps(group_.parts(), room_)
                                           : one_step(group_.parts());
         if (uneven && group_.needs_window() && !steps.empty()) {
-            bring_in(steps[0], half_, stream);
+            bring_in(steps[0], 1 - half_, stream);
             meet(stream, limit);
         }
         for (std::size_t s = 0; s < steps.size(); ++s) {
-            const std::size_t half = std::exchange(half_, 1 - half_);
+            const std::size_t half = half_;
             const bool last = s + 1 == steps.size();
             if (steps.size() > 1) {
                 const cudaStream_t beside = beside_.fork(stream, rank());
-                if (s > 0) bring_out(steps[s - 1], half_, beside);
-                if (!last) bring_in(steps[s + 1], half_, beside);
+                if (s > 0) bring_out(steps[s - 1], 1 - half, beside);
+                if (!last) bring_in(steps[s + 1], 1 - half, beside);
             }
             for (const ipc_piece& piece : steps[s]) move(piece, half, stream);
             if (steps.size() > 1) beside_.join(stream, rank());
@@ -211,37 +257,47 @@ private:
             } catch (const usage_error& e) {
                 group_.refuse(e.what());
             }
-            group_.put(c, rank(), places_of(group_.parts(c)));
+            const call_parts& p = group_.parts(c);
+            if (is_small(p, room_)) group_.put_small(c, rank());
+            else group_.put(c, rank(), reach_.places_of(p));
         }
-    }
-
-    // Inputs of small calls go through the window, so that the ranks need not meet again.
-    ipc_places places_of(const call_parts& p) const {
-        const bool small = is_small(p, room_), stays = !small && !p.overwrites_input();
-        ipc_places result;
-        if (p.gives(rank())) result.in = reach_.place_of(p.call.in, p.given_by(rank()), stays);
-        if (p.is_given(rank()) && !small)
-            result.out = reach_.place_of(p.call.out, p.taken_by(rank()), true);
-        return result;
     }
 
     // The ranks compare their calls and learn each other's places, and the stream waits for the
     // earlier work of theirs.
     void meet_first(bool uneven, cudaStream_t stream, time_point limit) {
-        const bool more = group_.learn(rank(), meet(group_.message(), stream, limit));
+        const bool more = group_.learn(rank(), exchange(group_.message(), stream, limit));
         if (more) linked([&] { group_.exchange_places(reach_.calls(), limit); });
-        if (uneven) {
-            linked([&] { group_.exchange_counts(reach_.calls(), limit); });
-            group_.learn_counts(rank());
+        if (!uneven) return;
+        linked([&] { group_.exchange_counts(reach_.calls(), limit); });
+        group_.learn_counts(rank());
+    }
+
+    // The streams meet: what this one does later comes after what the others' have been given.
+    void meet(cudaStream_t stream, time_point limit) {
+        if (reach_.signals().are_used()) {
+            half_ = 1 - half_;
+            reach_.signals().meet(stream);
+        } else {
+            meet_by_events('m', stream, limit);
         }
     }
 
-    void meet(cudaStream_t stream, time_point limit) { meet('m', stream, limit); }
+    // The same, and each rank tells the others something on the host, also in a refused call.
+    std::vector<ipc_message> exchange(const ipc_message& mine, cudaStream_t stream,
+                                      time_point limit) {
+        if (!reach_.signals().are_used()) return meet_by_events(mine, stream, limit);
+        const message label = mine.header.label();
+        std::vector<ipc_message> all;
+        post(mine, label.c_str(), limit, &all);
+        meet(stream, limit);
+        wait_until([&] { return compare(label.c_str()); }, label.c_str(), limit);
+        return all;
+    }
 
-    // Each rank tells the others something, and its stream waits for what theirs have been given.
-    // A call that a rank refuses has this meeting as well, so that the events stay in step.
     template <class T>
-    std::vector<T> meet(const T& mine, cudaStream_t stream, time_point limit) {
+    std::vector<T> meet_by_events(const T& mine, cudaStream_t stream, time_point limit) {
+        half_ = 1 - half_;
         reach_.events().record(stream, rank());
         std::vector<T> all;
         linked([&] { all = reach_.calls().all(mine, limit); });
@@ -249,7 +305,44 @@ private:
         return all;
     }
 
-    // Marks the end of a failed call, which may have begun to use the window.
+    // Shows the others a call that takes the next turn.
+    void post(const ipc_message& mine, const char* label, time_point limit,
+              std::vector<ipc_message>* answers = nullptr) {
+        ipc_signals& signals = reach_.signals();
+        const auto has_room = [&] {
+            compare(label);
+            if (const int r = signals.not_coming(); r >= 0) lose(r, label);
+            return signals.calls().has_room();
+        };
+        wait_until(has_room, label, limit);
+        signals.calls().post(mine, signals.turns() + 1, answers);
+    }
+
+    template <class F>
+    void wait_until(F&& done, const char* label, time_point limit) {
+        backoff pauses(false);
+        while (!done()) {
+            if (!pauses.pause()) continue;
+            look_for_errors(label);
+            if (is_late(limit)) expire(label);
+        }
+    }
+
+    bool compare(const char* label) {
+        const auto fail = [&](const char* why) { give_up(why); };
+        const bool all = reach_.signals().calls().compare(fail);
+        refuse_if_broken(label);
+        return all;
+    }
+
+    [[gnu::cold, noreturn]] void lose(int peer, const char* label) {
+        const auto what = text("hvd: ", label, " on rank ", rank(), ": rank ", peer,
+                               " has left the communicator or given it up");
+        give_up(what);
+        throw peer_error(rank(), what, {});
+    }
+
+    // The end of a failed call, which may have begun to use the window.
     void mark_last(cudaStream_t stream) noexcept {
         try {
             beside_.join(stream, rank());
@@ -267,12 +360,8 @@ private:
         return reach_.in_arena(r, place) + group_.parts(piece.call).given_at(r, part) + piece.first;
     }
 
-    void copy(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream) const {
-        if (to != from) copy_async(to, from, bytes, cudaMemcpyDeviceToDevice, stream, rank());
-    }
-
-    // Returns the bytes of a part of this rank's input that no other rank reads, or its slice of an
-    // output. They stay where they are if the kernel's vectors are aligned there.
+    // The bytes of an input's part that no other rank reads, or this rank's slice of an output.
+    // They stay where they are if the kernel's vectors are aligned there.
     ipc_slice kept(const ipc_piece& piece, int part, const std::byte* tensor) const {
         const call_parts& p = group_.parts(piece.call);
         const std::size_t bytes = piece.bytes_of(p.given(rank(), part));
@@ -307,20 +396,15 @@ private:
                    : seen(piece, half, group_.places(piece.call, rank()).out, rank(), 0);
     }
 
-    void copy_around(const ipc_slice& kept, std::byte* to, const std::byte* from, std::size_t bytes,
-                     cudaStream_t stream) const {
-        copy(to, from, kept.begin, stream);
-        copy(to + kept.end, from + kept.end, bytes - kept.end, stream);
-    }
-
-    void bring_in(const ipc_step& step, std::size_t half, cudaStream_t stream) const {
+    void bring_in(const ipc_step& step, std::size_t half, cudaStream_t stream) {
+        if (reach_.signals().are_used()) reach_.signals().announce();
         for (const ipc_piece& piece : step) {
             const call_parts& p = group_.parts(piece.call);
             const ipc_place& place = group_.places(piece.call, rank()).in;
             for (int part = 0; place.arena == ipc_place::window && part < p.parts(); ++part) {
                 const std::byte* const own = own_part(piece, part);
                 copy_around(kept(piece, part, own), seen(piece, half, place, rank(), part), own,
-                            piece.bytes_of(p.given(rank(), part)), stream);
+                            piece.bytes_of(p.given(rank(), part)), stream, rank());
             }
         }
     }
@@ -331,7 +415,7 @@ private:
             if (place.arena != ipc_place::window) continue;
             std::byte* const out = group_.parts(piece.call).call.out + piece.first;
             copy_around(kept(piece, 0, out), out, seen(piece, half, place, rank(), 0), piece.most,
-                        stream);
+                        stream, rank());
         }
     }
 
@@ -342,10 +426,11 @@ private:
         for (int k = 0; p.copies(rank()) && k < size(); ++k) {
             const int from = (rank() + k) % size();  // no two ranks read from one at a time
             if (!p.gives(from) || p.given(from, part) <= piece.first) continue;
-            copy(p.call.out + p.taken_at(from) + piece.first,
-                 from == rank() ? own_input(piece, half, part)
-                                : seen(piece, half, group_.places(piece.call, from).in, from, part),
-                 piece.bytes_of(p.given(from, part)), stream);
+            copy_apart(p.call.out + p.taken_at(from) + piece.first,
+                       from == rank()
+                           ? own_input(piece, half, part)
+                           : seen(piece, half, group_.places(piece.call, from).in, from, part),
+                       piece.bytes_of(p.given(from, part)), stream, rank());
         }
     }
 
@@ -360,7 +445,7 @@ private:
         const std::size_t bytes = piece.bytes_of(p.given(rank(), part));
         const ipc_slice slice = alone ? ipc_slice{0, bytes} : slice_of(bytes, rank(), size());
         if (slice.begin == slice.end) return;
-        reduction_launch l = launch_of(p.call);
+        reduction_launch l = launch_of(p.call, size());
         for (int r = 0; r < size(); ++r) {
             const ipc_places& places = group_.places(piece.call, r);
             l.in[r] = seen(piece, half, places.in, r, part) + slice.begin;
@@ -371,27 +456,7 @@ private:
         }
         l.in[rank()] = own_input(piece, half, part) + slice.begin;
         if (alone) l.out[l.places++] = p.call.out + piece.first;
-        launch(l, slice.end - slice.begin, stream);
-    }
-
-    reduction_launch launch_of(const collective_call& call) const {
-        reduction_launch l{};
-        const reduced_numbers numbers = numbers_of(call.entry.id, call.entry.op);
-        l.id = numbers.id;
-        l.op = numbers.op;
-        l.ranks = size();
-        l.divisor = call.entry.op == op::average::id ? size() : 0;
-        l.mode = rounding(call.entry.mode > 0 ? call.entry.mode - 1 : 0);
-        l.prescale = call.entry.prescale;
-        l.postscale = call.entry.postscale;
-        return l;
-    }
-
-    void launch(reduction_launch& l, std::size_t bytes, cudaStream_t stream) const {
-        l.count = bytes / bytes_of_number(l.id);
-        l.head = head_of(l);
-        if (l.count > 0)
-            check_cuda(launch_reduction(l, stream), "launch of hvd's reduction kernel", rank());
+        launch(l, slice.end - slice.begin, stream, rank());
     }
 
     // Waits until everything that this rank has enqueued is done. It returns false otherwise.
@@ -412,14 +477,16 @@ private:
         reach_.leave();
         try {
             const current_device here(device(), rank());
-            reach_.end(finish(limit), limit);
+            // A stream may wait for a call that does not come.
+            const auto freed = [&] { return reach_.signals().release(now()); };
+            reach_.end(finish(limit) || (freed() && finish(destructor_limit())), limit);
         } catch (...) {
             reach_.end(false, limit);
         }
     }
 
     std::size_t room_;      // bytes of each half of the window
-    std::size_t half_ = 0;  // the half that is filled next, the same on all ranks
+    std::size_t half_ = 0;  // the half since the latest meeting, the same on all ranks
     ipc_reach reach_;
     // The end of the latest call. The next one, on any stream, does not touch the window before.
     cuda_event last_;

@@ -13,6 +13,7 @@ namespace detail {
 struct tile_launch;
 struct reduction_launch;
 struct update_launch;
+struct feedback_launch;
 
 // The launches of hvd's kernels. The unit that nvcc compiles with kernels.cuh registers them before
 // main. Without such a unit they stay null, and whoever needs a kernel refuses the call. The linker
@@ -21,6 +22,7 @@ struct kernel_launches {
     cudaError_t (*tiles)(const tile_launch&, cudaStream_t) = nullptr;
     cudaError_t (*reduction)(const reduction_launch&, cudaStream_t) = nullptr;
     cudaError_t (*update)(const update_launch&, cudaStream_t) = nullptr;
+    cudaError_t (*feedback)(const feedback_launch&, cudaStream_t) = nullptr;
 };
 inline constinit kernel_launches kernels;
 

@@ -22,12 +22,17 @@ void on_root_or_all_throw(Comm& comm, const char* name, F f) {
 // `local` has the local tensors of all ranks, and is empty for a file without them.
 template <class Trained>
 void write_training(const std::string& path, Trained& optimizer, training_progress progress,
-                    checkpoint_metadata metadata, gathered<std::byte>& local) {
+                    checkpoint_metadata metadata, whole_residuals& residuals,
+                    gathered<std::byte>& local) {
     for (const auto& [key, value] : metadata)
         if (is_reserved(key))
             refuse_file(path, "not written: the name \"", key, "\" in the metadata is hvd's own");
     std::vector<named_tensor> tensors = model_tensors(optimizer);
     add_slots(path, optimizer, tensors);
+    for_each_with_slots(optimizer, [&](std::size_t i, const std::string& name, std::size_t) {
+        if (!residuals[i].empty())
+            tensors.push_back(named(slot_name(residual_slot, name), residuals[i]));
+    });
     for (std::size_t r = 0; r < local.counts.size(); ++r)
         add_local(optimizer, int(r), local.values.data() + local.displacements[r], tensors);
     if (!local.counts.empty()) metadata[ranks_key] = digits_of(std::uint64_t(local.counts.size()));
@@ -50,6 +55,9 @@ void check_training(const safetensors_file& file, Trained& optimizer,
             tensors.insert(slot_name(slot, name));
         });
         if (has_one_count(file, slots, slot)) keys.insert("optimizer." + std::string(slot));
+    });
+    for_each_with_slots(optimizer, [&](std::size_t, const std::string& name, std::size_t) {
+        tensors.insert(slot_name(residual_slot, name));
     });
     training_progress progress;
     for_each_number(optimizer.optimizer(), progress,
@@ -109,7 +117,7 @@ void read_slots(const safetensors_file& file, Trained& optimizer, auto& restored
 // `local` are the names of the local tensors that the file may have.
 template <class Trained>
 training_progress read_training(const safetensors_file& file, Trained& optimizer,
-                                std::set<std::string> local) {
+                                std::set<std::string> local, whole_residuals& residuals) {
     const std::vector<named_tensor> model = model_tensors(optimizer);
     check_training(file, optimizer, model, std::move(local));
     // the optimizer changes only after the whole file was found correct
@@ -120,6 +128,12 @@ training_progress read_training(const safetensors_file& file, Trained& optimizer
         else read_number(file, key, number);
     });
     read_slots(file, optimizer, restored);
+    for_each_with_slots(optimizer, [&](std::size_t i, const std::string& name, std::size_t size) {
+        residuals.resize(i + 1);
+        if (!file.tensors().contains(slot_name(residual_slot, name))) return;
+        residuals[i].resize(size);
+        file.read(named(slot_name(residual_slot, name), residuals[i]));
+    });
     for (const auto& t : model) file.read(t);
     optimizer.optimizer() = std::move(restored);
     return progress;
@@ -154,7 +168,8 @@ struct checkpoint_options {
 
 /// Rank 0 writes model, optimizer and progress in one atomic safetensors file. Parameters are named
 /// `model.NAME` and slots `optimizer.SLOT.NAME`; numbers are in the metadata. Local parameters and
-/// their slots have `local.RANK.` before that.
+/// their slots have `local.RANK.` before that. With error feedback, `optimizer.residual.NAME` has what
+/// was not applied yet.
 /// **Collective**: when it returns, the file is on the disk. Feature G10.
 /// @throws hvd::checkpoint_error on every rank if rank 0 could not write it. It is also thrown for
 /// names of `metadata` that begin with `hvd.`, `optimizer.` or `progress.`, which hvd reserves.
@@ -164,12 +179,13 @@ void save_checkpoint(const std::string& path, distributed_optimizer<Comm, O, T>&
                      const checkpoint_options& options = {}) {
     const bool local = options.local && detail::has_local(optimizer);
     const auto use = local ? detail::state_use::read : detail::state_use::read_by_root;
+    detail::whole_residuals residuals = optimizer.residuals();
     auto& calls = detail::host_calls_of(optimizer);
     detail::with_state_on_host(optimizer, use, [&](auto& state) {
         gathered<std::byte> of_all;
         if (local) of_all = detail::gather_local(path, calls, state);
         detail::on_root_or_all_throw(calls, "save_checkpoint", [&] {
-            detail::write_training(path, state, progress, metadata, of_all);
+            detail::write_training(path, state, progress, metadata, residuals, of_all);
         });
     });
 }
@@ -185,6 +201,7 @@ training_progress load_checkpoint(const std::string& path,
                                   distributed_optimizer<Comm, O, T>& optimizer,
                                   const checkpoint_options& options = {}) {
     training_progress progress;
+    detail::whole_residuals residuals;
     auto& calls = detail::host_calls_of(optimizer);
     const bool local = options.local && detail::has_local(optimizer);
     detail::with_state_on_host(optimizer, detail::state_use::write, [&](auto& state) {
@@ -195,7 +212,7 @@ training_progress load_checkpoint(const std::string& path,
             std::set<std::string> names;
             if (!options.local) names = detail::local_names(file);
             if (local) of_all = detail::read_local_of_all(file, state, counts, names);
-            progress = detail::read_training(file, state, std::move(names));
+            progress = detail::read_training(file, state, std::move(names), residuals);
         });
         broadcast_optimizer_state(
             calls, state.optimizer(), [&](std::size_t i) { return optimizer.is_local(i); },
@@ -205,6 +222,7 @@ training_progress load_checkpoint(const std::string& path,
         if (!mine.values.empty()) detail::unpack_local(state, mine.values.data());
     });
     broadcast_parameters(optimizer);
+    optimizer.take_residuals(std::move(residuals));
     calls.broadcast_object(progress, root{0});
     return progress;
 }

@@ -28,6 +28,8 @@ constexpr const char* slots_key = "hvd.slots";
 constexpr const char* slots_by_name = "by name";
 // The number of ranks whose local parameters are in the file.
 constexpr const char* ranks_key = "hvd.ranks";
+// The residuals of error feedback are named as a slot is. A file without them has none pending.
+constexpr const char* residual_slot = "residual";
 
 HVD_API bool is_reserved(std::string_view key);
 HVD_API std::string slot_name(const char* slot, const std::string& parameter);

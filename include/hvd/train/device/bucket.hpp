@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../gradients/registry.hpp"
+#include "feedback.hpp"
 #include "gradients.hpp"
 #include "shard.hpp"
 
@@ -24,6 +25,11 @@ public:
                   const parameter_list<T, device>& parameters, const optimizer_options& options,
                   const device_plan_options& scales)
         : members_(std::move(members)) {
+        if constexpr (std::is_same_v<T, float>)
+            if (options.error_feedback) {
+                feedback_.emplace(comm, members_, parameters, options, scales);
+                return;
+            }
         std::vector<tensor_view<T, device>> gradients, values;
         for (const std::size_t i : members_) {
             gradients.push_back(parameters[i].gradient);
@@ -44,25 +50,37 @@ public:
 
     const std::vector<std::size_t>& members() const { return members_; }
 
-    void begin_epoch(std::uint64_t epoch) { plan_.begin_epoch(epoch); }
+    void begin_epoch(std::uint64_t epoch) {
+        feedback_ ? feedback_->begin_epoch(epoch) : plan_.begin_epoch(epoch);
+    }
 
     // A gradient of the bucket is written by what `stream` has been given. The stream of a thread
     // is another one for the thread that starts the bucket.
     void follow(cudaStream_t stream) {
-        if (stream == cudaStreamPerThread) return plan_.follow(stream);
+        if (stream == cudaStreamPerThread)
+            return feedback_ ? feedback_->follow(stream) : plan_.follow(stream);
         for (const cudaStream_t s : writers_)
             if (s == stream) return;
         writers_.push_back(stream);
     }
 
     void start() {
+        if (feedback_) return feedback_->start(std::exchange(writers_, {}));
         plan_.start(std::exchange(writers_, {}), [&](cudaStream_t own) {
             if (shard_) shard_->pack_gradients(own);
         });
     }
 
     // Makes later work of `stream` wait for the bucket.
-    void finish(cudaStream_t stream) { plan_.finish(stream); }
+    void finish(cudaStream_t stream) {
+        feedback_ ? feedback_->finish(stream) : plan_.finish(stream);
+    }
+
+    // Calls f with the bucket's error feedback, if it has one.
+    template <class F>
+    void with_feedback(F f) {
+        if (feedback_) f(*feedback_);
+    }
 
     // With sharded state: the reduced gradient of this rank's slice of the n-th member.
     tensor_view<T, device> gradient_slice(std::size_t n, std::size_t count) const {
@@ -100,6 +118,7 @@ private:
     std::vector<std::size_t> members_;
     std::vector<cudaStream_t> writers_;
     std::optional<shard_buffers<T>> shard_;
+    std::optional<device_feedback<Comm>> feedback_;  // instead of the plan
     ordered_plan plan_, gather_;  // last: they wait for their runs before the buffers go
 };
 

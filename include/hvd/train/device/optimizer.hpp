@@ -87,6 +87,7 @@ public:
         prepare();
         if (this->options().skip_nonfinite) look(stream);
         if (largest_norm < std::numeric_limits<double>::infinity()) measure(stream);
+        this->keep_residuals(stream, skip_flag());
         if (this->options().op == gradient_op::adasum)
             detail::step_by_adasum(this->host_calls(), this->all(), this->epoch_name(), stream,
                                    [&] { step_alone(largest_norm, stream); });
@@ -145,6 +146,19 @@ public:
         return std::sqrt(update_.progress(stream).squares);
     }
 
+    /// The norm of all shared gradients together as they are now, so that the host can decide
+    /// before `apply`. It waits for the stream. **Collective**.
+    /// @snippet tests/train/device_snippets.cpp gradient_norm
+    double gradient_norm(const synchronized_gradients<T, device>&, cudaStream_t stream = nullptr)
+        requires is_hvds
+    {
+        this->used(stream);
+        const detail::current_device here(this->session().device(), this->session().rank());
+        prepare();
+        measure(stream);
+        return gradient_norm(stream);
+    }
+
 private:
     // The slots of hvd's own optimizers are on the host only while their state is copied.
     template <class O>
@@ -187,6 +201,13 @@ private:
             agree_.start({&stream, 1});
             agree_.finish(stream);
         }
+    }
+
+    // A word in device memory that is not 0 if the step is left out.
+    std::uint32_t* skip_flag() const {
+        if constexpr (is_hvds)
+            if (this->options().skip_nonfinite) return update_.skip();
+        return nullptr;
     }
 
     // Ranks that step slices add up their squares. All others have the same.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../gradients/bucket_members.hpp"
+#include "../gradients/residuals.hpp"
 #include "../optimizer/options_agreement.hpp"
 #include "../optimizer/synchronized.hpp"
 #include "bucket.hpp"
@@ -117,6 +118,16 @@ public:
     Comm& comm() noexcept { return comm_; }
     /// For hvd: the stream of the last call here, behind which state is read between steps.
     cudaStream_t last_stream() const noexcept { return last_stream_; }
+    /// For hvd: what error feedback has not applied yet, for checkpoints. **Collective**.
+    whole_residuals residuals() {
+        fetch_residuals();
+        return gather_residuals(calls_, parameters_, options_);
+    }
+    /// For hvd: takes this rank's part of the root's. **Collective**.
+    void take_residuals(whole_residuals&& all) {
+        scatter_residuals(calls_, parameters_, options_, std::move(all));
+        each_feedback([&](auto& feedback) { feedback.store(parameters_); });
+    }
     /// For hvd: its calls with tensors of the host.
     detail::host_calls<Comm>& host_calls() noexcept { return calls_; }
 
@@ -166,11 +177,11 @@ protected:
           stop_((current_device(session_->device(), session_->rank()), session_->rank())),
           writers_of_rest_(*session_) {
         check_options<typename Comm::backend_type>(comm.rank(), options_);
-        if (options_.error_feedback)
-            refuse("error_feedback is for gradients on the host; these are on the device");
         if (const char* const why = no_plan_codec<T>(options_.codec)) refuse(why);
         if (options_.shard_state && !has_kernels())
             throw usage_error(comm.rank(), no_kernels("a sharded optimizer", comm.rank()));
+        if (options_.error_feedback && !has_kernels())
+            throw usage_error(comm.rank(), no_kernels("error feedback", comm.rank()));
         device_access::for_each_session(
             comm, [&](device_session& session) { session.stop_too(stop_.word()); });
     }
@@ -252,6 +263,11 @@ protected:
         buckets_.for_each([&](auto& bucket) { bucket.take_values(stream, stop); });
     }
 
+    // The step is made, unless the word in device memory is not 0: what the rounding of its
+    // gradients lost is added to the next ones. The copies are on the communicator's own stream,
+    // where the next step rounds. The host waits for the word if there are sparse gradients.
+    void keep_residuals(cudaStream_t stream, std::uint32_t* skip);
+
     // Returns the flag for launches that change parameters. It is set if the communicator is given
     // up before the stream has done the work that it has so far.
     const std::uint32_t* stop_behind(cudaStream_t stream) const {
@@ -316,6 +332,16 @@ private:
     }
 
     void reduce_sparse(cudaStream_t stream);
+
+    template <class F>
+    void each_feedback(F f) {
+        if constexpr (std::is_same_v<T, float>)
+            buckets_.for_each([&](auto& bucket) { bucket.with_feedback(f); });
+    }
+    // Buckets are made anew when other parameters are frozen; the parameters keep the residuals.
+    void fetch_residuals() {
+        each_feedback([&](auto& feedback) { feedback.fetch(parameters_); });
+    }
 
     void refuse_capture(cudaStream_t stream, const char* what) const {
         detail::refuse_capture(*session_, stream, what,
@@ -409,6 +435,7 @@ private:
     said_epoch epoch_;
     std::vector<device_sparse_gradient<T>> sparse_;
     later_streams writers_of_rest_;       // of gradients that are in no bucket
+    cuda_event edge_;                     // between a step's stream and the communicator's own
     cudaStream_t last_stream_ = nullptr;  // for what reads the state between steps
     std::optional<std::string> agreed_;   // the parameters of the buckets
     bool sealed_ = false, changed_ = false, some_reported_ = false;

@@ -59,7 +59,9 @@ void device_reducer<Comm, T>::abandon(std::string_view why) {
                reduces = !agrees_first && buckets_.started() < buckets_.size(),
                gathers = has_sparse();
     if (reduces)
-        refuse_reduction(options_.shard_state ? collective::reduce_scatter : collective::allreduce,
+        refuse_reduction(options_.shard_state || options_.error_feedback
+                             ? collective::reduce_scatter
+                             : collective::allreduce,
                          why);
     else if (agrees_first || gathers || agrees_on_numbers_ || options_.op == gradient_op::adasum)
         refuse_agreement(why);
@@ -115,9 +117,30 @@ void device_reducer<Comm, T>::reduce_sparse(cudaStream_t stream) {
     const double f = options_.gradient_predivide_factor;
     for (auto& s : sparse_) {
         if (!parameters_[s.parameter()].frozen)
-            s.reduce(calls_, options_, 1 / f, f * pass_scale(), epoch_.name(), stream);
+            s.reduce(calls_, options_, 1 / f, f * pass_scale(), parameters_[s.parameter()].residual,
+                     epoch_.name(), stream);
         s.clear();
     }
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::keep_residuals(cudaStream_t stream, std::uint32_t* skip) {
+    if (!options_.error_feedback) return;
+    const current_device here(session_->device(), session_->rank());
+    const cudaStream_t own = session_->own_stream();
+    session_->guarded([&] {
+        order_streams(stream, own, edge_, session_->rank());
+        each_feedback([&](auto& feedback) { feedback.commit(own, skip); });
+        order_streams(own, stream, edge_, session_->rank());
+    });
+    if (!has_sparse()) return;
+    if (skip != nullptr) {
+        host_mirror<std::uint32_t> word(*session_, std::vector{device_view(skip, 1)});
+        word.fetch(stream);
+        if (*word.tensors()[0].data() != 0) return;
+    }
+    for (auto& s : sparse_)
+        if (!parameters_[s.parameter()].frozen) s.commit(parameters_[s.parameter()].residual);
 }
 
 template <class Comm, class T>
@@ -182,6 +205,7 @@ void device_reducer<Comm, T>::seal() {
         if (options_.op != gradient_op::adasum)
             members = bucket_members(calls_, parameters_, options_);
         agree_on_options(calls_, options_, described);
+        fetch_residuals();
         buckets_.clear();
         agreed_.reset();
         const double f = options_.gradient_predivide_factor;
@@ -222,6 +246,10 @@ void device_reducer<Comm, T>::refresh_lists() {
 
 template <class Comm, class T>
 void device_reducer<Comm, T>::forget_step() {
+    try {
+        if (!session_->broken()) fetch_residuals();
+    } catch (...) {  // the failure of the step is the one to report
+    }
     buckets_.clear();
     writers_of_rest_.clear();
     for (auto& s : sparse_) s.clear();

@@ -5,31 +5,11 @@
 #include <vector>
 
 #include "../../device/ranks.hpp"
+#include "../gradients/slices.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
-
-// The slice of a tensor that one rank steps: all of it without sharding.
-struct owned_slice {
-    std::size_t begin = 0, count = 0;
-};
-
-// The elements in the slice of every rank but the last ones, which have fewer. Slices begin at
-// multiples of 16 bytes, as launches like them.
-template <class T>
-std::size_t slice_length(std::size_t count, int ranks) {
-    constexpr std::size_t vector = 16 / sizeof(T);
-    const std::size_t each = (count + std::size_t(ranks) - 1) / std::size_t(ranks);
-    return (each + vector - 1) / vector * vector;
-}
-
-template <class T>
-owned_slice slice_of(std::size_t count, int rank, int ranks) {
-    const std::size_t each = slice_length<T>(count, ranks), begin = std::size_t(rank) * each;
-    if (begin >= count) return {count, 0};
-    return {begin, count - begin < each ? count - begin : each};
-}
 
 // Copies between tensors that one launch makes, again and again.
 class copy_launch {

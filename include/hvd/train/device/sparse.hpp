@@ -52,16 +52,19 @@ public:
     // **Collective**.
     template <class Comm>
     void reduce(host_calls<Comm>& calls, const optimizer_options& o, double prescale,
-                double postscale, std::string_view name, cudaStream_t stream) {
+                double postscale, const std::vector<float>& residual, std::string_view name,
+                cudaStream_t stream) {
         for (const report& r : reports_) {
             session_.wait(r.done, "sparse gradient", session_.limit_for({}));
             rows_.add({elements_of<std::int64_t>(r.indices), elements_of<T>(r.values)});
         }
-        std::vector<float> no_residual;
         // Nobody else writes to the table on the host.
-        rows_.reduce(calls, o, prescale, postscale, no_residual, name, true);
+        rows_.reduce(calls, o, prescale, postscale, residual, name, true);
         store(stream);
     }
+
+    // The step with the reduced rows was made.
+    void commit(std::vector<float>& residual) { rows_.commit(residual); }
 
 private:
     struct report {
@@ -128,7 +131,7 @@ void sparse_allreduce(Comm& comm, const sparse_view<T, device>& mine, const into
                             columns);
     detail::device_sparse_gradient<T> rows(calls.channel().session(), 0, dense, columns, o.policy);
     rows.add(mine, stream);
-    rows.reduce(calls, {.op = o.op, .codec = o.codec}, 1, 1, o.name, stream);
+    rows.reduce(calls, {.op = o.op, .codec = o.codec}, 1, 1, {}, o.name, stream);
 }
 
 }  // namespace v0

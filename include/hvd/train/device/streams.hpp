@@ -104,7 +104,7 @@ private:
 };
 
 // Runs `begin(own stream)` of a communicator behind what `stream` has been given, and makes later
-// work of `stream` wait for it.
+// work of `stream` wait for it. It throws before that if the ranks' calls differ.
 template <class F>
 void run_between(device_session& session, cudaStream_t stream, F begin) {
     refuse_capture(session, stream, "distributed_gradients");
@@ -112,7 +112,9 @@ void run_between(device_session& session, cudaStream_t stream, F begin) {
     const cudaStream_t own = session.own_stream();
     cuda_event event;
     session.guarded([&] { order_streams(stream, own, event, session.rank()); });
-    begin(own).wait(stream);
+    auto running = begin(own);
+    session.settle("distributed_gradients", session.limit_for({}));
+    running.wait(stream);
 }
 
 }  // namespace detail

@@ -2,11 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "../../comm/communicator.hpp"
+#include "feedback_wire.hpp"
 #include "gradient_wire.hpp"
 #include "options.hpp"
 #include "registry.hpp"
@@ -24,12 +26,14 @@ public:
     gradient_bucket(Comm& comm, std::vector<std::size_t> members, parameter_list<T>& parameters,
                     const optimizer_options& options, const reduce_options& scales)
         : members_(std::move(members)), codec_(options.codec), scales_(scales) {
+        if (options.error_feedback) {
+            feedback_.emplace(comm, members_, parameters, options, scales);
+            return;
+        }
         std::size_t count = 0;
         for (const std::size_t i : members_) {
-            auto& p = parameters[i];
-            gradients_.push_back(p.gradient);
-            count += p.gradient.size();
-            if (options.error_feedback) residuals_.push_back(p.residual.data());
+            gradients_.push_back(parameters[i].gradient);
+            count += parameters[i].gradient.size();
         }
         const auto plan_of = [&](auto&& tensors, const reduce_options& o) {
             return options.op == gradient_op::average ? comm.plan_allreduce(tensors, average, o)
@@ -44,16 +48,32 @@ public:
 
     const std::vector<std::size_t>& members() const { return members_; }
 
-    void begin_epoch(std::uint64_t epoch) { plan_.begin_epoch(epoch); }
+    void begin_epoch(std::uint64_t epoch) {
+        feedback_ ? feedback_->begin_epoch(epoch) : plan_.begin_epoch(epoch);
+    }
 
     void start() {
-        with_wire([&](auto& wire) { wire.encode(gradients_, scales_.prescale, residuals_); });
+        if (feedback_) return feedback_->start();
+        with_wire([&](auto& wire) { wire.encode(gradients_, scales_.prescale); });
         running_ = plan_.run_async();
     }
 
-    void finish() {
+    // Waits until the gradients are reduced. With error feedback a second call brings the results.
+    void wait() {
+        if (feedback_) return feedback_->wait();
         running_.wait();
         with_wire([&](auto& wire) { wire.decode(gradients_, scales_.postscale); });
+    }
+    void send_back() {
+        if (feedback_) feedback_->send_back();
+    }
+    void finish() {
+        if (feedback_) feedback_->finish();
+    }
+
+    // The step with these gradients was made.
+    void commit() {
+        if (feedback_) feedback_->commit();
     }
 
 private:
@@ -67,10 +87,10 @@ private:
 
     std::vector<std::size_t> members_;
     std::vector<tensor_view<T>> gradients_;
-    std::vector<float*> residuals_;  // those of the parameters; empty without error feedback
     gradient_codec codec_;
     reduce_options scales_;
     std::tuple<gradient_wire<float16>, gradient_wire<bfloat16>> wires_;  // at most one is in use
+    std::optional<feedback_wire<Comm, T>> feedback_;                     // instead of the others
     plan<typename Comm::backend_type> plan_;
     request running_;
 };

@@ -56,19 +56,25 @@ public:
             buckets_[started_].start();
     }
 
-    // Finishes all started buckets, even if one fails, since the peers run the others too.
+    // Finishes all started buckets.
     void finish() {
-        std::exception_ptr failure;
-        for (std::size_t b = 0; b < started_; ++b) {
-            try {
-                buckets_[b].finish();
-            } catch (...) {
-                if (!failure) failure = std::current_exception();
-                if (b + 1 < started_) together_ = false;
-            }
-        }
+        drop_if(run([](auto& bucket) { bucket.wait(); }));
+        const std::exception_ptr first = run([](auto& bucket) { bucket.send_back(); }),
+                                 then = run([](auto& bucket) { bucket.finish(); });
+        drop_if(first ? first : then);
         started_ = 0;
-        if (failure) std::rethrow_exception(failure);
+    }
+
+    // Ends the calls under way without those that would follow them. The peers do the same, since a
+    // failed call fails on all ranks.
+    void drop() {
+        drop_if(run([](auto& bucket) { bucket.wait(); }));
+        started_ = 0;
+    }
+
+    // The step with the gradients of all buckets was made.
+    void commit() {
+        for (auto& bucket : buckets_) bucket.commit();
     }
 
     // Refuses the buckets that have not started, since the peers run them.
@@ -95,6 +101,28 @@ public:
     }
 
 private:
+    // Calls f with all started buckets, even if it fails for one, since the peers run the others
+    // too. It returns the first failure.
+    template <class F>
+    std::exception_ptr run(F f) {
+        std::exception_ptr failure;
+        for (std::size_t b = 0; b < started_; ++b) {
+            try {
+                f(buckets_[b]);
+            } catch (...) {
+                if (!failure) failure = std::current_exception();
+                if (b + 1 < started_) together_ = false;
+            }
+        }
+        return failure;
+    }
+
+    void drop_if(const std::exception_ptr& failure) {
+        if (!failure) return;
+        started_ = 0;
+        std::rethrow_exception(failure);
+    }
+
     std::vector<gradient_bucket<Comm, T>> buckets_;
     std::size_t started_ = 0;  // the first `started_` buckets have started
     bool together_ = true;

@@ -53,6 +53,16 @@ void encode(const float* from, std::size_t n, Half* to, double scale, float* res
     else error_feedback<cast<Half>>::encode(from, n, to, scale, residual);
 }
 
+template <class Half, class T>
+void decode(const Half* from, std::size_t n, T* to, double scale) {
+    for (std::size_t i = 0; i < n; ++i) to[i] = from_double<T>(double(float(from[i])) * scale);
+}
+
+template <class Half>
+void decode(const Half* from, std::size_t n, float* to, double scale) {
+    cast<Half>::decode(from, n, to, scale);
+}
+
 // Gradients side by side as 16-bit floats. A codec of fusion/ writes and reads floats, and scales
 // in the same pass. Other elements are converted one by one.
 template <class Half>
@@ -63,15 +73,11 @@ public:
 
     std::vector<Half>& elements() { return elements_; }
 
-    // `residuals` holds the rounding errors of each gradient so far, or is empty.
     template <class T>
-    void encode(const std::vector<tensor_view<T>>& gradients, double scale,
-                std::span<float* const> residuals = {}) {
+    void encode(const std::vector<tensor_view<T>>& gradients, double scale) {
         Half* to = elements_.data();
-        for (std::size_t i = 0; i < gradients.size(); ++i) {
-            const auto& g = gradients[i];
-            detail::encode(g.data(), g.size(), to, scale,
-                           residuals.empty() ? nullptr : residuals[i]);
+        for (const auto& g : gradients) {
+            detail::encode(g.data(), g.size(), to, scale, nullptr);
             to += g.size();
         }
     }
@@ -80,21 +86,12 @@ public:
     void decode(const std::vector<tensor_view<T>>& gradients, double scale) const {
         const Half* from = elements_.data();
         for (const auto& g : gradients) {
-            decode(from, g.size(), g.data(), scale);
+            detail::decode(from, g.size(), g.data(), scale);
             from += g.size();
         }
     }
 
 private:
-    static void decode(const Half* from, std::size_t n, float* to, double scale) {
-        cast<Half>::decode(from, n, to, scale);
-    }
-
-    template <class T>
-    static void decode(const Half* from, std::size_t n, T* to, double scale) {
-        for (std::size_t i = 0; i < n; ++i) to[i] = from_double<T>(double(float(from[i])) * scale);
-    }
-
     std::vector<Half> elements_;
 };
 

@@ -50,7 +50,9 @@ struct optimizer_options {
     double gradient_predivide_factor = 1;
     gradient_codec codec = gradient_codec::none;
     /// Rounding errors of a codec are added to the parameter's next gradient, or to the row's next
-    /// gradient if it is sparse. Each rank keeps its own errors, and no checkpoint has them.
+    /// gradient if it is sparse. The sum travels in float and its result in the codec's type, so
+    /// that one rank knows the error of each element. A step that is not applied leaves the errors
+    /// as they were. Checkpoints have them.
     bool error_feedback = false;
     bool scale_local = true;  ///< local gradients are divided by the number of ranks
     /// a step with an infinity or NaN on any rank is left out on all ranks

@@ -29,7 +29,8 @@ struct registered_parameter {
     sparse_policy policy = sparse_policy::automatic;
     bool frozen = false;
     int reports = 0;  // number of reports of its gradient since the last step
-    // The rounding errors of its gradients so far, or empty without error feedback. They are here
+    // Empty without error feedback: what the rounding of this rank's slice of the reduced gradient
+    // has lost so far; of a sparse one, what the rounding of this rank's own rows has. It is here
     // since the buckets are made anew when other parameters are frozen.
     std::vector<float> residual = {};
 

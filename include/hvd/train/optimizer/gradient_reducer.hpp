@@ -10,6 +10,7 @@
 
 #include "../gradients/bucket_queue.hpp"
 #include "../gradients/registry.hpp"
+#include "../gradients/residuals.hpp"
 #include "../sparse/sparse_gradient.hpp"
 #include "synchronized.hpp"
 
@@ -123,6 +124,13 @@ public:
         return i < parameters_.size() && parameters_[i].kind == parameter_kind::local;
     }
 
+    /// For hvd: what error feedback has not applied yet, for checkpoints. **Collective**.
+    whole_residuals residuals() { return gather_residuals(comm_, parameters_, options_); }
+    /// For hvd: takes this rank's part of the root's. **Collective**.
+    void take_residuals(whole_residuals&& all) {
+        scatter_residuals(comm_, parameters_, options_, std::move(all));
+    }
+
     /// The number of buckets of the last step, and the number of those under way.
     std::size_t buckets() const noexcept { return buckets_.size(); }
     std::size_t buckets_started() const noexcept { return buckets_.started(); }
@@ -139,6 +147,8 @@ protected:
 
     // Calls `step` with `optimizer` unless the gradients are not finite.
     bool apply_by(synchronized_gradients<T>&& synchronized, void (*step)(void*), void* optimizer);
+
+    bool has_rows() const { return !sparse_.empty(); }
 
     // Calls f(i, rows) for each table that is stepped by rows.
     template <class F>
@@ -223,6 +233,9 @@ private:
         }
     }
 
+    // Makes the rest of the calls that the peers make for gradients which all ranks have reported.
+    [[gnu::cold]] void finish_for_peers();
+
     [[gnu::cold]] void give_up();
 
     // The next step begins with a new agreement, which is a single call. That repeats until all
@@ -254,6 +267,8 @@ private:
     void scale_what_stayed();
     void begin_next_step();
     bool finite_everywhere();
+    // The step was made: what the rounding of its gradients lost is added to the next ones.
+    void keep_residuals();
     void step_by_adasum(void (*step)(void*), void* optimizer);
 
     Comm& comm_;

@@ -48,6 +48,7 @@ void gradient_reducer<Comm, T>::abandon(std::string_view why) {
     require_closed();
     const std::size_t left = buckets_.size() - buckets_.started();
     const bool agrees_first = !sealed_ && detail::described(parameters_) != agreed_;
+    if (left == 0) finish_for_peers();
     if (agrees_first || (left == 0 && agrees_on_more())) buckets_.refuse_one(comm_, why);
     else buckets_.refuse_rest(comm_, why);
     give_up();
@@ -159,9 +160,17 @@ sparse_gradient<T>* gradient_reducer<Comm, T>::sparse_of(std::size_t parameter) 
 }
 
 template <class Comm, class T>
-[[gnu::cold]] void gradient_reducer<Comm, T>::give_up() {
+[[gnu::cold]] void gradient_reducer<Comm, T>::finish_for_peers() {
     try {
         buckets_.finish();
+    } catch (...) {  // the failure of the backward pass is the one to report
+    }
+}
+
+template <class Comm, class T>
+[[gnu::cold]] void gradient_reducer<Comm, T>::give_up() {
+    try {
+        buckets_.drop();
     } catch (...) {  // an earlier failure is the one to report
     }
     for (auto& s : sparse_) s.clear();
@@ -251,9 +260,6 @@ void gradient_reducer<Comm, T>::refresh_lists() {
 
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::add_bucket(std::vector<std::size_t> members) {
-    if (options_.error_feedback)
-        for (const std::size_t i : members)
-            parameters_[i].residual.resize(parameters_[i].gradient.size());
     const double f = options_.gradient_predivide_factor;
     buckets_.add(
         comm_, std::move(members), parameters_, options_,
@@ -307,8 +313,16 @@ bool gradient_reducer<Comm, T>::apply_by(synchronized_gradients<T>&& synchronize
         if (!steps) return;
         if (options_.op == gradient_op::adasum) step_by_adasum(step, optimizer);
         else step(optimizer);
+        keep_residuals();
     });
     return steps;
+}
+
+template <class Comm, class T>
+void gradient_reducer<Comm, T>::keep_residuals() {
+    buckets_.commit();
+    for (auto& s : sparse_)
+        if (!parameters_[s.parameter()].frozen) s.commit(parameters_[s.parameter()].residual);
 }
 
 // Lets the optimizer step with this rank's gradients, then combines its changes.

@@ -128,17 +128,21 @@ private:
     }
 
     void step_alone() {
-        if constexpr (row_optimizer_of<Optimizer, T>) {
-            auto values = this->values_, gradients = this->gradients_;
-            this->for_each_rows([&](std::size_t i, const sparse_view<T>& rows) {
-                optimizer_.step_rows(i, values[i], rows);
-                values[i] = gradients[i] = {};
-            });
-            optimizer_.step(optimizers::tensors<T>(values), optimizers::tensors<T>(gradients));
-        } else if constexpr (optimizer_of<Optimizer, T>)
+        if constexpr (row_optimizer_of<Optimizer, T>)
+            if (this->has_rows()) return step_by_rows();
+        if constexpr (optimizer_of<Optimizer, T>)
             optimizer_.step(optimizers::tensors<T>(this->values_),
                             optimizers::tensors<T>(this->gradients_));
         else optimizer_.step();
+    }
+
+    void step_by_rows() {
+        auto values = this->values_, gradients = this->gradients_;
+        this->for_each_rows([&](std::size_t i, const sparse_view<T>& rows) {
+            optimizer_.step_rows(i, values[i], rows);
+            values[i] = gradients[i] = {};
+        });
+        optimizer_.step(optimizers::tensors<T>(values), optimizers::tensors<T>(gradients));
     }
 
     void agree_on_numbers() {

@@ -21,7 +21,10 @@ struct sparse_options {
     sparse_policy policy = sparse_policy::automatic;
     gradient_op op = gradient_op::average;        ///< only average or sum
     gradient_codec codec = gradient_codec::none;  ///< the element type of values while they travel
-    std::string_view name = {};                   ///< a text that ranks compare
+    /// a table that travels as a whole does so in its own type, so that no sum is rounded to the
+    /// codec's: as the sums of gathered rows
+    bool exact_sums = false;
+    std::string_view name = {};  ///< a text that ranks compare
 };
 
 namespace detail {
@@ -144,6 +147,7 @@ std::uint64_t agree_on_table(Comm& comm, dtype id, std::size_t mine, std::size_t
     content.add(std::uint64_t(o.policy))
         .add(std::uint64_t(o.op))
         .add(std::uint64_t(o.codec))
+        .add(std::uint64_t(o.exact_sums))
         .add(o.name);
     return agree_on_values(comm, "sparse_allreduce", content, mine, [&](auto say) {
         say("element type", dtype_name(id));
@@ -153,6 +157,7 @@ std::uint64_t agree_on_table(Comm& comm, dtype id, std::size_t mine, std::size_t
         say("operation", name_of(o.op));
         say("codec", name_of(o.codec));
         say("name", o.name);
+        say("exact_sums", text(o.exact_sums));
     });
 }
 
@@ -161,9 +166,11 @@ sparse_rows<T> sparse_allreduce_as(Comm& comm, const sparse_rows<T>& mine, std::
                                    std::size_t columns, const sparse_options& o) {
     const std::uint64_t all_rows =
         agree_on_table(comm, dtype_traits<T>::id, mine.indices.size(), rows, columns, o);
-    return gathers(o.policy, all_rows, rows, columns * sizeof(Wire))
-               ? gather_rows<Wire>(comm, mine, columns, o.op)
-               : reduce_table<Wire>(comm, mine, rows, columns, o.op);
+    const std::size_t wider = o.exact_sums ? sizeof(T) / sizeof(Wire) : 1;  // rows of the table
+    if (gathers(o.policy, all_rows, rows * wider, columns * sizeof(Wire)))
+        return gather_rows<Wire>(comm, mine, columns, o.op);
+    if (o.exact_sums) return reduce_table<T>(comm, mine, rows, columns, o.op);
+    return reduce_table<Wire>(comm, mine, rows, columns, o.op);
 }
 
 // Refuses wrong calls. The refusal takes the place of the agreement.

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
+
 #include "sparse.hpp"
 
 namespace hvd {
@@ -39,17 +41,20 @@ public:
 
     // Reduces the rows into the table, which becomes the gradient. **Collective**. `by_rows` says
     // that the step sees the reduced rows only. Nobody else writes to the table then, so the rows
-    // of the last step are all that is cleared.
+    // of the last step are all that is cleared. Other residuals wait for commit().
     template <class Comm>
     void reduce(Comm& comm, const optimizer_options& o, double prescale, double postscale,
-                std::vector<float>& residual, std::string_view name, bool by_rows) {
+                const std::vector<float>& residual, std::string_view name, bool by_rows) {
         scale(view(rows_.values.data(), rows_.values.size()), prescale);
         if (o.error_feedback)
             with_wire_type<typename Comm::backend_type>(
                 o.codec, [&](auto narrow) { round_rows<decltype(narrow)>(residual); });
-        auto reduced = sparse_allreduce<Comm, T>(
-            comm, rows_, row_count(), columns_,
-            {.policy = policy_, .op = o.op, .codec = o.codec, .name = name});
+        auto reduced = sparse_allreduce<Comm, T>(comm, rows_, row_count(), columns_,
+                                                 {.policy = policy_,
+                                                  .op = o.op,
+                                                  .codec = o.codec,
+                                                  .exact_sums = o.error_feedback,
+                                                  .name = name});
         scale(view(reduced.values.data(), reduced.values.size()), postscale);
         by_rows_ = by_rows;
         zero();
@@ -93,6 +98,15 @@ public:
         }
     }
 
+    // The step with the reduced rows was made. The residual of a row is added when it comes again.
+    void commit(std::vector<float>& residual) {
+        if (!lost_.indices.empty()) residual.resize(table_.size());
+        for (std::size_t i = 0; i < lost_.indices.size(); ++i)
+            std::copy_n(lost_.values.data() + i * columns_, columns_,
+                        residual.data() + std::size_t(lost_.indices[i]) * columns_);
+        lost_ = {};
+    }
+
 private:
     std::size_t row_count() const { return table_.size() / columns_; }
 
@@ -107,16 +121,19 @@ private:
         });
     }
 
-    // Rounds the rows to values that travel without further loss. The rounding error of a row is
-    // added when the row comes again.
+    // Rounds the rows, with their residuals, to values that travel without further loss.
     template <class Half>
-    void round_rows(std::vector<float>& residual) {
-        residual.resize(table_.size());
+    void round_rows(const std::vector<float>& residual) {
         rows_ = merged<T, T>(rows_.indices, rows_.values, columns_, 1);
+        lost_.indices = rows_.indices;
+        lost_.values.assign(rows_.values.size(), 0);
         std::vector<Half> rounded(columns_);
         for (std::size_t i = 0; i < rows_.indices.size(); ++i) {
             T* const row = rows_.values.data() + i * columns_;
-            float* const lost = residual.data() + std::size_t(rows_.indices[i]) * columns_;
+            float* const lost = lost_.values.data() + i * columns_;
+            if (!residual.empty())
+                std::copy_n(residual.data() + std::size_t(rows_.indices[i]) * columns_, columns_,
+                            lost);
             encode(row, columns_, rounded.data(), 1, lost);
             for (std::size_t c = 0; c < columns_; ++c) row[c] = from_double<T>(float(rounded[c]));
         }
@@ -127,6 +144,7 @@ private:
     std::size_t columns_;
     sparse_policy policy_;
     sparse_rows<T> rows_;
+    sparse_rows<float> lost_;    // the residuals of the rows, if the step is made
     sparse_rows<T> reduced_;     // the rows that the table has got
     bool by_rows_ = false;       // the step sees these rows only
     bool rest_is_zero_ = false;  // the table's other rows are zero

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "../../comm/communicator.hpp"
+#include "gradient_wire.hpp"
+#include "registry.hpp"
+#include "slices.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The gradients of a bucket with error feedback. Their sum travels in float, so that nothing is
+// lost before one rank has the mean of a slice. This rank alone rounds it to 16 bits, with the
+// residual that it keeps of its slice, and the rounded slices travel to all.
+//
+// A 16-bit sum would be rounded wherever a backend adds up a part of the ranks, and nobody would
+// know these errors.
+template <class Comm, class T>
+class feedback_wire {
+public:
+    // **Collective**: the ranks agree on the plans. It makes the residuals of the members, which
+    // have zeros at first.
+    feedback_wire(Comm& comm, const std::vector<std::size_t>& members,
+                  parameter_list<T>& parameters, const optimizer_options& options,
+                  const reduce_options& scales)
+        : codec_(options.codec) {
+        std::vector<std::size_t> sizes;
+        for (const std::size_t i : members) sizes.push_back(parameters[i].gradient.size());
+        const int rank = comm.rank();
+        const std::size_t own = for_each_slice<feedback_element>(
+            sizes, comm.size(), [&](std::size_t n, int r, owned_slice s, std::size_t place) {
+                auto& p = parameters[members[n]];
+                pieces_.push_back({p.gradient.data() + s.begin, s.count, place, nullptr});
+                if (r != rank) return;
+                p.residual.resize(s.count);
+                pieces_.back().residual = p.residual.data();
+            });
+        sum_.resize(own * std::size_t(comm.size()));
+        rounded_.resize(sum_.size());
+        mean_.resize(own);
+        next_residual_.resize(own);
+        own_rounded_.resize(own);
+        begin_ = own * std::size_t(rank);
+        reduce_ = options.op == gradient_op::average
+                      ? comm.plan_reduce_scatter(sum_, average, into(mean_), scales)
+                      : comm.plan_reduce_scatter(sum_, hvd::sum, into(mean_), scales);
+        gather_ = comm.plan_allgather(own_rounded_, into(rounded_), {.name = "rounded gradients"});
+    }
+
+    void begin_epoch(std::uint64_t epoch) { reduce_.begin_epoch(epoch); }
+
+    void start() {
+        for (const piece& p : pieces_)
+            for (std::size_t k = 0; k < p.count; ++k)
+                sum_[p.place + k] = static_cast<float>(as_double(p.gradient[k]));
+        running_ = reduce_.run_async();
+    }
+    void wait() { running_.wait(); }
+
+    // Rounds this rank's slice and sends it. The residuals that this makes wait for commit().
+    void send_back() {
+        for_each_own([&](const piece& p, float* next) {
+            std::copy(p.residual, p.residual + p.count, next);
+        });
+        with_half([&]<class Half>(Half) {
+            cast_elements_at<float, Half>(best_level(), {bytes_of(mean_), bytes_of(own_rounded_),
+                                                         mean_.size(), 1, next_residual_.data()});
+        });
+        running_ = gather_.run_async();
+    }
+
+    void finish() {
+        running_.wait();
+        with_half([&]<class Half>(Half) {
+            const Half* const all = reinterpret_cast<const Half*>(rounded_.data());
+            for (const piece& p : pieces_) decode(all + p.place, p.count, p.gradient, 1);
+        });
+    }
+
+    // The step with these gradients was made: what it lost is added to the next one.
+    void commit() {
+        for_each_own([&](const piece& p, const float* next) {
+            std::copy(next, next + p.count, p.residual);
+        });
+    }
+
+private:
+    // A slice of a gradient.
+    struct piece {
+        T* gradient;
+        std::size_t count;
+        std::size_t place;  // in the slices of all ranks
+        float* residual;    // null for slices of other ranks
+    };
+
+    template <class F>
+    void for_each_own(F f) {
+        for (const piece& p : pieces_)
+            if (p.residual != nullptr) f(p, next_residual_.data() + (p.place - begin_));
+    }
+
+    template <class F>
+    void with_half(F f) const {
+        with_wire_type<typename Comm::backend_type>(codec_, f);
+    }
+
+    template <class X>
+    static std::byte* bytes_of(std::vector<X>& x) {
+        return reinterpret_cast<std::byte*>(x.data());
+    }
+
+    gradient_codec codec_;
+    std::vector<piece> pieces_;
+    std::size_t begin_ = 0;                          // the place of this rank's slices
+    std::vector<float> sum_, mean_, next_residual_;  // the sum of all ranks' slices; own slices
+    std::vector<feedback_element> own_rounded_, rounded_;  // in the codec's type
+    plan<typename Comm::backend_type> reduce_, gather_;
+    request running_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
