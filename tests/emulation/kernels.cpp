@@ -103,6 +103,9 @@ struct seen_update {
         launch.stop = ::seen_by_device(from.stop);
         launch.progress = reinterpret_cast<update_progress*>(
             emulation::seen_by_kernel(from.progress, sizeof(update_progress)));
+        if (from.clocks != nullptr)
+            launch.clocks = reinterpret_cast<update_clock*>(
+                emulation::seen_by_kernel(from.clocks, from.clock_count * sizeof(update_clock)));
         if (from.sums != nullptr)
             launch.sums = reinterpret_cast<double*>(
                 emulation::seen_by_kernel(from.sums, from.blocks * sizeof(double)));
@@ -126,7 +129,8 @@ struct seen_update {
         if (launch.rule.kind == update_kind::adam)
             update_block<adam_rule>(launch, *launch.progress, 0, thread);
         else update_block<sgd_rule>(launch, *launch.progress, 0, thread);
-        if (thread + 1 == update_threads) end_block(launch);
+        if (thread + 1 < update_threads || !end_block(launch)) return;
+        for (unsigned t = 0; t < update_threads; ++t) advance_clocks(launch, t);
     }
 };
 

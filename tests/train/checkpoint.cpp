@@ -146,8 +146,8 @@ TEST_CASE("a torn, foreign or ill-sized file is refused with its reason and chan
                 "gap at byte");
         refused(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[8,4]}})", 8),
                 "lies from 8 to 4");
-        refused(file_of(R"({"a":{"dtype":"X9","shape":[1],"data_offsets":[0,4]}})", 4),
-                "unknown element type X9");
+        refused(file_of(R"({"model.w":{"dtype":"X9","shape":[6],"data_offsets":[0,4]}})", 4),
+                "is of X9, and of float64 was expected");
         refused(file_of(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4),
                 "not described by");
         refused(file_of(R"({"model.w":{"dtype":"F32","shape":[6],"data_offsets":[0,24]}})", 24),
@@ -169,40 +169,6 @@ TEST_CASE("if the rank that reads or writes the file throws, all throw checkpoin
                         hvd::checkpoint_error);
         comm.barrier();
     });
-}
-
-TEST_CASE("killing the writer at any moment leaves the old checkpoint or the new one") {
-#if defined(HVD_TEST_BACKEND_MPI)
-    return;  // the writer is one process with every backend, and MPI's processes can't be forked
-#else
-    const hvd_test::temporary_directory folder;
-    const std::string path = folder / "c";
-    std::vector<std::uint64_t> values(1 << 16);
-    const auto save = [&](std::uint64_t round) {
-        values.assign(values.size(), round);
-        hvd::write_safetensors(path, std::vector{hvd::named("v", values)},
-                               {{"round", std::to_string(round)}});
-    };
-    save(0);
-    std::uint64_t rounds = 0;
-    for (int kill = 0; kill < 50; ++kill) {
-        const pid_t writer = fork();
-        if (writer == 0) {
-            for (std::uint64_t round = rounds + 1;; ++round) save(round);
-        }
-        usleep(useconds_t(500 + 173 * kill));
-        ::kill(writer, SIGKILL);
-        int status = 0;
-        REQUIRE(waitpid(writer, &status, 0) == writer);
-        const hvd::safetensors_file file(path);
-        file.read(hvd::named("v", values));
-        const auto round = std::stoull(file.metadata().at("round"));
-        CHECK(round >= rounds);
-        rounds = round;
-        CHECK(values == std::vector<std::uint64_t>(values.size(), round));
-    }
-    CHECK(rounds > 0);
-#endif
 }
 
 // safetensors.py reads this file. The launch sets its path.

@@ -157,6 +157,100 @@ TEST_CASE("numbers that do not fit are refused, others come back to their last b
         CHECK(float(numbers.half) == 1.5f);
         CHECK(numbers.tiny == 1e-41f);
         CHECK(numbers.far == std::numeric_limits<std::int64_t>::min());
+        auto metadata = hvd::safetensors_file(folder / "c").metadata();
+        metadata["optimizer.warm"] = "2";
+        comm.barrier();
+        if (comm.rank() == 0)
+            hvd::write_safetensors(folder / "c", std::vector{hvd::named("model.a", model.a)},
+                                   metadata);
+        comm.barrier();
+        check_refused(folder / "c", loaded.optimizer, "has \"2\" as \"optimizer.warm\"");
+        comm.barrier();
+    });
+}
+
+TEST_CASE("slots of a parameter are there as a whole or not at all, with a count of its steps") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const shared_folder folder(comm);
+        using adam = optimizers::adam<float>;
+        two<adam> model(comm, {'a', 'b'}), saved(comm, {'a', 'b'});
+        std::vector<float> moments = {1, 2};
+        std::vector<double> count = {3}, wrong = {-1};
+        hvd::checkpoint_metadata of_adam = of_sgd;
+        of_adam["hvd.slots"] = "by name";
+        for (const char* number : {"beta1", "beta2", "epsilon", "decay"})
+            of_adam["optimizer." + std::string(number)] = "0.5";
+        const auto write =
+            [&](const std::vector<std::pair<const char*, std::vector<float>*>>& slots,
+                std::vector<double>* steps, const char* for_all = nullptr) {
+                comm.barrier();
+                auto metadata = of_adam;
+                if (for_all != nullptr) metadata["optimizer.steps"] = for_all;
+                std::vector<hvd::named_tensor> tensors = {hvd::named("model.a", model.a),
+                                                          hvd::named("model.b", model.b)};
+                for (const auto& [name, values] : slots)
+                    tensors.push_back(hvd::named("optimizer." + std::string(name), *values));
+                if (steps != nullptr) tensors.push_back(hvd::named("optimizer.steps.b", *steps));
+                if (comm.rank() == 0) hvd::write_safetensors(folder / "c", tensors, metadata);
+                comm.barrier();
+            };
+        const auto refused = [&](const char* reason) {
+            check_refused(folder / "c", model.optimizer, reason);
+            CHECK(model.optimizer.optimizer().mean.empty());
+        };
+        write({{"mean.b", &moments}}, &count);
+        refused("\"b\" has the slot \"optimizer.steps.b\" and lacks \"optimizer.variance.b\"");
+        write({}, &count);
+        refused("has the slot \"optimizer.steps.b\" and lacks");
+        write({{"mean.b", &moments}, {"variance.b", &moments}}, nullptr);
+        refused("has the slot \"optimizer.variance.b\" and lacks \"optimizer.steps.b\"");
+        write({{"mean.b", &moments}, {"variance.b", &moments}}, &wrong);
+        refused("has -1 as \"optimizer.steps.b\", which is no number of steps");
+        write({{"mean.b", &moments}}, nullptr, "4");
+        refused("has the slot \"optimizer.mean.b\" and lacks \"optimizer.variance.b\"");
+        write({}, nullptr, "4");
+        refused("has 4 as \"optimizer.steps\" and no other slot of any parameter");
+        write({{"mean.b", &moments}, {"variance.b", &moments}}, &count, "4");
+        refused("has \"optimizer.steps\", which this optimizer has not");
+        write({{"mean.b", &moments}, {"variance.b", &moments}}, nullptr, "1.5");
+        refused("no number of steps");
+
+        // A file of before has one count, which is that of the parameters with moments.
+        write({{"mean.b", &moments}, {"variance.b", &moments}}, nullptr, "4");
+        hvd::load_checkpoint(folder / "c", model.optimizer);
+        CHECK(model.optimizer.optimizer().steps.of(0) == 0);
+        CHECK(model.optimizer.optimizer().steps.of(1) == 4);
+        write({{"mean.b", &moments}, {"variance.b", &moments}}, &count);
+        hvd::load_checkpoint(folder / "c", model.optimizer);
+        CHECK(model.optimizer.optimizer().steps.of(1) == 3);
+        CHECK(model.optimizer.optimizer().mean[1] == moments);
+        CHECK(model.optimizer.optimizer().mean[0].empty());
+
+        saved.optimizer.optimizer().mean = {{1, 2}};
+        saved.optimizer.optimizer().steps = {{1}};
+        CHECK_THROWS_WITH_AS(hvd::save_checkpoint(folder / "d", saved.optimizer, {}),
+                             doctest::Contains("lacks \"optimizer.variance.a\""),
+                             hvd::checkpoint_error);
+        saved.optimizer.optimizer().variance = {{1, 2}};
+        saved.optimizer.optimizer().steps = {{1, 2}};
+        CHECK_THROWS_WITH_AS(hvd::save_checkpoint(folder / "d", saved.optimizer, {}),
+                             doctest::Contains("\"optimizer.steps.a\" has 2 elements"),
+                             hvd::checkpoint_error);
+        comm.barrier();
+    });
+}
+
+TEST_CASE("state that a checkpoint has not is gone after it is loaded") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const shared_folder folder(comm);
+        two<optimizers::adam<float>> saved(comm, {'a', 'b'}), loaded(comm, {'a', 'b'});
+        hvd::save_checkpoint(folder / "c", saved.optimizer, {});
+        loaded.optimizer.step();
+        hvd::load_checkpoint(folder / "c", loaded.optimizer);
+        loaded.optimizer.optimizer().for_each_slot([](const char* name, auto& slots) {
+            INFO(name);
+            for (const auto& slot : slots) CHECK(slot.empty());
+        });
         comm.barrier();
     });
 }
@@ -191,14 +285,11 @@ TEST_CASE("a path that is no regular file is neither read, waited for, nor repla
     hvd_test::on_ranks([](communicator& comm) {
         const shared_folder folder(comm);
         two model(comm, {'a'});
-        const std::string pipe = folder / "pipe", beside = folder / "c.tmp";
-        if (comm.rank() == 0) {
-            REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
-            REQUIRE(mkfifo(beside.c_str(), 0600) == 0);
-        }
+        const std::string pipe = folder / "pipe";
+        if (comm.rank() == 0) REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
         comm.barrier();
         check_refused(pipe, model.optimizer, "not a regular file");
-        for (const std::string& path : {pipe, folder / "c", std::string("/dev/null")})
+        for (const std::string& path : {pipe, std::string("/dev/null")})
             CHECK_THROWS_WITH_AS(hvd::save_checkpoint(path, model.optimizer, {}),
                                  doctest::Contains("is no regular file"), hvd::checkpoint_error);
         CHECK(std::filesystem::is_fifo(pipe));

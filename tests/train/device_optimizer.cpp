@@ -154,6 +154,100 @@ TEST_CASE("state that a checkpoint has not begins anew, masters with the paramet
         });
 }
 
+TEST_CASE("a parameter that is unfrozen steps by its own count, also after a checkpoint") {
+    const hvd_test::temporary_directory folder;
+    const std::string path = (folder / "state.safetensors").string();
+    train_on_every_backend([&](auto& world, auto& gpus) {
+        const auto check = [&](const auto& inside, bool sharded) {
+            using T = typename std::remove_cvref_t<decltype(inside)>::value_type;
+            const stream s;
+            const hvd::optimizer_options options{.shard_state = sharded};
+            // Some ranks have no slice of the second parameter.
+            const tensor<T> w(std::vector<T>(20, T(1.0f))), dw(std::vector<T>(20, T(0.0f)));
+            const tensor<T> v(std::vector<T>(3, T(1.0f))), dv(std::vector<T>(3, T(0.0f)));
+            std::vector<T> hw(20, T(1.0f)), hdw(20), hv(3, T(1.0f)), hdv(3);
+            hvd::distributed_optimizer on_host(world, inside), again(gpus, inside, options);
+            hvd::distributed_optimizer optimizer(gpus, inside, options);
+            const auto each = [&](auto f) {
+                f(optimizer);
+                f(again);
+            };
+            each([&](auto& o) {
+                o.register_parameter("w", w.view(), dw.view());
+                o.register_parameter("v", v.view(), dv.view());
+            });
+            on_host.register_parameter("w", hw, hdw);
+            on_host.register_parameter("v", hv, hdv);
+            optimizer.freeze(1);
+            on_host.freeze(1);
+            for (int step = 0; step < 10; ++step) {
+                if (step == 5) optimizer.unfreeze(1), on_host.unfreeze(1);
+                if (step == 8) {
+                    hvd::save_checkpoint(path, optimizer, {});
+                    hvd::load_checkpoint(path, again);
+                }
+                const float g = float(1 + step % 3) + float(gpus.rank());
+                s.write(dw, std::vector<T>(20, T(g)));
+                s.write(dv, std::vector<T>(3, T(g)));
+                hdw.assign(20, T(g));
+                hdv.assign(3, T(g));
+                if (step < 8) optimizer.step(s);
+                else again.step(s);
+                on_host.step();
+                CHECK(float(s.values(w)[19]) == doctest::Approx(float(hw[19])).epsilon(0.01));
+                CHECK(float(s.values(v)[2]) == doctest::Approx(float(hv[2])).epsilon(0.01));
+            }
+            again.with_state_on_host(hvd::detail::state_use::read, [&](auto&) {
+                CHECK(again.optimizer().steps.of(0) == 10);
+                CHECK(again.optimizer().steps.of(1) == 5);
+            });
+            world.barrier();
+        };
+        for (const bool sharded : {false, true}) {
+            check(optimizers::adam<float>{.rate = 0.125f}, sharded);
+            check(
+                optimizers::float_masters<hvd::bfloat16, optimizers::adam<float>>{{.rate = 0.125f}},
+                sharded);
+        }
+    });
+}
+
+TEST_CASE("local parameters on the device are in checkpoints, and a model is loaded alone") {
+    const hvd_test::temporary_directory folder;
+    const std::string path = (folder / "state").string(), model = (folder / "model").string();
+    train_on_every_backend([&](auto& world, auto& gpus) {
+        for (const bool sharded : {false, true}) {
+            const stream s;
+            const float r = float(gpus.rank());
+            const tensor<float> own(std::vector<float>(5, r)), d_own(std::vector<float>(5, 1 + r));
+            const tensor<float> w(std::vector<float>(9, 1)), dw(std::vector<float>(9, 1));
+            hvd::distributed_optimizer optimizer(gpus, optimizers::adam<float>{.rate = 0.25f},
+                                                 {.shard_state = sharded});
+            optimizer.register_local("own", own.view(), d_own.view());
+            optimizer.register_parameter("w", w.view(), dw.view());
+            s.write(d_own, std::vector<float>(5, 1 + r));
+            optimizer.step(s);
+            const auto own_before = s.values(own), w_before = s.values(w);
+            hvd::save_checkpoint(path, optimizer, {});
+            hvd::save_model(model, optimizer);
+            s.write(d_own, std::vector<float>(5, -1 - r));
+            optimizer.step(s);
+            const auto own_after = s.values(own), w_after = s.values(w);
+            hvd::load_checkpoint(path, optimizer);
+            CHECK(s.values(own) == own_before);
+            CHECK(s.values(w) == w_before);
+            s.write(d_own, std::vector<float>(5, -1 - r));
+            optimizer.step(s);
+            CHECK(s.values(own) == own_after);
+            CHECK(s.values(w) == w_after);
+            hvd::load_model(model, optimizer);
+            CHECK(s.values(own) == own_after);
+            CHECK(s.values(w) == w_before);
+            world.barrier();
+        }
+    });
+}
+
 TEST_CASE("options of the gradients mean on the device what they mean on the host") {
     train_on_every_backend([](auto& world, auto& gpus) {
         const optimizers::momentum<float> optimizer{.rate = 0.125f};

@@ -77,20 +77,25 @@ HVD_KERNEL_HOST_DEVICE void store_number(A x, std::byte* to, dtype id, std::size
     reinterpret_cast<A*>(to)[i] = x;
 }
 
-// The rule of a launch for numbers of type A, at the device's own step.
+// The rule of a launch for numbers of type A, at the parameter's own step.
 template <class A>
 HVD_KERNEL_HOST_DEVICE sgd_rule<A> rule_at(const update_rule& r, const update_progress& now,
-                                           sgd_rule<A>*) {
+                                           const update_clock& clock, sgd_rule<A>*) {
     return {A(r.rate * now.rate), A(r.momentum), A(r.dampening),
-            A(r.decay),           r.nesterov,    now.steps == 0};
+            A(r.decay),           r.nesterov,    clock.steps == 0};
 }
 template <class A>
 HVD_KERNEL_HOST_DEVICE adam_rule<A> rule_at(const update_rule& r, const update_progress& now,
-                                            adam_rule<A>*) {
+                                            const update_clock& clock, adam_rule<A>*) {
     const double rate = r.rate * now.rate;
-    return {
-        rate,           r.beta1, r.beta2, r.epsilon, r.decay, r.decoupled, rate * now.correction1,
-        now.correction2};
+    return {rate,
+            r.beta1,
+            r.beta2,
+            r.epsilon,
+            r.decay,
+            r.decoupled,
+            rate * clock.correction1,
+            clock.correction2};
 }
 
 // Updates a group of elements from number `at` of the tile on, by vectors.
@@ -161,7 +166,7 @@ template <class A, class Rule>
 HVD_KERNEL_HOST_DEVICE void update_tile_as(const update_tile& t, const update_launch& l,
                                            const update_progress& now, unsigned thread) {
     constexpr unsigned n = updated_by_thread<A>;
-    const Rule rule = rule_at(l.rule, now, static_cast<Rule*>(nullptr));
+    const Rule rule = rule_at(l.rule, now, l.clocks[t.clock], static_cast<Rule*>(nullptr));
     const A factor = A(l.rule.factor * now.factor * (t.clipped ? clip_factor(l.rule, now) : 1));
     const unsigned groups = t.aligned ? t.count / n : 0;
     if (thread < groups) update_group<A>(t, rule, factor, std::size_t(thread) * n);
@@ -256,22 +261,31 @@ HVD_KERNEL_HOST_DEVICE inline bool is_last_block(const update_launch& l) {
     return true;
 }
 
-// Called by one thread of each block when the others have read the progress. The last block ends
-// the step.
-HVD_KERNEL_HOST_DEVICE inline void end_block(const update_launch& l) {
-    if (l.work != update_work::finish || !is_last_block(l)) return;
-    if (l.is_stopped()) return;
+// Called by one thread of each block when the others have read the progress. True in the last block
+// if the step counts; its threads then call advance_clocks.
+HVD_KERNEL_HOST_DEVICE inline bool end_block(const update_launch& l) {
+    if (l.work != update_work::finish || !is_last_block(l) || l.is_stopped()) return false;
     update_progress& now = *l.progress;
     if (now.skip != 0) {
         now.skip = 0;
         now.skipped += 1;
-        return;
+        return false;
     }
     now.steps += 1;
-    now.power1 *= l.rule.beta1;
-    now.power2 *= l.rule.beta2;
-    now.correction1 = 1 / (1 - now.power1);
-    now.correction2 = 1 / (1 - now.power2);
+    return true;
+}
+
+// Advances the thread's share of the clocks.
+HVD_KERNEL_HOST_DEVICE inline void advance_clocks(const update_launch& l, unsigned thread) {
+    for (unsigned i = thread; i < l.clock_count; i += update_threads) {
+        update_clock& c = l.clocks[i];
+        if (!c.runs) continue;
+        c.steps += 1;
+        c.power1 *= l.rule.beta1;
+        c.power2 *= l.rule.beta2;
+        c.correction1 = 1 / (1 - c.power1);
+        c.correction2 = 1 / (1 - c.power2);
+    }
 }
 
 #ifdef __CUDACC__
@@ -279,9 +293,12 @@ HVD_KERNEL_HOST_DEVICE inline void end_block(const update_launch& l) {
 template <template <class> class Rule>
 __global__ void __launch_bounds__(update_threads, 4)
     update_tiles(const __grid_constant__ update_launch launch) {
+    __shared__ bool step_ends;
     update_block<Rule>(launch, *launch.progress, blockIdx.x, threadIdx.x);
     __syncthreads();
-    if (threadIdx.x == 0) end_block(launch);
+    if (threadIdx.x == 0) step_ends = end_block(launch);
+    __syncthreads();
+    if (step_ends) advance_clocks(launch, threadIdx.x);
 }
 
 template <int>

@@ -30,28 +30,35 @@ struct update_rule {
     int states() const { return kind == update_kind::adam ? 2 : momentum != 0 ? 1 : 0; }
 };
 
-// The numbers of an optimizer that the device counts itself, so that the host need not know which
-// steps were skipped, and a captured step runs again and again. They are in device memory. The last
-// block of an update brings them up to date.
-struct update_progress {
-    double rate = 1, factor = 1;              // multiply those of the rule
+// The steps that a parameter has taken, and Adam's corrections for its next. They are in device
+// memory, one for each parameter: a frozen one stands still.
+struct update_clock {
+    std::uint64_t steps = 0;
     double power1 = 1, power2 = 1;            // beta1 and beta2 to the power of the next step
     double correction1 = 1, correction2 = 1;  // 1 / (1 - power)
-    double squares = 0;                       // of the gradients that were measured last
+    bool runs = true;
+
+    // The clock after `steps_` steps of the rule.
+    static update_clock after(const update_rule& rule, std::uint64_t steps_) {
+        update_clock c;
+        c.steps = steps_;
+        c.power1 = __builtin_pow(rule.beta1, double(steps_ + 1));
+        c.power2 = __builtin_pow(rule.beta2, double(steps_ + 1));
+        c.correction1 = 1 / (1 - c.power1);
+        c.correction2 = 1 / (1 - c.power2);
+        return c;
+    }
+};
+
+// The numbers of an optimizer that the device counts itself, so that the host need not know which
+// steps were skipped, and a captured step runs again and again. They are in device memory. The last
+// block of an update brings them up to date, and the clocks of the parameters.
+struct update_progress {
+    double rate = 1, factor = 1;  // multiply those of the rule
+    double squares = 0;           // of the gradients that were measured last
     std::uint64_t steps = 0, skipped = 0;
     std::uint32_t skip = 0;    // not 0: the next update changes nothing else, and sets it to 0
     std::uint32_t blocks = 0;  // the blocks of the update under way that are done
-
-    // The progress after `steps_` steps of the rule.
-    static update_progress after(const update_rule& rule, std::uint64_t steps_) {
-        update_progress p;
-        p.steps = steps_;
-        p.power1 = __builtin_pow(rule.beta1, double(steps_ + 1));
-        p.power2 = __builtin_pow(rule.beta2, double(steps_ + 1));
-        p.correction1 = 1 / (1 - p.power1);
-        p.correction2 = 1 / (1 - p.power2);
-        return p;
-    }
 };
 
 // A part of one tensor, which a block of threads updates. The rule computes in double for double
@@ -60,7 +67,7 @@ struct alignas(16) update_tile {
     std::byte* parameter;
     const std::byte* gradient;
     std::byte *master, *state1, *state2;
-    std::uint32_t count;
+    std::uint32_t count, clock;  // the number of elements; which clock is the parameter's
     dtype parameter_id, gradient_id;
     bool aligned;  // all addresses are multiples of 16 bytes
     bool clipped;  // the gradient is scaled down if the norm is above the largest
@@ -91,6 +98,8 @@ enum class update_work : std::uint32_t {
 struct update_launch {
     const update_tile* tiles;
     update_progress* progress;
+    update_clock* clocks;
+    unsigned clock_count;
     unsigned blocks;
     update_work work;
     update_rule rule;

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "update.hpp"
 
@@ -23,7 +25,8 @@ struct update_row {
     dtype gradient_id;
     std::size_t count;
     std::byte *master = nullptr, *state1 = nullptr, *state2 = nullptr;
-    bool clipped = true;  // by the norm of the measured gradients
+    bool clipped = true;      // by the norm of the measured gradients
+    std::uint32_t clock = 0;  // which clock of the progress is the parameter's
 };
 
 // The tensors that one launch updates, cut into tiles that lie in device memory. It outlives the
@@ -89,6 +92,7 @@ private:
                       at(row.state1, number),
                       at(row.state2, number),
                       std::uint32_t(count),
+                      row.clock,
                       row.parameter_id,
                       row.gradient_id,
                       false,
@@ -165,34 +169,48 @@ private:
     unsigned blocks_ = 0;
 };
 
-// The progress of an optimizer, in device memory.
+// The progress of an optimizer, and a clock for each parameter, in device memory. The device is
+// current in each call, and all of them wait for the stream.
 class device_progress {
 public:
     device_progress() = default;
 
-    // The device is current.
+    // One clock, which all rows may share.
     device_progress(const update_rule& rule, std::uint64_t steps, cudaStream_t stream, int rank)
+        : device_progress(std::vector{update_clock::after(rule, steps)}, stream, rank) {
+        set({.steps = steps}, stream, rank);
+    }
+    device_progress(std::vector<update_clock> clocks, cudaStream_t stream, int rank)
         : memory_(cuda_memory::kind::device, sizeof(update_progress), rank) {
-        set(update_progress::after(rule, steps), stream, rank);
+        set({}, stream, rank);
+        set_clocks(std::move(clocks), stream, rank);
     }
 
-    // Both wait for the stream.
     void set(const update_progress& progress, cudaStream_t stream, int rank) {
-        const finish_before_leaving finish{stream};
-        copy_async(memory_.data(), &progress, sizeof progress, cudaMemcpyHostToDevice, stream,
-                   rank);
+        write(memory_, &progress, stream, rank);
     }
     update_progress get(cudaStream_t stream, int rank) const {
         update_progress progress;
-        {
-            const finish_before_leaving finish{stream};
-            copy_async(&progress, memory_.data(), sizeof progress, cudaMemcpyDeviceToHost, stream,
-                       rank);
-        }
+        read(memory_, &progress, stream, rank);
         return progress;
     }
 
+    // The clocks stay where they are if there are as many as before, and at least one.
+    void set_clocks(std::vector<update_clock> clocks, cudaStream_t stream, int rank) {
+        if (clocks.empty()) clocks.emplace_back();
+        const std::size_t bytes = clocks.size() * sizeof(update_clock);
+        if (clocks_.size() != bytes) clocks_ = cuda_memory(cuda_memory::kind::device, bytes, rank);
+        write(clocks_, clocks.data(), stream, rank);
+    }
+    std::vector<update_clock> get_clocks(cudaStream_t stream, int rank) const {
+        std::vector<update_clock> clocks(clock_count());
+        if (!clocks.empty()) read(clocks_, clocks.data(), stream, rank);
+        return clocks;
+    }
+
     update_progress* data() const { return reinterpret_cast<update_progress*>(memory_.data()); }
+    update_clock* clocks() const { return reinterpret_cast<update_clock*>(clocks_.data()); }
+    unsigned clock_count() const { return unsigned(clocks_.size() / sizeof(update_clock)); }
 
     // The flag that skips the next update, in device memory: the maximum over all ranks skips it on
     // all.
@@ -201,7 +219,16 @@ public:
     double* squares() const { return &data()->squares; }
 
 private:
-    cuda_memory memory_;
+    static void write(const cuda_memory& memory, const void* from, cudaStream_t stream, int rank) {
+        const finish_before_leaving finish{stream};
+        copy_async(memory.data(), from, memory.size(), cudaMemcpyHostToDevice, stream, rank);
+    }
+    static void read(const cuda_memory& memory, void* to, cudaStream_t stream, int rank) {
+        const finish_before_leaving finish{stream};
+        copy_async(to, memory.data(), memory.size(), cudaMemcpyDeviceToHost, stream, rank);
+    }
+
+    cuda_memory memory_, clocks_;
 };
 
 inline void launch_on_device(const update_launch& launch, cudaStream_t stream, int rank) {
@@ -220,7 +247,8 @@ inline void launch_update(const update_rule& rule, const update_rows& rows,
         throw usage_error(
             rank, text("hvd: an update on rank ", rank, ": the optimizer has ", rule.states(),
                        " states for each parameter, and a row has ", rows.states()));
-    launch_on_device({rows.tiles(), progress.data(), rows.blocks(), work, rule, nullptr, stop},
+    launch_on_device({rows.tiles(), progress.data(), progress.clocks(), progress.clock_count(),
+                      rows.blocks(), work, rule, nullptr, stop},
                      stream, rank);
 }
 
@@ -228,16 +256,23 @@ inline void launch_update(const update_rule& rule, const update_rows& rows,
 // only looks at that; the ranks then agree on the flag.
 inline void launch_look(const update_rows& rows, const device_progress& progress,
                         cudaStream_t stream, int rank) {
-    launch_on_device({rows.tiles(), progress.data(), rows.blocks(), update_work::look, {}}, stream,
-                     rank);
+    launch_on_device(
+        {rows.tiles(), progress.data(), nullptr, 0, rows.blocks(), update_work::look, {}}, stream,
+        rank);
 }
 
 // Enqueues one launch that adds up the squares of the gradients, for `largest_norm` of the rule.
 inline void launch_measure(const measured_rows& rows, const device_progress& progress,
                            cudaStream_t stream, int rank) {
-    launch_on_device(
-        {rows.tiles(), progress.data(), rows.blocks(), update_work::measure, {}, rows.sums()},
-        stream, rank);
+    launch_on_device({rows.tiles(),
+                      progress.data(),
+                      nullptr,
+                      0,
+                      rows.blocks(),
+                      update_work::measure,
+                      {},
+                      rows.sums()},
+                     stream, rank);
 }
 
 }  // namespace detail

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "contents.hpp"
+#include "local.hpp"
 #include "write_safetensors.hpp"
 
 namespace hvd {
@@ -18,27 +19,11 @@ void on_root_or_all_throw(Comm& comm, const char* name, F f) {
         throw checkpoint_error(comm.rank(), std::string_view(outcome.failure));
 }
 
-// A state that could not be loaded again is not written.
-template <class Trained>
-void add_slots(const std::string& path, Trained& optimizer, std::vector<named_tensor>& tensors) {
-    optimizer.optimizer().for_each_slot([&](const char* slot, auto& slots) {
-        const std::size_t all = for_each_with_slots(
-            optimizer, [&](std::size_t i, const std::string& name, std::size_t size) {
-                if (i >= slots.size() || slots[i].empty()) return;
-                if (slots[i].size() != size)
-                    refuse_file(path, "not written: \"", slot_name(slot, name), "\" has ",
-                                slots[i].size(), " elements, its parameter ", size);
-                tensors.push_back(named(slot_name(slot, name), slots[i]));
-            });
-        if (slots.size() > all)
-            refuse_file(path, "not written: the optimizer has ", slots.size(), " of \"", slot,
-                        "\" for ", all, " parameters");
-    });
-}
-
+// `local` has the local tensors of all ranks, and is empty for a file without them.
 template <class Trained>
 void write_training(const std::string& path, Trained& optimizer, training_progress progress,
-                    checkpoint_metadata metadata, whole_residuals& residuals) {
+                    checkpoint_metadata metadata, whole_residuals& residuals,
+                    gathered<std::byte>& local) {
     for (const auto& [key, value] : metadata)
         if (is_reserved(key))
             refuse_file(path, "not written: the name \"", key, "\" in the metadata is hvd's own");
@@ -48,6 +33,9 @@ void write_training(const std::string& path, Trained& optimizer, training_progre
         if (!residuals[i].empty())
             tensors.push_back(named(slot_name(residual_slot, name), residuals[i]));
     });
+    for (std::size_t r = 0; r < local.counts.size(); ++r)
+        add_local(optimizer, int(r), local.values.data() + local.displacements[r], tensors);
+    if (!local.counts.empty()) metadata[ranks_key] = digits_of(std::uint64_t(local.counts.size()));
     metadata[slots_key] = slots_by_name;
     for_each_number(optimizer.optimizer(), progress,
                     [&](const std::string& key, auto& number) { metadata[key] = written(number); });
@@ -56,16 +44,17 @@ void write_training(const std::string& path, Trained& optimizer, training_progre
 
 template <class Trained>
 void check_training(const safetensors_file& file, Trained& optimizer,
-                    const std::vector<named_tensor>& model) {
-    std::set<std::string> tensors, keys;
+                    const std::vector<named_tensor>& model, std::set<std::string> tensors) {
+    std::set<std::string> keys;
     for (const auto& t : model) {
         file.require(t);
         tensors.insert(t.name);
     }
-    optimizer.optimizer().for_each_slot([&](const char* slot, auto&) {
+    optimizer.optimizer().for_each_slot([&](const char* slot, auto& slots) {
         for_each_with_slots(optimizer, [&](std::size_t, const std::string& name, std::size_t) {
             tensors.insert(slot_name(slot, name));
         });
+        if (has_one_count(file, slots, slot)) keys.insert("optimizer." + std::string(slot));
     });
     for_each_with_slots(optimizer, [&](std::size_t, const std::string& name, std::size_t) {
         tensors.insert(slot_name(residual_slot, name));
@@ -74,13 +63,63 @@ void check_training(const safetensors_file& file, Trained& optimizer,
     for_each_number(optimizer.optimizer(), progress,
                     [&](const std::string& key, auto&) { keys.insert(key); });
     check_nothing_else(file, tensors, keys);
+    require_whole_slots(
+        file.path(), optimizer,
+        [&](const auto&, std::size_t, const std::string& key) {
+            return file.tensors().contains(key);
+        },
+        [&](const auto& slots, const char* slot) { return has_one_count(file, slots, slot); });
+}
+
+// The one count of an older file is that of the parameters that have stepped.
+template <class Trained>
+void read_one_count(const safetensors_file& file, Trained& optimizer, const char* slot,
+                    optimizers::step_counts& counts) {
+    const std::string key = "optimizer." + std::string(slot);
+    double count = 0;
+    read_number(file, key, count);
+    require_count(file, key, count);
+    bool any = false, stepped = false;
+    for_each_with_slots(optimizer, [&](std::size_t i, const std::string& name, std::size_t) {
+        if (counts.size() <= i) counts.resize(i + 1);
+        counts[i].clear();
+        optimizer.optimizer().for_each_slot([&](const char* other, auto&) {
+            if (file.tensors().contains(slot_name(other, name))) counts[i] = {count};
+        });
+        any = true;
+        stepped = stepped || !counts[i].empty();
+    });
+    if (count > 0 && any && !stepped)
+        refuse_file(file.path(), "has ", count, " as \"", key,
+                    "\" and no other slot of any parameter");
 }
 
 template <class Trained>
+void read_slots(const safetensors_file& file, Trained& optimizer, auto& restored) {
+    restored.for_each_slot([&]<class S>(const char* slot, S& slots) {
+        if constexpr (std::is_same_v<S, optimizers::step_counts>)
+            if (has_one_count(file, slots, slot))
+                return read_one_count(file, optimizer, slot, slots);
+        for_each_with_slots(optimizer,
+                            [&](std::size_t i, const std::string& name, std::size_t size) {
+                                const std::string key = slot_name(slot, name);
+                                if (slots.size() <= i) slots.resize(i + 1);
+                                slots[i].clear();
+                                if (!file.tensors().contains(key)) return;
+                                slots[i].resize(numbers_in(slots, size));
+                                file.read(named(key, slots[i]));
+                                if constexpr (std::is_same_v<S, optimizers::step_counts>)
+                                    require_count(file, key, slots[i][0]);
+                            });
+    });
+}
+
+// `local` are the names of the local tensors that the file may have.
+template <class Trained>
 training_progress read_training(const safetensors_file& file, Trained& optimizer,
-                                whole_residuals& residuals) {
+                                std::set<std::string> local, whole_residuals& residuals) {
     const std::vector<named_tensor> model = model_tensors(optimizer);
-    check_training(file, optimizer, model);
+    check_training(file, optimizer, model, std::move(local));
     // the optimizer changes only after the whole file was found correct
     auto restored = optimizer.optimizer();
     training_progress progress;
@@ -88,16 +127,7 @@ training_progress read_training(const safetensors_file& file, Trained& optimizer
         if (lacks_newer_number<decltype(restored)>(file, key)) number = {};
         else read_number(file, key, number);
     });
-    restored.for_each_slot([&](const char* slot, auto& slots) {
-        for_each_with_slots(optimizer,
-                            [&](std::size_t i, const std::string& name, std::size_t size) {
-                                if (slots.size() <= i) slots.resize(i + 1);
-                                slots[i].clear();
-                                if (!file.tensors().contains(slot_name(slot, name))) return;
-                                slots[i].resize(size);
-                                file.read(named(slot_name(slot, name), slots[i]));
-                            });
-    });
+    read_slots(file, optimizer, restored);
     for_each_with_slots(optimizer, [&](std::size_t i, const std::string& name, std::size_t size) {
         residuals.resize(i + 1);
         if (!file.tensors().contains(slot_name(residual_slot, name))) return;
@@ -109,44 +139,87 @@ training_progress read_training(const safetensors_file& file, Trained& optimizer
     return progress;
 }
 
+// **Collective**. Brings the local tensors of all ranks to rank 0.
+template <class Comm, class Trained>
+gathered<std::byte> gather_local(const std::string& path, Comm& comm, Trained& optimizer) {
+    std::vector<std::byte> mine;
+    run_on_all(channel_of(comm), "save_checkpoint", never,
+               [&] { mine = packed_local(path, optimizer); });
+    std::vector<std::size_t> counts(std::size_t(comm.size()));
+    counts[0] = mine.size();
+    return comm.alltoall(mine, counts);
+}
+
+inline std::set<std::string> local_names(const safetensors_file& file) {
+    std::set<std::string> names;
+    for (const auto& [name, entry] : file.tensors())
+        if (name.starts_with("local.")) names.insert(name);
+    return names;
+}
+
 }  // namespace detail
 
+/// Options of checkpoints.
+struct checkpoint_options {
+    /// The local parameters of all ranks are saved, and loaded by as many ranks. Otherwise they
+    /// stay as they are.
+    bool local = true;
+};
+
 /// Rank 0 writes model, optimizer and progress in one atomic safetensors file. Parameters are named
-/// `model.NAME` and slots `optimizer.SLOT.NAME`; numbers are in the metadata. Local parameters are
-/// left out. With error feedback, `optimizer.residual.NAME` has what was not applied yet.
+/// `model.NAME` and slots `optimizer.SLOT.NAME`; numbers are in the metadata. Local parameters and
+/// their slots have `local.RANK.` before that. With error feedback, `optimizer.residual.NAME` has what
+/// was not applied yet.
 /// **Collective**: when it returns, the file is on the disk. Feature G10.
 /// @throws hvd::checkpoint_error on every rank if rank 0 could not write it. It is also thrown for
 /// names of `metadata` that begin with `hvd.`, `optimizer.` or `progress.`, which hvd reserves.
 template <class Comm, optimizer_with_state O, class T>
 void save_checkpoint(const std::string& path, distributed_optimizer<Comm, O, T>& optimizer,
-                     const training_progress& progress, const checkpoint_metadata& metadata = {}) {
+                     const training_progress& progress, const checkpoint_metadata& metadata = {},
+                     const checkpoint_options& options = {}) {
+    const bool local = options.local && detail::has_local(optimizer);
+    const auto use = local ? detail::state_use::read : detail::state_use::read_by_root;
     detail::whole_residuals residuals = optimizer.residuals();
-    detail::with_state_on_host(optimizer, detail::state_use::read_by_root, [&](auto& state) {
-        detail::on_root_or_all_throw(detail::host_calls_of(optimizer), "save_checkpoint", [&] {
-            detail::write_training(path, state, progress, metadata, residuals);
+    auto& calls = detail::host_calls_of(optimizer);
+    detail::with_state_on_host(optimizer, use, [&](auto& state) {
+        gathered<std::byte> of_all;
+        if (local) of_all = detail::gather_local(path, calls, state);
+        detail::on_root_or_all_throw(calls, "save_checkpoint", [&] {
+            detail::write_training(path, state, progress, metadata, residuals, of_all);
         });
     });
 }
 
 /// Rank 0 reads the file and broadcasts its state, so that the training goes on, on any number of
-/// ranks.
+/// ranks, or on as many as before if there are local parameters in it.
 /// **Collective**. The file must contain all tensors and numbers of the model and the optimizer,
 /// and no others of theirs. A file that is refused changes nothing. The order of registration may
-/// differ.
+/// differ. Local parameters that the file lacks stay as they are.
 /// @throws hvd::checkpoint_error on every rank, with path and reason.
 template <class Comm, optimizer_with_state O, class T>
 training_progress load_checkpoint(const std::string& path,
-                                  distributed_optimizer<Comm, O, T>& optimizer) {
+                                  distributed_optimizer<Comm, O, T>& optimizer,
+                                  const checkpoint_options& options = {}) {
     training_progress progress;
     detail::whole_residuals residuals;
     auto& calls = detail::host_calls_of(optimizer);
+    const bool local = options.local && detail::has_local(optimizer);
     detail::with_state_on_host(optimizer, detail::state_use::write, [&](auto& state) {
+        std::vector<std::size_t> counts(std::size_t(calls.size()));
+        std::vector<std::byte> of_all;
         detail::on_root_or_all_throw(calls, "load_checkpoint", [&] {
-            progress = detail::read_training(safetensors_file(path), state, residuals);
+            const safetensors_file file(path);
+            std::set<std::string> names;
+            if (!options.local) names = detail::local_names(file);
+            if (local) of_all = detail::read_local_of_all(file, state, counts, names);
+            progress = detail::read_training(file, state, std::move(names), residuals);
         });
         broadcast_optimizer_state(
             calls, state.optimizer(), [&](std::size_t i) { return optimizer.is_local(i); },
             root{0});
+        if (!local) return;
+        const gathered<std::byte> mine = calls.alltoall(of_all, counts);
+        if (!mine.values.empty()) detail::unpack_local(state, mine.values.data());
     });
     broadcast_parameters(optimizer);
     optimizer.take_residuals(std::move(residuals));

@@ -10,9 +10,10 @@
 #define HVD_CHECKPOINT(B, O)                                                                      \
     HVD_INSTANTIATE HVD_API void save_checkpoint(                                                 \
         const std::string&, distributed_optimizer<communicator<B>, O>&, const training_progress&, \
-        const checkpoint_metadata&);                                                              \
+        const checkpoint_metadata&, const checkpoint_options&);                                   \
     HVD_INSTANTIATE HVD_API training_progress load_checkpoint(                                    \
-        const std::string&, distributed_optimizer<communicator<B>, O>&);
+        const std::string&, distributed_optimizer<communicator<B>, O>&,                           \
+        const checkpoint_options&);
 
 #define HVD_CHECKPOINTS(B)                         \
     HVD_CHECKPOINT(B, optimizers::sgd<float>)      \

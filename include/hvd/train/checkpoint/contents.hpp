@@ -26,6 +26,8 @@ namespace detail {
 // order. Files without this mark numbered them.
 constexpr const char* slots_key = "hvd.slots";
 constexpr const char* slots_by_name = "by name";
+// The number of ranks whose local parameters are in the file.
+constexpr const char* ranks_key = "hvd.ranks";
 // The residuals of error feedback are named as a slot is. A file without them has none pending.
 constexpr const char* residual_slot = "residual";
 
@@ -44,16 +46,75 @@ std::vector<named_tensor> model_tensors(const Trained& optimizer) {
     return model;
 }
 
-// Calls f(index, name, size) for the parameters whose slots belong to a checkpoint. It returns the
-// number of all parameters.
+// The parameters that all ranks have alike, or those of one rank.
+enum class held_by : std::uint8_t { all, one };
+
+// Calls f(index, name, size) for these parameters. It returns the number of all parameters.
 template <class Trained, class F>
-std::size_t for_each_with_slots(const Trained& optimizer, F f) {
+std::size_t for_each_with_slots(const Trained& optimizer, F f, held_by holder = held_by::all) {
     std::size_t i = 0;
-    optimizer.for_each_parameter([&](const std::string& name, const auto& value) {
-        if (!optimizer.is_local(i)) f(i, name, value.size());
+    optimizer.for_each_parameter([&](const std::string& name, const auto& value, const auto&) {
+        if (optimizer.is_local(i) == (holder == held_by::one)) f(i, name, value.size());
         ++i;
     });
     return i;
+}
+
+// The numbers in a slot of a parameter of `size` elements.
+template <class Slots>
+std::size_t numbers_in(const Slots&, std::size_t size) {
+    return std::is_same_v<Slots, optimizers::step_counts> ? 1 : size;
+}
+
+template <class O>
+constexpr bool is_optional_slot(std::string_view slot) {
+    if constexpr (requires { O::is_optional_slot(slot); }) return O::is_optional_slot(slot);
+    else return false;
+}
+
+// Refuses a parameter of which some slots are there and others are not: the next step would take
+// moments of zeros for those of many steps. `has(slots, i, key)` is true for a slot that is there,
+// and `may_lack(slots, slot)` for one that need not be.
+template <class Trained, class Has, class MayLack>
+void require_whole_slots(const std::string& path, Trained& optimizer, Has has, MayLack may_lack,
+                         held_by holder = held_by::all) {
+    using O = std::remove_cvref_t<decltype(optimizer.optimizer())>;
+    const auto check = [&](std::size_t i, const std::string& name, std::size_t) {
+        std::string there, missing;
+        optimizer.optimizer().for_each_slot([&](const char* slot, auto& slots) {
+            if (is_optional_slot<O>(slot) || may_lack(slots, slot)) return;
+            const std::string key = slot_name(slot, name);
+            (has(slots, i, key) ? there : missing) = key;
+        });
+        if (!there.empty() && !missing.empty())
+            refuse_file(path, "parameter \"", name, "\" has the slot \"", there, "\" and lacks \"",
+                        missing, "\"");
+    };
+    for_each_with_slots(optimizer, check, holder);
+}
+
+// A state that could not be loaded again is not written.
+template <class Trained>
+void add_slots(const std::string& path, Trained& optimizer, std::vector<named_tensor>& tensors,
+               held_by holder = held_by::all) {
+    const auto has = [](const auto& slots, std::size_t i, const std::string&) {
+        return i < slots.size() && !slots[i].empty();
+    };
+    optimizer.optimizer().for_each_slot([&](const char* slot, auto& slots) {
+        const auto add = [&](std::size_t i, const std::string& name, std::size_t size) {
+            if (!has(slots, i, name)) return;
+            if (slots[i].size() != numbers_in(slots, size))
+                refuse_file(path, "not written: \"", slot_name(slot, name), "\" has ",
+                            slots[i].size(), " elements, its parameter ", size);
+            tensors.push_back(named(slot_name(slot, name), slots[i]));
+        };
+        const std::size_t all = for_each_with_slots(optimizer, add, holder);
+        if (slots.size() > all)
+            refuse_file(path, "not written: the optimizer has ", slots.size(), " of \"", slot,
+                        "\" for ", all, " parameters");
+    });
+    require_whole_slots(
+        path, optimizer, has, [](const auto&, const char*) { return false; }, holder);
 }
 
 // Calls f(key, number&) for every number that is written as text.
@@ -106,6 +167,16 @@ void read_number(const safetensors_file& file, const std::string& key, N& number
     number = static_cast<N>(value);
     if (!is_number || (value == value && in_digits(number) != value)) refuse_number(file, key);
 }
+
+// Older files have one count of steps for all parameters, as a number.
+HVD_API bool has_one_count(const safetensors_file& file, const std::string& key);
+template <class Slots>
+bool has_one_count(const safetensors_file& file, const Slots&, const char* slot) {
+    return std::is_same_v<Slots, optimizers::step_counts> &&
+           has_one_count(file, "optimizer." + std::string(slot));
+}
+// @throws hvd::checkpoint_error unless it is a whole number of steps.
+HVD_API void require_count(const safetensors_file& file, const std::string& key, double count);
 
 // True if the file lacks a number that optimizers have not always had.
 template <class O>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <charconv>
+#include <cmath>
 
 #include "contents.hpp"
 
@@ -65,6 +66,18 @@ HVD_INLINE void refuse_number(const safetensors_file& file, const std::string& k
                 "\", which is no number for it");
 }
 
+HVD_INLINE bool has_one_count(const safetensors_file& file, const std::string& key) {
+    const auto next = file.tensors().lower_bound(key + ".");
+    return file.metadata().contains(key) &&
+           (next == file.tensors().end() || !next->first.starts_with(key + "."));
+}
+
+HVD_INLINE void require_count(const safetensors_file& file, const std::string& key, double count) {
+    constexpr double most = 9007199254740992;  // a double counts no further
+    if (!(count >= 0 && count <= most) || count != std::floor(count))
+        refuse_file(file.path(), "has ", count, " as \"", key, "\", which is no number of steps");
+}
+
 HVD_INLINE void check_nothing_else(const safetensors_file& file,
                                    const std::set<std::string>& tensors,
                                    const std::set<std::string>& keys) {
@@ -80,7 +93,7 @@ HVD_INLINE void check_nothing_else(const safetensors_file& file,
                         "\", which this model and optimizer have not");
     }
     for (const auto& [key, text] : file.metadata())
-        if (is_reserved(key) && key != slots_key && !keys.contains(key))
+        if (is_reserved(key) && key != slots_key && key != ranks_key && !keys.contains(key))
             refuse_file(file.path(), "has \"", key, "\", which this optimizer has not");
 }
 

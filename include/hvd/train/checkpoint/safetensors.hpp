@@ -67,6 +67,13 @@ template <class... Parts>
     throw checkpoint_error(-1, text(path, ": ", parts...));
 }
 
+// Other readers would take the name up to its first NUL.
+inline void require_no_nul(std::string_view path, std::string_view what, const std::string& name) {
+    if (name.find('\0') != std::string::npos)
+        refuse_file(path, what, " has a NUL: \"", name.c_str(), "\" and ",
+                    name.size() - std::string_view(name.c_str()).size() - 1, " more bytes");
+}
+
 }  // namespace detail
 
 /// Makes a named_tensor of a tensor.

@@ -11,10 +11,14 @@ inline namespace v0 {
 /// A safetensors file whose header has been read and checked. Every tensor lies in the file and has
 /// the size of its shape. None overlap or leave gaps, and no name occurs twice. No memory is
 /// allocated for a size that the file does not have.
+///
+/// A file may have tensors of element types that hvd has not (8-bit floats). Only `require` and
+/// `read` of such a tensor throw.
 class HVD_API safetensors_file {
 public:
     struct entry {
-        dtype type;
+        dtype type;             // `user` for a type that hvd has not
+        std::string type_name;  // as the file names it
         std::vector<std::size_t> shape;
         std::size_t first;  // byte offset in the file
         std::size_t bytes;

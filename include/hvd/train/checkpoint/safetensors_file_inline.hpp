@@ -63,20 +63,22 @@ inline safetensors_file::entry entry_of(const std::string& path, const std::stri
         value["data_offsets"].size() != 2)
         refuse_file(path, "tensor \"", name,
                     "\" is not described by dtype, shape and data_offsets");
-    const auto type_name = value["dtype"].get<std::string>();
-    const auto* const type = find_safetensors_type(std::string_view(type_name));
-    if (type == nullptr)
-        refuse_file(path, "tensor \"", name, "\" has the unknown element type ", type_name);
     const auto first = value["data_offsets"][0].get<std::size_t>(),
                last = value["data_offsets"][1].get<std::size_t>();
-    safetensors_file::entry e{type->type, value["shape"].get<std::vector<std::size_t>>(),
-                              data + first, last - first};
+    safetensors_file::entry e{dtype::user, value["dtype"].get<std::string>(),
+                              value["shape"].get<std::vector<std::size_t>>(), data + first,
+                              last - first};
+    if (last < first || e.first < data)
+        refuse_file(path, "tensor \"", name, "\" lies from ", first, " to ", last);
+    const auto* const type = find_safetensors_type(std::string_view(e.type_name));
+    if (type == nullptr) return e;
+    e.type = type->type;
     std::size_t bytes = type->bytes;
     for (const std::size_t n : e.shape)
         if (__builtin_mul_overflow(bytes, n, &bytes))
             refuse_file(path, "tensor \"", name, "\" has the impossible shape ",
                         print_list(e.shape));
-    if (last < first || e.bytes != bytes || e.first < data)
+    if (e.bytes != bytes)
         refuse_file(path, "tensor \"", name, "\" of shape ", print_list(e.shape), " has ", bytes,
                     " bytes and lies from ", first, " to ", last);
     return e;
@@ -91,6 +93,7 @@ template <class... Parts>
 
 HVD_INLINE safetensors_file::safetensors_file(std::string path)
     : path_(std::move(path)), file_(path_, O_RDONLY | O_NONBLOCK) {
+    detail::require_no_nul(path_.c_str(), "the path", path_);
     if (file_.get() < 0) refuse(std::strerror(errno));
     const std::size_t size = file_size();
     std::uint64_t length = 0;
@@ -110,8 +113,9 @@ HVD_INLINE const safetensors_file::entry& safetensors_file::require(const named_
     const auto found = tensors_.find(t.name);
     if (found == tensors_.end()) refuse("has no tensor \"", t.name, "\"");
     const entry& e = found->second;
-    if (e.type != t.type)
-        refuse("tensor \"", t.name, "\" is of ", dtype_name(e.type), ", and of ",
+    if (e.type != t.type || e.type == dtype::user)
+        refuse("tensor \"", t.name, "\" is of ",
+               e.type == dtype::user ? e.type_name : std::string(dtype_name(e.type)), ", and of ",
                dtype_name(t.type), " was expected");
     if (e.shape != t.shape)
         refuse("tensor \"", t.name, "\" has shape ", detail::print_list(e.shape), ", expected was ",
@@ -149,6 +153,7 @@ HVD_INLINE void safetensors_file::parse(const std::string& text, std::size_t dat
     const auto header = detail::parsed_header(path_, text);
     if (!header.is_object()) refuse("not a safetensors file: its header is no JSON object");
     for (const auto& [name, value] : header.items()) {
+        detail::require_no_nul(path_, "the name of a tensor", name);
         if (name == "__metadata__") metadata_ = detail::metadata_in(path_, value);
         else tensors_.emplace(name, detail::entry_of(path_, name, value, data));
     }

@@ -32,7 +32,7 @@ public:
     template <class F>
     void for_each_parameter(F f) const {
         for (std::size_t i = 0; i < parameters_.size(); ++i)
-            f(parameters_[i].name, values_.tensors()[i]);
+            f(parameters_[i].name, values_.tensors()[i], parameters_[i].shape);
     }
     bool is_local(std::size_t i) const {
         return i < parameters_.size() && parameters_[i].kind == parameter_kind::local;

@@ -193,8 +193,8 @@ private:
                 const empty_slots_again<Optimizer> afterwards{optimizer_};
                 update_.to_device(optimizer_, this->parts(), this->last_stream());
             }
-            update_.take(this->values_, this->gradients_, this->norm_parts(), optimizer_,
-                         this->last_stream());
+            update_.take(this->values_, this->gradients_, this->norm_parts(), this->parts(),
+                         optimizer_, this->last_stream());
             if (this->options().skip_nonfinite && !agree_)
                 agree_ = detail::ordered_plan(
                     detail::device_access::session_of(this->comm()),
@@ -251,16 +251,11 @@ private:
         else optimizer_.step();
     }
 
-    // A step with other numbers would make other parameters of the same gradients.
     void agree_on_numbers() {
         if constexpr (optimizer_with_state<Optimizer>) {
             if (!this->agrees_on_numbers_) return;
-            detail::agree_on_values(this->host_calls(), "distributed_optimizer", [&](auto say) {
-                optimizer_.for_each_number([&](const char* name, const auto& number) {
-                    if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(number)>>)
-                        say(name, detail::text(number));
-                });
-            });
+            detail::agree_on_numbers(this->host_calls(), optimizer_,
+                                     [this](std::size_t i) { return this->is_local(i); });
             this->agrees_on_numbers_ = false;
         }
     }

@@ -211,7 +211,7 @@ protected:
         std::vector<stepped_part> all;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             const owned_slice s = slice(i);
-            all.push_back({s.begin, s.count, parameters_[i].value.size()});
+            all.push_back({s.begin, s.count, parameters_[i].value.size(), parameters_[i].frozen});
         }
         return all;
     }

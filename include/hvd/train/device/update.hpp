@@ -49,6 +49,7 @@ concept has_device_rule = requires(const O& o) { device_rule(o); };
 // The elements of a parameter that this rank steps, and the number of all.
 struct stepped_part {
     std::size_t begin, count, whole;
+    bool frozen;
 };
 
 // The part of a gradient in the norm of all. A local parameter's has none, and is not clipped.
@@ -72,12 +73,11 @@ public:
     // not stepped are empty. It makes missing state of zeros, and missing masters of the parameters
     // behind the work of `writer`, and waits for that.
     void take(views parameters, views gradients, std::span<const norm_part> norm,
-              const O& optimizer, cudaStream_t writer) {
+              std::span<const stepped_part> parts, const O& optimizer, cudaStream_t writer) {
         const current_device here(session_.device(), session_.rank());
         session_.guarded([&] {
             const update_rule rule = device_rule(optimizer);
-            if (progress_.data() == nullptr)
-                progress_ = device_progress(rule, 0, stream(), session_.rank());
+            take_clocks(rule, parts, writer);
             if (state_.size() < parameters.size()) state_.resize(parameters.size());
             std::vector<update_row> rows, measured;
             for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -93,7 +93,8 @@ public:
                                 .master = masters != 0 ? state_[i][0].data() : nullptr,
                                 .state1 = state_[i][masters].data(),
                                 .state2 = state_[i][masters + 1].data(),
-                                .clipped = norm[i] != norm_part::none});
+                                .clipped = norm[i] != norm_part::none,
+                                .clock = std::uint32_t(i)});
                 if (norm[i] == norm_part::measured) measured.push_back(rows.back());
             }
             measured_ = measured_rows(measured, stream(), session_.rank());
@@ -140,50 +141,70 @@ public:
         return progress_.get(stream, session_.rank());
     }
 
-    // Copies the state to the slots and the number of steps of an optimizer on the host. With
-    // sharded state `complete(slots)` adds what the other ranks have.
+    // Copies the state to the slots of an optimizer on the host. With sharded state
+    // `complete(slots)` adds what the other ranks have.
     template <class Complete>
     void to_host(O& optimizer, std::span<const stepped_part> parts, cudaStream_t stream,
                  Complete complete) {
         int k = 0;
-        optimizer.for_each_slot([&](const char*, optimizers::slots<R>& slots) {
-            slots.assign(parts.size(), {});
-            for (std::size_t i = 0; i < state_.size(); ++i)
-                if (count(i, k) > 0) slots[i].resize(parts[i].whole);
-            copy(slots, parts, k++, stream, true);
-            complete(slots);
-        });
-        if constexpr (requires { optimizer.steps; })
-            optimizer.steps = static_cast<decltype(optimizer.steps)>(progress(stream).steps);
+        std::vector<bool> exist(parts.size());
+        for_each_kind_of_slot(
+            optimizer,
+            [&](optimizers::slots<R>& slots) {
+                slots.assign(parts.size(), {});
+                for (std::size_t i = 0; i < state_.size(); ++i)
+                    if (count(i, k) > 0) slots[i].resize(parts[i].whole);
+                copy(slots, parts, k++, stream, true);
+                complete(slots);
+                for (std::size_t i = 0; i < parts.size(); ++i)
+                    exist[i] = exist[i] || !slots[i].empty();
+            },
+            [&](optimizers::step_counts& counts) {
+                counts.assign(parts.size(), {});
+                const current_device here(session_.device(), session_.rank());
+                const auto clocks = progress_.get_clocks(stream, session_.rank());
+                for (std::size_t i = 0; i < parts.size() && i < clocks.size(); ++i)
+                    if (exist[i]) counts[i] = {double(clocks[i].steps)};
+            });
     }
 
     // Takes this rank's part of the state of an optimizer on the host.
     void to_device(O& optimizer, std::span<const stepped_part> parts, cudaStream_t stream) {
         const current_device here(session_.device(), session_.rank());
         int k = 0;
-        std::uint64_t steps = 0;
+        std::vector<std::uint64_t> steps(parts.size());
         state_.resize(parts.size());
-        optimizer.for_each_slot([&](const char*, optimizers::slots<R>& slots) {
-            slots.resize(parts.size());
-            for (std::size_t i = 0; i < parts.size(); ++i) {
-                if (slots[i].empty() && count(i, k) > 0) forget(i, k, stream);
-                if (slots[i].empty()) continue;
-                if (slots[i].size() != parts[i].whole)
-                    throw usage_error(session_.rank(),
-                                      text("hvd: the optimizer's state of parameter ", i,
-                                           " on rank ", session_.rank(), " has ", slots[i].size(),
-                                           " elements, expected ", parts[i].whole));
-                steps = 1;  // a momentum goes on
-                if (parts[i].count > 0) provide(i, k, parts[i].count);
-            }
-            copy(slots, parts, k++, stream, false);
-        });
-        if constexpr (requires { optimizer.steps; }) steps = std::uint64_t(optimizer.steps);
+        for_each_kind_of_slot(
+            optimizer,
+            [&](optimizers::slots<R>& slots) {
+                slots.resize(parts.size());
+                for (std::size_t i = 0; i < parts.size(); ++i) {
+                    if (slots[i].empty() && count(i, k) > 0) forget(i, k, stream);
+                    if (slots[i].empty()) continue;
+                    if (slots[i].size() != parts[i].whole)
+                        throw usage_error(
+                            session_.rank(),
+                            text("hvd: the optimizer's state of parameter ", i, " on rank ",
+                                 session_.rank(), " has ", slots[i].size(), " elements, expected ",
+                                 parts[i].whole));
+                    steps[i] = 1;  // a momentum goes on
+                    if (parts[i].count > 0) provide(i, k, parts[i].count);
+                }
+                copy(slots, parts, k++, stream, false);
+            },
+            [&](optimizers::step_counts& counts) {
+                for (std::size_t i = 0; i < parts.size(); ++i)
+                    steps[i] = std::uint64_t(counts.of(i));
+            });
         session_.guarded([&] {
             const update_rule rule = device_rule(optimizer);
-            if (progress_.data() == nullptr)
-                progress_ = device_progress(rule, steps, stream, session_.rank());
-            else progress_.set(update_progress::after(rule, steps), stream, session_.rank());
+            std::vector<update_clock> clocks;
+            for (std::size_t i = 0; i < parts.size(); ++i) {
+                clocks.push_back(update_clock::after(rule, steps[i]));
+                clocks[i].runs = !parts[i].frozen;
+            }
+            set_clocks(std::move(clocks), stream);
+            progress_.set({}, stream, session_.rank());
         });
     }
 
@@ -194,6 +215,30 @@ private:
         return reinterpret_cast<std::byte*>(t.data());
     }
     cudaStream_t stream() const { return session_.own_stream(); }
+
+    // Calls `of_elements(slots)` for slots of as many numbers as their parameters have, and
+    // `of_counts(counts)` for the counts of steps.
+    template <class F, class G>
+    static void for_each_kind_of_slot(O& optimizer, F of_elements, G of_counts) {
+        optimizer.for_each_slot([&]<class S>(const char*, S& slots) {
+            if constexpr (std::is_same_v<S, optimizers::step_counts>) of_counts(slots);
+            else of_elements(slots);
+        });
+    }
+
+    // Clocks of parameters that are new begin at 0. Frozen ones stand still.
+    void take_clocks(const update_rule& rule, std::span<const stepped_part> parts,
+                     cudaStream_t writer) {
+        auto clocks = progress_.get_clocks(writer, session_.rank());
+        clocks.resize(parts.size(), update_clock::after(rule, 0));
+        for (std::size_t i = 0; i < parts.size(); ++i) clocks[i].runs = !parts[i].frozen;
+        set_clocks(std::move(clocks), writer);
+    }
+    void set_clocks(std::vector<update_clock> clocks, cudaStream_t where) {
+        if (progress_.clock_count() != clocks.size()) taken_ = false;
+        if (!has_started()) progress_ = device_progress(std::move(clocks), where, session_.rank());
+        else progress_.set_clocks(std::move(clocks), where, session_.rank());
+    }
 
     std::size_t count(std::size_t i, int k) const {
         return state_[i][std::size_t(k)].size() / sizeof(R);

@@ -81,10 +81,10 @@ public:
             if (p.kind != parameter_kind::local) f(p.name, p.value, p.shape);
     }
 
-    /// Calls `f(name, value)` for all parameters, including local ones.
+    /// Calls `f(name, value, shape)` for all parameters, including local ones.
     template <class F>
     void for_each_parameter(F f) const {
-        for (const auto& p : parameters_) f(p.name, p.value);
+        for (const auto& p : parameters_) f(p.name, p.value, p.shape);
     }
 
     /// True if parameter i exists and is local to this rank.

@@ -13,14 +13,13 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// The rule of the step after `steps` ones, and a hash of all that it depends on.
 template <class T>
-sgd_rule<T> next_rule(const optimizers::momentum<T>& o) {
+sgd_rule<T> next_rule(const optimizers::momentum<T>& o, std::uint64_t) {
     return {o.rate, o.factor, T(0), o.decay, o.nesterov, false};
 }
 template <class T>
-void end_step(optimizers::momentum<T>&) {}
-template <class T>
-std::uint64_t content_of(const optimizers::momentum<T>& o) {
+std::uint64_t content_of(const optimizers::momentum<T>& o, std::uint64_t) {
     return hash()
         .add("momentum")
         .add(double(o.rate))
@@ -31,21 +30,17 @@ std::uint64_t content_of(const optimizers::momentum<T>& o) {
 }
 
 template <class T, bool Decays>
-adam_rule<T> next_rule(const optimizers::adam<T, Decays>& o) {
+adam_rule<T> next_rule(const optimizers::adam<T, Decays>& o, std::uint64_t steps) {
     return {double(o.rate),
             double(o.beta1),
             double(o.beta2),
             double(o.epsilon),
             double(o.decay),
             true,
-            static_cast<long long>(o.steps) + 1};
+            static_cast<long long>(steps) + 1};
 }
 template <class T, bool Decays>
-void end_step(optimizers::adam<T, Decays>& o) {
-    o.steps += 1;
-}
-template <class T, bool Decays>
-std::uint64_t content_of(const optimizers::adam<T, Decays>& o) {
+std::uint64_t content_of(const optimizers::adam<T, Decays>& o, std::uint64_t steps) {
     return hash()
         .add("adam")
         .add(double(o.rate))
@@ -53,7 +48,7 @@ std::uint64_t content_of(const optimizers::adam<T, Decays>& o) {
         .add(double(o.beta2))
         .add(double(o.epsilon))
         .add(double(o.decay))
-        .add(o.steps)
+        .add(steps)
         .value();
 }
 
@@ -100,6 +95,9 @@ public:
     /// Rates, decay and other numbers for the next run.
     Optimizer& optimizer() noexcept { return optimizer_; }
 
+    /// The number of steps so far, the same for all parameters.
+    std::uint64_t steps() const noexcept { return steps_; }
+
     /// Bytes of optimizer state on this rank.
     std::size_t state_bytes() const noexcept {
         return (first_.size() + second_.size()) * sizeof(value_type);
@@ -108,17 +106,17 @@ public:
     /// For plans: begins the next step. The step counts only after end(), so a step on which the
     /// ranks could not agree does not count.
     const detail::fused_update& begin() {
-        rule_.emplace(detail::next_rule(optimizer_));
-        update_.content = detail::content_of(optimizer_);
+        rule_.emplace(detail::next_rule(optimizer_, steps_));
+        update_.content = detail::content_of(optimizer_, steps_);
         first_.shrink_to_fit();  // the first run grew them
         second_.shrink_to_fit();
         return update_;
     }
     /// For plans: the step is complete.
-    void end() { detail::end_step(optimizer_); }
+    void end() { ++steps_; }
 
 private:
-    using rule = decltype(detail::next_rule(std::declval<Optimizer&>()));
+    using rule = decltype(detail::next_rule(std::declval<Optimizer&>(), std::uint64_t()));
 
     static void apply(void* self, std::size_t done, std::size_t bytes, std::byte* values,
                       const std::byte* current) {
@@ -139,6 +137,7 @@ private:
     }
 
     Optimizer optimizer_;
+    std::uint64_t steps_ = 0;
     std::optional<rule> rule_;  // the rule of the step under way
     std::vector<detail::tensor_ref> targets_;
     detail::fused_update update_;

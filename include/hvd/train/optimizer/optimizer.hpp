@@ -13,13 +13,47 @@
 namespace hvd {
 inline namespace v0 {
 /// O shows its state to `broadcast_optimizer_state` and checkpoints. `for_each_slot(f)` calls
-/// `f(name, optimizers::slots<T>&)`, and `for_each_number(f)` calls `f(name, number&)`, each in a
-/// fixed order.
+/// `f(name, optimizers::slots<T>&)`, or with `optimizers::step_counts&`, and `for_each_number(f)`
+/// calls `f(name, number&)`, each in a fixed order.
+///
+/// Checkpoints refuse parameters that have some of the slots and lack others, unless
+/// `O::is_optional_slot(name)` is true for those.
 template <class O>
 concept optimizer_with_state = requires(O& o) {
     o.for_each_slot([](const char*, auto&) {});
     o.for_each_number([](const char*, auto&) {});
 };
+
+namespace detail {
+
+// The fewest and the most steps that a parameter has taken, as text.
+template <class IsLocal>
+message range_of(const optimizers::step_counts& steps, IsLocal is_local) {
+    double fewest = 0, most = 0;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        if (is_local(i) || steps[i].empty()) continue;
+        if (fewest == 0 || steps.of(i) < fewest) fewest = steps.of(i);
+        if (steps.of(i) > most) most = steps.of(i);
+    }
+    return fewest == most ? text(most) : text(fewest, " to ", most);
+}
+
+// **Collective**. A step with other numbers would make other parameters of the same gradients.
+// `is_local(i)` is true for a parameter whose steps are this rank's own.
+template <class Comm, optimizer_with_state O, class IsLocal>
+void agree_on_numbers(Comm& comm, O& optimizer, IsLocal is_local) {
+    agree_on_values(comm, "distributed_optimizer", [&](auto say) {
+        optimizer.for_each_number([&]<class N>(const char* name, const N& number) {
+            if constexpr (std::is_arithmetic_v<N>) say(name, text(number));
+        });
+        optimizer.for_each_slot([&]<class S>(const char* name, const S& slots) {
+            if constexpr (std::is_same_v<S, optimizers::step_counts>)
+                say(name, range_of(slots, is_local));
+        });
+    });
+}
+
+}  // namespace detail
 
 /// Makes an optimizer for one rank an optimizer for all ranks: it averages the gradients, then lets
 /// the optimizer step.
@@ -119,16 +153,11 @@ private:
         optimizer_.step(optimizers::tensors<T>(values), optimizers::tensors<T>(gradients));
     }
 
-    // A step with other numbers would make other parameters of the same gradients.
     void agree_on_numbers() {
         if constexpr (optimizer_with_state<Optimizer>) {
             if (!this->agrees_on_numbers_) return;
-            detail::agree_on_values(this->comm(), "distributed_optimizer", [&](auto say) {
-                optimizer_.for_each_number([&](const char* name, const auto& number) {
-                    if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(number)>>)
-                        say(name, detail::text(number));
-                });
-            });
+            detail::agree_on_numbers(this->comm(), optimizer_,
+                                     [this](std::size_t i) { return this->is_local(i); });
             this->agrees_on_numbers_ = requires { requires Comm::backend_type::agrees_on_names; };
         }
     }

@@ -33,6 +33,17 @@ using number = typename dtype_traits<T>::accumulator;
 template <class T>
 using slots = std::vector<std::vector<T>>;
 
+/// The number of steps that each parameter has taken. A frozen parameter takes none. It is a slot
+/// of one number for each parameter, or of none before its first step.
+struct step_counts : slots<double> {
+    using slots<double>::slots;
+
+    /// The steps of a parameter, by its index.
+    double of(std::size_t parameter) const {
+        return parameter < size() && !(*this)[parameter].empty() ? (*this)[parameter][0] : 0;
+    }
+};
+
 namespace detail {
 
 template <class T>
@@ -152,15 +163,15 @@ struct adam {
     R epsilon = R(1e-8);
     R decay =
         R(Decays ? 0.01 : 0);  ///< applied to the values times the rate, not through the gradient
-    double steps = 0;
     slots<R> mean = {};
     slots<R> variance = {};
+    step_counts steps = {};  ///< each parameter's own, which correct the bias of its moments
 
     void step(tensors<T> parameters, tensors<T> gradients) {
-        steps += 1;
-        const R mean_bias = R(1 - std::pow(double(beta1), steps));
-        const R variance_bias = R(1 - std::pow(double(beta2), steps));
         detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
+            const double count = detail::slot_of(steps, i, 1)[0] += 1;
+            const R mean_bias = R(1 - std::pow(double(beta1), count));
+            const R variance_bias = R(1 - std::pow(double(beta2), count));
             const auto m = detail::slot_of(mean, i, p.size());
             const auto v = detail::slot_of(variance, i, p.size());
             for (std::size_t k = 0; k < p.size(); ++k) {
@@ -178,6 +189,7 @@ struct adam {
     void for_each_slot(F f) {
         f("mean", mean);
         f("variance", variance);
+        f("steps", steps);
     }
     template <class F>
     void for_each_number(F f) {
@@ -186,7 +198,6 @@ struct adam {
         f("beta2", beta2);
         f("epsilon", epsilon);
         f("decay", decay);
-        f("steps", steps);
     }
 };
 
@@ -286,6 +297,9 @@ struct float_masters : O {
         f("master", master);
         O::for_each_slot(f);
     }
+    /// True for a slot that a checkpoint may lack while it has the others: a master begins with the
+    /// parameter.
+    static constexpr bool is_optional_slot(std::string_view name) { return name == "master"; }
 
 private:
     tensor_view<float> masters_of(std::size_t i, std::span<const T> p) {
