@@ -376,8 +376,15 @@ TEST_CASE("an abandoned step, before, in and after that which learns the order, 
                         t.optimizer.zero_gradients();
                         t.backward(step);
                         t.report(indices(reports.begin(), reports.begin() + int(reported)));
-                        t.optimizer.abandon("no more data");
-                        if (reported == 4) t.values = none.values;
+                        const auto abandons = [&] { t.optimizer.abandon("no more data"); };
+                        if (reported == 4 && when > 1) {
+                            CHECK_THROWS_WITH_AS(abandons(), doctest::Contains("call step(), too"),
+                                                 hvd::usage_error);
+                            t.optimizer.step();
+                            t.values = none.values;
+                        } else {
+                            abandons();
+                        }
                     } else if (reported == 4 && when > 1) {
                         t.step(step, reports);  // nothing can fail any more
                         t.values = none.values;

@@ -93,9 +93,10 @@ public:
     /// compare its reductions (NCCL) can't tell the peers while they wait for a reduction: the
     /// communicator is given up then.
     ///
-    /// It waits until the peers have made their reports. A step whose gradients were all reported
-    /// succeeds on the peers if they agree on nothing later: on the optimizer's numbers in the
-    /// first step, on sparse tables, with Adasum and with skip_nonfinite.
+    /// It waits until the peers have made their reports. After this rank's last report the peers
+    /// step, unless the ranks agree on something later: on the optimizer's numbers in the first
+    /// step, on sparse tables, with Adasum and with skip_nonfinite.
+    /// @throws hvd::usage_error if the peers step. Nothing has changed then: call `step()`, too.
     void abandon(std::string_view why = "a rank abandoned its step");
 
     /// Reports that this rank has no further gradients in this step. It contributes zeros for those
@@ -323,6 +324,9 @@ private:
                                ": make a step before the capture; sparse gradients and Adasum are "
                                "not captured");
     }
+
+    // True if all reductions have begun and the ranks agree on nothing later.
+    bool peers_step_anyway() const;
 
     // `take` throws for a wrong report. The peers that wait for it are told.
     template <class Take>

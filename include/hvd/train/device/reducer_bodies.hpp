@@ -62,6 +62,7 @@ void device_reducer<Comm, T>::nothing_ready(std::size_t i, cudaStream_t stream) 
 template <class Comm, class T>
 void device_reducer<Comm, T>::abandon(std::string_view why) {
     require_closed();
+    if (peers_step_anyway()) reports::refuse_late_abandon(why);
     constexpr std::string_view hvd = "hvd: ";  // a refusal adds it again
     if (why.substr(0, hvd.size()) == hvd) why.remove_prefix(hvd.size());
     const bool agrees_first = reports::agrees_first(),
@@ -79,6 +80,14 @@ void device_reducer<Comm, T>::abandon(std::string_view why) {
     writers_of_rest_.clear();
     buckets_.finish(last_stream_);
     reports::end_step();  // as on the peers
+}
+
+template <class Comm, class T>
+bool device_reducer<Comm, T>::peers_step_anyway() const {
+    const bool agrees_later = has_sparse() || agrees_on_numbers_ || options_.skip_nonfinite ||
+                              options_.op == gradient_op::adasum;
+    return buckets_.size() > 0 && buckets_.started() == buckets_.size() &&
+           !reports::agrees_first() && !agrees_later && !session_->broken();
 }
 
 template <class Comm, class T>
@@ -157,7 +166,7 @@ void device_reducer<Comm, T>::report(const char* call, std::size_t i, cudaStream
         reports::check_report(i, call);
         take();
     } catch (const usage_error& e) {
-        abandon(e.what());
+        if (!peers_step_anyway()) abandon(e.what());
         throw;
     }
     if (reports::quiet()) return follow_quiet(i, stream);

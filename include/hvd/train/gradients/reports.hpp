@@ -109,6 +109,11 @@ protected:
             refuse("the gradients of this step are synchronized: apply() or drop them first");
     }
 
+    [[gnu::cold, noreturn]] void refuse_late_abandon(std::string_view why) const {
+        refuse("abandon(\"", why, "\") after the last report of this rank: the other ranks step ",
+               "with its gradients, so call step(), too");
+    }
+
     void check_index(std::size_t i, const char* call) const {
         if (i >= parameters_.size())
             refuse(call, "(", i, "): there are ", parameters_.size(), " parameters");

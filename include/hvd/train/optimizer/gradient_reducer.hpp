@@ -75,9 +75,10 @@ public:
     /// step throw `hvd::peer_error` with `why`. On all ranks the next step begins with
     /// `zero_gradients()`. A report that is refused does this by itself.
     ///
-    /// It waits until the peers have made their reports. A step whose gradients were all reported
-    /// succeeds on the peers if they agree on nothing later: on the optimizer's numbers in the
-    /// first step and on `checked<>`, on sparse tables, with Adasum and with skip_nonfinite.
+    /// It waits until the peers have made their reports. After this rank's last report the peers
+    /// step, unless the ranks agree on something later: on the optimizer's numbers in the first
+    /// step and on `checked<>`, on sparse tables, with Adasum and with skip_nonfinite.
+    /// @throws hvd::usage_error if the peers step. Nothing has changed then: call `step()`, too.
     void abandon(std::string_view why = "a rank abandoned its step");
 
     /// Reports that the backward pass has written gradient i, and leaves it alone until the step.
@@ -179,7 +180,7 @@ private:
             check();
             reports::check_report(i);
         } catch (const usage_error& e) {
-            abandon(e.what());
+            if (!peers_step_anyway()) abandon(e.what());
             throw;
         }
         if (reports::quiet()) return;
@@ -205,12 +206,14 @@ private:
         }
     }
 
+    // True if all reductions have begun and the ranks agree on nothing later.
+    bool peers_step_anyway() const;
+
     // Makes the rest of the calls that the peers make for gradients which all ranks have reported.
     // It returns true if they succeeded.
     [[gnu::cold]] bool finish_for_peers();
 
-    // Returns true if the calls that this rank has begun have succeeded.
-    [[gnu::cold]] bool give_up();
+    [[gnu::cold]] void give_up();
 
     // The next step begins with a new agreement, which is a single call. That repeats until all
     // ranks are in it.

@@ -46,13 +46,14 @@ void gradient_reducer<Comm, T>::zero_gradients() {
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::abandon(std::string_view why) {
     require_closed();
+    if (peers_step_anyway()) reports::refuse_late_abandon(why);
     const std::size_t left = buckets_.size() - buckets_.started();
-    const bool agrees_first = reports::agrees_first(),
-               succeeded = left > 0 || finish_for_peers();
+    const bool agrees_first = reports::agrees_first();
+    const bool reduced = left == 0 && finish_for_peers();
     if (agrees_first || (left == 0 && agrees_on_more())) buckets_.refuse_one(comm_, why);
-    else buckets_.refuse_rest(comm_, why);
-    const bool complete = !agrees_first && left == 0 && !has_sparse();
-    if (give_up() && succeeded && complete) reports::end_step();  // as on the peers
+    else if (left > 0) buckets_.refuse_rest(comm_, why);
+    give_up();
+    if (reduced && !agrees_first && !has_sparse()) reports::end_step();  // as on the peers
     if (!agrees_first && left > 1)
         forget_agreement();  // as the peers do, since several of their calls fail
 }
@@ -141,6 +142,12 @@ sparse_gradient<T>* gradient_reducer<Comm, T>::sparse_of(std::size_t parameter) 
 }
 
 template <class Comm, class T>
+bool gradient_reducer<Comm, T>::peers_step_anyway() const {
+    return buckets_.size() > 0 && buckets_.started() == buckets_.size() &&
+           !reports::agrees_first() && !agrees_on_more();
+}
+
+template <class Comm, class T>
 [[gnu::cold]] bool gradient_reducer<Comm, T>::finish_for_peers() {
     try {
         buckets_.finish();
@@ -151,17 +158,14 @@ template <class Comm, class T>
 }
 
 template <class Comm, class T>
-[[gnu::cold]] bool gradient_reducer<Comm, T>::give_up() {
-    bool succeeded = true;
+[[gnu::cold]] void gradient_reducer<Comm, T>::give_up() {
     try {
         buckets_.drop();
     } catch (...) {  // an earlier failure is the one to report
-        succeeded = false;
     }
     for (auto& s : sparse_) s.clear();
     reports::begin_next_step();
     if (!buckets_.together()) forget_agreement();
-    return succeeded;
 }
 
 template <class Comm, class T>
