@@ -211,12 +211,13 @@ inline void copy_async(void* to, const void* from, std::size_t bytes, cudaMemcpy
 inline bool is_out_of_reach(const void* memory) {
     cudaPointerAttributes found{};
     int device = 0, reads_all_memory = 0;
-    const bool answered = cudaPointerGetAttributes(&found, memory) == cudaSuccess &&
-                          cudaGetDevice(&device) == cudaSuccess &&
-                          cudaDeviceGetAttribute(&reads_all_memory, cudaDevAttrPageableMemoryAccess,
-                                                 device) == cudaSuccess;
+    bool answered = cudaPointerGetAttributes(&found, memory) == cudaSuccess;
+    if (answered && found.type != cudaMemoryTypeUnregistered) return false;
+    answered = answered && cudaGetDevice(&device) == cudaSuccess &&
+               cudaDeviceGetAttribute(&reads_all_memory, cudaDevAttrPageableMemoryAccess, device) ==
+                   cudaSuccess;
     if (!answered) cudaGetLastError();
-    return answered && found.type == cudaMemoryTypeUnregistered && reads_all_memory == 0;
+    return answered && reads_all_memory == 0;
 }
 
 // True while the stream is captured into a CUDA graph. Nothing may wait for enqueued work then.

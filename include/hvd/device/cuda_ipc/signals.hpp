@@ -33,7 +33,7 @@ public:
         homes_ = &homes;
         if (!all_do(ranks, each_has_a_gpu() && values_.find(), limit)) return;
         if (!all_do(ranks, share_board(ranks, limit), limit)) return forget();
-        board_->all_have_it();
+        if (rank_ == 0) board_->all_have_it();
         if (!all_do(ranks, passes_trial(stream, limit), limit)) return give_up_trial(stream);
         calls_ = {board_, rank_, size_};
         watches_ = table<process_watch>(std::size_t(size_));
