@@ -87,19 +87,25 @@ TEST_CASE("a step packs by one launch, updates by one launch, and neither waits 
         });
 }
 
-TEST_CASE("a captured step trains as often as its graph is launched") {
+TEST_CASE_TEMPLATE("a captured step, which clips, trains as often as its graph is launched",
+                   Sharded, std::false_type, std::true_type) {
     for (int ranks = 1; ranks <= 4; ++ranks)
         train_on<hvd::nccl>(ranks, ranks, [](auto& world, auto& gpus) {
             constexpr int steps = 4;
-            const optimizers::adam<float> adam{.rate = 0.01f};
+            const auto clipped_step = [](auto& optimizer, auto... stream) {
+                auto gradients = optimizer.synchronize(stream...);
+                hvd::clip_by_norm(gradients, 2.0);
+                optimizer.apply(std::move(gradients), stream...);
+            };
+            const optimizers::sgd<float> sgd{.rate = 0.125f};
             host_model<float> expected;
-            hvd::distributed_optimizer on_host(world, adam);
+            hvd::distributed_optimizer on_host(world, sgd);
             expected.register_with(on_host);
             for (int step = 0; step < steps; ++step) {
                 on_host.zero_gradients();
                 for (std::size_t i = 0; i < expected.sizes.size(); ++i)
                     expected.backward(i, world.rank(), 0, 0);
-                on_host.step();
+                clipped_step(on_host);
             }
 
             device_model<float> model;
@@ -107,17 +113,18 @@ TEST_CASE("a captured step trains as often as its graph is launched") {
             cudaStream_t s{};
             cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
             {
-                hvd::distributed_optimizer optimizer(gpus, adam, {.skip_nonfinite = true});
+                hvd::distributed_optimizer optimizer(
+                    gpus, sgd, {.skip_nonfinite = true, .shard_state = Sharded::value});
                 model.register_with(optimizer);
                 backward(model, s, gpus, optimizer);
-                optimizer.step(s);
+                clipped_step(optimizer, s);
                 cudaStreamSynchronize(s);
                 world.barrier();
                 cudaGraph_t graph{};
                 cudaGraphExec_t launched{};
                 CHECK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
                 backward(model, s, gpus, optimizer);
-                optimizer.step(s);
+                clipped_step(optimizer, s);
                 CHECK(cudaStreamEndCapture(s, &graph) == cudaSuccess);
                 cudaGraphInstantiate(&launched, graph, 0);
                 for (int step = 1; step < steps; ++step) cudaGraphLaunch(launched, s);
