@@ -19,8 +19,8 @@ namespace optimizers {
 /// Rows that got a gradient take the step of O with their own state. Rows that got none on any rank
 /// keep their values and their state: they are not decayed, and no momentum moves them. LibTorch's
 /// SparseAdam does the same. Adam's bias is corrected by the steps in which the table had rows, not
-/// by those of a row. Dense parameters are stepped as by O. The time of a step depends on the rows, not on the
-/// table.
+/// by those of a row. Dense parameters are stepped as by O. The time of a step depends on the rows,
+/// not on the table.
 ///
 /// Without it, momentum, adam, adamw, adadelta, and sgd with decay step whole tables, since they
 /// move every row in each step.
