@@ -3,37 +3,13 @@
 
 #include <hvd/train.hpp>
 
+#include "adasum_reference.hpp"
 #include "model.hpp"
 
 using communicator = hvd_test::communicator;
 using hvd_test::noise;
 
 namespace {
-
-std::vector<double> pair(const std::vector<double>& a, const std::vector<double>& b) {
-    long double aa = 0, bb = 0, ab = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        aa += (long double)a[i] * a[i];
-        bb += (long double)b[i] * b[i];
-        ab += (long double)a[i] * b[i];
-    }
-    std::vector<double> c(a.size());
-    for (std::size_t i = 0; i < a.size(); ++i)
-        c[i] =
-            double((aa == 0 ? 1 : 1 - ab / aa / 2) * a[i] + (bb == 0 ? 1 : 1 - ab / bb / 2) * b[i]);
-    return c;
-}
-
-// Combines neighbours first, in rank order.
-std::vector<double> reference(std::vector<std::vector<double>> all) {
-    while (all.size() > 1) {
-        std::vector<std::vector<double>> next;
-        for (std::size_t p = 0; p < all.size(); p += 2)
-            next.push_back(p + 1 < all.size() ? pair(all[p], all[p + 1]) : all[p]);
-        all = std::move(next);
-    }
-    return all[0];
-}
 
 template <class F>
 std::vector<double> vector_of(std::size_t n, F f) {
@@ -55,7 +31,7 @@ void check_against_reference(communicator& comm, std::size_t n, Make make) {
         all.push_back(vector_of(n, [&](std::size_t i) { return make(r, i); }));
     auto mine = all[std::size_t(comm.rank())];
     hvd::adasum_allreduce(comm, mine);
-    const auto expected = reference(all);
+    const auto expected = hvd_test::adasum_of(all);
     CHECK(hvd_test::distance(mine, expected) <= 1e-12 * (norm(expected) + 1e-300));
     const auto everybodys = comm.allgather(mine);
     for (std::size_t i = 0; i < everybodys.values.size(); ++i)
@@ -127,7 +103,7 @@ TEST_CASE("adasum works on every floating-point element, rounded once") {
             std::vector<T> mine;
             for (const double v : all[std::size_t(comm.rank())]) mine.push_back(T(float(v)));
             hvd::adasum_allreduce(comm, mine);
-            const auto expected = reference(all);
+            const auto expected = hvd_test::adasum_of(all);
             for (std::size_t i = 0; i < mine.size(); ++i)
                 CHECK(std::abs(double(float(mine[i])) - expected[i]) <=
                       tolerance * (std::abs(expected[i]) + 1e-3));
@@ -241,7 +217,7 @@ TEST_CASE("each of several tensors is combined by its own inner products, in its
         for (std::size_t t = 0; t < 6; ++t) {
             std::vector<std::vector<double>> all;
             for (int r = 0; r < comm.size(); ++r) all.push_back(make(r, t));
-            const auto expected = reference(all);
+            const auto expected = hvd_test::adasum_of(all);
             CHECK(hvd_test::distance(tensors[t], expected) <= 1e-12 * norm(expected));
             CHECK(hvd_test::distance({floats[t].begin(), floats[t].end()}, expected) <=
                   1e-6 * norm(expected));

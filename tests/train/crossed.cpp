@@ -7,6 +7,7 @@
 #include <hvd/train.hpp>
 #include <hvd/train/checkpoint.hpp>
 
+#include "adasum_reference.hpp"
 #include "model.hpp"
 #include "sanitizers.hpp"
 #include "shared_folder.hpp"
@@ -191,29 +192,6 @@ std::vector<std::vector<T>> trained(communicator& comm, const setting& s, const 
     return now->model.values;
 }
 
-std::vector<double> pair(const std::vector<double>& a, const std::vector<double>& b) {
-    double aa = 0, bb = 0, ab = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        aa += a[i] * a[i];
-        bb += b[i] * b[i];
-        ab += a[i] * b[i];
-    }
-    std::vector<double> c(a.size());
-    for (std::size_t i = 0; i < a.size(); ++i)
-        c[i] = (aa == 0 ? 1 : 1 - ab / aa / 2) * a[i] + (bb == 0 ? 1 : 1 - ab / bb / 2) * b[i];
-    return c;
-}
-
-std::vector<double> adasum_of(std::vector<std::vector<double>> all) {
-    while (all.size() > 1) {
-        std::vector<std::vector<double>> next;
-        for (std::size_t p = 0; p < all.size(); p += 2)
-            next.push_back(p + 1 < all.size() ? pair(all[p], all[p + 1]) : all[p]);
-        all = std::move(next);
-    }
-    return all[0];
-}
-
 // All ranks' training, computed by one.
 class serial {
 public:
@@ -298,7 +276,7 @@ private:
                 for (std::size_t k = 0; k < changes[r].size(); ++k)
                     changes[r][k] -= before[r].values[p][k];
             }
-            const auto change = adasum_of(changes);
+            const auto change = hvd_test::adasum_of(changes);
             for (std::size_t r = 0; r < models_.size(); ++r)
                 for (std::size_t k = 0; k < change.size(); ++k)
                     models_[r].values[p][k] = before[r].values[p][k] + change[k];

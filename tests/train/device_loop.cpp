@@ -2,7 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 // Things of the loop around the steps, with parameters on the device.
 
+#include <hvd/train/checkpoint.hpp>
+
 #include "device_support.hpp"
+#include "temporary_directory.hpp"
 
 using namespace device_test;
 namespace optimizers = hvd::optimizers;
@@ -210,6 +213,29 @@ TEST_CASE("buffers on the device become equal as their policies say") {
         hvd::broadcast_parameters(optimizer, hvd::root{last}, s);
         CHECK(s.values(mean) == floats(2, float(last)));
         CHECK(s.values(averaged) == std::vector<double>(3, last));
+        world.barrier();
+    });
+}
+
+TEST_CASE("a checkpoint has the buffers on the device, and gives them to all ranks") {
+    const hvd_test::temporary_directory folder;
+    const std::string path = (folder / "checkpoint").string();
+    train_on_every_backend([&](auto& world, auto& gpus) {
+        const stream s;
+        const tensor<float> w{1}, dw{0}, mean(floats(2, float(gpus.rank())));
+        const tensor<double> variance(std::vector<double>(3, gpus.rank() + 0.5));
+        cudaDeviceSynchronize();
+        hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{.rate = 1});
+        optimizer.register_parameter("w", w.view(), dw.view());
+        optimizer.register_buffer("mean", mean.view());
+        optimizer.register_buffer("variance", variance.view());
+        optimizer.step(s);
+        hvd::save_checkpoint(path, optimizer, {});
+        s.write(mean, floats(2, 9));
+        s.write(variance, std::vector<double>(3, 9));
+        hvd::load_checkpoint(path, optimizer);
+        CHECK(s.values(mean) == floats(2, 0));
+        CHECK(s.values(variance) == std::vector<double>(3, 0.5));
         world.barrier();
     });
 }

@@ -69,6 +69,43 @@ TEST_CASE("a model is loaded from its file or a checkpoint, and the optimizer ke
     });
 }
 
+TEST_CASE(
+    "buffers are in checkpoints and in files of a model alone, and a loss scale in progress") {
+    hvd_test::on_ranks([](communicator& world) {
+        const shared_folder folder(world);
+        using adam = optimizers::adam<float>;
+        const std::string path = folder / "model", checkpoint = folder / "checkpoint";
+        std::vector<float> mean = {1, 2, 3}, other_mean(3, float(world.rank()));
+        std::vector<double> variance = {0.5}, other_variance = {double(world.rank())};
+        model<float, adam> saved(world, 5, {}), other(world, 3, {}), without(world, 5, {});
+        saved.optimizer.register_buffer("mean", mean);
+        saved.optimizer.register_buffer("variance", variance);
+        other.optimizer.register_buffer("mean", other_mean);
+        other.optimizer.register_buffer("variance", other_variance);
+
+        hvd::training_progress progress{.epoch = 2};
+        progress.scale = {.value = 128, .interval = 7, .good_steps = 3};
+        hvd::save_checkpoint(checkpoint, saved.optimizer, progress);
+        CHECK(hvd::load_checkpoint(checkpoint, other.optimizer) == progress);
+        CHECK(other_mean == mean);
+        CHECK(other_variance == variance);
+
+        mean = {4, 5, 6};
+        hvd::save_model(path, saved.optimizer);
+        hvd::load_model(path, other.optimizer);
+        CHECK(other_mean == mean);
+        for (const std::string& file : {path, checkpoint})
+            CHECK_THROWS_WITH_AS(hvd::load_model(file, without.optimizer),
+                                 doctest::Contains("\"buffer.mean\""), hvd::checkpoint_error);
+        CHECK_THROWS_WITH_AS(hvd::load_checkpoint(checkpoint, without.optimizer),
+                             doctest::Contains("\"buffer.mean\""), hvd::checkpoint_error);
+        hvd::save_model(path, without.optimizer);
+        CHECK_THROWS_WITH_AS(hvd::load_model(path, other.optimizer),
+                             doctest::Contains("\"buffer.mean\""), hvd::checkpoint_error);
+        CHECK(other_mean == mean);
+    });
+}
+
 TEST_CASE("masters begin with the parameters of a model that is loaded") {
     hvd_test::on_ranks([](communicator& world) {
         const shared_folder folder(world);

@@ -124,6 +124,7 @@ training_progress read_training(const safetensors_file& file, Trained& optimizer
     auto restored = optimizer.optimizer();
     training_progress progress;
     for_each_number(restored, progress, [&](const std::string& key, auto& number) {
+        if (key.starts_with(scale_prefix) && !file.metadata().contains(key)) return;
         if (lacks_newer_number<decltype(restored)>(file, key)) number = {};
         else read_number(file, key, number);
     });
@@ -167,9 +168,9 @@ struct checkpoint_options {
 };
 
 /// Rank 0 writes model, optimizer and progress in one atomic safetensors file. Parameters are named
-/// `model.NAME` and slots `optimizer.SLOT.NAME`; numbers are in the metadata. Local parameters and
-/// their slots have `local.RANK.` before that. With error feedback, `optimizer.residual.NAME` has
-/// the rounding errors that were not applied yet.
+/// `model.NAME`, buffers `buffer.NAME` and slots `optimizer.SLOT.NAME`; numbers are in the metadata.
+/// Local parameters and their slots have `local.RANK.` before that. With error feedback,
+/// `optimizer.residual.NAME` has the rounding errors that were not applied yet.
 /// **Collective**: when it returns, the file is on the disk. Feature G10.
 /// @throws hvd::checkpoint_error on every rank if rank 0 could not write it. It is also thrown for
 /// names of `metadata` that begin with `hvd.`, `optimizer.` or `progress.`, which hvd reserves.

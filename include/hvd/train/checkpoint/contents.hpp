@@ -5,18 +5,21 @@
 #include <set>
 
 #include "../../core/compiled.hpp"
+#include "../optimizer/loss_scale.hpp"
 #include "../optimizer/state.hpp"
 #include "safetensors_file.hpp"
 
 namespace hvd {
 inline namespace v0 {
 
-/// The position of a training. A sampler needs nothing else to go on, on any number of ranks.
+/// The position of a training. A sampler needs nothing else to go on, on any number of ranks, and a
+/// loss scale begins with its own.
 struct training_progress {
     std::uint64_t step = 0;
     std::uint64_t epoch = 0;
     std::uint64_t seed = 0;
     std::uint64_t samples_done = 0;  ///< in this epoch, by all ranks together
+    loss_scale scale = {};           ///< for a scaled loss
     bool operator==(const training_progress&) const = default;
 };
 
@@ -41,6 +44,10 @@ std::vector<named_tensor> model_tensors(const Trained& optimizer) {
     std::vector<named_tensor> model;
     optimizer.for_each_shared([&](const std::string& name, auto value, const auto& shape) {
         model.push_back(named("model." + name, value));
+        model.back().shape = shape;
+    });
+    optimizer.for_each_buffer([&](const std::string& name, auto value, const auto& shape) {
+        model.push_back(named("buffer." + name, value));
         model.back().shape = shape;
     });
     return model;
@@ -117,6 +124,9 @@ void add_slots(const std::string& path, Trained& optimizer, std::vector<named_te
         path, optimizer, has, [](const auto&, const char*) { return false; }, holder);
 }
 
+// Files of an older hvd have no loss scale.
+constexpr const char* scale_prefix = "progress.scale.";
+
 // Calls f(key, number&) for every number that is written as text.
 template <class O, class F>
 void for_each_number(O& optimizer, training_progress& p, F f) {
@@ -124,6 +134,8 @@ void for_each_number(O& optimizer, training_progress& p, F f) {
     f("progress.epoch", p.epoch);
     f("progress.seed", p.seed);
     f("progress.samples_done", p.samples_done);
+    p.scale.for_each_number(
+        [&](const char* name, auto& number) { f(scale_prefix + std::string(name), number); });
     optimizer.for_each_number(
         [&](const char* name, auto& number) { f("optimizer." + std::string(name), number); });
 }

@@ -18,7 +18,7 @@ void read_model(const safetensors_file& file, Trained& optimizer) {
         names.insert(t.name);
     }
     for (const auto& [name, entry] : file.tensors())
-        if (name.starts_with("model.") && !names.contains(name))
+        if ((name.starts_with("model.") || name.starts_with("buffer.")) && !names.contains(name))
             refuse_file(file.path(), "has the tensor \"", name, "\", which this model has not");
     for (const named_tensor& t : model) file.read(t);
 }
@@ -36,8 +36,8 @@ void forget_masters(Trained& optimizer) {
 
 }  // namespace detail
 
-/// Rank 0 writes the parameters alone, named `model.NAME` as in a checkpoint. Local parameters are
-/// left out.
+/// Rank 0 writes the parameters and buffers alone, named `model.NAME` and `buffer.NAME` as in a
+/// checkpoint. Local parameters are left out.
 /// **Collective**: when it returns, the file is on the disk.
 /// @throws hvd::checkpoint_error on every rank if rank 0 could not write it.
 /// @snippet tests/train/saved_model.cpp save_model

@@ -120,9 +120,11 @@ public:
         const empty_slots_again<Optimizer> afterwards{optimizer_};
         const bool reads = use != detail::state_use::read_by_root || this->comm().rank() == 0;
         const detail::parameter_list<T, device> nothing;
+        const detail::registered_buffers<device> no_buffers(this->comm().rank());
+        const detail::registered_buffers<device>& buffers = *this;
         detail::optimizer_on_host<Optimizer, T> copy(this->session(), reads ? this->all() : nothing,
-                                                     optimizer_);
-        copy.values().fetch(stream);
+                                                     reads ? buffers : no_buffers, optimizer_);
+        copy.fetch(stream);
         const auto parts = this->parts();
         if constexpr (is_hvds)
             if (reads || this->options().shard_state)
@@ -130,7 +132,7 @@ public:
                                 [&](auto& slots) { this->add_slices_of_others(slots); });
         f(copy);
         if (use != detail::state_use::write) return;
-        copy.values().store(stream);
+        copy.store(stream);
         if constexpr (is_hvds) update_.to_device(optimizer_, parts, stream);
         skipped_before_ = 0;  // it counts from 0 again
     }

@@ -90,6 +90,14 @@ public:
         doubles_.for_each(each);
     }
 
+    /// For hvd: the buffers with elements T, in the order of `for_each_buffer`.
+    template <class T>
+    std::vector<tensor_view<T, Space>> views_of(T) const {
+        const auto every = [](buffer_policy) { return true; };
+        if constexpr (std::is_same_v<T, float>) return floats_.views(every);
+        else return doubles_.views(every);
+    }
+
     /// For hvd: calls `f(fuse(…))` with the buffers of the chosen policies, unless there are none.
     /// **Collective** after a registration, over `calls`.
     template <class Calls, class Chosen, class F>
@@ -100,7 +108,7 @@ public:
         if (!floats.empty() || !doubles.empty()) f(fuse(floats, doubles));
     }
 
-protected:
+    /// For hvd: no buffers.
     explicit registered_buffers(int rank) : rank_(rank) {}
 
 private:

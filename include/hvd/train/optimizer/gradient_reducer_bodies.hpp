@@ -74,7 +74,7 @@ void gradient_reducer<Comm, T>::gradient_ready(std::size_t i, const sparse_view<
     report(i, [&] {
         if (sparse == nullptr)
             refuse("gradient_ready(", i, ", rows): there is no sparse parameter ", i);
-        sparse->check(comm_.rank(), rows);
+        sparse->check(comm_.rank(), parameters_[i].name, rows);
     });
     sparse->add(rows);
     parameters_[i].written = true;

@@ -19,8 +19,8 @@ inline namespace v0 {
 /// It is the same on all ranks without a message of its own: the optimizer's `skip_nonfinite`,
 /// which it needs, tells all ranks of a step that is left out. Powers of two divide without
 /// rounding. Gradients of `float16` need `optimizers::float_masters`, which divide them in float.
-/// The struct is trivially copyable: `broadcast_object` sends it. `for_each_number` shows what to
-/// save.
+/// The struct is trivially copyable: `broadcast_object` sends it. Checkpoints have it as
+/// `training_progress::scale`.
 /// @snippet tests/train/snippets.cpp loss_scale
 struct loss_scale {
     double value = 65536;             ///< multiply the loss, or its gradient, by this
@@ -62,12 +62,19 @@ struct loss_scale {
         return stepped;
     }
 
-    /// Calls `f(name, number&)` for the numbers that a checkpoint needs.
+    /// Calls `f(name, number&)` for all numbers.
     template <class F>
     void for_each_number(F f) {
-        f("loss_scale", value);
+        f("value", value);
+        f("growth", growth);
+        f("backoff", backoff);
+        f("interval", interval);
+        f("least", least);
+        f("most", most);
         f("good_steps", good_steps);
     }
+
+    bool operator==(const loss_scale&) const = default;
 
 private:
     void change(double by) {

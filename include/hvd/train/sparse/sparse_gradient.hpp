@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <string_view>
 
 #include "sparse.hpp"
 
@@ -20,9 +21,9 @@ public:
 
     std::size_t parameter() const { return parameter_; }
 
-    void check(int rank, const sparse_view<T>& rows) const {
+    void check(int rank, std::string_view name, const sparse_view<T>& rows) const {
         const message wrong = wrong_rows(rows, row_count(), columns_);
-        if (!wrong.empty()) refuse(rank, wrong);
+        if (!wrong.empty()) refuse(rank, "gradient \"", name, "\": ", wrong);
     }
 
     // Checks what can be seen without the indices.
