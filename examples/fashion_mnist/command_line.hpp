@@ -32,6 +32,8 @@ inline std::optional<int> parse(int argc, char** argv, options& result) {
         ->check(CLI::NonNegativeNumber);
     app.add_option("--codec", result.codec, "how gradients travel, with feedback of the rounding")
         ->check(CLI::IsMember({"none", "float16", "bfloat16"}));
+    app.add_flag("--float16", result.float16,
+                 "parameters and gradients of 16 bits, masters in float, and a scaled loss");
     app.add_flag("--no-scale-lr", result.fixed_rate,
                  "do not multiply the learning rate by the number of ranks");
     app.add_option("--seed", result.seed);

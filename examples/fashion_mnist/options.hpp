@@ -20,6 +20,7 @@ struct options {
     int decay_after = 0;         // number of epochs after which the rate is a tenth; 0: never
     double clip = 0;             // largest norm of all gradients together; 0: any
     std::string codec = "none";  // the type in which gradients travel
+    bool float16 = false;        // parameters of 16 bits with masters in float
     bool fixed_rate = false;     // do not multiply the rate by the number of ranks
     std::uint64_t seed = 1;
     std::filesystem::path data = "/usr/share/datasets/fashion-mnist";

@@ -20,11 +20,11 @@ void log_epoch(const Communicator& comm, int number, const epoch_result& epoch, 
     std::fflush(stdout);
 }
 
-/// Trains and evaluates. Rank 0 prints the results.
-template <class Communicator>
-void train(Communicator& comm, const options& options, const data& data) {
+/// Trains parameters of type Stored, and evaluates. Rank 0 prints the results.
+template <class Stored, class Communicator>
+void train_stored(Communicator& comm, const options& options, const data& data) {
     const bool chief = comm.rank() == 0;
-    trainer<float, Communicator> trainer(comm, options);
+    trainer<float, Communicator, Stored> trainer(comm, options);
     if (!options.resume.empty()) trainer.resume(options.resume);
 
     double images = 0;
@@ -45,6 +45,12 @@ void train(Communicator& comm, const options& options, const data& data) {
     if (!chief) return;
     fmt::print("{} ranks: test accuracy {:.2f} %, {:.0f} images/s\n", comm.size(),
                100 * test.accuracy(), seconds > 0 ? images / seconds : 0);
+}
+
+template <class Communicator>
+void train(Communicator& comm, const options& options, const data& data) {
+    if (options.float16) train_stored<hvd::float16>(comm, options, data);
+    else train_stored<float>(comm, options, data);
 }
 
 }  // namespace fashion_mnist

@@ -20,6 +20,7 @@
 #include "models.hpp"
 #include "options.hpp"
 #include "progress.hpp"
+#include "stored_parameters.hpp"
 
 namespace fashion_mnist {
 
@@ -48,26 +49,29 @@ inline hvd::gradient_codec codec_named(const std::string& name) {
 /// One rank of a data-parallel training. Every rank has the whole model and a part of each batch.
 ///
 /// The number of ranks only changes which rank computes a sample. The same global batch gives the
-/// same parameters, up to rounding.
-template <class Scalar, class Communicator>
+/// same parameters, up to rounding. With parameters of `Stored`, 16 bits, the loss is scaled.
+template <class Scalar, class Communicator, class Stored = Scalar>
 class trainer {
+    static constexpr bool mixed = !std::is_same_v<Scalar, Stored>;
+
 public:
     /// **Collective**: every rank begins with the parameters of rank 0.
     trainer(Communicator& comm, const options& options)
         : comm_(comm),
           model_(make_model<Scalar>(options.model, options.seed)),
-          optimizer_(
-              comm, {.factor = static_cast<Scalar>(options.momentum)},
-              {.codec = codec_named(options.codec), .error_feedback = options.codec != "none"}),
+          optimizer_(comm, make_momentum<Scalar, Stored>(options.momentum),
+                     {.codec = codec_named(options.codec),
+                      .error_feedback = options.codec != "none",
+                      .skip_nonfinite = mixed}),
+          parameters_(model_.parameters(), optimizer_),
           batch_{options.batch_of(comm.size())},
           scaled_ranks_(options.scaled_ranks(comm.size())),
           rate_(hvd::scale_rate(options.rate, scaled_ranks_)),
           clip_(options.clip > 0 ? options.clip : HUGE_VAL),
           decay_{0.1, options.decay_after > 0 ? double(options.decay_after) : HUGE_VAL},
           progress_{.seed = options.seed} {
-        for (parameter<Scalar>* p : model_.parameters())
-            optimizer_.register_parameter(p->name, as_rows(p->value), as_rows(p->gradient));
         hvd::broadcast_parameters(optimizer_);
+        parameters_.give_values();
     }
     trainer(const trainer&) = delete;
     trainer& operator=(const trainer&) = delete;
@@ -75,6 +79,7 @@ public:
     /// **Collective**: rank 0 reads the file, and all ranks go on from there.
     void resume(const std::filesystem::path& path) {
         progress_ = hvd::load_checkpoint(path.string(), optimizer_);
+        parameters_.give_values();
     }
 
     /// **Collective**: rank 0 writes the file, in the format of safetensors.
@@ -140,22 +145,23 @@ private:
     score train_step(batch<Scalar>& batch, double weight) {
         auto& output =
             model_.forward(batch.input, {true, progress_.seed, progress_.epoch, batch.samples});
-        const score mine = softmax_cross_entropy(output, batch.labels, static_cast<Scalar>(weight));
-        model_.backward(batch.input, output,
-                        [&](const parameter<Scalar>& p) { optimizer_.gradient_ready(p.number); });
+        const double scale = mixed ? progress_.scale.value : 1;
+        const score mine =
+            softmax_cross_entropy(output, batch.labels, static_cast<Scalar>(weight * scale));
+        model_.backward(batch.input, output, [&](const parameter<Scalar>& p) {
+            parameters_.take_gradient(p);
+            optimizer_.gradient_ready(p.number);
+        });
         auto gradients = optimizer_.synchronize();
+        if (mixed) progress_.scale.unscale(gradients);
         if (clip_ < HUGE_VAL) hvd::clip_by_norm(gradients, clip_);
-        optimizer_.apply(std::move(gradients));
+        const bool stepped = optimizer_.apply(std::move(gradients));
+        if (mixed) progress_.scale.update(stepped);
+        parameters_.give_values();
         return mine;
     }
 
     void set_rate(double rate) { optimizer_.optimizer().rate = static_cast<Scalar>(rate); }
-
-    // A file's tensors are row-major. A column-major matrix is its transpose in row-major order:
-    // inputs × outputs.
-    static auto as_rows(matrix<Scalar>& m) {
-        return hvd::view(m.data(), hvd::shape(m.cols(), m.rows()));
-    }
 
     score of_all_ranks(const score& mine) {
         std::vector<hvd::metric> means = {{"loss", mine.samples > 0 ? mine.mean_loss() : 0},
@@ -168,7 +174,8 @@ private:
 
     Communicator& comm_;
     model<Scalar> model_;
-    hvd::distributed_optimizer<Communicator, hvd::optimizers::momentum<Scalar>> optimizer_;
+    hvd::distributed_optimizer<Communicator, momentum_of<Scalar, Stored>> optimizer_;
+    stored_parameters<Scalar, Stored> parameters_;
     hvd::global_batch batch_;
     int scaled_ranks_;
     double rate_;  // after the warm-up

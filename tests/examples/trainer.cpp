@@ -18,8 +18,8 @@ using numbers = std::vector<double>;
 
 const auto nothing = [](std::size_t) {};
 
-template <class Scalar, class Communicator>
-numbers parameters_of(const trainer<Scalar, Communicator>& trainer) {
+template <class Scalar, class Communicator, class Stored>
+numbers parameters_of(const trainer<Scalar, Communicator, Stored>& trainer) {
     numbers all;
     for (const parameter<Scalar>* p : trainer.trained().parameters())
         all.insert(all.end(), p->value.data(), p->value.data() + p->value.size());
@@ -96,6 +96,24 @@ TEST_CASE("a batch that does not divide by the ranks, and a last one that is sho
     check_that_splitting_changes_nothing<double>(with_global_batch(47, "mlp", 1), 250, 1e-13);
     // The batches are of 3 and one of 1, so with 4 ranks or more some get no sample.
     check_that_splitting_changes_nothing<double>(with_global_batch(3, "mlp", 1), 31, 1e-13);
+}
+
+TEST_CASE("parameters of 16 bits with masters train the mlp on any number of ranks as floats do") {
+    const auto options = with_global_batch(48, "mlp", 2);
+    const auto data = fixtures::small_dataset(480);
+    hvd_test::on_ranks([&](auto& comm) {
+        using communicator = std::remove_cvref_t<decltype(comm)>;
+        trainer<float, communicator, hvd::float16> mixed(comm, options);
+        while (mixed.epochs_done() < options.epochs) mixed.train_epoch(data, nothing);
+        const numbers together = parameters_of(mixed);
+        numbers of_rank_0 = together;
+        comm.broadcast(of_rank_0, hvd::root{0});
+        CHECK(together == of_rank_0);
+
+        auto chief = comm.subset({0});
+        if (chief) CHECK(distance(together, train_on<float>(chief, options, data)) < 1e-2);
+        CHECK(mixed.evaluate(data).accuracy() > 0.9);
+    });
 }
 
 TEST_CASE("a resumed training ends like one that was never interrupted") {
