@@ -102,6 +102,8 @@ std::optional<int> parse(int argc, char** argv, options& result) {
     app.add_option("--least", result.least, "leave out words seen less often");
     app.add_option("--dimensions", result.model.dimensions)->check(CLI::PositiveNumber);
     app.add_option("--window", result.model.window)->check(CLI::PositiveNumber);
+    app.add_option("--rows", result.model.rows,
+                   "rows of the tables, if more than the words: their steps cost nothing");
     app.add_option("--threads", result.threads,
                    "ranks as threads of this process (0: MPI's world)");
     app.add_option("--words", result.words, "whose nearest neighbours are printed")->delimiter(',');

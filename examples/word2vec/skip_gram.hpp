@@ -41,12 +41,13 @@ public:
         int window = 5;
         int negatives = 5;
         double frequent = 1e-4;  // words more frequent than this are left out at times
+        std::size_t rows = 0;    // of the tables, if more than the words: for words to come
     };
 
     skip_gram(const corpus& corpus, const settings& settings)
         : corpus_(corpus),
           settings_(settings),
-          vectors_(corpus.words.size() * settings.dimensions),
+          vectors_(std::max(corpus.words.size(), settings.rows) * settings.dimensions),
           contexts_(vectors_.size()),
           vectors_table_(vectors_.size()),
           contexts_table_(vectors_.size()) {

@@ -101,6 +101,8 @@ def word2vec(command):
         assert re.search(r"^file:( [a-z]+){6}$", text, re.M) and "nosuchword" not in text
     assert losses[0][1] < losses[0][0]
     assert all(abs(a - b) < 0.005 for a, b in zip(*losses, strict=True))
+    wide = on(2, command, *short[:-1], "file", "--rows", 50000)  # rows that no word has change nothing
+    assert [float(loss) for loss in re.findall(r"epoch \d, loss ([\d.]+)", wide)] == losses[1]
 
 
 def dlib_mnist(command):
