@@ -166,3 +166,37 @@ TEST_CASE("a first step, and one that needs the host, is not captured") {
         cudaStreamDestroy(s);
     });
 }
+
+TEST_CASE_TEMPLATE("a step that is refused in a capture leaves the capture as it was", Backend,
+                   hvd::cuda_ipc, hvd::staged<host>) {
+    for (const bool reports : {false, true})
+        train_on<Backend>(2, 2, [=](auto& world, auto& gpus) {
+            const tensor<float> w{1}, dw{float(gpus.rank())}, other{1}, d_other{0};
+            cudaDeviceSynchronize();
+            cudaStream_t s{};
+            cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+            {
+                hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{.rate = 1},
+                                                     {.bucket_bytes = 1});
+                optimizer.register_parameter("w", w.view(), dw.view());
+                optimizer.register_parameter("other", other.view(), d_other.view());
+                const auto step = [&] {
+                    cudaMemsetAsync(d_other.view().data(), 0, sizeof(float), s);
+                    if (reports) optimizer.gradient_ready(1, s);
+                    if (reports) optimizer.gradient_ready(0, s);
+                    optimizer.step(s);
+                };
+                for (int n = 0; n < 3; ++n) step();
+                cudaGraph_t graph{};
+                cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+                CHECK_THROWS_AS(step(), hvd::usage_error);
+                CHECK(cudaStreamEndCapture(s, &graph) == cudaSuccess);
+                cudaGraphDestroy(graph);
+                world.barrier();
+                step();
+                cudaStreamSynchronize(s);
+                CHECK(w.values()[0] == 1 - 4 * 0.5f);
+            }
+            cudaStreamDestroy(s);
+        });
+}

@@ -378,7 +378,7 @@ TEST_CASE("an abandoned step, before, in and after that which learns the order, 
                         t.report(indices(reports.begin(), reports.begin() + int(reported)));
                         const auto abandons = [&] { t.optimizer.abandon("no more data"); };
                         if (reported == 4 && when > 1) {
-                            CHECK_THROWS_WITH_AS(abandons(), doctest::Contains("call step(), too"),
+                            CHECK_THROWS_WITH_AS(abandons(), doctest::Contains("Call step(), too"),
                                                  hvd::usage_error);
                             t.optimizer.step();
                             t.values = none.values;

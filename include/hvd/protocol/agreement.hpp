@@ -204,7 +204,8 @@ template <header_channel C, class... Parts>
     call_header mine = agreement_header("a refusal");
     mine.refuse(why);
     channel.post_refusal(mine, never);
-    throw usage_error(channel.rank(), why);  // a channel that compares no calls has told nobody
+    // a channel that compares no calls has told nobody
+    throw usage_error(channel.rank(), text(why, " (rank ", channel.rank(), ")"));
 }
 
 }  // namespace detail

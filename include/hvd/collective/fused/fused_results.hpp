@@ -80,8 +80,8 @@ struct own_memory {
 template <class Call>
 struct with_memory : own_memory, Call {
     template <class... A>
-    explicit with_memory(fused_memory memory, A&&... arguments)
-        : own_memory{std::move(memory)}, Call(this->kept, std::forward<A>(arguments)...) {}
+    explicit with_memory(fused_memory moved, A&&... arguments)
+        : own_memory{std::move(moved)}, Call(this->kept, std::forward<A>(arguments)...) {}
 };
 
 }  // namespace detail

@@ -86,7 +86,7 @@ template <class Comm, class T>
 bool device_reducer<Comm, T>::peers_step_anyway() const {
     const bool agrees_later = has_sparse() || agrees_on_numbers_ || options_.skip_nonfinite ||
                               options_.op == gradient_op::adasum;
-    return buckets_.size() > 0 && buckets_.started() == buckets_.size() &&
+    return comm_.size() > 1 && buckets_.size() > 0 && buckets_.started() == buckets_.size() &&
            !reports::agrees_first() && !agrees_later && !session_->broken();
 }
 

@@ -43,6 +43,7 @@ public:
     // Orders the next run behind what the stream has been given so far.
     void follow(cudaStream_t stream) {
         const current_device here(session_->device(), session_->rank());
+        require_no_capture(stream);
         session_->guarded(
             [&] { order_streams(stream, session_->own_stream(), edge_, session_->rank()); });
     }
@@ -55,6 +56,7 @@ public:
     void start(std::span<const cudaStream_t> before, F prepare) {
         const current_device here(session_->device(), session_->rank());
         const cudaStream_t own = session_->own_stream();
+        for (const cudaStream_t s : before) require_no_capture(s);
         session_->guarded([&] {
             for (const cudaStream_t s : before) order_streams(s, own, edge_, session_->rank());
             prepare(own);
@@ -71,6 +73,11 @@ public:
     }
 
 private:
+    // The own stream must not become part of a capture that the plan then refuses.
+    void require_no_capture(cudaStream_t stream) const {
+        if (!session_->can_be_captured()) refuse_capture(*session_, stream, "this backend");
+    }
+
     std::shared_ptr<device_session> session_;
     device_plan plan_;
     cuda_event edge_;

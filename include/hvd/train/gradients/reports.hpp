@@ -110,8 +110,9 @@ protected:
     }
 
     [[gnu::cold, noreturn]] void refuse_late_abandon(std::string_view why) const {
-        refuse("abandon(\"", why, "\") after the last report of this rank: the other ranks step ",
-               "with its gradients, so call step(), too");
+        refuse("abandon(\"", why, "\") after the last report of this rank: ranks that do not ",
+               "abandon step with its gradients. Call step(), too, or drop what synchronize() ",
+               "returns on all ranks");
     }
 
     void check_index(std::size_t i, const char* call) const {

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../standard.hpp"
+
 #include <cstddef>
 #include <cstdint>
 

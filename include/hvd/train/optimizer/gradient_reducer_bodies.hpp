@@ -143,7 +143,7 @@ sparse_gradient<T>* gradient_reducer<Comm, T>::sparse_of(std::size_t parameter) 
 
 template <class Comm, class T>
 bool gradient_reducer<Comm, T>::peers_step_anyway() const {
-    return buckets_.size() > 0 && buckets_.started() == buckets_.size() &&
+    return comm_.size() > 1 && buckets_.size() > 0 && buckets_.started() == buckets_.size() &&
            !reports::agrees_first() && !agrees_on_more();
 }
 
