@@ -168,8 +168,8 @@ struct checkpoint_options {
 };
 
 /// Rank 0 writes model, optimizer and progress in one atomic safetensors file. Parameters are named
-/// `model.NAME`, buffers `buffer.NAME` and slots `optimizer.SLOT.NAME`; numbers are in the metadata.
-/// Local parameters and their slots have `local.RANK.` before that. With error feedback,
+/// `model.NAME`, buffers `buffer.NAME` and slots `optimizer.SLOT.NAME`; numbers are in the
+/// metadata. Local parameters and their slots have `local.RANK.` before that. With error feedback,
 /// `optimizer.residual.NAME` has the rounding errors that were not applied yet.
 /// **Collective**: when it returns, the file is on the disk. Feature G10.
 /// @throws hvd::checkpoint_error on every rank if rank 0 could not write it. It is also thrown for
