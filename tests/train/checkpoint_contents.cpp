@@ -32,6 +32,46 @@ struct two {
     }
 };
 
+// An array of another library: its sizes are signed, and it has nothing else of a vector.
+class foreign_array {
+public:
+    using value_type = double;
+    long size() const { return long(numbers_.size()); }
+    double* data() { return numbers_.data(); }
+    const double* data() const { return numbers_.data(); }
+    void resize(long n) { numbers_.resize(std::size_t(n)); }
+
+private:
+    std::vector<double> numbers_;
+};
+
+// Momentum whose state is in such arrays.
+struct foreign_momentum {
+    using value_type = float;
+    std::vector<foreign_array> velocity;
+    double factor = 0.5;
+
+    void step(optimizers::tensors<float> parameters, optimizers::tensors<float> gradients) {
+        velocity.resize(parameters.size());
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
+            velocity[i].resize(long(parameters[i].size()));
+            for (std::size_t k = 0; k < parameters[i].size(); ++k) {
+                double& v = velocity[i].data()[k];
+                v = factor * v + double(gradients[i].data()[k]);
+                parameters[i].data()[k] -= float(v);
+            }
+        }
+    }
+    template <class F>
+    void for_each_slot(F f) {
+        f("velocity", velocity);
+    }
+    template <class F>
+    void for_each_number(F f) {
+        f("factor", factor);
+    }
+};
+
 // An optimizer with numbers of every kind.
 struct counting : optimizers::sgd<float> {
     bool warm = true;
@@ -72,6 +112,30 @@ TEST_CASE("slots go to the parameters of their names, whatever the order of regi
         CHECK(loaded.optimizer.optimizer().velocity ==
               optimizers::slots<float>{{100, 100}, {1, 1}});
         comm.barrier();
+    });
+}
+
+TEST_CASE("state in arrays of another library is saved, loaded and broadcast") {
+    hvd_test::on_ranks([](communicator& world) {
+        const shared_folder folder(world);
+        const std::string path = folder / "checkpoint";
+        two<foreign_momentum> first(world, {'a', 'b'}), second(world, {'b', 'a'}),
+            sent(world, {'a', 'b'});
+        first.optimizer.step();
+        first.optimizer.step();
+        hvd::save_checkpoint(path, first.optimizer, {});
+        second.optimizer.step();
+        hvd::load_checkpoint(path, second.optimizer);
+        if (world.rank() == 0) hvd::load_checkpoint(path, sent.optimizer);
+        else hvd::load_checkpoint(path, sent.optimizer), sent.optimizer.optimizer() = {};
+        hvd::broadcast_parameters(sent.optimizer);
+        hvd::broadcast_optimizer_state(sent.optimizer);
+        for (auto* model : {&first, &second, &sent}) model->optimizer.step();
+        CHECK(first.b[0] == 2 - 100 - 150 - 175);
+        CHECK(second.a == first.a);
+        CHECK(second.b == first.b);
+        CHECK(sent.a == first.a);
+        CHECK(sent.b == first.b);
     });
 }
 

@@ -67,6 +67,12 @@ std::size_t for_each_with_slots(const Trained& optimizer, F f, held_by holder = 
     return i;
 }
 
+// The slot of one parameter, which may be an array of another library.
+template <class Slot>
+auto view_of_slot(Slot& slot) {
+    return view(slot.data(), std::size_t(slot.size()));
+}
+
 // The numbers in a slot of a parameter of `size` elements.
 template <class Slots>
 std::size_t numbers_in(const Slots&, std::size_t size) {
@@ -105,15 +111,15 @@ template <class Trained>
 void add_slots(const std::string& path, Trained& optimizer, std::vector<named_tensor>& tensors,
                held_by holder = held_by::all) {
     const auto has = [](const auto& slots, std::size_t i, const std::string&) {
-        return i < slots.size() && !slots[i].empty();
+        return i < slots.size() && slots[i].size() > 0;
     };
     optimizer.optimizer().for_each_slot([&](const char* slot, auto& slots) {
         const auto add = [&](std::size_t i, const std::string& name, std::size_t size) {
             if (!has(slots, i, name)) return;
-            if (slots[i].size() != numbers_in(slots, size))
+            if (std::size_t(slots[i].size()) != numbers_in(slots, size))
                 refuse_file(path, "not written: \"", slot_name(slot, name), "\" has ",
                             slots[i].size(), " elements, its parameter ", size);
-            tensors.push_back(named(slot_name(slot, name), slots[i]));
+            tensors.push_back(named(slot_name(slot, name), view_of_slot(slots[i])));
         };
         const std::size_t all = for_each_with_slots(optimizer, add, holder);
         if (slots.size() > all)

@@ -40,7 +40,7 @@ void for_each_local(Trained& optimizer, F f) {
         optimizer.optimizer().for_each_slot([&]<class S>(const char* slot, S& slots) {
             using U = typename S::value_type::value_type;
             const std::size_t count = numbers_in(slots, n);
-            const bool exists = at < slots.size() && !slots[at].empty();
+            const bool exists = at < slots.size() && slots[at].size() > 0;
             const auto bytes_of = [&] { return reinterpret_cast<std::byte*>(slots[at].data()); };
             f({slot_name(slot, name),
                dtype_traits<U>::id,

@@ -13,8 +13,10 @@
 namespace hvd {
 inline namespace v0 {
 /// O shows its state to `broadcast_optimizer_state` and checkpoints. `for_each_slot(f)` calls
-/// `f(name, optimizers::slots<T>&)`, or with `optimizers::step_counts&`, and `for_each_number(f)`
-/// calls `f(name, number&)`, each in a fixed order.
+/// `f(name, slots)`, and `for_each_number(f)` calls `f(name, number&)`, each in a fixed order.
+/// `slots` has one array for each parameter: `optimizers::slots<T>&`, `optimizers::step_counts&`,
+/// or a `std::vector` of another library's arrays that have `value_type`, `data()`, `size()` and
+/// `resize(n)`. An array is as large as its parameter, or empty.
 ///
 /// Checkpoints refuse parameters that have some of the slots and lack others, unless
 /// `O::is_optional_slot(name)` is true for those.

@@ -105,7 +105,7 @@ void broadcast_optimizer_state(Comm& comm, O& optimizer, Keeps keeps, root from 
     optimizer.for_each_slot([&](const char*, auto& slots) {
         sizes.push_back(slots.size());
         for (std::size_t i = 0; i < slots.size(); ++i)
-            sizes.push_back(keeps(i) ? 0 : slots[i].size());
+            sizes.push_back(keeps(i) ? 0 : std::uint64_t(slots[i].size()));
     });
     comm.broadcast_object(sizes, from);
 
@@ -119,7 +119,7 @@ void broadcast_optimizer_state(Comm& comm, O& optimizer, Keeps keeps, root from 
         for (std::size_t i = 0; i < count; ++i, ++next) {
             if (keeps(i)) continue;
             slots[i].resize(std::size_t(sizes[next]));
-            views.push_back(view(slots[i].data(), slots[i].size()));
+            views.push_back(view(slots[i].data(), std::size_t(slots[i].size())));
         }
         if (!views.empty()) comm.broadcast(fuse(views), from, {.name = "optimizer slots"});
     });
