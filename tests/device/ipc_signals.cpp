@@ -267,7 +267,7 @@ TEST_CASE("gradients that differ are told before a stream may use them") {
             auto& session = *hvd::detail::device_access::session_of(gpus);
             auto running = gpus.allreduce_async(x, hvd::sum, {.stream = stream.get()});
             check_has(text_of<hvd::mismatch_error>(
-                          [&] { session.settle("gradients", session.limit_for({})); }),
+                          [&] { session.compare_now("gradients", session.limit_for({})); }),
                       "rank 0: 2, rank 1: 3");
             running.wait(stream.get());
             check_works(gpus);

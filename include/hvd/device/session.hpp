@@ -123,7 +123,7 @@ public:
     virtual bool leave_to_stream(std::uint64_t, const char*) { return false; }
 
     // Returns when the ranks have compared all calls of this rank. It throws if the latest differ.
-    virtual void settle(const char*, time_point) {}
+    virtual void compare_now(const char*, time_point) {}
 
     time_point limit_for(time_span deadline) const {
         return limit_of(deadline.nanoseconds == 0 ? options_.deadline : deadline);

@@ -99,7 +99,7 @@ public:
         return reach_.signals().are_used() && reach_.signals().calls().leave_to_stream(call);
     }
 
-    void settle(const char* label, time_point limit) override {
+    void compare_now(const char* label, time_point limit) override {
         const inside turn(*this);
         if (!reach_.signals().are_used()) return;
         wait_until([&] { return compare(label); }, label, limit);

@@ -120,7 +120,7 @@ void run_between(device_session& session, cudaStream_t stream, F begin) {
     cuda_event event;
     session.guarded([&] { order_streams(stream, own, event, session.rank()); });
     auto running = begin(own);
-    session.settle("distributed_gradients", session.limit_for({}));
+    session.compare_now("distributed_gradients", session.limit_for({}));
     running.wait(stream);
 }
 
