@@ -226,7 +226,7 @@ TEST_CASE("Horovod's batch norm and callbacks have their form here") {
         hvd::average_metrics(world, metrics, count);
         const double rate = hvd::scale_rate(0.1, world.size());
         CHECK(rate * hvd::warmup_factor(epoch, world.size(), 5) <= rate);
-        const hvd::rate_schedule late{.multiplier = 0.1, .first_epoch = 30};
+        const hvd::rate_schedule<> late{.multiplier = 0.1, .first_epoch = 30};
         CHECK(late.factor_at(epoch) == 1);
         const auto report = [](const std::vector<hvd::metric>& all) {
             CHECK(all[0].mean == doctest::Approx(3));

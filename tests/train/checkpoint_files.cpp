@@ -15,6 +15,7 @@
 #include <hvd/train.hpp>
 #include <hvd/train/checkpoint.hpp>
 
+#include "hvd_test.hpp"
 #include "temporary_directory.hpp"
 
 using hvd_test::temporary_directory;

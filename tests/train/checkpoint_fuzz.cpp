@@ -10,6 +10,7 @@
 #include <hvd/train/checkpoint.hpp>
 #include <random>
 
+#include "hvd_test.hpp"
 #include "temporary_directory.hpp"
 
 namespace {

@@ -166,7 +166,8 @@ TEST_CASE("a parameter that is unfrozen steps by its own count, also after a che
             const tensor<T> w(std::vector<T>(20, T(1.0f))), dw(std::vector<T>(20, T(0.0f)));
             const tensor<T> v(std::vector<T>(3, T(1.0f))), dv(std::vector<T>(3, T(0.0f)));
             std::vector<T> hw(20, T(1.0f)), hdw(20), hv(3, T(1.0f)), hdv(3);
-            hvd::distributed_optimizer on_host(world, inside), again(gpus, inside, options);
+            hvd::distributed_optimizer on_host(world, inside);
+            hvd::distributed_optimizer again(gpus, inside, options);
             hvd::distributed_optimizer optimizer(gpus, inside, options);
             const auto each = [&](auto f) {
                 f(optimizer);
