@@ -137,3 +137,19 @@ TEST_CASE("a local slot that does not fit its parameter is not written, whicheve
         comm.barrier();
     });
 }
+
+TEST_CASE("a local parameter without elements is saved and loaded") {
+    hvd_test::on_ranks([](communicator& world) {
+        const hvd_test::shared_folder folder(world);
+        std::vector<float> w(2, 1), dw(2, 1), none, d_none;
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::momentum<float>{});
+        optimizer.register_parameter("w", w, dw);
+        optimizer.register_local("none", none, d_none);
+        optimizer.step();
+        const std::vector<float> stepped = w;
+        hvd::save_checkpoint(folder / "checkpoint", optimizer, {});
+        w.assign(2, 0);
+        hvd::load_checkpoint(folder / "checkpoint", optimizer);
+        CHECK(w == stepped);
+    });
+}

@@ -174,7 +174,7 @@ TEST_CASE("batches of all steps are the samples, and the steps are counted alike
             }
         }
     const hvd::sharded_sampler sampler(10, 0, 1);
-    CHECK_THROWS_WITH_AS(static_cast<void>(sampler.steps(0)), doctest::Contains("has 0 samples"),
+    CHECK_THROWS_WITH_AS(static_cast<void>(sampler.steps(0)), doctest::Contains("has no samples"),
                          hvd::usage_error);
     CHECK_THROWS_AS(static_cast<void>(sampler.batch(0, 0)), hvd::usage_error);
 }

@@ -354,3 +354,22 @@ TEST_CASE("the residuals of rows are in checkpoints, and files without residuals
         CHECK(is_near(run(comm, options, true, 1, tiny), -3));
     });
 }
+
+TEST_CASE("gradients of 16 bits that travel in another type of 16 bits lose nothing either") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<hvd::bfloat16> w(1), dw(1);
+        hvd::distributed_optimizer optimizer(
+            comm, hvd::optimizers::float_masters<hvd::bfloat16, hvd::optimizers::sgd<float>>{{1}},
+            {.codec = gradient_codec::float16, .error_feedback = true});
+        optimizer.register_parameter("w", w, dw);
+        const auto of = [](int rank) { return hvd::bfloat16(0.11f + 0.003f * float(rank)); };
+        double mean = 0, applied = 0;
+        for (int r = 0; r < comm.size(); ++r) mean += double(float(of(r))) / comm.size();
+        for (int step = 1; step <= 300; ++step) {
+            dw[0] = of(comm.rank());
+            optimizer.step();
+            applied += double(float(dw[0]));
+            CHECK(std::abs(applied - step * mean) <= 2 * mean / 256);
+        }
+    });
+}

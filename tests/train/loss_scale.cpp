@@ -234,3 +234,26 @@ TEST_CASE("a scale is sent as an object, and shows the numbers that it needs") {
         CHECK(numbers == std::vector<double>{128, 2, 0.5, 2000, 1, 0x1p24, 7});
     });
 }
+
+TEST_CASE("ranks whose scales differ are told, and a scale that divides nothing is refused") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> w(1, 1), dw(1, 1);
+        hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<float>{.rate = 1},
+                                             {.skip_nonfinite = true});
+        optimizer.register_parameter("w", w, dw);
+        hvd::loss_scale scale{.value = comm.rank() == 0 ? 4.0 : 8.0};
+        if (comm.size() > 1)
+            CHECK_THROWS_WITH_AS(scale.step(optimizer), doctest::Contains("are from 4 to 8"),
+                                 hvd::usage_error);
+        for (const double value : {0.0, -4.0, 1e-320, double(INFINITY), double(NAN)}) {
+            scale.value = value;
+            CHECK_THROWS_WITH_AS(scale.step(optimizer), doctest::Contains("a loss scale of"),
+                                 hvd::usage_error);
+        }
+        CHECK(w[0] == 1);
+        scale.value = 4;
+        dw[0] = 4;
+        CHECK(scale.step(optimizer));
+        CHECK(w[0] == 0);
+    });
+}

@@ -63,7 +63,7 @@ std::vector<std::byte> packed_local(const std::string& path, Trained& optimizer)
     add_slots(path, optimizer, checked, held_by::one);
     std::vector<std::byte> bytes;
     for_each_local(optimizer, [&](const named_tensor& t, auto) {
-        const bool exists = t.data != nullptr;
+        const bool exists = t.data != nullptr || t.bytes == 0;
         bytes.push_back(std::byte(exists));
         if (exists) bytes.insert(bytes.end(), t.data, t.data + t.bytes);
     });

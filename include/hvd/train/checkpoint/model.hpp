@@ -53,8 +53,8 @@ void save_model(const std::string& path, distributed_optimizer<Comm, O, T>& opti
 
 /// Rank 0 reads the parameters from a file of `save_model` or `save_checkpoint`, and broadcasts
 /// them. The optimizer keeps its state, but for masters of 16-bit parameters, which begin anew.
-/// **Collective**. The file must contain all parameters, and no others. Anything else in it is
-/// left alone. A file that is refused changes nothing.
+/// **Collective**. The file must contain all parameters and buffers, and no others. Anything else
+/// in it is left alone. A file that is refused changes nothing.
 /// @throws hvd::checkpoint_error on every rank, with path and reason.
 /// @snippet tests/train/saved_model.cpp load_model
 template <class Comm, class O, class T>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -72,6 +73,7 @@ public:
         with_half([&]<class Half>(Half) {
             cast_elements_at<float, Half>(best_level(), {bytes_of(mean_), bytes_of(own_rounded_),
                                                          mean_.size(), 1, next_residual_.data()});
+            if constexpr (sizeof(T) == 2) keep_loss_of_gradients<Half>();
         });
         running_ = gather_.run_async();
     }
@@ -99,6 +101,17 @@ private:
         std::size_t place;  // in the slices of all ranks
         float* residual;    // null for slices of other ranks
     };
+
+    // A gradient of 16 bits rounds once more, if its type is not the codec's.
+    template <class Half>
+    void keep_loss_of_gradients() {
+        const Half* const rounded = reinterpret_cast<const Half*>(own_rounded_.data());
+        for (std::size_t k = 0; k < next_residual_.size(); ++k) {
+            const float sent = float(rounded[k]);
+            const float lost = sent - float(as_double(from_double<T>(sent)));
+            if (std::isfinite(lost)) next_residual_[k] += lost;
+        }
+    }
 
     template <class F>
     void for_each_own(F f) {

@@ -39,7 +39,8 @@ struct global_batch {
 class batch_size {
 public:
     template <std::integral N>
-    constexpr batch_size(N of_each) : samples_(std::size_t(of_each)), of_each_(true) {}
+    constexpr batch_size(N of_each)
+        : samples_(of_each > 0 ? std::size_t(of_each) : 0), of_each_(true) {}
     constexpr batch_size(global_batch all) : samples_(all.samples), of_each_(false) {}
 
     /// The samples of so many ranks together.
@@ -159,7 +160,7 @@ private:
 
     std::size_t of_all(batch_size batch) const {
         const std::size_t all = batch.of_all(size_);
-        if (all == 0) detail::refuse(rank_, "a sampler's batch has 0 samples, and at least 1");
+        if (all == 0) detail::refuse(rank_, "a sampler's batch has no samples, and at least 1");
         return all;
     }
 

@@ -234,7 +234,7 @@ private:
 
     void start_complete_buckets();
     void scale_what_stayed();
-    bool finite_everywhere();
+    bool finite_everywhere(double factor);
     // The step was made: what the rounding of its gradients lost is added to the next ones.
     void keep_residuals();
     void step_by_adasum(void (*step)(void*, double), void* optimizer, double factor);

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <array>
+
 #include "adasum_step.hpp"
 #include "gradient_reducer.hpp"
 #include "options_agreement.hpp"
@@ -254,13 +256,16 @@ void gradient_reducer<Comm, T>::scale_what_stayed() {
 }
 
 template <class Comm, class T>
-bool gradient_reducer<Comm, T>::finite_everywhere() {
+bool gradient_reducer<Comm, T>::finite_everywhere(double factor) {
     bool all = all_finite<T>(shared_parts_);
     for (const auto& p : parameters_)
         if (p.kind == parameter_kind::local && !p.frozen) all &= all_finite<T>({{p.gradient}});
-    int finite = all ? 1 : 0;
-    comm_.allreduce(finite, min, {.name = "gradients are finite"});
-    return finite == 1;
+    std::array<double, 3> least = {all ? 1.0 : 0.0, factor, -factor};
+    comm_.allreduce(least, min, {.name = "gradients are finite"});
+    if (least[1] != -least[2])
+        refuse("the loss scales of the ranks are from ", -1 / least[2], " to ", 1 / least[1],
+               ", and this rank's is ", 1 / factor, "; they are to be equal");
+    return least[0] == 1;
 }
 
 template <class Comm, class T>
@@ -273,7 +278,7 @@ bool gradient_reducer<Comm, T>::apply_by(synchronized_gradients<T>&& synchronize
         refuse("a loss_scale is for optimizers with .skip_nonfinite = true");
     bool steps = true;
     over_if_it_fails([&] {
-        steps = !options_.skip_nonfinite || finite_everywhere();
+        steps = !options_.skip_nonfinite || finite_everywhere(gradients.factor_);
         if (!steps) return;
         if (options_.op == gradient_op::adasum) step_by_adasum(step, optimizer, gradients.factor_);
         else step(optimizer, gradients.factor_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -50,8 +51,13 @@ struct loss_scale {
 
     /// Makes `apply` divide the gradients by the value. `global_norm` and `clip_by_norm` take them
     /// as divided from now on; the tensors stay as they are.
+    /// @throws hvd::usage_error for a value that is not a positive number.
     template <class T, class Space>
     void unscale(synchronized_gradients<T, Space>& gradients) const {
+        constexpr double smallest = std::numeric_limits<double>::min();
+        if (!(value >= smallest && value <= 1 / smallest))
+            detail::refuse(gradients.rank(), "a loss scale of ", value,
+                           ", which is no number that divides gradients");
         gradients.factor_ = 1 / value;
     }
 

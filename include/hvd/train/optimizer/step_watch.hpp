@@ -30,7 +30,7 @@ struct step_times {
 };
 
 /// The way in which all ranks have spent the steps of a training. It is the same on all ranks, but
-/// for `buckets`, which are those of this rank.
+/// for `steps` and `buckets`, which are those of this rank.
 struct step_summary {
     /// The mean of a bucket's transfers.
     struct bucket {
@@ -38,7 +38,7 @@ struct step_summary {
         double seconds = 0;
     };
 
-    double steps = 0;
+    double steps = 0;  ///< of this rank; ranks differ if some left steps out
     std::vector<step_times> ranks;
     std::vector<bucket> buckets;
     double samples_per_second = 0;  ///< of all ranks together

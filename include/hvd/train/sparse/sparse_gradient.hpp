@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "sparse.hpp"
@@ -136,7 +137,11 @@ private:
                 std::copy_n(residual.data() + std::size_t(rows_.indices[i]) * columns_, columns_,
                             lost);
             encode(row, columns_, rounded.data(), 1, lost);
-            for (std::size_t c = 0; c < columns_; ++c) row[c] = from_double<T>(float(rounded[c]));
+            for (std::size_t c = 0; c < columns_; ++c) {
+                row[c] = from_double<T>(float(rounded[c]));
+                const float again = float(rounded[c]) - float(as_double(row[c]));
+                if (std::isfinite(again)) lost[c] += again;
+            }
         }
     }
 
