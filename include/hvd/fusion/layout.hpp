@@ -41,7 +41,9 @@ fused_group lay_out_type(const Fused& list, fused_layout& layout) {
             group.count += layout.tensors.back().count;
         }
     });
-    if (group.count > 0) layout.bytes = next;  // an empty group has no gap before it
+    // An empty group has no gap before it: the buffer may be the memory of one tensor.
+    if (group.count > 0) layout.bytes = next;
+    else group.offset = layout.bytes;
     return group;
 }
 
