@@ -122,11 +122,12 @@ TEST_CASE("killing the writer at any moment leaves the old checkpoint or the new
 TEST_CASE("two writers of one path do not mix, whenever they are killed") {
     const temporary_directory folder;
     const std::string path = path_in(folder);
-    save(path, 0, 0);
     bool first = false, second = false;
     for (int kill = 0; kill < 50; ++kill) {
+        save(path, 0, 0);
         const pid_t writers[] = {start_writer(path, 1, 1), start_writer(path, 2, 1)};
-        usleep(useconds_t(2000 + 173 * kill));
+        while (round_of(path) == 0) usleep(200);
+        usleep(useconds_t(173 * kill));
         kill_and_wait(writers[kill % 2]);
         round_of(path);
         usleep(useconds_t(97 * kill));
