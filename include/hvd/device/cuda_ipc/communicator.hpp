@@ -64,12 +64,12 @@ Comm on_one_node(std::shared_ptr<cuda_ipc_session> session) {
 /// where they lie. Others go in chunks through a window of `.device_window_bytes`, two on each
 /// rank. Ranks compare every call, as on the host, and meet in it: it returns when it is enqueued
 /// on all ranks, so no plan can be captured into a CUDA graph. Small calls, which are no plans,
-/// only enqueue signals where each rank has a GPU: `wait()` compares them, and then throws what the
-/// call would have thrown. After a failure or a deadline the communicator is given up and refuses
-/// further calls. Its last owner waits for the others', at most for `.destructor_deadline`. Memory
-/// that peers may still use is not freed. Reductions need the kernels: compile a .cu file with
-/// `hvd/kernel/cuda/kernels.cuh`. **Threads**: one calling thread at a time. A rank that is alone
-/// has no window and does not communicate.
+/// only enqueue signals, unless two ranks of a process share a GPU: `wait()` compares them, and
+/// then throws what the call would have thrown. After a failure or a deadline the communicator is
+/// given up and refuses further calls. Its last owner waits for the others', at most for
+/// `.destructor_deadline`. Memory that peers may still use is not freed. Reductions need the
+/// kernels: compile a .cu file with `hvd/kernel/cuda/kernels.cuh`. **Threads**: one calling thread
+/// at a time. A rank that is alone has no window and does not communicate.
 /// @snippet tests/device/snippets.cpp cuda_ipc
 template <>
 class communicator<cuda_ipc> : public detail::device_ranks<communicator<cuda_ipc>, cuda_ipc> {

@@ -15,7 +15,7 @@ namespace detail {
 // and <cuda.h> is not needed: the types are those of its header, and an error is a number.
 class stream_values {
 public:
-    // True if the driver has them, as all of CUDA 12 and newer have.
+    // True if the driver has them. The runtime can look for them since CUDA 12.5.
     bool find() noexcept {
         const capture_relaxed relaxed;
         return find("cuStreamWriteValue32", write_) && find("cuStreamWaitValue32", wait_);
