@@ -29,8 +29,8 @@ sanitized="$programs !examples !interop.torch* !interop.dlib* !network !gpu !tra
 # the sanitizers see what passes through windows; all other tests use threads. Two ranks are the special case, and
 # three the irregular one. Races do not depend on the element type.
 asan="$sanitized !train.*.mpi* !collective.*.threads !neighbours !np1 !np4"
-# Of the training, ThreadSanitizer runs the steps with their reports, failures and devices. The rest computes, or writes files, around the same calls.
-computes='!train.adasum.* !train.batch_norm.* !train.buffers.* !train.callbacks.* !train.checkpoint* !train.compare.* !train.epochs.* !train.loss_scale.* !train.saved_model.* !train.sparse* !train.state.* !train.step_counts.* !train.steps_by_hand.* !train.vjp.*'
+# These write files, or compute around calls that the other tests of training make.
+computes='!train.buffers.* !train.checkpoint_files.* !train.checkpoint_fuzz.* !train.checkpoint_local.* !train.epochs.* !train.loss_scale.* !train.saved_model.* !train.sparse_steps.* !train.step_counts.*'
 tsan="$sanitized $computes !unit !collective.thresholds.apart !collective.*.others.threads !collective.thresholds.neighbours !collective.determinism.neighbours !collective.operations.neighbours"
 
 # These tests take too long for each change, and run only with --all or by name: counts beyond 2^31, the other half of the
