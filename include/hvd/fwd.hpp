@@ -47,6 +47,7 @@ struct root;
 struct options;
 struct reduce_options;
 struct communicator_options;
+struct tuning_options;
 
 class error;
 class usage_error;

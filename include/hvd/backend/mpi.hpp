@@ -342,11 +342,15 @@ private:
         int node_size = 0;
         call_header mine = agreement_header(making);
         const std::exception_ptr failure =
-            attempt(mine, [&] { node_size = declared_node_size(options); });
+            attempt(mine, [&] {
+            check_tuning(options.tuning, rank_);
+            node_size = declared_node_size(options);
+        });
         const auto values = [&](auto say) {
             say(".node_size", text(node_size));
             say(".cross_by_library", options.cross_by_library ? "true" : "false");
             say(".window_bytes", text(shared_memory::whole_pages(options.window_bytes)));
+            say_tuning(options.tuning, say);
         };
         mine.content = content_of_values(values);
         exchange_after(failure, [&] { agree_on(*this, mine, never, values); });

@@ -195,6 +195,16 @@ public:
         return detail::access::backend_of(*this).observer();
     }
 
+    /// Gives the communicator other thresholds, for the calls that come. It waits for the calls made
+    /// before. All ranks take them, or none does and all throw. Communicators made of this one
+    /// before keep theirs. **Collective**, with the same thresholds. Features A14, E1.
+    /// @throws hvd::usage_error for a value outside its range; hvd::mismatch_error if the ranks give
+    /// different ones; hvd::peer_error if another rank has no memory for them.
+    /// @snippet tests/docs/snippets.cpp retune
+    void retune(const tuning_options& tuning) {
+        static_cast<detail::call_driver&>(detail::access::session_of(*this)).retune(tuning);
+    }
+
     /// Resumes, on this thread, coroutines that wait for calls that are complete. It returns their
     /// number.
     std::size_t run_ready() {
@@ -261,7 +271,10 @@ void communicator<Backend>::begin(detail::owner<endpoint_type> endpoint,
     endpoint_type& made = *endpoint;
     const auto build = [&] {
         this->topology_ = detail::topology_of(made);
+        const int cpu = detail::cpu_of(options.cpus, this->local_rank(), this->local_size(),
+                                       made.rank());
         session_ = detail::shared<session_type>::make(endpoint, options);
+        static_cast<detail::call_driver&>(*session_).cpu = cpu;
     };
     if constexpr (requires { made.settle(build); }) try {
             made.settle(build);

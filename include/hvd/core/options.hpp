@@ -6,8 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
-#include "tuning.hpp"
+#include "tuning_options.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -119,6 +120,10 @@ struct communicator_options {
     std::size_t window_bytes = detail::tuning::window_bytes;  ///< a window; each rank has four
     std::size_t device_window_bytes =
         detail::tuning::device_window_bytes;  ///< `cuda_ipc`: device memory per rank and half
+    tuning_options tuning = {};               ///< thresholds, which `retune` may change
+    /// the processor of each local rank's progress thread, which the first asynchronous call starts;
+    /// empty leaves the choice to the system
+    std::vector<int> cpus = {};
 };
 
 }  // namespace v0

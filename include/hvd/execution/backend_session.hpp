@@ -54,7 +54,12 @@ public:
     // Takes the endpoint, unless it throws.
     backend_session(owner<endpoint_type>& endpoint, const communicator_options& options)
         : call_driver(endpoint->rank(), endpoint->size(), options) {
+        check_tuning(options.tuning, rank());
         set_traits(*endpoint);
+        if (traits_.transport && !(options.tuning == tuning_options{})) {
+            traits_.transport->prepare(options.tuning);
+            traits_.transport->retune(options.tuning);
+        }
         endpoint_ = std::move(endpoint);
     }
 

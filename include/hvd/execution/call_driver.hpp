@@ -5,6 +5,7 @@
 #include "../core/lean/atomic.hpp"
 #include "../observe/observer.hpp"
 #include "../platform/clock.hpp"
+#include "../protocol/agreement.hpp"
 #include "../transport/collectives.hpp"
 #include "session.hpp"
 #include "wait.hpp"
@@ -37,6 +38,22 @@ struct session_traits {
     void* observer = nullptr;
 };
 
+// Returns the processor of a local rank's progress thread, -1 if none was chosen.
+// @throws hvd::usage_error for a list that is too short, or has a processor that this rank can't use
+[[gnu::cold]] inline int cpu_of(const std::vector<int>& cpus, int local_rank, int local_size,
+                                int rank) {
+    if (cpus.empty()) return -1;
+    if (cpus.size() < std::size_t(local_size))
+        throw usage_error(rank, text("hvd: .cpus has ", cpus.size(), " processors, and the node of ",
+                                     "rank ", rank, " has ", local_size,
+                                     " ranks; it takes one for each"));
+    const int cpu = cpus[std::size_t(local_rank)];
+    if (!processor_set::of_this_thread().has(cpu))
+        throw usage_error(rank, text("hvd: .cpus[", local_rank, "] is ", cpu, ", which is no ",
+                                     "processor that rank ", rank, " may run on"));
+    return cpu;
+}
+
 // Keeps the order of one rank's calls on one communicator. It admits a call, drives it through its
 // steps, and knows if the communicator can go on. It has no types, so that it is compiled once.
 class call_driver : public session {
@@ -58,6 +75,24 @@ public:
         admit(op);
         if (unseen_) [[unlikely]]
             take_unseen(op);
+    }
+
+    // The processor of this rank's progress thread; -1: the system chooses.
+    int cpu = -1;
+
+    // Gives the communicator other thresholds, on all ranks or on none. The first agreement comes
+    // after all calls made before, so that nothing is under way while memory is made.
+    [[gnu::cold]] void retune(const tuning_options& tuned) {
+        if (!traits_.transport)
+            throw usage_error(rank(), "hvd: retune: a direct<> backend has no thresholds");
+        const auto values = [&](auto say) { say_tuning(tuned, say); };
+        call_header mine = agreement_header("retune");
+        const std::exception_ptr wrong = attempt(mine, [&] { check_tuning(tuned, rank()); });
+        mine.content = content_of_values(values);
+        exchange_after(wrong, [&] { agree_on(*this, mine, never, values); });
+        run_on_all(*this, "retune", never, [&] { traits_.transport->prepare(tuned); });
+        traits_.transport->retune(tuned);
+        options_.tuning = tuned;
     }
 
     // For a blocking call that the backend's endpoint makes itself. The caller holds the
@@ -146,7 +181,7 @@ public:
             packed_ = packs_ && t != nullptr && t->carries && !op.entry.refused;
             if (packed_) op.pack(op.self, op);
             if (t != nullptr && !op.only_agree && !op.entry.refused)
-                make_part(work_, op, rank_, size_);
+                make_part(*t, work_, op);
         } catch (...) {
             forfeit(op, "it could not begin: ", std::current_exception());
         }

@@ -14,8 +14,9 @@ namespace detail {
 // True if stores past the caches pay. They pay for several outputs that were not read just before,
 // and that are too large for the caches (tuning.hpp has the measurement). They cost with one output
 // (64 MiB: 24.4 GB/s without and 21.8 with them) and in place (31.2 and 21.9).
-constexpr bool streaming_pays(int places, std::size_t bytes, bool in_place) {
-    return places > 1 && !in_place && bytes >= tuning::streaming_from;
+constexpr bool streaming_pays(int places, std::size_t bytes, bool in_place,
+                              std::size_t from = tuning::streaming_from) {
+    return places > 1 && !in_place && bytes >= from;
 }
 
 // A function that changes reduced elements before they are written. It gets `bytes` bytes at

@@ -54,6 +54,19 @@ public:
         return set;
     }
 
+    // The one processor `cpu`, which this set has.
+    processor_set only(int cpu) const {
+        processor_set one;
+        one.words_[std::size_t(cpu) / bits] = 1UL << (std::size_t(cpu) % bits);
+        return one;
+    }
+    bool has(int cpu) const {
+        return cpu >= 0 && std::size_t(cpu) < words * bits &&
+               (words_[std::size_t(cpu) / bits] >> (std::size_t(cpu) % bits) & 1) != 0;
+    }
+    // Keeps this thread on these processors; false where the system does not.
+    bool keep_this_thread() const { return keep_to_processors(words_, sizeof words_); }
+
     void add(const processor_set& other) {
         for (std::size_t i = 0; i < words; ++i) words_[i] |= other.words_[i];
     }
@@ -66,7 +79,7 @@ public:
     }
 
 private:
-    static constexpr std::size_t words = 1024 / (8 * sizeof(unsigned long));
+    static constexpr std::size_t bits = 8 * sizeof(unsigned long), words = 1024 / bits;
     unsigned long words_[words] = {};
 };
 

@@ -83,6 +83,16 @@ inline void find_processors([[maybe_unused]] unsigned long* words,
 #endif
 }
 
+// Keeps this thread on the processors whose bits are set. Returns false where the system does not.
+inline bool keep_to_processors([[maybe_unused]] const unsigned long* words,
+                               [[maybe_unused]] std::size_t bytes) {
+#if HVD_LINUX
+    return sched_setaffinity(0, bytes, reinterpret_cast<const cpu_set_t*>(words)) == 0;
+#else
+    return false;
+#endif
+}
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd

@@ -27,9 +27,9 @@ inline std::size_t longest_of(const block* blocks, int n) {
 }
 
 // A chunk holds whole elements.
-inline std::size_t chunk_for(std::size_t element_bytes) {
-    if (element_bytes >= tuning::chunk_bytes) return element_bytes;
-    return tuning::chunk_bytes / element_bytes * element_bytes;
+inline std::size_t chunk_for(std::size_t element_bytes, std::size_t chunk_bytes) {
+    if (element_bytes >= chunk_bytes) return element_bytes;
+    return chunk_bytes / element_bytes * element_bytes;
 }
 
 }  // namespace detail

@@ -124,10 +124,11 @@ struct scan_chunk {
 };
 
 // Returns chunk `index` of all groups. After the last one it subtracts the number of chunks.
-[[gnu::cold]] inline scan_chunk scan_chunk_at(const operation& op, int size, std::size_t& index) {
+[[gnu::cold]] inline scan_chunk scan_chunk_at(const operation& op, int size, std::size_t chunk_bytes,
+                                              std::size_t& index) {
     for (std::size_t i = 0; i < op.group_count; ++i) {
         const reduction_group& g = op.groups[i];
-        const std::size_t fit = tuning::chunk_bytes / g.element_bytes,
+        const std::size_t fit = chunk_bytes / g.element_bytes,
                           most = (fit == 0 ? 1 : fit) * std::size_t(size),
                           chunks = g.count / most + (g.count % most == 0 ? 0 : 1);
         if (index < chunks) {
@@ -194,18 +195,19 @@ struct scan_chunk {
     return settle_reduction(t, w, op, step - 2);
 }
 
-inline bool is_small_scan(const operation& op, int size) {
-    return op.group_count == 1 && op.groups[0].bytes() <= tuning::most_by_all / std::size_t(size);
+inline bool is_small_scan(const operation& op, int size, const tuning_options& tuned) {
+    return op.group_count == 1 && op.groups[0].bytes() <= tuned.most_by_all / std::size_t(size);
 }
 
 // Returns the bytes that the steps of a scan take of w.part.
-[[gnu::cold]] inline std::size_t part_of_scan(const operation& op, int rank, int size) {
-    if (is_small_scan(op, size)) return op.groups[0].bytes() * std::size_t(rank + 1);
+[[gnu::cold]] inline std::size_t part_of_scan(const operation& op, int rank, int size,
+                                                const tuning_options& tuned) {
+    if (is_small_scan(op, size, tuned)) return op.groups[0].bytes() * std::size_t(rank + 1);
     const std::size_t rows = std::size_t(size - first_with_result(op));
     std::size_t most = 0;
     for (std::size_t i = 0;; ++i) {
         std::size_t index = i;
-        const scan_chunk c = scan_chunk_at(op, size, index);
+        const scan_chunk c = scan_chunk_at(op, size, tuned.chunk_bytes, index);
         if (c.group == nullptr) return most;
         const std::size_t bytes = c.slice_of(op.in, rank, size).bytes * rows;
         if (bytes > most) most = bytes;
@@ -213,9 +215,9 @@ inline bool is_small_scan(const operation& op, int size) {
 }
 
 [[gnu::cold]] inline bool scan(transport& t, workspace& w, operation& op, std::size_t step) {
-    if (is_small_scan(op, t.size())) return scan_small(t, w, op, step);
+    if (is_small_scan(op, t.size(), t.tuned())) return scan_small(t, w, op, step);
     std::size_t index = (step - 1) / 2;
-    const scan_chunk chunk = scan_chunk_at(op, t.size(), index);
+    const scan_chunk chunk = scan_chunk_at(op, t.size(), t.tuned().chunk_bytes, index);
     if (chunk.group == nullptr) return settle_reduction(t, w, op, 2 * index + (step - 1) % 2);
     if (step % 2 == 1) send_inputs(t, w, op, chunk);
     else send_results(t, w, op, chunk);
@@ -329,14 +331,15 @@ inline bool distribute(transport& t, workspace& w, operation& op, std::size_t st
 
 // Makes the memory that the steps of a collective take of w.part. A rank that has none can still
 // refuse the call.
-inline void make_part(workspace& w, const operation& op, int rank, int size) {
+inline void make_part(const transport& t, workspace& w, const operation& op) {
+    const int rank = t.rank(), size = t.size();
     switch (op.entry.kind) {
         case collective::reduce:
             if (rank != op.entry.root)
                 make_room(w.part, op.groups[0].slice_of(op.in, rank, size).bytes);
             break;
         case collective::scan:
-        case collective::exscan: make_room(w.part, part_of_scan(op, rank, size)); break;
+        case collective::exscan: make_room(w.part, part_of_scan(op, rank, size, t.tuned())); break;
         default: break;
     }
 }

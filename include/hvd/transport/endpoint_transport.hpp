@@ -29,7 +29,8 @@ public:
           notices_(endpoint),
           arrived_(endpoint),
           headers_of_all_(std::size_t(size_)),
-          most_carried_(agrees ? most_carried<Endpoint>(size_ - 1) : 0),
+          most_carried_(agrees ? most_carried<Endpoint>(size_ - 1, tuned_) : 0),
+          agrees_(agrees),
           parcels_(endpoint, agrees ? std::size_t(size_) : 0, 1, most_carried_) {
         int here = 0;
         for (int p = 0; p < size_; ++p) {
@@ -37,6 +38,16 @@ public:
             headers[p] = &headers_of_all_[std::size_t(p)];
         }
         processors_each = processor_set::of_this_thread().count() / here;
+    }
+
+    void prepare(const tuning_options& t) override {
+        if (agrees_) parcels_.prepare(most_carried<Endpoint>(size_ - 1, t));
+    }
+    void retune(const tuning_options& t) noexcept override {
+        transport::retune(t);
+        if (!agrees_) return;
+        most_carried_ = most_carried<Endpoint>(size_ - 1, t);
+        parcels_.resize(most_carried_);
     }
 
     // A small tensor goes with the header: that of every rank if it is reduced, and the root's if
@@ -89,7 +100,7 @@ public:
         job_ = job;
         chunks_ = 0;
         longest_ = longest_of(send, size_);
-        chunk_bytes_ = chunk_for(job.element_bytes);
+        chunk_bytes_ = chunk_for(job.element_bytes, tuned_.chunk_bytes);
         room_ = smaller(chunk_bytes_, own_bytes());
         this->guarded([&] { arrived_.reserve(2 * room_ * std::size_t(size_)); });
         post_chunk();
@@ -184,8 +195,8 @@ private:
         bool any = false;
         for (int i = 1; i < size_; ++i) {
             const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
-            const block in = chunk_of(receive_[from], chunks_, tuning::chunk_of_exchange);
-            const block out = chunk_of(send_[to], chunks_, tuning::chunk_of_exchange);
+            const block in = chunk_of(receive_[from], chunks_, tuned_.exchange_chunk_bytes);
+            const block out = chunk_of(send_[to], chunks_, tuned_.exchange_chunk_bytes);
             receive_from(from, in);
             send_to(to, out);
             any |= in.bytes + out.bytes > 0;
@@ -221,7 +232,8 @@ private:
     message_memory<Endpoint> arrived_;
     step step_ = step::headers;
     table<call_header> headers_of_all_;
-    const std::size_t most_carried_;
+    std::size_t most_carried_;
+    const bool agrees_;
     parcels<Endpoint> parcels_;
     const block* send_ = nullptr;
     const block* receive_ = nullptr;

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../core/tuning.hpp"
+#include "../core/tuning_options.hpp"
 #include "../protocol/packed_header.hpp"
 #include "endpoint.hpp"
 #include "message_memory.hpp"
@@ -20,11 +20,11 @@ concept fills_larger_recv = requires { Endpoint::fills_larger; };
 // The bytes of data that go with headers, at most, if they are sent to so many other nodes. All
 // that leaves a node is bounded, but a message that needs one packet anyway may be full.
 template <class Endpoint>
-constexpr std::size_t most_carried(int others) {
+std::size_t most_carried(int others, const tuning_options& tuned) {
     if (others == 0) return 0;
-    if (!fills_larger_recv<Endpoint>) return tuning::least_carried;
-    const std::size_t each = tuning::most_carried / std::size_t(others);
-    return each > tuning::least_carried ? each : tuning::least_carried;
+    if (!fills_larger_recv<Endpoint>) return tuned.least_carried;
+    const std::size_t each = tuned.most_carried / std::size_t(others);
+    return each > tuned.least_carried ? each : tuned.least_carried;
 }
 
 // Messages that have the headers of some ranks and the data that goes with them. They say
@@ -37,10 +37,19 @@ public:
     [[gnu::cold]] parcels(Endpoint& endpoint, std::size_t senders, std::size_t headers,
                           std::size_t data)
         : endpoint_(endpoint),
-          most_(in_line(sizeof(lengths) + headers * most_packed_header) + in_line(data)),
+          senders_(senders),
+          headers_(in_line(sizeof(lengths) + headers * most_packed_header)),
+          most_(headers_ + in_line(data)),
           memory_(endpoint) {
-        if (senders > 0) memory_.reserve((senders + 1) * most_);
+        prepare(data);
     }
+
+    // Makes memory for so many bytes of data, while no parcel is under way. @throws std::bad_alloc
+    [[gnu::cold]] void prepare(std::size_t data) {
+        if (senders_ > 0) memory_.reserve((senders_ + 1) * (headers_ + in_line(data)));
+    }
+    // Parcels have so many bytes of data from now on, for which the memory was made.
+    [[gnu::cold]] void resize(std::size_t data) noexcept { most_ = headers_ + in_line(data); }
 
     // Fills the parcel that is sent next with the headers that get(i) gives.
     template <class Get>
@@ -89,7 +98,8 @@ private:
     }
 
     Endpoint& endpoint_;
-    const std::size_t most_;
+    const std::size_t senders_, headers_;  // the second in bytes
+    std::size_t most_;
     std::size_t bytes_ = 0;
     message_memory<Endpoint> memory_;  // this rank's parcel, then one place for each sender
 };

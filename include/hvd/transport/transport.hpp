@@ -5,6 +5,7 @@
 #include <exception>
 #include <string_view>
 
+#include "../core/tuning_options.hpp"
 #include "../platform/clock.hpp"
 #include "operation.hpp"
 
@@ -54,6 +55,13 @@ public:
 
     int rank() const { return rank_; }
     int size() const { return size_; }
+    const tuning_options& tuned() const { return tuned_; }
+
+    // Makes the memory that these thresholds need, between calls. The present ones still hold.
+    // @throws std::bad_alloc
+    virtual void prepare(const tuning_options&) {}
+    // Takes thresholds, between calls, for which the memory was made.
+    virtual void retune(const tuning_options& t) noexcept { tuned_ = t; }
 
     // Every rank shows its header to all; then `headers` has the headers of all ranks.
     virtual void exchange_headers(const call_header& mine) = 0;
@@ -168,13 +176,14 @@ protected:
         if (n == 0 || failure) return;
         try {
             job.function({job.op, inputs_, size_, size_, job.out + first * job.element_bytes, n,
-                          job.prescale, job.postscale, tuning::fetched_ahead});
+                          job.prescale, job.postscale, tuned_.fetched_ahead});
         } catch (...) {
             failure = std::current_exception();
         }
     }
 
     int rank_, size_;
+    tuning_options tuned_;
     table<block> sends_, receives_;   // of a primitive that is made of another one, by rank
     const std::byte** const inputs_;  // of a reduction, by rank
 

@@ -22,7 +22,8 @@ public:
     void begin(const block* blocks, int ranks, int home = -1) {
         blocks_ = blocks;
         home_ = home;
-        chunks_ = (longest_of(blocks, ranks) + tuning::chunk_bytes - 1) / tuning::chunk_bytes;
+        const std::size_t chunk = cross_.tuned().chunk_bytes;
+        chunks_ = (longest_of(blocks, ranks) + chunk - 1) / chunk;
         begin_turn(0);
     }
 
@@ -43,7 +44,7 @@ public:
 private:
     bool at_home() const { return cross_.nodes.mine() == home_; }
     block chunk(int rank, std::size_t index) const {
-        return chunk_of(blocks_[rank], index, tuning::chunk_bytes);
+        return chunk_of(blocks_[rank], index, cross_.tuned().chunk_bytes);
     }
 
     void begin_turn(std::size_t turn) {

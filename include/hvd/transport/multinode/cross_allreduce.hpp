@@ -45,10 +45,11 @@ public:
     // which pays for little data only. The library is used where it was asked for, and can reduce
     // the elements.
     bool choose(const operation& op, const reduction_group& group) {
-        const std::size_t nodes = std::size_t(cross_.nodes.count()), bytes = group.bytes();
+        const std::size_t nodes = std::size_t(cross_.nodes.count()), bytes = group.bytes(),
+                          most = cross_.tuned().most_in_slices;
         by_library_ = goes_by_library(op, group);
-        return by_library_ || (bytes <= tuning::most_in_slices &&
-                               bytes * (nodes - 1) * (nodes - 2) / nodes <= tuning::most_in_slices);
+        return by_library_ || (bytes <= most &&
+                               bytes * (nodes - 1) * (nodes - 2) / nodes <= most);
     }
 
     bool goes_by_library(const operation& op, const reduction_group& group) const {

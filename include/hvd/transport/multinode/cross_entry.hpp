@@ -31,8 +31,8 @@ public:
           failure_(failure),
           ranks_(ranks),
           sizes_(c.nodes),
-          most_in_allreduce_(most_carried<Endpoint>((c.nodes.count() - 1) * sizes_.largest)),
-          most_in_broadcast_(most_carried<Endpoint>(c.nodes.count() - 1)),
+          most_in_allreduce_(most_in_allreduce(c.tuned())),
+          most_in_broadcast_(most_in_broadcast(c.tuned())),
           headers_of_all_(std::size_t(ranks)),
           parcels_(c.endpoint, std::size_t(c.nodes.count()), std::size_t(sizes_.largest),
                    most_in_broadcast_),
@@ -41,6 +41,19 @@ public:
         for (int rank = 0; rank < ranks; ++rank)
             headers_[rank] = &headers_of_all_[std::size_t(rank)];
         inner_.groups = groups_;
+        inner_.out = partial_.data();
+    }
+
+    // As in a transport.
+    [[gnu::cold]] void prepare(const tuning_options& t) {
+        parcels_.prepare(most_in_broadcast(t));
+        next_partial_ = table<std::byte>(most_in_allreduce(t));
+    }
+    [[gnu::cold]] void retune(const tuning_options& t) noexcept {
+        most_in_allreduce_ = most_in_allreduce(t);
+        most_in_broadcast_ = most_in_broadcast(t);
+        parcels_.resize(most_in_broadcast_);
+        partial_ = std::exchange(next_partial_, {});
         inner_.out = partial_.data();
     }
 
@@ -129,6 +142,13 @@ public:
 private:
     static constexpr std::size_t most_groups = 8;
 
+    std::size_t most_in_allreduce(const tuning_options& t) const {
+        return most_carried<Endpoint>((cross_.nodes.count() - 1) * sizes_.largest, t);
+    }
+    std::size_t most_in_broadcast(const tuning_options& t) const {
+        return most_carried<Endpoint>(cross_.nodes.count() - 1, t);
+    }
+
     // The numbers of ranks of the nodes.
     struct node_sizes {
         int smallest, largest;
@@ -203,7 +223,7 @@ private:
     std::exception_ptr& failure_;
     const int ranks_;
     const node_sizes sizes_;
-    const std::size_t most_in_allreduce_, most_in_broadcast_;
+    std::size_t most_in_allreduce_, most_in_broadcast_;
     table<call_header> headers_of_all_;
     parcels<Endpoint> parcels_;      // by node
     const operation* op_ = nullptr;  // whose data goes with the headers
@@ -212,7 +232,7 @@ private:
     operation inner_;
     inner_reduction wholes_[most_groups];
     reduction_group groups_[most_groups]{};
-    table<std::byte> partial_;  // the node's result
+    table<std::byte> partial_, next_partial_;  // the node's result
     table<const std::byte*> inputs_;
 };
 

@@ -39,7 +39,7 @@ public:
         ranks_ = ranks;
         whole_ = {job.function, job.op};
         const std::size_t longest = longest_of(send, ranks);
-        chunk_bytes_ = chunk_for(job.element_bytes);
+        chunk_bytes_ = chunk_for(job.element_bytes, cross_.tuned().chunk_bytes);
         chunks_ = (longest + chunk_bytes_ - 1) / chunk_bytes_;
         room_ = longest < chunk_bytes_ ? longest : chunk_bytes_;
         partial_.reserve(2 * cross_.rounds.size() * room_);

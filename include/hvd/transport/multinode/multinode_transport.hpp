@@ -37,6 +37,17 @@ public:
         processors_each = cross_.inner.processors_each;
     }
 
+    void prepare(const tuning_options& t) override {
+        by_messages_.prepare(t);
+        entry_.prepare(t);
+    }
+    void retune(const tuning_options& t) noexcept override {
+        transport::retune(t);
+        cross_.memory.retune(t);
+        by_messages_.retune(t);
+        entry_.retune(t);
+    }
+
     bool choose(const operation& op) override {
         carries = entry_.carries(op);
         if (carries && op.entry.kind == collective::allreduce) {
@@ -223,9 +234,9 @@ private:
             const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
             if (cross_.nodes.node(from) != cross_.nodes.mine())
                 any |= cross_.receive(from,
-                                      chunk_of(receive_[from], index, tuning::chunk_of_exchange));
+                                      chunk_of(receive_[from], index, tuned_.exchange_chunk_bytes));
             if (cross_.nodes.node(to) != cross_.nodes.mine())
-                any |= cross_.send(to, chunk_of(send_[to], index, tuning::chunk_of_exchange));
+                any |= cross_.send(to, chunk_of(send_[to], index, tuned_.exchange_chunk_bytes));
         }
         return any;
     }

@@ -46,6 +46,8 @@ struct node_crossing {
         rounds.push_back({nodes.mine(), 0});
     }
 
+    const tuning_options& tuned() const { return memory.tuned(); }
+
     // The rank that local rank `local` works for in a round; -1: none.
     int at(const round& r, int local) const {
         const auto ranks = nodes.ranks(r.node);
