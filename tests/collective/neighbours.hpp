@@ -62,8 +62,10 @@ void run_neighbours(int ranks, placement place, F f,
     std::vector<int> nodes;
     for (int rank = 0; rank < ranks; ++rank) nodes.push_back(place(rank));
     run_in_office(ranks, [&](std::shared_ptr<post_office> office, int rank) {
-        hvd::communicator<neighbours> comm(std::make_unique<neighbour_endpoint>(
-            std::move(office), rank, nodes, options.window_bytes));
+        hvd::communicator<neighbours> comm(
+            std::make_unique<neighbour_endpoint>(std::move(office), rank, nodes,
+                                                 options.window_bytes),
+            options);
         f(comm);
     });
 }

@@ -14,7 +14,7 @@ from includes import Headers
 
 # A room includes itself and those before it. A room inside a room is named by its path.
 ROOMS = [
-    "core/lean", "core", "platform", "observe", "kernel/simd", "kernel", "kernel/cuda", "fusion", "protocol",
+    "core/lean", "core", "core/settings", "platform", "observe", "kernel/simd", "kernel", "kernel/cuda", "fusion", "protocol",
     "transport", "transport/shm", "transport/multinode", "transport/tcp", "backend", "execution",
     "collective/call", "collective/fused", "collective", "comm",
     "device", "device/staged", "device/nccl", "device/cuda_ipc", "device/combined", "engine",

@@ -103,6 +103,7 @@ TEST_CASE("the time until a wait is told comes from the option, the environment,
     CHECK(seconds_of("") == 10);
     CHECK(seconds_of("3") == 3);
     CHECK(seconds_of("0") == 0);
+    CHECK(seconds_of("3000ms") == 3);
     CHECK(seconds_of("3", {.waiting_notice = 7s}) == 7);
     CHECK(seconds_of("3", {.waiting_notice = 0s}) == 0);
     CHECK(lines.empty());
@@ -114,7 +115,8 @@ TEST_CASE("a wrong HVD_WAITING_NOTICE is told once in a process, and counts as n
     CHECK(seconds_of("soon") == 10);
     CHECK(seconds_of("-1") == 10);
     CHECK(lines == std::vector<std::string>{"hvd: HVD_WAITING_NOTICE is '1.5'; it takes whole "
-                                            "seconds, or 0 for never. hvd goes on with 10 s"});
+                                            "seconds, or another unit as in 500ms, or 0 for "
+                                            "never. hvd goes on with 10 s"});
 }
 
 TEST_CASE("a null sink is standard error") {

@@ -341,8 +341,7 @@ private:
     [[gnu::cold]] int agreed_node_size(const communicator_options& options) {
         int node_size = 0;
         call_header mine = agreement_header(making);
-        const std::exception_ptr failure =
-            attempt(mine, [&] {
+        const std::exception_ptr failure = attempt(mine, [&] {
             check_tuning(options.tuning, rank_);
             node_size = declared_node_size(options);
         });

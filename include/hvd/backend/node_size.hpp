@@ -8,6 +8,7 @@
 
 #include "../core/error.hpp"
 #include "../core/options.hpp"
+#include "../core/units.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -22,9 +23,8 @@ inline int declared_node_size(const communicator_options& options) {
     if (options.node_size > 0) return options.node_size;
     const char* const variable = std::getenv("HVD_NODE_SIZE");
     if (variable == nullptr || *variable == 0) return 0;
-    char* end = nullptr;
-    const long size = std::strtol(variable, &end, 10);
-    if (*end != 0 || size < 1 || size > INT_MAX)
+    std::int64_t size = 0;
+    if (!read_number(variable, no_unit, size) || size < 1 || size > INT_MAX)
         throw usage_error(
             -1, text("hvd: HVD_NODE_SIZE is '", variable, "'; it takes a number of ranks from 1"));
     return int(size);

@@ -195,11 +195,11 @@ public:
         return detail::access::backend_of(*this).observer();
     }
 
-    /// Gives the communicator other thresholds, for the calls that come. It waits for the calls made
+    /// Gives the communicator other thresholds, for later calls. It waits for the calls made
     /// before. All ranks take them, or none does and all throw. Communicators made of this one
     /// before keep theirs. **Collective**, with the same thresholds. Features A14, E1.
-    /// @throws hvd::usage_error for a value outside its range; hvd::mismatch_error if the ranks give
-    /// different ones; hvd::peer_error if another rank has no memory for them.
+    /// @throws hvd::usage_error for a value outside its range; hvd::mismatch_error if the ranks
+    /// give different ones; hvd::peer_error if another rank has no memory for them.
     /// @snippet tests/docs/snippets.cpp retune
     void retune(const tuning_options& tuning) {
         static_cast<detail::call_driver&>(detail::access::session_of(*this)).retune(tuning);
@@ -271,8 +271,8 @@ void communicator<Backend>::begin(detail::owner<endpoint_type> endpoint,
     endpoint_type& made = *endpoint;
     const auto build = [&] {
         this->topology_ = detail::topology_of(made);
-        const int cpu = detail::cpu_of(options.cpus, this->local_rank(), this->local_size(),
-                                       made.rank());
+        const int cpu =
+            detail::cpu_of(options.cpus, this->local_rank(), this->local_size(), made.rank());
         session_ = detail::shared<session_type>::make(endpoint, options);
         static_cast<detail::call_driver&>(*session_).cpu = cpu;
     };

@@ -121,8 +121,8 @@ struct communicator_options {
     std::size_t device_window_bytes =
         detail::tuning::device_window_bytes;  ///< `cuda_ipc`: device memory per rank and half
     tuning_options tuning = {};               ///< thresholds, which `retune` may change
-    /// the processor of each local rank's progress thread, which the first asynchronous call starts;
-    /// empty leaves the choice to the system
+    /// the processor of each local rank's progress thread, which the first asynchronous call
+    /// starts; empty leaves the choice to the system
     std::vector<int> cpus = {};
 };
 

@@ -36,6 +36,8 @@ struct tuning_options {
     std::size_t streaming_from = detail::tuning::streaming_from;
     /// between what is reduced and what is fetched into the cache meanwhile
     std::size_t fetched_ahead = detail::tuning::fetched_ahead;
+    /// a bucket of gradients, for optimizers that are made later and whose options leave it open
+    std::size_t bucket_bytes = detail::tuning::bucket_bytes;
 
     friend bool operator==(const tuning_options&, const tuning_options&) = default;
 };
@@ -64,6 +66,7 @@ inline constexpr tuning_range tuning_ranges[] = {
     {"most_broadcast_whole", &tuning_options::most_broadcast_whole, 0, tuning::GiB, 1},
     {"streaming_from", &tuning_options::streaming_from, 0, tuning::GiB, 1},
     {"fetched_ahead", &tuning_options::fetched_ahead, 0, tuning::MiB, 1},
+    {"bucket_bytes", &tuning_options::bucket_bytes, 1, 1024 * tuning::GiB, 1},
 };
 static_assert(sizeof tuning_ranges / sizeof *tuning_ranges * sizeof(std::size_t) ==
               sizeof(tuning_options));

@@ -39,14 +39,15 @@ struct session_traits {
 };
 
 // Returns the processor of a local rank's progress thread, -1 if none was chosen.
-// @throws hvd::usage_error for a list that is too short, or has a processor that this rank can't use
+// @throws hvd::usage_error for a list that is too short, and for a processor that this rank can't
+// use
 [[gnu::cold]] inline int cpu_of(const std::vector<int>& cpus, int local_rank, int local_size,
                                 int rank) {
     if (cpus.empty()) return -1;
     if (cpus.size() < std::size_t(local_size))
-        throw usage_error(rank, text("hvd: .cpus has ", cpus.size(), " processors, and the node of ",
-                                     "rank ", rank, " has ", local_size,
-                                     " ranks; it takes one for each"));
+        throw usage_error(
+            rank, text("hvd: .cpus has ", cpus.size(), " processors, and the node of ", "rank ",
+                       rank, " has ", local_size, " ranks; it takes one for each"));
     const int cpu = cpus[std::size_t(local_rank)];
     if (!processor_set::of_this_thread().has(cpu))
         throw usage_error(rank, text("hvd: .cpus[", local_rank, "] is ", cpu, ", which is no ",
@@ -180,8 +181,7 @@ public:
             if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
             packed_ = packs_ && t != nullptr && t->carries && !op.entry.refused;
             if (packed_) op.pack(op.self, op);
-            if (t != nullptr && !op.only_agree && !op.entry.refused)
-                make_part(*t, work_, op);
+            if (t != nullptr && !op.only_agree && !op.entry.refused) make_part(*t, work_, op);
         } catch (...) {
             forfeit(op, "it could not begin: ", std::current_exception());
         }

@@ -6,6 +6,7 @@
 
 #include "../core/error_sink.hpp"
 #include "../core/lean/atomic.hpp"
+#include "../core/units.hpp"
 #include "../platform/clock.hpp"
 #include "../transport/operation.hpp"
 #include "../transport/transport.hpp"
@@ -19,9 +20,10 @@ namespace detail {
 [[gnu::cold]] inline void tell_wrong_waiting_notice(const char* variable) {
     static atomic<bool> told{false};
     if (told.exchange(true)) return;
-    write_line(text("hvd: HVD_WAITING_NOTICE is '", variable,
-                    "'; it takes whole seconds, or 0 for never. hvd goes on with ",
-                    tuning::waiting_notice / tuning::second, " s"));
+    write_line(text(
+        "hvd: HVD_WAITING_NOTICE is '", variable,
+        "'; it takes whole seconds, or another unit as in 500ms, or 0 for never. hvd goes on with ",
+        tuning::waiting_notice / tuning::second, " s"));
 }
 
 // Returns the time after which a rank says that it waits: the option, the environment variable, or
@@ -30,10 +32,8 @@ namespace detail {
     if (options.waiting_notice.nanoseconds >= 0) return options.waiting_notice.nanoseconds;
     const char* const variable = std::getenv("HVD_WAITING_NOTICE");
     if (variable == nullptr || *variable == 0) return tuning::waiting_notice;
-    char* end = nullptr;
-    const long seconds = std::strtol(variable, &end, 10);
-    if (*end == 0 && seconds >= 0 && seconds <= INT64_MAX / tuning::second)
-        return seconds * tuning::second;
+    std::int64_t time = 0;
+    if (read_time(variable, true, time) && time >= 0) return time;
     tell_wrong_waiting_notice(variable);
     return tuning::waiting_notice;
 }

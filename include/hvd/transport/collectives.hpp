@@ -124,8 +124,8 @@ struct scan_chunk {
 };
 
 // Returns chunk `index` of all groups. After the last one it subtracts the number of chunks.
-[[gnu::cold]] inline scan_chunk scan_chunk_at(const operation& op, int size, std::size_t chunk_bytes,
-                                              std::size_t& index) {
+[[gnu::cold]] inline scan_chunk scan_chunk_at(const operation& op, int size,
+                                              std::size_t chunk_bytes, std::size_t& index) {
     for (std::size_t i = 0; i < op.group_count; ++i) {
         const reduction_group& g = op.groups[i];
         const std::size_t fit = chunk_bytes / g.element_bytes,
@@ -201,7 +201,7 @@ inline bool is_small_scan(const operation& op, int size, const tuning_options& t
 
 // Returns the bytes that the steps of a scan take of w.part.
 [[gnu::cold]] inline std::size_t part_of_scan(const operation& op, int rank, int size,
-                                                const tuning_options& tuned) {
+                                              const tuning_options& tuned) {
     if (is_small_scan(op, size, tuned)) return op.groups[0].bytes() * std::size_t(rank + 1);
     const std::size_t rows = std::size_t(size - first_with_result(op));
     std::size_t most = 0;

@@ -150,6 +150,8 @@ protected:
           calls_(comm),
           stop_((current_device(session_->device(), session_->rank()), session_->rank())),
           writers_of_rest_(*session_) {
+        if (options_.bucket_bytes == 0)
+            options_.bucket_bytes = session_->options().tuning.bucket_bytes;
         check_options<typename Comm::backend_type>(comm.rank(), options_);
         if (const char* const why = no_plan_codec<T>(options_.codec)) refuse(why);
         if (options_.shard_state && !has_kernels())

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "../../core/tuning.hpp"
-
 namespace hvd {
 inline namespace v0 {
 
@@ -49,8 +47,9 @@ enum class bucket_order : std::uint8_t {
 /// step. Features G5, G6, G7, F6.
 struct optimizer_options {
     gradient_op op = gradient_op::average;
-    /// size of a bucket: gradients that travel together
-    std::size_t bucket_bytes = detail::tuning::bucket_bytes;
+    /// size of a bucket: gradients that travel together. 0 takes the `.tuning.bucket_bytes` that
+    /// the communicator has when the optimizer is made; 1 sends each gradient by itself.
+    std::size_t bucket_bytes = 0;
     /// Gradients, by index, that travel together whatever their size. The others fill buckets.
     std::vector<std::vector<std::size_t>> groups = {};
     bucket_order order = bucket_order::adaptive;

@@ -17,6 +17,8 @@ gradient_reducer<Comm, T>::gradient_reducer(Comm& comm, optimizer_options option
     : reports(comm.rank(), std::move(options)), comm_(comm) {
     if (!comm_)
         refuse("this communicator is empty: its rank is not a member, and has no optimizer on it");
+    if (options_.bucket_bytes == 0)
+        options_.bucket_bytes = access::session_of(comm_).options().tuning.bucket_bytes;
     check_options<typename Comm::backend_type>(comm_.rank(), options_);
 }
 

@@ -48,8 +48,7 @@ public:
         const std::size_t nodes = std::size_t(cross_.nodes.count()), bytes = group.bytes(),
                           most = cross_.tuned().most_in_slices;
         by_library_ = goes_by_library(op, group);
-        return by_library_ || (bytes <= most &&
-                               bytes * (nodes - 1) * (nodes - 2) / nodes <= most);
+        return by_library_ || (bytes <= most && bytes * (nodes - 1) * (nodes - 2) / nodes <= most);
     }
 
     bool goes_by_library(const operation& op, const reduction_group& group) const {

@@ -202,8 +202,8 @@ private:
     // Reduces a segment of every rank to all of them. It uses up the inputs.
     void reduce_to_outputs(const operation& op, const reduction_group& g, const list_segment& s) {
         const bool updates = op.update != nullptr;
-        const bool streaming = streaming_pays(size_, total_bytes_, s.in == s.out || updates,
-                                              tuned_.streaming_from);
+        const bool streaming =
+            streaming_pays(size_, total_bytes_, s.in == s.out || updates, tuned_.streaming_from);
         current_ = s.out;
         guard([&] {
             reduce_to_places(g.function,

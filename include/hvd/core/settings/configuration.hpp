@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstdlib>
+#include <span>
+
+#include <unistd.h>
+
+#include "communicator_settings.hpp"
+#include "engine_settings.hpp"
+#include "read_setting.hpp"
+#include "spelling.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// Settings as they were written: in the environment, in a file, or in both.
+///
+/// `read_configuration` of `hvd/interop/options_file.hpp` makes one of a file. Nothing reads the
+/// environment or a file unless the program says so. Feature A14.
+/// @snippet tests/docs/snippets.cpp configuration
+class configuration {
+public:
+    /// A value, by its key in a file ("tuning.chunk_bytes"), and where it was written.
+    struct entry {
+        std::string key, value, where;
+    };
+
+    configuration() = default;
+
+    /// Takes all variables whose names begin with HVD_. `others` are those that the program itself
+    /// reads.
+    /// @throws hvd::usage_error for a name that hvd does not know, with the name that was meant.
+    static configuration from_environment(std::span<const std::string_view> others = {}) {
+        configuration made;
+        for (char** variable = environ; *variable != nullptr; ++variable) {
+            const std::string_view all(*variable);
+            const std::string_view name = all.substr(0, all.find('='));
+            if (!name.starts_with("HVD_") || name.size() == all.size()) continue;
+            if (const detail::setting* const s = find_variable(name))
+                made.entries_.push_back(
+                    {s->key, std::string(all.substr(name.size() + 1)), std::string(name)});
+            else if (!is_known_elsewhere(name, others)) refuse_variable(name);
+        }
+        return made;
+    }
+
+    /// Adds a value; it wins over earlier ones for the key.
+    /// @throws hvd::usage_error for a key that hvd does not know, with the key that was meant.
+    void add(std::string_view key, std::string_view value, std::string_view where) {
+        if (!is_key(key)) refuse_key(key, where);
+        entries_.push_back({std::string(key), std::string(value), std::string(where)});
+    }
+    /// Adds the values of another configuration, which win.
+    void add(const configuration& other) {
+        entries_.insert(entries_.end(), other.entries_.begin(), other.entries_.end());
+    }
+
+    /// Returns options with the values that are written here; all others are those of `start`.
+    /// @tparam Options `communicator_options`, `engine_options`, …
+    /// @throws hvd::usage_error for a value that is none, or outside its range.
+    template <class Options>
+    Options apply(Options start = {}) const {
+        for (const entry& e : entries_)
+            for (const detail::setting& s : detail::settings_of<Options>::table)
+                if (e.key == s.key && !detail::read_setting(s, e.value, &start)) refuse_value(s, e);
+        return start;
+    }
+
+    /// The values, from the weakest to the strongest.
+    const std::vector<entry>& entries() const noexcept { return entries_; }
+
+private:
+    template <class F>
+    static void for_each_setting(F f) {
+        for (const auto& s : detail::settings_of<communicator_options>::table) f(s);
+        for (const auto& s : detail::settings_of<engine_options>::table) f(s);
+    }
+
+    static const detail::setting* find_variable(std::string_view name) {
+        const detail::setting* found = nullptr;
+        for_each_setting([&](const detail::setting& s) {
+            if (name == s.variable) found = &s;
+        });
+        return found;
+    }
+    static bool is_key(std::string_view key) {
+        bool found = false;
+        for_each_setting([&](const detail::setting& s) { found = found || key == s.key; });
+        return found;
+    }
+
+    // Variables of other parts of hvd, of its tests and of its tools.
+    static bool is_known_elsewhere(std::string_view name,
+                                   std::span<const std::string_view> others) {
+        for (const std::string_view prefix :
+             {"HVD_TEST_", "HVD_FAULT_", "HVD_EMULATION_", "HVD_LAB_", "HVD_PYTHON_"})
+            if (name.starts_with(prefix)) return true;
+        for (const std::string_view known : {"HVD_CONFIG", "HVD_MPI_CUDA_AWARE", "HVD_JOBS"})
+            if (name == known) return true;
+        for (const std::string_view other : others)
+            if (name == other) return true;
+        return false;
+    }
+
+    [[noreturn]] static void refuse_variable(std::string_view name) {
+        detail::best_spelling meant(name);
+        for_each_setting([&](const detail::setting& s) { meant.offer(s.variable); });
+        meant.offer("HVD_CONFIG");
+        throw usage_error(-1, detail::text("hvd: the environment has ", name,
+                                           ", which is no variable of hvd", meant.question()));
+    }
+    [[noreturn]] static void refuse_key(std::string_view key, std::string_view where) {
+        detail::best_spelling meant(key);
+        for_each_setting([&](const detail::setting& s) { meant.offer(s.key); });
+        throw usage_error(
+            -1, detail::text("hvd: ", where, ": ", key, " is no option of hvd", meant.question()));
+    }
+    [[noreturn]] static void refuse_value(const detail::setting& s, const entry& e) {
+        const bool is_variable = e.where == s.variable;
+        throw usage_error(
+            -1, detail::text("hvd: ", e.where, is_variable ? "" : ": ", is_variable ? "" : s.key,
+                             " is '", e.value, "'; it takes ", detail::permitted(s)));
+    }
+
+    std::vector<entry> entries_;
+};
+
+/// Returns options with the values of the environment's HVD_ variables; all others are those of
+/// `start`. Feature A14.
+/// @tparam Options `communicator_options`, `engine_options`
+/// @throws hvd::usage_error for an unknown variable, a wrong value, and HVD_CONFIG, which
+/// `options_from_environment_and_file` of `hvd/interop/options_file.hpp` reads.
+/// @snippet tests/docs/snippets.cpp options_from_environment
+template <class Options = communicator_options>
+Options options_from_environment(Options start = {}) {
+    if (const char* const file = std::getenv("HVD_CONFIG"); file != nullptr && *file != 0)
+        throw usage_error(-1, detail::text("hvd: HVD_CONFIG is '", file,
+                                           "', and this program reads no file: it takes "
+                                           "hvd::options_from_environment_and_file of "
+                                           "hvd/interop/options_file.hpp"));
+    return configuration::from_environment().apply(std::move(start));
+}
+
+/// Lists the options, one a line, each with its value and where it comes from: "default", "code",
+/// or "environment" or "file" with the place.
+/// @snippet tests/docs/snippets.cpp configuration
+template <class Options>
+std::string describe(const Options& options, const configuration& from = {}) {
+    const Options defaults{};
+    std::string lines;
+    for (const detail::setting& s : detail::settings_of<Options>::table) {
+        const std::string value = detail::value_text(s, &options);
+        std::string source = value == detail::value_text(s, &defaults) ? "default" : "code";
+        for (const configuration::entry& e : from.entries()) {
+            Options written = options;
+            if (e.key == s.key && detail::read_setting(s, e.value, &written) &&
+                detail::value_text(s, &written) == value)
+                source = (e.where == s.variable ? "environment " : "file ") + e.where;
+        }
+        lines += detail::text(s.key, " = ", value, "  # ", source, "\n");
+    }
+    return lines;
+}
+
+}  // namespace v0
+}  // namespace hvd

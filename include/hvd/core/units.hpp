@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+
+#include "lean/slice.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A unit, and the bytes or nanoseconds that it stands for.
+struct unit {
+    std::string_view name;
+    std::int64_t size;
+};
+inline constexpr unit no_unit[] = {{"", 1}};
+inline constexpr unit byte_units[] = {{"", 1},         {"K", 1 << 10},   {"M", 1 << 20},
+                                      {"G", 1 << 30},  {"KiB", 1 << 10}, {"MiB", 1 << 20},
+                                      {"GiB", 1 << 30}};
+// A time without a unit would be read as milliseconds by some, and as seconds by others.
+inline constexpr unit time_units[] = {
+    {"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}, {"min", 60'000'000'000}};
+inline constexpr unit seconds_only[] = {{"", 1'000'000'000}};
+
+// Reads a whole number with one of the units behind it. Nothing else may stand there: no space and
+// no plus. The locale does not matter. Returns false for anything else, and for a number too large.
+inline bool read_number(std::string_view text, slice<const unit> units, std::int64_t& value) {
+    const char* const end = text.data() + text.size();
+    std::int64_t number = 0;
+    const auto [behind, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc()) return false;
+    const std::string_view name(behind, std::size_t(end - behind));
+    for (const unit& u : units)
+        if (u.name == name) return !__builtin_mul_overflow(number, u.size, &value);
+    return false;
+}
+
+// Reads a time: with a unit, or 0. HVD_WAITING_NOTICE has always taken bare seconds, too.
+inline bool read_time(std::string_view text, bool bare_seconds, std::int64_t& nanoseconds) {
+    return read_number(text, time_units, nanoseconds) ||
+           ((bare_seconds || text == "0") && read_number(text, seconds_only, nanoseconds));
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

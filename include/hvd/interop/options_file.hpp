@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// Options from a file in YAML, or in JSON, which YAML includes. It needs yaml-cpp.
+
+#include <cstdio>
+
+#include <yaml-cpp/yaml.h>
+
+#include "../core/settings/configuration.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The text of a file of options: its maps, whose scalars are values. Aliases, lists of maps and
+// more than one document have no meaning here.
+class options_file {
+public:
+    options_file(std::string text, std::string path)
+        : text_(std::move(text)), path_(std::move(path)) {}
+
+    configuration read() {
+        std::vector<YAML::Node> documents;
+        try {
+            documents = YAML::LoadAll(text_);
+        } catch (const YAML::Exception& e) {
+            refuse(e.mark, "it is no YAML: ", e.msg);
+        }
+        if (documents.size() > 1) refuse(documents[1].Mark(), "it has more than one document");
+        if (!documents.empty() && !documents[0].IsNull()) read_map(documents[0], "", 0);
+        return std::move(made_);
+    }
+
+private:
+    void read_map(const YAML::Node& map, const std::string& section, int depth) {
+        if (!map.IsMap()) refuse(map.Mark(), section.empty() ? "the file" : section, " is no map");
+        for (const auto& item : map) {
+            const YAML::Node key = item.first;
+            const YAML::Node value = item.second;
+            if (!key.IsScalar()) refuse(key.Mark(), "a key is no text");
+            const std::string name = section + key.Scalar();
+            if (value.IsMap() && depth < 2) read_map(value, name + ".", depth + 1);
+            else read_value(key, name, value);
+        }
+    }
+
+    void read_value(const YAML::Node& key, const std::string& name, const YAML::Node& value) {
+        for (const auto& e : made_.entries())
+            if (e.key == name) refuse(key.Mark(), name, " stands twice; first at ", e.where);
+        made_.add(name, text_of(name, value), place(key.Mark()));
+    }
+
+    std::string text_of(const std::string& name, const YAML::Node& value) {
+        if (value.IsScalar()) return value.Scalar();
+        if (!value.IsSequence()) refuse(value.Mark(), name, " has no value");
+        std::string list;
+        for (const YAML::Node& item : value) {
+            if (!item.IsScalar()) refuse(value.Mark(), name, " is a list of more than numbers");
+            if (!list.empty()) list += ',';
+            list += item.Scalar();
+        }
+        return list;
+    }
+
+    std::string place(const YAML::Mark& mark) const {
+        return std::string(std::string_view(text(path_, ":", mark.line + 1)));
+    }
+    template <class... Parts>
+    [[noreturn]] void refuse(const YAML::Mark& mark, const Parts&... parts) const {
+        throw usage_error(-1, text("hvd: ", place(mark), ": ", parts...));
+    }
+
+    std::string text_, path_;
+    configuration made_;
+};
+
+}  // namespace detail
+
+/// Reads a file of options in YAML or JSON: a map with the keys of `docs/tuning.md`.
+/// @throws hvd::usage_error, with file and line, for a file that can't be read or is neither, for
+/// an unknown key and for one that stands twice.
+/// @snippet tests/docs/snippets.cpp options_file
+inline configuration read_configuration(const std::string& path) {
+    std::string text;
+    char part[4096];
+    std::FILE* const file = std::fopen(path.c_str(), "rb");
+    for (std::size_t n = 1; file != nullptr && n > 0;)
+        text.append(part, n = std::fread(part, 1, sizeof part, file));
+    const bool failed = file == nullptr || std::ferror(file) != 0;
+    if (file != nullptr) std::fclose(file);
+    if (failed)
+        throw usage_error(-1, detail::text("hvd: the file of options '", path, "' can't be read"));
+    return detail::options_file(std::move(text), path).read();
+}
+
+/// Returns the configuration of the file that HVD_CONFIG names, if it does, and of the environment,
+/// which wins.
+/// @throws hvd::usage_error as `read_configuration` and `configuration::from_environment`.
+inline configuration configuration_from_environment_and_file(
+    std::span<const std::string_view> others = {}) {
+    configuration made;
+    if (const char* const path = std::getenv("HVD_CONFIG"); path != nullptr && *path != 0)
+        made = read_configuration(path);
+    made.add(configuration::from_environment(others));
+    return made;
+}
+
+/// Returns options with the values of the environment and of the file that HVD_CONFIG names. The
+/// environment wins over the file, and the file over `start`.
+/// @tparam Options `communicator_options`, `engine_options`
+/// @throws hvd::usage_error for what is unknown or wrong in either.
+/// @snippet tests/docs/snippets.cpp options_file
+template <class Options = communicator_options>
+Options options_from_environment_and_file(Options start = {}) {
+    return configuration_from_environment_and_file().apply(std::move(start));
+}
+
+}  // namespace v0
+}  // namespace hvd

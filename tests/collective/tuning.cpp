@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <random>
+#include <set>
+
+#include "reference.hpp"
+#include "support.hpp"
+
+using namespace hvd_test;
+
+// Thresholds that a program changes: results are the same whatever they are.
+
+namespace {
+
+namespace tuning = hvd::detail::tuning;
+using hvd::detail::tuning_range;
+using hvd::detail::tuning_ranges;
+
+constexpr std::size_t longest = 300 * tuning::KiB;  // of a tensor in these tests
+
+template <class Comm>
+void check_prefixes(Comm& comm, std::size_t n) {
+    std::vector<std::int64_t> x(n);
+    for (std::size_t i = 0; i < n; ++i) x[i] = std::int64_t(i % 1000) * (comm.rank() + 1);
+    comm.scan(x, hvd::sum);
+    const std::int64_t ranks = comm.rank() + 1, factor = ranks * (ranks + 1) / 2;
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < n; ++i) wrong += x[i] != std::int64_t(i % 1000) * factor;
+    CHECK(wrong == 0);
+}
+
+template <class T, class Comm>
+void check_reductions(Comm& comm, std::size_t n) {
+    const tensor<T> expected = reference<T>(hvd::sum, comm.size());
+    tensor<T> x = input<T>(comm.rank(), n);
+    const part mine(n, comm.rank(), comm.size());
+    CHECK(wrong(comm.reduce_scatter(x, hvd::sum), mine.count, expected, mine.first) == 0);
+    comm.allreduce(x, hvd::sum);
+    CHECK(wrong(x, n, expected) == 0);
+}
+
+template <class T, class Comm>
+void check_movements(Comm& comm, std::size_t n) {
+    const tensor<T> mine = input<T>(comm.rank(), n);
+    tensor<T> from_last = mine;
+    comm.broadcast(from_last, hvd::root{comm.size() - 1});
+    CHECK(wrong_input<T>(from_last, n, comm.size() - 1) == 0);
+    const auto all = comm.allgather(mine);
+    REQUIRE(all.values.size() == n * size_of(comm));
+    const auto shuffled = comm.alltoall(input<T>(comm.rank(), n * size_of(comm)));
+    REQUIRE(shuffled.values.size() == n * size_of(comm));
+    for (std::size_t r = 0; r < size_of(comm); ++r) {
+        CHECK(wrong_input<T>(std::span(all.values).subspan(r * n, n), n, int(r)) == 0);
+        CHECK(wrong_input<T>(std::span(shuffled.values).subspan(r * n, n), n, int(r),
+                             rank_of(comm) * n) == 0);
+    }
+}
+
+template <class Comm>
+void check_calls(Comm& comm, std::size_t bytes) {
+    INFO(bytes, " bytes");
+    check_reductions<float>(comm, bytes / sizeof(float));
+    check_reductions<hvd::bfloat16>(comm, bytes / sizeof(hvd::bfloat16));
+    check_movements<float>(comm, bytes / sizeof(float));
+    check_prefixes(comm, bytes / sizeof(std::int64_t));
+}
+
+// The limits that hold for all ranks together are met by tensors of an n-th.
+template <class Comm>
+std::set<std::size_t> sizes_around(const Comm& comm, std::size_t value) {
+    std::set<std::size_t> sizes{0, 8};
+    for (const std::size_t bytes : {value, value / size_of(comm)})
+        for (const std::size_t near : {bytes - 8, bytes, bytes + 8})
+            if (near <= longest) sizes.insert(near);
+    return sizes;
+}
+
+std::size_t permitted(const tuning_range& r, std::size_t value) {
+    return std::clamp(value / r.multiple * r.multiple, r.least, r.most);
+}
+
+hvd::tuning_options all_at(std::size_t tuning_range::* end) {
+    hvd::tuning_options tuned;
+    for (const tuning_range& r : tuning_ranges) tuned.*r.member = permitted(r, r.*end);
+    return tuned;
+}
+
+template <class Comm>
+hvd::tuning_options tuning_of(Comm& comm) {
+    return hvd::detail::access::session_of(comm).options().tuning;
+}
+
+}  // namespace
+
+TEST_CASE("results are right around each threshold at its ends and in between") {
+    on_every_transport([](auto& comm) {
+        for (const tuning_range& r : tuning_ranges)
+            for (const std::size_t value : {r.least, permitted(r, 5000), r.most}) {
+                INFO(std::string(r.name), " = ", value);
+                hvd::tuning_options tuned;
+                tuned.*r.member = value;
+                comm.retune(tuned);
+                CHECK(tuning_of(comm) == tuned);
+                for (const std::size_t bytes : sizes_around(comm, value)) check_calls(comm, bytes);
+            }
+    });
+}
+
+#if !defined(HVD_TEST_QUEUES)
+TEST_CASE("a communicator takes the thresholds of its options, and those made of it take them") {
+    for (const auto end : {&tuning_range::least, &tuning_range::most}) {
+        const hvd::tuning_options tuned = all_at(end);
+        on_every_transport(
+            [&](auto& comm) {
+                CHECK(tuning_of(comm) == tuned);
+                auto everybody = comm.split(0, -comm.rank());
+                CHECK(tuning_of(everybody) == tuned);
+                for (const std::size_t bytes : {0, 8, 1000, 20000, 200000}) {
+                    check_calls(comm, bytes);
+                    check_calls(everybody, bytes);
+                }
+            },
+            {.tuning = tuned});
+    }
+}
+#endif
+
+TEST_CASE("thresholds that change at random between calls change no result") {
+    on_every_transport([](auto& comm) {
+        std::mt19937 random(7);  // the same on every rank
+        const auto roll = [&](std::size_t least, std::size_t most) {
+            return std::uniform_int_distribution<std::size_t>(least, most)(random);
+        };
+        const tensor<float> expected = reference<float>(hvd::sum, comm.size());
+        for (int round = 0; round < 30; ++round) {
+            hvd::tuning_options tuned;
+            for (const tuning_range& r : tuning_ranges)
+                tuned.*r.member = permitted(r, std::size_t(1) << roll(0, 20));
+            // Calls that are under way when the thresholds change.
+            tensor<float> first = input<float>(comm.rank(), roll(0, 20000)), second = first;
+            auto pending = comm.allreduce_async(first, hvd::sum);
+            auto later = comm.allreduce_async(second, hvd::sum);
+            comm.retune(tuned);
+            pending.wait();
+            later.wait();
+            CHECK(wrong(first, first.size(), expected) == 0);
+            CHECK(wrong(second, second.size(), expected) == 0);
+            check_calls(comm, 8 * roll(0, std::size_t(1) << roll(0, 15)));
+        }
+    });
+}
+
+TEST_CASE("ranks that give different thresholds all get an error with the values, and go on") {
+    on_every_transport_from(2, [](auto& comm) {
+        hvd::tuning_options tuned;
+        tuned.chunk_bytes = comm.rank() == 1 ? 128 : 64;
+        const auto error = thrown<hvd::mismatch_error>([&] { comm.retune(tuned); });
+        REQUIRE(error);
+        const std::string text = error->what();
+        CHECK(text.find(".tuning.chunk_bytes") != std::string::npos);
+        CHECK(text.find("rank 0: 64\n") != std::string::npos);
+        CHECK(text.find("rank 1: 128") != std::string::npos);
+        CHECK(tuning_of(comm) == hvd::tuning_options{});
+        check_calls(comm, 1000);
+    });
+}
+
+TEST_CASE("a threshold outside its range is refused on all ranks, who go on") {
+    on_every_transport([](auto& comm) {
+        const int wrong = comm.size() - 1;
+        hvd::tuning_options tuned;
+        if (comm.rank() == wrong) tuned.chunk_bytes = 100;
+        const std::string why =
+            "hvd: .tuning.chunk_bytes is 100; it takes a multiple of 64 from 64 to 1073741824";
+        if (comm.rank() == wrong) {
+            const auto error = thrown<hvd::usage_error>([&] { comm.retune(tuned); });
+            REQUIRE(error);
+            CHECK(error->what() == why);
+        } else {
+            const auto error = thrown<hvd::peer_error>([&] { comm.retune(tuned); });
+            REQUIRE(error);
+            CHECK(std::string(error->what()).find(why) != std::string::npos);
+        }
+        CHECK(tuning_of(comm) == hvd::tuning_options{});
+        check_calls(comm, 1000);
+    });
+}
+
+TEST_CASE("every threshold is refused beyond each end of its range") {
+    for (const tuning_range& r : tuning_ranges) {
+        hvd::tuning_options tuned;
+        for (const std::size_t value : {r.least - 1, r.most + r.multiple}) {
+            if (value > r.most + r.multiple) continue;  // nothing is less than 0
+            tuned.*r.member = value;
+            INFO(std::string(r.name), " = ", value);
+            CHECK(thrown<hvd::usage_error>([&] { hvd::detail::check_tuning(tuned, 0); }));
+        }
+    }
+}
+
+#if defined(HVD_TEST_BACKEND_MPI)
+TEST_CASE("ranks whose options differ get an error that names the option, and no communicator") {
+    auto all = world();
+    if (all.size() == 1) return;
+    for (const tuning_range& r : tuning_ranges) {
+        hvd::communicator_options options;
+        const std::size_t mine = all.rank() == 0 ? r.least : r.most;
+        options.tuning.*r.member = mine;
+        const auto error = thrown<hvd::mismatch_error>([&] { communicator::world(options); });
+        REQUIRE(error);
+        const std::string text = error->what();
+        CHECK(text.find(std::string(".tuning.") + r.name) != std::string::npos);
+        CHECK(text.find("rank 0: " + std::to_string(r.least)) != std::string::npos);
+        CHECK(text.find("rank 1: " + std::to_string(r.most)) != std::string::npos);
+    }
+    float x = 1;
+    all.allreduce(x, hvd::sum);
+    CHECK(x == float(all.size()));
+}
+
+TEST_CASE("a direct backend has no thresholds to change") {
+    auto direct = hvd::communicator<hvd::direct<hvd::mpi>>::world();
+    CHECK(thrown<hvd::usage_error>([&] { direct.retune({}); }));
+}
+#else
+TEST_CASE("options outside their range make no communicator") {
+    hvd::communicator_options options;
+    options.tuning.exchange_chunk_bytes = 63;
+    const auto error =
+        thrown<hvd::usage_error>([&] { hvd_test::run_threads(2, [](communicator&) {}, options); });
+    REQUIRE(error);
+    CHECK(std::string(error->what()).find(".tuning.exchange_chunk_bytes is 63") !=
+          std::string::npos);
+}
+#endif

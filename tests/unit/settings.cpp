@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+// Options from the environment. HVD_TEST_FUZZ is the number of random texts that are read.
+
+#include <hvd/settings.hpp>
+
+#include <clocale>
+#include <random>
+#include <set>
+
+#include "hvd_test.hpp"
+#include "variables.hpp"
+
+using hvd::detail::setting;
+using hvd::detail::setting_kind;
+using hvd_test::values;
+using hvd_test::variables;
+
+namespace {
+
+template <class F>
+void for_each_setting(F f) {
+    hvd::communicator_options communicator;
+    for (const setting& s : hvd::detail::settings_of<hvd::communicator_options>::table)
+        f(s, static_cast<void*>(&communicator));
+    hvd::engine_options engine;
+    for (const setting& s : hvd::detail::settings_of<hvd::engine_options>::table)
+        f(s, static_cast<void*>(&engine));
+}
+
+// The error of reading the environment, or "" without one.
+template <class Options = hvd::communicator_options>
+std::string refusal(const values& ours) {
+    const variables guard(ours);
+    try {
+        hvd::options_from_environment<Options>();
+    } catch (const hvd::usage_error& e) {
+        return e.what();
+    }
+    return "";
+}
+
+hvd::communicator_options options_of(const values& ours) {
+    const variables guard(ours);
+    return hvd::options_from_environment();
+}
+
+const std::vector<std::string> garbage = {"abc",
+                                          "1x",
+                                          "1 KiB",
+                                          " 1",
+                                          "1 ",
+                                          "+1",
+                                          "0x10",
+                                          "1e3",
+                                          "1.5",
+                                          "1,5",
+                                          "--1",
+                                          "KiB",
+                                          "1kib",
+                                          "1Kib",
+                                          "1KB",
+                                          "1T",
+                                          "-1",
+                                          "1\n",
+                                          "1;2",
+                                          "1.000",
+                                          "NaN",
+                                          "inf",
+                                          "1K1",
+                                          "1KiBKiB",
+                                          "½",
+                                          "١",
+                                          "$1",
+                                          "1/2",
+                                          "(1)",
+                                          "1_000",
+                                          "1'000",
+                                          "''",
+                                          "\"1\"",
+                                          "1.000,0",
+                                          "1s1",
+                                          "sec",
+                                          "true1",
+                                          "yes",
+                                          "TRUE",
+                                          "on",
+                                          "9223372036854775808",
+                                          "18446744073709551616",
+                                          "99999999999999999999999999999999",
+                                          "9223372036854775807G",
+                                          "9223372036854775807min"};
+
+}  // namespace
+
+TEST_CASE("each variable is read into its member, and no two are alike") {
+    std::set<std::string> names, keys;
+    for_each_setting([&](const setting& s, void* options) {
+        INFO(std::string(s.variable));
+        CHECK(names.insert(s.variable).second);
+        CHECK(keys.insert(s.key).second);
+        const std::string before = hvd::detail::value_text(s, options);
+        std::string written = "1,0";
+        if (s.kind == setting_kind::text) written = "a file, with a comma";
+        if (s.kind == setting_kind::flag) written = before == "true" ? "false" : "true";
+        if (s.kind == setting_kind::span) written = "1234us";
+        if (s.kind == setting_kind::integer || s.kind == setting_kind::count) written = "77";
+        if (s.kind == setting_kind::bytes) written = "33KiB";
+        CHECK(hvd::detail::read_setting(s, written, options));
+        CHECK(hvd::detail::value_text(s, options) == written);
+        const variables guard(values{{s.variable, written}});
+        const hvd::configuration all = hvd::configuration::from_environment();
+        REQUIRE(all.entries().size() == 1);
+        CHECK(all.entries()[0].key == s.key);
+        CHECK(all.entries()[0].value == written);
+    });
+    const auto o = options_of({{"HVD_DEADLINE", "1500ms"},
+                               {"HVD_CHUNK_BYTES", "3K"},
+                               {"HVD_CROSS_BY_LIBRARY", "1"},
+                               {"HVD_CPUS", "3,1,2"},
+                               {"HVD_NODE_SIZE", "2"},
+                               {"HVD_WAITING_NOTICE", "3"}});
+    CHECK(o.deadline.nanoseconds == 1'500'000'000);
+    CHECK(o.tuning.chunk_bytes == 3072);
+    CHECK(o.cross_by_library);
+    CHECK(o.cpus == std::vector<int>{3, 1, 2});
+    CHECK(o.node_size == 2);
+    CHECK(o.waiting_notice.nanoseconds == 3'000'000'000);
+}
+
+TEST_CASE("sizes and times take suffixes") {
+    const auto bytes = [](const char* text) {
+        return options_of({{"HVD_CHUNK_BYTES", text}}).tuning.chunk_bytes;
+    };
+    CHECK(bytes("64") == 64);
+    CHECK(bytes("2K") == 2048);
+    CHECK(bytes("2KiB") == 2048);
+    CHECK(bytes("2M") == 2 << 20);
+    CHECK(bytes("2MiB") == 2 << 20);
+    CHECK(bytes("1G") == 1 << 30);
+    CHECK(bytes("1GiB") == 1 << 30);
+    const auto time = [](const char* text) {
+        return options_of({{"HVD_DEADLINE", text}}).deadline.nanoseconds;
+    };
+    CHECK(time("0") == 0);
+    CHECK(time("0s") == 0);
+    CHECK(time("7ns") == 7);
+    CHECK(time("7us") == 7000);
+    CHECK(time("7ms") == 7'000'000);
+    CHECK(time("7s") == 7'000'000'000);
+    CHECK(time("2min") == 120'000'000'000);
+}
+
+TEST_CASE("what is no value of a setting is refused, and changes nothing") {
+    for_each_setting([&](const setting& s, void* options) {
+        if (s.kind == setting_kind::text) return;
+        const std::string before = hvd::detail::value_text(s, options);
+        for (const std::string& text : garbage) {
+            if (s.kind == setting_kind::integers && text == "1,5") continue;  // a list
+            INFO(std::string(s.variable), " = '", text, "'");
+            CHECK(!hvd::detail::read_setting(s, text, options));
+            CHECK(hvd::detail::value_text(s, options) == before);
+        }
+        const bool takes_nothing = s.kind == setting_kind::integers;
+        INFO(std::string(s.variable));
+        CHECK(hvd::detail::read_setting(s, "", options) == takes_nothing);
+        CHECK(!hvd::detail::read_setting(s, std::string_view("1\0", 2), options));
+    });
+}
+
+TEST_CASE("a number is taken at both ends of its range, and refused beyond them") {
+    for_each_setting([&](const setting& s, void* options) {
+        if (s.kind == setting_kind::text || s.kind == setting_kind::flag) return;
+        INFO(std::string(s.variable));
+        const std::string unit = s.kind == setting_kind::span ? "ns" : "";
+        const auto reads = [&](std::int64_t value) {
+            return hvd::detail::read_setting(s, std::to_string(value) + unit, options);
+        };
+        CHECK(reads(s.least));
+        CHECK(!reads(s.least - s.multiple));
+        CHECK(reads(s.most));
+        if (s.most < INT64_MAX) CHECK(!reads(s.most + s.multiple));
+        if (s.multiple > 1) CHECK(!reads(s.least + 1));
+    });
+}
+
+TEST_CASE("lists are numbers with commas between them") {
+    for (const char* const text :
+         {",", "1,", ",1", "1,,2", "1, 2", "1 2", "1,-1", "1,a", "2147483648"})
+        CHECK(refusal({{"HVD_CPUS", text}}) ==
+              std::string("hvd: HVD_CPUS is '") + text +
+                  "'; it takes numbers from 0 with commas between them");
+    CHECK(options_of({{"HVD_CPUS", ""}}).cpus.empty());
+}
+
+TEST_CASE("an error names the variable, the value and what is permitted") {
+    CHECK(refusal({{"HVD_CHUNK_BYTES", "100"}}) ==
+          "hvd: HVD_CHUNK_BYTES is '100'; it takes bytes from 64 to 1GiB, a multiple of 64 "
+          "(K, KiB, M, MiB, G, GiB)");
+    CHECK(refusal({{"HVD_DEADLINE", "5"}}) ==
+          "hvd: HVD_DEADLINE is '5'; it takes a time from 0 to 43200min (ns, us, ms, s, min)");
+    CHECK(refusal({{"HVD_CROSS_BY_LIBRARY", "yes"}}) ==
+          "hvd: HVD_CROSS_BY_LIBRARY is 'yes'; it takes true, false, 1 or 0");
+    CHECK(refusal<hvd::engine_options>({{"HVD_CACHE_CAPACITY", "-1"}}) ==
+          "hvd: HVD_CACHE_CAPACITY is '-1'; it takes a number from 0");
+}
+
+TEST_CASE("a variable that hvd does not know is refused, with the one that was meant") {
+    CHECK(refusal({{"HVD_DEADLIN", "5s"}}) ==
+          "hvd: the environment has HVD_DEADLIN, which is no variable of hvd. Did you mean "
+          "HVD_DEADLINE?");
+    CHECK(refusal({{"HVD_FUSION_TRESHOLD", "5M"}}).ends_with("Did you mean HVD_FUSION_THRESHOLD?"));
+    CHECK(refusal({{"HVD_NOTHING_LIKE_THIS_ONE", "5"}}) ==
+          "hvd: the environment has HVD_NOTHING_LIKE_THIS_ONE, which is no variable of hvd");
+    CHECK(refusal({{"HVD_", "5"}}) == "hvd: the environment has HVD_, which is no variable of hvd");
+    // Those of tests and tools, and one that the program itself reads.
+    CHECK(refusal({{"HVD_TEST_RANKS", "2"}, {"HVD_MPI_CUDA_AWARE", "0"}}) == "");
+    const variables guard(values{{"HVD_OF_MY_PROGRAM", "1"}});
+    const std::string_view mine[] = {"HVD_OF_MY_PROGRAM"};
+    CHECK(hvd::configuration::from_environment(mine).entries().empty());
+    CHECK_THROWS_AS(hvd::configuration::from_environment(), hvd::usage_error);
+}
+
+TEST_CASE("the environment wins over code that asks for it, and leaves the rest") {
+    const variables guard(values{{"HVD_DEADLINE", "5s"}});
+    const hvd::communicator_options start{.deadline = std::chrono::seconds(1), .node_size = 3};
+    const auto o = hvd::options_from_environment(start);
+    CHECK(o.deadline.nanoseconds == 5'000'000'000);
+    CHECK(o.node_size == 3);
+    CHECK(o.window_bytes == hvd::communicator_options{}.window_bytes);
+}
+
+TEST_CASE("a later value wins, and a wrong one is refused though another wins") {
+    hvd::configuration both;
+    both.add("deadline", "1s", "one");
+    both.add("deadline", "2s", "two");
+    CHECK(both.apply<hvd::communicator_options>().deadline.nanoseconds == 2'000'000'000);
+    hvd::configuration wrong;
+    wrong.add("deadline", "soon", "run.yaml:3");
+    wrong.add("deadline", "2s", "two");
+    CHECK_THROWS_WITH_AS(wrong.apply<hvd::communicator_options>(),
+                         "hvd: run.yaml:3: deadline is 'soon'; it takes a time from 0 to "
+                         "43200min (ns, us, ms, s, min)",
+                         hvd::usage_error);
+    CHECK_THROWS_WITH_AS(wrong.add("deadlines", "2s", "here"),
+                         "hvd: here: deadlines is no option of hvd. Did you mean deadline?",
+                         hvd::usage_error);
+}
+
+TEST_CASE("HVD_CONFIG is not passed over by a program that reads no file") {
+    CHECK(refusal({{"HVD_CONFIG", "run.yaml"}}).starts_with("hvd: HVD_CONFIG is 'run.yaml'"));
+    CHECK(refusal({{"HVD_CONFIG", ""}}) == "");
+}
+
+TEST_CASE("describe says where each value comes from") {
+    const variables guard(values{{"HVD_DEADLINE", "5s"}, {"HVD_NODE_SIZE", "2"}});
+    const auto from = hvd::configuration::from_environment();
+    auto o = from.apply<hvd::communicator_options>();
+    o.node_size = 4;
+    o.tuning.most_carried = 0;
+    const std::string lines = "\n" + hvd::describe(o, from);
+    CHECK(lines.find("\ndeadline = 5s  # environment HVD_DEADLINE\n") != std::string::npos);
+    CHECK(lines.find("\nnode_size = 4  # code\n") != std::string::npos);
+    CHECK(lines.find("\ntuning.most_carried = 0  # code\n") != std::string::npos);
+    CHECK(lines.find("\nwindow_bytes = 256KiB  # default\n") != std::string::npos);
+    CHECK(lines.find("\nwaiting_notice = 10s  # default\n") != std::string::npos);
+}
+
+TEST_CASE("the locale does not matter") {
+    const std::string before = std::setlocale(LC_ALL, nullptr);
+    for (const char* const name : {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8"})
+        if (std::setlocale(LC_ALL, name) != nullptr) break;
+    CHECK(options_of({{"HVD_CHUNK_BYTES", "1024"}}).tuning.chunk_bytes == 1024);
+    CHECK(refusal({{"HVD_CHUNK_BYTES", "1.024"}}) != "");
+    CHECK(refusal({{"HVD_CHUNK_BYTES", "1,024"}}) != "");
+    hvd::communicator_options o;
+    o.window_bytes = 1234567;
+    CHECK(hvd::describe(o).find("window_bytes = 1234567  # code") != std::string::npos);
+    std::setlocale(LC_ALL, before.c_str());
+}
+
+TEST_CASE("what a setting takes of random bytes it writes as something that it takes again") {
+    std::mt19937 random(1);
+    const auto roll = [&](std::size_t n) { return std::size_t(random()) % n; };
+    const std::string letters = "0123456789,-+KMGiBnusmin. \t\xc3\xa4truefals";
+    const char* const wanted = std::getenv("HVD_TEST_FUZZ");
+    const int rounds = wanted != nullptr ? std::atoi(wanted) : 3000;
+    int taken = 0;
+    for (int round = 0; round < rounds; ++round) {
+        std::string text;
+        for (std::size_t n = roll(6); n > 0; --n)
+            text += roll(20) == 0 ? char(roll(256)) : letters[roll(letters.size())];
+        for_each_setting([&](const setting& s, void* options) {
+            if (!hvd::detail::read_setting(s, text, options)) return;
+            ++taken;
+            const std::string written = hvd::detail::value_text(s, options);
+            INFO(std::string(s.variable), " '", text, "' '", written, "'");
+            CHECK(hvd::detail::read_setting(s, written, options));
+            CHECK(hvd::detail::value_text(s, options) == written);
+        });
+        hvd::detail::best_spelling meant(text);
+        for_each_setting([&](const setting& s, void*) { meant.offer(s.variable); });
+        CHECK(std::string_view(meant.question()).size() < 100);
+    }
+    CHECK(taken > 0);
+}
