@@ -17,7 +17,10 @@
 
 #include <unistd.h>
 
+#include <hvd/settings.hpp>
+
 #include "hvd_test.hpp"
+#include "variables.hpp"
 
 using namespace std::chrono_literals;
 using communicator = hvd_test::communicator;
@@ -382,6 +385,40 @@ TEST_CASE("run_threads snippet") {
         CHECK(x == 4);
     });
     //! [run_threads]
+}
+
+TEST_CASE("tuning snippets") {
+    const hvd_test::variables guard(hvd_test::values{{"HVD_DEADLINE", "30s"}});
+    {
+        //! [tuning_options]
+        hvd::communicator_options options{.deadline = 30s, .tuning = {.chunk_bytes = 128 << 10}};
+        //! [tuning_options]
+        CHECK(options.tuning.chunk_bytes == 131072);
+    }
+    {
+        //! [options_from_environment]
+        // HVD_DEADLINE=30s HVD_CHUNK_BYTES=128KiB ./train
+        auto options = hvd::options_from_environment();
+        options.node_size = 0;  // code that comes later wins
+        //! [options_from_environment]
+        CHECK(options.deadline.nanoseconds == 30'000'000'000);
+    }
+    //! [configuration]
+    const auto written = hvd::configuration::from_environment();
+    const auto options = written.apply<hvd::communicator_options>();
+    // "deadline = 30s  # environment HVD_DEADLINE", and so on
+    const std::string all = hvd::describe(options, written);
+    //! [configuration]
+    CHECK(all.starts_with("deadline = 30s  # environment HVD_DEADLINE\n"));
+    hvd_test::on_ranks([](communicator& world) {
+        //! [retune]
+        // The other thresholds have their defaults.
+        world.retune({.chunk_bytes = 128 << 10, .most_carried = 4096});
+        //! [retune]
+        float x = 1;
+        world.allreduce(x, hvd::sum);
+        CHECK(x == float(world.size()));
+    });
 }
 
 TEST_CASE("error_sink snippet") {

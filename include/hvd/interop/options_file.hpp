@@ -5,7 +5,10 @@
 // Options from a file in YAML, or in JSON, which YAML includes. It needs yaml-cpp.
 
 #include <cstdio>
+#include <sstream>
 
+#include <yaml-cpp/anchor.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include "../core/settings/configuration.hpp"
@@ -13,6 +16,28 @@
 namespace hvd {
 inline namespace v0 {
 namespace detail {
+
+// Counts the documents of a file.
+struct document_counter final : YAML::EventHandler {
+    int count = 0;
+    YAML::Mark last;
+
+    void OnDocumentStart(const YAML::Mark& mark) override {
+        ++count;
+        last = mark;
+    }
+    void OnDocumentEnd() override {}
+    void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+    void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+    void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  const std::string&) override {}
+    void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                         YAML::EmitterStyle::value) override {}
+    void OnSequenceEnd() override {}
+    void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                    YAML::EmitterStyle::value) override {}
+    void OnMapEnd() override {}
+};
 
 // The text of a file of options: its maps, whose scalars are values. Aliases, lists of maps and
 // more than one document have no meaning here.
@@ -22,18 +47,29 @@ public:
         : text_(std::move(text)), path_(std::move(path)) {}
 
     configuration read() {
-        std::vector<YAML::Node> documents;
+        YAML::Node document;
         try {
-            documents = YAML::LoadAll(text_);
+            check_documents();
+            document = YAML::Load(text_);
         } catch (const YAML::Exception& e) {
             refuse(e.mark, "it is no YAML: ", e.msg);
         }
-        if (documents.size() > 1) refuse(documents[1].Mark(), "it has more than one document");
-        if (!documents.empty() && !documents[0].IsNull()) read_map(documents[0], "", 0);
+        if (!document.IsNull()) read_map(document, "", 0);
         return std::move(made_);
     }
 
 private:
+    // YAML::Load passes over what comes behind the first document, and YAML::LoadAll has no end for
+    // a file that is only a comma.
+    void check_documents() const {
+        std::istringstream stream(text_);
+        YAML::Parser parser(stream);
+        document_counter documents;
+        while (documents.count < 2 && parser.HandleNextDocument(documents)) {
+        }
+        if (documents.count == 2) refuse(documents.last, "it has more than one document");
+    }
+
     void read_map(const YAML::Node& map, const std::string& section, int depth) {
         if (!map.IsMap()) refuse(map.Mark(), section.empty() ? "the file" : section, " is no map");
         for (const auto& item : map) {
