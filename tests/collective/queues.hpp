@@ -43,10 +43,12 @@ public:
 
     int rank() const { return rank_; }
     int size() const { return office_->ranks; }
+    std::size_t sent = 0;  // messages of this rank
 
     void send(int peer, const std::byte* data, std::size_t bytes) {
         const std::lock_guard lock(office_->mutex);
         office_->way(rank_, peer).emplace_back(data, data + bytes);
+        ++sent;
     }
 
     void recv(int peer, std::byte* data, std::size_t bytes) {

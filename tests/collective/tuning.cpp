@@ -79,12 +79,6 @@ std::size_t permitted(const tuning_range& r, std::size_t value) {
     return std::clamp(value / r.multiple * r.multiple, r.least, r.most);
 }
 
-hvd::tuning_options all_at(std::size_t tuning_range::* end) {
-    hvd::tuning_options tuned;
-    for (const tuning_range& r : tuning_ranges) tuned.*r.member = permitted(r, r.*end);
-    return tuned;
-}
-
 template <class Comm>
 hvd::tuning_options tuning_of(Comm& comm) {
     return hvd::detail::access::session_of(comm).options().tuning;
@@ -107,6 +101,16 @@ TEST_CASE("results are right around each threshold at its ends and in between") 
 }
 
 #if !defined(HVD_TEST_QUEUES)
+namespace {
+
+hvd::tuning_options all_at(std::size_t tuning_range::* end) {
+    hvd::tuning_options tuned;
+    for (const tuning_range& r : tuning_ranges) tuned.*r.member = permitted(r, r.*end);
+    return tuned;
+}
+
+}  // namespace
+
 TEST_CASE("a communicator takes the thresholds of its options, and those made of it take them") {
     for (const auto end : {&tuning_range::least, &tuning_range::most}) {
         const hvd::tuning_options tuned = all_at(end);
@@ -197,6 +201,47 @@ TEST_CASE("every threshold is refused beyond each end of its range") {
         }
     }
 }
+
+#if defined(HVD_TEST_QUEUES)
+namespace {
+
+// The messages that this rank sends in f with these thresholds.
+template <class Comm, class F>
+std::size_t messages(Comm& comm, const hvd::tuning_options& tuned, F f) {
+    comm.retune(tuned);
+    auto& endpoint = hvd::detail::access::endpoint_of(comm);
+    const std::size_t before = endpoint.sent;
+    f();
+    return endpoint.sent - before;
+}
+
+}  // namespace
+
+TEST_CASE("the transport moves data as the thresholds say, before and after they change") {
+    on_every_transport_from(2, [](auto& comm) {
+        const std::size_t peers = size_of(comm) - 1;
+        std::vector<float> x(size_of(comm) * 4096, 1);
+        const auto reduce = [&] { comm.allreduce(x, hvd::sum); };
+        const auto exchange = [&] { comm.alltoall(x); };
+        for (int round = 0; round < 2; ++round) {
+            // A slice of 16 KiB goes in one chunk, or in 16.
+            const std::size_t few = messages(comm, {}, reduce);
+            CHECK(messages(comm, {.chunk_bytes = 1024}, reduce) == few + 15 * peers);
+            const std::size_t whole = messages(comm, {}, exchange);
+            CHECK(messages(comm, {.exchange_chunk_bytes = 1024}, exchange) == whole + 15 * peers);
+            // A float goes with the header, or after it: to be reduced, and as a result.
+            float one = 1;
+            const auto small = [&] { comm.allreduce(one, hvd::sum); };
+            CHECK(messages(comm, {}, small) == peers);
+            CHECK(messages(comm, {.most_carried = 0, .least_carried = 0}, small) > peers);
+            std::vector<float> middling(2000, 1);
+            const auto medium = [&] { comm.allreduce(middling, hvd::sum); };
+            CHECK(messages(comm, {.least_carried = 64 * 1024}, medium) == peers);
+            CHECK(messages(comm, {.most_carried = 0}, medium) > peers);
+        }
+    });
+}
+#endif
 
 #if defined(HVD_TEST_BACKEND_MPI)
 TEST_CASE("ranks whose options differ get an error that names the option, and no communicator") {

@@ -4,6 +4,7 @@
 // This file contains every line of code of docs/from_horovod.md, so that it compiles and behaves as
 // the page says. pages.py looks for the lines.
 
+#include <hvd/settings.hpp>
 #include <hvd/train.hpp>
 #include <hvd/train/checkpoint.hpp>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "../train/shared_folder.hpp"
+#include "variables.hpp"
 
 using communicator = hvd_test::communicator;
 
@@ -285,4 +287,10 @@ TEST_CASE("Horovod's process sets have their form here") {
         if (some) CHECK(some.rank() < some.size());
         world.split(world.rank() % 2);
     });
+}
+
+TEST_CASE("Horovod's variables have their form here") {
+    const hvd_test::variables guard(hvd_test::values{{"HVD_CPUS", "0"}});
+    auto options = hvd::options_from_environment();
+    CHECK(options.cpus == std::vector<int>{0});
 }

@@ -204,6 +204,25 @@ TEST_CASE("16-bit parameters are trained, by averages and by Adasum") {
     });
 }
 
+TEST_CASE("an optimizer whose options leave it open has buckets of the communicator's size") {
+    hvd_test::on_ranks([](communicator& comm) {
+        for (const std::size_t together : {1, 2, 4}) {
+            comm.retune({.bucket_bytes = together * 10 * sizeof(float)});
+            std::vector<float> p[4], g[4];
+            hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1});
+            for (int i = 0; i < 4; ++i) {
+                p[i].assign(10, 0);
+                g[i].assign(10, float(comm.rank()));
+                distributed.register_parameter(std::to_string(i), p[i], g[i]);
+            }
+            for (int i = 4; i-- > 0;) distributed.gradient_ready(std::size_t(i));
+            CHECK(distributed.buckets() == 4 / together);
+            distributed.step();
+            CHECK(p[3][9] == -float(comm.size() - 1) / 2);
+        }
+    });
+}
+
 TEST_CASE(
     "buckets are filled in reverse order of registration and start with their last gradient") {
     hvd_test::on_ranks([](communicator& comm) {

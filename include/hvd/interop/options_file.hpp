@@ -117,7 +117,7 @@ private:
 /// Reads a file of options in YAML or JSON: a map with the keys of `docs/tuning.md`.
 /// @throws hvd::usage_error, with file and line, for a file that can't be read or is neither, for
 /// an unknown key and for one that stands twice.
-/// @snippet tests/docs/snippets.cpp options_file
+/// @snippet tests/interop/options_file.cpp options_file
 inline configuration read_configuration(const std::string& path) {
     std::string text;
     char part[4096];
@@ -147,7 +147,7 @@ inline configuration configuration_from_environment_and_file(
 /// environment wins over the file, and the file over `start`.
 /// @tparam Options `communicator_options`, `engine_options`
 /// @throws hvd::usage_error for what is unknown or wrong in either.
-/// @snippet tests/docs/snippets.cpp options_file
+/// @snippet tests/interop/options_file.cpp options_file
 template <class Options = communicator_options>
 Options options_from_environment_and_file(Options start = {}) {
     return configuration_from_environment_and_file().apply(std::move(start));
