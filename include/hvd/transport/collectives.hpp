@@ -332,14 +332,15 @@ inline bool distribute(transport& t, workspace& w, operation& op, std::size_t st
 // Makes the memory that the steps of a collective take of w.part. A rank that has none can still
 // refuse the call.
 inline void make_part(const transport& t, workspace& w, const operation& op) {
-    const int rank = t.rank(), size = t.size();
     switch (op.entry.kind) {
         case collective::reduce:
-            if (rank != op.entry.root)
-                make_room(w.part, op.groups[0].slice_of(op.in, rank, size).bytes);
+            if (t.rank() != op.entry.root)
+                make_room(w.part, op.groups[0].slice_of(op.in, t.rank(), t.size()).bytes);
             break;
         case collective::scan:
-        case collective::exscan: make_room(w.part, part_of_scan(op, rank, size, t.tuned())); break;
+        case collective::exscan:
+            make_room(w.part, part_of_scan(op, t.rank(), t.size(), t.tuned()));
+            break;
         default: break;
     }
 }
