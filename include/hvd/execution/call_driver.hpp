@@ -167,6 +167,23 @@ public:
         return deadline.nanoseconds == 0 ? never : now() + deadline.nanoseconds;
     }
 
+    // Runs a call, after all that were made before it. `threads` of this rank want a processor
+    // meanwhile.
+    void run_now(operation& op, time_span deadline, int threads) {
+        const session_use use(user_, &op.entry);
+        if (queue_) refuse_in_driver(&op.entry);
+        admit(op);
+        if (queue_) queue_->drain(*queue_);
+        if (unseen_) [[unlikely]]
+            take_unseen(op);
+        const time_point limit = limit_for(deadline);
+        start(op);
+        finish(op, limit, threads);
+    }
+
+    // True if ranks compare their calls before data moves, so that one of them can refuse a call.
+    bool compares_calls() const noexcept { return traits_.run_whole == nullptr; }
+
     // The following run on the thread that makes calls progress: the caller's or the progress
     // thread.
 
@@ -237,16 +254,7 @@ protected:
 
 private:
     static void run_blocking(session& self, operation& op, time_span deadline) {
-        call_driver& driver = static_cast<call_driver&>(self);
-        const session_use use(driver.user_, &op.entry);
-        if (driver.queue_) driver.refuse_in_driver(&op.entry);
-        driver.admit(op);
-        if (driver.queue_) driver.queue_->drain(*driver.queue_);
-        if (driver.unseen_) [[unlikely]]
-            driver.take_unseen(op);
-        const time_point limit = driver.limit_for(deadline);
-        driver.start(op);
-        driver.finish(op, limit);
+        static_cast<call_driver&>(self).run_now(op, deadline, 1);
     }
 
     // A call that waits without a thread: peers are asked about no more often than in wait_ready().

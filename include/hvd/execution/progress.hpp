@@ -23,27 +23,44 @@ struct waiter {
     waiter* behind = nullptr;
 };
 
-// An asynchronous collective in the queue of its communicator.
+// The queue in which an asynchronous call waits: that of a communicator, or an engine's.
+struct queue_of_calls {
+    // Both throw only in a forked child. take_failure() returns the call's exception.
+    bool (*test)(queued&);
+    void (*wait)(queued&);
+    // Waits until the destructor's deadline at most.
+    void (*wait_briefly)(queued&);
+    // Resumes the coroutine from run_ready() once its call is complete.
+    void (*resume_later)(queued&, waiter& coroutine) noexcept;
+    // Called if the coroutine is destroyed before that.
+    void (*forget)(queued&, waiter& coroutine) noexcept;
+    void (*run_ready)(queued&);
+    // Makes the next call of the queue throw an exception that nobody has seen.
+    void (*leave_unseen)(queued&, std::exception_ptr failure) noexcept;
+};
+
+// An asynchronous collective in a queue.
 class queued : public counted {
 public:
     operation* op = nullptr;   // part of the class derived from this one
     time_span deadline{};      // counts from the call's turn
     time_point limit = never;  // known when the call has begun
-    shared<session> owner;
+    const queue_of_calls* queue = nullptr;
+    shared<counted> owner;  // a session, or an engine: its queue knows
     shared<queued> behind;  // the next in the queue
 
-    // Both throw only in a forked child. take_failure() returns the call's exception.
-    inline bool test();
-    inline void wait();
-    // Waits until the destructor's deadline at most.
-    inline void wait_briefly();
-    // Resumes its coroutine from the communicator's run_ready() once the call is complete.
-    inline void resume_later(waiter& coroutine) noexcept;
-    // Called if the coroutine is destroyed before that.
-    inline void forget(waiter& coroutine) noexcept;
-    inline void run_ready();
-    // Makes the next call on the communicator throw an exception that nobody has seen.
-    inline void leave_unseen(std::exception_ptr failure) noexcept;
+    bool test() { return queue->test(*this); }
+    void wait() { queue->wait(*this); }
+    void wait_briefly() { queue->wait_briefly(*this); }
+    void resume_later(waiter& coroutine) noexcept {
+        coroutine.call = this;
+        queue->resume_later(*this, coroutine);
+    }
+    void forget(waiter& coroutine) noexcept { queue->forget(*this, coroutine); }
+    void run_ready() { queue->run_ready(*this); }
+    void leave_unseen(std::exception_ptr failure) noexcept {
+        queue->leave_unseen(*this, std::move(failure));
+    }
 
     bool done() const { return done_.load(); }
 
@@ -58,6 +75,36 @@ public:
 private:
     atomic<bool> done_{false};
     std::exception_ptr failure_;
+};
+
+// The coroutines that wait for calls of a queue, in order. Its owner holds a lock.
+class coroutine_list {
+public:
+    void add(waiter& last) noexcept {
+        waiter** end = &first_;
+        while (*end != nullptr) end = &(*end)->behind;
+        *end = &last;
+    }
+
+    void remove(const waiter& gone) noexcept {
+        for (waiter** at = &first_; *at != nullptr; at = &(*at)->behind)
+            if (*at == &gone) {
+                *at = gone.behind;
+                return;
+            }
+    }
+
+    // Returns the first coroutine whose call is complete.
+    std::coroutine_handle<> take_ready() {
+        for (waiter** at = &first_; *at != nullptr; at = &(*at)->behind)
+            if ((*at)->call->done()) return std::exchange(*at, (*at)->behind)->handle;
+        return {};
+    }
+
+    queued* first_call() const noexcept { return first_ != nullptr ? first_->call : nullptr; }
+
+private:
+    waiter* first_ = nullptr;  // the others follow
 };
 
 // A queued call that makes a value.
@@ -93,7 +140,8 @@ public:
     void start(const shared<queued>& call, time_span deadline) {
         owner_.refuse_in_driver(&call->op->entry);
         owner_.admit_asynchronous(*call->op);
-        call->owner = shared<session>(&owner_);
+        call->queue = &functions;
+        call->owner = shared<counted>(&owner_);
         call->deadline = deadline;
         if (!worker_ && owner_.threaded()) worker_ = thread([this] { serve(); });
         const lock_guard lock(mutex_);
@@ -133,18 +181,12 @@ public:
 
     void add_waiter(waiter& last) noexcept {
         const lock_guard lock(mutex_);
-        waiter** end = &waiting_;
-        while (*end != nullptr) end = &(*end)->behind;
-        *end = &last;
+        waiting_.add(last);
     }
 
     void remove_waiter(const waiter& gone) noexcept {
         const lock_guard lock(mutex_);
-        for (waiter** at = &waiting_; *at != nullptr; at = &(*at)->behind)
-            if (*at == &gone) {
-                *at = gone.behind;
-                return;
-            }
+        waiting_.remove(gone);
     }
 
     // No call is under way while a coroutine runs. If another thread is inside a call meanwhile,
@@ -206,14 +248,12 @@ private:
             advance_to(*call);
         }
         const lock_guard lock(mutex_);
-        for (waiter** at = &waiting_; *at != nullptr; at = &(*at)->behind)
-            if ((*at)->call->done()) return std::exchange(*at, (*at)->behind)->handle;
-        return {};
+        return waiting_.take_ready();
     }
 
     shared<queued> first_waited() {
         const lock_guard lock(mutex_);
-        return shared<queued>(waiting_ != nullptr ? waiting_->call : nullptr);
+        return shared<queued>(waiting_.first_call());
     }
 
     shared<queued> front() {
@@ -288,31 +328,36 @@ private:
         changed_.notify_all();
     }
 
+    static call_driver& driver_of(queued& call) { return static_cast<call_driver&>(*call.owner); }
+    static progress& of(queued& call) { return of(driver_of(call)); }
+
+    static void keep_unseen(queued& call, std::exception_ptr failure) noexcept {
+        call_driver& driver = driver_of(call);
+        const bool held = driver.take_until(driver.destructor_limit());
+        if (held || driver.user().is_inside()) driver.set_unseen(std::move(failure));
+        if (held) driver.user().give_back();
+    }
+
+    static const queue_of_calls functions;
+
     call_driver& owner_;
     mutex mutex_;
     condition changed_;  // signals changes of the queue and of complete calls
     shared<queued> first_, last_;
-    bool under_way_ = false;     // the first call has begun, without a progress thread
-    waiter* waiting_ = nullptr;  // the first waiter; the others follow in order
+    bool under_way_ = false;  // the first call has begun, without a progress thread
+    coroutine_list waiting_;
     bool stopping_ = false;
     thread worker_;
 };
 
-bool queued::test() { return progress::of(*owner).test(*this); }
-void queued::wait() { progress::of(*owner).wait(*this); }
-void queued::wait_briefly() { progress::of(*owner).wait_briefly(*this); }
-void queued::resume_later(waiter& coroutine) noexcept {
-    coroutine.call = this;
-    progress::of(*owner).add_waiter(coroutine);
-}
-void queued::forget(waiter& coroutine) noexcept { progress::of(*owner).remove_waiter(coroutine); }
-void queued::run_ready() { progress::of(*owner).resume_ready(); }
-void queued::leave_unseen(std::exception_ptr failure) noexcept {
-    auto& driver = static_cast<call_driver&>(*owner);
-    const bool held = driver.take_until(driver.destructor_limit());
-    if (held || driver.user().is_inside()) driver.set_unseen(std::move(failure));
-    if (held) driver.user().give_back();
-}
+inline constexpr queue_of_calls progress::functions{
+    .test = [](queued& call) { return of(call).test(call); },
+    .wait = [](queued& call) { of(call).wait(call); },
+    .wait_briefly = [](queued& call) { of(call).wait_briefly(call); },
+    .resume_later = [](queued& call, waiter& last) noexcept { of(call).add_waiter(last); },
+    .forget = [](queued& call, waiter& gone) noexcept { of(call).remove_waiter(gone); },
+    .run_ready = [](queued& call) { of(call).resume_ready(); },
+    .leave_unseen = &keep_unseen};
 
 }  // namespace detail
 }  // namespace v0

@@ -114,9 +114,9 @@ void run_made(Comm& comm, collective kind, const Options& o, Make make) {
     run_call(comm, call, o);
 }
 
-// Begins the call that a queue entry of type Queued makes with `make`.
+// Begins the call in the communicator's queue.
 template <class Queued, class Comm, class Options, class Make>
-shared<Queued> start_queued(Comm& comm, collective kind, const Options& o, Make& make) {
+shared<Queued> start_now(Comm& comm, collective kind, const Options& o, Make& make) {
     session& own = access::session_of(comm);
     const auto held = access::hold(comm, kind);
     const auto queued = prepare(own, kind, o, [&] {
@@ -125,6 +125,15 @@ shared<Queued> start_queued(Comm& comm, collective kind, const Options& o, Make&
     });
     progress::submit(own, queued, o.deadline);
     return queued;
+}
+
+// Begins the call that a queue entry of type Queued makes with `make`.
+template <class Queued, class Comm, class Options, class Make>
+shared<Queued> start_queued(Comm& comm, collective kind, const Options& o, Make& make) {
+    // An engine does not run the call now: it keeps the call under its name.
+    if constexpr (requires { comm.template keep<Queued>(o, make); })
+        return comm.template keep<Queued>(o, make);
+    else return start_now<Queued>(comm, kind, o, make);
 }
 
 // Begins the call that `make()` gives.
