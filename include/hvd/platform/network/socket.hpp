@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../../core/error.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A file descriptor that its owner closes.
+class descriptor {
+public:
+    descriptor() = default;
+    explicit descriptor(int number) noexcept : number_(number) {}
+    descriptor(descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+    descriptor& operator=(descriptor&& other) noexcept {
+        std::swap(number_, other.number_);
+        return *this;
+    }
+    ~descriptor() {
+        if (number_ >= 0) ::close(number_);
+    }
+
+    int number() const noexcept { return number_; }
+    explicit operator bool() const noexcept { return number_ >= 0; }
+
+private:
+    int number_ = -1;
+};
+
+// An address of this or another host, without a port. It has no pointers: ranks send it.
+struct host_address {
+    std::uint8_t is_v6 = 0;
+    std::uint8_t bytes[16] = {};
+    std::uint32_t scope = 0;
+
+    sockaddr_storage with_port(std::uint16_t port, socklen_t& length) const {
+        sockaddr_storage result{};
+        if (is_v6 != 0) {
+            sockaddr_in6 a{};
+            a.sin6_family = AF_INET6;
+            a.sin6_port = htons(port);
+            a.sin6_scope_id = scope;
+            std::memcpy(&a.sin6_addr, bytes, 16);
+            std::memcpy(&result, &a, length = sizeof a);
+        } else {
+            sockaddr_in a{};
+            a.sin_family = AF_INET;
+            a.sin_port = htons(port);
+            std::memcpy(&a.sin_addr, bytes, 4);
+            std::memcpy(&result, &a, length = sizeof a);
+        }
+        return result;
+    }
+    static host_address loopback() {
+        host_address result;
+        const std::uint8_t local[4] = {127, 0, 0, 1};
+        std::memcpy(result.bytes, local, 4);
+        return result;
+    }
+    message print() const {
+        if (is_v6 == 0)
+            return text(int(bytes[0]), ".", int(bytes[1]), ".", int(bytes[2]), ".", int(bytes[3]));
+        message result;
+        constexpr char digits[] = "0123456789abcdef";
+        for (int i = 0; i < 16; ++i) {
+            const char pair[] = {digits[bytes[i] >> 4], digits[bytes[i] & 15],
+                                 i % 2 == 1 && i < 15 ? ':' : char(0), 0};
+            result += std::string_view(pair);
+        }
+        return result;
+    }
+};
+
+// The addresses of this host's interfaces that are up, IPv4 first, without loopback.
+inline std::vector<host_address> own_addresses() {
+    std::vector<host_address> v4, v6;
+    ifaddrs* list = nullptr;
+    if (getifaddrs(&list) != 0) return v4;
+    for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+        if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0 ||
+            (i->ifa_flags & IFF_LOOPBACK) != 0)
+            continue;
+        host_address a;
+        if (i->ifa_addr->sa_family == AF_INET) {
+            sockaddr_in in{};
+            std::memcpy(&in, i->ifa_addr, sizeof in);
+            std::memcpy(a.bytes, &in.sin_addr, 4);
+            v4.push_back(a);
+        } else if (i->ifa_addr->sa_family == AF_INET6) {
+            sockaddr_in6 in{};
+            std::memcpy(&in, i->ifa_addr, sizeof in);
+            a.is_v6 = 1;
+            a.scope = in.sin6_scope_id;
+            std::memcpy(a.bytes, &in.sin6_addr, 16);
+            v6.push_back(a);
+        }
+    }
+    freeifaddrs(list);
+    v4.insert(v4.end(), v6.begin(), v6.end());
+    return v4;
+}
+
+[[gnu::cold, noreturn]] inline void throw_system(int rank, const char* call, int code) {
+    throw usage_error(rank, text("hvd: ", call, " failed on rank ", rank, ": ", strerror(code)));
+}
+
+// A socket that never blocks, closes with the program that replaces this one, and raises no signal.
+inline descriptor make_socket(int family) {
+#if defined(SOCK_CLOEXEC)
+    return descriptor(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+#else
+    descriptor made(::socket(family, SOCK_STREAM, 0));
+    if (made) {
+        fcntl(made.number(), F_SETFD, FD_CLOEXEC);
+        fcntl(made.number(), F_SETFL, O_NONBLOCK);
+    }
+    return made;
+#endif
+}
+
+inline void set_option(const descriptor& s, int level, int name, int value) {
+    ::setsockopt(s.number(), level, name, &value, sizeof value);
+}
+
+// Small messages go at once, and a host that is silent for some seconds is noticed.
+inline void tune_socket(const descriptor& s) {
+    set_option(s, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(s, SOL_SOCKET, SO_KEEPALIVE, 1);
+#if defined(TCP_KEEPIDLE)
+    set_option(s, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+    set_option(s, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+    set_option(s, IPPROTO_TCP, TCP_KEEPCNT, 3);
+#endif
+#if defined(TCP_USER_TIMEOUT)
+    // It also counts the time in which a peer is busy and reads nothing.
+    set_option(s, IPPROTO_TCP, TCP_USER_TIMEOUT, 60000);
+#endif
+#if defined(SO_NOSIGPIPE)
+    set_option(s, SOL_SOCKET, SO_NOSIGPIPE, 1);
+#endif
+}
+
+inline ssize_t send_some(const descriptor& s, const std::byte* data, std::size_t bytes) {
+#if defined(MSG_NOSIGNAL)
+    return ::send(s.number(), data, bytes, MSG_NOSIGNAL);
+#else
+    return ::send(s.number(), data, bytes, 0);
+#endif
+}
+
+// Listens on a port that the system chooses.
+class listening_socket {
+public:
+    explicit listening_socket(int rank) : socket_(make_socket(AF_INET6)) {
+        if (socket_) {
+            set_option(socket_, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+            sockaddr_in6 any{};
+            any.sin6_family = AF_INET6;
+            if (begin(reinterpret_cast<const sockaddr*>(&any), sizeof any)) return;
+        }
+        socket_ = make_socket(AF_INET);  // a host without IPv6
+        sockaddr_in any{};
+        any.sin_family = AF_INET;
+        if (!socket_ || !begin(reinterpret_cast<const sockaddr*>(&any), sizeof any))
+            throw_system(rank, "listen", errno);
+    }
+
+    int number() const noexcept { return socket_.number(); }
+    std::uint16_t port() const noexcept { return port_; }
+
+    // A connection that has come, or none.
+    descriptor accept() const {
+#if defined(SOCK_CLOEXEC)
+        return descriptor(
+            ::accept4(socket_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+#else
+        descriptor made(::accept(socket_.number(), nullptr, nullptr));
+        if (made) {
+            fcntl(made.number(), F_SETFD, FD_CLOEXEC);
+            fcntl(made.number(), F_SETFL, O_NONBLOCK);
+        }
+        return made;
+#endif
+    }
+
+private:
+    bool begin(const sockaddr* any, socklen_t length) {
+        if (::bind(socket_.number(), any, length) != 0 || ::listen(socket_.number(), 128) != 0)
+            return false;
+        sockaddr_storage bound{};
+        socklen_t size = sizeof bound;
+        if (::getsockname(socket_.number(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
+            return false;
+        sockaddr_in6 v6{};
+        sockaddr_in v4{};
+        if (bound.ss_family == AF_INET6) std::memcpy(&v6, &bound, sizeof v6);
+        else std::memcpy(&v4, &bound, sizeof v4);
+        port_ = ntohs(bound.ss_family == AF_INET6 ? v6.sin6_port : v4.sin_port);
+        return true;
+    }
+
+    descriptor socket_;
+    std::uint16_t port_ = 0;
+};
+
+// Begins to connect. The socket is writable when it is connected or has failed.
+inline descriptor begin_connect(const host_address& to, std::uint16_t port) {
+    socklen_t length = 0;
+    const sockaddr_storage address = to.with_port(port, length);
+    descriptor s = make_socket(to.is_v6 != 0 ? AF_INET6 : AF_INET);
+    if (!s) return s;
+    if (::connect(s.number(), reinterpret_cast<const sockaddr*>(&address), length) != 0 &&
+        errno != EINPROGRESS)
+        return {};
+    return s;
+}
+inline int error_of(const descriptor& s) {
+    int code = 0;
+    socklen_t size = sizeof code;
+    if (::getsockopt(s.number(), SOL_SOCKET, SO_ERROR, &code, &size) != 0) code = errno;
+    return code;
+}
+
+inline void fill_random(int rank, std::byte* data, std::size_t bytes) {
+    if (::getentropy(data, bytes) != 0) throw_system(rank, "getentropy", errno);
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <span>
+
+#include "../../platform/network/socket.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Sends and receives messages over a socket that does not block. A message is preceded by its size.
+class framed_socket {
+public:
+    framed_socket(int peer, descriptor socket) : peer_(peer), socket_(std::move(socket)) {
+        tune_socket(socket_);
+    }
+
+    static constexpr std::size_t most_bytes = std::size_t(64) << 20;  // of a message
+
+    int peer() const { return peer_; }
+    int number() const { return socket_.number(); }
+    bool is_open() const { return bool(socket_); }
+    bool wants_to_write() const { return sent_ < out_.size(); }
+    const char* reason() const { return reason_; }
+
+    // The message goes with the next `flush`.
+    void queue(std::span<const std::byte> bytes) {
+        if (!is_open() || !writes_) return;
+        if (bytes.size() > most_bytes)
+            throw usage_error(-1, text("hvd: a message of ", bytes.size(), " bytes to rank ", peer_,
+                                       ": at most ", most_bytes, " go"));
+        if (sent_ == out_.size()) {
+            out_.clear();
+            sent_ = 0;
+        }
+        for (int i = 0; i < 4; ++i) out_.push_back(std::byte(bytes.size() >> (8 * i)));
+        out_.insert(out_.end(), bytes.begin(), bytes.end());
+    }
+
+    // Writes as much as the socket takes. A peer that reads no more may have said why before, so
+    // that only `fill` ends the link, when it has read everything.
+    void flush() {
+        while (is_open() && wants_to_write()) {
+            const ssize_t n = send_some(socket_, out_.data() + sent_, out_.size() - sent_);
+            if (n > 0) sent_ += std::size_t(n);
+            else if (errno == EINTR) continue;
+            else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+            else return stop_writing();
+        }
+    }
+
+    // Reads what has come. The memory grows with what has come, never with what a peer announces.
+    void fill() {
+        if (taken_ > 0) {
+            in_.erase(in_.begin(), in_.begin() + std::ptrdiff_t(taken_));
+            taken_ = 0;
+        }
+        for (std::size_t turns = most_turns; turns > 0 && is_open(); --turns) {
+            const std::size_t before = in_.size();
+            in_.resize(before + room);
+            const ssize_t n = ::recv(socket_.number(), in_.data() + before, room, 0);
+            in_.resize(before + (n > 0 ? std::size_t(n) : 0));
+            if (n > 0 && std::size_t(n) < room) return;
+            if (n > 0 || (n < 0 && errno == EINTR)) continue;
+            if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+            return fail(n == 0 ? "it was closed" : strerror(errno));
+        }
+    }
+
+    // The next whole message. It is valid until the next `fill`.
+    bool next(std::span<const std::byte>& message) {
+        if (in_.size() - taken_ < 4) return false;
+        std::size_t bytes = 0;
+        for (std::size_t i = 0; i < 4; ++i) bytes |= std::size_t(in_[taken_ + i]) << (8 * i);
+        if (bytes > most_bytes) {
+            fail("a message is too long");
+            in_.clear();
+            taken_ = 0;
+            return false;
+        }
+        if (in_.size() - taken_ - 4 < bytes) return false;
+        message = {in_.data() + taken_ + 4, bytes};
+        taken_ += 4 + bytes;
+        return true;
+    }
+
+    void close() { socket_ = {}; }
+
+private:
+    static constexpr std::size_t room = 16384;
+    static constexpr std::size_t most_turns = 64;  // then other peers are heard
+
+    void fail(const char* why) {
+        reason_ = why;
+        descriptor gone;
+        std::swap(gone, socket_);
+    }
+
+    void stop_writing() {
+        writes_ = false;
+        out_.clear();
+        sent_ = 0;
+    }
+
+    int peer_;
+    bool writes_ = true;
+    descriptor socket_;
+    std::vector<std::byte> in_, out_;
+    std::size_t taken_ = 0, sent_ = 0;
+    const char* reason_ = "";
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

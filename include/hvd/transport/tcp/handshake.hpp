@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../platform/network/socket.hpp"
+#include "sha256.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+using shared_secret = std::array<std::byte, 32>;
+
+// How two ranks prove to each other that they know the secret of their job. The one that connects
+// says who it is and gives a random number; the other answers with a number of its own and a proof;
+// the first one gives its proof. A proof is an HMAC over both numbers, both ranks and the role, so
+// that no proof fits another connection. Nothing but a buffer of fixed size is kept for a peer that
+// has not proved anything.
+class handshake {
+public:
+    enum class state { goes_on, done, refused };
+
+    // On the side that connects, `peer` is who is expected. On the other it is not known yet: -1.
+    handshake(const shared_secret& secret, int me, int peer)
+        : secret_(secret), me_(me), peer_(peer), connects_(peer >= 0) {
+        fill_random(me, connects_ ? first_nonce() : second_nonce(), nonce_bytes);
+        wait_for(connects_ ? nonce_bytes + sizeof(digest256) : sizeof magic + 4 + nonce_bytes);
+        if (!connects_) return;
+        put(magic, sizeof magic);
+        put_rank(me_);
+        put(first_nonce(), nonce_bytes);
+    }
+
+    int peer() const { return peer_; }
+    const char* reason() const { return reason_; }
+    bool wants_to_write() const { return sent_ < out_size_; }
+
+    // Goes on as far as the socket allows.
+    state advance(const descriptor& socket) {
+        for (;;) {
+            while (sent_ < out_size_) {
+                const ssize_t n = send_some(socket, out_ + sent_, out_size_ - sent_);
+                if (n <= 0) return would_block(n) ? state::goes_on : refuse("it was closed");
+                sent_ += std::size_t(n);
+            }
+            if (wanted_ == 0) return state::done;
+            while (received_ < wanted_) {
+                const ssize_t n = ::recv(socket.number(), in_ + received_, wanted_ - received_, 0);
+                if (n <= 0) return would_block(n) ? state::goes_on : refuse("it was closed");
+                received_ += std::size_t(n);
+            }
+            if (!take()) return state::refused;
+        }
+    }
+
+private:
+    static constexpr std::byte magic[8] = {std::byte('h'), std::byte('v'), std::byte('d'),
+                                           std::byte(' '), std::byte('l'), std::byte('n'),
+                                           std::byte('k'), std::byte(1)};
+    static constexpr std::size_t nonce_bytes = 16;
+
+    static bool would_block(ssize_t n) {
+        return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+    }
+    state refuse(const char* why) {
+        reason_ = why;
+        return state::refused;
+    }
+
+    std::byte* first_nonce() { return nonces_; }
+    std::byte* second_nonce() { return nonces_ + nonce_bytes; }
+
+    void put(const std::byte* data, std::size_t n) {
+        std::memcpy(out_ + out_size_, data, n);
+        out_size_ += n;
+    }
+    void put_rank(int rank) {
+        for (int i = 0; i < 4; ++i) out_[out_size_++] = std::byte(std::uint32_t(rank) >> (8 * i));
+    }
+    void wait_for(std::size_t n) {
+        wanted_ = n;
+        received_ = 0;
+    }
+
+    digest256 proof(const char* role, int connecting, int accepting) const {
+        std::array<std::byte, 8 + 8 + 2 * nonce_bytes> said{};
+        std::memcpy(said.data(), role, std::strlen(role));
+        for (std::size_t i = 0; i < 4; ++i) {
+            said[8 + i] = std::byte(std::uint32_t(connecting) >> (8 * i));
+            said[12 + i] = std::byte(std::uint32_t(accepting) >> (8 * i));
+        }
+        std::memcpy(said.data() + 16, nonces_, 2 * nonce_bytes);
+        return hmac_sha256(secret_, said);
+    }
+
+    // Takes what was waited for. False if the peer is refused.
+    bool take() {
+        if (connects_) return take_answer();
+        return peer_ < 0 ? take_greeting() : take_proof();
+    }
+    bool take_greeting() {
+        if (std::memcmp(in_, magic, sizeof magic) != 0) {
+            refuse("it does not speak hvd's protocol");
+            return false;
+        }
+        std::uint32_t rank = 0;
+        for (int i = 0; i < 4; ++i)
+            rank |= std::uint32_t(in_[sizeof magic + std::size_t(i)]) << (8 * i);
+        if (rank > INT32_MAX) {
+            refuse("it gives a rank that does not exist");
+            return false;
+        }
+        peer_ = int(rank);
+        std::memcpy(first_nonce(), in_ + sizeof magic + 4, nonce_bytes);
+        out_size_ = sent_ = 0;
+        put(second_nonce(), nonce_bytes);
+        put(proof("accepts", peer_, me_).data(), sizeof(digest256));
+        wait_for(sizeof(digest256));
+        return true;
+    }
+    bool take_proof() {
+        if (!equal_digests(std::span(in_, sizeof(digest256)), proof("connect", peer_, me_))) {
+            refuse("it does not know the secret of this job");
+            return false;
+        }
+        wait_for(0);
+        return true;
+    }
+    bool take_answer() {
+        std::memcpy(second_nonce(), in_, nonce_bytes);
+        if (!equal_digests(std::span(in_ + nonce_bytes, sizeof(digest256)),
+                           proof("accepts", me_, peer_))) {
+            refuse("it does not know the secret of this job");
+            return false;
+        }
+        out_size_ = sent_ = 0;
+        put(proof("connect", me_, peer_).data(), sizeof(digest256));
+        wait_for(0);
+        return true;
+    }
+
+    const shared_secret& secret_;
+    int me_, peer_;
+    bool connects_;
+    std::byte nonces_[2 * nonce_bytes] = {};
+    std::byte in_[64] = {}, out_[64] = {};
+    std::size_t wanted_ = 0, received_ = 0, out_size_ = 0, sent_ = 0;
+    const char* reason_ = "";
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
