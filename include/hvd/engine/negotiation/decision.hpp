@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "signature.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A tensor that all ranks have submitted, or have joined before they did.
+struct agreed_tensor {
+    std::string name;
+    detail::signature signature;
+    int contributors = 0;  // ranks that have submitted it; the others have joined
+};
+
+// Tensors that travel together in one collective.
+using agreed_unit = std::vector<agreed_tensor>;
+
+// One thing that the ranks have agreed on. All ranks get the same decisions in the same order.
+struct decision {
+    enum class what : std::uint8_t {
+        run,      // all ranks run `units[0]` now
+        predict,  // from now on all ranks run `units` in this order, over and over, until one of
+                  // them declines
+        refuse,   // the tensor `name` is refused on all ranks that have submitted it
+        joined,   // all ranks have joined; `rank` was the last one. All ranks are back
+        reset,    // the negotiation begins anew: ranks submit everything pending once more
+        missing,  // a report: `text` says which ranks have not submitted `name`
+        ended,    // rank `rank` has left, died or failed; `text` says why. The last decision
+    };
+    what kind = what::run;
+    std::vector<agreed_unit> units;
+    std::string name;
+    std::string text;
+    int rank = -1;
+    // refuse: ranks disagree, and each rank's value of `differs` is in `values`. Otherwise `text`
+    // is the reason why none of them may go on (for instance: the root has joined).
+    field differs = field::none;
+    std::vector<std::pair<int, std::string>> values;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

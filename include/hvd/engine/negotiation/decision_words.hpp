@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../standard.hpp"  // first: an older standard is told at once
+
+#include "message.hpp"
+#include "numbers.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Decisions in messages: what the root writes, and every other rank reads and passes on.
+
+inline agreed_unit unit_of(const std::vector<ready_tensor>& unit, const tensor_numbers& numbers) {
+    agreed_unit result;
+    for (const ready_tensor& t : unit) {
+        const numbered_tensor& n = numbers.at(t.number);
+        result.push_back({n.name, n.signature, t.contributors});
+    }
+    return result;
+}
+
+inline void write_unit(message_writer& out, const std::vector<ready_tensor>& unit) {
+    out.add(std::uint64_t(unit.size()));
+    for (const ready_tensor& t : unit) out.add(t.number).add(t.contributors);
+}
+inline ready_tensor read_ready(message_reader& in, int size) {
+    const auto number = std::uint32_t(in.number(UINT32_MAX));
+    return {number, int(in.number(std::uint64_t(size)))};
+}
+inline const numbered_tensor& known_tensor(const message_reader& in, const tensor_numbers& numbers,
+                                           std::uint32_t number) {
+    const numbered_tensor* const known = numbers.find(number);
+    if (known == nullptr) in.refuse("no tensor has this number");
+    return *known;
+}
+// A unit of an older generation is only read over.
+inline agreed_unit read_unit(message_reader& in, const tensor_numbers& numbers, int size,
+                             bool is_old) {
+    agreed_unit unit;
+    for (std::size_t n = in.count(); n > 0; --n) {
+        const ready_tensor t = read_ready(in, size);
+        if (is_old) continue;
+        const numbered_tensor& known = known_tensor(in, numbers, t.number);
+        unit.push_back({known.name, known.signature, t.contributors});
+    }
+    return unit;
+}
+
+inline void write_refusal(message_writer& out, const decision& d) {
+    out.begin(engine_word::refuse).add(std::string_view(d.name)).add(d.rank + 1);
+    out.add(std::uint64_t(d.differs)).add(std::string_view(d.text));
+    out.add(std::uint64_t(d.values.size()));
+    for (const auto& [rank, value] : d.values) out.add(rank).add(std::string_view(value));
+}
+inline decision read_refusal(message_reader& in, int size) {
+    decision d;
+    d.kind = decision::what::refuse;
+    d.name = in.text();
+    d.rank = int(in.number(std::uint64_t(size))) - 1;
+    d.differs = field(in.number(std::uint64_t(field::none)));
+    d.text = in.text();
+    for (std::size_t n = in.count(); n > 0; --n) {
+        const int rank = in.rank(size);
+        d.values.emplace_back(rank, std::string(in.text()));
+    }
+    return d;
+}
+
+inline decision refusal_of(std::string_view name, int rank, std::string_view why) {
+    decision d;
+    d.kind = decision::what::refuse;
+    d.name = name;
+    d.rank = rank;
+    d.text = why;
+    return d;
+}
+inline decision disagreement_of(std::string_view name, field differs,
+                                const std::vector<signature_group>& groups) {
+    std::map<int, std::string> values;
+    for (const signature_group& g : groups)
+        for (const auto& [first, last] : g.ranks.ranges())
+            for (int r = first; r <= last; ++r) values[r] = print_value(g.signature, differs);
+    decision d = refusal_of(name, -1, "");
+    d.differs = differs;
+    d.values = {values.begin(), values.end()};
+    return d;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../standard.hpp"  // first: an older standard is told at once
+
+#include <deque>
+
+#include "decision.hpp"
+#include "outbox.hpp"
+#include "rank_tree.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The place of a rank in the tree: its neighbours, its words for them, and the decisions that it
+// has heard of.
+class negotiating_rank {
+public:
+    using outgoing = outbox::outgoing;
+
+    // Counts of this rank's work, for statistics and tests.
+    struct work {
+        std::uint64_t messages_sent = 0, messages_received = 0, bytes_sent = 0, words = 0;
+        std::uint64_t cache_hits = 0, cache_misses = 0;
+    };
+
+    bool next_message(outgoing& out) {
+        if (!outbox_.next(out)) return false;
+        ++work_.messages_sent;
+        work_.bytes_sent += out.bytes.size();
+        return true;
+    }
+    const work& counted() const { return work_; }
+
+protected:
+    negotiating_rank(int rank, int size, int fanout)
+        : rank_(rank),
+          size_(size),
+          parent_(parent_of(rank, fanout)),
+          children_(children_of(rank, size, fanout)) {}
+
+    child_rank* child_of(int rank) {
+        for (child_rank& c : children_)
+            if (c.rank == rank) return &c;
+        return nullptr;
+    }
+    std::size_t index_of(const child_rank& c) const { return std::size_t(&c - children_.data()); }
+
+    // Words of this generation, and words that hold in all of them.
+    message_writer& up() { return outbox_.to(parent_, generation_); }
+    message_writer& up_always() { return outbox_.to(parent_, outbox::always); }
+    message_writer& down(const child_rank& c) { return outbox_.to(c.rank, generation_); }
+    message_writer& down_always(const child_rank& c) { return outbox_.to(c.rank, outbox::always); }
+
+    decision& tell(decision::what kind, int rank = -1, std::string_view why = {}) {
+        decision& d = decisions_.emplace_back();
+        d.kind = kind;
+        d.rank = rank;
+        d.text = why;
+        return d;
+    }
+
+    const int rank_, size_, parent_;
+    std::vector<child_rank> children_;
+    std::uint32_t generation_ = 0;
+    outbox outbox_;
+    std::deque<decision> decisions_;
+    work work_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
