@@ -88,6 +88,11 @@ constexpr setting in_seconds(setting s) {
     s.bare_seconds = true;
     return s;
 }
+constexpr setting between(std::int64_t least, setting s, std::int64_t most) {
+    s.least = least;
+    s.most = most;
+    return s;
+}
 constexpr setting from(std::int64_t least, setting s, const char* automatic) {
     s.least = least;
     s.automatic = automatic;

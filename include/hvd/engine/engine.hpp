@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../standard.hpp"  // first: an older standard is told at once
+
+#include "../comm/communicator.hpp"
+#include "named_calls.hpp"
+#include "thread.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+namespace detail {
+
+// The options that all ranks must give alike.
+template <class F>
+void each_compared(const engine_options& o, F f) {
+    f("fusion_threshold", text(o.fusion_threshold));
+    f("cycle_time", text(o.cycle_time.nanoseconds, " ns"));
+    f("cache_capacity", text(o.cache_capacity));
+    f("prediction", text(o.prediction ? "true" : "false"));
+    f("stall_warn", text(o.stall_warn.nanoseconds, " ns"));
+    f("stall_abort", text(o.stall_abort.nanoseconds, " ns"));
+    f("fanout", text(o.fanout));
+    f("mean", text(o.mean == join_mean::of_all ? "of_all" : "of_contributors"));
+}
+
+// The engine's own communicator, on which nobody else makes calls.
+template <class Comm>
+Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
+    auto& session = static_cast<call_driver&>(access::session_of(comm));
+    const int me = comm.rank();
+    if (options.fanout < 1)
+        refuse_call(session, "an engine: .fanout is ", options.fanout, ", and must be at least 1");
+    if (!session.threaded())
+        throw usage_error(me, text("hvd: rank ", me,
+                                   ": an engine makes calls in a thread of its "
+                                   "own, and this backend allows none: MPI needs the level "
+                                   "MULTIPLE, which hvd::mpi_environment asks for"));
+    agree_on_values(session, "the options of an engine", never, [&](auto tell) {
+        each_compared(options, [&](std::string_view name, const message& value) {
+            tell(name, std::string_view(value));
+        });
+    });
+    return comm.split(0, me);
+}
+
+template <class In, class Out>
+void copy_elements(int rank, std::string_view name, const In& in, const Out& out) {
+    if (in.size() != out.size())
+        throw usage_error(rank, text("hvd: '", name, "' on rank ", rank, ": output has ",
+                                     out.size(), " elements, input ", in.size()));
+    static_assert(std::is_same_v<typename In::value_type, typename Out::value_type>,
+                  "hvd: input and output have different element types");
+    if (in.size() > 0 && static_cast<const void*>(in.data()) != out.data())
+        std::memmove(out.data(), in.data(), in.size() * sizeof(typename In::value_type));
+}
+
+}  // namespace detail
+
+/// Matches tensors by name: any thread submits them, in any order. Horovod's dynamic half.
+///
+/// A tensor is reduced once all ranks have submitted it under its name. Ranks negotiate only while
+/// the set of tensors changes: a step that has repeated is predicted, and then runs without a
+/// message of its own inside a node. Small tensors travel together. Nothing happens, and no thread
+/// runs, while nothing is submitted. Features A7, B1, B3, B5, D1–D4, E6, I1–I7.
+///
+/// **Collective**: all ranks make the engine, with equal options. It works on a duplicate of the
+/// communicator. Process sets are engines of their own, on `comm.subset(…)`; they run side by side.
+/// **Buffers** of a tensor stay untouched until its request is complete.
+/// **Threads**: all functions may be called by any thread at any time. Units run on the engine's
+/// thread, or on one that waits for a request.
+/// **Errors**: if ranks disagree about a tensor, its requests throw `hvd::mismatch_error` on all of
+/// them, with every rank's value; other tensors go on. A wrong call throws `hvd::usage_error` at
+/// once, and its peers `hvd::peer_error` with the reason. A rank that leaves, dies or fails ends
+/// the engine on all ranks: their requests throw `hvd::peer_error` with its rank and reason.
+/// The destructor waits for tensors in flight until the communicator's `destructor_deadline` at
+/// most. The engine is movable, and empty after a move.
+/// @tparam Backend a backend whose calls may run on another thread (MPI: at level MULTIPLE).
+/// @snippet tests/docs/snippets.cpp named_tensors
+template <class Backend>
+class engine {
+public:
+    /// @throws hvd::usage_error for options that can't work or a backend below MULTIPLE,
+    /// hvd::mismatch_error if options differ, hvd::peer_error if the ranks do not find each other
+    /// within `.start_deadline`.
+    explicit engine(communicator<Backend>& comm, const engine_options& options = {})
+        : parts_(std::make_unique<parts>(comm, options)) {}
+
+    engine(engine&&) noexcept = default;
+    engine& operator=(engine&&) noexcept = default;
+    ~engine() = default;
+
+    /// True unless the engine was moved from.
+    explicit operator bool() const noexcept { return parts_ != nullptr; }
+    int rank() const noexcept { return !parts_ ? -1 : parts_->core->rank(); }
+    int size() const noexcept { return !parts_ ? 0 : parts_->core->size(); }
+
+    /// Reduces `x` in place over all ranks, as `communicator::allreduce` does. The tensors of a
+    /// `fuse(…)` are a group: they go together, or none of them does.
+    /// @throws hvd::usage_error if the name is empty or in flight already. Features B1–B5.
+    template <class X, class Op>
+    [[nodiscard]] request allreduce(std::string_view name, X&& x, const Op& op,
+                                    const named_options& o = {}) {
+        static_assert(!std::is_same_v<Op, op::adasum>,
+                      "hvd: an engine has no adasum: use a distributed optimizer");
+        auto list = detail::as_list(x);
+        return calls(name, o).allreduce_async(std::move(list), op, reduced(o));
+    }
+    /// Reduces `in` into `out`, which has as many elements. `in` is read before the function
+    /// returns.
+    template <class In, class Out, class Op>
+        requires(!std::convertible_to<Op, named_options>)
+    [[nodiscard]] request allreduce(std::string_view name, const In& in, Out&& out, const Op& op,
+                                    const named_options& o = {}) {
+        detail::copy_elements(rank(), name, detail::to_view(in), detail::to_view(out));
+        return allreduce(name, std::forward<Out>(out), op, o);
+    }
+
+    /// Gathers all ranks' tensors, as `communicator::allgather` does. The result is `gathered<T>`,
+    /// for a `fuse(…)` a tuple of them; with `into(out)` the caller's memory is filled.
+    template <class X, class... Into>
+    [[nodiscard]] auto allgather(std::string_view name, X&& x, const named_options& o = {}) {
+        return calls(name, o).allgather_async(std::forward<X>(x), plain(o));
+    }
+    template <class X, class View>
+    [[nodiscard]] request allgather(std::string_view name, X&& x, const into_view<View>& out,
+                                    const named_options& o = {}) {
+        return calls(name, o).allgather_async(std::forward<X>(x), out, plain(o));
+    }
+
+    /// Gives every rank the root's `x`.
+    template <class X>
+    [[nodiscard]] request broadcast(std::string_view name, X&& x, root r = root{0},
+                                    const named_options& o = {}) {
+        return calls(name, o).broadcast_async(std::forward<X>(x), r, plain(o));
+    }
+
+    /// Reduces `x` and gives each rank its slice.
+    template <class X, class Op>
+    [[nodiscard]] auto reduce_scatter(std::string_view name, X&& x, const Op& op,
+                                      const named_options& o = {}) {
+        return calls(name, o).reduce_scatter_async(std::forward<X>(x), op, reduced(o));
+    }
+    template <class X, class Op, class View>
+    [[nodiscard]] request reduce_scatter(std::string_view name, X&& x, const Op& op,
+                                         const into_view<View>& out, const named_options& o = {}) {
+        return calls(name, o).reduce_scatter_async(std::forward<X>(x), op, out, reduced(o));
+    }
+
+    /// Sends `counts[p]` rows of `x` to each rank p.
+    template <class X, class Counts>
+    [[nodiscard]] auto alltoall(std::string_view name, X&& x, const Counts& counts,
+                                const named_options& o = {}) {
+        return calls(name, o).alltoall_async(std::forward<X>(x), counts, plain(o));
+    }
+
+    /// The request is complete when all ranks have submitted a barrier of that name.
+    [[nodiscard]] request barrier(std::string_view name = "barrier", const named_options& o = {}) {
+        return calls(name, o).barrier_async(plain(o));
+    }
+
+    /// This rank has no more data. Until all ranks have joined, it takes part in the calls of
+    /// others with elements that change no result: in a sum, average, min, max and product with
+    /// the neutral one, in an allgather with no rows, in a broadcast and a barrier without a word.
+    /// The mean is that of `engine_options::mean`. Other collectives, a broadcast whose root has
+    /// joined, and operations that this rank can't know are refused on all ranks. The result is
+    /// the rank that was the last to join; then all ranks are back. Feature I1.
+    /// @snippet tests/docs/snippets.cpp engine_join
+    [[nodiscard]] result<int> join() {
+        using common = std::tuple<float, double, float16, bfloat16, std::int32_t, std::int64_t,
+                                  std::uint8_t, std::int8_t>;
+        return parts_or_throw().join(static_cast<common*>(nullptr));
+    }
+
+    /// Ends the engine on all ranks: their requests throw `hvd::peer_error` with this rank and the
+    /// text of the exception. Call it in a handler, before the exception leaves the rank.
+    void fail(const std::exception_ptr& why) {
+        parts_or_throw().core->leave(
+            detail::text("rank ", rank(), " failed: ", detail::what_of(why)));
+    }
+
+    /// Resumes, on this thread, coroutines that wait for requests that are complete. It returns
+    /// their number.
+    std::size_t run_ready() { return parts_or_throw().core->run_ready(); }
+
+private:
+    struct parts {
+        parts(communicator<Backend>& comm, const engine_options& options)
+            : data(detail::duplicate_for_engine(comm, options)),
+              links(data, {.fanout = options.fanout, .deadline = options.start_deadline}),
+              core(detail::shared<detail::engine_core>::make(
+                  detail::shared<detail::session>(&detail::access::session_of(data)),
+                  data.local_size() == data.size(), options, [this] { links.wake(); })),
+              thread(std::make_unique<detail::engine_thread>(
+                  core, links,
+                  detail::cpu_of(options.cpus, data.local_rank(), data.local_size(),
+                                 data.rank()))) {}
+
+        ~parts() {
+            if (!thread) return;
+            const auto limit =
+                detail::now() + core->data().options().destructor_deadline.nanoseconds;
+            const bool unwinds = std::uncaught_exceptions() > 0;
+            if (!unwinds) core->wait_idle(limit);
+            const detail::message in_flight = core->pending_names();
+            if (!unwinds && in_flight.empty()) {
+                core->say_bye();
+                core->wait_ended(limit);
+            }
+            end(unwinds ? detail::text("an exception unwound on rank ", core->rank())
+                        : detail::text(
+                              "rank ", core->rank(), " has destroyed its engine",
+                              in_flight.empty() ? "" : " with tensors in flight: ", in_flight));
+        }
+
+        // Tells the others, unless the engine has ended.
+        void end(std::string_view reason) {
+            core->leave(reason);
+            thread.reset();
+        }
+
+        template <class... T>
+        result<int> join(std::tuple<T...>*) {
+            core->learn(detail::usual_reductions<T...>());
+            struct joining : detail::queued_value<int> {
+                detail::operation none{};
+            };
+            const auto call = detail::shared<joining>::make();
+            call->op = &call->none;
+            core->join(call);
+            return result<int>(call);
+        }
+
+        communicator<Backend> data;
+        detail::link_tree links;
+        detail::shared<detail::engine_core> core;
+        std::unique_ptr<detail::engine_thread> thread;
+    };
+
+    parts& parts_or_throw() const {
+        if (!parts_) throw usage_error(-1, "hvd: this engine is empty: it was moved from");
+        return *parts_;
+    }
+
+    detail::named_calls<Backend> calls(std::string_view name, const named_options& o) const {
+        return {*parts_or_throw().core, name, o};
+    }
+    static hvd::options plain(const named_options& o) { return {.deadline = o.deadline}; }
+    static reduce_options reduced(const named_options& o) {
+        return {.prescale = o.prescale, .postscale = o.postscale, .deadline = o.deadline};
+    }
+
+    std::unique_ptr<parts> parts_;
+};
+
+}  // namespace v0
+}  // namespace hvd

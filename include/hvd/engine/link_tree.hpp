@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../standard.hpp"  // first: an older standard is told at once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "../comm/communicator.hpp"
+#include "../platform/host_identity.hpp"
+#include "../platform/network/wake_up.hpp"
+#include "../transport/tcp/framed_socket.hpp"
+#include "../transport/tcp/meeting.hpp"
+#include "negotiation/negotiator.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+struct link_options {
+    int fanout = 8;
+    time_span deadline{};
+};
+
+// The connections of a rank to its parent and its children in the tree of an engine's ranks. They
+// are apart from the communicator, so that a rank can sleep until somebody has something to say,
+// and learns at once if a neighbour dies. One thread uses it; any thread calls `wake`.
+class link_tree {
+public:
+    struct received {
+        int from = -1;
+        std::span<const std::byte> bytes;  // valid until the next `wait`
+    };
+    struct lost {
+        int neighbour = -1;
+        std::string reason;
+    };
+
+    // **Collective**. All ranks get their connections, or all throw.
+    template <class Comm>
+    link_tree(Comm& comm, const link_options& options) : wake_(comm.rank()) {
+        const int me = comm.rank(), size = comm.size();
+        if (size == 1) return;
+        shared_secret secret{};
+        if (me == 0) fill_random(me, secret.data(), secret.size());
+        comm.broadcast(secret, hvd::root{0}, {.name = "secret of an engine"});
+        auto& session = access::session_of(comm);
+        const time_point limit = limit_of(options.deadline);
+        std::unique_ptr<listening_socket> listener;
+        run_on_all(session, "the sockets of an engine", limit,
+                   [&] { listener = std::make_unique<listening_socket>(me); });
+        const std::vector<listening_place> places = gather_places(comm, listener->port());
+        // A rank that gives up at the limit still tells the others why.
+        const time_point told = limit == never ? never : limit + tuning::second;
+        run_on_all(session, "the connections of an engine", told, [&] {
+            const int parent = parent_of(me, options.fanout);
+            std::vector<int> children;
+            for (int c = me * options.fanout + 1;
+                 c <= me * options.fanout + options.fanout && c < size; ++c)
+                children.push_back(c);
+            const listening_place& mine = places[std::size_t(me)];
+            const listening_place& to = places[std::size_t(parent < 0 ? 0 : parent)];
+            meeting talks(me, secret, *listener);
+            for (auto& c : talks.run(parent, to, to.host == mine.host, children, limit))
+                links_.emplace(c.peer, framed_socket(c.peer, std::move(c.socket)));
+        });
+    }
+    link_tree(const link_tree&) = delete;
+    link_tree& operator=(const link_tree&) = delete;
+
+    // The message goes with the next `flush` or `wait`.
+    void send(int neighbour, std::span<const std::byte> bytes) {
+        if (const auto found = links_.find(neighbour); found != links_.end())
+            found->second.queue(bytes);
+    }
+
+    // Writes what was sent, as far as the system takes it at once.
+    void flush() {
+        for (auto& [peer, link] : links_) link.flush();
+    }
+
+    // Sleeps until something has come, somebody calls `wake`, or the time is over. It writes what
+    // was sent meanwhile.
+    void wait(std::int64_t nanoseconds) {
+        flush();
+        fds_.clear();
+        fds_.push_back({wake_.number(), POLLIN, 0});
+        for (const auto& [peer, link] : links_)
+            if (link.is_open())
+                fds_.push_back(
+                    {link.number(), short(link.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0});
+        const bool lost_one = fds_.size() <= links_.size();  // `next_lost` has not told it yet
+        poll_for(lost_one ? 0 : nanoseconds);
+        if (fds_[0].revents != 0) wake_.take();
+        std::size_t i = 1;
+        for (auto& [peer, link] : links_) {
+            if (!link.is_open()) continue;
+            const short events = fds_[i++].revents;
+            if ((events & POLLOUT) != 0) link.flush();
+            if ((events & ~POLLOUT) != 0) link.fill();
+        }
+        next_ = links_.begin();
+    }
+
+    bool next(received& r) {
+        for (; next_ != links_.end(); ++next_)
+            if (next_->second.next(r.bytes)) {
+                r.from = next_->first;
+                return true;
+            }
+        return false;
+    }
+
+    // Told once for each neighbour.
+    bool next_lost(lost& l) {
+        for (auto at = links_.begin(); at != links_.end(); ++at)
+            if (!at->second.is_open()) {
+                l = {at->first, at->second.reason()};
+                links_.erase(at);
+                next_ = links_.end();
+                return true;
+            }
+        return false;
+    }
+
+    void wake() noexcept { wake_.wake(); }
+
+    // Closes the connections, after what was sent has gone as far as the system takes it at once.
+    void close() noexcept {
+        flush();
+        links_.clear();
+        next_ = links_.end();
+    }
+
+private:
+    template <class Comm>
+    static std::vector<listening_place> gather_places(Comm& comm, std::uint16_t port) {
+        listening_place mine;
+        mine.host = host_identity();
+        mine.port = port;
+        for (const host_address& a : own_addresses())
+            if (mine.addresses < listening_place::most_addresses)
+                mine.address[mine.addresses++] = a;
+        std::vector<std::uint8_t> bytes(sizeof mine);
+        std::memcpy(bytes.data(), &mine, sizeof mine);
+        const auto all = comm.allgather(bytes, {.name = "addresses of an engine"});
+        std::vector<listening_place> places(std::size_t(comm.size()));
+        std::memcpy(places.data(), all.values.data(), places.size() * sizeof mine);
+        return places;
+    }
+
+    void poll_for(std::int64_t nanoseconds) {
+#if HVD_LINUX
+        const timespec span{time_t(nanoseconds / tuning::second),
+                            long(nanoseconds % tuning::second)};
+        ::ppoll(fds_.data(), nfds_t(fds_.size()), nanoseconds == INT64_MAX ? nullptr : &span,
+                nullptr);
+#else
+        const std::int64_t ms = nanoseconds / tuning::millisecond;
+        ::poll(fds_.data(), nfds_t(fds_.size()),
+               nanoseconds == INT64_MAX ? -1 : int(ms > 3600000 ? 3600000 : ms));
+#endif
+    }
+
+    wake_up wake_;
+    std::map<int, framed_socket> links_;
+    std::map<int, framed_socket>::iterator next_ = links_.end();
+    std::vector<pollfd> fds_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

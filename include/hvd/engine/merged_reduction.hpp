@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../standard.hpp"  // first: an older standard is told at once
+
+#include "../collective/call/call.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Several allreduces as one, of elements of one type, by one operation. Its memory is kept for the
+// next time.
+class merged_reduction {
+public:
+    // True if the tensors of this call may travel with those of others.
+    static bool takes(const operation& op) {
+        return op.entry.kind == collective::allreduce && op.group_count == 1 && !op.fallible;
+    }
+
+    void clear() {
+        tensors_.clear();
+        offsets_.clear();
+        bytes_ = 0;
+    }
+
+    // Adds the tensors of a call, an engine's: it is of a fused list, of one tensor perhaps.
+    void add(const operation& call) {
+        if (call.self == nullptr) return add(whole_of(call.groups[0], call.out));
+        for (const tensor_ref& t : static_cast<const fused_buffer*>(call.self)->tensors) add(t);
+    }
+
+    // The operation, after all calls have been added. `first` is one of them and outlives it.
+    // `content` says of which tensors it is, the same on all ranks.
+    operation& finish(const operation& first, std::uint64_t content, double factor) {
+        group_ = first.groups[0];
+        group_.offset = 0;
+        group_.count = bytes_ / group_.element_bytes;
+        op_ = operation{};
+        op_.entry.kind = collective::allreduce;
+        op_.entry.id = group_.id;
+        op_.entry.op = first.entry.op;
+        op_.entry.mode = first.entry.mode;
+        store(op_.entry.type, first.entry.type);
+        op_.entry.prescale = first.entry.prescale;
+        op_.entry.postscale = first.entry.postscale * factor;
+        op_.entry.fused = true;
+        op_.entry.count = bytes_;
+        op_.entry.content = content;
+        op_.callable = first.callable;
+        op_.groups = &group_;
+        op_.group_count = 1;
+        if (!buffer_.needs_packing()) {
+            op_.in = op_.out = tensors_.front().data;
+            return op_;
+        }
+        if (buffer_.is_dense()) {
+            op_.tensors = tensors_.data();
+            op_.offsets = offsets_.data();
+            op_.tensor_count = tensors_.size();
+        }
+        op_.buffer_bytes = bytes_;
+        op_.self = &buffer_;
+        op_.pack = &fused_buffer::pack_all;
+        op_.unpack = &fused_buffer::unpack_all;
+        return op_;
+    }
+
+    // A hash of everything that all ranks know of a tensor.
+    static std::uint64_t content_of(const call_header& c) {
+        hash h;
+        h.add(c.count).add(c.content).add(c.dimensions);
+        for (std::size_t d = 0; d < c.dimensions; ++d) h.add(c.extents[d]);
+        return h.value();
+    }
+
+private:
+    static tensor_ref whole_of(const reduction_group& g, std::byte* data) {
+        tensor_ref t{};
+        t.data = data;
+        t.count = g.count;
+        t.element_bytes = g.element_bytes;
+        t.id = g.id;
+        t.dense = true;
+        t.dimensions = 1;
+        t.extents[0] = g.count;
+        t.steps[0] = std::ptrdiff_t(g.element_bytes);
+        return t;
+    }
+
+    void add(const tensor_ref& t) {
+        tensors_.push_back(t);
+        offsets_.push_back(bytes_);
+        bytes_ += t.bytes();
+    }
+
+    std::vector<tensor_ref> tensors_;
+    std::vector<std::size_t> offsets_;
+    std::size_t bytes_ = 0;
+    fused_buffer buffer_{tensors_, offsets_};
+    reduction_group group_{};
+    operation op_{};
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../standard.hpp"  // first: an older standard is told at once
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../execution/progress.hpp"
+#include "negotiation/decision.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A tensor that this rank has submitted, until it is complete.
+struct pending_tensor {
+    shared<queued> call;
+    signature mine;
+    std::function<void(std::exception_ptr)> then;
+    time_point since = 0;
+    time_point limit = never;
+    std::uint64_t number = 0;  // of the submission
+    bool runs = false;
+};
+
+// The tensors that this rank has submitted, by name. Its owner holds a lock.
+class pending_table {
+public:
+    bool empty() const { return tensors_.empty(); }
+    std::size_t size() const { return tensors_.size(); }
+
+    // Null if the name is in flight.
+    const std::pair<const std::string, pending_tensor>* add(std::string_view name,
+                                                            pending_tensor tensor) {
+        const auto [at, is_new] = tensors_.try_emplace(std::string(name));
+        if (!is_new) return nullptr;
+        at->second = std::move(tensor);
+        return &*at;
+    }
+
+    template <class F>
+    void for_each(F f) {
+        for (auto& [name, tensor] : tensors_) f(name, tensor);
+    }
+
+    // This rank's calls for the tensors of a unit, which run from now on. Null where it has none.
+    void claim(const agreed_unit& unit, std::vector<queued*>& calls) {
+        calls.clear();
+        for (const agreed_tensor& t : unit) {
+            const auto found = tensors_.find(t.name);
+            if (found != tensors_.end()) found->second.runs = true;
+            calls.push_back(found != tensors_.end() ? found->second.call.get() : nullptr);
+        }
+    }
+    void unclaim(const agreed_unit& unit) {
+        for (const agreed_tensor& t : unit)
+            if (const auto found = tensors_.find(t.name); found != tensors_.end())
+                found->second.runs = false;
+    }
+
+    // Removes a tensor. Its call is null if there is none of that name.
+    pending_tensor take(const std::string& name) {
+        auto node = tensors_.extract(name);
+        return node.empty() ? pending_tensor() : std::move(node.mapped());
+    }
+    std::vector<pending_tensor> take(const agreed_unit& unit) {
+        std::vector<pending_tensor> taken;
+        for (const agreed_tensor& t : unit)
+            if (pending_tensor p = take(t.name); p.call) taken.push_back(std::move(p));
+        return taken;
+    }
+    // Removes all but those that run.
+    std::vector<pending_tensor> take_waiting() {
+        std::vector<pending_tensor> taken;
+        for (auto at = tensors_.begin(); at != tensors_.end();) {
+            if (!at->second.runs) taken.push_back(std::move(at->second));
+            at = at->second.runs ? std::next(at) : tensors_.erase(at);
+        }
+        return taken;
+    }
+
+    // Names and signatures, in the order of submission.
+    std::vector<std::pair<std::string, signature>> in_order() const {
+        std::vector<const std::pair<const std::string, pending_tensor>*> all;
+        for (const auto& entry : tensors_) all.push_back(&entry);
+        std::sort(all.begin(), all.end(),
+                  [](auto* a, auto* b) { return a->second.number < b->second.number; });
+        std::vector<std::pair<std::string, signature>> result;
+        for (const auto* entry : all) result.emplace_back(entry->first, entry->second.mine);
+        return result;
+    }
+
+    std::string name_of(const queued& call) const {
+        for (const auto& [name, tensor] : tensors_)
+            if (tensor.call.get() == &call) return name;
+        return {};
+    }
+    // The names of a few of them.
+    message names() const {
+        message result;
+        std::size_t n = 0;
+        for (const auto& entry : tensors_) {
+            if (++n > 5) break;
+            result += text(n > 1 ? ", '" : "'", entry.first, "'");
+        }
+        if (tensors_.size() > 5) result += text(" and ", tensors_.size() - 5, " more");
+        return result;
+    }
+
+    struct oldest_one {
+        std::string name;  // empty: none waits
+        time_point since = never;
+    };
+    // The tensor that has waited for the longest time.
+    oldest_one oldest() const {
+        oldest_one result;
+        for (const auto& [name, tensor] : tensors_)
+            if (!tensor.runs && tensor.since < result.since) result = {name, tensor.since};
+        return result;
+    }
+    // The tensor whose deadline comes first; the time is `never` if none has one.
+    oldest_one most_urgent() const {
+        oldest_one result;
+        for (const auto& [name, tensor] : tensors_)
+            if (!tensor.runs && tensor.limit < result.since) result = {name, tensor.limit};
+        return result;
+    }
+
+private:
+    std::unordered_map<std::string, pending_tensor> tensors_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../standard.hpp"  // first: an older standard is told at once
+
+#include "../core/error_sink.hpp"
+#include "../platform/thread.hpp"
+#include "completions.hpp"
+#include "pending_table.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The tensors that a rank has submitted to its engine, and those who wait for them.
+class submitted_tensors : public counted {
+public:
+    using callback = std::function<void(std::exception_ptr)>;
+
+    int rank() const { return rank_; }
+
+    bool is_idle() {
+        const lock_guard lock(mutex_);
+        return pending_.empty() && !join_;
+    }
+    // The names of the tensors that are pending, a few of them.
+    message pending_names() {
+        const lock_guard lock(mutex_);
+        return pending_.names();
+    }
+
+    std::size_t run_ready() {
+        std::size_t resumed = 0;
+        for (;; ++resumed) {
+            std::coroutine_handle<> ready;
+            {
+                const lock_guard lock(mutex_);
+                ready = coroutines_.take_ready();
+            }
+            if (!ready) return resumed;
+            ready.resume();
+        }
+    }
+
+    bool has_ended() {
+        const lock_guard lock(mutex_);
+        return ended_ != nullptr;
+    }
+
+    void refuse(const std::string& name, std::exception_ptr why) {
+        pending_tensor refused;
+        {
+            const lock_guard lock(mutex_);
+            refused = pending_.take(name);
+        }
+        if (!refused.call) return;
+        complete(refused, std::move(why));
+        completions_.announce();
+    }
+
+    void all_joined(int last) {
+        shared<queued_value<int>> call;
+        {
+            const lock_guard lock(mutex_);
+            call = std::move(join_);
+            join_ = {};
+        }
+        if (!call) return;
+        call->value = last;
+        call->finish(nullptr);
+        completions_.announce();
+    }
+
+    pending_table::oldest_one oldest() {
+        const lock_guard lock(mutex_);
+        return pending_.oldest();
+    }
+    pending_table::oldest_one most_urgent() {
+        const lock_guard lock(mutex_);
+        return pending_.most_urgent();
+    }
+
+protected:
+    explicit submitted_tensors(int rank) : rank_(rank) {}
+    ~submitted_tensors() = default;
+
+    // ---- with the lock held ---------------------------------------------------------------------
+
+    void refuse_if_ended(std::string_view name) const {
+        if (!ended_) return;
+        throw peer_error(rank(),
+                         text("hvd: '", name, "' on rank ", rank(),
+                              ": this engine has ended: ", what_of(ended_)),
+                         {});
+    }
+    [[noreturn]] void refuse_duplicate(std::string_view name) const {
+        throw usage_error(rank(), text("hvd: rank ", rank(), ": '", name,
+                                       "' is in flight already: a tensor is submitted again once "
+                                       "its request is complete, or has a name of its own"));
+    }
+    [[noreturn]] void refuse_after_join(std::string_view name) const {
+        throw usage_error(rank(), text("hvd: rank ", rank(), ": '", name,
+                                       "' comes after this rank has joined: it submits again once "
+                                       "all ranks have joined"));
+    }
+    void throw_unseen() {
+        if (unseen_) std::rethrow_exception(std::exchange(unseen_, nullptr));
+    }
+
+    // ---- without the lock -------------------------------------------------------------------
+
+    // Nobody holds the lock. The callback may submit further tensors.
+    void complete(pending_tensor& entry, std::exception_ptr failure) {
+        const callback then = std::move(entry.then);
+        if (!then) return entry.call->finish(std::move(failure));
+        entry.call->finish(failure);
+        const callback_scope scope(*this);
+        try {
+            then(failure);
+        } catch (...) {
+            write_line(text("hvd: rank ", rank(), ": the callback of a tensor threw: ",
+                            what_of(std::current_exception())));
+        }
+    }
+
+    // The threads that wait get the exception, and it dies there: its counter is not visible to
+    // ThreadSanitizer.
+    void complete_all(std::vector<pending_tensor>& all, std::exception_ptr failure) {
+        for (std::size_t i = 0; i + 1 < all.size(); ++i) complete(all[i], failure);
+        if (!all.empty()) complete(all.back(), std::move(failure));
+        completions_.announce();
+    }
+
+    // A callback that waits would wait for itself.
+    class callback_scope {
+    public:
+        explicit callback_scope(submitted_tensors& core) : core_(core) {
+            core_.in_callback_.store(session_user::this_thread());
+        }
+        callback_scope(const callback_scope&) = delete;
+        callback_scope& operator=(const callback_scope&) = delete;
+        ~callback_scope() { core_.in_callback_.store(session_user::nobody); }
+
+    private:
+        submitted_tensors& core_;
+    };
+    void refuse_inside_callback() const {
+        if (in_callback_.load() == session_user::this_thread())
+            throw usage_error(rank(), text("hvd: rank ", rank(),
+                                           ": a callback of an engine waits "
+                                           "for a tensor: it would wait for itself"));
+    }
+
+    mutex mutex_;  // for all of the following, atomics apart
+    pending_table pending_;
+    shared<queued_value<int>> join_;
+    std::exception_ptr ended_, unseen_;
+    coroutine_list coroutines_;
+
+    completions completions_;
+    atomic<session_user::id> in_callback_{session_user::nobody};
+
+private:
+    const int rank_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

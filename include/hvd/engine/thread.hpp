@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../standard.hpp"  // first: an older standard is told at once
+
+#include "core.hpp"
+#include "link_tree.hpp"
+#include "negotiation/negotiator.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The thread of an engine. It negotiates with other ranks, and runs what they have agreed on. It
+// sleeps while nothing happens.
+class engine_thread {
+public:
+    // `cpu` is the processor of the thread; -1 leaves the choice to the system.
+    engine_thread(shared<engine_core> core, link_tree& links, int cpu)
+        : core_(std::move(core)),
+          links_(links),
+          cpu_(cpu),
+          negotiator_(core_->rank(), core_->size(), settings(core_->options())),
+          thread_([this] { serve(); }) {
+        if (!thread_)
+            throw usage_error(core_->rank(), text("hvd: rank ", core_->rank(),
+                                                  ": the system gives no thread to an engine"));
+    }
+    engine_thread(const engine_thread&) = delete;
+    engine_thread& operator=(const engine_thread&) = delete;
+
+private:
+    // While this thread runs a unit, another one of this rank computes.
+    static constexpr int threads = 2;
+    // The time in which ranks answer who has not submitted a tensor.
+    static constexpr std::int64_t answer_time = 500 * tuning::millisecond;
+
+    static negotiation_options settings(const engine_options& o) {
+        return {.fanout = o.fanout,
+                .fusion_threshold = o.fusion_threshold,
+                .cache_capacity = o.cache_capacity,
+                .predict = o.prediction};
+    }
+
+    void serve() noexcept {
+        if (cpu_ >= 0 && !processor_set::of_this_thread().only(cpu_).keep_this_thread())
+            write_line(text("hvd: rank ", core_->rank(), " can't run on processor ", cpu_));
+        try {
+            while (!over_) turn();
+        } catch (...) {
+            end_by(std::current_exception(), text("rank ", core_->rank(), ": its engine failed: ",
+                                                  what_of(std::current_exception())));
+        }
+        links_.close();
+    }
+
+    void turn() {
+        links_.wait(next_look());
+        receive();
+        submit();
+        decide();
+        flush();
+        for (decision d; !over_ && negotiator_.next_decision(d);) {
+            carry_out(d);
+            submit();
+            decide();
+            flush();
+        }
+        if (core_->is_predicting()) {
+            next_patience_ = core_->watch_prediction();
+            core_->drive_prediction(threads);
+        }
+        watch_stalls();
+    }
+
+    void receive() {
+        for (link_tree::received r; links_.next(r);) negotiator_.receive(r.from, r.bytes);
+        for (link_tree::lost l; links_.next_lost(l);) negotiator_.lose(l.neighbour, l.reason);
+    }
+
+    void submit() {
+        const engine_wishes wishes = core_->take_wishes();
+        if (wishes.restart) negotiator_.restart(wishes.units);
+        for (const auto& [name, mine] : wishes.submitted) negotiator_.submit(name, mine);
+        if (wishes.join) negotiator_.join();
+        if (wishes.bye) negotiator_.bye();
+        if (!wishes.leave.empty()) negotiator_.leave(wishes.leave);
+    }
+
+    // Rank 0 may wait a while for more tensors, which travel together then.
+    void decide() {
+        const std::int64_t cycle = core_->options().cycle_time.nanoseconds;
+        next_decision_ = engine_core::never_again;
+        if (!negotiator_.has_ready()) return;
+        if (cycle > 0) {
+            const time_point time = now();
+            if (cycle_ends_ == 0) cycle_ends_ = time + cycle;
+            if (time < cycle_ends_) {
+                next_decision_ = cycle_ends_ - time;
+                return;
+            }
+            cycle_ends_ = 0;
+        }
+        negotiator_.decide();
+    }
+
+    void flush() {
+        bool sent = false;
+        for (negotiator::outgoing o; negotiator_.next_message(o); sent = true)
+            links_.send(o.to, o.bytes);
+        if (sent) links_.flush();
+    }
+
+    // Ends the engine on all ranks, for a reason of this one.
+    void end_by(const std::exception_ptr& failure, std::string_view reason) noexcept {
+        over_ = true;
+        try {
+            negotiator_.leave(reason);
+            flush();
+        } catch (...) {  // the others see that the link ends
+        }
+        core_->data().close(message(reason).c_str());
+        core_->fail(failure);
+    }
+
+    void carry_out(decision& d) {
+        switch (d.kind) {
+            case decision::what::run: return core_->run_agreed(d.units.front(), threads);
+            case decision::what::predict: return core_->begin_prediction(std::move(d.units));
+            case decision::what::refuse: return core_->refuse(d.name, refusal(d));
+            case decision::what::joined: return core_->all_joined(d.rank);
+            case decision::what::reset: return core_->resubmit();
+            case decision::what::missing: return report(d);
+            case decision::what::ended: break;
+        }
+        flush();
+        over_ = true;
+        const bool all_are_done = d.rank < 0;
+        if (!all_are_done) core_->data().close(d.text.c_str());
+        core_->fail(std::make_exception_ptr(peer_error(
+            core_->rank(),
+            all_are_done ? message("hvd: all ranks have ended this engine") : text("hvd: ", d.text),
+            all_are_done ? std::vector<int>() : std::vector<int>{d.rank})));
+    }
+
+    std::exception_ptr refusal(const decision& d) const {
+        const int me = core_->rank();
+        if (d.differs == field::none)
+            return std::make_exception_ptr(
+                peer_error(me, text("hvd: '", d.name, "' on rank ", me, ": ", d.text),
+                           d.rank >= 0 ? std::vector<int>{d.rank} : std::vector<int>{}));
+        std::vector<mismatch_error::entry> values;
+        for (const auto& [rank, value] : d.values) values.emplace_back(rank, value);
+        try {
+            throw_mismatch(me, text("'", d.name, "'"), field_names[int(d.differs)],
+                           {values.data(), values.size()}, table_style::one_line);
+        } catch (...) {
+            return std::current_exception();
+        }
+    }
+
+    // ---- tensors that some ranks have not submitted -----------------------------------------
+
+    void watch_stalls() {
+        next_stall_look_ = engine_core::never_again;
+        if (over_) return;
+        close_questions();
+        watch_deadlines();
+        if (over_) return;
+        const std::int64_t warn = core_->options().stall_warn.nanoseconds;
+        const std::int64_t abort = core_->options().stall_abort.nanoseconds;
+        if (warn <= 0 && abort <= 0) return;
+        const auto [name, since] = core_->oldest();
+        if (name.empty()) return asked_.clear();
+        const time_point time = now();
+        const time_point ask_at = since + (warn > 0 ? warn : abort);
+        const time_point give_up_at = abort > 0 ? since + abort : never;
+        if (name != asked_ && time >= ask_at && !core_->is_predicting()) ask(name, since);
+        if (time >= give_up_at && name == asked_ && !asks_) return give_up(name);
+        look_again_at(name != asked_ ? ask_at : give_up_at, time);
+    }
+
+    // The deadline of a tensor ends the engine, as that of a call ends a communicator.
+    void watch_deadlines() {
+        const auto [name, limit] = core_->most_urgent();
+        if (limit == never) return;
+        const time_point time = now();
+        if (time < limit) return look_again_at(limit, time);
+        answer_ = "its deadline is over";
+        give_up(name);
+    }
+
+    // Ranks that do not answer in time, do not. Those further down have less of it.
+    void close_questions() {
+        if (!negotiator_.has_open_questions()) {
+            questions_end_ = 0;
+            return;
+        }
+        const time_point time = now();
+        if (questions_end_ == 0) {
+            int depth = 1;
+            for (int r = core_->rank(); r > 0; ++depth) r = parent_of(r, core_->options().fanout);
+            questions_end_ = time + answer_time / depth;
+        }
+        if (time >= questions_end_) {
+            negotiator_.give_up_questions();
+            flush();
+            questions_end_ = 0;
+        } else {
+            look_again_at(questions_end_, time);
+        }
+    }
+
+    void look_again_at(time_point when, time_point time) {
+        if (when == never) return;
+        next_stall_look_ =
+            std::min(next_stall_look_, std::max<std::int64_t>(when - time, tuning::millisecond));
+    }
+
+    void ask(const std::string& name, time_point since) {
+        asked_ = name;
+        asks_ = true;
+        pending_since_ = since;
+        negotiator_.ask_missing(name);
+        flush();
+        links_.wake();  // the answer may be there
+    }
+
+    void report(const decision& d) {
+        if (!asks_ || d.name != asked_) return;
+        asks_ = false;
+        answer_ = d.text;
+        if (core_->options().stall_warn.nanoseconds <= 0) return;
+        const std::int64_t waited = (now() - pending_since_) / tuning::millisecond;
+        write_line(text("hvd: rank ", core_->rank(), " has waited ", double(waited) / 1000,
+                        " s for '", d.name, "': ", d.text));
+    }
+
+    void give_up(const std::string& name) {
+        const message why = text("rank ", core_->rank(), " gives up: '", name,
+                                 "' was not submitted on all ranks in time: ", answer_);
+        end_by(std::make_exception_ptr(peer_error(core_->rank(), text("hvd: ", why), {})), why);
+    }
+
+    std::int64_t next_look() {
+        const std::int64_t patience = std::exchange(next_patience_, engine_core::never_again);
+        const std::int64_t next = std::min({patience, next_stall_look_, next_decision_});
+        return next;
+    }
+
+    shared<engine_core> core_;
+    link_tree& links_;
+    const int cpu_;
+    negotiator negotiator_;
+    bool over_ = false;
+    std::int64_t next_patience_ = engine_core::never_again;
+    std::int64_t next_stall_look_ = engine_core::never_again;
+    std::string asked_, answer_;  // the tensor whose missing ranks were asked for
+    bool asks_ = false;
+    time_point pending_since_ = 0, questions_end_ = 0, cycle_ends_ = 0;
+    std::int64_t next_decision_ = engine_core::never_again;
+    thread thread_;  // last: it uses all of the above, and its destructor joins it
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../standard.hpp"  // first: an older standard is told at once
+
+#include <deque>
+
+#include "../core/engine_options.hpp"
+#include "../execution/progress.hpp"
+#include "merged_reduction.hpp"
+#include "negotiation/decision.hpp"
+#include "neutral.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Runs units on the communicator of an engine. One thread at a time uses it.
+class unit_runner {
+public:
+    // `one_node`: all ranks show their headers before any data moves.
+    unit_runner(shared<session> data, bool one_node, const engine_options& options)
+        : data_(std::move(data)), one_node_(one_node), options_(options) {}
+
+    int rank() const { return driver().rank(); }
+    int size() const { return driver().size(); }
+    bool broken() const { return driver().is_broken(); }
+    call_driver& driver() const { return static_cast<call_driver&>(*data_); }
+
+    // How a reduction is made that this rank has submitted: it may be asked for it after it has
+    // joined.
+    void learn(const operation& op) {
+        if (op.group_count != 1 || op.fallible || op.groups[0].id == dtype::user) return;
+        const reduction_group& g = op.groups[0];
+        call_header h = op.entry;
+        h.id = g.id;
+        for (const known_reduction& k : known_)
+            if (k.is_for(h)) return;
+        known_reduction fresh{g.id, h.op, h.mode, g.function, rounding::toward_zero};
+        if (h.mode != 0) std::memcpy(&fresh.rounds, g.op, sizeof fresh.rounds);
+        known_.push_back(fresh);
+    }
+    void learn(const std::vector<known_reduction>& usual) {
+        for (const known_reduction& k : usual) {
+            call_header h;
+            h.id = k.id;
+            h.op = k.op;
+            h.mode = k.mode;
+            bool is_known = false;
+            for (const known_reduction& other : known_) is_known = is_known || other.is_for(h);
+            if (!is_known) known_.push_back(k);
+        }
+    }
+
+    // Runs a unit. `calls` has this rank's call for each tensor, null where it has joined before.
+    // `threads` of this rank want a processor meanwhile.
+    void run(const agreed_unit& unit, const std::vector<queued*>& calls, int threads) {
+        for (std::size_t first = 0, end = 0; first < unit.size(); first = end) {
+            const int contributors = unit[first].contributors;
+            for (end = first + 1; end < unit.size() && unit[end].contributors == contributors;)
+                ++end;
+            run_part(unit, calls, first, end, threads);
+        }
+    }
+
+    // Before a predicted unit: where data moves with the headers, the ranks say first that all of
+    // them run it.
+    void confirm(int threads) {
+        if (one_node_) return;
+        operation op;
+        op.entry = agreement_header("a predicted step of an engine");
+        op.only_agree = true;
+        driver().run_now(op, deadline(), threads);
+    }
+
+    // Takes the place of the predicted unit. All ranks throw an error that `is_decline`.
+    void decline(std::string_view why) {
+        operation op;
+        op.entry = agreement_header("a predicted step of an engine");
+        op.only_agree = true;
+        op.entry.refuse(text(decline_mark, why));
+        driver().run_now(op, deadline(), 1);
+    }
+    static bool is_decline(const error& e) {
+        return std::string_view(e.what()).find(decline_mark) != std::string_view::npos;
+    }
+
+private:
+    static constexpr std::string_view decline_mark = "it declines the predicted step: ";
+
+    time_span deadline() const { return options_.stall_abort; }
+
+    // The tensors of a part have the same contributors.
+    void run_part(const agreed_unit& unit, const std::vector<queued*>& calls, std::size_t first,
+                  std::size_t end, int threads) {
+        const agreed_tensor& head = unit[first];
+        const double factor = mean_factor(head);
+        if (!head.signature.fuses) {
+            for (std::size_t i = first; i < end; ++i)
+                if (calls[i] != nullptr) driver().run_now(*calls[i]->op, deadline(), threads);
+                else run_neutral(unit[i], threads);
+            return;
+        }
+        merged_.clear();
+        neutral_.clear();
+        const operation* of_this_rank = nullptr;
+        for (std::size_t i = first; i < end; ++i)
+            if (calls[i] != nullptr) {
+                of_this_rank = calls[i]->op;
+                merged_.add(*of_this_rank);
+            } else {
+                merged_.add(neutral_reduction(unit[i]));
+            }
+        if (of_this_rank == nullptr) of_this_rank = &neutral_.front().op;
+        hash content;
+        for (std::size_t i = first; i < end; ++i)
+            content.add(merged_reduction::content_of(unit[i].signature.call));
+        driver().run_now(merged_.finish(*of_this_rank, content.value(), factor), deadline(),
+                         threads);
+    }
+
+    double mean_factor(const agreed_tensor& t) const {
+        const bool averages = t.signature.call.kind == collective::allreduce &&
+                              t.signature.call.op == std::uint8_t(op::average::id);
+        if (!averages || options_.mean == join_mean::of_all || t.contributors == size()) return 1;
+        return double(size()) / t.contributors;
+    }
+
+    // ---- for a rank that has joined ---------------------------------------------------------
+
+    struct neutral_call {
+        operation op{};
+        reduction_group group{};
+        std::vector<std::byte> memory;
+    };
+
+    const operation& neutral_reduction(const agreed_tensor& t) {
+        const call_header& h = t.signature.call;
+        const known_reduction& known = reduction_for(t);
+        const std::size_t each = element_bytes_of(h.id);
+        neutral_call& made = neutral_.emplace_back();
+        made.memory.resize(t.signature.bytes);
+        const std::size_t count = made.memory.size() / each;
+        fill_neutral(h.id, made.memory.data(), count, h.op, h.prescale);
+        made.group = {known.function, &known.rounds, each, 0, count, nullptr, h.id};
+        made.op.entry = h;
+        made.op.groups = &made.group;
+        made.op.group_count = 1;
+        made.op.callable = &known.rounds;
+        made.op.in = made.op.out = made.memory.data();
+        return made.op;
+    }
+
+    const known_reduction& reduction_for(const agreed_tensor& t) {
+        const call_header& h = t.signature.call;
+        for (const known_reduction& k : known_)
+            if (k.is_for(h)) return k;
+        refuse_unknown(t);
+    }
+
+    // The ranks that have not joined learn why their call is refused.
+    [[noreturn]] void refuse_unknown(const agreed_tensor& t) {
+        operation op;
+        op.entry = t.signature.call;
+        op.entry.refuse(text("hvd: rank ", rank(),
+                             " has joined, and has never made a reduction "
+                             "like that of '",
+                             t.name, "' before: it can't take part in it"));
+        driver().run_now(op, deadline(), 1);
+        throw usage_error(rank(), op.entry.text);  // a backend that compares no calls
+    }
+
+    void run_neutral(const agreed_tensor& t, int threads) {
+        const call_header& h = t.signature.call;
+        operation op;
+        op.entry = h;
+        if (h.kind == collective::allreduce) return refuse_unknown(t);
+        std::vector<std::byte> scratch;
+        if (h.kind == collective::broadcast) {
+            op.element_bytes = h.fused ? 1 : element_bytes_of(h.id);
+            scratch.resize(std::size_t(h.count) * op.element_bytes);
+            op.in = op.out = scratch.data();
+        } else if (h.kind == collective::allgather) {
+            if (h.fused || h.id == dtype::user) return refuse_unknown(t);
+            op.element_bytes = element_bytes_of(h.id);
+            op.entry.count = 0;
+            if (op.entry.dimensions > 0) op.entry.extents[0] = 0;
+            gather_ = &scratch;
+            element_bytes_ = op.element_bytes;
+            op.self = this;
+            op.provide = [](void* self, slice<const std::size_t> counts) {
+                unit_runner& that = *static_cast<unit_runner*>(self);
+                std::size_t all = 0;
+                for (const std::size_t n : counts) all += n;
+                that.gather_->resize(all * that.element_bytes_ + 1);
+                return that.gather_->data();
+            };
+        } else if (h.kind != collective::barrier) {
+            return refuse_unknown(t);
+        }
+        driver().run_now(op, deadline(), threads);
+    }
+
+    shared<session> data_;
+    bool one_node_;
+    engine_options options_;
+    merged_reduction merged_;
+    std::deque<known_reduction> known_;  // calls point into it
+    std::deque<neutral_call> neutral_;
+    std::vector<std::byte>* gather_ = nullptr;
+    std::size_t element_bytes_ = 0;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
