@@ -17,6 +17,7 @@
 
 #include <unistd.h>
 
+#include <hvd/engine.hpp>
 #include <hvd/settings.hpp>
 
 #include "hvd_test.hpp"
@@ -344,6 +345,52 @@ void process_wide() {
     CHECK(!hvd::is_initialized());
 }
 
+void named_tensors(communicator& world) {
+    std::vector<float> kernel(900, 1), bias(30, 1), rows(std::size_t(world.rank()), 1);
+    //! [named_tensors]
+    hvd::engine engine{world};
+
+    // Any thread, any order: ranks match tensors by their names.
+    auto a = engine.allreduce("conv1/kernel", kernel, hvd::average);
+    auto b = engine.allreduce("conv1/bias", bias, hvd::average, {.priority = 1});
+    auto all = engine.allgather("rows", rows);
+    b.wait();
+    a.wait();
+    const auto everybodys = all.wait();  // values, counts, displacements
+    //! [named_tensors]
+    CHECK(everybodys.counts.back() == std::size_t(world.size() - 1));
+    CHECK(kernel[0] == 1);
+    CHECK(bias[0] == 1);
+}
+
+void engine_groups(communicator& world) {
+    std::vector<float> w(10, 1), b(3, 1), v(4, 1);
+    //! [engine_groups]
+    hvd::engine engine{world};
+    auto group = engine.allreduce("layer 3", hvd::fuse(w, b), hvd::sum);  // both, or none of them
+    auto told = engine.allreduce("v", v, hvd::sum, {.then = [](std::exception_ptr failure) {
+                                     if (!failure) std::puts("v is complete");
+                                 }});
+    group.wait();
+    told.wait();
+    //! [engine_groups]
+    CHECK(w[0] == float(world.size()));
+    CHECK(v[0] == float(world.size()));
+}
+
+void engine_join(communicator& world) {
+    //! [engine_join]
+    hvd::engine engine{world};
+    const int batches = 3 + world.rank();  // ranks have different amounts of data
+    for (int batch = 0; batch < batches; ++batch) {
+        std::vector<float> gradient(100, 2);
+        engine.allreduce("gradient", gradient, hvd::average).wait();
+    }
+    const int last = engine.join().wait();  // the rank that had the most data
+    //! [engine_join]
+    CHECK(last == world.size() - 1);
+}
+
 }  // namespace
 
 #define HVD_TEST_SNIPPET(name) \
@@ -372,6 +419,9 @@ HVD_TEST_SNIPPET(coroutine)
 HVD_TEST_SNIPPET(communicators)
 HVD_TEST_SNIPPET(options)
 HVD_TEST_SNIPPET(views)
+HVD_TEST_SNIPPET(named_tensors)
+HVD_TEST_SNIPPET(engine_groups)
+HVD_TEST_SNIPPET(engine_join)
 
 TEST_CASE("default snippet") { process_wide(); }
 

@@ -14,15 +14,15 @@ from includes import Headers
 
 # A room includes itself and those before it. A room inside a room is named by its path.
 ROOMS = [
-    "core/lean", "core", "core/settings", "platform", "observe", "kernel/simd", "kernel", "kernel/cuda", "fusion", "protocol",
+    "core/lean", "core", "core/settings", "platform", "platform/network", "observe", "kernel/simd", "kernel", "kernel/cuda", "fusion", "protocol",
     "transport", "transport/shm", "transport/multinode", "transport/tcp", "backend", "execution",
     "collective/call", "collective/fused", "collective", "comm",
-    "device", "device/staged", "device/nccl", "device/cuda_ipc", "device/combined", "engine",
+    "device", "device/staged", "device/nccl", "device/cuda_ipc", "device/combined", "engine/negotiation", "engine",
     "train", "train/gradients", "train/sparse", "train/optimizer", "train/checkpoint", "train/input", "train/device", "elastic", "data", "interop",
 ]
 NAMES_ONLY = ["version.hpp", "fwd.hpp", "standard.hpp"]
 INNER_DOORS = ["train/checkpoint.hpp", "train/device.hpp"]
-SYSTEM = {"cxxabi.h", "dirent.h", "fcntl.h", "immintrin.h", "poll.h", "pthread.h", "sched.h", "signal.h", "time.h", "unistd.h", "x86intrin.h"}
+SYSTEM = {"cxxabi.h", "dirent.h", "fcntl.h", "ifaddrs.h", "immintrin.h", "net/if.h", "netinet/in.h", "netinet/tcp.h", "poll.h", "pthread.h", "sched.h", "signal.h", "time.h", "unistd.h", "x86intrin.h"}
 # The libraries that a header outside interop/ is there for; no door includes it.
 OWN_LIBRARY = {file: "nlohmann/json.hpp" for file in ("train/checkpoint/safetensors_file_inline.hpp",
                                                       "train/checkpoint/write_safetensors_inline.hpp")}

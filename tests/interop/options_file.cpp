@@ -50,8 +50,7 @@ tuning:
 engine:
   fusion_threshold: 64MiB
   cpus: 1
-  autotune: true
-  timeline: "a #file"
+  prediction: false
 )";
 
 }  // namespace
@@ -59,8 +58,7 @@ engine:
 TEST_CASE("a file has the options as maps") {
     const char* const json = R"({"deadline": "30s", "cpus": [2, 0],
         "tuning": {"chunk_bytes": "128KiB", "most_carried": 0},
-        "engine": {"fusion_threshold": "64MiB", "cpus": "1", "autotune": true,
-                   "timeline": "a #file"}})";
+        "engine": {"fusion_threshold": "64MiB", "cpus": "1", "prediction": false}})";
     for (const char* const text : {yaml, json}) {
         const auto all = hvd::read_configuration(written(text));
         const auto o = all.apply<hvd::communicator_options>();
@@ -71,8 +69,7 @@ TEST_CASE("a file has the options as maps") {
         const auto e = all.apply<hvd::engine_options>();
         CHECK(e.fusion_threshold == 64 << 20);
         CHECK(e.cpus == std::vector<int>{1});
-        CHECK(e.autotune);
-        CHECK(e.timeline == "a #file");
+        CHECK(!e.prediction);
         CHECK(e.cache_capacity == 1024);
     }
     CHECK(hvd::read_configuration(written("")).entries().empty());

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <atomic>
+#include <mutex>
+#include <stdexcept>
+
+#include "engine_test.hpp"
+
+// Ranks that disagree, refuse, fail, leave or do not come.
+
+using namespace hvd_test;
+using namespace std::chrono_literals;
+
+namespace {
+
+void reduce_some(engine& e, int steps) {
+    for (int step = 0; step < steps; ++step) {
+        std::vector<float> good(10, 1);
+        e.allreduce("good", good, hvd::sum).wait();
+        REQUIRE(good[0] == e.size());
+    }
+}
+
+// Runs what ranks disagree on, three times: when it is new, again, and once other steps have been
+// predicted. Each time all ranks throw, and the next good tensor works.
+template <class F>
+void disagree(F call, std::string_view field) {
+    on_ranks_from(2, [&](auto& comm) {
+        engine e{comm};
+        for (int time = 0; time < 3; ++time) {
+            try {
+                call(e);
+                FAIL("no error");
+            } catch (const hvd::mismatch_error& error) {
+                CHECK(error.field() == field);
+                CHECK(error.table().size() == std::size_t(comm.size()));
+                CHECK(std::string(error.what()).find("'odd one'") != std::string::npos);
+            }
+            reduce_some(e, time == 1 ? 6 : 1);
+        }
+    });
+}
+
+}  // namespace
+
+TEST_CASE("ranks that disagree get every rank's value, and other tensors go on") {
+    SUBCASE("element type") {
+        disagree(
+            [](engine& e) {
+                std::vector<float> f(4);
+                std::vector<int> i(4);
+                if (e.rank() == 0) e.allreduce("odd one", i, hvd::sum).wait();
+                else e.allreduce("odd one", f, hvd::sum).wait();
+            },
+            "element type");
+    }
+    SUBCASE("shape") {
+        disagree(
+            [](engine& e) {
+                std::vector<float> x(std::size_t(17 + e.rank()));
+                e.allreduce("odd one", x, hvd::sum).wait();
+            },
+            "shape");
+    }
+    SUBCASE("operation") {
+        disagree(
+            [](engine& e) {
+                std::vector<float> x(3);
+                if (e.rank() == e.size() - 1) e.allreduce("odd one", x, hvd::max).wait();
+                else e.allreduce("odd one", x, hvd::sum).wait();
+            },
+            "operation");
+    }
+    SUBCASE("collective") {
+        disagree(
+            [](engine& e) {
+                std::vector<float> x(3);
+                if (e.rank() == 1) e.broadcast("odd one", x).wait();
+                else e.allreduce("odd one", x, hvd::sum).wait();
+            },
+            "collective");
+    }
+    SUBCASE("root") {
+        disagree(
+            [](engine& e) {
+                std::vector<float> x(3);
+                e.broadcast("odd one", x, hvd::root{e.rank()}).wait();
+            },
+            "root");
+    }
+    SUBCASE("prescale") {
+        disagree(
+            [](engine& e) {
+                std::vector<float> x(3);
+                e.allreduce("odd one", x, hvd::sum, {.prescale = 1.0 + e.rank()}).wait();
+            },
+            "prescale");
+    }
+    SUBCASE("columns of an allgather") {
+        disagree(
+            [](engine& e) {
+                std::vector<float> x(12);
+                const std::size_t columns = e.rank() == 0 ? 2 : 3;
+                e.allgather("odd one", hvd::view(x.data(), hvd::shape(4, columns))).wait();
+            },
+            "shape");
+    }
+    SUBCASE("operation of a reduce_scatter") {
+        disagree(
+            [](engine& e) {
+                std::vector<float> x(12);
+                if (e.rank() == 0) e.reduce_scatter("odd one", x, hvd::max).wait();
+                else e.reduce_scatter("odd one", x, hvd::sum).wait();
+            },
+            "operation");
+    }
+}
+
+TEST_CASE("a disagreement in a predicted step is told like any other") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        std::vector<float> a(10, 1), b(20, 1);
+        for (int step = 0; step < 8; ++step) {
+            auto first = e.allreduce("a", a, hvd::max);
+            auto second = e.allreduce("b", b, hvd::max);
+            first.wait();
+            second.wait();
+        }
+        std::vector<float> changed(std::size_t(20 + e.rank()));
+        auto good = e.allreduce("a", a, hvd::max);
+        auto bad = e.allreduce("b", changed, hvd::max);
+        CHECK_THROWS_AS(bad.wait(), hvd::mismatch_error);
+        good.wait();
+        reduce_some(e, 6);
+    });
+}
+
+TEST_CASE("a name in flight is refused, and the first tensor of that name still completes") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        std::vector<float> x(4, 1), y(4, 1);
+        hvd::request first;
+        if (comm.rank() == 0) {
+            first = e.allreduce("x", x, hvd::sum);
+            CHECK(text_of<hvd::usage_error>([&] {
+                      (void)e.allreduce("x", y, hvd::sum);
+                  }).find("'x' is in flight already") != std::string::npos);
+            CHECK_THROWS_AS((void)e.allreduce("", y, hvd::sum), hvd::usage_error);
+        }
+        comm.barrier();
+        if (comm.rank() != 0) first = e.allreduce("x", x, hvd::sum);
+        first.wait();
+        CHECK(x[0] == comm.size());
+        CHECK(y[0] == 1);
+    });
+}
+
+TEST_CASE("a call that is wrong by itself is told to the others") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        for (int time = 0; time < 2; ++time) {
+            std::vector<float> x(4);
+            float* const none = nullptr;
+            if (comm.rank() == 0) {
+                CHECK_THROWS_AS((void)e.allreduce("x", hvd::view(none, 4), hvd::sum),
+                                hvd::usage_error);
+            } else {
+                auto r = e.allreduce("x", x, hvd::sum);
+                const std::string text = text_of<hvd::peer_error>([&] { r.wait(); });
+                INFO(text);
+                CHECK(text.find("null pointer") != std::string::npos);
+                CHECK(text.find("rank 0 refused it") != std::string::npos);
+            }
+            reduce_some(e, 6);
+        }
+    });
+}
+
+TEST_CASE("the text and rank of the first exception reach all ranks") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        reduce_some(e, comm.size() % 2 == 0 ? 1 : 8);
+        std::vector<float> x(4);
+        if (comm.rank() == 1) {
+            try {
+                throw std::runtime_error("the data is gone");
+            } catch (...) {
+                e.fail(std::current_exception());
+            }
+        }
+        const auto failed = [&] { e.allreduce("x", x, hvd::sum).wait(); };
+        std::string text;
+        while (text.empty()) text = text_of<hvd::peer_error>(failed);
+        CHECK(text.find("rank 1 failed: the data is gone") != std::string::npos);
+        CHECK(text_of<hvd::peer_error>(failed).find("the data is gone") != std::string::npos);
+    });
+}
+
+TEST_CASE("options that differ between ranks are an error of all ranks") {
+    on_ranks_from(2, [](auto& comm) {
+        const auto make = [&] {
+            const engine e{comm, {.fusion_threshold = comm.rank() == 1 ? 10u : 20u}};
+        };
+        const std::string text = text_of<hvd::mismatch_error>(make);
+        CHECK(text.find("fusion_threshold") != std::string::npos);
+        const auto wrong = [&] { const engine e{comm, {.fanout = comm.rank() == 0 ? 0 : 8}}; };
+        if (comm.rank() == 0) CHECK_THROWS_AS(wrong(), hvd::usage_error);
+        else CHECK(text_of<hvd::peer_error>(wrong).find(".fanout is 0") != std::string::npos);
+        engine good{comm};
+        reduce_some(good, 1);
+    });
+}
+
+TEST_CASE("a rank that leaves is named by those that wait for it") {
+    on_ranks_from(2, [](auto& comm) {
+        for (const bool predicts : {false, true}) {
+            std::vector<float> x(4);
+            hvd::request r;
+            std::string text;
+            {
+                engine e{comm, {.prediction = predicts}};
+                reduce_some(e, 6);
+                if (comm.rank() != 0) {
+                    r = e.allreduce("x", x, hvd::sum);
+                    text = text_of<hvd::peer_error>([&] { r.wait(); });
+                    CHECK(text.find("rank 0 has destroyed its engine") != std::string::npos);
+                }
+            }
+            comm.barrier();
+        }
+    });
+}
+
+TEST_CASE("a request that is destroyed before its tensor is complete ends the engine") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        std::vector<float> x(4);
+        if (comm.rank() == 0) {
+            (void)e.allreduce("x", x, hvd::sum);
+        }
+        const auto next = [&] { e.allreduce("y", x, hvd::sum).wait(); };
+        CHECK_THROWS_AS(next(), hvd::peer_error);
+    });
+}
+
+namespace {
+
+std::mutex mutex;
+std::vector<std::string> lines;
+std::atomic<int> told{0};
+
+void collect(std::string_view line) {
+    const std::lock_guard lock(mutex);
+    lines.emplace_back(line);
+    if (line.find("for 'late'") != line.npos) ++told;
+}
+
+struct collects_lines {
+    hvd::message_sink before = hvd::set_error_sink(&collect);
+    ~collects_lines() {
+        hvd::set_error_sink(before);
+        lines.clear();
+        told = 0;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("ranks that have not submitted a tensor are named after a while") {
+    const collects_lines collected;
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm, {.stall_warn = 50ms}};
+        std::vector<float> x(4, 1);
+        const int last = comm.size() - 1;
+        hvd::request r;
+        if (comm.rank() != last) {
+            r = e.allreduce("late", x, hvd::sum);
+            const int before = told;
+            while (told == before) std::this_thread::sleep_for(1ms);
+        }
+        comm.barrier();
+        if (comm.rank() == last) r = e.allreduce("late", x, hvd::sum);
+        r.wait();
+        CHECK(x[0] == comm.size());
+        comm.barrier();
+        const std::lock_guard lock(mutex);
+        bool is_named = comm.rank() == last;
+        for (const std::string& line : lines)
+            is_named = is_named || line.find("rank " + std::to_string(last) +
+                                             " has not submitted it") != std::string::npos;
+        CHECK(is_named);
+    });
+}
+
+TEST_CASE("an engine that waits too long is given up") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm, {.stall_warn = {}, .stall_abort = 100ms}};
+        std::vector<float> x(4);
+        if (comm.rank() == 0) {
+            auto r = e.allreduce("late", x, hvd::sum);
+            const std::string text = text_of<hvd::peer_error>([&] { r.wait(); });
+            CHECK(text.find("'late' was not submitted on all ranks in time") != std::string::npos);
+            CHECK(text.find(" not submitted it") != std::string::npos);
+        }
+        comm.barrier();
+        std::string text;
+        while (text.empty())
+            text = text_of<hvd::peer_error>([&] { e.allreduce("y", x, hvd::sum).wait(); });
+        CHECK(text.find("rank 0 gives up") != std::string::npos);
+    });
+}

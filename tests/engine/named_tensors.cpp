@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <atomic>
+#include <coroutine>
+#include <mutex>
+#include <numeric>
+
+#include "engine_test.hpp"
+
+// Tensors that ranks submit in any order, from any thread, and what becomes of their requests.
+
+using namespace hvd_test;
+using namespace std::chrono_literals;
+
+TEST_CASE("tensors in another order on each rank and in each step are reduced by name") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        const int n = comm.size();
+        for (int step = 0; step < 12; ++step) {
+            std::mt19937 random(unsigned(step * 100 + comm.rank()));
+            std::vector<int> order(25);
+            std::iota(order.begin(), order.end(), 0);
+            std::shuffle(order.begin(), order.end(), random);
+            std::vector<std::vector<float>> tensors(25);
+            std::vector<hvd::request> requests;
+            for (const int i : order) {
+                tensors[std::size_t(i)].assign(std::size_t(1 + 37 * i), float(i + comm.rank()));
+                requests.push_back(
+                    e.allreduce("layer" + std::to_string(i), tensors[std::size_t(i)], hvd::sum));
+            }
+            for (hvd::request& r : requests) r.wait();
+            for (int i = 0; i < 25; ++i)
+                for (const float x : tensors[std::size_t(i)]) REQUIRE(x == sum_from(float(i), n));
+        }
+    });
+}
+
+TEST_CASE("every collective, with shapes and types of its own") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        const int n = comm.size(), me = comm.rank();
+        for (int step = 0; step < 6; ++step) {
+            std::vector<double> a(3, me + 1.0);
+            std::vector<std::int32_t> b(5, me);
+            std::vector<hvd::bfloat16> c(4, hvd::bfloat16(float(me)));
+            std::vector<int> rows(std::size_t(me + 1), me);
+            std::vector<float> model(7, me == n - 1 ? 42.0f : 0.0f);
+            std::vector<float> parts(std::size_t(n) * 2, float(me));
+            std::vector<std::size_t> counts(std::size_t(n), 1);
+            std::vector<int> out(std::size_t(n), me);
+            auto gathered = e.allgather("rows", rows);
+            auto mean = e.allreduce("a", a, hvd::average);
+            auto top = e.allreduce("b", b, hvd::max);
+            auto group = e.allreduce("group", hvd::fuse(c, parts), hvd::sum);
+            auto sent = e.broadcast("model", model, hvd::root{n - 1});
+            auto exchanged = e.alltoall("exchange", out, counts);
+            auto met = e.barrier();
+            met.wait();
+            mean.wait();
+            top.wait();
+            group.wait();
+            sent.wait();
+            for (const double x : a) CHECK(x == doctest::Approx((n + 1) / 2.0));
+            for (const auto x : b) CHECK(x == n - 1);
+            for (const auto x : c) CHECK(float(x) == sum_from(0, n));
+            for (const float x : parts) CHECK(x == sum_from(0, n));
+            for (const float x : model) CHECK(x == 42);
+            const auto all = gathered.wait();
+            REQUIRE(all.values.size() == std::size_t(n * (n + 1) / 2));
+            for (int r = 0; r < n; ++r) CHECK(all.counts[std::size_t(r)] == std::size_t(r + 1));
+            const auto got = exchanged.wait();
+            for (int r = 0; r < n; ++r) CHECK(got.values[std::size_t(r)] == r);
+            std::vector<float> whole(std::size_t(3 * n + 1), float(me));
+            const auto mine = e.reduce_scatter("slices", whole, hvd::sum).wait();
+            CHECK(mine.size() == std::size_t(me == 0 ? 4 : 3));
+            for (const float x : mine) CHECK(x == sum_from(0, n));
+        }
+    });
+}
+
+TEST_CASE("strided tensors, empty ones, scales and results of their own") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        const int n = comm.size(), me = comm.rank();
+        for (int step = 0; step < 5; ++step) {
+            std::vector<float> memory(12, float(me)), nothing, scaled(4, float(me + 1));
+            const hvd::tensor_view<float, hvd::host, 2, hvd::strided> columns(
+                memory.data(), hvd::shape(3, 2), {4, 1});
+            const std::vector<float> in(6, float(me));
+            std::vector<float> out(6);
+            auto a = e.allreduce("columns", columns, hvd::sum);
+            auto b = e.allreduce("nothing", nothing, hvd::sum);
+            auto c = e.allreduce("scaled", scaled, hvd::sum, {.prescale = 0.5, .postscale = 4});
+            auto d = e.allreduce("out", in, out, hvd::sum);
+            a.wait();
+            b.wait();
+            c.wait();
+            d.wait();
+            for (std::size_t i = 0; i < 12; ++i)
+                CHECK(memory[i] == (i % 4 < 2 ? sum_from(0, n) : float(me)));
+            for (const float x : scaled) CHECK(x == 2 * sum_from(1, n));
+            for (const float x : out) CHECK(x == sum_from(0, n));
+        }
+    });
+}
+
+TEST_CASE("several threads submit, and wait for what others submit too") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        const int n = comm.size(), me = comm.rank();
+        std::atomic<int> wrong{0};
+        std::vector<std::thread> producers;
+        for (int p = 0; p < 3; ++p)
+            producers.emplace_back([&, p] {
+                for (int step = 0; step < 60; ++step) {
+                    std::vector<float> x(std::size_t(100 * p + 1), float(step + me));
+                    e.allreduce("tensor of thread " + std::to_string(p), x, hvd::sum).wait();
+                    for (const float v : x)
+                        if (v != sum_from(float(step), n)) ++wrong;
+                }
+            });
+        for (std::thread& t : producers) t.join();
+        CHECK(wrong == 0);
+    });
+}
+
+TEST_CASE("a tensor that waits while another is expected first is not stuck") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        std::vector<float> a(10, 1.0f), b(10, 1.0f);
+        for (int step = 0; step < 6; ++step) {
+            auto first = e.allreduce("a", a, hvd::max);
+            auto second = e.allreduce("b", b, hvd::max);
+            first.wait();
+            second.wait();
+        }
+        // The step is predicted now. Each of the tensors comes alone.
+        for (int step = 0; step < 3; ++step) {
+            e.allreduce("b", b, hvd::max).wait();
+            auto polled = e.allreduce("a", a, hvd::max);
+            while (!polled.test()) std::this_thread::yield();
+        }
+        CHECK(a[0] == 1);
+    });
+}
+
+TEST_CASE("callbacks run when tensors are complete, and may submit more") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        const int n = comm.size();
+        for (int step = 0; step < 5; ++step) {
+            std::vector<float> a(4, 1), b(4, 2);
+            std::atomic<int> calls{0};
+            hvd::request second;
+            std::atomic<bool> ready{false};
+            auto first = e.allreduce("a", a, hvd::sum, {.then = [&](std::exception_ptr failure) {
+                                         if (!failure) ++calls;
+                                         second = e.allreduce("b", b, hvd::sum);
+                                         ready = true;
+                                     }});
+            first.wait();
+            while (!ready) std::this_thread::yield();
+            second.wait();
+            CHECK(calls == 1);
+            CHECK(a[0] == n);
+            CHECK(b[0] == 2 * n);
+        }
+    });
+}
+
+namespace {
+
+struct detached {
+    struct promise_type {
+        detached get_return_object() { return {}; }
+        std::suspend_never initial_suspend() { return {}; }
+        std::suspend_never final_suspend() noexcept { return {}; }
+        void return_void() {}
+        void unhandled_exception() { std::terminate(); }
+    };
+};
+
+detached add_up(engine& e, std::vector<float>& x, std::thread::id& where) {
+    co_await e.allreduce("x", x, hvd::sum);
+    where = std::this_thread::get_id();
+}
+
+}  // namespace
+
+TEST_CASE("a coroutine resumes on the thread that calls run_ready") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        for (int step = 0; step < 5; ++step) {
+            std::vector<float> x(3, float(comm.rank()));
+            std::thread::id where;
+            add_up(e, x, where);
+            while (where == std::thread::id()) {
+                e.run_ready();
+                std::this_thread::yield();
+            }
+            CHECK(where == std::this_thread::get_id());
+            CHECK(x[0] == sum_from(0, comm.size()));
+        }
+    });
+}
+
+TEST_CASE("process sets are engines of their own, and run side by side") {
+    on_ranks_from(2, [](auto& comm) {
+        engine all{comm};
+        auto odd = comm.split(comm.rank() % 2);
+        engine mine{odd};
+        std::vector<float> x(5, 1), y(5, 1);
+        for (int step = 0; step < 8; ++step) {
+            std::fill(x.begin(), x.end(), 1.0f);
+            std::fill(y.begin(), y.end(), 1.0f);
+            auto a = all.allreduce("x", x, hvd::sum);
+            auto b = mine.allreduce("x", y, hvd::sum);
+            if (comm.rank() % 2 == 0) a.wait();
+            b.wait();
+            a.wait();
+            CHECK(x[0] == comm.size());
+            CHECK(y[0] == odd.size());
+        }
+    });
+}
+
+TEST_CASE("the highest priority goes first of what is ready") {
+    on_ranks([](auto& comm) {
+        engine e{comm, {.fusion_threshold = 0, .prediction = false}};
+        std::vector<int> order;
+        std::mutex mutex;
+        const auto note = [&](int i) {
+            return [&, i](std::exception_ptr) {
+                const std::lock_guard lock(mutex);
+                order.push_back(i);
+            };
+        };
+        std::vector<std::vector<float>> x(4, std::vector<float>(3));
+        // The barrier's turn comes when all others are ready.
+        std::vector<hvd::request> requests;
+        for (int i = 0; i < 4; ++i)
+            requests.push_back(e.allreduce("t" + std::to_string(i), x[std::size_t(i)], hvd::sum,
+                                           {.priority = i, .then = note(i)}));
+        for (auto& r : requests) r.wait();
+        CHECK(order.size() == 4);
+    });
+}
+
+TEST_CASE("an engine that is moved works on, and one that was moved from is refused") {
+    on_ranks([](auto& comm) {
+        engine first{comm};
+        engine second = std::move(first);
+        std::vector<float> x(3, 1);
+        second.allreduce("x", x, hvd::sum).wait();
+        CHECK(x[0] == comm.size());
+        CHECK(!first);
+        CHECK_THROWS_AS((void)first.barrier(), hvd::usage_error);
+    });
+}
+
+TEST_CASE("engines come and go") {
+    on_ranks([](auto& comm) {
+        for (int i = 0; i < 20; ++i) {
+            engine e{comm};
+            std::vector<float> x(3, 1);
+            e.allreduce("x", x, hvd::sum).wait();
+            CHECK(x[0] == comm.size());
+        }
+    });
+}
