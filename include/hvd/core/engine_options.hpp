@@ -18,8 +18,9 @@ enum class join_mean : std::uint8_t {
 /// Options of an engine. All ranks give the same, but for `cpus`; they compare them when they make
 /// it. `docs/tuning.md` has the range and the variable of each. Features D1, D3, D4, E6, A13.
 struct engine_options {
-    /// bytes of tensors that travel together; 0 sends every tensor by itself
-    std::size_t fusion_threshold = 64 * detail::tuning::MiB;
+    /// bytes of tensors that travel together; 0 sends every tensor by itself. The default is
+    /// Horovod's. With less, a predicted step begins to travel while it is still computed
+    std::size_t fusion_threshold = 128 * detail::tuning::MiB;
     /// time that rank 0 waits for more tensors before it lets those run that are ready. It plays no
     /// part once a step is predicted
     time_span cycle_time = time_span::of_nanoseconds(0);
