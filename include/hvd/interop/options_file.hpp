@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../standard.hpp"  // first: an older standard is told at once
+
 // Options from a file in YAML, or in JSON, which YAML includes. It needs yaml-cpp.
 
 #include <cstdio>
