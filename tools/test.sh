@@ -6,11 +6,12 @@ source tools/setup.sh
 everything=(gcc more asan tsan clang mpich nompi aarch64 riscv64 bench)
 stages=(gcc)
 names=()
+whole=""  # with it each stage runs all the tests that it can, and else those that --all has time for
 while [[ $# -gt 0 ]]; do
   case "$1" in
     --all) stages=("${everything[@]}") ;;
     --gpu) stages=(gpu) ;;
-    --soak) stages=(soak) ;;
+    --soak) stages=("${everything[@]}" soak) && whole=1 ;;
     --stages) read -ra stages <<<"${2:?--stages needs names}" && shift ;;
     -*) fail "test: no such option: $1 (see ./run help)" ;;
     *) names+=("$1") ;;
@@ -33,20 +34,25 @@ asan="$sanitized !train.*.mpi* !collective.*.threads !neighbours !np1 !np4"
 computes='!train.buffers.* !train.checkpoint_files.* !train.checkpoint_fuzz.* !train.checkpoint_local.* !train.epochs.* !train.loss_scale.* !train.saved_model.* !train.sparse_steps.* !train.step_counts.*'
 tsan="$sanitized $computes !unit !collective.thresholds.apart !collective.*.others.threads !collective.thresholds.neighbours !collective.determinism.neighbours !collective.operations.neighbours"
 
-# These tests take too long for each change, and run only with --all or by name: counts beyond 2^31, the other half of the
-# element types, threads without what only Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and
-# more placements of nodes, LibTorch, dlib, compilation by nvcc, each header alone, programs that must not compile, programs that use
-# an installed hvd, code that is tested elsewhere too, 200 runs of random faults, and the site, which needs Doxygen and a browser.
-left_to_all=(big random posix integers np1 np4 queues neighbours 'interop.torch*' 'examples.torch_mnist*' 'interop.dlib*' 'examples.dlib_mnist*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
-  headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_site*'
-  'train.killed_while_saving.mpi*' '*.package')
+# These tests take too long for each change, and run only with --all or by name: counts beyond 2^31, training on MPI and on emulated
+# devices, LibTorch, dlib, compilation by nvcc, each header alone, programs that must not compile, programs that use an installed hvd,
+# code that is tested elsewhere too, 200 runs of random faults, and the site, which needs Doxygen and a browser.
+left_to_all=(big random 'train.*.mpi.np[23]' 'train.*.emulated' 'interop.torch*' 'interop.dlib*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
+  headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_site*' '*.package')
+# These take too long for --all as well, and run only with --soak or by name: the other half of the element types, threads without what only
+# Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and more placements of nodes, and two large examples.
+left_to_soak=(integers posix np1 np4 queues neighbours 'examples.torch_mnist*' 'examples.dlib_mnist*')
 
 stage_gcc() {
-  local but=("${left_to_all[@]/#/!}" '!apart')
+  local but=("${left_to_all[@]/#/!}" "${left_to_soak[@]/#/!}" '!apart')
   [[ ${#names[@]} -eq 0 ]] || but=('!big')
   CXX=g++ stage build/gcc "${but[*]}" "${openmpi[@]}" "${quick[@]}"
 }
-stage_more() { CXX=g++ stage build/gcc "${left_to_all[*]}" "${openmpi[@]}" "${quick[@]}"; }
+stage_more() {
+  local more=("${left_to_all[@]}" "${left_to_soak[@]}")
+  [[ -n "$whole" || ${#names[@]} -gt 0 ]] || more=("${left_to_all[@]}" '!*')
+  CXX=g++ stage build/gcc "${more[*]}" "${openmpi[@]}" "${quick[@]}"
+}
 # The real CUDA and NCCL, and no MPI; without a GPU its tests are skipped.
 stage_gpu() { CXX=g++ stage build/gpu gpu -Dmpi=disabled "${all_parts[@]}" -Dexamples=disabled; }
 # LibTorch with CUDA, whose program the distribution's LibTorch can't link. It runs where the libraries that it needs are.
@@ -60,7 +66,7 @@ stage_torch_cuda() {
 # Two thousand runs of random calls in which something fails: an hour.
 stage_soak() { HVD_FAULT_RUNS=10 slower=10 CXX=g++ stage build/gcc random "${openmpi[@]}" "${quick[@]}"; }
 stage_bench() { CXX=g++ stage build/smoke benchmarks -Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled -Dtests=disabled -Dexamples=disabled -Dbenchmarks=enabled -Ddebug=false "${quick[@]}"; }
-stage_clang() { only "${core[@]}" concepts && CXX=$(clang) stage build/clang '!big !consumer !queues !integers !mpi !examples !random !apart' "${openmpi[@]}"; }
+stage_clang() { only "${clang_core[@]}" concepts && CXX=$(clang) stage build/clang 'consumer.the_compiled_form* !big !consumer !queues !integers !mpi !examples !random !apart' "${openmpi[@]}"; }
 # The compiled form does not depend on whose MPI it is.
 stage_mpich() { only 'consumer.*installed*' consumer.pkg_config_names_the_flags consumer.meson_takes_it_as_a_subproject 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
 stage_nompi() { only unit.handles headers consumer fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
@@ -83,14 +89,23 @@ missing_of() {
   command -v "qemu-$1" >/dev/null || echo "there is no qemu-$1"
 }
 
-# Without names, clang's stage runs the parts with the most state, queues and threads. gcc and the sanitizers run the
-# whole matrix.
-core=(unit.kernel unit.handles unit.vocabulary fault.threads 'headers.every_call*' 'collective.plans.*' 'collective.asynchronous.*' 'collective.objects.*')
-only() { [[ ${#names[@]} -gt 0 ]] || names=("$@"); }
+# Without names, clang and the sanitizers run the parts with the most state, queues, threads and foreign bytes in --all, and the whole
+# matrix in --soak. gcc runs the whole matrix. clang's sanitizers compile much of what clang's own stage leaves out.
+clang_core=(unit.vocabulary unit.handles 'headers.every_call*' 'consumer.the_compiled_form*')
+asan_core=('unit.[!k]*' engine.{connections,negotiation} engine.*.{threads,mpi.np3} fault.threads fault.giving_up
+  fault.{is_killed,throws,without_memory}.mpi.np3 collective.{fused,ragged,asynchronous,arena,handles,tuning}.mpi.np3
+  collective.{thresholds,plans,objects,communicators,carried,disagreement,codecs}.mpi.np3 collective.thresholds.mpi.np2
+  train.{optimizer,fused_step,state,crossed,sparse,feedback,reports,checkpoint,checkpoint_fuzz}.threads device.{nccl,cuda_ipc,faults,streams}.emulated
+  train.device_optimizer.emulated)
+tsan_core=(engine.{connections,negotiation} engine.*.threads fault.threads
+  collective.{asynchronous,plans,communicators,waiting,one_thread,handles,thresholds}.threads train.{optimizer,fused_step}.threads
+  device.{nccl,cuda_ipc,ipc_signals,faults,streams}.emulated)
+only() { [[ -n "$whole" || ${#names[@]} -gt 0 ]] || names=("$@"); }
 
 # clang compiles the sanitizers in half of g++'s time, and its ThreadSanitizer runs twice as fast. Slower programs get more time: HVD_TEST_TIMEOUT is the watchdog's,
 # in seconds per test case.
 stage_asan() {
+  only "${asan_core[@]}"
   export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
   export ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=1:abort_on_error=0"
   # Only a full unwind recognises MPI's frames: libc between them and malloc keeps no frame pointers.
@@ -101,6 +116,7 @@ stage_asan() {
 }
 
 stage_tsan() {
+  only "${tsan_core[@]}"
   export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:die_after_fork=0"
   # Randomisation is off if the kernel allows it: older runtimes fail in a widely randomised address space.
   local launcher=()
