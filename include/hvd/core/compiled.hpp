@@ -32,7 +32,8 @@
 
 // Names that libhvd holds are found by programs that are compiled with -fvisibility=hidden, too.
 #if defined(HVD_COMPILED)
-#define HVD_API __attribute__((visibility("default")))  // clang takes no [[…]] in an explicit instantiation
+#define HVD_API \
+    __attribute__((visibility("default")))  // clang takes no [[…]] in an explicit instantiation
 #else
 #define HVD_API
 #endif
