@@ -51,6 +51,9 @@ SCENARIOS["is_stopped_in_an_arena"] = (ENDS, {r"rank 0 got peer_error of {last}:
 SCENARIOS["is_busy_on_another_node"] = (ENDS, {r"rank \d got peer_error of .*did not come in time": lambda n: n})
 SCENARIOS["is_late_in_making"] = (ENDS, {r"rank \d got peer_error of {last}: .*rank {last} did not come in time": lambda n: n - 1,
                                          r"rank {last} got peer_error of ": lambda n: 1})
+for how, ending, said in (("killed", ABORTS, lambda n: n - 1), ("stopped", ENDS, lambda n: n)):
+    SCENARIOS["engine_is_" + how] = (ending, {r"rank \d named {last}: .": said, r"rank \d missed": lambda n: 0,
+                                              r"its engine ended late": lambda n: 0})
 SCENARIOS["is_late_for_a_call"] = SCENARIOS["is_late"]
 
 
