@@ -35,9 +35,11 @@ computes='!train.buffers.* !train.checkpoint_files.* !train.checkpoint_fuzz.* !t
 tsan="$sanitized $computes !unit !collective.thresholds.apart !collective.*.others.threads !collective.thresholds.neighbours !collective.determinism.neighbours !collective.operations.neighbours"
 
 # These tests take too long for each change, and run only with --all or by name: counts beyond 2^31, training on MPI and on emulated
-# devices, LibTorch, dlib, compilation by nvcc, each header alone, programs that must not compile, programs that use an installed hvd,
+# devices, half of the tests of devices, LibTorch, dlib, compilation by nvcc, each header alone, programs that must not compile, programs that use an installed hvd,
 # code that is tested elsewhere too, 200 runs of random faults, and the site, which needs Doxygen and a browser.
-left_to_all=(big random 'train.*.mpi.np[23]' 'train.*.emulated' 'interop.torch*' 'interop.dlib*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
+left_to_all=(big random 'train.*.mpi.np[23]' 'train.*.emulated'
+  device.{gpu_suite,watcher,policies,ipc_faults,topology,updates,reductions,host_memory,captures,making,options,messages,versions,graphs_and_arenas,windows,snippets}.emulated
+  'device.*.mpi.*' 'interop.torch*' 'interop.dlib*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
   headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_site*' '*.package')
 # These take too long for --all as well, and run only with --soak or by name: the other half of the element types, threads without what only
 # Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and more placements of nodes, and two large examples.

@@ -386,6 +386,31 @@ TEST_CASE("the first reason for an end reaches all ranks") {
         CHECK(all.rank(r).log == std::vector<std::string>{"ended rank 17 failed: no space left"});
 }
 
+TEST_CASE("a tensor that waits for a rank which is done ends the engine on all ranks") {
+    for (const bool said_before : {false, true}) {
+        INFO("the rank is done before the tensor comes: ", said_before);
+        simulation all(12, 5, {.fanout = 3});
+        const auto list = tensors(4, all.random());
+        all.begin_step(list);
+        all.run();
+        REQUIRE(all.all_done());
+        if (said_before) all.rank(7).talks.bye();
+        if (said_before) all.run();
+        all.begin_step({{"x", tensor(5)}});
+        all.rank(7).to_submit.clear();
+        all.run();
+        if (!said_before) all.rank(7).talks.bye();
+        all.run();
+        for (int r = 0; r < 12; ++r)
+            CHECK(all.rank(r).log.back() ==
+                  "ended rank 7 has destroyed its engine, and other ranks have submitted 'x'");
+    }
+    simulation quiet(12, 6, {.fanout = 3});
+    for (int r = 0; r < 12; ++r) quiet.rank(r).talks.bye();
+    quiet.run();
+    for (int r = 0; r < 12; ++r) CHECK(quiet.rank(r).log == std::vector<std::string>{"ended "});
+}
+
 TEST_CASE("more tensors than numbers, and none") {
     for (const std::size_t capacity : {std::size_t(0), std::size_t(1), std::size_t(7)}) {
         INFO("capacity ", capacity);

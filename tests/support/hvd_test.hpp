@@ -44,18 +44,14 @@ using communicator = hvd::communicator<backend>;
 // Returns the ranks of this launch.
 communicator world(const hvd::communicator_options& options = {});
 
-// Runs f on this launch's ranks, each time with a new communicator.
+// Runs a test that needs at least `least` ranks on this launch's ranks, each time with a new
+// communicator.
 template <class F>
-void on_ranks(F f) {
+void on_ranks_from(int least, const hvd::communicator_options& options, F f) {
+    if (launched_ranks() < least) return;
     const failing_rank_does_not_hang guard;
-    auto all = world();
+    auto all = world(options);
     f(all);
-}
-
-// Runs a test that needs at least `least` ranks.
-template <class F>
-void on_ranks_from(int least, F f) {
-    if (launched_ranks() >= least) on_ranks(f);
 }
 
 #else
@@ -65,23 +61,28 @@ void run_threads(int ranks, const std::function<void(communicator&)>& f,
                  const hvd::communicator_options& options = {});
 
 template <class F>
-void on_ranks_from(int least, F f) {
+void on_ranks_from(int least, const hvd::communicator_options& options, F f) {
     for (const int ranks : thread_counts()) {
         if (ranks < least) continue;
         INFO("on ", ranks, " threads");
-        hvd_test::run_threads(ranks, [&f](communicator& comm) {
+        const auto on_rank = [&f](communicator& comm) {
             INFO("rank ", comm.rank(), " of ", comm.size());
             f(comm);
-        });
+        };
+        hvd_test::run_threads(ranks, on_rank, options);
     }
 }
 
+#endif
+
+template <class F>
+void on_ranks_from(int least, F f) {
+    on_ranks_from(least, {}, f);
+}
 template <class F>
 void on_ranks(F f) {
-    on_ranks_from(1, f);
+    on_ranks_from(1, {}, f);
 }
-
-#endif
 
 }  // namespace hvd_test
 

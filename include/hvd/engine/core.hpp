@@ -158,14 +158,18 @@ public:
 
     bool is_predicting() const noexcept { return predicting_.load(); }
 
-    // This rank is done with the engine, or leaves it: its thread tells the others.
+    // This rank is done with the engine, or leaves it: its thread tells the others. Others that
+    // wait for a predicted tensor of this rank learn of it by a decline.
     void say_bye() {
         {
             const lock_guard lock(mutex_);
-            wishes_.bye = true;
+            wishes_.bye = done_ = true;
+            if (predicted_ && decline_.empty()) decline_ = no_more;
         }
         wake_();
     }
+    // A call under way at that time gives the communicator up.
+    void stop_calls_at(time_point limit) { runner_.driver().stop_at(limit); }
     void leave(std::string_view reason) {
         {
             const lock_guard lock(mutex_);
@@ -180,6 +184,7 @@ public:
         predicted_ = std::make_shared<prediction>(std::move(units));
         predicting_.store(true);
         if (join_) decline_ = "it has joined";
+        if (done_) decline_ = no_more;
         pending_.for_each(
             [this](const std::string& name, const pending_tensor& t) { arrive(name, t); });
     }
@@ -234,6 +239,7 @@ public:
     static constexpr std::int64_t never_again = INT64_MAX;
 
 private:
+    static constexpr const char* no_more = "it has destroyed its engine";
     static constexpr std::int64_t short_patience = tuning::millisecond;
     static constexpr std::int64_t long_patience = 100 * tuning::millisecond;
 
@@ -415,7 +421,7 @@ private:
             const lock_guard lock(mutex_);
             name = pending_.name_of(call);
         }
-        runner_.driver().stop_at(limit);
+        stop_calls_at(limit);
         fail(std::make_exception_ptr(usage_error(
             rank(), text("hvd: rank ", rank(), ": the request of '", name,
                          "' was destroyed before all ranks had submitted the tensor"))));
@@ -432,6 +438,7 @@ private:
     // The lock of the submitted tensors is held for all of the following, atomics apart.
     std::shared_ptr<prediction> predicted_;  // null: the ranks negotiate. A driver keeps it alive
     std::string decline_;                    // why this rank declines the prediction, if it does
+    bool done_ = false;                      // this rank submits nothing more
     bool driving_ = false;                   // a thread runs units of the prediction
     std::vector<queued*> claimed_;           // the driver's: the calls of the unit that runs
     engine_wishes wishes_;

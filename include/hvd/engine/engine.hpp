@@ -218,6 +218,7 @@ private:
         // Tells the others, unless the engine has ended.
         void end(std::string_view reason) {
             core->leave(reason);
+            core->stop_calls_at(detail::now());
             thread.reset();
         }
 

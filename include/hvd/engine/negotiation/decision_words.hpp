@@ -4,6 +4,8 @@
 
 #include "../../standard.hpp"  // first: an older standard is told at once
 
+#include <optional>
+
 #include "message.hpp"
 #include "numbers.hpp"
 
@@ -49,6 +51,16 @@ inline agreed_unit read_unit(message_reader& in, const tensor_numbers& numbers, 
     return unit;
 }
 
+// The units that are to run, or are predicted.
+inline decision read_units(engine_word w, message_reader& in, const tensor_numbers& numbers,
+                           int size, bool is_old) {
+    decision d;
+    d.kind = w == engine_word::run ? decision::what::run : decision::what::predict;
+    for (std::size_t n = w == engine_word::run ? 1 : in.count(); n > 0; --n)
+        d.units.push_back(read_unit(in, numbers, size, is_old));
+    return d;
+}
+
 inline void write_refusal(message_writer& out, const decision& d) {
     out.begin(engine_word::refuse).add(std::string_view(d.name)).add(d.rank + 1);
     out.add(std::uint64_t(d.differs)).add(std::string_view(d.text));
@@ -87,6 +99,23 @@ inline decision disagreement_of(std::string_view name, field differs,
     d.differs = differs;
     d.values = {values.begin(), values.end()};
     return d;
+}
+// The reason why a tensor does not run: a rank refused it, or ranks disagree.
+inline std::optional<decision> objection_to(std::string_view name,
+                                            const std::vector<signature_group>& groups) {
+    for (const signature_group& g : groups)
+        if (g.signature.call.refused)
+            return refusal_of(
+                name, g.ranks.ranges().front().first,
+                text(g.ranks.print(), " refused it: ", std::string_view(g.signature.call.text)));
+    if (const field f = difference_of(groups); f != field::none)
+        return disagreement_of(name, f, groups);
+    return {};
+}
+inline message in_vain(const rank_set& done, std::string_view name) {
+    return text(done.print(),
+                done.size() == 1 ? " has destroyed its engine" : " have destroyed their engines",
+                ", and other ranks have submitted '", name, "'");
 }
 
 }  // namespace detail

@@ -213,13 +213,24 @@ private:
     }
 
     void look_at(const std::string& name, announced_tensor& t) {
-        if (t.passed_on || !t.is_complete(joined_, children_)) return;
+        if (t.passed_on) return;
+        if (!t.is_complete(joined_, children_)) return end_if_in_vain(name, t);
         t.passed_on = true;
         if (rank_ == 0) ready_.push_back(name);
         else pass_on(name, t);
     }
     void look_at_all() {
         for (auto& [name, t] : tensors_) look_at(name, t);
+    }
+
+    // Ranks that are done submit nothing more, and a tensor that waits for them never becomes ready.
+    void end_if_in_vain(const std::string& name, const announced_tensor& t) {
+        rank_set done;
+        if (bye_ && !t.mine) done.add(rank_);
+        for (const child_rank& c : children_)
+            if (c.bye && !t.children[index_of(c)]) done.add(c.below);
+        if (done.empty()) return;
+        end(done.ranges().front().first, in_vain(done, name), -1);
     }
 
     void pass_on(const std::string& name, announced_tensor& t) {
@@ -239,13 +250,7 @@ private:
         announced_tensor t = std::move(tensors_.extract(name).mapped());
         if (!t.groups.empty() && t.was_said_by_number())
             t.expand(numbers_.of(name), rank_, children_);
-        for (const signature_group& g : t.groups)
-            if (g.signature.call.refused)
-                return refuse(refusal_of(name, g.ranks.ranges().front().first,
-                                         text(g.ranks.print(), " refused it: ",
-                                              std::string_view(g.signature.call.text))));
-        if (const field f = difference_of(t.groups); f != field::none)
-            return refuse(disagreement_of(name, f, t.groups));
+        if (auto objection = objection_to(name, t.groups)) return refuse(std::move(*objection));
         const std::uint32_t number =
             t.groups.empty() ? *t.number : number_for(name, t.groups.front().signature);
         const message why =
@@ -343,8 +348,9 @@ private:
                 return open_question(id, in.text());
             }
             case engine_word::missing: {
-                const std::string name(in.text());
-                take_missing(name, std::string(in.text()));
+                decision& d = tell(decision::what::missing);
+                d.name = in.text();
+                d.text = in.text();
                 return pass_down(outbox::always);
             }
             case engine_word::ended: return hear_end(in, parent_);
@@ -375,9 +381,7 @@ private:
         if (w == engine_word::refuse) {
             d = read_refusal(in, size_);
         } else if (w == engine_word::run || w == engine_word::predict) {
-            d.kind = w == engine_word::run ? decision::what::run : decision::what::predict;
-            for (std::size_t n = w == engine_word::run ? 1 : in.count(); n > 0; --n)
-                d.units.push_back(read_unit(in, numbers_, size_, is_old));
+            d = read_units(w, in, numbers_, size_, is_old);
         } else {
             in.refuse("a parent does not say this word");
         }
@@ -423,11 +427,8 @@ private:
                     .begin(engine_word::missing)
                     .add(std::string_view(a.name))
                     .add(std::string_view(who));
-            take_missing(a.name, who);
+            tell(decision::what::missing, -1, who).name = a.name;
         }
-    }
-    void take_missing(const std::string& name, const std::string& who) {
-        tell(decision::what::missing, -1, who).name = name;
     }
 
     // ---- the end --------------------------------------------------------------------------------
@@ -435,6 +436,7 @@ private:
     void look_at_byes() {
         bool all = bye_ && !over_;
         for (const child_rank& c : children_) all = all && c.bye;
+        look_at_all();
         if (!all || std::exchange(said_bye_, true)) return;
         if (rank_ == 0) end(-1, "", -1);
         else up_always().begin(engine_word::bye);
