@@ -108,6 +108,7 @@ only() { [[ -n "$whole" || ${#names[@]} -gt 0 ]] || names=("$@"); }
 # in seconds per test case.
 stage_asan() {
   only "${asan_core[@]}"
+  export HVD_TEST_SEEDS=6
   export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
   export ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=1:abort_on_error=0"
   # Only a full unwind recognises MPI's frames: libc between them and malloc keeps no frame pointers.
@@ -119,6 +120,7 @@ stage_asan() {
 
 stage_tsan() {
   only "${tsan_core[@]}"
+  export HVD_TEST_SEEDS=6
   export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:die_after_fork=0"
   # Randomisation is off if the kernel allows it: older runtimes fail in a widely randomised address space.
   local launcher=()
