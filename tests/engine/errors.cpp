@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 
@@ -176,6 +180,161 @@ TEST_CASE("a call that is wrong by itself is told to the others") {
     });
 }
 
+TEST_CASE("a root that is no rank is refused on all ranks, and other tensors go on") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        for (const int root : {77, -1, -3}) {
+            std::vector<float> x(4);
+            const int mine = comm.rank() == 1 ? root : 0;
+            const auto call = [&] { e.broadcast("x", x, hvd::root{mine}).wait(); };
+            if (comm.rank() == 1) CHECK_THROWS_AS(call(), hvd::usage_error);
+            else CHECK(text_of<hvd::peer_error>(call).find("is not a rank") != std::string::npos);
+        }
+        reduce_some(e, 2);
+    });
+}
+
+TEST_CASE("a name is free once the peers have submitted what this rank refused") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        for (int step = 0; step < 20; ++step) {
+            std::vector<float> x(4, 1);
+            const bool wrong = comm.rank() == 1 && step % 2 == 0;
+            if (comm.rank() == 0 && step % 4 == 0) std::this_thread::sleep_for(2ms);
+            const auto call = [&] { e.broadcast("x", x, hvd::root{wrong ? 99 : 0}).wait(); };
+            if (step % 2 == 1) call();
+            else if (wrong) CHECK_THROWS_AS(call(), hvd::usage_error);
+            else CHECK_THROWS_AS(call(), hvd::peer_error);
+        }
+    });
+}
+
+TEST_CASE("from one tensor to another: strided, and wrong in all ways") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        const int n = comm.size();
+        std::vector<float> all(16), out(8), to(16, -1);
+        for (std::size_t i = 0; i < 16; ++i) all[i] = float(i) * float(comm.rank() + 1);
+        const auto every_second = [](std::vector<float>& v) {
+            return hvd::view(v.data(), hvd::shape(8), hvd::strides(2));
+        };
+        e.allreduce("strided", every_second(all), out, hvd::sum).wait();
+        e.allreduce("to strided", out, every_second(to), hvd::sum).wait();
+        for (std::size_t i = 0; i < 8; ++i) {
+            CHECK(out[i] == float(2 * i) * float(n * (n + 1) / 2));
+            CHECK(to[2 * i] == out[i] * float(n));
+            CHECK(to[2 * i + 1] == -1);
+        }
+        const std::vector<float> in(8, 1), others(8, 100);
+        auto first = e.allreduce("x", in, out, hvd::sum);
+        const auto again = [&] { (void)e.allreduce("x", others, out, hvd::sum); };
+        if (!first.test()) {
+            try {
+                again();
+                FAIL("the name was in flight");
+            } catch (const hvd::usage_error&) {
+            }
+        }
+        first.wait();
+        comm.barrier();
+
+        const int last = n - 1;
+        std::vector<float> small(comm.rank() == last ? 4 : 8);
+        const auto sizes = [&] { e.allreduce("sizes", in, small, hvd::sum).wait(); };
+        const auto overlap = [&] {
+            e.allreduce("overlap", hvd::view(all.data(), 8), hvd::view(all.data() + 4, 8), hvd::sum)
+                .wait();
+        };
+        const auto null = [&] {
+            const float* const nothing = nullptr;
+            e.allreduce("null", hvd::view(nothing, comm.rank() == last ? 8 : 0),
+                        hvd::view(out.data(), comm.rank() == last ? 8 : 0), hvd::sum)
+                .wait();
+        };
+        CHECK_THROWS_AS(overlap(), hvd::usage_error);
+        if (comm.rank() == last) {
+            CHECK_THROWS_AS(sizes(), hvd::usage_error);
+            CHECK_THROWS_AS(null(), hvd::usage_error);
+        } else {
+            CHECK_THROWS_AS(sizes(), hvd::peer_error);
+            CHECK_THROWS_AS(null(), hvd::peer_error);
+        }
+        reduce_some(e, 2);
+    });
+}
+
+TEST_CASE("an error that nobody has looked at takes the place of the next tensor on all ranks") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        std::vector<float> x(comm.rank() == 0 ? 4 : 5);
+        auto bad = e.allreduce("bad", x, hvd::sum);
+        if (comm.rank() == 0) bad = {};  // it waits, and nobody looks
+        else CHECK_THROWS_AS(bad.wait(), hvd::mismatch_error);
+        std::vector<float> y(4);
+        const auto next = [&] { e.allreduce("next", y, hvd::sum).wait(); };
+        if (comm.rank() == 0) CHECK_THROWS_AS(next(), hvd::mismatch_error);
+        else
+            CHECK(text_of<hvd::peer_error>(next).find("an earlier tensor of this rank failed") !=
+                  std::string::npos);
+        reduce_some(e, 2);
+    });
+}
+
+TEST_CASE("names that can't be told, and a failure without an exception") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        std::vector<float> x(4);
+        for (const std::string& name :
+             {std::string(), std::string(70000, 'n'), std::string("a\0b", 3)}) {
+            const auto call = [&] { (void)e.allreduce(name, x, hvd::sum); };
+            CHECK_THROWS_AS(call(), hvd::usage_error);
+        }
+        comm.barrier();
+        if (comm.rank() == 0) e.fail(nullptr);
+        const auto after = [&] { e.allreduce("x", x, hvd::sum).wait(); };
+        if (comm.rank() > 0)
+            CHECK(text_of<hvd::peer_error>(after).find("rank 0 failed") != std::string::npos);
+    });
+}
+
+TEST_CASE("a forked child is refused, and ends at once") {
+    on_ranks([](auto& comm) {
+        auto e = std::make_unique<engine>(comm);
+        std::vector<float> x(4);
+        reduce_some(*e, 1);
+        if (comm.rank() == 0) {
+            const pid_t child = fork();
+            if (child == 0) {
+                int refused = 1;
+                try {
+                    e->allreduce("x", x, hvd::sum).wait();
+                } catch (const hvd::usage_error&) {
+                    refused = 0;
+                }
+                e.reset();
+                _exit(refused);
+            }
+            int status = -1;
+            waitpid(child, &status, 0);
+            CHECK(status == 0);
+        }
+        reduce_some(*e, 1);
+    });
+}
+
+TEST_CASE("a request that a callback drops ends the engine") {
+    on_ranks([](auto& comm) {
+        std::vector<float> x(4), y(4);
+        engine e{comm};
+        auto first =
+            e.allreduce("x", x, hvd::sum,
+                        {.then = [&](std::exception_ptr) { (void)e.allreduce("y", y, hvd::sum); }});
+        first.wait();
+        const auto next = [&] { e.allreduce("z", x, hvd::sum).wait(); };
+        CHECK_THROWS_AS(next(), hvd::peer_error);
+    });
+}
+
 TEST_CASE("the text and rank of the first exception reach all ranks") {
     on_ranks_from(2, [](auto& comm) {
         engine e{comm};
@@ -215,14 +374,12 @@ TEST_CASE("a rank that leaves is named by those that wait for it") {
     on_ranks_from(2, [](auto& comm) {
         for (const bool predicts : {false, true}) {
             std::vector<float> x(4);
-            hvd::request r;
-            std::string text;
             {
                 engine e{comm, {.prediction = predicts}};
                 reduce_some(e, 6);
                 if (comm.rank() != 0) {
-                    r = e.allreduce("x", x, hvd::sum);
-                    text = text_of<hvd::peer_error>([&] { r.wait(); });
+                    const std::string text =
+                        text_of<hvd::peer_error>([&] { e.allreduce("x", x, hvd::sum).wait(); });
                     CHECK(text.find("rank 0 has destroyed its engine") != std::string::npos);
                 }
             }

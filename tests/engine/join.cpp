@@ -68,6 +68,26 @@ TEST_CASE("early leavers change no result") {
     });
 }
 
+TEST_CASE("a group goes on without the ranks that have joined, whatever its size") {
+    on_ranks_from(2, [](auto& comm) {
+        for (const std::size_t count :
+             {std::size_t(0), std::size_t(10), std::size_t(600), std::size_t(70000)}) {
+            INFO("elements: ", count);
+            engine e{comm};
+            std::vector<float> a(count, float(comm.rank())), b(2 * count + 1, 1.0f);
+            if (comm.rank() < comm.size() - 1) {
+                e.allreduce("group", hvd::fuse(a, b), hvd::sum).wait();
+                e.allreduce("one", a, hvd::sum).wait();
+                const int given = comm.size() - 1;
+                const float sum = float(given * (given - 1) / 2);
+                for (const float x : a) REQUIRE(x == sum * float(given));
+                for (const float x : b) REQUIRE(x == float(given));
+            }
+            e.join().wait();
+        }
+    });
+}
+
 TEST_CASE("the mean of all ranks, as Horovod has it") {
     on_ranks([](auto& comm) {
         engine e{comm, {.mean = hvd::join_mean::of_all}};
@@ -110,12 +130,15 @@ TEST_CASE("a broadcast goes on without those that have joined, unless it is thei
 TEST_CASE("a rank that has joined submits nothing, and joins once") {
     on_ranks_from(2, [](auto& comm) {
         engine e{comm};
-        auto joined = e.join();
         std::vector<float> x(3, 1);
+        hvd::result<int> joined;
         if (comm.rank() == 0) {
+            joined = e.join();
             CHECK_THROWS_AS((void)e.allreduce("x", x, hvd::sum), hvd::usage_error);
             CHECK_THROWS_AS((void)e.join(), hvd::usage_error);
         }
+        comm.barrier();  // until then the others have not joined, and rank 0 is not back
+        if (comm.rank() != 0) joined = e.join();
         joined.wait();
     });
 }

@@ -204,6 +204,30 @@ TEST_CASE("a coroutine resumes on the thread that calls run_ready") {
     });
 }
 
+namespace {
+
+detached wait_in_vain(engine& e, std::vector<float>& x, bool& told) {
+    try {
+        co_await e.allreduce("never", x, hvd::sum);
+    } catch (const hvd::peer_error&) {
+        told = true;
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a coroutine whose tensor never comes resumes when the engine is destroyed") {
+    on_ranks_from(2, {.destructor_deadline = std::chrono::nanoseconds(200ms)}, [](auto& comm) {
+        std::vector<float> x(4);
+        bool told = false;
+        {
+            engine e{comm};
+            if (comm.rank() == 0) wait_in_vain(e, x, told);
+        }
+        CHECK(told == (comm.rank() == 0));
+    });
+}
+
 TEST_CASE("process sets are engines of their own, and run side by side") {
     on_ranks_from(2, [](auto& comm) {
         engine all{comm};

@@ -48,37 +48,34 @@ public:
 
     // ---- for any thread -----------------------------------------------------------------------
 
+    // `fill` is called for the call once its name is known to be free.
     void submit(std::string_view name, const shared<queued>& call, const signature& mine,
-                callback then) {
+                callback then, void (*fill)(queued&)) {
+        runner_.driver().refuse_if_forked(*call->op);
         call->queue = &functions;
         call->owner = shared<counted>(this);
-        bool wakes = false;
-        {
-            const lock_guard lock(mutex_);
-            refuse_if_ended(name);
-            throw_unseen();
-            if (join_) refuse_after_join(name);
-            const time_point time = now();
-            const time_point limit =
-                call->deadline.nanoseconds > 0 ? time + call->deadline.nanoseconds : never;
-            const auto* const added =
-                pending_.add(name, {call, mine, std::move(then), time, limit, ++submissions_});
-            if (added == nullptr) refuse_duplicate(name);
-            wakes = take_note(added->first, added->second);
-        }
-        if (wakes) wake_();
+        pending_tensor entry{call, mine, std::move(then)};
+        while (!take(name, entry, fill)) wait_for_refusal_of(name);
     }
 
     // A call that is wrong by itself: the other ranks learn why, and this one throws it.
-    [[noreturn]] void submit_refusal(std::string_view name, signature mine, std::string_view why) {
-        struct refusal_call : queued {
-            operation none{};
-        };
-        const auto call = shared<refusal_call>::make();
-        call->op = &call->none;
-        mine.call.refuse(why);
-        submit(name, call, mine, {});
+    [[noreturn]] void submit_refusal(std::string_view name, const signature& mine,
+                                     std::string_view why) {
+        refuse_on_all(name, mine, why);
         throw usage_error(rank(), text(why, " ('", name, "' on rank ", rank(), ")"));
+    }
+
+    // An error that nobody has looked at takes the place of the next tensor, on all ranks.
+    void throw_unseen_instead_of(std::string_view name, const signature& mine) {
+        std::exception_ptr unseen;
+        {
+            const lock_guard lock(mutex_);
+            unseen = std::exchange(unseen_, nullptr);
+        }
+        if (!unseen) return;
+        refuse_on_all(name, mine,
+                      text("hvd: an earlier tensor of this rank failed: ", what_of(unseen)));
+        std::rethrow_exception(unseen);
     }
 
     // Reductions that this rank can make after it has joined.
@@ -121,11 +118,13 @@ public:
     }
 
     bool test(queued& call) {
+        runner_.driver().refuse_if_forked(*call.op);
         help(call);
         return call.done();
     }
 
     void wait(queued& call, time_point limit = never) {
+        runner_.driver().refuse_if_forked(*call.op);
         refuse_inside_callback();
         for (;;) {
             const completions::ticket seen = completions_.take_ticket();
@@ -173,7 +172,7 @@ public:
     void leave(std::string_view reason) {
         {
             const lock_guard lock(mutex_);
-            wishes_.leave = reason;
+            if (wishes_.leave.empty()) wishes_.leave = reason;  // the first reason counts
         }
         wake_();
     }
@@ -242,6 +241,48 @@ private:
     static constexpr const char* no_more = "it has destroyed its engine";
     static constexpr std::int64_t short_patience = tuning::millisecond;
     static constexpr std::int64_t long_patience = 100 * tuning::millisecond;
+
+    struct refusal_call : queued {
+        operation none{};
+    };
+
+    void refuse_on_all(std::string_view name, signature mine, std::string_view why) {
+        const auto call = shared<refusal_call>::make();
+        call->op = &call->none;
+        mine.call.refuse(why);
+        mine.call.root = 0;  // it may be wrong, and nobody compares it
+        submit(name, call, mine, {}, [](queued&) {});
+    }
+
+    // Takes a tensor under its name. False if the name is that of a refused tensor, which has no
+    // request to wait for: it is free once the peers have submitted theirs.
+    bool take(std::string_view name, pending_tensor& entry, void (*fill)(queued&)) {
+        bool wakes = false;
+        {
+            const lock_guard lock(mutex_);
+            refuse_if_ended(name);
+            if (join_) refuse_after_join(name);
+            queued& call = *entry.call;
+            entry.since = now();
+            if (call.deadline.nanoseconds > 0)
+                entry.limit = entry.since + call.deadline.nanoseconds;
+            entry.number = ++submissions_;
+            const auto* const added = pending_.add(name, std::move(entry));
+            if (added == nullptr && pending_.refuses(name)) return false;
+            if (added == nullptr) refuse_duplicate(name);
+            fill(call);
+            wakes = take_note(added->first, added->second);
+        }
+        if (wakes) wake_();
+        return true;
+    }
+    void wait_for_refusal_of(std::string_view name) {
+        refuse_inside_callback();
+        wait_until(never, [&] {
+            const lock_guard lock(mutex_);
+            return ended_ || !pending_.refuses(name);
+        });
+    }
 
     // ---- with the lock held ---------------------------------------------------------------------
 
@@ -413,8 +454,10 @@ private:
 
     // The memory of the call goes away. If it is not complete in time, the engine is given up.
     void wait_briefly(queued& call) {
-        const time_point limit = now() + session_->options().destructor_deadline.nanoseconds;
-        wait(call, limit);
+        const bool may_wait = !is_inside_callback();
+        const time_point limit =
+            may_wait ? now() + session_->options().destructor_deadline.nanoseconds : now();
+        if (may_wait) wait(call, limit);
         if (call.done()) return;
         std::string name;
         {
@@ -425,7 +468,7 @@ private:
         fail(std::make_exception_ptr(usage_error(
             rank(), text("hvd: rank ", rank(), ": the request of '", name,
                          "' was destroyed before all ranks had submitted the tensor"))));
-        wait(call);
+        if (!call.done()) wait(call);
     }
 
     static const queue_of_calls functions;

@@ -5,6 +5,7 @@
 #include "../standard.hpp"  // first: an older standard is told at once
 
 #include "../comm/communicator.hpp"
+#include "copying_reduction.hpp"
 #include "named_calls.hpp"
 #include "thread.hpp"
 
@@ -44,17 +45,6 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
         });
     });
     return comm.split(0, me);
-}
-
-template <class In, class Out>
-void copy_elements(int rank, std::string_view name, const In& in, const Out& out) {
-    if (in.size() != out.size())
-        throw usage_error(rank, text("hvd: '", name, "' on rank ", rank, ": output has ",
-                                     out.size(), " elements, input ", in.size()));
-    static_assert(std::is_same_v<typename In::value_type, typename Out::value_type>,
-                  "hvd: input and output have different element types");
-    if (in.size() > 0 && static_cast<const void*>(in.data()) != out.data())
-        std::memmove(out.data(), in.data(), in.size() * sizeof(typename In::value_type));
 }
 
 }  // namespace detail
@@ -114,8 +104,20 @@ public:
         requires(!std::convertible_to<Op, named_options>)
     [[nodiscard]] request allreduce(std::string_view name, const In& in, Out&& out, const Op& op,
                                     const named_options& o = {}) {
-        detail::copy_elements(rank(), name, detail::to_view(in), detail::to_view(out));
-        return allreduce(name, std::forward<Out>(out), op, o);
+        using namespace detail;
+        if constexpr (check_unfused<In, Out>() && check_tensor<Backend, const In&>() &&
+                      check_tensor<Backend, Out, tensor_use::written>() &&
+                      check_reduced<Backend, const In&, Op>()) {
+            static_assert(std::is_same_v<element_of<const In&>, element_of<Out>>,
+                          "hvd: input and output have different element types");
+            auto list = as_list(out);
+            auto named = calls(name, o);
+            return start_call(named, collective::allreduce, reduced(o), [&] {
+                return copying_reduction<decltype(list), Op>(list, to_view(in), to_view(out), op,
+                                                             reduced(o));
+            });
+        }
+        return {};
     }
 
     /// Gathers all ranks' tensors, as `communicator::allgather` does. The result is `gathered<T>`,
@@ -177,8 +179,8 @@ public:
     /// Ends the engine on all ranks: their requests throw `hvd::peer_error` with this rank and the
     /// text of the exception. Call it in a handler, before the exception leaves the rank.
     void fail(const std::exception_ptr& why) {
-        parts_or_throw().core->leave(
-            detail::text("rank ", rank(), " failed: ", detail::what_of(why)));
+        parts_or_throw().core->leave(detail::text(
+            "rank ", rank(), " failed: ", why ? detail::what_of(why) : "it gave no exception"));
     }
 
     /// Resumes, on this thread, coroutines that wait for requests that are complete. It returns
@@ -200,6 +202,10 @@ private:
 
         ~parts() {
             if (!thread) return;
+            if (core->runner().driver().in_forked_child()) {
+                (void)thread.release();  // the parent's: there is none here
+                return;
+            }
             const auto limit =
                 detail::now() + core->data().options().destructor_deadline.nanoseconds;
             const bool unwinds = std::uncaught_exceptions() > 0;
@@ -220,6 +226,10 @@ private:
             core->leave(reason);
             core->stop_calls_at(detail::now());
             thread.reset();
+            try {
+                core->run_ready();  // all calls are complete, so that no coroutine is forgotten
+            } catch (...) {         // thrown by a coroutine: nobody is there to catch it
+            }
         }
 
         template <class... T>

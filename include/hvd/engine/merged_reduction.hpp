@@ -32,8 +32,9 @@ public:
     }
 
     // The operation, after all calls have been added. `first` is one of them and outlives it.
-    // `content` says of which tensors it is, the same on all ranks.
-    operation& finish(const operation& first, std::uint64_t content, double factor) {
+    // `content` says of which tensors it is, the same on all ranks. `alike`: all ranks have the same
+    // number of tensors, so that they may be reduced where they lie.
+    operation& finish(const operation& first, std::uint64_t content, double factor, bool alike) {
         group_ = first.groups[0];
         group_.offset = 0;
         group_.count = bytes_ / group_.element_bytes;
@@ -55,7 +56,7 @@ public:
             op_.in = op_.out = tensors_.front().data;
             return op_;
         }
-        if (buffer_.is_dense()) {
+        if (alike && buffer_.is_dense()) {
             op_.tensors = tensors_.data();
             op_.offsets = offsets_.data();
             op_.tensor_count = tensors_.size();

@@ -71,9 +71,11 @@ class named_calls : public allreduce_calls<named_calls<Backend>, Backend>,
 public:
     named_calls(engine_core& core, std::string_view name, const named_options& options)
         : core_(core), session_(&core.data()), name_(name), options_(options) {
-        if (name.empty())
-            throw usage_error(core.rank(), text("hvd: rank ", core.rank(),
-                                                ": a tensor of an engine needs a name"));
+        if (name.empty() || name.size() > most_of_a_name || name.find('\0') != name.npos)
+            throw usage_error(
+                core.rank(),
+                text("hvd: rank ", core.rank(), ": a tensor of an engine needs a name ", "of 1 to ",
+                     most_of_a_name, " bytes without NUL; this one has ", name.size()));
     }
 
     // For the functions of the communicator: see start_queued().
@@ -86,13 +88,22 @@ public:
         signature mine = signature_of(call->call);
         mine.priority = options_.priority;
         store(op.entry.name, name_);
+        core_.throw_unseen_instead_of(name_, mine);
         if (op.entry.refused) core_.submit_refusal(name_, mine, op.entry.text);
-        core_.submit(name_, call, mine, options_.then);
+        core_.submit(name_, call, mine, options_.then, &fill<Queued>);
         return call;
     }
 
 private:
     friend struct access;
+    static constexpr std::size_t most_of_a_name = 65536;
+
+    // Called once the engine has taken the name.
+    template <class Queued>
+    static void fill(queued& call) {
+        if constexpr (requires(Queued& q) { q.call.fill(); })
+            static_cast<Queued&>(call).call.fill();
+    }
 
     engine_core& core_;
     session* session_;

@@ -67,6 +67,7 @@ void fill_neutral_complex(std::byte* data, std::size_t count, int op, double pre
 
 // Fills `count` elements with the neutral one of an operation. False for types of users.
 inline bool fill_neutral(dtype id, std::byte* data, std::size_t count, int op, double prescale) {
+    if (count == 0) return true;
     switch (id) {
         case dtype::int8: fill_neutral<std::int8_t>(data, count, op, prescale); return true;
         case dtype::int16: fill_neutral<std::int16_t>(data, count, op, prescale); return true;

@@ -36,7 +36,7 @@ public:
 
     // Null if the name is in flight.
     const std::pair<const std::string, pending_tensor>* add(std::string_view name,
-                                                            pending_tensor tensor) {
+                                                            pending_tensor&& tensor) {
         const auto [at, is_new] = tensors_.try_emplace(std::string(name));
         if (!is_new) return nullptr;
         at->second = std::move(tensor);
@@ -46,6 +46,12 @@ public:
     template <class F>
     void for_each(F f) {
         for (auto& [name, tensor] : tensors_) f(name, tensor);
+    }
+
+    // True if this rank has refused a tensor of that name, and its peers have yet to submit it.
+    bool refuses(std::string_view name) const {
+        const auto found = tensors_.find(std::string(name));
+        return found != tensors_.end() && found->second.mine.call.refused;
     }
 
     // This rank's calls for the tensors of a unit, which run from now on. Null where it has none.

@@ -135,18 +135,21 @@ protected:
     // A callback that waits would wait for itself.
     class callback_scope {
     public:
-        explicit callback_scope(submitted_tensors& core) : core_(core) {
+        explicit callback_scope(submitted_tensors& core)
+            : core_(core), outer_(core.in_callback_.load()) {
             core_.in_callback_.store(session_user::this_thread());
         }
         callback_scope(const callback_scope&) = delete;
         callback_scope& operator=(const callback_scope&) = delete;
-        ~callback_scope() { core_.in_callback_.store(session_user::nobody); }
+        ~callback_scope() { core_.in_callback_.store(outer_); }
 
     private:
         submitted_tensors& core_;
+        const session_user::id outer_;
     };
+    bool is_inside_callback() const { return in_callback_.load() == session_user::this_thread(); }
     void refuse_inside_callback() const {
-        if (in_callback_.load() == session_user::this_thread())
+        if (is_inside_callback())
             throw usage_error(rank(), text("hvd: rank ", rank(),
                                            ": a callback of an engine waits "
                                            "for a tensor: it would wait for itself"));

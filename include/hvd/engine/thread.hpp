@@ -84,8 +84,8 @@ private:
         if (wishes.restart) negotiator_.restart(wishes.units);
         for (const auto& [name, mine] : wishes.submitted) negotiator_.submit(name, mine);
         if (wishes.join) negotiator_.join();
+        if (!wishes.leave.empty()) negotiator_.leave(wishes.leave);  // the better reason
         if (wishes.bye) negotiator_.bye();
-        if (!wishes.leave.empty()) negotiator_.leave(wishes.leave);
     }
 
     // Rank 0 may wait a while for more tensors, which travel together then.

@@ -114,9 +114,12 @@ private:
             }
         if (of_this_rank == nullptr) of_this_rank = &neutral_.front().op;
         hash content;
-        for (std::size_t i = first; i < end; ++i)
+        bool alike = true;  // a rank that has joined does not know the tensors of a group
+        for (std::size_t i = first; i < end; ++i) {
             content.add(merged_reduction::content_of(unit[i].signature.call));
-        driver().run_now(merged_.finish(*of_this_rank, content.value(), factor), deadline(),
+            alike = alike && (head.contributors == size() || !unit[i].signature.call.fused);
+        }
+        driver().run_now(merged_.finish(*of_this_rank, content.value(), factor, alike), deadline(),
                          threads);
     }
 

@@ -157,6 +157,7 @@ public:
             throw_unusable(op);
     }
 
+    bool in_forked_child() const { return fork_.in_child(); }
     void refuse_if_forked(const operation& op) const {
         if (fork_.in_child()) [[unlikely]]
             throw_unusable(op);
