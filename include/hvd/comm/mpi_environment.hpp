@@ -44,7 +44,7 @@ public:
     mpi_environment(const mpi_environment&) = delete;
     mpi_environment& operator=(const mpi_environment&) = delete;
 
-    ~mpi_environment();
+    ~mpi_environment() { end(); }
 
     /// The level that MPI provides, which may be less than requested.
     thread_level threads() const;
@@ -54,6 +54,7 @@ public:
 
 private:
     void start(int* argc, char*** argv, thread_level threads);
+    void end();
 
     // The process that started MPI last, for the terminate handler, which has no arguments.
     static pid_t& starter();

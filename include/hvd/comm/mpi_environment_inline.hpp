@@ -11,7 +11,7 @@
 namespace hvd {
 inline namespace v0 {
 
-HVD_INLINE mpi_environment::~mpi_environment() {
+HVD_INLINE void mpi_environment::end() {
     if (terminate_ != nullptr) std::set_terminate(terminate_);
     if (getpid() != process_ || !detail::mpi_is_running()) return;
     if (std::uncaught_exceptions() > exceptions_) abort_job();

@@ -16,6 +16,9 @@
 //     #include "x_inline.hpp"
 //     #endif
 //
+// Constructors and destructors are never HVD_INLINE: clang emits one of their two variants alone.
+// They call a function that is.
+//
 // Templates stay where they are; x_library.hpp lists the instantiations that libhvd holds, each
 // with HVD_INSTANTIATE, and library.hpp has the lists that go with each door. They only save time:
 // all others are compiled where they are used. Bodies in a class are compiled by every user in

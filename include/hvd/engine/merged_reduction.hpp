@@ -32,8 +32,8 @@ public:
     }
 
     // The operation, after all calls have been added. `first` is one of them and outlives it.
-    // `content` says of which tensors it is, the same on all ranks. `alike`: all ranks have the same
-    // number of tensors, so that they may be reduced where they lie.
+    // `content` says of which tensors it is, the same on all ranks. `alike`: all ranks have as many
+    // tensors, so that they may be reduced where they lie.
     operation& finish(const operation& first, std::uint64_t content, double factor, bool alike) {
         group_ = first.groups[0];
         group_.offset = 0;

@@ -223,7 +223,7 @@ private:
         for (auto& [name, t] : tensors_) look_at(name, t);
     }
 
-    // Ranks that are done submit nothing more, and a tensor that waits for them never becomes ready.
+    // Ranks that are done submit nothing more. A tensor that waits for them never becomes ready.
     void end_if_in_vain(const std::string& name, const announced_tensor& t) {
         rank_set done;
         if (bye_ && !t.mine) done.add(rank_);

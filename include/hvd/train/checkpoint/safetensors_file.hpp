@@ -26,7 +26,7 @@ public:
 
     /// @throws hvd::checkpoint_error for a file that is absent, truncated, of another format or
     /// inconsistent.
-    explicit safetensors_file(std::string path);
+    explicit safetensors_file(std::string path) : path_(std::move(path)) { open(); }
 
     const std::map<std::string, entry>& tensors() const { return tensors_; }
     const checkpoint_metadata& metadata() const { return metadata_; }
@@ -40,6 +40,8 @@ public:
     void read(const named_tensor& t) const;
 
 private:
+    void open();
+
     template <class... Parts>
     [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const;
 

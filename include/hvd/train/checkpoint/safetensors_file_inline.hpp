@@ -91,9 +91,9 @@ template <class... Parts>
     detail::refuse_file(path_, parts...);
 }
 
-HVD_INLINE safetensors_file::safetensors_file(std::string path)
-    : path_(std::move(path)), file_(path_, O_RDONLY | O_NONBLOCK) {
+HVD_INLINE void safetensors_file::open() {
     detail::require_no_nul(path_.c_str(), "the path", path_);
+    file_ = detail::file_descriptor(path_, O_RDONLY | O_NONBLOCK);
     if (file_.get() < 0) refuse(std::strerror(errno));
     const std::size_t size = file_size();
     std::uint64_t length = 0;
