@@ -162,12 +162,11 @@ private:
     void hear_ready(child_rank& c, message_reader& in, bool counts) {
         const ready_tensor said = read_ready(in, size_);
         if (!counts) return;
-        const std::uint32_t number = said.number;
-        const std::string name = known_tensor(in, numbers_, number).name;
+        const std::string name = known_tensor(in, numbers_, said.number).name;
         announced_tensor& t = tensor_of(name);
         if (!marks(t, c)) return;
         t.contributors += said.contributors;
-        if (!t.number) t.number = number;
+        if (!t.number) t.number = said.number;
         t.by_number.push_back(index_of(c));
         look_at(name, t);
     }
@@ -443,8 +442,7 @@ private:
     }
     void hear_end(message_reader& in, int from) {
         const int who = int(in.number(std::uint64_t(size_))) - 1;
-        const std::string why(in.text());
-        end(who, why, from);
+        end(who, in.text(), from);
     }
     // The first end counts. It floods the tree.
     void end(int who, std::string_view why, int from) {
@@ -487,7 +485,6 @@ private:
     std::unordered_map<std::string, announced_tensor> tensors_;
     tensor_numbers numbers_;
     questions questions_;
-
     // the root's
     std::vector<std::string> ready_;  // names, in the order in which they became ready
     rank_set all_joined_;

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../standard.hpp"  // first: an older standard is told at once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "prediction.hpp"
+#include "submitted_tensors.hpp"
+#include "unit_runner.hpp"
+#include "wishes.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Runs the units of an engine, on one thread at a time, the driver: the engine's own thread, or one
+// that waits for a tensor of a predicted step.
+class unit_driver : public submitted_tensors {
+public:
+    int size() const { return runner_.size(); }
+    session& data() { return *session_; }
+    unit_runner& runner() { return runner_; }
+    const engine_options& options() const { return options_; }
+
+    // Reductions that this rank can make after it has joined.
+    void learn(const std::vector<known_reduction>& usual) {
+        const lock_guard lock(mutex_);
+        usual_ = usual;
+    }
+
+    // Ends the engine: all that is pending fails, and further calls throw the same.
+    void fail(const std::exception_ptr& failure) noexcept {
+        std::vector<pending_tensor> failed;
+        {
+            const lock_guard lock(mutex_);
+            if (!ended_) ended_ = failure;
+            failed = pending_.take_waiting();
+            if (join_) join_->finish(failure);
+            join_ = {};
+            end_prediction();
+        }
+        complete_all(failed, failure);
+    }
+
+    // ---- for the thread of the engine -----------------------------------------------------------
+
+    engine_wishes take_wishes() {
+        const lock_guard lock(mutex_);
+        return std::exchange(wishes_, {});
+    }
+
+    bool is_predicting() const noexcept { return predicting_.load(); }
+
+    // All ranks expect this step from now on.
+    void begin_prediction(std::vector<agreed_unit> units) {
+        const lock_guard lock(mutex_);
+        wishes_.submitted.clear();
+        predicted_ = std::make_shared<prediction>(std::move(units));
+        predicting_.store(true);
+        if (join_) decline_ = "it has joined";
+        if (done_) decline_ = no_more;
+        pending_.for_each(
+            [this](const std::string& name, const pending_tensor& t) { arrive(name, t); });
+    }
+
+    // Runs what is there of the predicted step, unless another thread does.
+    void drive_prediction(int threads) {
+        {
+            const lock_guard lock(mutex_);
+            if (!begins_to_drive()) return;
+        }
+        drive(threads);
+    }
+
+    // Runs a unit that all ranks have agreed on just now.
+    void run_agreed(const agreed_unit& unit, int threads) {
+        {
+            const lock_guard lock(mutex_);
+            claim(unit);
+        }
+        run_claimed(unit, threads);
+    }
+
+    // Everything that is pending is submitted once more.
+    void resubmit() {
+        const lock_guard lock(mutex_);
+        wishes_.submitted = pending_.in_order();
+        wishes_.join = bool(join_);
+    }
+
+    // If the predicted step has not gone on for long, though somebody wants it to, this rank
+    // declines. It returns the time after which to look again.
+    std::int64_t watch_prediction() {
+        const lock_guard lock(mutex_);
+        if (!predicted_ || driving_ || (pending_.empty() && !join_)) {
+            waited_for_.store(false);
+            return never_again;
+        }
+        const std::uint64_t seen = submissions_ + runs_;
+        const time_point time = now();
+        if (seen != watched_) {
+            watched_ = seen;
+            watched_since_ = time;
+        }
+        const std::int64_t patience =
+            completions_.anybody_sleeps() || coroutines_.first_call() != nullptr ? short_patience
+                                                                                 : long_patience;
+        if (time - watched_since_ < patience) return watched_since_ + patience - time;
+        decline_ = "it waits for a tensor that is not the next one";
+        return 0;
+    }
+
+    static constexpr std::int64_t never_again = INT64_MAX;
+
+protected:
+    unit_driver(shared<session> data, bool one_node, const engine_options& options,
+                std::function<void()> wake)
+        : submitted_tensors(data->rank()),
+          runner_(data, one_node, options),
+          options_(options),
+          session_(std::move(data)),
+          wake_(std::move(wake)) {}
+    ~unit_driver() = default;
+
+    static constexpr const char* no_more = "it has destroyed its engine";
+
+    void help(queued& call) {
+        if (call.done()) return;
+        {
+            const lock_guard lock(mutex_);
+            if (!begins_to_drive()) return;
+        }
+        drive(1);
+    }
+
+    // A thread is about to sleep: the engine's own watches over the prediction meanwhile.
+    void ask_for_patience() {
+        if (predicting_.load() && !waited_for_.exchange(true)) wake_();
+    }
+
+    // ---- with the lock held ---------------------------------------------------------------------
+
+    // Returns true if somebody must wake the engine's thread.
+    bool take_note(const std::string& name, const pending_tensor& entry) {
+        if (!predicted_) {
+            wishes_.submitted.emplace_back(name, entry.mine);
+            return true;
+        }
+        arrive(name, entry);
+        return !driving_ && (predicted_->ready() || !decline_.empty() || pending_.size() == 1);
+    }
+
+    void arrive(const std::string& name, const pending_tensor& entry) {
+        if (!predicted_->arrive(name, entry.mine) && decline_.empty())
+            decline_ = text("'", name, "' is not part of it, or has changed");
+    }
+
+    unit_runner runner_;
+    const engine_options options_;
+    shared<session> session_;
+    std::function<void()> wake_;
+
+    // The lock of the submitted tensors is held for all of the following.
+    engine_wishes wishes_;
+    std::shared_ptr<prediction> predicted_;  // null: the ranks negotiate. A driver keeps it alive
+    std::string decline_;                    // why this rank declines the prediction, if it does
+    bool done_ = false;                      // this rank submits nothing more
+    std::uint64_t submissions_ = 0;
+
+private:
+    static constexpr std::int64_t short_patience = tuning::millisecond;
+    static constexpr std::int64_t long_patience = 100 * tuning::millisecond;
+
+    void end_prediction() {
+        predicted_.reset();
+        predicting_.store(false);
+        decline_.clear();
+    }
+
+    bool begins_to_drive() {
+        if (!predicted_ || driving_ || !(predicted_->ready() || !decline_.empty())) return false;
+        return driving_ = true;
+    }
+
+    void claim(const agreed_unit& unit) {
+        pending_.claim(unit, claimed_);
+        for (const queued* call : claimed_)
+            if (call != nullptr) runner_.learn(*call->op);
+        if (!usual_.empty()) runner_.learn(std::exchange(usual_, {}));
+    }
+
+    // ---- for the driver -------------------------------------------------------------------------
+
+    // Runs units of the predicted step until the next one is not there yet.
+    void drive(int threads) {
+        for (;;) {
+            std::shared_ptr<prediction> step;
+            std::string reason;
+            {
+                const lock_guard lock(mutex_);
+                if (!predicted_ || !(predicted_->ready() || !decline_.empty()))
+                    return rest_from_driving();
+                reason = decline_;
+                step = predicted_;
+                if (reason.empty()) claim(step->next());
+            }
+            if (!reason.empty() ? decline(reason) : run_predicted(step->next(), threads)) continue;
+            return stop_driving();
+        }
+    }
+
+    // The engine's thread watches over the tensors that wait from now on.
+    void rest_from_driving() {
+        driving_ = false;
+        if (!pending_.empty() || join_) wake_();
+    }
+
+    // Both return false if the prediction is over.
+    bool decline(const std::string& reason) {
+        try {
+            runner_.decline(reason);
+        } catch (const error& e) {
+            if (!unit_runner::is_decline(e)) fail_with_current();
+        } catch (...) {
+            fail_with_current();
+        }
+        return false;
+    }
+    bool run_predicted(const agreed_unit& unit, int threads) {
+        bool declined = false;
+        std::exception_ptr failure;
+        try {
+            runner_.confirm(threads);
+            runner_.run(unit, claimed_, threads);
+        } catch (const error& e) {
+            declined = unit_runner::is_decline(e);
+            failure = std::current_exception();
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        if (declined) {
+            unclaim(unit);
+            return false;
+        }
+        complete_unit(unit, std::move(failure));
+        return is_predicted();
+    }
+
+    bool is_predicted() {
+        const lock_guard lock(mutex_);
+        return predicted_ != nullptr;
+    }
+
+    void unclaim(const agreed_unit& unit) {
+        const lock_guard lock(mutex_);
+        pending_.unclaim(unit);
+    }
+
+    // A rank has declined: all ranks negotiate again.
+    void stop_driving() {
+        {
+            const lock_guard lock(mutex_);
+            driving_ = false;
+            end_prediction();
+            wishes_.submitted = pending_.in_order();
+            wishes_.restart = true;
+            wishes_.units = std::exchange(units_, 0);
+            wishes_.join = bool(join_);
+        }
+        wake_();
+    }
+
+    void run_claimed(const agreed_unit& unit, int threads) {
+        std::exception_ptr failure;
+        try {
+            runner_.run(unit, claimed_, threads);
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        complete_unit(unit, std::move(failure));
+    }
+
+    void complete_unit(const agreed_unit& unit, std::exception_ptr failure) {
+        std::vector<pending_tensor> finished;
+        {
+            const lock_guard lock(mutex_);
+            finished = pending_.take(unit);
+            ++runs_;
+            if (predicted_) {
+                predicted_->advance();
+                ++units_;
+            }
+        }
+        if (runner_.broken()) fail(failure ? failure : broken());
+        complete_all(finished, std::move(failure));
+    }
+
+    std::exception_ptr broken() const {
+        return std::make_exception_ptr(peer_error(
+            rank(), text("hvd: rank ", rank(), ": the communicator of this engine was given up"),
+            {}));
+    }
+    void fail_with_current() {
+        if (runner_.broken()) fail(std::current_exception());
+    }
+
+    std::vector<queued*> claimed_;  // the driver's: the calls of the unit that runs
+
+    // The lock is held for these.
+    bool driving_ = false;                // a thread runs units of the prediction
+    std::vector<known_reduction> usual_;  // for the runner
+    std::uint64_t runs_ = 0, units_ = 0;  // units of the prediction
+    std::uint64_t watched_ = 0;           // what watch_prediction() saw last, and since when
+    time_point watched_since_ = 0;
+
+    atomic<bool> predicting_{false}, waited_for_{false};
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

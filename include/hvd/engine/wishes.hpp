@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../standard.hpp"  // first: an older standard is told at once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "negotiation/signature.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A request to the thread of an engine, which alone negotiates.
+struct engine_wishes {
+    std::vector<std::pair<std::string, signature>> submitted;
+    bool restart = false;  // a rank has declined the prediction: everything pending is in submitted
+    std::uint64_t units = 0;  // of the prediction that have run
+    bool join = false;
+    bool bye = false;   // this rank is done, and waits for the others
+    std::string leave;  // it leaves without the others: the reason, if not empty
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
