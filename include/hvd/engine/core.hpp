@@ -12,7 +12,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// What the threads of a rank do with an engine: they submit tensors and wait for them.
+// The part of an engine that the threads of a rank call: they submit tensors and wait for them.
 class engine_core final : public unit_driver {
 public:
     engine_core(shared<session> data, bool one_node, const engine_options& options,
