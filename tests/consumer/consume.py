@@ -139,8 +139,9 @@ def units_of_both_forms(_, work, libraries, __, kind):
     """One program of a unit in the compiled form and a header-only one."""
     units = HERE.parent / "headers"
     flags = flags_of_libhvd(libraries, kind)
-    header_only = [flag for flag in flags if flag != "-DHVD_COMPILED"]
-    run(*CXX, *FLAGS, "-c", units / "different_flags.cpp", "-o", work / "compiled.o", *flags)
+    compiled = output_of("pkg-config", "--cflags", "hvd-compiled")
+    header_only = [flag for flag in compiled if flag != "-DHVD_COMPILED"]
+    run(*CXX, *FLAGS, "-c", units / "different_flags.cpp", "-o", work / "compiled.o", *compiled)
     run(*CXX, *FLAGS, "-O2", "-c", units / "different_flags_other.cpp", "-o", work / "header_only.o", *header_only)
     run(*CXX, work / "compiled.o", work / "header_only.o", "-o", work / "both", *flags)
     run(*CXX, work / "header_only.o", work / "compiled.o", "-o", work / "both_turned", *flags)
