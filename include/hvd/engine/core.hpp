@@ -4,8 +4,6 @@
 
 #include "../standard.hpp"  // first: an older standard is told at once
 
-#include <memory>
-
 #include "unit_driver.hpp"
 
 namespace hvd {

@@ -129,12 +129,7 @@ protected:
     static constexpr const char* no_more = "it has destroyed its engine";
 
     void help(queued& call) {
-        if (call.done()) return;
-        {
-            const lock_guard lock(mutex_);
-            if (!begins_to_drive()) return;
-        }
-        drive(1);
+        if (!call.done()) drive_prediction(1);
     }
 
     // A thread is about to sleep: the engine's own watches over the prediction meanwhile.
