@@ -350,6 +350,7 @@ TEST_CASE("the text and rank of the first exception reach all ranks") {
         const auto failed = [&] { e.allreduce("x", x, hvd::sum).wait(); };
         std::string text;
         while (text.empty()) text = text_of<hvd::peer_error>(failed);
+        CAPTURE(text);
         CHECK(text.find("rank 1 failed: the data is gone") != std::string::npos);
         CHECK(text_of<hvd::peer_error>(failed).find("the data is gone") != std::string::npos);
     });

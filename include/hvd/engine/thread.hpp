@@ -120,7 +120,12 @@ private:
             flush();
         } catch (...) {  // the others see that the link ends
         }
-        core_->data().close(message(reason).c_str());
+        end_core(failure, message(reason));
+    }
+
+    void end_core(const std::exception_ptr& failure, const message& reason) noexcept {
+        core_->set_reason(failure);
+        core_->data().close(reason.c_str());
         core_->fail(failure);
     }
 
@@ -136,12 +141,13 @@ private:
         }
         flush();
         over_ = true;
-        const bool all_are_done = d.rank < 0;
-        if (!all_are_done) core_->data().close(d.text.c_str());
-        core_->fail(std::make_exception_ptr(peer_error(
-            core_->rank(),
-            all_are_done ? message("hvd: all ranks have ended this engine") : text("hvd: ", d.text),
-            all_are_done ? std::vector<int>() : std::vector<int>{d.rank})));
+        if (d.rank < 0)
+            return core_->fail(ending(message("hvd: all ranks have ended this engine"), {}));
+        end_core(ending(text("hvd: ", d.text), {d.rank}), message(d.text));
+    }
+
+    std::exception_ptr ending(const message& why, std::vector<int> ranks) const {
+        return std::make_exception_ptr(peer_error(core_->rank(), why, std::move(ranks)));
     }
 
     std::exception_ptr refusal(const decision& d) const {

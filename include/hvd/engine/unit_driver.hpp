@@ -32,18 +32,27 @@ public:
         usual_ = usual;
     }
 
+    // The first reason for the end of the engine counts. It is known before the communicator is
+    // closed, whose driver would give a vaguer one.
+    void set_reason(const std::exception_ptr& failure) {
+        const lock_guard lock(mutex_);
+        if (!ended_) ended_ = failure;
+    }
+
     // Ends the engine: all that is pending fails, and further calls throw the same.
     void fail(const std::exception_ptr& failure) noexcept {
+        set_reason(failure);
         std::vector<pending_tensor> failed;
+        std::exception_ptr reason;
         {
             const lock_guard lock(mutex_);
-            if (!ended_) ended_ = failure;
+            reason = ended_;
             failed = pending_.take_waiting();
-            if (join_) join_->finish(failure);
+            if (join_) join_->finish(reason);
             join_ = {};
             end_prediction();
         }
-        complete_all(failed, failure);
+        complete_all(failed, std::move(reason));
     }
 
     // ---- for the thread of the engine -----------------------------------------------------------
