@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -356,6 +357,21 @@ TEST_CASE("the text and rank of the first exception reach all ranks") {
     });
 }
 
+TEST_CASE("a group of several types is no group of bytes") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        std::vector<float> x(4), y(4);
+        std::vector<double> z(4);
+        const auto differ = [&] {
+            if (comm.rank() == 0) e.allreduce("group", hvd::fuse(x, z), hvd::sum).wait();
+            else e.allreduce("group", hvd::fuse(x, y), hvd::sum).wait();
+        };
+        const std::string text = text_of<hvd::mismatch_error>(differ);
+        CAPTURE(text);
+        CHECK(text.find("rank 0: several types, rank 1: float32") != std::string::npos);
+    });
+}
+
 TEST_CASE("options that differ between ranks are an error of all ranks") {
     on_ranks_from(2, [](auto& comm) {
         const auto make = [&] {
@@ -366,6 +382,11 @@ TEST_CASE("options that differ between ranks are an error of all ranks") {
         const auto wrong = [&] { const engine e{comm, {.fanout = comm.rank() == 0 ? 0 : 8}}; };
         if (comm.rank() == 0) CHECK_THROWS_AS(wrong(), hvd::usage_error);
         else CHECK(text_of<hvd::peer_error>(wrong).find(".fanout is 0") != std::string::npos);
+        const int cpu = comm.rank() == 1 ? 65432 : sched_getcpu();
+        const std::vector<int> cpus(std::size_t(comm.size()), cpu);
+        const auto elsewhere = [&] { const engine e{comm, {.cpus = cpus}}; };
+        if (comm.rank() == 1) CHECK_THROWS_AS(elsewhere(), hvd::usage_error);
+        else CHECK(text_of<hvd::peer_error>(elsewhere).find("is 65432") != std::string::npos);
         engine good{comm};
         reduce_some(good, 1);
     });

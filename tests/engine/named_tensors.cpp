@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <atomic>
+#include <cmath>
 #include <coroutine>
 #include <mutex>
 #include <numeric>
@@ -279,6 +280,17 @@ TEST_CASE("an engine that is moved works on, and one that was moved from is refu
         CHECK(x[0] == comm.size());
         CHECK(!first);
         CHECK_THROWS_AS((void)first.barrier(), hvd::usage_error);
+    });
+}
+
+TEST_CASE("a scale that is no number is the same on all ranks") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        std::vector<float> x(4, 1);
+        e.allreduce("x", x, hvd::sum, {.prescale = std::nan("")}).wait();
+        CHECK(std::isnan(x[3]));
+        comm.allreduce(x, hvd::sum, {.postscale = std::nan("")});
+        CHECK(std::isnan(x[0]));
     });
 }
 

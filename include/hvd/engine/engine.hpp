@@ -195,10 +195,8 @@ private:
               core(detail::shared<detail::engine_core>::make(
                   detail::shared<detail::session>(&detail::access::session_of(data)),
                   data.local_size() == data.size(), options, [this] { links.wake(); })),
-              thread(std::make_unique<detail::engine_thread>(
-                  core, links,
-                  detail::cpu_of(options.cpus, data.local_rank(), data.local_size(),
-                                 data.rank()))) {}
+              thread(std::make_unique<detail::engine_thread>(core, links,
+                                                             cpu_of_thread(options.cpus))) {}
 
         ~parts() {
             if (!thread) return;
@@ -219,6 +217,14 @@ private:
                         : detail::text(
                               "rank ", core->rank(), " has destroyed its engine",
                               in_flight.empty() ? "" : " with tensors in flight: ", in_flight));
+        }
+
+        // A list that is wrong on one rank is an error of all.
+        int cpu_of_thread(const std::vector<int>& cpus) {
+            return detail::run_on_all(
+                detail::access::session_of(data), "an engine", detail::never, [&] {
+                    return detail::cpu_of(cpus, data.local_rank(), data.local_size(), data.rank());
+                });
         }
 
         // Tells the others, unless the engine has ended.

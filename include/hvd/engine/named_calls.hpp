@@ -56,6 +56,7 @@ signature signature_of(Call& call) {
     if constexpr (requires { call.tensors; })
         if (mine.fuses && call.tensors.size() == 1) describe_single(mine.call, call.tensors[0]);
     if (mine.fuses) mine.call.id = op.groups[0].id;
+    else if (op.group_count > 1) store(mine.call.type, "several types");
     return mine;
 }
 

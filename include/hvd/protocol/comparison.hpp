@@ -50,6 +50,9 @@ constexpr const char* field_names[] = {"collective", "element type", "operation"
                                        "shape",      "count",        "root",      "prescale",
                                        "postscale",  "name",         "content"};
 
+// Ranks that give no number agree.
+constexpr bool scales_agree(double a, double b) { return a == b || (a != a && b != b); }
+
 // The content of an agreement is not compared here: agree_on() finds the value that differs.
 inline field first_difference(const call_header& a, const call_header& b) {
     if (!calls_agree(a, b)) return field::collective;
@@ -60,8 +63,8 @@ inline field first_difference(const call_header& a, const call_header& b) {
     if (!shapes_agree(rule, a, b)) return field::shape;
     if (rule == shape_rule::equal && a.count != b.count) return field::count;
     if (a.root != b.root) return field::root;
-    if (a.prescale != b.prescale) return field::prescale;
-    if (a.postscale != b.postscale) return field::postscale;
+    if (!scales_agree(a.prescale, b.prescale)) return field::prescale;
+    if (!scales_agree(a.postscale, b.postscale)) return field::postscale;
     if ((a.compares_names || b.compares_names) && std::strcmp(a.name, b.name) != 0)
         return field::name;
     if (a.kind != collective::agree && a.content != b.content) return field::content;
