@@ -41,5 +41,42 @@ struct engine_options {
     std::vector<int> cpus = {};
 };
 
+/// The thresholds of an engine that `engine::retune` changes between steps.
+struct engine_tuning {
+    /// as `engine_options::fusion_threshold`
+    std::size_t fusion_threshold = engine_options{}.fusion_threshold;
+    time_span cycle_time = engine_options{}.cycle_time;  ///< as `engine_options::cycle_time`
+    tuning_options tuning = {};                          ///< of the engine's communicator
+
+    friend bool operator==(const engine_tuning& a, const engine_tuning& b) {
+        return a.fusion_threshold == b.fusion_threshold &&
+               a.cycle_time.nanoseconds == b.cycle_time.nanoseconds && a.tuning == b.tuning;
+    }
+};
+
+namespace detail {
+
+inline constexpr std::size_t most_fusion_threshold = 1024 * tuning::GiB;
+
+// @throws hvd::usage_error for a value outside its range.
+[[gnu::cold]] inline void check_engine_tuning(const engine_tuning& t, int rank) {
+    if (t.fusion_threshold > most_fusion_threshold)
+        throw usage_error(rank, text("hvd: .fusion_threshold is ", t.fusion_threshold,
+                                     "; it takes ", range_text(0, most_fusion_threshold, 1)));
+    if (t.cycle_time.nanoseconds < 0)
+        throw usage_error(rank, text("hvd: .cycle_time is ", t.cycle_time.nanoseconds,
+                                     " ns, and can't be negative"));
+    check_tuning(t.tuning, rank);
+}
+
+// Says name and value of each threshold, for an agreement of ranks.
+template <class Say>
+[[gnu::cold]] void say_engine_tuning(const engine_tuning& t, Say&& say) {
+    say(std::string_view(".fusion_threshold"), text(t.fusion_threshold));
+    say(std::string_view(".cycle_time"), text(t.cycle_time.nanoseconds, " ns"));
+    say_tuning(t.tuning, say);
+}
+
+}  // namespace detail
 }  // namespace v0
 }  // namespace hvd

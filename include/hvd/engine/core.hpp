@@ -82,6 +82,22 @@ public:
         wake_();
     }
 
+    // Gives all ranks other thresholds, or none of them.
+    void retune(const engine_tuning& to) {
+        refuse_inside_callback();
+        const auto call = shared<retune_call>::make();
+        call->op = &call->none;
+        call->values = to;
+        signature mine;
+        mine.call = agreement_header("");
+        submit("the retune of the engine", call, mine, {}, [](queued& c) {
+            static_cast<retune_call&>(c).in_flight = of(c).pending_.names(&c);
+        });
+        wait(*call);
+        if (const std::exception_ptr failure = call->take_failure())
+            std::rethrow_exception(failure);
+    }
+
     bool test(queued& call) {
         runner_.driver().refuse_if_forked(*call.op);
         help(call);

@@ -86,6 +86,7 @@ public:
     explicit operator bool() const noexcept { return parts_ != nullptr; }
     int rank() const noexcept { return !parts_ ? -1 : parts_->core->rank(); }
     int size() const noexcept { return !parts_ ? 0 : parts_->core->size(); }
+    int local_size() const noexcept { return !parts_ ? 0 : parts_->data.local_size(); }
 
     /// Reduces `x` in place over all ranks, as `communicator::allreduce` does. The tensors of a
     /// `fuse(…)` are a group: they go together, or none of them does.
@@ -175,6 +176,17 @@ public:
                                   std::uint8_t, std::int8_t>;
         return parts_or_throw().join(static_cast<common*>(nullptr));
     }
+
+    /// Gives the engine other thresholds, between steps. All ranks take them, or none does and all
+    /// throw. A step that was predicted is learned once more. **Collective**, with the same
+    /// thresholds and nothing in flight on any rank. Features A14, E1.
+    /// @throws hvd::usage_error for a value outside its range, and if tensors of this rank are in
+    /// flight, which go on; hvd::mismatch_error if the ranks give different values; hvd::peer_error
+    /// if another rank refuses, or has joined.
+    /// @snippet tests/docs/snippets.cpp engine_retune
+    void retune(const engine_tuning& to) { parts_or_throw().core->retune(to); }
+    /// The thresholds in force.
+    engine_tuning tuned() const { return parts_or_throw().core->tuned(); }
 
     /// Ends the engine on all ranks: their requests throw `hvd::peer_error` with this rank and the
     /// text of the exception. Call it in a handler, before the exception leaves the rank.

@@ -107,14 +107,13 @@ public:
         return {};
     }
     // The names of a few of them.
-    message names() const {
+    message names(const queued* left_out = nullptr) const {
         message result;
         std::size_t n = 0;
-        for (const auto& entry : tensors_) {
-            if (++n > 5) break;
-            result += text(n > 1 ? ", '" : "'", entry.first, "'");
-        }
-        if (tensors_.size() > 5) result += text(" and ", tensors_.size() - 5, " more");
+        for (const auto& [name, tensor] : tensors_)
+            if (tensor.call.get() != left_out && ++n <= 5)
+                result += text(n > 1 ? ", '" : "'", name, "'");
+        if (n > 5) result += text(" and ", n - 5, " more");
         return result;
     }
 

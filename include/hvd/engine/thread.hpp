@@ -90,7 +90,7 @@ private:
 
     // Rank 0 may wait a while for more tensors, which travel together then.
     void decide() {
-        const std::int64_t cycle = core_->options().cycle_time.nanoseconds;
+        const std::int64_t cycle = core_->tuned().cycle_time.nanoseconds;
         next_decision_ = engine_core::never_again;
         if (!negotiator_.has_ready()) return;
         if (cycle > 0) {
@@ -131,7 +131,9 @@ private:
 
     void carry_out(decision& d) {
         switch (d.kind) {
-            case decision::what::run: return core_->run_agreed(d.units.front(), threads);
+            case decision::what::run:
+                core_->run_agreed(d.units.front(), threads);
+                return negotiator_.set_fusion_threshold(core_->tuned().fusion_threshold);
             case decision::what::predict: return core_->begin_prediction(std::move(d.units));
             case decision::what::refuse: return core_->refuse(d.name, refusal(d));
             case decision::what::joined: return core_->all_joined(d.rank);

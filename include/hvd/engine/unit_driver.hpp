@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "negotiation/coordinator.hpp"
 #include "prediction.hpp"
 #include "submitted_tensors.hpp"
 #include "unit_runner.hpp"
@@ -17,6 +18,20 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// A retune of an engine, which is submitted like a tensor.
+struct retune_call : queued {
+    operation none{};
+    engine_tuning values;
+    message in_flight;  // the tensors of this rank when it was submitted
+
+    void check(int rank) const {
+        if (!in_flight.empty())
+            throw usage_error(rank, text("hvd: rank ", rank, ": an engine is retuned between ",
+                                         "steps; in flight are ", in_flight));
+        check_engine_tuning(values, rank);
+    }
+};
+
 // Runs the units of an engine, on one thread at a time, the driver: the engine's own thread, or one
 // that waits for a tensor of a predicted step.
 class unit_driver : public submitted_tensors {
@@ -25,6 +40,12 @@ public:
     session& data() { return *session_; }
     unit_runner& runner() { return runner_; }
     const engine_options& options() const { return options_; }
+
+    // The thresholds in force.
+    engine_tuning tuned() {
+        const lock_guard lock(mutex_);
+        return tuned_;
+    }
 
     // Reductions that this rank can make after it has joined.
     void learn(const std::vector<known_reduction>& usual) {
@@ -132,7 +153,8 @@ protected:
           runner_(data, one_node, options),
           options_(options),
           session_(std::move(data)),
-          wake_(std::move(wake)) {}
+          wake_(std::move(wake)),
+          tuned_{options.fusion_threshold, options.cycle_time, session_->options().tuning} {}
     ~unit_driver() = default;
 
     static constexpr const char* no_more = "it has destroyed its engine";
@@ -173,6 +195,7 @@ protected:
     std::shared_ptr<prediction> predicted_;  // null: the ranks negotiate. A driver keeps it alive
     std::string decline_;                    // why this rank declines the prediction, if it does
     bool done_ = false;                      // this rank submits nothing more
+    engine_tuning tuned_;
     std::uint64_t submissions_ = 0;
 
 private:
@@ -281,11 +304,27 @@ private:
     void run_claimed(const agreed_unit& unit, int threads) {
         std::exception_ptr failure;
         try {
-            runner_.run(unit, claimed_, threads);
+            if (is_retune(unit.front().signature))
+                retune(static_cast<retune_call&>(*claimed_.front()));
+            else runner_.run(unit, claimed_, threads);
         } catch (...) {
             failure = std::current_exception();
         }
         complete_unit(unit, std::move(failure));
+    }
+
+    // All ranks are here, and no unit runs: the thresholds change on all ranks or on none.
+    void retune(const retune_call& call) {
+        const engine_tuning& to = call.values;
+        call_driver& driver = runner_.driver();
+        const auto values = [&](auto say) { say_engine_tuning(to, say); };
+        call_header mine = agreement_header("the retune of an engine");
+        const std::exception_ptr wrong = attempt(mine, [&] { call.check(rank()); });
+        mine.content = content_of_values(values);
+        exchange_after(wrong, [&] { agree_on(driver, mine, never, values); });
+        if (to.tuning != driver.options().tuning) driver.retune(to.tuning);
+        const lock_guard lock(mutex_);
+        tuned_ = to;
     }
 
     void complete_unit(const agreed_unit& unit, std::exception_ptr failure) {

@@ -17,7 +17,7 @@ struct settings_of<engine_options> {
         in_bytes(entry<&o::fusion_threshold>("engine.fusion_threshold", "HVD_FUSION_THRESHOLD",
                                              "HOROVOD_FUSION_THRESHOLD",
                                              "tensors that travel together; 0 fuses none"),
-                 0, std::int64_t(1024 * tuning::GiB)),
+                 0, std::int64_t(most_fusion_threshold)),
         entry<&o::cycle_time>("engine.cycle_time", "HVD_CYCLE_TIME", "HOROVOD_CYCLE_TIME",
                               "time that rank 0 waits for more tensors"),
         entry<&o::cache_capacity>("engine.cache_capacity", "HVD_CACHE_CAPACITY",

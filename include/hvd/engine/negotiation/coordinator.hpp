@@ -72,6 +72,9 @@ inline std::vector<std::vector<ready_tensor>> units_of(
     return units;
 }
 
+// A retune of the engine is agreed on like a tensor. It belongs to no step.
+inline bool is_retune(const signature& s) { return s.call.kind == collective::agree; }
+
 // Learns the step that repeats. A step is what becomes ready until a tensor does so once more.
 class step_learner {
 public:
@@ -91,6 +94,13 @@ public:
         return repeats_ >= wanted_ && members_ == last_;
     }
     const std::vector<ready_tensor>& step() const { return order_; }
+
+    // Other thresholds hold from now on: what comes next is a new step, soon to be predicted.
+    bool begin_anew() {
+        wanted_ = needed_;
+        forget();
+        return false;
+    }
 
     // The next tensors repeat nothing that came before.
     void forget() {

@@ -6,7 +6,7 @@
 
 #include <deque>
 
-#include "decision.hpp"
+#include "coordinator.hpp"
 #include "outbox.hpp"
 #include "rank_tree.hpp"
 
@@ -34,12 +34,16 @@ public:
     }
     const work& counted() const { return work_; }
 
+    // Units that are formed later have at most so many bytes.
+    void set_fusion_threshold(std::size_t bytes) { options_.fusion_threshold = bytes; }
+
 protected:
-    negotiating_rank(int rank, int size, int fanout)
+    negotiating_rank(int rank, int size, const negotiation_options& options)
         : rank_(rank),
           size_(size),
-          parent_(parent_of(rank, fanout)),
-          children_(children_of(rank, size, fanout)) {}
+          parent_(parent_of(rank, options.fanout)),
+          options_(options),
+          children_(children_of(rank, size, options.fanout)) {}
 
     child_rank* child_of(int rank) {
         for (child_rank& c : children_)
@@ -63,6 +67,7 @@ protected:
     }
 
     const int rank_, size_, parent_;
+    negotiation_options options_;
     std::vector<child_rank> children_;
     std::uint32_t generation_ = 0;
     outbox outbox_;

@@ -23,9 +23,7 @@ namespace detail {
 class negotiator : public negotiating_rank {
 public:
     negotiator(int rank, int size, const negotiation_options& options)
-        : negotiating_rank(rank, size, options.fanout),
-          options_(options),
-          learner_(options.repeats_before_prediction) {}
+        : negotiating_rank(rank, size, options), learner_(options.repeats_before_prediction) {}
 
     // ---- calls of this rank ---------------------------------------------------------------------
 
@@ -280,7 +278,9 @@ private:
         if (!all_joined_.empty()) return learner_.forget();
         // The prediction begins with the next step: nothing of it may have run.
         bool ends_step = false;
-        for (const ready_tensor& t : agreed) ends_step = learner_.note(t);
+        for (const ready_tensor& t : agreed)
+            ends_step = is_retune(numbers_.at(t.number).signature) ? learner_.begin_anew()
+                                                                   : learner_.note(t);
         if (ends_step)
             predict(units_of(learner_.step(), numbers_.all(), options_.fusion_threshold));
     }
@@ -479,7 +479,6 @@ private:
         for (auto& [from, bytes] : std::exchange(stash_, {})) receive(from, bytes);
     }
 
-    const negotiation_options options_;
     bool resets_ = false;  // this rank has yet to submit everything once more
     bool predicting_ = false, joined_ = false, over_ = false, bye_ = false, said_bye_ = false;
     std::unordered_map<std::string, announced_tensor> tensors_;
