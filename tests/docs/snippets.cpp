@@ -391,6 +391,19 @@ void engine_join(communicator& world) {
     CHECK(last == world.size() - 1);
 }
 
+void engine_retune(communicator& world) {
+    std::vector<float> gradient(100, 2);
+    //! [engine_retune]
+    hvd::engine engine{world};
+    engine.allreduce("gradient", gradient, hvd::average).wait();
+    // Between steps, on all ranks. The other thresholds have their defaults.
+    engine.retune({.fusion_threshold = 64 << 20, .tuning = {.chunk_bytes = 128 << 10}});
+    engine.allreduce("gradient", gradient, hvd::average).wait();
+    //! [engine_retune]
+    CHECK(engine.tuned().fusion_threshold == 64 << 20);
+    CHECK(gradient[99] == 2);
+}
+
 }  // namespace
 
 #define HVD_TEST_SNIPPET(name) \
@@ -422,6 +435,7 @@ HVD_TEST_SNIPPET(views)
 HVD_TEST_SNIPPET(named_tensors)
 HVD_TEST_SNIPPET(engine_groups)
 HVD_TEST_SNIPPET(engine_join)
+HVD_TEST_SNIPPET(engine_retune)
 
 TEST_CASE("default snippet") { process_wide(); }
 

@@ -18,8 +18,7 @@ void step(engine& e, int number) {
         tensors.emplace_back(std::size_t(1) << t, float(e.rank() + number + t));
     for (int t = 0; t < 12; ++t) {
         const int i = (t * (e.rank() % 2 == 0 ? 5 : 7) + number) % 12;
-        requests.push_back(
-            e.allreduce("t" + std::to_string(i), tensors[std::size_t(i)], hvd::sum));
+        requests.push_back(e.allreduce("t" + std::to_string(i), tensors[std::size_t(i)], hvd::sum));
     }
     for (auto& r : requests) r.wait();
     for (int t = 0; t < 12; ++t) {
@@ -151,7 +150,8 @@ TEST_CASE("a rank that has joined is not retuned, and the others are told") {
     });
 }
 
-TEST_CASE("tensors that another thread submits while the engine is retuned are reduced afterwards") {
+TEST_CASE(
+    "tensors that another thread submits while the engine is retuned are reduced afterwards") {
     on_ranks([](auto& comm) {
         engine e{comm};
         for (int n = 0; n < 4; ++n) step(e, n);
@@ -170,4 +170,34 @@ TEST_CASE("tensors that another thread submits while the engine is retuned are r
             CHECK(x[99] == sum_from(0, comm.size()));
         }
     });
+}
+
+TEST_CASE("after a retune the step is predicted again, in units of the new size") {
+    hvd::detail::negotiator alone(0, 1, {.fusion_threshold = 1 << 20});
+    hvd::detail::signature tensor, retune;
+    tensor.bytes = 100;
+    tensor.fuses = true;
+    retune.call = hvd::detail::agreement_header("");
+    // Submits what repeats until it is predicted, and returns the number of units.
+    const auto predicted_units = [&] {
+        for (int n = 0; n < 5; ++n) {
+            alone.submit("a", tensor);
+            alone.submit("b", tensor);
+            alone.decide();
+            for (hvd::detail::decision d; alone.next_decision(d);)
+                if (d.kind == hvd::detail::decision::what::predict) return d.units.size();
+        }
+        return std::size_t(0);
+    };
+    CHECK(predicted_units() == 1);
+    for (const std::size_t units : {2, 1, 2}) {
+        alone.restart(1);  // a step, and the rank declines: prediction is put off
+        alone.submit("retune", retune);
+        alone.decide();
+        hvd::detail::decision d;
+        REQUIRE(alone.next_decision(d));
+        CHECK(d.kind == hvd::detail::decision::what::run);
+        alone.set_fusion_threshold(units == 2 ? 150 : 200);
+        CHECK(predicted_units() == units);
+    }
 }
