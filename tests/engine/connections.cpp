@@ -164,7 +164,7 @@ TEST_CASE("strangers are not let in, and disturb nobody") {
             descriptor from_rank1;
             while (!from_rank1) from_rank1 = overheard.accept();
             const descriptor to_rank0 = connect_to(real);
-            const auto greeting = hear(from_rank1, 28);
+            const auto greeting = hear(from_rank1, 36);
             say(to_rank0, greeting);
             say(from_rank1, hear(to_rank0, 48));
             const auto proof = hear(from_rank1, 32);

@@ -22,7 +22,7 @@ ROOMS = [
 ]
 NAMES_ONLY = ["version.hpp", "fwd.hpp", "standard.hpp"]
 INNER_DOORS = ["train/checkpoint.hpp", "train/device.hpp"]
-SYSTEM = {"cxxabi.h", "dirent.h", "fcntl.h", "ifaddrs.h", "immintrin.h", "net/if.h", "netinet/in.h", "netinet/tcp.h", "poll.h", "pthread.h", "sched.h", "signal.h", "time.h", "unistd.h", "x86intrin.h"}
+SYSTEM = {"cxxabi.h", "dirent.h", "fcntl.h", "ifaddrs.h", "immintrin.h", "net/if.h", "netdb.h", "netinet/in.h", "netinet/tcp.h", "poll.h", "pthread.h", "sched.h", "signal.h", "time.h", "unistd.h", "x86intrin.h"}
 # The libraries that a header outside interop/ is there for; no door includes it.
 OWN_LIBRARY = {file: "nlohmann/json.hpp" for file in ("train/checkpoint/safetensors_file_inline.hpp",
                                                       "train/checkpoint/write_safetensors_inline.hpp")}

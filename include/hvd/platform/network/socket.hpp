@@ -165,21 +165,24 @@ inline ssize_t send_some(const descriptor& s, const std::byte* data, std::size_t
 #endif
 }
 
-// Listens on a port that the system chooses.
+// Listens on all interfaces, on a port that the system chooses or on the one that is given.
 class listening_socket {
 public:
-    explicit listening_socket(int rank) : socket_(make_socket(AF_INET6)) {
+    explicit listening_socket(int rank, std::uint16_t port = 0) : socket_(make_socket(AF_INET6)) {
         if (socket_) {
             set_option(socket_, IPPROTO_IPV6, IPV6_V6ONLY, 0);
             sockaddr_in6 any{};
             any.sin6_family = AF_INET6;
+            any.sin6_port = htons(port);
             if (begin(reinterpret_cast<const sockaddr*>(&any), sizeof any)) return;
         }
         socket_ = make_socket(AF_INET);  // a host without IPv6
         sockaddr_in any{};
         any.sin_family = AF_INET;
+        any.sin_port = htons(port);
         if (!socket_ || !begin(reinterpret_cast<const sockaddr*>(&any), sizeof any))
-            throw_system(rank, "listen", errno);
+            throw usage_error(rank, text("hvd: rank ", rank, " can't listen on port ", port, ": ",
+                                         strerror(errno)));
     }
 
     int number() const noexcept { return socket_.number(); }
@@ -202,7 +205,9 @@ public:
 
 private:
     bool begin(const sockaddr* any, socklen_t length) {
-        if (::bind(socket_.number(), any, length) != 0 || ::listen(socket_.number(), 128) != 0)
+        set_option(socket_, SOL_SOCKET, SO_REUSEADDR, 1);  // an earlier job may just have ended
+        if (::bind(socket_.number(), any, length) != 0 ||
+            ::listen(socket_.number(), SOMAXCONN) != 0)
             return false;
         sockaddr_storage bound{};
         socklen_t size = sizeof bound;

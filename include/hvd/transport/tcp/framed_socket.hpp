@@ -13,11 +13,13 @@ namespace detail {
 // Sends and receives messages over a socket that does not block. A message is preceded by its size.
 class framed_socket {
 public:
-    framed_socket(int peer, descriptor socket) : peer_(peer), socket_(std::move(socket)) {
+    static constexpr std::size_t most_bytes = std::size_t(64) << 20;  // of a message
+
+    // No message has more than `most` bytes.
+    framed_socket(int peer, descriptor socket, std::size_t most = most_bytes)
+        : peer_(peer), most_(most), socket_(std::move(socket)) {
         tune_socket(socket_);
     }
-
-    static constexpr std::size_t most_bytes = std::size_t(64) << 20;  // of a message
 
     int peer() const { return peer_; }
     int number() const { return socket_.number(); }
@@ -74,7 +76,7 @@ public:
         if (in_.size() - taken_ < 4) return false;
         std::size_t bytes = 0;
         for (std::size_t i = 0; i < 4; ++i) bytes |= std::size_t(in_[taken_ + i]) << (8 * i);
-        if (bytes > most_bytes) {
+        if (bytes > most_) {
             fail("a message is too long");
             in_.clear();
             taken_ = 0;
@@ -105,6 +107,7 @@ private:
     }
 
     int peer_;
+    std::size_t most_;
     bool writes_ = true;
     descriptor socket_;
     std::vector<std::byte> in_, out_;

@@ -12,27 +12,32 @@ namespace detail {
 using shared_secret = std::array<std::byte, 32>;
 
 // How two ranks prove to each other that they know the secret of their job. The one that connects
-// says who it is and gives a random number; the other answers with a number of its own and a proof;
-// the first one gives its proof. A proof is an HMAC over both numbers, both ranks and the role, so
-// that no proof fits another connection. Nothing but a buffer of fixed size is kept for a peer that
-// has not proved anything.
+// says who it is, for which context, and gives a random number; the other answers with a number of
+// its own and a proof; the first one gives its proof. A proof is an HMAC over both numbers, both
+// ranks, the context and the role, so that no proof fits another connection. Nothing but a buffer
+// of fixed size is kept for a peer that has not proved anything.
 class handshake {
 public:
     enum class state { goes_on, done, refused };
 
-    // On the side that connects, `peer` is who is expected. On the other it is not known yet: -1.
-    handshake(const shared_secret& secret, int me, int peer)
-        : secret_(secret), me_(me), peer_(peer), connects_(peer >= 0) {
+    // On the side that connects, `peer` is who is expected, and `context` is a number for that
+    // which the connection serves. On the other they are not known yet: -1 and 0.
+    handshake(const shared_secret& secret, int me, int peer, std::uint64_t context = 0)
+        : secret_(secret), me_(me), peer_(peer), context_(context), connects_(peer >= 0) {
         fill_random(me, connects_ ? first_nonce() : second_nonce(), nonce_bytes);
-        wait_for(connects_ ? nonce_bytes + sizeof(digest256) : sizeof magic + 4 + nonce_bytes);
+        wait_for(connects_ ? nonce_bytes + sizeof(digest256) : greeting_bytes);
         if (!connects_) return;
         put(magic, sizeof magic);
-        put_rank(me_);
+        put_number(std::uint64_t(me_), 4);
+        put_number(context_, 8);
         put(first_nonce(), nonce_bytes);
     }
 
     int peer() const { return peer_; }
+    std::uint64_t context() const { return context_; }
     const char* reason() const { return reason_; }
+    // True if the peer has shown that it does not belong to this job.
+    bool is_foreign() const { return foreign_; }
     bool wants_to_write() const { return sent_ < out_size_; }
 
     // Goes on as far as the socket allows.
@@ -46,7 +51,7 @@ public:
             if (wanted_ == 0) return state::done;
             while (received_ < wanted_) {
                 const ssize_t n = ::recv(socket.number(), in_ + received_, wanted_ - received_, 0);
-                if (n <= 0) return would_block(n) ? state::goes_on : refuse("it was closed");
+                if (n <= 0) return would_block(n) ? state::goes_on : refuse(why_closed());
                 received_ += std::size_t(n);
             }
             if (!take()) return state::refused;
@@ -56,11 +61,17 @@ public:
 private:
     static constexpr std::byte magic[8] = {std::byte('h'), std::byte('v'), std::byte('d'),
                                            std::byte(' '), std::byte('l'), std::byte('n'),
-                                           std::byte('k'), std::byte(1)};
+                                           std::byte('k'), std::byte(2)};
     static constexpr std::size_t nonce_bytes = 16;
+    static constexpr std::size_t greeting_bytes = sizeof magic + 4 + 8 + nonce_bytes;
 
     static bool would_block(ssize_t n) {
         return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+    }
+    // The one that connects sees the other's proof first.
+    const char* why_closed() const {
+        return !connects_ && peer_ >= 0 ? "it went away when it had seen the proof of the secret"
+                                        : "it was closed";
     }
     state refuse(const char* why) {
         reason_ = why;
@@ -74,8 +85,13 @@ private:
         std::memcpy(out_ + out_size_, data, n);
         out_size_ += n;
     }
-    void put_rank(int rank) {
-        for (int i = 0; i < 4; ++i) out_[out_size_++] = std::byte(std::uint32_t(rank) >> (8 * i));
+    void put_number(std::uint64_t n, int bytes) {
+        for (int i = 0; i < bytes; ++i) out_[out_size_++] = std::byte(n >> (8 * i));
+    }
+    static std::uint64_t number_in(const std::byte* data, int bytes) {
+        std::uint64_t n = 0;
+        for (int i = 0; i < bytes; ++i) n |= std::uint64_t(data[i]) << (8 * i);
+        return n;
     }
     void wait_for(std::size_t n) {
         wanted_ = n;
@@ -83,13 +99,14 @@ private:
     }
 
     digest256 proof(const char* role, int connecting, int accepting) const {
-        std::array<std::byte, 8 + 8 + 2 * nonce_bytes> said{};
+        std::array<std::byte, 8 + 16 + 2 * nonce_bytes> said{};
         std::memcpy(said.data(), role, std::strlen(role));
         for (std::size_t i = 0; i < 4; ++i) {
             said[8 + i] = std::byte(std::uint32_t(connecting) >> (8 * i));
             said[12 + i] = std::byte(std::uint32_t(accepting) >> (8 * i));
         }
-        std::memcpy(said.data() + 16, nonces_, 2 * nonce_bytes);
+        for (std::size_t i = 0; i < 8; ++i) said[16 + i] = std::byte(context_ >> (8 * i));
+        std::memcpy(said.data() + 24, nonces_, 2 * nonce_bytes);
         return hmac_sha256(secret_, said);
     }
 
@@ -103,15 +120,14 @@ private:
             refuse("it does not speak hvd's protocol");
             return false;
         }
-        std::uint32_t rank = 0;
-        for (int i = 0; i < 4; ++i)
-            rank |= std::uint32_t(in_[sizeof magic + std::size_t(i)]) << (8 * i);
+        const std::uint64_t rank = number_in(in_ + sizeof magic, 4);
         if (rank > INT32_MAX) {
             refuse("it gives a rank that does not exist");
             return false;
         }
         peer_ = int(rank);
-        std::memcpy(first_nonce(), in_ + sizeof magic + 4, nonce_bytes);
+        context_ = number_in(in_ + sizeof magic + 4, 8);
+        std::memcpy(first_nonce(), in_ + sizeof magic + 12, nonce_bytes);
         out_size_ = sent_ = 0;
         put(second_nonce(), nonce_bytes);
         put(proof("accepts", peer_, me_).data(), sizeof(digest256));
@@ -130,6 +146,7 @@ private:
         std::memcpy(second_nonce(), in_, nonce_bytes);
         if (!equal_digests(std::span(in_ + nonce_bytes, sizeof(digest256)),
                            proof("accepts", me_, peer_))) {
+            foreign_ = true;
             refuse("it does not know the secret of this job");
             return false;
         }
@@ -141,7 +158,8 @@ private:
 
     const shared_secret& secret_;
     int me_, peer_;
-    bool connects_;
+    std::uint64_t context_;
+    bool connects_, foreign_ = false;
     std::byte nonces_[2 * nonce_bytes] = {};
     std::byte in_[64] = {}, out_[64] = {};
     std::size_t wanted_ = 0, received_ = 0, out_size_ = 0, sent_ = 0;

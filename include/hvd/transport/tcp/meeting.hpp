@@ -6,20 +6,11 @@
 
 #include "../../platform/clock.hpp"
 #include "handshake.hpp"
+#include "listening_place.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
-
-// Where a rank listens.
-struct listening_place {
-    static constexpr std::size_t most_addresses = 8;
-
-    std::uint64_t host = 0;  // host_identity()
-    std::uint16_t port = 0;
-    std::uint16_t addresses = 0;
-    host_address address[most_addresses];
-};
 
 // Brings the connections of one rank about: one to `parent` (-1: none), and one from each of
 // `children`. Each is authenticated. Others that connect meanwhile are refused and do no harm.

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <netdb.h>
+
+#include "socket.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+inline host_address address_in(const sockaddr* from) {
+    host_address a;
+    if (from->sa_family == AF_INET6) {
+        sockaddr_in6 in{};
+        std::memcpy(&in, from, sizeof in);
+        a.is_v6 = 1;
+        a.scope = in.sin6_scope_id;
+        std::memcpy(a.bytes, &in.sin6_addr, 16);
+    } else {
+        sockaddr_in in{};
+        std::memcpy(&in, from, sizeof in);
+        std::memcpy(a.bytes, &in.sin_addr, 4);
+    }
+    return a;
+}
+
+// The addresses of a host, by its name or as it was written. `where` names the source in an error.
+// @throws usage_error
+inline std::vector<host_address> resolve(const char* host, std::string_view where) {
+    addrinfo wanted{}, *found = nullptr;
+    wanted.ai_socktype = SOCK_STREAM;
+    const int code = ::getaddrinfo(host, nullptr, &wanted, &found);
+    if (code != 0)
+        throw usage_error(-1, text("hvd: ", where, " names the host ", host,
+                                   ", which is not known here: ", gai_strerror(code)));
+    std::vector<host_address> addresses;
+    for (const addrinfo* i = found; i != nullptr; i = i->ai_next)
+        if (i->ai_family == AF_INET || i->ai_family == AF_INET6)
+            addresses.push_back(address_in(i->ai_addr));
+    ::freeaddrinfo(found);
+    return addresses;
+}
+
+// The address of this host by which a connection goes.
+inline host_address own_address_of(const descriptor& s) {
+    sockaddr_storage bound{};
+    socklen_t size = sizeof bound;
+    if (::getsockname(s.number(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) return {};
+    return address_in(reinterpret_cast<const sockaddr*>(&bound));
+}
+
+inline bool is_loopback(const host_address& a) {
+    static constexpr std::uint8_t v6[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+    return a.is_v6 != 0 ? std::memcmp(a.bytes, v6, 16) == 0 : a.bytes[0] == 127;
+}
+
+// A host and a port, as in "node1:7000" or "[fe80::1]:7000".
+struct host_and_port {
+    message host;
+    std::uint16_t port = 0;
+};
+
+// @throws usage_error
+inline host_and_port read_host_and_port(std::string_view written, std::string_view where) {
+    const std::size_t colon = written.rfind(':');
+    std::uint32_t port = 0;
+    bool valid = colon != std::string_view::npos && colon > 0 && colon + 1 < written.size();
+    for (std::size_t i = colon + 1; valid && i < written.size(); ++i) {
+        valid = written[i] >= '0' && written[i] <= '9' && port < 65536;
+        port = 10 * port + std::uint32_t(written[i] - '0');
+    }
+    std::string_view host = written.substr(0, valid ? colon : 0);
+    if (host.size() >= 2 && host.front() == '[' && host.back() == ']')
+        host = host.substr(1, host.size() - 2);
+    else valid = valid && host.find(':') == std::string_view::npos;
+    if (!valid || host.empty() || port < 1 || port > 65535)
+        throw usage_error(-1, text("hvd: ", where, " is '", written,
+                                   "'; it takes a host and a port, as in node1:7000"));
+    return {message(host), std::uint16_t(port)};
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

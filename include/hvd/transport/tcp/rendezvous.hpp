@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <memory>
+
+#include "../../platform/clock.hpp"
+#include "../../platform/network/wake_up.hpp"
+#include "rendezvous_messages.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The place where the ranks of a job find each other. Every rank proves that it knows the secret
+// and tells where it listens. When all have come, each gets the places of all. One thread serves; a
+// peer that proves nothing gets a buffer of fixed size, and is dropped after some seconds.
+//
+// All ranks get the table, or all that have come get the reason why not.
+class rendezvous_server {
+public:
+    // With a deadline of 0 it waits without a limit. @throws usage_error if the port is taken, or
+    // there is no job of that size.
+    rendezvous_server(std::uint16_t port, int size, const shared_secret& secret, time_span deadline)
+        : secret_(secret),
+          deadline_(deadline),
+          listener_(-1, port),
+          wake_(-1),
+          places_(std::size_t(size > 0 ? size : 0)),
+          has_come_(places_.size(), false) {
+        if (size < 1)
+            throw usage_error(-1,
+                              text("hvd: a rendezvous for ", size, " ranks; it takes 1 or more"));
+    }
+    rendezvous_server(const rendezvous_server&) = delete;
+    rendezvous_server& operator=(const rendezvous_server&) = delete;
+
+    std::uint16_t port() const noexcept { return listener_.port(); }
+
+    // Returns true when all ranks have got the table, false after stop().
+    // @throws peer_error naming the ranks that have not come in time, or whose registration does
+    // not fit.
+    bool serve() {
+        const time_point limit = limit_of(deadline_);
+        while (come_ < places_.size()) {
+            if (stopped_.load()) {
+                refuse_all("it was stopped");
+                return false;
+            }
+            if (now() > limit) give_up_waiting();
+            turn(limit);
+            look_after_members();
+        }
+        send_table();
+        return true;
+    }
+
+    // Ends serve(), from any thread.
+    void stop() noexcept {
+        stopped_.store(true);
+        wake_.wake();
+    }
+
+private:
+    // A stranger that says nothing is dropped after so long, and the oldest when more come.
+    static constexpr std::int64_t patience = 5 * tuning::second;
+    static constexpr std::size_t most_strangers = 256;
+    // The time in which a rank takes what it is sent at the end.
+    static constexpr std::int64_t time_to_take = 5 * tuning::second;
+
+    struct stranger {
+        descriptor socket;
+        std::unique_ptr<handshake> talk;
+        time_point since;
+    };
+    struct member {
+        framed_socket link;
+        time_point since;
+        bool registered = false;
+    };
+
+    void turn(time_point limit) {
+        fds_.clear();
+        fds_.push_back({wake_.number(), POLLIN, 0});
+        fds_.push_back({listener_.number(), POLLIN, 0});
+        for (const stranger& s : strangers_)
+            fds_.push_back(
+                {s.socket.number(), short(s.talk->wants_to_write() ? POLLOUT : POLLIN), 0});
+        for (const member& m : members_) fds_.push_back({m.link.number(), POLLIN, 0});
+        const std::int64_t left = (limit - now()) / tuning::millisecond + 1;
+        ::poll(fds_.data(), nfds_t(fds_.size()), int(left < 100 ? (left > 0 ? left : 0) : 100));
+        for (std::size_t i = strangers_.size(); i-- > 0;)
+            if (advance(strangers_[i])) strangers_.erase(strangers_.begin() + std::ptrdiff_t(i));
+        take_strangers();
+    }
+
+    void take_strangers() {
+        while (descriptor socket = listener_.accept()) {
+            if (strangers_.size() == most_strangers) strangers_.erase(strangers_.begin());
+            strangers_.push_back({std::move(socket),
+                                  std::make_unique<handshake>(secret_, rendezvous_rank, -1),
+                                  now()});
+        }
+    }
+
+    // True if it is no stranger any more.
+    bool advance(stranger& s) {
+        switch (s.talk->advance(s.socket)) {
+            case handshake::state::goes_on:
+                return now() - s.since > patience && note_refused("it said nothing");
+            case handshake::state::refused: return note_refused(s.talk->reason());
+            case handshake::state::done: break;
+        }
+        members_.push_back(
+            {framed_socket(s.talk->peer(), std::move(s.socket), sizeof(registration)), now()});
+        return true;
+    }
+    bool note_refused(const char* why) {
+        ++refused_;
+        why_refused_ = why;
+        return true;
+    }
+
+    // ---- those that know the secret -------------------------------------------------------------
+
+    void look_after_members() {
+        for (member& m : members_) {
+            m.link.fill();
+            std::span<const std::byte> bytes;
+            if (!m.registered && m.link.next(bytes)) take(m, bytes);
+            if (!m.link.is_open())
+                fail(text("rank ", m.link.peer(), " left before all had come (", m.link.reason(),
+                          ")"),
+                     m.link.peer());
+            if (!m.registered && now() - m.since > patience)
+                fail(text("rank ", m.link.peer(), " does not register"), m.link.peer());
+        }
+    }
+
+    void take(member& m, std::span<const std::byte> bytes) {
+        const int rank = m.link.peer(), size = int(places_.size());
+        registration r;
+        if (bytes.size() == sizeof r) std::memcpy(&r, bytes.data(), sizeof r);
+        if (bytes.size() != sizeof r || r.version != registration::current)
+            fail(text("rank ", rank, " speaks another version of the protocol"), rank);
+        if (r.size != size)
+            fail(
+                text("rank ", rank, " says that the job has ", r.size, " ranks, and it has ", size),
+                rank);
+        if (rank >= size)
+            fail(text("rank ", rank, " is no rank of a job of ", size, " ranks"), rank);
+        if (has_come_[std::size_t(rank)])
+            fail(text("two processes say that they are rank ", rank), rank);
+        has_come_[std::size_t(rank)] = m.registered = true;
+        places_[std::size_t(rank)] = r.place;
+        ++come_;
+    }
+
+    void send_table() {
+        rendezvous_answer head;
+        head.accepted = 1;
+        head.size = std::uint32_t(places_.size());
+        fill_random(-1, reinterpret_cast<std::byte*>(&head.job), sizeof head.job);
+        std::vector<std::byte> bytes;
+        for (const std::byte b : wire_bytes(head)) bytes.push_back(b);
+        for (const listening_place& place : places_)
+            bytes.insert(bytes.end(), wire_bytes(place).begin(), wire_bytes(place).end());
+        send_to_all(bytes);
+    }
+
+    void refuse_all(std::string_view why) {
+        const rendezvous_answer head;
+        std::vector<std::byte> bytes(wire_bytes(head).begin(), wire_bytes(head).end());
+        for (const char c : why.substr(0, rendezvous_answer::most_reason))
+            bytes.push_back(std::byte(c));
+        send_to_all(bytes);
+    }
+
+    // A rank that takes nothing is waited for a while only.
+    void send_to_all(std::span<const std::byte> bytes) {
+        for (member& m : members_) m.link.queue(bytes);
+        for (const time_point limit = now() + time_to_take; now() < limit;) {
+            fds_.clear();
+            for (member& m : members_) {
+                m.link.flush();
+                if (m.link.is_open() && m.link.wants_to_write())
+                    fds_.push_back({m.link.number(), POLLOUT, 0});
+            }
+            if (fds_.empty()) break;
+            ::poll(fds_.data(), nfds_t(fds_.size()), 100);
+        }
+        members_.clear();
+    }
+
+    // ---- failures -------------------------------------------------------------------------------
+
+    [[noreturn]] void fail(const message& why, int rank) {
+        refuse_all(why);
+        throw peer_error(-1, text("hvd: the rendezvous failed: ", why), {rank});
+    }
+
+    [[noreturn]] void give_up_waiting() {
+        std::vector<int> late;
+        message names;
+        for (std::size_t r = 0; r < has_come_.size(); ++r) {
+            if (has_come_[r]) continue;
+            names += text(late.empty() ? "rank " : ", rank ", r);
+            late.push_back(int(r));
+        }
+        message why = text(names, " of ", places_.size(), " did not come in time");
+        if (refused_ > 0)
+            why += text(" (", refused_, refused_ == 1 ? " connection was" : " connections were",
+                        " refused, the last one because ", why_refused_, ")");
+        refuse_all(why);
+        throw peer_error(-1, text("hvd: the rendezvous failed: ", why), std::move(late));
+    }
+
+    const shared_secret secret_;
+    const time_span deadline_;
+    listening_socket listener_;
+    wake_up wake_;
+    atomic<bool> stopped_{false};
+    std::vector<stranger> strangers_;
+    std::vector<member> members_;
+    std::vector<listening_place> places_;  // by rank
+    std::vector<bool> has_come_;
+    std::size_t come_ = 0;
+    int refused_ = 0;
+    const char* why_refused_ = "";
+    std::vector<pollfd> fds_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

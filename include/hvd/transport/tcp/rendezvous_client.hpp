@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../platform/clock.hpp"
+#include "../../platform/network/resolve.hpp"
+#include "rendezvous_messages.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The ranks of a job, as the rendezvous has told them.
+struct job_table {
+    std::uint64_t job = 0;
+    std::vector<listening_place> places;  // by rank
+};
+
+// One rank's way to the rendezvous of its job.
+class rendezvous_client {
+public:
+    rendezvous_client(std::string_view where, int rank, int size, const shared_secret& secret)
+        : where_(where),
+          place_(read_host_and_port(where, "HVD_RENDEZVOUS")),
+          addresses_(resolve(place_.host.c_str(), "HVD_RENDEZVOUS")),
+          rank_(rank),
+          size_(size),
+          secret_(secret) {}
+
+    // Tells where this rank listens, and waits for all others. The address by which it reaches the
+    // rendezvous goes first, if it gives none.
+    // @throws peer_error if not all ranks come in time, or one is refused; usage_error if the
+    // rendezvous does not know the secret.
+    job_table meet(listening_place mine, time_point limit) {
+        descriptor socket = reach(limit);
+        if (mine.addresses == 0) {
+            const host_address own = own_address_of(socket);
+            if (!is_loopback(own)) mine.add(own);
+            for (const host_address& a : own_addresses()) mine.add(a);
+        }
+        registration r;
+        r.size = size_;
+        r.place = mine;
+        framed_socket link(rendezvous_rank, std::move(socket),
+                           rendezvous_answer::most_bytes(size_));
+        link.queue(wire_bytes(r));
+        link.flush();
+        return read(await_answer(link, limit));
+    }
+
+private:
+    // The time in which a host answers that is there.
+    static constexpr std::int64_t patience = 2 * tuning::second;
+
+    // Connects, and proves that both know the secret. The rendezvous may not be there yet.
+    descriptor reach(time_point limit) {
+        for (std::size_t i = 0;; ++i) {
+            const time_point begin = now();
+            const time_point until = begin + patience < limit ? begin + patience : limit;
+            descriptor socket = connect(addresses_[i % addresses_.size()], until);
+            if (socket && prove(socket, limit)) return socket;
+            if (now() > limit)
+                throw peer_error(rank_,
+                                 text("hvd: rank ", rank_, " does not reach the rendezvous at ",
+                                      where_, ": ", why_),
+                                 {});
+            sleep_for(20 * tuning::millisecond);
+        }
+    }
+
+    descriptor connect(const host_address& to, time_point until) {
+        descriptor socket = begin_connect(to, place_.port);
+        if (!socket) why_ = strerror(errno);
+        else if (!await(socket, POLLOUT, until)) why_ = "it does not answer";
+        else if (const int code = error_of(socket); code != 0) why_ = strerror(code);
+        else return socket;
+        return {};
+    }
+
+    bool prove(const descriptor& socket, time_point limit) {
+        handshake talk(secret_, rank_, rendezvous_rank);
+        for (;;) switch (talk.advance(socket)) {
+                case handshake::state::done: return true;
+                case handshake::state::goes_on:
+                    if (await(socket, talk.wants_to_write() ? POLLOUT : POLLIN, limit)) break;
+                    why_ = "it does not answer";
+                    return false;
+                case handshake::state::refused:
+                    why_ = talk.reason();
+                    if (talk.is_foreign())
+                        throw usage_error(rank_, text("hvd: rank ", rank_, ": the rendezvous at ",
+                                                      where_, " can't be trusted: ", why_));
+                    return false;
+            }
+    }
+
+    static bool await(const descriptor& socket, int events, time_point until) {
+        for (;;) {
+            const std::int64_t left = (until - now()) / tuning::millisecond + 1;
+            if (left <= 0) return false;
+            pollfd p{socket.number(), short(events), 0};
+            if (::poll(&p, 1, int(left < 1000 ? left : 1000)) > 0) return true;
+        }
+    }
+
+    std::span<const std::byte> await_answer(framed_socket& link, time_point limit) {
+        for (std::span<const std::byte> bytes;;) {
+            link.fill();
+            if (link.next(bytes)) return bytes;
+            if (!link.is_open())
+                throw peer_error(rank_,
+                                 text("hvd: rank ", rank_, ": the rendezvous at ", where_,
+                                      " ended before all ranks had come: ", link.reason()),
+                                 {});
+            if (now() > limit)
+                throw peer_error(rank_,
+                                 text("hvd: rank ", rank_, ": the rendezvous at ", where_,
+                                      " did not say in time that all ranks have come"),
+                                 {});
+            link.flush();
+            pollfd p{link.number(), short(link.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0};
+            ::poll(&p, 1, 100);
+        }
+    }
+
+    job_table read(std::span<const std::byte> bytes) const {
+        rendezvous_answer head;
+        if (bytes.size() < sizeof head) refuse("its answer is too short");
+        std::memcpy(&head, bytes.data(), sizeof head);
+        bytes = bytes.subspan(sizeof head);
+        if (head.accepted == 0)
+            refuse(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+        job_table all;
+        all.job = head.job;
+        all.places.resize(std::size_t(size_));
+        if (head.size != std::uint32_t(size_) ||
+            bytes.size() != all.places.size() * sizeof all.places[0])
+            refuse("its table is not that of this job");
+        std::memcpy(static_cast<void*>(all.places.data()), bytes.data(), bytes.size());
+        return all;
+    }
+
+    [[noreturn]] void refuse(std::string_view why) const {
+        throw peer_error(
+            rank_, text("hvd: rank ", rank_, ": the rendezvous at ", where_, " failed: ", why), {});
+    }
+
+    message where_;
+    host_and_port place_;
+    std::vector<host_address> addresses_;
+    int rank_, size_;
+    shared_secret secret_;
+    message why_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

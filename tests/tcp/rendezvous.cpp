@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <sys/stat.h>
+
+#include <random>
+#include <string>
+#include <thread>
+
+#include <hvd/hvd.hpp>
+#include <hvd/transport/tcp/job_secret.hpp>
+#include <hvd/transport/tcp/rendezvous.hpp>
+#include <hvd/transport/tcp/rendezvous_client.hpp>
+
+#include "hvd_test.hpp"
+#include "temporary_directory.hpp"
+
+// The ranks of a job find each other, with the secret of the job and with nothing else.
+
+using namespace hvd::detail;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct outcome {
+    bool served = false;
+    std::string failure;
+    std::vector<int> peers;
+};
+
+// A rendezvous in a thread of its own.
+class served {
+public:
+    served(int size, const shared_secret& secret, hvd::time_span deadline)
+        : server(0, size, secret, deadline), thread_([this] {
+              try {
+                  result.served = server.serve();
+              } catch (const hvd::peer_error& e) {
+                  result.failure = e.what();
+                  result.peers.assign(e.peers().begin(), e.peers().end());
+              }
+          }) {}
+
+    const outcome& end() {
+        thread_.join();
+        return result;
+    }
+    std::string place() const { return "127.0.0.1:" + std::to_string(server.port()); }
+
+    rendezvous_server server;
+    outcome result;
+
+private:
+    std::thread thread_;
+};
+
+listening_place place_with(std::uint16_t port) {
+    listening_place p;
+    p.host = 7;
+    p.port = port;
+    return p;
+}
+
+// The outcome for one rank: the table, or the text of its error.
+struct met {
+    job_table table;
+    std::string failure;
+};
+
+met come(const std::string& place, int rank, int size, const shared_secret& secret,
+         std::int64_t seconds = 20) {
+    met m;
+    try {
+        m.table =
+            rendezvous_client(place, rank, size, secret)
+                .meet(place_with(std::uint16_t(1000 + rank)), now() + seconds * tuning::second);
+    } catch (const hvd::error& e) {
+        m.failure = e.what();
+    }
+    return m;
+}
+
+std::vector<met> come_together(const std::string& place, const std::vector<int>& ranks, int size,
+                               const shared_secret& secret) {
+    std::vector<met> all(ranks.size());
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+        threads.emplace_back([&, i] { all[i] = come(place, ranks[i], size, secret); });
+    for (std::thread& t : threads) t.join();
+    return all;
+}
+
+bool has(const std::string& text, const char* part) { return text.find(part) != text.npos; }
+
+descriptor stranger_at(std::uint16_t port) {
+    descriptor s = begin_connect(host_address::loopback(), port);
+    pollfd p{s.number(), POLLOUT, 0};
+    ::poll(&p, 1, 1000);
+    return s;
+}
+
+// True if the other side closes within some seconds.
+bool is_closed(const descriptor& s) {
+    for (int i = 0; i < 100; ++i) {
+        pollfd p{s.number(), POLLIN, 0};
+        ::poll(&p, 1, 100);
+        std::byte b[256];
+        const ssize_t n = ::recv(s.number(), b, sizeof b, 0);
+        if (n == 0 || (n < 0 && errno != EAGAIN)) return true;
+    }
+    return false;
+}
+
+// A rank that knows the secret, up to where it registers.
+descriptor proved(std::uint16_t port, int rank, const shared_secret& secret) {
+    descriptor s = stranger_at(port);
+    handshake talk(secret, rank, rendezvous_rank);
+    while (talk.advance(s) == handshake::state::goes_on) {
+        pollfd p{s.number(), POLLIN, 0};
+        ::poll(&p, 1, 100);
+    }
+    return s;
+}
+
+}  // namespace
+
+TEST_CASE("every rank gets the places of all, whichever comes first") {
+    for (const int size : {1, 2, 3, 8}) {
+        const shared_secret secret = new_secret();
+        served s(size, secret, 20s);
+        std::vector<int> ranks;
+        for (int r = size; r-- > 0;) ranks.push_back(r);
+        const std::vector<met> all = come_together(s.place(), ranks, size, secret);
+        CHECK(s.end().served);
+        for (const met& m : all) {
+            CHECK(m.failure == "");
+            REQUIRE(m.table.places.size() == std::size_t(size));
+            CHECK(m.table.job == all[0].table.job);
+            for (int r = 0; r < size; ++r) {
+                CHECK(m.table.places[std::size_t(r)].port == 1000 + r);
+                CHECK(m.table.places[std::size_t(r)].host == 7);
+            }
+        }
+    }
+}
+
+TEST_CASE("a rank may come before the rendezvous is there") {
+    const shared_secret secret = new_secret();
+    std::uint16_t port = 0;
+    {
+        const listening_socket reserved(0);
+        port = reserved.port();
+    }
+    met m;
+    std::thread early([&] { m = come("127.0.0.1:" + std::to_string(port), 0, 1, secret); });
+    std::this_thread::sleep_for(100ms);
+    rendezvous_server server(port, 1, secret, 20s);
+    CHECK(server.serve());
+    early.join();
+    CHECK(m.failure == "");
+    CHECK(m.table.places.size() == 1);
+}
+
+TEST_CASE("ranks that do not come are named to the server and to those that have come") {
+    const shared_secret secret = new_secret();
+    served s(4, secret, 500ms);
+    const std::vector<met> all = come_together(s.place(), {0, 2}, 4, secret);
+    const outcome& o = s.end();
+    CHECK(has(o.failure, "rank 1, rank 3 of 4 did not come in time"));
+    CHECK(o.peers == std::vector<int>{1, 3});
+    for (const met& m : all) CHECK(has(m.failure, "rank 1, rank 3 of 4 did not come in time"));
+}
+
+TEST_CASE("who does not know the secret learns nothing, and is counted") {
+    const shared_secret secret = new_secret(), other = new_secret();
+    served s(2, secret, 1500ms);
+    const met stranger = come(s.place(), 1, 2, other);
+    CHECK(has(stranger.failure, "does not know the secret of this job"));
+    const met m = come(s.place(), 0, 2, secret);
+    CHECK(has(m.failure, "rank 1 of 2 did not come in time (1 connection was refused"));
+    CHECK_FALSE(s.end().served);
+}
+
+TEST_CASE("ranks that disagree about the job end the rendezvous for all, with the reason") {
+    const shared_secret secret = new_secret();
+    SUBCASE("about its size") {
+        served s(3, secret, 20s);
+        std::thread first([&] {
+            CHECK(
+                has(come(s.place(), 0, 3, secret).failure, "rank 1 says that the job has 2 ranks"));
+        });
+        std::this_thread::sleep_for(50ms);
+        CHECK(has(come(s.place(), 1, 2, secret).failure, "and it has 3"));
+        first.join();
+        CHECK(s.end().peers == std::vector<int>{1});
+    }
+    SUBCASE("about a rank") {
+        served s(3, secret, 20s);
+        const std::vector<met> all = come_together(s.place(), {1, 1}, 3, secret);
+        for (const met& m : all) CHECK(has(m.failure, "two processes say that they are rank 1"));
+        CHECK(s.end().peers == std::vector<int>{1});
+    }
+    SUBCASE("with a rank that does not exist") {
+        served s(2, secret, 20s);
+        CHECK(has(come(s.place(), 5, 2, secret).failure, "rank 5 is no rank of a job of 2 ranks"));
+        CHECK(s.end().peers == std::vector<int>{5});
+    }
+    SUBCASE("with a rank that leaves") {
+        served s(2, secret, 20s);
+        std::thread first(
+            [&] { CHECK(has(come(s.place(), 0, 2, secret).failure, "rank 1 left before all")); });
+        std::this_thread::sleep_for(50ms);
+        proved(s.server.port(), 1, secret);
+        first.join();
+        CHECK(has(s.end().failure, "rank 1 left"));
+    }
+}
+
+TEST_CASE("bytes of strangers, and frames of the wrong size, do no harm") {
+    const shared_secret secret = new_secret();
+    served s(2, secret, 20s);
+    const descriptor silent = stranger_at(s.server.port());
+    std::mt19937 random(1);
+    for (int i = 0; i < 50; ++i) {
+        const descriptor noise = stranger_at(s.server.port());
+        std::vector<std::byte> bytes(random() % 300 + 36);
+        for (std::byte& b : bytes) b = std::byte(random());
+        send_some(noise, bytes.data(), bytes.size());
+        CHECK(is_closed(noise));
+    }
+    for (int i = 0; i < 40; ++i) {  // the begin of a true greeting, and then nothing
+        const descriptor cut = stranger_at(s.server.port());
+        send_some(cut, reinterpret_cast<const std::byte*>("hvd lnk\x02"), std::size_t(i % 8 + 1));
+    }
+    const std::vector<met> all = come_together(s.place(), {0, 1}, 2, secret);
+    CHECK(s.end().served);
+    for (const met& m : all) CHECK(m.failure == "");
+}
+
+TEST_CASE("a rank that announces more than a registration is refused before it has sent it") {
+    const shared_secret secret = new_secret();
+    for (const std::uint32_t announced : {std::uint32_t(sizeof(registration) + 1), 0xffffffffu}) {
+        served s(2, secret, 20s);
+        const descriptor rank = proved(s.server.port(), 1, secret);
+        send_some(rank, reinterpret_cast<const std::byte*>(&announced), sizeof announced);
+        CHECK(is_closed(rank));
+        CHECK(has(s.end().failure, "a message is too long"));
+    }
+    served s(2, secret, 20s);
+    const descriptor rank = proved(s.server.port(), 1, secret);
+    const std::uint32_t announced[2] = {4, 0};
+    send_some(rank, reinterpret_cast<const std::byte*>(announced), sizeof announced);
+    CHECK(is_closed(rank));
+    CHECK(has(s.end().failure, "speaks another version"));
+}
+
+TEST_CASE("a rendezvous that is stopped tells the ranks") {
+    const shared_secret secret = new_secret();
+    served s(2, secret, {});
+    std::thread rank([&] { CHECK(has(come(s.place(), 0, 2, secret).failure, "it was stopped")); });
+    std::this_thread::sleep_for(100ms);
+    s.server.stop();
+    rank.join();
+    CHECK_FALSE(s.end().served);
+    CHECK(s.result.failure == "");
+}
+
+TEST_CASE("a rank that finds no rendezvous says so") {
+    std::uint16_t port = 0;
+    {
+        const listening_socket reserved(0);
+        port = reserved.port();
+    }
+    rendezvous_client client("localhost:" + std::to_string(port), 1, 2, new_secret());
+    CHECK_THROWS_WITH_AS(client.meet({}, now() + 200 * tuning::millisecond),
+                         doctest::Contains("rank 1 does not reach the rendezvous at localhost:"),
+                         hvd::peer_error);
+}
+
+TEST_CASE("a secret is 64 hexadecimal digits, of a file that is its owner's") {
+    const shared_secret secret = new_secret();
+    const std::string digits(std::string_view(hex_of(secret)));
+    CHECK(secret_from_hex(digits, "HVD_SECRET") == secret);
+    for (const std::string& wrong : {digits.substr(1), digits + "0", "g" + digits.substr(1)})
+        CHECK_THROWS_WITH_AS(secret_from_hex(wrong, "HVD_SECRET"),
+                             doctest::Contains("HVD_SECRET has no secret of a job"),
+                             hvd::usage_error);
+    const hvd_test::temporary_directory folder;
+    const std::string path = folder / "secret";
+    const auto write = [&](const std::string& text, mode_t mode) {
+        ::unlink(path.c_str());
+        const descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT, 0600));
+        REQUIRE(::write(file.number(), text.data(), text.size()) == ssize_t(text.size()));
+        ::fchmod(file.number(), mode);
+    };
+    write(digits + "\n", 0600);
+    CHECK(secret_from_file(path.c_str()) == secret);
+    write(digits, 0640);
+    CHECK_THROWS_WITH_AS(secret_from_file(path.c_str()), doctest::Contains("mode 600"),
+                         hvd::usage_error);
+    write(digits + digits, 0600);
+    CHECK_THROWS_AS(secret_from_file(path.c_str()), hvd::usage_error);
+    CHECK_THROWS_WITH_AS(secret_from_file((path + "x").c_str()), doctest::Contains("can't be read"),
+                         hvd::usage_error);
+    CHECK(derived_secret(secret, 1) != derived_secret(secret, 2));
+}
+
+TEST_CASE("a rendezvous is written as a host and a port") {
+    const auto read = [](const char* written) { return read_host_and_port(written, "it"); };
+    CHECK(read("node1:7000").port == 7000);
+    CHECK(std::string_view(read("node1:7000").host) == "node1");
+    CHECK(std::string_view(read("[::1]:65535").host) == "::1");
+    for (const char* const wrong :
+         {"", "node1", "node1:", ":7000", "node1:0", "node1:65536", "node1:7x", "::1:7000", "[]:1"})
+        CHECK_THROWS_WITH_AS(read(wrong), doctest::Contains("it takes a host and a port"),
+                             hvd::usage_error);
+}
