@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include <hvd/engine.hpp>
+#include <hvd/observe/observers.hpp>
 #include <hvd/settings.hpp>
 
 #include "hvd_test.hpp"
@@ -334,6 +335,27 @@ void observed() {
     //! [observed]
 }
 
+// An observer of your own.
+//! [own_observer]
+struct largest_call {
+    void on_begin(const hvd::event& e) { bytes = std::max(bytes, e.bytes); }
+    void on_end(const hvd::event&, bool /*succeeded*/) {}
+    std::size_t bytes = 0;
+};
+//! [own_observer]
+
+void several_observers() {
+    //! [several_observers]
+    using both = hvd::observers<hvd::statistics, largest_call>;
+    auto alone = hvd::communicator<hvd::observed<hvd::threads, both>>::world();
+    float loss = 1;
+    alone.allreduce(loss, hvd::average);
+    alone.barrier();
+    CHECK(alone.observer().get<largest_call>().bytes == sizeof loss);
+    CHECK(alone.observer().get<hvd::statistics>().calls() == 2);
+    //! [several_observers]
+}
+
 void process_wide() {
     //! [default]
     hvd::init();  // starts MPI if nobody has; every rank calls it
@@ -440,6 +462,7 @@ HVD_TEST_SNIPPET(engine_retune)
 TEST_CASE("default snippet") { process_wide(); }
 
 TEST_CASE("observed snippet") { observed(); }
+TEST_CASE("several observers snippet") { several_observers(); }
 
 TEST_CASE("run_threads snippet") {
     //! [run_threads]

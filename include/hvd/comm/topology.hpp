@@ -194,6 +194,8 @@ Comm make_subset(Comm& comm, const char* name, int context, Members members) {
             endpoint.forget_subset(context);
         throw;
     }
+    if constexpr (requires { part.observer().on_split(comm.observer()); })
+        if (part) part.observer().on_split(comm.observer());
     return part;
 }
 

@@ -55,6 +55,7 @@ public:
             refused = pending_.take(name);
         }
         if (!refused.call) return;
+        tell(observed_moment::incomplete, name, refused.mine);
         complete(refused, std::move(why));
         completions_.announce();
     }
@@ -82,8 +83,18 @@ public:
     }
 
 protected:
-    explicit submitted_tensors(int rank) : rank_(rank) {}
+    explicit submitted_tensors(const call_driver& data)
+        : observing_(data.observing()), rank_(data.rank()), size_(data.size()) {}
     ~submitted_tensors() = default;
+
+    // Tells an observer of a tensor, if it wants to know.
+    void tell(observed_moment m, std::string_view name, const signature& s, time_point time = 0,
+              int by = -1) const {
+        if (!observing_.wants(m)) return;
+        observing_.tell({name_of(s.call.kind), name, s.call.id, std::size_t(s.bytes), rank_, size_,
+                         time != 0 ? time : now()},
+                        m, by);
+    }
 
     // ---- with the lock held ---------------------------------------------------------------------
 
@@ -164,8 +175,10 @@ protected:
     completions completions_;
     atomic<session_user::id> in_callback_{session_user::nobody};
 
+    const observing observing_;
+
 private:
-    const int rank_;
+    const int rank_, size_;
 };
 
 }  // namespace detail

@@ -44,6 +44,7 @@ private:
     }
 
     void serve() noexcept {
+        core_->listen_to(negotiator_);
         if (cpu_ >= 0 && !processor_set::of_this_thread().only(cpu_).keep_this_thread())
             write_line(text("hvd: rank ", core_->rank(), " can't run on processor ", cpu_));
         try {

@@ -83,6 +83,17 @@ public:
         return std::exchange(wishes_, {});
     }
 
+    // An observer is told of the ranks that have a tensor, as far as this one hears of them.
+    void listen_to(negotiating_rank& heard) {
+        if (!observing_.wants(observed_moment::rank_ready)) return;
+        heard.listener = this;
+        heard.on_child_ready = [](void* self, const std::string& name, int rank) {
+            const unit_driver& here = *static_cast<unit_driver*>(self);
+            here.observing_.tell({"", name, dtype::byte, 0, here.rank(), here.size(), now()},
+                                 observed_moment::rank_ready, rank);
+        };
+    }
+
     bool is_predicting() const noexcept { return predicting_.load(); }
 
     // All ranks expect this step from now on.
@@ -149,7 +160,7 @@ public:
 protected:
     unit_driver(shared<session> data, bool one_node, const engine_options& options,
                 std::function<void()> wake)
-        : submitted_tensors(data->rank()),
+        : submitted_tensors(static_cast<call_driver&>(*data)),
           runner_(data, one_node, options),
           options_(options),
           session_(std::move(data)),
@@ -262,6 +273,7 @@ private:
         std::exception_ptr failure;
         try {
             runner_.confirm(threads);
+            tell_unit(observed_moment::ready, unit);
             runner_.run(unit, claimed_, threads);
         } catch (const error& e) {
             declined = unit_runner::is_decline(e);
@@ -303,6 +315,7 @@ private:
 
     void run_claimed(const agreed_unit& unit, int threads) {
         std::exception_ptr failure;
+        tell_unit(observed_moment::ready, unit);
         try {
             if (is_retune(unit.front().signature))
                 retune(static_cast<retune_call&>(*claimed_.front()));
@@ -328,6 +341,7 @@ private:
     }
 
     void complete_unit(const agreed_unit& unit, std::exception_ptr failure) {
+        tell_unit(failure ? observed_moment::incomplete : observed_moment::complete, unit);
         std::vector<pending_tensor> finished;
         {
             const lock_guard lock(mutex_);
@@ -340,6 +354,14 @@ private:
         }
         if (runner_.broken()) fail(failure ? failure : broken());
         complete_all(finished, std::move(failure));
+    }
+
+    // Tells an observer of those tensors of a unit that this rank has submitted.
+    void tell_unit(observed_moment m, const agreed_unit& unit) const {
+        if (!observing_.wants(m)) return;
+        const time_point time = now();
+        for (std::size_t i = 0; i < unit.size(); ++i)
+            if (claimed_[i] != nullptr) tell(m, unit[i].name, unit[i].signature, time);
     }
 
     std::exception_ptr broken() const {

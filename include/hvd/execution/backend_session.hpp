@@ -86,14 +86,7 @@ private:
                       })
             traits_.threaded = l.threaded();
         traits_.agrees_on_names = requires { requires B::agrees_on_names; };
-        if constexpr (observes<B>) {
-            traits_.observer = &observer_;
-            traits_.observe = [](void* self, const event& e, int phase) {
-                auto& observer = *static_cast<observer_type*>(self);
-                if (phase == 0) observer.on_begin(e);
-                else observer.on_end(e, phase == 1);
-            };
-        }
+        if constexpr (observes<B>) traits_.observing = observing_by(observer_);
     }
 
     owner<endpoint_type> endpoint_;

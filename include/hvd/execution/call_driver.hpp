@@ -3,10 +3,10 @@
 #pragma once
 
 #include "../core/lean/atomic.hpp"
-#include "../observe/observer.hpp"
 #include "../platform/clock.hpp"
 #include "../protocol/agreement.hpp"
 #include "../transport/collectives.hpp"
+#include "observing.hpp"
 #include "session.hpp"
 #include "wait.hpp"
 
@@ -33,9 +33,7 @@ struct session_traits {
     // Set by a backend that runs whole collectives itself.
     void (*run_whole)(void* endpoint, operation&, workspace&) = nullptr;
     void* endpoint = nullptr;
-    void (*observe)(void* observer, const event&,
-                    int phase) = nullptr;  // phase: 0 begins, 1 ended well, 2 failed
-    void* observer = nullptr;
+    detail::observing observing;
 };
 
 // Returns the processor of a local rank's progress thread, -1 if none was chosen.
@@ -115,6 +113,9 @@ public:
     }
 
     shared<call_queue>& queue() noexcept { return queue_; }
+    const detail::observing& observing() const noexcept { return traits_.observing; }
+    // The call that begins next was made at this time, and has waited for its turn.
+    void set_time_made(time_point time) noexcept { made_ = time; }
     bool threaded() const noexcept { return traits_.threaded; }
     bool is_broken() const noexcept { return is_broken_.load(); }
 
@@ -193,12 +194,12 @@ public:
     void start(operation& op) {
         transport* const t = traits_.transport.get();
         try {
-            if (traits_.observe != nullptr) observe(op, 0);
+            observe(op, observed_moment::begin);
             const bool takes_lists = t != nullptr && t->choose(op);
             packs_ = op.pack != nullptr && !takes_lists;
             if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
             packed_ = packs_ && t != nullptr && t->carries && !op.entry.refused;
-            if (packed_) op.pack(op.self, op);
+            if (packed_) pack(op);
             if (t != nullptr && !op.only_agree && !op.entry.refused) make_part(*t, work_, op);
         } catch (...) {
             forfeit(op, "it could not begin: ", std::current_exception());
@@ -225,7 +226,7 @@ public:
         } catch (...) {
             fail(op);
         }
-        if (traits_.observe != nullptr) observe(op, 1);
+        observe(op, observed_moment::end);
     }
 
     // Advances a call as far as possible without waiting. It returns true when the call is over.
@@ -246,7 +247,7 @@ public:
         } catch (...) {
             fail(op);
         }
-        if (traits_.observe != nullptr) observe(op, 1);
+        observe(op, observed_moment::end);
         return true;
     }
 
@@ -356,7 +357,7 @@ private:
         if (step_ == 0) {
             if (!t.agreed) check_headers(rank_, t.headers, size_);
             if (op.only_agree) return keep_headers(op, t);
-            if (packs_ && !packed_) t.guarded([&] { op.pack(op.self, op); });
+            if (packs_ && !packed_) t.guarded([&] { pack(op); });
         }
         return !begin_step(t, work_, op, ++step_);
     }
@@ -367,8 +368,16 @@ private:
         return true;
     }
 
+    void pack(operation& op) {
+        observe(op, observed_moment::pack);
+        op.pack(op.self, op);
+        observe(op, observed_moment::communicate);
+    }
+
     void unpack(operation& op) {
-        if (packs_ && op.unpack != nullptr && !op.only_agree) op.unpack(op.self, op);
+        if (!packs_ || op.unpack == nullptr || op.only_agree) return;
+        observe(op, observed_moment::unpack);
+        op.unpack(op.self, op);
     }
 
     // Called in a handler. The transport decides if the communicator can go on. A plan's call is
@@ -379,27 +388,33 @@ private:
             is_broken_.store(true);
             leave(broken_);
         }
-        if (traits_.observe != nullptr) try {
-                observe(op, 2);
-            } catch (...) {  // the failure of the call goes before that of its observer
-            }
+        try {
+            observe(op, observed_moment::failure);
+        } catch (...) {  // the failure of the call goes before that of its observer
+        }
         if (!op.failure) throw;
         op.entry.refused = false;
         op.entry.text[0] = 0;
         std::rethrow_exception(std::exchange(op.failure, nullptr));
     }
 
-    void observe(const operation& op, int phase) {
+    void observe(const operation& op, observed_moment m) {
+        if (traits_.observing.wants(m)) [[unlikely]]
+            tell_observer(op, m);
+    }
+    [[gnu::noinline]] void tell_observer(const operation& op, observed_moment m) {
         const call_header& entry = op.entry;
-        traits_.observe(traits_.observer,
-                        {name_of(entry.kind), std::string_view(entry.name), entry.id,
-                         std::size_t(entry.count) * op.element_bytes, rank(), size(), now()},
-                        phase);
+        traits_.observing.tell(
+            {name_of(entry.kind), std::string_view(entry.name), entry.id,
+             std::size_t(entry.count) * op.element_bytes, rank(), size(), now(), made_},
+            m);
+        if (m == observed_moment::end || m == observed_moment::failure) made_ = 0;
     }
 
     fork_guard fork_;
     bool packs_ = false, packed_ = false;  // for the call under way
     std::size_t step_ = 0;
+    time_point made_ = 0;  // when the call under way was made, if it is asynchronous
     atomic<time_point> stop_{never};
     long_wait notice_;
     time_point looked_at_ = 0;  // without a thread: when a waiting call last looked; 0: not yet

@@ -45,6 +45,7 @@ public:
     operation* op = nullptr;   // part of the class derived from this one
     time_span deadline{};      // counts from the call's turn
     time_point limit = never;  // known when the call has begun
+    time_point made = 0;       // known if somebody observes the calls
     const queue_of_calls* queue = nullptr;
     shared<counted> owner;  // a session, or an engine: its queue knows
     shared<queued> behind;  // the next in the queue
@@ -143,6 +144,7 @@ public:
         call->queue = &functions;
         call->owner = shared<counted>(&owner_);
         call->deadline = deadline;
+        if (owner_.observing().call != nullptr) call->made = now();
         if (!worker_ && owner_.threaded()) worker_ = thread([this] { serve(); });
         const lock_guard lock(mutex_);
         if (last_) last_->behind = call;
@@ -284,6 +286,7 @@ private:
 
     void begin(queued& head) {
         head.limit = owner_.limit_for(head.deadline);
+        owner_.set_time_made(head.made);
         owner_.start(*head.op);
     }
 

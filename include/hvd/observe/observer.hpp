@@ -23,6 +23,15 @@ struct event {
     int rank;
     int size;
     std::int64_t time;  ///< time on the steady clock, in nanoseconds
+    /// when an asynchronous call was made, which waited for its turn; 0 for a blocking call
+    std::int64_t made = 0;
+};
+
+/// A part of a call, which lasts until the next one begins or the call ends.
+enum class phase : std::uint8_t {
+    pack,         ///< tensors are copied into one buffer
+    communicate,  ///< ranks exchange data; every call begins with it
+    unpack,       ///< results are copied out of the buffer
 };
 
 /// Receives events and never calls back. `on_begin` is called when a collective starts to move
@@ -32,11 +41,47 @@ struct event {
 /// If `on_begin` throws, the call is refused: this rank throws the exception, and its peers
 /// `hvd::peer_error` with the text. An exception of `on_end` is thrown when the call is complete,
 /// or ignored if the call has failed. The communicator works on.
+///
+/// An observer may have further functions. One that it does not have costs nothing:
+/// - `on_phase(event, phase)`: a phase of the call begins. Calls that pack nothing have one phase
+///   and tell none.
+/// - `on_split(observer& parent)`: the communicator was made from another one, whose observer is
+///   `parent`, by `split`, `subset`, `local`, `cross`, or for an engine.
+///
+/// The observer of a communicator that an engine was made of is asked for these as well, as that
+/// of the engine's own duplicate. The name of the event is that of the tensor.
+/// - `on_submitted(event)`: this rank has submitted a tensor. Any thread calls it, one at a time.
+/// - `on_rank_ready(event, int rank)`: another rank has submitted it, with those that report to it.
+///   Only ranks that others report to know that, while they negotiate. The event has the name, but
+///   neither collective nor bytes. The engine's thread calls it.
+/// - `on_ready(event)`: all ranks have submitted it, and it runs now. If another rank declines a
+///   prediction, it is told once more.
+/// - `on_complete(event, bool succeeded)`: the tensor is complete. A tensor that was never ready
+///   may end without it.
+/// The first two may be called while another thread is inside another function. None may throw.
 template <class O>
 concept observer = std::default_initializable<O> && requires(O& o, const event& e, bool succeeded) {
     o.on_begin(e);
     o.on_end(e, succeeded);
 };
+
+namespace detail {
+
+template <class O>
+concept observes_phases = requires(O& o, const event& e) { o.on_phase(e, phase::pack); };
+template <class O>
+concept observes_submissions = requires(O& o, const event& e) { o.on_submitted(e); };
+template <class O>
+concept observes_ranks = requires(O& o, const event& e) { o.on_rank_ready(e, 0); };
+template <class O>
+concept observes_readiness = requires(O& o, const event& e) { o.on_ready(e); };
+template <class O>
+concept observes_completion = requires(O& o, const event& e) { o.on_complete(e, true); };
+
+template <class O>
+concept observes_splits = requires(O& o) { o.on_split(o); };
+
+}  // namespace detail
 
 }  // namespace v0
 }  // namespace hvd

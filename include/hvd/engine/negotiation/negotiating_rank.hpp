@@ -37,6 +37,11 @@ public:
     // Units that are formed later have at most so many bytes.
     void set_fusion_threshold(std::size_t bytes) { options_.fusion_threshold = bytes; }
 
+    // Called when a child says that a tensor is ready there and below it; null: nobody wants to
+    // know.
+    void (*on_child_ready)(void* listener, const std::string& name, int rank) = nullptr;
+    void* listener = nullptr;
+
 protected:
     negotiating_rank(int rank, int size, const negotiation_options& options)
         : rank_(rank),

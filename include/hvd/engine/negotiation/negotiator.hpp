@@ -162,7 +162,7 @@ private:
         if (!counts) return;
         const std::string name = known_tensor(in, numbers_, said.number).name;
         announced_tensor& t = tensor_of(name);
-        if (!marks(t, c)) return;
+        if (!marks(name, t, c)) return;
         t.contributors += said.contributors;
         if (!t.number) t.number = said.number;
         t.by_number.push_back(index_of(c));
@@ -179,7 +179,7 @@ private:
         }
         if (!counts) return;
         announced_tensor& t = tensor_of(name);
-        if (!marks(t, c)) return;
+        if (!marks(name, t, c)) return;
         for (const signature_group& g : groups) {
             t.contributors += g.ranks.size();
             t.add_group(g.signature, g.ranks);
@@ -204,8 +204,9 @@ private:
         return t;
     }
     // Takes note that a child has said something of a tensor. False if it has before.
-    bool marks(announced_tensor& t, const child_rank& c) const {
+    bool marks(const std::string& name, announced_tensor& t, const child_rank& c) const {
         if (t.children[index_of(c)]) return false;
+        if (on_child_ready != nullptr) on_child_ready(listener, name, c.rank);
         return t.children[index_of(c)] = true;
     }
 
