@@ -165,7 +165,8 @@ private:
             if (added == nullptr && pending_.refuses(name)) return false;
             if (added == nullptr) refuse_duplicate(name);
             fill(call);
-            tell(observed_moment::submitted, name, added->second.mine, added->second.since);
+            call.made = added->second.since;
+            tell(observed_moment::submitted, name, added->second.mine, call.made, call.made);
             wakes = take_note(added->first, added->second);
         }
         if (wakes) wake_();

@@ -55,7 +55,7 @@ public:
             refused = pending_.take(name);
         }
         if (!refused.call) return;
-        tell(observed_moment::incomplete, name, refused.mine);
+        tell(observed_moment::incomplete, name, refused.mine, now(), refused.since);
         complete(refused, std::move(why));
         completions_.announce();
     }
@@ -87,13 +87,13 @@ protected:
         : observing_(data.observing()), rank_(data.rank()), size_(data.size()) {}
     ~submitted_tensors() = default;
 
-    // Tells an observer of a tensor, if it wants to know.
-    void tell(observed_moment m, std::string_view name, const signature& s, time_point time = 0,
-              int by = -1) const {
+    // Tells an observer of a tensor that was submitted at that time, if it wants to know.
+    void tell(observed_moment m, std::string_view name, const signature& s, time_point time,
+              time_point submitted) const {
         if (!observing_.wants(m)) return;
         observing_.tell({name_of(s.call.kind), name, s.call.id, std::size_t(s.bytes), rank_, size_,
-                         time != 0 ? time : now()},
-                        m, by);
+                         time, submitted},
+                        m);
     }
 
     // ---- with the lock held ---------------------------------------------------------------------

@@ -273,7 +273,7 @@ private:
         std::exception_ptr failure;
         try {
             runner_.confirm(threads);
-            tell_unit(observed_moment::ready, unit);
+            tell_unit(observed_moment::ready, unit, true);
             runner_.run(unit, claimed_, threads);
         } catch (const error& e) {
             declined = unit_runner::is_decline(e);
@@ -357,11 +357,14 @@ private:
     }
 
     // Tells an observer of those tensors of a unit that this rank has submitted.
-    void tell_unit(observed_moment m, const agreed_unit& unit) const {
+    // A predicted one is ready when it is submitted.
+    void tell_unit(observed_moment m, const agreed_unit& unit, bool is_predicted = false) const {
         if (!observing_.wants(m)) return;
         const time_point time = now();
         for (std::size_t i = 0; i < unit.size(); ++i)
-            if (claimed_[i] != nullptr) tell(m, unit[i].name, unit[i].signature, time);
+            if (const queued* const call = claimed_[i])
+                tell(m, unit[i].name, unit[i].signature, is_predicted ? call->made : time,
+                     call->made);
     }
 
     std::exception_ptr broken() const {

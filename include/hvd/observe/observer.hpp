@@ -23,7 +23,8 @@ struct event {
     int rank;
     int size;
     std::int64_t time;  ///< time on the steady clock, in nanoseconds
-    /// when an asynchronous call was made, which waited for its turn; 0 for a blocking call
+    /// when an asynchronous call was made, which waited for its turn, or when a tensor was submitted
+    /// to an engine; 0 for a blocking call
     std::int64_t made = 0;
 };
 
@@ -54,8 +55,9 @@ enum class phase : std::uint8_t {
 /// - `on_rank_ready(event, int rank)`: another rank has submitted it, with those that report to it.
 ///   Only ranks that others report to know that, while they negotiate. The event has the name, but
 ///   neither collective nor bytes. The engine's thread calls it.
-/// - `on_ready(event)`: all ranks have submitted it, and it runs now. If another rank declines a
-///   prediction, it is told once more.
+/// - `on_ready(event)`: all ranks have submitted it, and it runs now. A tensor of a predicted step
+///   needs nobody's word: its time is that of the submission. If a rank declines the prediction, it
+///   is told once more.
 /// - `on_complete(event, bool succeeded)`: the tensor is complete. A tensor that was never ready
 ///   may end without it.
 /// The first two may be called while another thread is inside another function. None may throw.
