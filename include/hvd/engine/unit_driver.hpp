@@ -9,6 +9,7 @@
 #include <string>
 
 #include "negotiation/coordinator.hpp"
+#include "negotiation/negotiating_rank.hpp"
 #include "prediction.hpp"
 #include "submitted_tensors.hpp"
 #include "unit_runner.hpp"
