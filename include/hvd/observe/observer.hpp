@@ -23,8 +23,8 @@ struct event {
     int rank;
     int size;
     std::int64_t time;  ///< time on the steady clock, in nanoseconds
-    /// when an asynchronous call was made, which waited for its turn, or a tensor was submitted to an
-    /// engine; 0 for a blocking call
+    /// when an asynchronous call was made, which waited for its turn, or a tensor was submitted
+    /// to an engine; 0 for a blocking call
     std::int64_t made = 0;
 };
 
