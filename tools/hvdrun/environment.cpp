@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include "environment.hpp"
+
+#include <array>
+#include <string_view>
+
+#include <unistd.h>
+
+namespace hvdrun {
+namespace {
+
+// Those of a job in which this hvdrun itself may run.
+constexpr std::array set_by_hvdrun = {"HVD_RANK",       "HVD_SIZE",       "HVD_LOCAL_RANK",
+                                      "HVD_LOCAL_SIZE", "HVD_RENDEZVOUS", "HVD_RENDEZVOUS_SERVED",
+                                      "HVD_SECRET",     "HVD_SECRET_FILE"};
+
+}  // namespace
+
+environment own_environment() {
+    environment result;
+    for (char** one = environ; *one != nullptr; ++one) {
+        const std::string_view text = *one;
+        const std::size_t equals = text.find('=');
+        if (equals != text.npos) result.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+    for (const char* name : set_by_hvdrun) result.erase(name);
+    return result;
+}
+
+environment forwarded(const options& o) {
+    environment result(o.variables.begin(), o.variables.end());
+    for (const auto& [name, value] : own_environment())
+        if (name.rfind("HVD_", 0) == 0) result.emplace(name, value);
+    for (const char* name : set_by_hvdrun) result.erase(name);
+    return result;
+}
+
+environment contract(const placement& place, int ranks, const std::string& rendezvous) {
+    return {{"HVD_RANK", std::to_string(place.rank)},
+            {"HVD_SIZE", std::to_string(ranks)},
+            {"HVD_LOCAL_RANK", std::to_string(place.local_rank)},
+            {"HVD_LOCAL_SIZE", std::to_string(place.local_size)},
+            {"HVD_RENDEZVOUS", rendezvous},
+            {"HVD_RENDEZVOUS_SERVED", "1"}};
+}
+
+}  // namespace hvdrun

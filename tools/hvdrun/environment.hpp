@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "hosts.hpp"
+#include "options.hpp"
+
+namespace hvdrun {
+
+using environment = std::map<std::string, std::string>;
+
+// The environment of hvdrun itself.
+environment own_environment();
+
+// The variables that other hosts get: those of -x, and all HVD_* but those that hvdrun sets.
+environment forwarded(const options& o);
+
+// The variables by which a rank knows its place and finds the others.
+environment contract(const placement& place, int ranks, const std::string& rendezvous);
+
+}  // namespace hvdrun

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "file_descriptor.hpp"
+
+namespace hvdrun {
+
+// A value of a JSON object.
+struct json_value {
+    json_value(const std::string& value);
+    json_value(const char* value) : json_value(std::string(value)) {}
+    json_value(int number) : text(std::to_string(number)) {}
+    json_value(double number);
+
+    std::string text;
+};
+
+// A file with one JSON object for each event, written at once.
+class event_log {
+public:
+    // Without a path nothing is written.
+    explicit event_log(const std::string& path);
+
+    void add(const char* event,
+             std::initializer_list<std::pair<const char*, json_value>> values) const;
+
+private:
+    file_descriptor file_;
+};
+
+}  // namespace hvdrun

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace hvdrun {
+
+// A host and the number of ranks that it may have.
+struct host_slots {
+    std::string host;
+    int slots = 1;
+};
+using host_list = std::vector<host_slots>;
+
+// Where a rank runs.
+struct placement {
+    int rank = 0;
+    std::string host;
+    int local_rank = 0;
+    int local_size = 1;
+    bool is_local = false;  // on the host of hvdrun
+};
+
+// Reads -H: `host:slots,host:slots`. A host without slots has one; a host that is named again gets
+// more of them.
+host_list parse_hosts(const std::string& text);
+
+// Reads a file of hosts, in Horovod's form or Open MPI's: `host slots=2`, `host:2`, comments
+// after #.
+host_list read_hostfile(const std::string& path);
+
+// Fills the hosts with ranks in their order.
+std::vector<placement> place(const host_list& hosts, int ranks);
+
+// Tells which of them are on this host.
+void find_local(std::vector<placement>& places);
+
+// The address at which other hosts reach this one: that of the interface if one is named, else the
+// one from which packets to the first other host leave.
+std::string own_address(const std::vector<placement>& places, const std::string& interface);
+
+}  // namespace hvdrun

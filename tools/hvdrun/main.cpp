@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <cstdio>
+
+#include "check.hpp"
+#include "failure.hpp"
+#include "job.hpp"
+#include "mpi.hpp"
+#include "options.hpp"
+
+namespace hvdrun {
+namespace {
+
+host_list hosts_of(const options& o) {
+    return o.hosts.empty() ? host_list{{"localhost", o.ranks}} : o.hosts;
+}
+
+int run(const options& o) {
+    if (o.check) return check_hosts(o, o.hosts.empty() ? host_list{{"localhost", 1}} : o.hosts);
+    std::vector<placement> places = place(hosts_of(o), o.ranks);
+    if (o.chosen == backend::mpi) {
+        const mpi_launch launch = launch_by_mpi(o, places);
+        if (o.dry_run) std::puts(launch.line().c_str());
+        else become(launch, o.verbose);
+        return 0;
+    }
+    find_local(places);
+    if (o.dry_run) {
+        print_job(o, places);
+        return 0;
+    }
+    return job(o, places).run();
+}
+
+}  // namespace
+}  // namespace hvdrun
+
+int main(int argc, char** argv) {
+    try {
+        return hvdrun::run(hvdrun::read_options(argc, argv));
+    } catch (const hvdrun::failure& end) {
+        std::fprintf(stderr, "hvdrun: %s\n", end.what());
+        return end.code();
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "hvdrun: %s\n", error.what());
+        return 1;
+    }
+}

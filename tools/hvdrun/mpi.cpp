@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include "mpi.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include <unistd.h>
+
+#include "environment.hpp"
+#include "failure.hpp"
+
+namespace hvdrun {
+namespace {
+
+// From this number of hosts on, mpirun connects to all of them itself.
+constexpr std::size_t many_hosts = 64;
+
+bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+mpi_kind kind_of(const std::string& program, const std::string& version) {
+    if (has(version, "slurm")) return mpi_kind::slurm;
+    if (has(version, "Intel(R) MPI")) return mpi_kind::intel;
+    if (has(version, "HYDRA") || has(version, "MPICH")) return mpi_kind::mpich;
+    if (has(version, "Open MPI")) {
+        const std::size_t digit = version.find_first_of("0123456789");
+        const int major = digit == std::string::npos ? 4 : std::atoi(version.c_str() + digit);
+        return major >= 5 ? mpi_kind::open_mpi_5 : mpi_kind::open_mpi_4;
+    }
+    throw failure(1, program +
+                         ": this is no launcher of an MPI that hvdrun knows (Open MPI, MPICH, "
+                         "Intel MPI, Slurm); its version is \"" +
+                         version + "\"");
+}
+
+// What a launch is made of.
+struct parts {
+    const options& o;
+    const host_list hosts;
+    words command;
+
+    void add(std::initializer_list<std::string> more) {
+        command.insert(command.end(), more.begin(), more.end());
+    }
+    bool has_hosts() const { return !o.hosts.empty(); }
+    std::string ranks() const { return std::to_string(o.ranks); }
+    // a:2,b:4
+    std::string hosts_with(const char* between) const {
+        std::string result;
+        for (const host_slots& one : hosts)
+            result += (result.empty() ? "" : ",") + one.host + between + std::to_string(one.slots);
+        return result;
+    }
+    std::string names() const {
+        std::string result;
+        for (const host_slots& one : hosts) result += (result.empty() ? "" : ",") + one.host;
+        return result;
+    }
+};
+
+// The hosts with the numbers of ranks that they get.
+host_list used_hosts(const std::vector<placement>& places) {
+    host_list result;
+    for (const placement& place : places)
+        if (place.local_rank == 0) result.push_back({place.host, place.local_size});
+    return result;
+}
+
+std::string joined(const std::map<std::string, std::string>& variables) {
+    std::string result;
+    for (const auto& [name, value] : variables) result += (result.empty() ? "" : ",") + name;
+    return result;
+}
+
+// A rank has threads of its own, so that it is bound to no core. With one connection Open MPI 4 and
+// 5 get half of an Ethernet's rate.
+void add_open_mpi(parts& p, bool is_5, const std::map<std::string, std::string>& variables) {
+    const auto mca = [&](const char* name, const std::string& value) {
+        p.add({"--mca", name, value});
+    };
+    if (::geteuid() == 0) p.add({"--allow-run-as-root"});
+    p.add({is_5 ? "-n" : "-np", p.ranks()});
+    if (p.has_hosts()) p.add({is_5 ? "--host" : "-H", p.hosts_with(":")});
+    else p.add({is_5 ? "--host" : "-H", "localhost:" + p.ranks()});
+    p.add({"--bind-to", "none", "--map-by", "slot"});
+    if (p.hosts.size() > 1) mca("btl_tcp_links", "2");
+    if (!is_5) mca("btl", "^openib");
+    if (!p.o.interface.empty()) {
+        mca("btl_tcp_if_include", p.o.interface);
+        if (is_5) p.add({"--prtemca", "prte_if_include", p.o.interface});
+        else mca("oob_tcp_if_include", p.o.interface);
+    }
+    if (!is_5 && p.hosts.size() >= many_hosts) {
+        mca("plm_rsh_no_tree_spawn", "true");
+        mca("plm_rsh_num_concurrent", std::to_string(p.hosts.size()));
+    }
+    for (const auto& [name, value] : variables) p.add({"-x", name});
+}
+
+void add_output_of_open_mpi_4(parts& p) {
+    p.add({"--tag-output"});
+    if (p.o.timestamps) p.add({"--timestamp-output"});
+    if (!p.o.output_folder.empty()) p.add({"--output-filename", p.o.output_folder});
+}
+
+void add_output_of_open_mpi_5(parts& p) {
+    std::string how = "tag";
+    if (p.o.timestamps) how += ",timestamp";
+    if (!p.o.output_folder.empty()) how += ",dir=" + p.o.output_folder;
+    p.add({"--output", how});
+}
+
+bool has_equal_slots(const host_list& hosts) {
+    for (const host_slots& one : hosts)
+        if (one.slots != hosts.front().slots) return false;
+    return true;
+}
+
+// Hydra, the launcher of MPICH and Intel MPI. Intel's takes one number of ranks for all hosts.
+void add_hydra(parts& p, bool is_intel, const std::map<std::string, std::string>& variables) {
+    if (is_intel && !has_equal_slots(p.hosts))
+        throw usage_failure(
+            "Intel MPI's launcher takes hosts with equal numbers of ranks, and "
+            "they have " +
+            p.hosts_with(":"));
+    p.add({"-n", p.ranks()});
+    if (p.has_hosts() && is_intel)
+        p.add({"-hosts", p.names(), "-ppn", std::to_string(p.hosts.front().slots)});
+    else if (p.has_hosts()) p.add({"-hosts", p.hosts_with(":")});
+    if (!is_intel) p.add({"-bind-to", "none"});
+    if (!p.o.interface.empty()) p.add({"-iface", p.o.interface});
+    p.add({"-prepend-rank"});
+    if (p.o.timestamps)
+        throw usage_failure("--timestamp: MPICH's and Intel MPI's launchers print no times");
+    if (!p.o.output_folder.empty())
+        p.add({"-outfile-pattern", p.o.output_folder + "/rank.%r.stdout", "-errfile-pattern",
+               p.o.output_folder + "/rank.%r.stderr"});
+    if (!variables.empty()) p.add({"-genvlist", joined(variables)});
+}
+
+// srun ends the job when a rank fails, and leaves the choice of cores to the program.
+void add_srun(parts& p, const std::map<std::string, std::string>& variables) {
+    p.add({"--ntasks=" + p.ranks()});
+    if (p.has_hosts()) p.add({"--nodelist=" + p.hosts_with("*"), "--distribution=arbitrary"});
+    p.add({"--kill-on-bad-exit=1", "--cpu-bind=none", "--label"});
+    if (p.o.timestamps) throw usage_failure("--timestamp: srun prints no times");
+    if (!p.o.output_folder.empty())
+        p.add({"--output=" + p.o.output_folder + "/rank.%t.stdout",
+               "--error=" + p.o.output_folder + "/rank.%t.stderr"});
+    p.add({"--export=ALL" + (variables.empty() ? "" : "," + joined(variables))});
+}
+
+void add_launcher(parts& p, mpi_kind kind, const std::map<std::string, std::string>& variables) {
+    switch (kind) {
+        case mpi_kind::open_mpi_4:
+            add_open_mpi(p, false, variables);
+            return add_output_of_open_mpi_4(p);
+        case mpi_kind::open_mpi_5:
+            add_open_mpi(p, true, variables);
+            return add_output_of_open_mpi_5(p);
+        case mpi_kind::mpich: return add_hydra(p, false, variables);
+        case mpi_kind::intel: return add_hydra(p, true, variables);
+        case mpi_kind::slurm: return add_srun(p, variables);
+    }
+}
+
+}  // namespace
+
+std::string version_of(const std::string& program) {
+    const std::string line = for_shell(program) + " --version 2>&1 </dev/null";
+    FILE* const pipe = ::popen(line.c_str(), "r");
+    if (pipe == nullptr) return "";
+    std::string all;
+    char bytes[512];
+    while (const std::size_t n = std::fread(bytes, 1, sizeof bytes, pipe)) all.append(bytes, n);
+    if (::pclose(pipe) != 0) return "";
+    // Hydra says its number in the second line.
+    const bool is_hydra = has(all, "HYDRA");
+    const std::size_t at = is_hydra ? all.find("Version:") : std::string::npos;
+    if (at == std::string::npos) return all.substr(0, all.find('\n'));
+    const std::size_t number = all.find_first_not_of(" \t", at + 8);
+    return "MPICH (HYDRA) " + all.substr(number, all.find('\n', number) - number);
+}
+
+mpi_launcher find_mpi_launcher(const std::string& wanted) {
+    words candidates = {"mpirun", "mpiexec", "mpiexec.hydra"};
+    if (std::getenv("SLURM_JOB_ID") != nullptr) candidates.insert(candidates.begin(), "srun");
+    if (!wanted.empty()) candidates = {wanted};
+    for (const std::string& name : candidates) {
+        if (find_program(name).empty()) continue;
+        return {kind_of(name, version_of(name)), name};
+    }
+    throw failure(127, "no launcher of MPI was found: " + line_of(candidates) +
+                           " (--mpi-launcher names another one)");
+}
+
+std::string mpi_launch::line() const {
+    std::string result;
+    for (const auto& [name, value] : variables) result += name + "=" + for_shell(value) + " ";
+    return result + line_of(command);
+}
+
+mpi_launch launch_by_mpi(const options& o, const std::vector<placement>& places) {
+    const mpi_launcher launcher = find_mpi_launcher(o.mpi_launcher);
+    parts p{o, used_hosts(places), {launcher.program}};
+    const std::map<std::string, std::string> variables = forwarded(o);
+    add_launcher(p, launcher.kind, variables);
+    p.command.insert(p.command.end(), o.mpi_args.begin(), o.mpi_args.end());
+    p.command.insert(p.command.end(), o.program.begin(), o.program.end());
+    return {p.command, o.variables};
+}
+
+void become(const mpi_launch& launch, bool verbose) {
+    if (verbose) std::fprintf(stderr, "hvdrun: %s\n", launch.line().c_str());
+    for (const auto& [name, value] : launch.variables) ::setenv(name.c_str(), value.c_str(), 1);
+    for (const auto& [name, value] : contract({}, 0, "")) ::unsetenv(name.c_str());
+    std::vector<char*> arguments;
+    for (const std::string& word : launch.command)
+        arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    ::execvp(arguments[0], arguments.data());
+    throw failure(127, launch.command[0] + ": it cannot be started: " + strerror(errno));
+}
+
+}  // namespace hvdrun

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "options.hpp"
+
+namespace hvdrun {
+
+enum class mpi_kind { open_mpi_4, open_mpi_5, mpich, intel, slurm };
+
+// The program that starts the ranks of an MPI job.
+struct mpi_launcher {
+    mpi_kind kind;
+    std::string program;
+};
+
+// Asks the launcher of the command line, else srun inside an allocation of Slurm, else mpirun and
+// mpiexec which MPI they belong to.
+mpi_launcher find_mpi_launcher(const std::string& wanted);
+
+// The first line that a program prints for --version, or an empty string.
+std::string version_of(const std::string& program);
+
+// A command that replaces hvdrun.
+struct mpi_launch {
+    words command;
+    std::map<std::string, std::string> variables;  // set before
+
+    // As a shell reads it.
+    std::string line() const;
+};
+mpi_launch launch_by_mpi(const options& o, const std::vector<placement>& places);
+
+void become(const mpi_launch& launch, bool verbose);
+
+}  // namespace hvdrun

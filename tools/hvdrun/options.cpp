@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include "options.hpp"
+
+#include <array>
+#include <cstdlib>
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+
+#include "failure.hpp"
+
+namespace hvdrun {
+namespace {
+
+constexpr std::array elastic_options = {"--min-np",          "--max-np",
+                                        "--min-num-proc",    "--max-num-proc",
+                                        "--slots-per-host",  "--elastic-timeout",
+                                        "--reset-limit",     "--host-discovery-script",
+                                        "--network-timeout", "--blacklist-cooldown-range"};
+
+// What CLI11 reads, before it is looked at.
+struct raw_options {
+    std::string hosts, hostfile, backend = "tcp", mpi_args;
+    std::string ssh_command = "ssh -o BatchMode=yes {host} {command}";
+    std::vector<std::string> variables;
+};
+
+void describe(CLI::App& app, options& o, raw_options& raw) {
+    app.set_help_flag("-h,--help", "print this and end");
+    app.set_version_flag("--version", "hvdrun " HVDRUN_VERSION);
+    app.usage(
+        "hvdrun [options] program [arguments]\n\nStarts a program of hvd on several "
+        "ranks. -np N is short for --num-proc N.");
+    app.add_option("--num-proc,--np", o.ranks, "number of ranks (all slots of the hosts)")
+        ->check(CLI::Range(1, 1 << 20));
+    app.add_option("-H,--hosts", raw.hosts, "hosts and their slots: host:slots,host:slots");
+    app.add_option("--hostfile", raw.hostfile, "a file of lines \"host slots=N\"");
+    app.add_option("--backend", raw.backend, "tcp, nccl or mpi (tcp)")
+        ->check(CLI::IsMember({"tcp", "mpi", "nccl"}));
+    app.add_option("--output-filename", o.output_folder,
+                   "a folder; each rank's output is also written to rank.N/stdout and stderr");
+    app.add_flag("--prefix-timestamp,--timestamp,--prefix-output-with-timestamp", o.timestamps,
+                 "begin each line of output with the time");
+    app.add_option("--start-timeout", o.start_timeout,
+                   "seconds in which remote hosts must start the program (30)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--kill-after", o.kill_after,
+                   "seconds between SIGTERM and SIGKILL when a job ends (5)")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--event-log", o.event_log, "a file for events, one JSON object a line");
+    app.add_option("-x", raw.variables, "NAME or NAME=VALUE: a variable for all ranks")
+        ->take_all()
+        ->allow_extra_args(false);
+    app.add_option("--network-interface,--network-interfaces", o.interface,
+                   "the interface whose address the ranks are told");
+    app.add_option("--ssh-command", raw.ssh_command,
+                   "starts {command} on {host} (ssh -o BatchMode=yes {host} {command})");
+    app.add_option("--secret-file", o.secret_file,
+                   "a file of mode 0600 with the job's secret (a new one is made)");
+    app.add_option("--mpi-args", raw.mpi_args, "more arguments for mpirun, mpiexec or srun");
+    app.add_option("--mpi-launcher", o.mpi_launcher, "the program that starts MPI jobs");
+    app.add_flag("--verbose", o.verbose, "say what is started where");
+    app.add_flag("--dry-run", o.dry_run, "print the commands, and start nothing");
+    app.add_flag("--check", o.check, "print a table of the hosts, and start nothing");
+}
+
+bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
+
+[[noreturn]] void refuse_unknown(const std::string& name) {
+    for (const char* elastic : elastic_options)
+        if (name == elastic)
+            throw usage_failure(name +
+                                ": elastic jobs cannot be started; this version of hvdrun "
+                                "starts static jobs only");
+    throw usage_failure(name + ": there is no such option (hvdrun --help lists them)");
+}
+
+// Separates hvdrun's own arguments from the program, which is the first word that is no option.
+// Horovod's and mpirun's -np is no option in POSIX's form.
+words own_arguments(const CLI::App& app, const words& all, words& program) {
+    words own;
+    std::size_t i = 0;
+    for (; i < all.size(); ++i) {
+        std::string word = all[i];
+        if (word == "--") {
+            ++i;
+            break;
+        }
+        if (word.size() < 2 || word[0] != '-') break;
+        if (word == "-np") word = "--num-proc";
+        if (word == "-hostfile") word = "--hostfile";
+        const bool is_long = word[1] == '-';
+        const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
+        const CLI::Option* option = app.get_option_no_throw(name);
+        if (option == nullptr) refuse_unknown(name);
+        own.push_back(word);
+        if (!takes_value(*option) || word.size() > name.size()) continue;
+        if (++i == all.size()) throw usage_failure(all[i - 1] + ": a value is missing");
+        own.push_back(all[i]);
+    }
+    program.assign(all.begin() + std::ptrdiff_t(i), all.end());
+    return own;
+}
+
+bool is_name(const std::string& name) {
+    if (name.empty() || (name[0] >= '0' && name[0] <= '9')) return false;
+    for (const char c : name)
+        if (!(c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+              (c >= '0' && c <= '9')))
+            return false;
+    return true;
+}
+
+std::map<std::string, std::string> variables_of(const std::vector<std::string>& given) {
+    std::map<std::string, std::string> result;
+    for (const std::string& one : given) {
+        const std::size_t equals = one.find('=');
+        const std::string name = one.substr(0, equals);
+        if (!is_name(name)) throw usage_failure("-x " + one + ": this is no name of a variable");
+        const char* here = std::getenv(name.c_str());
+        if (equals != std::string::npos) result[name] = one.substr(equals + 1);
+        else if (here != nullptr) result[name] = here;
+        else throw usage_failure("-x " + one + ": the variable is not set");
+    }
+    return result;
+}
+
+words ssh_words(const std::string& text) {
+    words result = split(text, "--ssh-command");
+    for (const std::string& word : result)
+        if (word.find("{command}") != std::string::npos) return result;
+    throw usage_failure("--ssh-command " + text + ": it has no {command}");
+}
+
+void look_at(options& o, const raw_options& raw) {
+    if (!raw.hosts.empty() && !raw.hostfile.empty())
+        throw usage_failure("-H and --hostfile: only one of them can name the hosts");
+    if (!raw.hosts.empty()) o.hosts = parse_hosts(raw.hosts);
+    if (!raw.hostfile.empty()) o.hosts = read_hostfile(raw.hostfile);
+    o.chosen = raw.backend == "mpi"    ? backend::mpi
+               : raw.backend == "nccl" ? backend::nccl
+                                       : backend::tcp;
+    o.mpi_args = split(raw.mpi_args, "--mpi-args");
+    o.ssh_command = ssh_words(raw.ssh_command);
+    o.variables = variables_of(raw.variables);
+    if (o.ranks == 0)
+        for (const host_slots& one : o.hosts) o.ranks += one.slots;
+    if (o.check) return;
+    if (o.ranks == 0) throw usage_failure("give the number of ranks (-np) or hosts (-H)");
+    if (o.program.empty()) throw usage_failure("give the program that is to be started");
+    if (o.chosen == backend::mpi && !o.event_log.empty())
+        throw usage_failure(
+            "--event-log: the MPI's launcher starts and ends the ranks of an MPI "
+            "job, so that hvdrun sees no events");
+    if (o.chosen != backend::mpi && !(o.mpi_args.empty() && o.mpi_launcher.empty()))
+        throw usage_failure("--mpi-args and --mpi-launcher need --backend mpi");
+}
+
+}  // namespace
+
+options read_options(int argc, char** argv) {
+    CLI::App app("", "hvdrun");
+    options result;
+    raw_options raw;
+    describe(app, result, raw);
+    try {
+        words own = own_arguments(app, words(argv + 1, argv + argc), result.program);
+        app.parse(words(own.rbegin(), own.rend()));
+    } catch (const CLI::Success& end) {
+        std::exit(app.exit(end));
+    } catch (const CLI::ParseError& error) {
+        throw usage_failure(error.what());
+    }
+    look_at(result, raw);
+    return result;
+}
+
+}  // namespace hvdrun

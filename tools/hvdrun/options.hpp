@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hosts.hpp"
+#include "shell.hpp"
+
+namespace hvdrun {
+
+enum class backend { tcp, mpi, nccl };
+
+// The command line.
+struct options {
+    int ranks = 0;
+    host_list hosts;
+    backend chosen = backend::tcp;
+    words program;
+
+    std::string output_folder;
+    bool timestamps = false;
+    double start_timeout = 30;
+    double kill_after = 5;
+    bool verbose = false, dry_run = false, check = false;
+    std::string event_log;
+
+    words mpi_args;
+    std::string mpi_launcher;
+    std::string interface;
+    words ssh_command;
+    std::string secret_file;
+    std::map<std::string, std::string> variables;  // of -x, with their values
+};
+
+// Reads the command line.
+options read_options(int argc, char** argv);
+
+}  // namespace hvdrun

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include "output.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "failure.hpp"
+#include "times.hpp"
+
+namespace hvdrun {
+namespace {
+
+constexpr int colours[] = {36, 33, 32, 35, 34, 31};
+constexpr std::size_t bytes_at_once = 1 << 16;
+
+bool is_terminal(int stream) {
+    const char* kind = std::getenv("TERM");
+    return ::isatty(stream) == 1 && kind != nullptr && std::string_view(kind) != "dumb";
+}
+
+}  // namespace
+
+screen::screen(bool with_times) : with_times_(with_times), status_is_shown_(is_terminal(2)) {
+    const char* without = std::getenv("NO_COLOR");
+    for (const int stream : {1, 2})
+        has_colours_[stream] = is_terminal(stream) && (without == nullptr || *without == 0);
+    winsize size{};
+    if (status_is_shown_ && ioctl(2, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        width_ = size.ws_col;
+}
+
+std::string screen::prefix(int rank, int stream, bool begins) const {
+    std::string result = with_times_ ? timestamp() + " " : "";
+    const std::string colour =
+        has_colours_[stream] ? "\33[" + std::to_string(colours[rank % 6]) + "m" : "";
+    result += colour + "[" + std::to_string(rank) + "]<" + (stream == 1 ? "stdout" : "stderr") +
+              ">" + (begins ? ":" : "+:");
+    return colour.empty() ? result : result + "\33[0m";
+}
+
+void screen::print(int rank, int stream, const line_part& line) {
+    std::string bytes = prefix(rank, stream, line.begins);
+    bytes += line.bytes;
+    if (bytes.back() != '\n') bytes += '\n';
+    write(stream, bytes);
+}
+
+void screen::say(const std::string& text) { write(2, "hvdrun: " + text + "\n"); }
+
+void screen::write(int stream, const std::string& bytes) {
+    const std::string shown = status_;
+    show_status("");
+    if (!write_all(stream, bytes.data(), bytes.size()) && stream == 1) is_closed_ = true;
+    show_status(shown);
+}
+
+void screen::show_status(const std::string& text) {
+    if (!status_is_shown_ || text == status_) return;
+    const std::string line = "\r\33[K" + text.substr(0, std::size_t(width_ - 1));
+    write_all(2, line.data(), line.size());
+    status_ = text;
+}
+
+void rank_stream::open_file(const std::string& path, bool with_times) {
+    file_ = file_descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!file_) throw failure(1, path + ": the file cannot be written: " + strerror(errno));
+    times_in_file_ = with_times;
+}
+
+bool rank_stream::read(int from, screen& to) {
+    char bytes[bytes_at_once];
+    const ssize_t n = ::read(from, bytes, sizeof bytes);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (n <= 0) {
+        finish(to);
+        return false;
+    }
+    lines_.add({bytes, std::size_t(n)}, [&](const line_part& line) { take(line, to); });
+    return true;
+}
+
+void rank_stream::finish(screen& to) {
+    lines_.finish([&](const line_part& line) { take(line, to); });
+}
+
+void rank_stream::take(const line_part& line, screen& to) {
+    if (!greeting_.empty() && line.bytes.ends_with(greeting_)) {
+        const std::string_view before = line.bytes.substr(0, line.bytes.size() - greeting_.size());
+        greeting_.clear();
+        if (!before.empty()) to.print(rank_, stream_, {before});
+        return;
+    }
+    to.print(rank_, stream_, line);
+    if (!file_) return;
+    std::string bytes = times_in_file_ && line.begins ? timestamp() + " " : "";
+    bytes += line.bytes;
+    if (write_all(file_.number(), bytes.data(), bytes.size())) return;
+    file_.close();
+    throw failure(1, "the output of rank " + std::to_string(rank_) +
+                         " cannot be written to its file: " + strerror(errno));
+}
+
+std::string make_rank_folder(const std::string& folder, int rank, int ranks) {
+    std::string number = std::to_string(rank);
+    number.insert(0, std::to_string(ranks - 1).size() - number.size(), '0');
+    const std::string path = folder + "/rank." + number;
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) throw failure(1, path + ": the folder cannot be made: " + error.message());
+    return path;
+}
+
+}  // namespace hvdrun

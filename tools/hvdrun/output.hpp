@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "file_descriptor.hpp"
+#include "lines.hpp"
+
+namespace hvdrun {
+
+// Where the lines of all ranks go: this program's own streams, which may be a terminal with a line
+// of status below them.
+class screen {
+public:
+    explicit screen(bool with_times);
+    ~screen() { show_status(""); }
+
+    // Writes a line of a rank. `stream` is 1 or 2, as hvdrun's own.
+    void print(int rank, int stream, const line_part& line);
+    // A message of hvdrun itself.
+    void say(const std::string& text);
+    // Replaces the line of status. Without a terminal there is none.
+    void show_status(const std::string& text);
+    bool has_status() const { return status_is_shown_; }
+    // Nobody reads the standard output any more.
+    bool is_closed() const { return is_closed_; }
+
+private:
+    void write(int stream, const std::string& bytes);
+    std::string prefix(int rank, int stream, bool begins) const;
+
+    bool with_times_, status_is_shown_, is_closed_ = false;
+    bool has_colours_[3] = {};  // by stream
+    int width_ = 80;
+    std::string status_;
+};
+
+// One of the two streams of a rank: lines for the screen, and the same bytes for a file.
+class rank_stream {
+public:
+    rank_stream(int rank, int stream) : rank_(rank), stream_(stream) {}
+
+    // `path` is a new file. With times each line of it begins with one.
+    void open_file(const std::string& path, bool with_times);
+    // The first line is no output if it is this one. Returns when it has come by has_greeted().
+    void expect(std::string greeting) { greeting_ = std::move(greeting); }
+    bool has_greeted() const { return greeting_.empty(); }
+
+    // Takes all that can be read now. Returns false at the end of the stream.
+    bool read(int from, screen& to);
+    void finish(screen& to);
+
+private:
+    void take(const line_part& line, screen& to);
+
+    int rank_, stream_;
+    line_splitter lines_;
+    std::string greeting_;
+    file_descriptor file_;
+    bool times_in_file_ = false;
+};
+
+// Makes the folder of a rank and gives its path: FOLDER/rank.007.
+std::string make_rank_folder(const std::string& folder, int rank, int ranks);
+
+}  // namespace hvdrun

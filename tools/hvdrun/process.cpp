@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include "process.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "failure.hpp"
+
+namespace hvdrun {
+namespace {
+
+rlimit files_at_start{RLIM_INFINITY, RLIM_INFINITY};
+
+// Everything that the new process needs, made before it is there: in the child of a fork only
+// simple system calls are safe.
+struct launch {
+    launch(const words& program, const environment& variables) {
+        for (const std::string& word : program)
+            arguments.push_back(const_cast<char*>(word.c_str()));
+        arguments.push_back(nullptr);
+        for (const auto& [name, value] : variables) texts.push_back(name + "=" + value);
+        for (std::string& text : texts) all.push_back(text.data());
+        all.push_back(nullptr);
+        file = find_program(program[0]);
+        if (file.empty()) throw failure(127, program[0] + ": there is no such program");
+    }
+
+    std::vector<char*> arguments, all;
+    std::vector<std::string> texts;
+    std::string file;
+};
+
+void reset_signals() {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD, SIGQUIT})
+        ::signal(signal, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+[[noreturn]] void become(launch& what, pid_t parent, int in, int out, int err, int told) {
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);  // the parent ended before
+    reset_signals();
+    if (files_at_start.rlim_cur != RLIM_INFINITY) setrlimit(RLIMIT_NOFILE, &files_at_start);
+    dup2(in, 0);
+    dup2(out, 1);
+    dup2(err, 2);
+    execve(what.file.c_str(), what.arguments.data(), what.all.data());
+    const int code = errno;
+    [[maybe_unused]] const ssize_t n = ::write(told, &code, sizeof code);
+    _exit(127);
+}
+
+file_descriptor nothing() { return file_descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+}  // namespace
+
+pipe_ends make_pipe() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+        throw failure(1, std::string("no pipe can be made: ") + strerror(errno));
+    return {file_descriptor(ends[0]), file_descriptor(ends[1])};
+}
+
+bool write_all(int file, const char* data, std::size_t bytes) {
+    while (bytes > 0) {
+        const ssize_t n = ::write(file, data, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) {
+            pollfd ready{file, POLLOUT, 0};
+            ::poll(&ready, 1, -1);
+            continue;
+        }
+        if (n <= 0) return false;
+        data += n;
+        bytes -= std::size_t(n);
+    }
+    return true;
+}
+
+void never_block(const file_descriptor& end) {
+    fcntl(end.number(), F_SETFL, fcntl(end.number(), F_GETFL) | O_NONBLOCK);
+}
+
+process start(const words& program, const environment& variables, bool with_input) {
+    launch what(program, variables);
+    pipe_ends in, out = make_pipe(), err = make_pipe(), told = make_pipe();
+    if (with_input) in = make_pipe();
+    else in.read = nothing();
+    const pid_t parent = getpid();
+    process made;
+    made.id = ::fork();
+    if (made.id < 0) throw failure(1, std::string("no process can be started: ") + strerror(errno));
+    if (made.id == 0)
+        become(what, parent, in.read.number(), out.write.number(), err.write.number(),
+               told.write.number());
+    setpgid(made.id, made.id);  // whoever comes first
+    told.write.close();
+    int code = 0;
+    if (::read(told.read.number(), &code, sizeof code) == ssize_t(sizeof code)) {
+        reap(made.id);
+        throw failure(code == ENOENT ? 127 : 126,
+                      program[0] + ": it cannot be started: " + strerror(code));
+    }
+    if (with_input) never_block(made.input = std::move(in.write));
+    never_block(made.output = std::move(out.read));
+    never_block(made.errors = std::move(err.read));
+    return made;
+}
+
+std::string ending::description() const {
+    if (signal == 0) return "exit code " + std::to_string(code);
+    const char* name = sigabbrev_np(signal);
+    return "signal " + std::to_string(signal) +
+           (name == nullptr ? "" : std::string(" (SIG") + name + ")");
+}
+
+bool has_ended(pid_t id, ending& how) {
+    siginfo_t info{};
+    if (::waitid(P_PID, id_t(id), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+        return false;
+    if (info.si_code == CLD_EXITED) how.code = info.si_status;
+    else how.signal = info.si_status;
+    return true;
+}
+
+void reap(pid_t id) {
+    while (::waitpid(id, nullptr, 0) < 0 && errno == EINTR) {
+    }
+}
+
+void allow_many_files() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    files_at_start = limit;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace hvdrun

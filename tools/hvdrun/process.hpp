@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <string>
+
+#include <sys/types.h>
+
+#include "environment.hpp"
+#include "file_descriptor.hpp"
+#include "shell.hpp"
+
+namespace hvdrun {
+
+// A process that hvdrun has started, the first of a process group of its own.
+struct process {
+    pid_t id = -1;
+    file_descriptor input;  // only if it was asked for
+    file_descriptor output, errors;
+};
+
+// Starts a program. It ends when hvdrun does, even if hvdrun is killed.
+process start(const words& program, const environment& variables, bool with_input);
+
+// How a process ended.
+struct ending {
+    int code = 0;    // of exit
+    int signal = 0;  // 0, or the signal that ended it
+
+    bool is_failure() const { return code != 0 || signal != 0; }
+    int exit_code() const { return signal != 0 ? 128 + signal : code; }
+    std::string description() const;
+};
+
+// True if a process has ended. It stays a zombie until reap(), so that nothing else gets its
+// number.
+bool has_ended(pid_t id, ending& how);
+void reap(pid_t id);
+
+// Processes may need many files.
+void allow_many_files();
+
+}  // namespace hvdrun

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include "rank.hpp"
+
+#include <cerrno>
+#include <csignal>
+
+#include "remote.hpp"
+#include "times.hpp"
+
+namespace hvdrun {
+
+rank::rank(const placement& where) : where_(where), out_(where.rank, 1), err_(where.rank, 2) {}
+
+void rank::open_files(const std::string& folder, int ranks, bool with_times) {
+    const std::string own = make_rank_folder(folder, where_.rank, ranks);
+    out_.open_file(own + "/stdout", with_times);
+    err_.open_file(own + "/stderr", with_times);
+}
+
+void rank::start_here(const words& program, const environment& variables) {
+    process_ = start(program, variables, false);
+    started_at_ = seconds();
+}
+
+void rank::start_there(const words& command, const std::string& script) {
+    out_.expect(remote_greeting);
+    process_ = start(command, own_environment(), true);
+    started_at_ = seconds();
+    pending_ = script;
+    write_input();
+}
+
+void rank::read_output(screen& to) {
+    if (process_.output && !out_.read(output(), to)) process_.output.close();
+}
+
+void rank::read_errors(screen& to) {
+    if (process_.errors && !err_.read(errors(), to)) process_.errors.close();
+}
+
+void rank::write_input() {
+    if (!process_.input || pending_.empty()) return;
+    const ssize_t n = ::write(input(), pending_.data(), pending_.size());
+    if (n > 0) pending_.erase(0, std::size_t(n));
+    else if (n < 0 && errno != EAGAIN && errno != EINTR) pending_.clear();  // it has ended
+}
+
+bool rank::look() {
+    if (has_ended() || !hvdrun::has_ended(process_.id, how_)) return false;
+    ended_at_ = seconds();
+    return true;
+}
+
+void rank::terminate() {
+    if (where_.is_local || !has_started() || has_ended()) signal_group(SIGTERM);
+    else send_word("TERM\n");
+}
+
+void rank::kill() {
+    if (where_.is_local || !has_started() || has_ended()) signal_group(SIGKILL);
+    else send_word("KILL\n");
+}
+
+void rank::kill_connection() { signal_group(SIGKILL); }
+
+void rank::send_word(const char* word) {
+    pending_ += word;
+    write_input();
+}
+
+void rank::signal_group(int signal) {
+    if (!is_finished_) ::kill(-process_.id, signal);
+}
+
+void rank::close_output(screen& to) {
+    out_.finish(to);
+    err_.finish(to);
+    process_.output.close();
+    process_.errors.close();
+}
+
+void rank::finish() {
+    signal_group(SIGKILL);  // what the rank has left behind
+    reap(process_.id);
+    process_.input.close();
+    is_finished_ = true;
+}
+
+}  // namespace hvdrun

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <string>
+
+#include "output.hpp"
+#include "process.hpp"
+
+namespace hvdrun {
+
+// A rank of a job: its process, or the local end of the shell that started it on another host.
+class rank {
+public:
+    explicit rank(const placement& where);
+
+    const placement& where() const { return where_; }
+    pid_t id() const { return process_.id; }
+    const ending& how() const { return how_; }
+    double started_at() const { return started_at_; }
+    double ended_at() const { return ended_at_; }
+    int input() const { return process_.input.number(); }
+    int output() const { return process_.output.number(); }
+    int errors() const { return process_.errors.number(); }
+    bool wants_to_write() const { return process_.input && !pending_.empty(); }
+
+    void start_here(const words& program, const environment& variables);
+    void start_there(const words& command, const std::string& script);
+    void open_files(const std::string& folder, int ranks, bool with_times);
+
+    bool has_started() const { return out_.has_greeted(); }  // as far as hvdrun knows
+    bool has_ended() const { return ended_at_ > 0; }
+    bool is_finished() const { return is_finished_; }
+
+    void read_output(screen& to);
+    void read_errors(screen& to);
+    void write_input();
+
+    // Returns true once, when the process has ended.
+    bool look();
+    // Ends it: politely, or at once. `last` also ends the local end of a connection.
+    void terminate();
+    void kill();
+    void kill_connection();
+    // Gives up output that others hold open, and lets go of the process.
+    void close_output(screen& to);
+    bool has_open_output() const { return process_.output || process_.errors; }
+    void finish();
+
+private:
+    void send_word(const char* word);
+    void signal_group(int signal);
+
+    placement where_;
+    process process_;
+    rank_stream out_, err_;
+    std::string pending_;  // for the shell on the other host
+    ending how_;
+    double started_at_ = 0, ended_at_ = 0;
+    bool is_finished_ = false;
+};
+
+}  // namespace hvdrun

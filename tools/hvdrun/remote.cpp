@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include "remote.hpp"
+
+namespace hvdrun {
+
+const std::string remote_greeting = "hvdrun: this host has started its rank\n";
+
+namespace {
+
+const std::string end_of_script = "hvdrun-end-of-script";
+
+// One line without single quotes and exclamation marks, which every login shell takes as it is.
+const std::string reader =
+    "n=$(printf \"\\nx\"); n=${n%x}; s=; "
+    "while IFS= read -r l; do "
+    "if [ \"$l\" = \"" +
+    end_of_script +
+    "\" ]; then eval \"$s\"; exit 125; fi; "
+    "s=\"$s$l$n\"; done; exit 125";
+
+std::string filled(std::string word, const std::string& name, const std::string& value) {
+    for (std::size_t at = 0; (at = word.find(name, at)) != std::string::npos; at += value.size())
+        word.replace(at, name.size(), value);
+    return word;
+}
+
+// The signal goes to the rank's process group, or to the rank while it has none yet.
+std::string send(const std::string& signal) {
+    return "{ kill -" + signal + " -$p || kill -" + signal + " $p; }";
+}
+
+// Reads signals from hvdrun, and ends the rank when hvdrun or the connection is gone.
+std::string watcher(double kill_after) {
+    const std::string tenths = std::to_string(int(kill_after * 10));
+    return "( trap '' HUP INT TERM\n"
+           "  while IFS= read -r s; do " +
+           send("$s") + "; done <&3\n" + "  " + send("TERM") +
+           "; i=0\n"
+           "  while [ $i -lt " +
+           tenths +
+           " ] && kill -0 -$p; do sleep 0.1; i=$((i+1)); done\n"
+           "  " +
+           send("KILL") + "; rm -f \"$HVD_SECRET_FILE\" ) >/dev/null 2>&1 &\n";
+}
+
+}  // namespace
+
+words remote_command(const words& ssh, const std::string& host) {
+    words result;
+    for (const std::string& word : ssh)
+        result.push_back(
+            filled(filled(word, "{host}", host), "{command}", "exec /bin/sh -c '" + reader + "'"));
+    return result;
+}
+
+std::string remote_script(const remote_rank& rank) {
+    std::string s =
+        "HVD_SECRET_FILE=$(mktemp \"${TMPDIR:-/tmp}/hvd.XXXXXXXXXX\") || exit 125\n"
+        "trap 'rm -f \"$HVD_SECRET_FILE\"' EXIT\n"
+        "printf '%s\\n' " +
+        rank.secret +
+        " >\"$HVD_SECRET_FILE\" || exit 125\n"
+        "export HVD_SECRET_FILE\n";
+    for (const auto& [name, value] : rank.variables)
+        s += "export " + name + "=" + for_shell(value) + "\n";
+    const std::string folder = for_shell(rank.folder);
+    s += "cd " + folder + " || { echo hvdrun: this host has no folder " + folder +
+         " >&2; exit 125; }\n"
+         "exec 3<&0\nprintf '%s' " +
+         for_shell(remote_greeting) +
+         "\n"
+         "setsid " +
+         line_of(rank.program) + " </dev/null 3<&- &\np=$!\n" + watcher(rank.kill_after) +
+         "w=$!\nwait $p\nc=$?\n" + send("TERM") + " 2>/dev/null\nkill -KILL $w\nexit $c\n";
+    return s + end_of_script + "\n";
+}
+
+std::string remote_script(const std::string& commands) {
+    return commands + "exit 0\n" + end_of_script + "\n";
+}
+
+}  // namespace hvdrun

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include "secret.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include <unistd.h>
+
+#include <hvd/transport/tcp/job_secret.hpp>
+
+#include "failure.hpp"
+#include "file_descriptor.hpp"
+
+namespace hvdrun {
+namespace {
+
+std::string hex(const hvd::detail::shared_secret& secret) {
+    return std::string(std::string_view(hvd::detail::hex_of(secret)));
+}
+
+// A new file of mode 0600, where other users' programs do not look if the system has such a place.
+std::string write_file(const std::string& digits) {
+    const char* folder = std::getenv("XDG_RUNTIME_DIR");
+    if (folder == nullptr || ::access(folder, W_OK) != 0) folder = std::getenv("TMPDIR");
+    std::string path = std::string(folder == nullptr ? "/tmp" : folder) + "/hvdrun.XXXXXX";
+    const file_descriptor file(::mkostemp(path.data(), O_CLOEXEC));
+    const std::string line = digits + "\n";
+    if (!file || !write_all(file.number(), line.data(), line.size()))
+        throw failure(1, path + ": the file of the secret cannot be written: " + strerror(errno));
+    return path;
+}
+
+}  // namespace
+
+job_secret::job_secret(const std::string& users_file) : path_(users_file) {
+    if (users_file.empty()) {
+        digits_ = hex(hvd::detail::new_secret());
+        path_ = write_file(digits_);
+        is_temporary_ = true;
+        return;
+    }
+    try {
+        digits_ = hex(hvd::detail::secret_from_file(users_file.c_str()));
+    } catch (const hvd::error& error) {
+        throw usage_failure(std::string("--secret-file: ") + error.what());
+    }
+}
+
+job_secret::~job_secret() {
+    if (is_temporary_) ::unlink(path_.c_str());
+}
+
+}  // namespace hvdrun

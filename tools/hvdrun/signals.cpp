@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include "signals.hpp"
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <deque>
+
+#include <time.h>
+#include <unistd.h>
+
+#include "process.hpp"
+
+namespace hvdrun {
+namespace {
+
+// The handler may run at any moment, so that an entry is atomic and stays where it is.
+struct entry {
+    std::atomic<pid_t> group{0};
+    std::atomic<int> input{-1};
+    std::atomic<entry*> next{nullptr};
+};
+
+std::deque<entry> entries;
+std::atomic<entry*> first{nullptr};
+std::atomic<int> asked{0}, wake_end{-1};
+
+void kill_all() {
+    bool is_remote = false;
+    for (entry* e = first; e != nullptr; e = e->next) {
+        if (e->group == 0 || e->input < 0) continue;
+        is_remote = true;
+        [[maybe_unused]] const ssize_t n = ::write(e->input, "KILL\n", 5);
+    }
+    const timespec on_its_way{0, 300'000'000};
+    if (is_remote) ::nanosleep(&on_its_way, nullptr);
+    for (entry* e = first; e != nullptr; e = e->next)
+        if (const pid_t group = e->group; group != 0) ::kill(-group, SIGKILL);
+}
+
+void on_signal(int signal) {
+    const int code = errno;
+    if (signal != SIGCHLD && asked.exchange(signal) != 0) {
+        kill_all();
+        ::_exit(128 + signal);
+    }
+    const char byte = 's';
+    [[maybe_unused]] const ssize_t n = ::write(wake_end, &byte, 1);
+    errno = code;
+}
+
+}  // namespace
+
+signal_watch::signal_watch() : ends_(make_pipe()) {
+    never_block(ends_.read);
+    never_block(ends_.write);
+    wake_end = ends_.write.number();
+    struct sigaction action{};
+    action.sa_handler = on_signal;
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP})
+        ::sigaction(signal, &action, nullptr);
+    ::signal(SIGPIPE, SIG_IGN);
+}
+
+signal_watch::~signal_watch() {
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
+}
+
+void signal_watch::take() const {
+    char bytes[256];
+    while (::read(ends_.read.number(), bytes, sizeof bytes) > 0) {
+    }
+}
+
+int signal_watch::asked_to_end() { return asked; }
+
+void signal_watch::kill_at_second(pid_t group, int input) {
+    entry& e = entries.emplace_back();
+    e.input = input;
+    e.group = group;
+    e.next = first.load();
+    first = &e;
+}
+
+void signal_watch::forget(pid_t group) {
+    for (entry& e : entries)
+        if (e.group == group) e.group = 0;
+}
+
+}  // namespace hvdrun

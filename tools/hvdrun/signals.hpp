@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <sys/types.h>
+
+#include "file_descriptor.hpp"
+
+namespace hvdrun {
+
+// What the kernel and the user tell a job. The first SIGINT, SIGTERM or SIGHUP is for the main loop
+// to see; the second one kills all ranks and ends hvdrun at once.
+class signal_watch {
+public:
+    signal_watch();
+    signal_watch(const signal_watch&) = delete;
+    signal_watch& operator=(const signal_watch&) = delete;
+    ~signal_watch();
+
+    // There is something to read when a signal has come; a byte written to `wake()` does the same.
+    int number() const { return ends_.read.number(); }
+    int wake() const { return ends_.write.number(); }
+    void take() const;
+
+    // 0, or the signal by which the user ends the job.
+    static int asked_to_end();
+
+    // The second signal kills the group, and tells the shell of another host to do so.
+    static void kill_at_second(pid_t group, int input);
+    static void forget(pid_t group);
+
+private:
+    pipe_ends ends_;
+};
+
+}  // namespace hvdrun

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <string>
+
+namespace hvdrun {
+
+// Seconds since some moment. Changes of the clock do not matter.
+double seconds();
+
+// The time of day in UTC: 2025-01-31T23:59:59.123456Z.
+std::string timestamp();
+
+}  // namespace hvdrun
