@@ -30,9 +30,9 @@ const char* const questions =
     "echo gpu $(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c)\n"
     "echo nccl $({ ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | "
     "sed -n 's/.*libnccl.so.* => //p' | head -n 1 | xargs -r readlink -f | sed 's/.*so\\.//')\n"
-    "for i in /sys/class/net/*; do n=${i##*/}; [ $n = lo ] || "
-    "[ \"$(cat $i/operstate 2>/dev/null)\" = down ] || l=\"$l $n\"; done\n"
-    "echo interfaces $l\n"
+    "k=; for i in /sys/class/net/*; do n=${i##*/}; [ $n = lo ] || "
+    "[ \"$(cat $i/operstate 2>/dev/null)\" = down ] || k=\"$k $n\"; done\n"
+    "echo interfaces $k\n"
     "while read -r x; do echo clock $(date +%s%N); done\n";
 
 constexpr int rounds = 5;

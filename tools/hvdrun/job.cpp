@@ -281,11 +281,11 @@ void print_job(const options& o, const std::vector<placement>& places) {
     const std::string address = own_address(places, o.interface) + ":PORT";
     for (const placement& place : places) {
         environment variables = contract(place, int(places.size()), address);
-        for (const auto& [name, value] : o.variables) variables.emplace(name, value);
-        std::string line = "[" + std::to_string(place.rank) + "] " + place.host + ":";
-        if (!place.is_local) line += " " + line_of(o.ssh_command) + ":";
-        for (const auto& [name, value] : variables) line += " " + name + "=" + for_shell(value);
-        std::printf("%s %s\n", line.c_str(), line_of(o.program).c_str());
+        variables.merge(forwarded(o));
+        std::string line = "[" + std::to_string(place.rank) + "] ";
+        if (!place.is_local) line += readable_command(o.ssh_command, place.host) + ": ";
+        for (const auto& [name, value] : variables) line += name + "=" + for_shell(value) + " ";
+        std::printf("%s%s\n", line.c_str(), line_of(o.program).c_str());
     }
 }
 

@@ -29,9 +29,9 @@ struct raw_options {
 void describe(CLI::App& app, options& o, raw_options& raw) {
     app.set_help_flag("-h,--help", "print this and end");
     app.set_version_flag("--version", "hvdrun " HVDRUN_VERSION);
-    app.usage(
-        "hvdrun [options] program [arguments]\n\nStarts a program of hvd on several "
-        "ranks. -np N is short for --num-proc N.");
+    app.description(
+        "Starts a program of hvd on several ranks: hvdrun [options] program [arguments]. "
+        "-np N is short for --num-proc N.");
     app.add_option("--num-proc,--np", o.ranks, "number of ranks (all slots of the hosts)")
         ->check(CLI::Range(1, 1 << 20));
     app.add_option("-H,--hosts", raw.hosts, "hosts and their slots: host:slots,host:slots");

@@ -54,6 +54,16 @@ words remote_command(const words& ssh, const std::string& host) {
     return result;
 }
 
+std::string readable_command(const words& ssh, const std::string& host) {
+    std::string result;
+    for (const std::string& word : ssh) {
+        const bool is_command = word.find("{command}") != std::string::npos;
+        result += (result.empty() ? "" : " ") +
+                  (is_command ? word : for_shell(filled(word, "{host}", host)));
+    }
+    return result;
+}
+
 std::string remote_script(const remote_rank& rank) {
     std::string s =
         "HVD_SECRET_FILE=$(mktemp \"${TMPDIR:-/tmp}/hvd.XXXXXXXXXX\") || exit 125\n"
@@ -72,7 +82,7 @@ std::string remote_script(const remote_rank& rank) {
          "\n"
          "setsid " +
          line_of(rank.program) + " </dev/null 3<&- &\np=$!\n" + watcher(rank.kill_after) +
-         "w=$!\nwait $p\nc=$?\n" + send("TERM") + " 2>/dev/null\nkill -KILL $w\nexit $c\n";
+         "w=$!\n{ wait $p; } 2>/dev/null\nc=$?\n" + send("TERM") + " 2>/dev/null\nkill -KILL $w\nexit $c\n";
     return s + end_of_script + "\n";
 }
 

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""Jobs on this host: what ranks are told, how a job ends, and that nothing of it is left."""
+
+import json
+import os
+import signal
+import time
+import unittest
+
+from launching import LauncherTest, PATIENCE, command_lines, processes_with
+
+# Says that it is there, and stays until something ends it. Its child is one more process that must end.
+STAYS = "touch here.$HVD_RANK; sleep 1000 & wait"
+STUBBORN = "trap '' TERM; touch here.$HVD_RANK; while :; do sleep 0.05; done"
+
+
+class Jobs(LauncherTest):
+    def test_each_rank_is_told_its_place(self):
+        ended = self.run_it("-np", 3, "-x", "HVD_RANK=9", "sh", "-c",
+                            "echo $HVD_RANK $HVD_SIZE $HVD_LOCAL_RANK $HVD_LOCAL_SIZE $HVD_RENDEZVOUS_SERVED ${HVD_RENDEZVOUS%:*}", HVD_SIZE="7")
+        self.assertEqual(sorted(ended.stdout.splitlines()), [f"[{r}]<stdout>:{r} 3 {r} 3 1 127.0.0.1" for r in range(3)])
+        self.assertEqual(ended.returncode, 0)
+
+    def test_jobs_of_one_host_at_once_have_rendezvous_of_their_own(self):
+        both = [self.start_it("-np", 1, "sh", "-c", f"echo $HVD_RENDEZVOUS; {STAYS}") for _ in range(2)]
+        self.assertNotEqual(*[job.stdout.readline() for job in both])
+
+    def test_the_secret_is_a_file_for_its_owner_alone_and_new_for_each_job(self):
+        secrets = set()
+        for _ in range(2):
+            ended = self.run_it("-np", 2, "sh", "-c", 'cat "$HVD_SECRET_FILE"; stat -c %a "$HVD_SECRET_FILE"')
+            lines = {line.partition(":")[2] for line in ended.stdout.splitlines()}
+            self.assertEqual(len(lines), 2)
+            self.assertIn("600", lines)
+            secrets |= lines - {"600"}
+        self.assertEqual(len(secrets), 2)
+        for secret in secrets:
+            self.assertRegex(secret, "^[0-9a-f]{64}$")
+
+    def test_a_file_of_the_user_gives_the_secret_and_stays(self):
+        file = self.folder / "mine"
+        file.write_text("ab" * 32 + "\n")
+        file.chmod(0o600)
+        ended = self.run_it("-np", 1, "--secret-file", file, "sh", "-c", 'cat "$HVD_SECRET_FILE"; echo "$HVD_SECRET_FILE"')
+        self.assertEqual(ended.stdout, f"[0]<stdout>:{'ab' * 32}\n[0]<stdout>:{file}\n")
+        self.assertTrue(file.exists())
+        file.chmod(0o640)
+        self.assert_refused(["-np", 1, "--secret-file", file, "true"], str(file))
+        file.write_text("short\n")
+        file.chmod(0o600)
+        self.assert_refused(["-np", 1, "--secret-file", file, "true"], str(file))
+
+    def test_the_first_failure_ends_all_and_is_named(self):
+        ended = self.run_it("-np", 4, "sh", "-c", f"[ $HVD_RANK = 2 ] || {{ {STAYS}; }}\n while ! [ -e here.0 -a -e here.1 -a -e here.3 ]; do sleep 0.01; done; exit 37")
+        self.assertEqual(ended.returncode, 37)
+        self.assertRegex(ended.stderr, r"(?m)^hvdrun: rank 2 on localhost failed with exit code 37, .* after its start; 3 other ranks were ended$")
+
+    def test_a_signal_that_ends_a_rank_is_named_and_its_number_is_in_the_exit_code(self):
+        ended = self.run_it("-np", 2, "sh", "-c", f"[ $HVD_RANK = 0 ] || {{ {STAYS}; }}\nkill -SEGV $$")
+        self.assertEqual(ended.returncode, 128 + signal.SIGSEGV)
+        self.assertIn("rank 0 on localhost failed with signal 11 (SIGSEGV)", ended.stderr)
+
+    def test_ranks_that_ignore_sigterm_are_killed(self):
+        ended = self.run_it("-np", 2, "--kill-after", 0.3, "sh", "-c", f"[ $HVD_RANK = 0 ] || {{ {STUBBORN}; }}\nwhile ! [ -e here.1 ]; do sleep 0.01; done; exit 3")
+        self.assertEqual(ended.returncode, 3)
+
+    def test_a_rank_may_clean_up_at_sigterm(self):
+        self.run_it("-np", 2, "sh", "-c", "[ $HVD_RANK = 0 ] || { trap 'sleep 0.2; echo clean; touch clean; exit' TERM; touch here; while :; do sleep 0.01; done; }\n"
+                    "while ! [ -e here ]; do sleep 0.01; done; exit 3")
+        self.assertTrue((self.folder / "clean").exists())
+
+    def test_ranks_may_end_at_different_times(self):
+        self.assertEqual(self.run_it("-np", 3, "sh", "-c", "sleep 0.$HVD_RANK").returncode, 0)
+
+    def test_what_a_rank_leaves_behind_is_ended(self):
+        ended = self.run_it("-np", 2, "--kill-after", 0.2, "sh", "-c", "sleep 1000 >/dev/null 2>&1 & sleep 1000 & exit 0")
+        self.assertEqual(ended.returncode, 0)
+
+    def test_a_program_that_cannot_be_started_is_named(self):
+        ended = self.run_it("-np", 2, "./absent")
+        self.assertEqual((ended.returncode, ended.stderr), (127, "hvdrun: ./absent: there is no such program\n"))
+        (self.folder / "text").write_text("#!/nowhere/interpreter\n")
+        (self.folder / "text").chmod(0o755)
+        ended = self.run_it("-np", 2, "./text")
+        self.assertEqual(ended.returncode, 127)
+        self.assertIn("./text: it cannot be started: No such file", ended.stderr)
+
+    def test_interrupts_end_all_ranks(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            job = self.start_it("-np", 2, "sh", "-c", STAYS)
+            self.wait_for_files("here.0", "here.1")
+            os.kill(job.pid, number)
+            self.assertEqual(job.wait(PATIENCE), 128 + number)
+            self.assertIn("ended by signal", job.stderr.read())
+            self.assert_nothing_is_left()
+
+    def test_a_second_interrupt_kills_at_once(self):
+        job = self.start_it("-np", 2, "--kill-after", 1000, "sh", "-c", STUBBORN)
+        self.wait_for_files("here.0", "here.1")
+        os.kill(job.pid, signal.SIGINT)
+        time.sleep(0.2)
+        self.assertIsNone(job.poll())
+        os.kill(job.pid, signal.SIGINT)
+        self.assertEqual(job.wait(PATIENCE), 130)
+        self.assert_nothing_is_left()
+
+    def test_nothing_is_left_when_hvdrun_is_killed(self):
+        job = self.start_it("-np", 3, "--kill-after", 1, "sh", "-c", f'[ $HVD_RANK = 2 ] && {{ {STUBBORN}; }}\n{STAYS}')
+        self.wait_for_files("here.0", "here.1", "here.2")
+        self.assertGreater(len(processes_with(self.mark)), 5)
+        job.kill()
+        self.assert_nothing_is_left()
+
+    def test_the_secret_is_in_no_command_line_and_no_environment(self):
+        job = self.start_it("-np", 2, "sh", "-c", 'cp "$HVD_SECRET_FILE" secret.$HVD_RANK; ' + STAYS)
+        self.wait_for_files("here.0", "here.1")
+        secret = (self.folder / "secret.0").read_bytes().strip()
+        self.assertEqual(len(secret), 64)
+        shown = [(pid, name) for pid, name, text in command_lines() if secret in text]
+        self.assertEqual(shown, [])
+        os.kill(job.pid, signal.SIGTERM)
+
+    def test_ranks_get_no_input_and_no_files_of_hvdrun(self):
+        ended = self.run_it("-np", 2, "sh", "-c", 'cat; ls -l /proc/self/fd | grep -c "^l"; readlink /proc/self/fd/0; ulimit -n')
+        self.assertEqual(len(set(line.partition(":")[2] for line in ended.stdout.splitlines())), 3, ended.stdout)
+        self.assertIn(":/dev/null\n", ended.stdout)
+        self.assertIn(":4\n", ended.stdout)  # and the folder that ls reads
+
+
+class Events(LauncherTest):
+    def events_of(self, *arguments):
+        self.run_it("--event-log", "log", *arguments)
+        return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+
+    def test_the_log_tells_who_where_and_why(self):
+        events = self.events_of("-np", 3, "sh", "-c", '[ $HVD_RANK = 0 ] && exit 0\n[ $HVD_RANK = 1 ] && sleep 0.3 && exit 5\nsleep 1000 #"\n\t\\\xff')
+        self.assertEqual([(e["event"], e.get("rank")) for e in events],
+                         [("job", None), ("started", 0), ("started", 1), ("started", 2), ("exited", 0), ("failed", 1), ("ended", 2), ("finished", None)])
+        failed, ended, finished = events[5:]
+        self.assertEqual((failed["host"], failed["code"], failed["why"]), ("localhost", 5, "exit code 5"))
+        self.assertGreaterEqual(failed["seconds"], 0.3)
+        self.assertEqual(ended["signal"], signal.SIGTERM)
+        self.assertIn("rank 1 on localhost failed", ended["why"])
+        self.assertEqual(finished["code"], 5)
+        self.assertIn('#"\n\t\\\xff', events[0]["program"])
+        for event in events:
+            self.assertRegex(event["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$")
+        self.assertEqual([e["time"] for e in events], sorted(e["time"] for e in events))
+
+    def test_bytes_that_are_no_text_are_valid_json(self):
+        self.run_it("--event-log", "log", "-np", 1, "true", b"\xff\xed\xa0\x80\xc0\x80\xf0\x9f\x98\x80".decode(errors="surrogateescape"))
+        first = json.loads((self.folder / "log").read_text(encoding="utf-8").splitlines()[0])
+        self.assertEqual(first["program"], "true '" + "�" * 6 + "😀'")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""What hvdrun makes of the output of ranks: lines, files, times, a terminal."""
+
+import collections
+import fcntl
+import os
+import pathlib
+import pty
+import re
+import struct
+import subprocess
+import termios
+import unittest
+
+from launching import HVDRUN, LauncherTest, PATIENCE
+
+# Writes lines as fast as it can, in pieces that end anywhere.
+HEAVY = """i=0; while [ $i -lt 20 ]; do seq -f "$HVD_RANK:%%06.0f:abcdefghijklmnopqrstuvwxyz" 0 4999; i=$((i+1)); done | dd bs=%d 2>/dev/null"""
+
+
+class Output(LauncherTest):
+    def test_lines_say_rank_and_stream(self):
+        ended = self.run_it("-np", 2, "sh", "-c", "echo out; echo err >&2")
+        self.assertEqual(sorted(ended.stdout.splitlines()), ["[0]<stdout>:out", "[1]<stdout>:out"])
+        self.assertEqual(sorted(ended.stderr.splitlines()), ["[0]<stderr>:err", "[1]<stderr>:err"])
+
+    def test_heavy_output_tears_no_line_and_loses_none(self):
+        ended = self.run_it("-np", 4, "sh", "-c", HEAVY % 777)
+        seen = collections.Counter()
+        for line in ended.stdout.splitlines():
+            found = re.fullmatch(r"\[(\d)\]<stdout>:(\d):(\d{6}):abcdefghijklmnopqrstuvwxyz", line)
+            self.assertTrue(found and found[1] == found[2], line)
+            self.assertEqual(int(found[3]), seen[found[1]] % 5000)
+            seen[found[1]] += 1
+        self.assertEqual(seen, {str(r): 100000 for r in range(4)})
+
+    def test_the_last_line_needs_no_newline(self):
+        self.assertEqual(self.run_it("-np", 1, "printf", "a\\n\\nb").stdout, "[0]<stdout>:a\n[0]<stdout>:\n[0]<stdout>:b\n")
+
+    def test_output_written_just_before_a_crash_is_there(self):
+        ended = self.run_it("-np", 1, "sh", "-c", "seq 20000; printf last; kill -KILL $$")
+        self.assertEqual(ended.stdout.splitlines()[-1], "[0]<stdout>:last")
+        self.assertEqual(len(ended.stdout.splitlines()), 20001)
+
+    def test_bytes_pass_as_they_are(self):
+        every = bytes(range(256)) * 3
+        (self.folder / "bytes").write_bytes(every)
+        ended = self.run_it("-np", 1, "--output-filename", "out", "cat", "bytes", text=False)
+        self.assertEqual(ended.stdout.replace(b"[0]<stdout>:", b""), every + b"\n")
+        self.assertEqual((self.folder / "out/rank.0/stdout").read_bytes(), every)
+
+    def test_a_long_line_stays_whole_up_to_a_mebibyte(self):
+        ended = self.run_it("-np", 2, "sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' $HVD_RANK; echo")
+        self.assertEqual(sorted(ended.stdout.splitlines()), [f"[{r}]<stdout>:" + str(r) * 1000000 for r in range(2)])
+
+    def test_a_line_without_end_takes_no_memory_and_is_continued(self):
+        job = self.start_it("-np", 1, "sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' x; echo; touch done; sleep 1000")
+        total, lines = 0, []
+        while total < 100_000_000:
+            lines.append(job.stdout.readline())
+            total += lines[-1].count("x")
+        self.assertTrue(lines[0].startswith("[0]<stdout>:x"))
+        self.assertTrue(all(line.startswith("[0]<stdout>+:x") for line in lines[1:]))
+        peak = re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{job.pid}/status").read_text())
+        # Sanitizers keep what was freed.
+        if os.environ.get("HVD_SANITIZER", "none") == "none":
+            self.assertLess(int(peak[1]), 64 * 1024)
+        job.terminate()
+
+    def test_files_have_the_output_of_each_rank(self):
+        ended = self.run_it("-np", 11, "--output-filename", "deep/folder", "sh", "-c", "echo out $HVD_RANK; echo err $HVD_RANK >&2")
+        for rank in range(11):
+            own = self.folder / f"deep/folder/rank.{rank:02}"
+            self.assertEqual((own / "stdout").read_text(), f"out {rank}\n")
+            self.assertEqual((own / "stderr").read_text(), f"err {rank}\n")
+        self.assertEqual(len(ended.stdout.splitlines()), 11)
+
+    def test_a_folder_that_cannot_be_made_is_named(self):
+        (self.folder / "file").write_text("")
+        ended = self.run_it("-np", 2, "--output-filename", "file/folder", "true")
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("file/folder/rank.0", ended.stderr)
+
+    def test_a_full_disk_ends_the_job(self):
+        (self.folder / "out/rank.0").mkdir(parents=True)
+        (self.folder / "out/rank.0/stdout").symlink_to("/dev/full")
+        ended = self.run_it("-np", 2, "--output-filename", "out", "sh", "-c", "echo x; sleep 1000")
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("the output of rank 0 cannot be written to its file: No space left on device", ended.stderr)
+
+    def test_times_begin_lines(self):
+        time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
+        for option in ("--timestamp", "--prefix-timestamp", "--prefix-output-with-timestamp"):
+            ended = self.run_it("-np", 1, option, "--output-filename", "out", "echo", "a")
+            self.assertRegex(ended.stdout, f"^{time} \\[0\\]<stdout>:a\n$")
+            self.assertRegex((self.folder / "out/rank.0/stdout").read_text(), f"^{time} a\n$")
+
+    def test_a_closed_output_ends_the_job(self):
+        job = self.start_it("-np", 2, "sh", "-c", "while :; do echo x; sleep 0.01; done")
+        job.stdout.readline()
+        job.stdout.close()
+        self.assertEqual(job.wait(PATIENCE), 141)
+        self.assertIn("nobody reads the output", job.stderr.read())
+        self.assert_nothing_is_left()
+        job.stdout = None
+
+    def on_a_terminal(self, *arguments, **more):
+        """Runs hvdrun on a terminal of 60 columns and returns all that it writes there."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        job = subprocess.Popen([HVDRUN, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, cwd=self.folder,
+                               env=self.environment(TERM="xterm", **more), start_new_session=True)
+        os.close(theirs)
+        written = b""
+        try:
+            while piece := os.read(ours, 65536):
+                written += piece
+        except OSError:  # the terminal's other end is closed
+            pass
+        os.close(ours)
+        self.assertEqual(job.wait(PATIENCE), 0)
+        return written.decode()
+
+    def test_a_terminal_has_colours_and_a_line_of_status(self):
+        written = self.on_a_terminal("-np", 2, "sh", "-c", "echo hello; sleep 0.3")
+        self.assertIn("\33[36m[0]<stdout>:\33[0mhello", written)
+        self.assertIn("\33[33m[1]<stdout>:\33[0mhello", written)
+        self.assertIn("\r\33[Khvdrun: 2 of 2 ranks running on 1 host, 0:00:0", written)
+        self.assertTrue(written.endswith("\r\33[K"), written)  # it is gone at the end
+        for status in re.findall(r"\r\x1b\[K([^\r\n\x1b]+)", written):
+            self.assertLess(len(status), 60)
+
+    def test_no_colour_is_respected(self):
+        self.assertNotIn("\33[36m", self.on_a_terminal("-np", 1, "echo", "hello", NO_COLOR="1"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""Ranks on other hosts, by a shell in ssh's place."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+from launching import FAKE_SSH, LauncherTest, PATIENCE, command_lines
+
+STAYS = "touch here.$HVD_RANK; sleep 1000 & wait"
+
+
+class Remote(LauncherTest):
+    def there(self, hosts, *arguments, ssh=FAKE_SSH, **more):
+        return self.run_it("-H", hosts, "--ssh-command", ssh, *arguments, **more)
+
+    def test_each_rank_is_told_its_place(self):
+        ended = self.there("a:2,b:1", "sh", "-c", "echo $HVD_RANK $HVD_SIZE $HVD_LOCAL_RANK $HVD_LOCAL_SIZE $HVD_RENDEZVOUS_SERVED")
+        self.assertEqual(sorted(ended.stdout.splitlines()), ["[0]<stdout>:0 3 0 2 1", "[1]<stdout>:1 3 1 2 1", "[2]<stdout>:2 3 0 1 1"])
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+
+    def test_all_have_one_rendezvous_that_others_can_reach(self):
+        ended = self.there("a:1,localhost:1", "sh", "-c", "echo $HVD_RENDEZVOUS")
+        addresses = {line.partition(":")[2] for line in ended.stdout.splitlines()}
+        self.assertEqual(len(addresses), 1, ended.stdout)
+        ended = self.there("a:1,localhost:1", "--network-interface", "lo", "sh", "-c", "echo ${HVD_RENDEZVOUS%:*}")
+        self.assertIn("[0]<stdout>:127.0.0.1\n", ended.stdout)
+
+    def test_the_command_goes_to_the_host_by_the_template(self):
+        (self.folder / "my ssh").write_text('#!/bin/sh\nfor a; do last=$a; done\necho "$#:$1:$2:$3" >asked.$3\nexec sh -c "$last"\n')
+        (self.folder / "my ssh").chmod(0o755)
+        self.there("one,user@two", "true", ssh="'./my ssh' -p 22 {host} {command}")
+        self.assertEqual((self.folder / "asked.one").read_text(), "4:-p:22:one\n")
+        self.assertEqual((self.folder / "asked.user@two").read_text(), "4:-p:22:user@two\n")
+
+    def test_words_and_variables_arrive_as_they_are(self):
+        hard = "a'b\"c$d`e\\f!g\n\th *?~ é"
+        ended = self.there("a", "-x", f"MY={hard}", "printenv", "MY", "HVD_MINE", HVD_MINE=hard + "\nhvdrun-end-of-script\n")
+        self.assertEqual(ended.stdout.replace("[0]<stdout>:", ""), f"{hard}\n{hard}\nhvdrun-end-of-script\n\n")
+        self.assertEqual(self.there("a", "printf", "%s|", hard, "", "-n").stdout.replace("[0]<stdout>:", ""), f"{hard}||-n|\n")
+
+    def test_only_named_variables_and_those_of_hvd_are_forwarded(self):
+        clean = "env -i PATH=/usr/bin:/bin sh -c {command}"
+        ended = self.there("a", "-x", "MINE", "env", ssh=clean, MINE="1", OTHERS="2", HVD_TUNING="3", HVD_SECRET="4")
+        names = {line.partition(":")[2].partition("=")[0] for line in ended.stdout.splitlines()}
+        self.assertLessEqual({"MINE", "HVD_TUNING", "HVD_RANK", "HVD_SECRET_FILE"}, names)
+        self.assertFalse({"OTHERS", "HVD_SECRET"} & names, names)
+
+    def test_any_shell_of_a_user_will_do(self):
+        for shell in ("bash", "dash", "busybox sh", "zsh", "csh", "fish"):
+            if shutil.which(shell.split()[0]):
+                ended = self.there("a", "echo", "it's", ssh=f"{shell} -c {{command}}")
+                self.assertEqual((ended.stdout, ended.returncode), ("[0]<stdout>:it's\n", 0), shell)
+
+    def test_the_secret_passes_by_the_input_alone(self):
+        job = self.start_it("-H", "a:1,b:1", "--ssh-command", FAKE_SSH, "sh", "-c", 'cp "$HVD_SECRET_FILE" secret.$HVD_RANK; stat -c %a "$HVD_SECRET_FILE" >mode; ' + STAYS)
+        self.wait_for_files("here.0", "here.1")
+        secret = (self.folder / "secret.0").read_bytes().strip()
+        self.assertEqual(len(secret), 64)
+        self.assertEqual((self.folder / "mode").read_text(), "600\n")
+        self.assertEqual([(pid, name) for pid, name, text in command_lines() if secret in text], [])
+        os.kill(job.pid, signal.SIGTERM)
+        self.assertEqual(job.wait(PATIENCE), 143)
+        self.assert_nothing_is_left()
+
+    def test_the_first_failure_ends_all_and_is_named(self):
+        ended = self.there("a:1,b:2,localhost:1", "sh", "-c",
+                           f"[ $HVD_RANK = 1 ] || {{ {STAYS}; }}\nwhile ! [ -e here.0 -a -e here.2 -a -e here.3 ]; do sleep 0.01; done; exit 21")
+        self.assertEqual(ended.returncode, 21)
+        self.assertIn("rank 1 on b failed with exit code 21", ended.stderr)
+
+    def test_ranks_that_ignore_sigterm_are_killed(self):
+        ended = self.there("a:1,b:1", "--kill-after", 0.3, "sh", "-c",
+                           "[ $HVD_RANK = 0 ] || { trap '' TERM; touch here; while :; do sleep 0.05; done; }\nwhile ! [ -e here ]; do sleep 0.01; done; exit 3")
+        self.assertEqual(ended.returncode, 3)
+
+    def test_nothing_is_left_when_hvdrun_is_killed(self):
+        job = self.start_it("-H", "a:2,b:1", "--kill-after", 1, "--ssh-command", FAKE_SSH, "sh", "-c", STAYS)
+        self.wait_for_files("here.0", "here.1", "here.2")
+        job.kill()
+        self.assert_nothing_is_left()
+
+    def test_nothing_is_left_when_the_connection_is_cut(self):
+        # In a session of its own, the shell of the other host lives on when ssh is killed.
+        ssh = "setsid -w sh -c {command}"
+        job = self.start_it("-H", "a:2", "--kill-after", 1, "--ssh-command", ssh, "sh", "-c", STAYS)
+        self.wait_for_files("here.0", "here.1")
+        job.kill()
+        self.assert_nothing_is_left()
+
+    def test_a_second_interrupt_kills_at_once(self):
+        job = self.start_it("-H", "a:2", "--kill-after", 1000, "--ssh-command", FAKE_SSH, "sh", "-c",
+                            "trap '' TERM; touch here.$HVD_RANK; while :; do sleep 0.05; done")
+        self.wait_for_files("here.0", "here.1")
+        os.kill(job.pid, signal.SIGINT)
+        time.sleep(0.2)
+        self.assertIsNone(job.poll())
+        os.kill(job.pid, signal.SIGINT)
+        self.assertEqual(job.wait(PATIENCE), 130)
+        self.assert_nothing_is_left()
+
+    def test_a_host_that_is_not_reached_is_named(self):
+        (self.folder / "ssh").write_text('#!/bin/sh\n[ $1 = b ] || exec sh -c "$2"\necho "no route to $1" >&2\nexit 255\n')
+        (self.folder / "ssh").chmod(0o755)
+        ended = self.there("a:1,b:1", "sleep", "1000", ssh="./ssh {host} {command}")
+        self.assertEqual(ended.returncode, 255)
+        self.assertIn("[1]<stderr>:no route to b\n", ended.stderr)
+        self.assertIn("rank 1 on b was not started: ./ssh ended with exit code 255", ended.stderr)
+
+    def test_a_host_that_does_not_answer_ends_the_job_in_time(self):
+        ended = self.there("a:1", "--start-timeout", 0.3, "true", ssh="sleep 1000 {command}")
+        ended = self.there("a:1", "--start-timeout", 0.3, "true", ssh="sh -c 'sleep 1000' {command}")
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("rank 0 on a was not started within 0.3 s (--start-timeout)", ended.stderr)
+
+    def test_a_greeting_of_the_host_is_shown_and_no_harm(self):
+        ended = self.there("a", "echo", "x", ssh='sh -c \'printf "welcome\\nno newline"; eval "$0"\' {command}')
+        self.assertEqual(ended.stdout, "[0]<stdout>:welcome\n[0]<stdout>:no newline\n[0]<stdout>:x\n")
+
+    def test_a_host_without_the_folder_is_named(self):
+        (self.folder / "gone").mkdir()
+        ended = subprocess.run([os.environ["HVDRUN"], "-H", "a", "--ssh-command", "sh -c 'rmdir ../gone; eval \"$0\"' {command}", "true"],
+                               cwd=self.folder / "gone", env=self.environment(), capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(ended.returncode, 125, ended.stderr)
+        self.assertRegex(ended.stderr, r"this host has no folder \S*/gone")
+
+    def test_variables_larger_than_a_pipe_arrive(self):
+        ended = self.there("a", "sh", "-c", 'echo ${#HVD_LARGE}', HVD_LARGE="x" * 100_000)
+        self.assertEqual(ended.stdout, "[0]<stdout>:100000\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
