@@ -59,7 +59,7 @@ class LauncherTest(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
-        self.mark = "HVD_TEST_MARK=" + uuid.uuid4().hex
+        self.mark = "LAUNCHER_TEST_MARK=" + uuid.uuid4().hex
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)

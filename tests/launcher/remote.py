@@ -39,8 +39,8 @@ class Remote(LauncherTest):
 
     def test_words_and_variables_arrive_as_they_are(self):
         hard = "a'b\"c$d`e\\f!g\n\th *?~ é"
-        ended = self.there("a", "-x", f"MY={hard}", "printenv", "MY", "HVD_MINE", HVD_MINE=hard + "\nhvdrun-end-of-script\n")
-        self.assertEqual(ended.stdout.replace("[0]<stdout>:", ""), f"{hard}\n{hard}\nhvdrun-end-of-script\n\n")
+        ended = self.there("a", "-x", f"MY={hard}", "printenv", "MY", "HVD_MINE", HVD_MINE=hard + "\nend\n.\n")
+        self.assertEqual(ended.stdout.replace("[0]<stdout>:", ""), f"{hard}\n{hard}\nend\n.\n\n")
         self.assertEqual(self.there("a", "printf", "%s|", hard, "", "-n").stdout.replace("[0]<stdout>:", ""), f"{hard}||-n|\n")
 
     def test_only_named_variables_and_those_of_hvd_are_forwarded(self):
@@ -112,7 +112,6 @@ class Remote(LauncherTest):
         self.assertIn("rank 1 on b was not started: ./ssh ended with exit code 255", ended.stderr)
 
     def test_a_host_that_does_not_answer_ends_the_job_in_time(self):
-        ended = self.there("a:1", "--start-timeout", 0.3, "true", ssh="sleep 1000 {command}")
         ended = self.there("a:1", "--start-timeout", 0.3, "true", ssh="sh -c 'sleep 1000' {command}")
         self.assertEqual(ended.returncode, 1)
         self.assertIn("rank 0 on a was not started within 0.3 s (--start-timeout)", ended.stderr)

@@ -8,16 +8,19 @@ const std::string remote_greeting = "hvdrun: this host has started its rank\n";
 
 namespace {
 
-const std::string end_of_script = "hvdrun-end-of-script";
-
-// One line without single quotes and exclamation marks, which every login shell takes as it is.
+// One line without single quotes and exclamation marks, which every login shell takes as it is. Each
+// line of the script comes after a dot, so that no line of it can be its end.
 const std::string reader =
     "n=$(printf \"\\nx\"); n=${n%x}; s=; "
     "while IFS= read -r l; do "
-    "if [ \"$l\" = \"" +
-    end_of_script +
-    "\" ]; then eval \"$s\"; exit 125; fi; "
-    "s=\"$s$l$n\"; done; exit 125";
+    "if [ \"$l\" = end ]; then eval \"$s\"; exit 125; fi; "
+    "s=\"$s${l#.}$n\"; done; exit 125";
+
+std::string sent(const std::string& script) {
+    std::string result = ".";
+    for (const char c : script) result += c == '\n' ? std::string("\n.") : std::string(1, c);
+    return result + "\nend\n";
+}
 
 std::string filled(std::string word, const std::string& name, const std::string& value) {
     for (std::size_t at = 0; (at = word.find(name, at)) != std::string::npos; at += value.size())
@@ -82,12 +85,11 @@ std::string remote_script(const remote_rank& rank) {
          "\n"
          "setsid " +
          line_of(rank.program) + " </dev/null 3<&- &\np=$!\n" + watcher(rank.kill_after) +
-         "w=$!\n{ wait $p; } 2>/dev/null\nc=$?\n" + send("TERM") + " 2>/dev/null\nkill -KILL $w\nexit $c\n";
-    return s + end_of_script + "\n";
+         "w=$!\n{ wait $p; } 2>/dev/null\nc=$?\n" + send("TERM") +
+         " 2>/dev/null\nkill -KILL $w\nexit $c\n";
+    return sent(s);
 }
 
-std::string remote_script(const std::string& commands) {
-    return commands + "exit 0\n" + end_of_script + "\n";
-}
+std::string remote_script(const std::string& commands) { return sent(commands + "exit 0\n"); }
 
 }  // namespace hvdrun

@@ -58,6 +58,7 @@ signal_watch::signal_watch() : ends_(make_pipe()) {
     wake_end = ends_.write.number();
     struct sigaction action{};
     action.sa_handler = on_signal;
+    sigfillset(&action.sa_mask);
     for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP})
         ::sigaction(signal, &action, nullptr);
     ::signal(SIGPIPE, SIG_IGN);
