@@ -94,6 +94,8 @@ class Jobs(LauncherTest):
             self.assertEqual(job.wait(PATIENCE), 128 + number)
             self.assertIn("ended by signal", job.stderr.read())
             self.assert_nothing_is_left()
+            for rank in range(2):
+                (self.folder / f"here.{rank}").unlink()
 
     def test_a_second_interrupt_kills_at_once(self):
         job = self.start_it("-np", 2, "--kill-after", 1000, "sh", "-c", STUBBORN)

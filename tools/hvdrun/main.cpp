@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <csignal>
 #include <cstdio>
 
 #include "check.hpp"
@@ -36,6 +37,7 @@ int run(const options& o) {
 }  // namespace hvdrun
 
 int main(int argc, char** argv) {
+    std::signal(SIGPIPE, SIG_IGN);  // whose end is closed is told by write()
     try {
         return hvdrun::run(hvdrun::read_options(argc, argv));
     } catch (const hvdrun::failure& end) {

@@ -3,6 +3,7 @@
 #include "mpi.hpp"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,7 +26,8 @@ mpi_kind kind_of(const std::string& program, const std::string& version) {
     if (has(version, "slurm")) return mpi_kind::slurm;
     if (has(version, "Intel(R) MPI")) return mpi_kind::intel;
     if (has(version, "HYDRA") || has(version, "MPICH")) return mpi_kind::mpich;
-    if (has(version, "Open MPI")) {
+    // Where the name is not mpirun, Open MPI 4 calls itself OpenRTE.
+    if (has(version, "Open MPI") || has(version, "OpenRTE")) {
         const std::size_t digit = version.find_first_of("0123456789");
         const int major = digit == std::string::npos ? 4 : std::atoi(version.c_str() + digit);
         return major >= 5 ? mpi_kind::open_mpi_5 : mpi_kind::open_mpi_4;
@@ -221,6 +223,7 @@ void become(const mpi_launch& launch, bool verbose) {
     for (const std::string& word : launch.command)
         arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
+    ::signal(SIGPIPE, SIG_DFL);
     ::execvp(arguments[0], arguments.data());
     throw failure(127, launch.command[0] + ": it cannot be started: " + strerror(errno));
 }

@@ -61,7 +61,6 @@ signal_watch::signal_watch() : ends_(make_pipe()) {
     sigfillset(&action.sa_mask);
     for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP})
         ::sigaction(signal, &action, nullptr);
-    ::signal(SIGPIPE, SIG_IGN);
 }
 
 signal_watch::~signal_watch() {
