@@ -103,7 +103,7 @@ void job::start(rank& one) {
     }
     guard_.watch(one.id());
     signal_watch::kill_at_second(one.id(), one.input());
-    events_.add("started", {{"rank", where.rank}, {"host", where.host}, {"pid", int(one.id())}});
+    note_start(one);
 }
 
 bool job::is_over() const {
@@ -144,6 +144,7 @@ void job::move_bytes() {
         if (files_[i++].revents != 0) one.write_input();
         try {
             if (output) one.read_output(screen_);
+            note_start(one);
             if (errors) one.read_errors(screen_);
         } catch (const failure& full) {
             if (ending_step_ == 0) end_all(full.code(), full.what());
@@ -162,6 +163,12 @@ void job::look_at_ranks() {
             failed = &one;
     }
     if (failed != nullptr && ending_step_ == 0) fail(*failed);
+}
+
+void job::note_start(rank& one) {
+    if (!one.take_start()) return;
+    events_.add("started",
+                {{"rank", one.where().rank}, {"host", one.where().host}, {"pid", int(one.id())}});
 }
 
 void job::note_end(const rank& one) {

@@ -39,6 +39,7 @@ private:
     void look_at_ranks();
     void look_at_rendezvous();
     void look_at_clock();
+    void note_start(rank& one);
     void note_end(const rank& one);
     void fail(const rank& one);
     void end_all(int code, const std::string& why);

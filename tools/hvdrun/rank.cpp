@@ -19,8 +19,8 @@ void rank::open_files(const std::string& folder, int ranks, bool with_times) {
 }
 
 void rank::start_here(const words& program, const environment& variables) {
-    process_ = start(program, variables, false);
     started_at_ = seconds();
+    process_ = start(program, variables, false);
 }
 
 void rank::start_there(const words& command, const std::string& script) {
@@ -29,6 +29,12 @@ void rank::start_there(const words& command, const std::string& script) {
     started_at_ = seconds();
     pending_ = script;
     write_input();
+}
+
+bool rank::take_start() {
+    if (is_start_told_ || !has_started()) return false;
+    if (!where_.is_local) started_at_ = seconds();
+    return is_start_told_ = true;
 }
 
 void rank::read_output(screen& to) {

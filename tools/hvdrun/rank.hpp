@@ -29,6 +29,8 @@ public:
     void open_files(const std::string& folder, int ranks, bool with_times);
 
     bool has_started() const { return out_.has_greeted(); }  // as far as hvdrun knows
+    // Returns true once, when it has.
+    bool take_start();
     bool has_ended() const { return ended_at_ > 0; }
     bool is_finished() const { return is_finished_; }
 
@@ -57,7 +59,7 @@ private:
     std::string pending_;  // for the shell on the other host
     ending how_;
     double started_at_ = 0, ended_at_ = 0;
-    bool is_finished_ = false;
+    bool is_finished_ = false, is_start_told_ = false;
 };
 
 }  // namespace hvdrun

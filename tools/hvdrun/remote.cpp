@@ -71,6 +71,7 @@ std::string remote_script(const remote_rank& rank) {
     std::string s =
         "HVD_SECRET_FILE=$(mktemp \"${TMPDIR:-/tmp}/hvd.XXXXXXXXXX\") || exit 125\n"
         "trap 'rm -f \"$HVD_SECRET_FILE\"' EXIT\n"
+        "trap 'exit 125' HUP INT PIPE TERM\n"
         "printf '%s\\n' " +
         rank.secret +
         " >\"$HVD_SECRET_FILE\" || exit 125\n"
