@@ -11,7 +11,7 @@ import sys
 
 FORMATTER = "clang-format-19"  # versions differ in details
 COLUMNS = 100
-FOLDERS = ("include", "src", "tests", "examples", "benchmarks")
+FOLDERS = ("include", "src", "tests", "tools", "examples", "benchmarks")
 KINDS = (".hpp", ".cpp", ".cuh", ".cu")
 ONE_LINE = "// EXPECT: "  # words of a compiler, read by tests/compile_fail
 LITERAL = re.compile(r'"(?:\\.|[^"\\])*"')
