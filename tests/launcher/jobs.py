@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Jobs on this host: what ranks are told, how a job ends, and that nothing of it is left."""
+"""Jobs on this host: the variables of ranks, the ends of jobs, and that nothing of them is left."""
 
 import json
 import os

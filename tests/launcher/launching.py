@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""What the tests of hvdrun share: starting it, and finding the processes that it leaves."""
+"""The tests of hvdrun share this: starting it, and finding the processes that it leaves."""
 
 import os
 import pathlib

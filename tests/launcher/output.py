@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""What hvdrun makes of the output of ranks: lines, files, times, a terminal."""
+"""The output of ranks, as hvdrun passes it on: lines, files, times, a terminal."""
 
 import collections
 import fcntl

@@ -157,7 +157,7 @@ void job::look_at_ranks() {
     for (rank& one : ranks_) {
         if (one.is_finished() || !one.look()) continue;
         note_end(one);
-        // Of several that ended at once, a signal is more likely the cause than an exit code.
+        // If several ended at once, a signal is more likely the cause than an exit code.
         if (one.how().is_failure() &&
             (failed == nullptr || (failed->how().signal == 0 && one.how().signal != 0)))
             failed = &one;

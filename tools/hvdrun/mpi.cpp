@@ -38,7 +38,7 @@ mpi_kind kind_of(const std::string& program, const std::string& version) {
                          version + "\"");
 }
 
-// What a launch is made of.
+// The parts of a command line that is being made.
 struct parts {
     const options& o;
     const host_list hosts;

@@ -19,7 +19,7 @@ constexpr std::array elastic_options = {"--min-np",          "--max-np",
                                         "--reset-limit",     "--host-discovery-script",
                                         "--network-timeout", "--blacklist-cooldown-range"};
 
-// What CLI11 reads, before it is looked at.
+// The texts that CLI11 reads, before they are looked at.
 struct raw_options {
     std::string hosts, hostfile, backend = "tcp", mpi_args;
     std::string ssh_command = "ssh -o BatchMode=yes {host} {command}";

@@ -8,8 +8,8 @@ const std::string remote_greeting = "hvdrun: this host has started its rank\n";
 
 namespace {
 
-// One line without single quotes and exclamation marks, which every login shell takes as it is. Each
-// line of the script comes after a dot, so that no line of it can be its end.
+// One line without single quotes and exclamation marks, which every login shell takes as it is.
+// Each line of the script comes after a dot, so that no line of it can be its end.
 const std::string reader =
     "n=$(printf \"\\nx\"); n=${n%x}; s=; "
     "while IFS= read -r l; do "

@@ -19,7 +19,7 @@ words remote_command(const words& ssh, const std::string& host);
 // The same for people, who are spared the command.
 std::string readable_command(const words& ssh, const std::string& host);
 
-// What the remote shell prints when it has read its script.
+// The line that the remote shell prints when it has read its script.
 extern const std::string remote_greeting;
 
 struct remote_rank {

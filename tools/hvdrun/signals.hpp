@@ -8,8 +8,8 @@
 
 namespace hvdrun {
 
-// What the kernel and the user tell a job. The first SIGINT, SIGTERM or SIGHUP is for the main loop
-// to see; the second one kills all ranks and ends hvdrun at once.
+// The signals of the kernel and the user to a job. The first SIGINT, SIGTERM or SIGHUP is for the
+// main loop to see; the second one kills all ranks and ends hvdrun at once.
 class signal_watch {
 public:
     signal_watch();
