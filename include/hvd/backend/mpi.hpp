@@ -343,6 +343,7 @@ private:
         call_header mine = agreement_header(making);
         const std::exception_ptr failure = attempt(mine, [&] {
             check_tuning(options.tuning, rank_);
+            check_times(options, rank_);
             node_size = declared_node_size(options);
         });
         const auto values = [&](auto say) {

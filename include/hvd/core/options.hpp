@@ -126,5 +126,20 @@ struct communicator_options {
     std::vector<int> cpus = {};
 };
 
+namespace detail {
+
+// @throws hvd::usage_error for a time that can't be
+[[gnu::cold]] inline void check_times(const communicator_options& options, int rank) {
+    const auto check = [rank](const char* name, time_span value) {
+        if (value.nanoseconds < 0)
+            throw usage_error(rank, text("hvd: .", name, " is ", value.nanoseconds,
+                                         " ns, and must not be negative (rank ", rank, ")"));
+    };
+    check("deadline", options.deadline);
+    check("destructor_deadline", options.destructor_deadline);
+}
+
+}  // namespace detail
+
 }  // namespace v0
 }  // namespace hvd

@@ -27,6 +27,14 @@ void each_compared(const engine_options& o, F f) {
     f("mean", text(o.mean == join_mean::of_all ? "of_all" : "of_contributors"));
 }
 
+template <class F>
+void each_time(const engine_options& o, F f) {
+    f("cycle_time", o.cycle_time);
+    f("stall_warn", o.stall_warn);
+    f("stall_abort", o.stall_abort);
+    f("start_deadline", o.start_deadline);
+}
+
 // The engine's own communicator, on which nobody else makes calls.
 template <class Comm>
 Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
@@ -34,6 +42,11 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
     const int me = comm.rank();
     if (options.fanout < 1)
         refuse_call(session, "an engine: .fanout is ", options.fanout, ", and must be at least 1");
+    each_time(options, [&](std::string_view name, time_span value) {
+        if (value.nanoseconds < 0)
+            refuse_call(session, "an engine: .", name, " is ", value.nanoseconds,
+                        " ns, and must not be negative");
+    });
     if (!session.threaded())
         throw usage_error(me, text("hvd: rank ", me,
                                    ": an engine makes calls in a thread of its "
@@ -193,6 +206,19 @@ public:
     void fail(const std::exception_ptr& why) {
         parts_or_throw().core->leave(detail::text(
             "rank ", rank(), " failed: ", why ? detail::what_of(why) : "it gave no exception"));
+    }
+
+    /// The counts of this rank since the engine was made. **Threads**: any, at any time. With
+    /// `hvd/observe/report.hpp` they become text, JSON or a file for Prometheus. Feature E5.
+    /// @snippet tests/docs/snippets.cpp engine_statistics
+    engine_statistics statistics() const { return parts_or_throw().core->statistics(); }
+
+    /// The observer of the engine's own communicator, if that of the constructor has one: it sees
+    /// the units, not the tensors. Read it while no tensor is in flight.
+    auto& observer() const
+        requires requires { typename Backend::observer_type; }
+    {
+        return parts_or_throw().data.observer();
     }
 
     /// Resumes, on this thread, coroutines that wait for requests that are complete. It returns

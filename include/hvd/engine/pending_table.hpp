@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "../execution/progress.hpp"
+#include "../observe/engine_statistics.hpp"
 #include "negotiation/decision.hpp"
+#include "negotiation/stall_watch.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -28,6 +30,24 @@ struct pending_tensor {
     bool runs = false;
 };
 
+// Counts a unit that has begun at that time and is over.
+inline void count_unit(engine_statistics& counts, const std::vector<pending_tensor>& tensors,
+                       bool has_failed, time_point begun) {
+    const auto note = [](std::int64_t nanoseconds, double& all, double& longest) {
+        const double seconds = double(nanoseconds) * 1e-9;
+        all += seconds;
+        if (seconds > longest) longest = seconds;
+    };
+    ++counts.units;
+    counts.unit_tensors += tensors.size();
+    (has_failed ? counts.failed : counts.completed) += tensors.size();
+    note(now() - begun, counts.running_seconds, counts.longest_run_seconds);
+    for (const pending_tensor& t : tensors) {
+        if (!has_failed) counts.bytes += t.mine.bytes;
+        note(begun - t.since, counts.waiting_seconds, counts.longest_wait_seconds);
+    }
+}
+
 // The tensors that this rank has submitted, by name. Its owner holds a lock.
 class pending_table {
 public:
@@ -40,6 +60,7 @@ public:
         const auto [at, is_new] = tensors_.try_emplace(std::string(name));
         if (!is_new) return nullptr;
         at->second = std::move(tensor);
+        limits_ += at->second.limit != never ? 1 : 0;
         return &*at;
     }
 
@@ -72,7 +93,9 @@ public:
     // Removes a tensor. Its call is null if there is none of that name.
     pending_tensor take(const std::string& name) {
         auto node = tensors_.extract(name);
-        return node.empty() ? pending_tensor() : std::move(node.mapped());
+        if (node.empty()) return {};
+        limits_ -= node.mapped().limit != never ? 1 : 0;
+        return std::move(node.mapped());
     }
     std::vector<pending_tensor> take(const agreed_unit& unit) {
         std::vector<pending_tensor> taken;
@@ -87,6 +110,7 @@ public:
             if (!at->second.runs) taken.push_back(std::move(at->second));
             at = at->second.runs ? std::next(at) : tensors_.erase(at);
         }
+        for (const pending_tensor& t : taken) limits_ -= t.limit != never ? 1 : 0;
         return taken;
     }
 
@@ -117,27 +141,33 @@ public:
         return result;
     }
 
-    struct oldest_one {
-        std::string name;  // empty: none waits
-        time_point since = never;
-    };
-    // The tensor that has waited for the longest time.
-    oldest_one oldest() const {
-        oldest_one result;
+    // The tensor that has waited for the longest time, and since when.
+    stall_watch::tensor oldest() const {
+        stall_watch::tensor result;
         for (const auto& [name, tensor] : tensors_)
-            if (!tensor.runs && tensor.since < result.since) result = {name, tensor.since};
+            if (!tensor.runs && tensor.since < result.at) result = {name, tensor.since};
         return result;
     }
-    // The tensor whose deadline comes first; the time is `never` if none has one.
-    oldest_one most_urgent() const {
-        oldest_one result;
+    // The tensor whose deadline comes first.
+    stall_watch::tensor most_urgent() const {
+        stall_watch::tensor result;
+        if (limits_ == 0) return result;
         for (const auto& [name, tensor] : tensors_)
-            if (!tensor.runs && tensor.limit < result.since) result = {name, tensor.limit};
+            if (!tensor.runs && tensor.limit < result.at) result = {name, tensor.limit};
+        return result;
+    }
+    // The first deadline of all tensors, also of those that run.
+    time_point first_limit() const {
+        time_point result = never;
+        if (limits_ > 0)
+            for (const auto& [name, tensor] : tensors_)
+                if (tensor.limit < result) result = tensor.limit;
         return result;
     }
 
 private:
     std::unordered_map<std::string, pending_tensor> tensors_;
+    std::size_t limits_ = 0;  // tensors that have a deadline
 };
 
 }  // namespace detail

@@ -36,10 +36,11 @@ public:
     // True if this rank has submitted all tensors of the next unit.
     bool ready() const { return arrived_[next_] == units_[next_].size(); }
     const agreed_unit& next() const { return units_[next_]; }
-    // The next unit has run.
-    void advance() {
+    // The next unit has run. True if it was the last one of a step.
+    bool advance() {
         arrived_[next_] -= units_[next_].size();
         next_ = (next_ + 1) % units_.size();
+        return next_ == 0;
     }
 
 private:

@@ -5,6 +5,7 @@
 #include "../standard.hpp"  // first: an older standard is told at once
 
 #include "../core/error_sink.hpp"
+#include "../observe/engine_statistics.hpp"
 #include "../platform/thread.hpp"
 #include "completions.hpp"
 #include "pending_table.hpp"
@@ -19,6 +20,17 @@ public:
     using callback = std::function<void(std::exception_ptr)>;
 
     int rank() const { return rank_; }
+
+    engine_statistics statistics() {
+        const lock_guard lock(mutex_);
+        return counts_;
+    }
+    // Changes the counts: `change` gets them.
+    template <class F>
+    void count(F change) {
+        const lock_guard lock(mutex_);
+        change(counts_);
+    }
 
     bool is_idle() {
         const lock_guard lock(mutex_);
@@ -53,6 +65,7 @@ public:
         {
             const lock_guard lock(mutex_);
             refused = pending_.take(name);
+            counts_.failed += refused.call ? 1 : 0;
         }
         if (!refused.call) return;
         tell(observed_moment::incomplete, name, refused.mine, now(), refused.since);
@@ -73,11 +86,11 @@ public:
         completions_.announce();
     }
 
-    pending_table::oldest_one oldest() {
+    stall_watch::tensor oldest() {
         const lock_guard lock(mutex_);
         return pending_.oldest();
     }
-    pending_table::oldest_one most_urgent() {
+    stall_watch::tensor most_urgent() {
         const lock_guard lock(mutex_);
         return pending_.most_urgent();
     }
@@ -171,6 +184,7 @@ protected:
     shared<queued_value<int>> join_;
     std::exception_ptr ended_, unseen_;
     coroutine_list coroutines_;
+    engine_statistics counts_;
 
     completions completions_;
     atomic<session_user::id> in_callback_{session_user::nobody};

@@ -22,6 +22,8 @@ public:
           links_(links),
           cpu_(cpu),
           negotiator_(core_->rank(), core_->size(), settings(core_->options())),
+          stalls_(core_->options().stall_warn.nanoseconds,
+                  core_->options().stall_abort.nanoseconds),
           thread_([this] { serve(); }) {
         if (!thread_)
             throw usage_error(core_->rank(), text("hvd: rank ", core_->rank(),
@@ -35,6 +37,7 @@ private:
     static constexpr int threads = 2;
     // The time in which ranks answer who has not submitted a tensor.
     static constexpr std::int64_t answer_time = 500 * tuning::millisecond;
+    static constexpr std::int64_t overdue_look = 20 * tuning::millisecond;
 
     static negotiation_options settings(const engine_options& o) {
         return {.fanout = o.fanout,
@@ -72,6 +75,7 @@ private:
             next_patience_ = core_->watch_prediction();
             core_->drive_prediction(threads);
         }
+        end_if_broken();
         watch_stalls();
     }
 
@@ -111,13 +115,48 @@ private:
         for (negotiator::outgoing o; negotiator_.next_message(o); sent = true)
             links_.send(o.to, o.bytes);
         if (sent) links_.flush();
+        count_work();
+    }
+
+    // The counts of a tensor are there before its request is complete.
+    void count_work() {
+        const negotiating_rank::work& w = negotiator_.counted();
+        if (w.cache_hits == told_.cache_hits && w.cache_misses == told_.cache_misses &&
+            w.messages_sent == told_.messages_sent &&
+            w.messages_received == told_.messages_received)
+            return;
+        told_ = w;
+        core_->count([&](engine_statistics& s) {
+            s.cache_hits = w.cache_hits;
+            s.cache_misses = w.cache_misses;
+            s.messages_sent = w.messages_sent;
+            s.messages_received = w.messages_received;
+        });
+    }
+
+    // The communicator was given up in a unit. Ranks that took no part in it learn of it, too.
+    void end_if_broken() {
+        if (over_ || !core_->runner().broken()) return;
+        const std::exception_ptr failure = core_->end_reason();
+        if (!failure) return;
+        int culprit = core_->rank();
+        try {
+            std::rethrow_exception(failure);
+        } catch (const peer_error& e) {
+            if (!e.peers().empty()) culprit = e.peers().front();
+        } catch (...) {
+        }
+        end_by(failure, text("rank ", core_->rank(), " gave up: ", what_of(failure)), culprit);
     }
 
     // Ends the engine on all ranks, for a reason of this one.
     void end_by(const std::exception_ptr& failure, std::string_view reason) noexcept {
+        end_by(failure, reason, core_->rank());
+    }
+    void end_by(const std::exception_ptr& failure, std::string_view reason, int culprit) noexcept {
         over_ = true;
         try {
-            negotiator_.leave(reason);
+            negotiator_.leave(reason, culprit);
             flush();
         } catch (...) {  // the others see that the link ends
         }
@@ -175,29 +214,20 @@ private:
         next_stall_look_ = engine_core::never_again;
         if (over_) return;
         close_questions();
-        watch_deadlines();
-        if (over_) return;
-        const std::int64_t warn = core_->options().stall_warn.nanoseconds;
-        const std::int64_t abort = core_->options().stall_abort.nanoseconds;
-        if (warn <= 0 && abort <= 0) return;
-        const auto [name, since] = core_->oldest();
-        if (name.empty()) return asked_.clear();
         const time_point time = now();
-        const time_point ask_at = since + (warn > 0 ? warn : abort);
-        const time_point give_up_at = abort > 0 ? since + abort : never;
-        if (name != asked_ && time >= ask_at && !core_->is_predicting()) ask(name, since);
-        if (time >= give_up_at && name == asked_ && !asks_) return give_up(name);
-        look_again_at(name != asked_ ? ask_at : give_up_at, time);
-    }
-
-    // The deadline of a tensor ends the engine, as that of a call ends a communicator.
-    void watch_deadlines() {
-        const auto [name, limit] = core_->most_urgent();
-        if (limit == never) return;
-        const time_point time = now();
-        if (time < limit) return look_again_at(limit, time);
-        answer_ = "its deadline is over";
-        give_up(name);
+        const bool predicts = core_->is_predicting();
+        const stall_watch::tensor urgent = core_->most_urgent();
+        if (predicts && time >= urgent.at) core_->expire_prediction(time);
+        const auto found = stalls_.look(core_->oldest(), urgent, time, !predicts);
+        switch (found.what) {
+            case stall_watch::verdict::ask: ask(found.name); break;
+            case stall_watch::verdict::tell: tell_stall(found.name); break;
+            case stall_watch::verdict::give_up: return give_up(found.name);
+            case stall_watch::verdict::rest: break;
+        }
+        // What is overdue during a prediction waits for a rank that declines it.
+        const bool is_overdue = predicts && found.again <= time;
+        look_again_at(is_overdue ? time + overdue_look : found.again, time);
     }
 
     // Ranks that do not answer in time, do not. Those further down have less of it.
@@ -227,28 +257,27 @@ private:
             std::min(next_stall_look_, std::max<std::int64_t>(when - time, tuning::millisecond));
     }
 
-    void ask(const std::string& name, time_point since) {
-        asked_ = name;
-        asks_ = true;
-        pending_since_ = since;
+    void ask(const std::string& name) {
         negotiator_.ask_missing(name);
         flush();
         links_.wake();  // the answer may be there
     }
 
     void report(const decision& d) {
-        if (!asks_ || d.name != asked_) return;
-        asks_ = false;
-        answer_ = d.text;
-        if (core_->options().stall_warn.nanoseconds <= 0) return;
-        const std::int64_t waited = (now() - pending_since_) / tuning::millisecond;
+        if (stalls_.hear(d.name, d.text)) tell_stall(d.name);
+    }
+
+    void tell_stall(std::string_view name) {
+        core_->count([](engine_statistics& s) { ++s.stalls_warned; });
+        const std::int64_t waited = (now() - stalls_.since()) / tuning::millisecond;
         write_line(text("hvd: rank ", core_->rank(), " has waited ", double(waited) / 1000,
-                        " s for '", d.name, "': ", d.text));
+                        " s for '", name, "': ", stalls_.answer()));
     }
 
     void give_up(const std::string& name) {
+        core_->count([](engine_statistics& s) { ++s.stalls_aborted; });
         const message why = text("rank ", core_->rank(), " gives up: '", name,
-                                 "' was not submitted on all ranks in time: ", answer_);
+                                 "' was not submitted on all ranks in time: ", stalls_.answer());
         end_by(std::make_exception_ptr(peer_error(core_->rank(), text("hvd: ", why), {})), why);
     }
 
@@ -262,12 +291,12 @@ private:
     link_tree& links_;
     const int cpu_;
     negotiator negotiator_;
+    stall_watch stalls_;
     bool over_ = false;
     std::int64_t next_patience_ = engine_core::never_again;
     std::int64_t next_stall_look_ = engine_core::never_again;
-    std::string asked_, answer_;  // the tensor whose missing ranks were asked for
-    bool asks_ = false;
-    time_point pending_since_ = 0, questions_end_ = 0, cycle_ends_ = 0;
+    negotiating_rank::work told_;  // the counts that the core has
+    time_point questions_end_ = 0, cycle_ends_ = 0;
     std::int64_t next_decision_ = engine_core::never_again;
     thread thread_;  // last: it uses all of the above, and its destructor joins it
 };

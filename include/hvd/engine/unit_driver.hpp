@@ -70,6 +70,7 @@ public:
             const lock_guard lock(mutex_);
             reason = ended_;
             failed = pending_.take_waiting();
+            counts_.failed += failed.size();
             if (join_) join_->finish(reason);
             join_ = {};
             end_prediction();
@@ -156,6 +157,21 @@ public:
         return 0;
     }
 
+    // The deadline of a tensor is over during a prediction. Ranks that run a unit of it, or come to
+    // say that they decline, wait no longer.
+    void expire_prediction(time_point time) {
+        const lock_guard lock(mutex_);
+        if (!predicted_) return;
+        if (driving_) runner_.driver().stop_at(time);
+        else if (decline_.empty()) decline_ = "the deadline of a tensor is over";
+    }
+
+    // Why the engine has ended; null if it has not.
+    std::exception_ptr end_reason() {
+        const lock_guard lock(mutex_);
+        return ended_;
+    }
+
     static constexpr std::int64_t never_again = INT64_MAX;
 
 protected:
@@ -166,7 +182,13 @@ protected:
           options_(options),
           session_(std::move(data)),
           wake_(std::move(wake)),
-          tuned_{options.fusion_threshold, options.cycle_time, session_->options().tuning} {}
+          tuned_{options.fusion_threshold, options.cycle_time, session_->options().tuning} {
+        counts_.rank = session_->rank();
+        counts_.size = session_->size();
+        runner_.driver().tell_waits(
+            options.stall_warn.nanoseconds,
+            [](void* self) { return static_cast<unit_driver*>(self)->tell_wait(); }, this);
+    }
     ~unit_driver() = default;
 
     static constexpr const char* no_more = "it has destroyed its engine";
@@ -227,6 +249,9 @@ private:
 
     void claim(const agreed_unit& unit) {
         pending_.claim(unit, claimed_);
+        runner_.end_by(pending_.first_limit());
+        running_ = &unit;
+        begun_ = now();
         for (const queued* call : claimed_)
             if (call != nullptr) runner_.learn(*call->op);
         if (!usual_.empty()) runner_.learn(std::exchange(usual_, {}));
@@ -246,6 +271,7 @@ private:
                 reason = decline_;
                 step = predicted_;
                 if (reason.empty()) claim(step->next());
+                else runner_.end_by(pending_.first_limit());
             }
             if (!reason.empty() ? decline(reason) : run_predicted(step->next(), threads)) continue;
             return stop_driving();
@@ -283,6 +309,7 @@ private:
             failure = std::current_exception();
         }
         if (declined) {
+            running_ = nullptr;
             unclaim(unit);
             return false;
         }
@@ -306,6 +333,7 @@ private:
             const lock_guard lock(mutex_);
             driving_ = false;
             end_prediction();
+            ++counts_.declined;
             wishes_.submitted = pending_.in_order();
             wishes_.restart = true;
             wishes_.units = std::exchange(units_, 0);
@@ -348,8 +376,11 @@ private:
             const lock_guard lock(mutex_);
             finished = pending_.take(unit);
             ++runs_;
+            running_ = nullptr;
+            count_unit(counts_, finished, failure != nullptr, begun_);
             if (predicted_) {
-                predicted_->advance();
+                counts_.predicted_steps += predicted_->advance() ? 1 : 0;
+                ++counts_.predicted_units;
                 ++units_;
             }
         }
@@ -368,6 +399,12 @@ private:
                      call->made);
     }
 
+    // A rank waits long in a call of the driver, which says so. It returns the place.
+    [[gnu::cold]] message tell_wait() {
+        count([](engine_statistics& s) { ++s.stalls_warned; });
+        return running_ != nullptr ? label_of(*running_) : message("a predicted step");
+    }
+
     std::exception_ptr broken() const {
         return std::make_exception_ptr(peer_error(
             rank(), text("hvd: rank ", rank(), ": the communicator of this engine was given up"),
@@ -377,7 +414,10 @@ private:
         if (runner_.broken()) fail(std::current_exception());
     }
 
-    std::vector<queued*> claimed_;  // the driver's: the calls of the unit that runs
+    // The driver's: the unit that runs, its calls and its begin.
+    const agreed_unit* running_ = nullptr;
+    std::vector<queued*> claimed_;
+    time_point begun_ = 0;
 
     // The lock is held for these.
     bool driving_ = false;                // a thread runs units of the prediction

@@ -21,7 +21,13 @@ class unit_runner {
 public:
     // `one_node`: all ranks show their headers before any data moves.
     unit_runner(shared<session> data, bool one_node, const engine_options& options)
-        : data_(std::move(data)), one_node_(one_node), options_(options) {}
+        : data_(std::move(data)),
+          one_node_(one_node),
+          options_(options),
+          patience_(shorter(options.stall_abort, data_->options().deadline)) {}
+
+    // The calls end by then at the latest, as those of the tensors that have a deadline.
+    void end_by(time_point limit) { limit_ = limit; }
 
     int rank() const { return driver().rank(); }
     int size() const { return driver().size(); }
@@ -89,7 +95,14 @@ public:
 private:
     static constexpr std::string_view decline_mark = "it declines the predicted step: ";
 
-    time_span deadline() const { return options_.stall_abort; }
+    // 0 is never.
+    static time_span shorter(time_span a, time_span b) {
+        if (a.nanoseconds == 0 || b.nanoseconds == 0) return a.nanoseconds == 0 ? b : a;
+        return a.nanoseconds < b.nanoseconds ? a : b;
+    }
+    time_span deadline() const {
+        return limit_ == never ? patience_ : shorter(patience_, span_until(limit_));
+    }
 
     // The tensors of a part have the same contributors.
     void run_part(const agreed_unit& unit, const std::vector<queued*>& calls, std::size_t first,
@@ -208,6 +221,8 @@ private:
     shared<session> data_;
     bool one_node_;
     engine_options options_;
+    const time_span patience_;  // of each call
+    time_point limit_ = never;
     merged_reduction merged_;
     std::deque<known_reduction> known_;  // calls point into it
     std::deque<neutral_call> neutral_;

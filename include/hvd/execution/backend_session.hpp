@@ -55,6 +55,7 @@ public:
     backend_session(owner<endpoint_type>& endpoint, const communicator_options& options)
         : call_driver(endpoint->rank(), endpoint->size(), options) {
         check_tuning(options.tuning, rank());
+        check_times(options, rank());
         set_traits(*endpoint);
         if (traits_.transport && !(options.tuning == tuning_options{})) {
             traits_.transport->prepare(options.tuning);

@@ -149,6 +149,10 @@ public:
     time_point destructor_limit() const noexcept {
         return now() + options_.destructor_deadline.nanoseconds;
     }
+    // How long waits in calls are told: see long_wait.
+    void tell_waits(std::int64_t after, message (*where)(void* self), void* self) noexcept {
+        notice_.take(after, where, self);
+    }
     // A call under way at that time gives the communicator up.
     void stop_at(time_point limit) noexcept { stop_.store_relaxed(limit); }
 
@@ -269,7 +273,7 @@ private:
             if (t.hopeless()) t.fail(verdict::hopeless);
         }
         if (time > limit) t.fail(verdict::expired);
-        if (limit == never) notice_.look(t, op, time);
+        if (limit == never || notice_.tells_all()) notice_.look(t, op, time);
     }
     void end_looks(transport& t) {
         looked_at_ = 0;
@@ -404,11 +408,30 @@ private:
     }
     [[gnu::noinline]] void tell_observer(const operation& op, observed_moment m) {
         const call_header& entry = op.entry;
-        traits_.observing.tell(
-            {name_of(entry.kind), std::string_view(entry.name), entry.id,
-             std::size_t(entry.count) * op.element_bytes, rank(), size(), now(), made_},
-            m);
+        event e{name_of(entry.kind),
+                std::string_view(entry.name),
+                entry.id,
+                std::size_t(entry.count) * op.element_bytes,
+                rank(),
+                size(),
+                now(),
+                made_};
+        if (m == observed_moment::begin && traits_.transport) traits_.transport->reached = false;
+        if (m == observed_moment::end) describe_end(op, e);
+        traits_.observing.tell(e, m);
         if (m == observed_moment::end || m == observed_moment::failure) made_ = 0;
+    }
+    // How much moved in a call that has ended well, and how.
+    void describe_end(const operation& op, event& e) {
+        const collective kind = op.entry.kind;
+        e.total_bytes = e.bytes;
+        if (kind == collective::allgather || kind == collective::gather) {
+            e.total_bytes = 0;
+            for (const std::size_t count : work_.counts) e.total_bytes += count * op.element_bytes;
+        }
+        if (op.only_agree || e.total_bytes == 0) return;
+        const transport* const t = traits_.transport.get();
+        e.path = t != nullptr ? t->path() : data_path::library;
     }
 
     fork_guard fork_;

@@ -46,6 +46,16 @@ public:
 
     explicit long_wait(const communicator_options& options) : after_(waiting_notice_of(options)) {}
 
+    // From now on waits are told after another time, those with a limit too. `where` says in what
+    // this rank waits; it is asked when a wait is told.
+    void take(std::int64_t after, message (*where)(void* self), void* self) noexcept {
+        after_ = after;
+        where_ = where;
+        self_ = self;
+    }
+    // True if a wait is told although it has a limit.
+    bool tells_all() const noexcept { return where_ != nullptr; }
+
     void begin_round() noexcept { since_ = 0; }
 
     // Called about once in a millisecond of waiting.
@@ -64,13 +74,15 @@ private:
         for (std::size_t i = 0; i < missing.size(); ++i)
             ranks += text(i == 0 ? "" : ", ", missing[i]);
         write_line(text("hvd: rank ", t.rank(), " has waited ",
-                        double(after_) / double(tuning::second), " s in ", op.entry.label(),
-                        " for ", ranks));
+                        double(after_) / double(tuning::second), " s in ",
+                        where_ != nullptr ? where_(self_) : op.entry.label(), " for ", ranks));
         return true;
     }
 
     std::int64_t after_;  // nanoseconds; 0: never
     time_point since_ = 0;
+    message (*where_)(void* self) = nullptr;
+    void* self_ = nullptr;
 };
 
 // Waits until the transport's round is ready, which it is not yet. It gives up when a peer that is
@@ -88,7 +100,7 @@ inline void wait_ready(transport& t, const operation& op, time_point limit,
         asked = true;
         if (t.hopeless()) t.fail(verdict::hopeless);
         if (time > limit || time > stop.load_relaxed()) t.fail(verdict::expired);
-        if (limit == never) notice.look(t, op, time);
+        if (limit == never || notice.tells_all()) notice.look(t, op, time);
     }
     if (asked) [[unlikely]]
         t.forget_processes();

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "../core/tuning_options.hpp"
+#include "../observe/data_path.hpp"
 #include "../platform/clock.hpp"
 #include "operation.hpp"
 
@@ -125,6 +126,8 @@ public:
     // Gives up: throws an error that names the ranks that are waited for. The transport is not used
     // afterwards. Returns if these ranks have come meanwhile.
     virtual void fail(verdict reason) = 0;
+    // How the data of the call moved that has just ended well. Only observers ask for it.
+    virtual data_path path() const { return carries ? data_path::carried : data_path::messages; }
     // Tells the peers that this rank leaves, and why.
     virtual void leave(std::string_view) noexcept {}
 
@@ -146,6 +149,7 @@ public:
     int processors_each = 0;  // that each rank has for itself: a thread may spin on each
     bool lost = false;        // a peer or the endpoint is: nothing more can be agreed on
     bool carries = false;     // the data of the chosen call goes with its header
+    bool reached = false;     // ranks have read each other's tensors, since an observer cleared it
     // The exception of a reduction. It is kept until the protocol has run to its end, since the
     // other ranks go on meanwhile.
     std::exception_ptr failure;

@@ -18,6 +18,16 @@ struct agreed_tensor {
 // Tensors that travel together in one collective.
 using agreed_unit = std::vector<agreed_tensor>;
 
+// Names a unit by a few of its tensors.
+inline message label_of(const agreed_unit& unit) {
+    constexpr std::size_t most = 5;
+    message names(unit.size() == 1 ? "the tensor " : "the unit of ");
+    for (std::size_t i = 0; i < unit.size() && i < most; ++i)
+        names += text(i > 0 ? ", '" : "'", unit[i].name, "'");
+    if (unit.size() > most) names += text(" and ", unit.size() - most, " more");
+    return names;
+}
+
 // One thing that the ranks have agreed on. All ranks get the same decisions in the same order.
 struct decision {
     enum class what : std::uint8_t {

@@ -61,8 +61,9 @@ public:
         look_at_byes();
     }
 
-    // This rank leaves without the others.
-    void leave(std::string_view reason) { end(rank_, reason, -1); }
+    // This rank leaves without the others; another rank may be the reason.
+    void leave(std::string_view reason) { leave(reason, rank_); }
+    void leave(std::string_view reason, int culprit) { end(culprit, reason, -1); }
 
     // A neighbour is gone without a word.
     void lose(int neighbour, std::string_view reason) {

@@ -117,6 +117,11 @@ public:
         return this->guarded([&] { return step_ == step::flat ? flat_.ready() : cross_.ready(); });
     }
 
+    data_path path() const override {
+        if (carries) return data_path::carried;
+        return step_ == step::flat ? data_path::messages : data_path::nodes;
+    }
+
     sleep_end sleep(std::int64_t nanoseconds) override {
         if (step_ == step::flat || !cross_.awaits_node_alone()) return sleep_end::not_begun;
         return cross_.inner.sleep(nanoseconds);

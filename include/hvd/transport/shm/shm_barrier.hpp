@@ -212,6 +212,7 @@ protected:
     // it has no result, and nobody takes its part for done. Its wait tells who has left.
     template <class F>
     void reach(F f) {
+        reached = true;
         if (run_reaching(f)) arrive();
         else await_step();
     }

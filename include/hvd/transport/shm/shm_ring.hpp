@@ -28,6 +28,8 @@ public:
           windows_(region.windows()),
           ring_bytes_(tuning::windows * window_bytes_) {}
 
+    data_path path() const override { return reached ? data_path::in_place : data_path::windows; }
+
 protected:
     // A chunk of a rank goes through these stages: it is filled, reduced, and its result is taken.
     // Peers that only read it skip the second one.

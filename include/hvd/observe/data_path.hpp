@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstdint>
+
+namespace hvd {
+inline namespace v0 {
+
+/// How the data of a collective moved, as the transport knows it. Feature E5.
+enum class data_path : std::uint8_t {
+    none,  ///< no data moved: a barrier, an agreement, a call that failed, or that has not ended
+    in_place,  ///< inside a node, straight from the memory of the tensors
+    windows,   ///< inside a node, through windows of shared memory
+    nodes,     ///< by messages between nodes, and by memory inside each node
+    messages,  ///< by messages between all ranks
+    carried,   ///< by messages, in those of the headers
+    library,   ///< by one call of the backend's library
+};
+
+inline constexpr std::uint8_t data_paths = 7;
+
+/// The name of a path: "in place", "windows", …
+constexpr const char* name_of(data_path path) {
+    constexpr const char* names[data_paths] = {"none",     "in place", "windows", "nodes",
+                                               "messages", "carried",  "library"};
+    return names[static_cast<std::uint8_t>(path)];
+}
+
+}  // namespace v0
+}  // namespace hvd
