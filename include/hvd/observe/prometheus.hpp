@@ -30,7 +30,7 @@ using metric_label = std::pair<std::string, std::string>;
 /// @snippet tests/docs/snippets.cpp prometheus
 class prometheus_metrics {
 public:
-    /// Adds the counts of a communicator: `hvd_collective_…`, with the labels `collective` and `path`.
+    /// Adds the counts of a communicator: `hvd_collective_…`, with labels `collective` and `path`.
     /// @throws hvd::usage_error for a label that has no valid name, or one that hvd gives itself,
     /// and for counts with the same labels as earlier ones.
     prometheus_metrics& add(const statistics& s, const std::vector<metric_label>& labels = {}) {

@@ -26,8 +26,8 @@ struct call_statistics {
 
     double seconds() const { return double(nanoseconds) * 1e-9; }
     double longest_seconds() const { return double(longest) * 1e-9; }
-    /// The sizes of the calls over their time, in bytes a second, as nccl-tests counts it. Of a
-    /// scatter the root's figure counts.
+    /// The sizes of the calls over their time, in bytes a second, as nccl-tests counts it. Only the
+    /// root of a scatter knows its size.
     double algbw() const { return nanoseconds == 0 ? 0 : double(total_bytes) / seconds(); }
     /// `algbw` times the factor of the collective, which makes it comparable with the speed of the
     /// memory or network: 2(n-1)/n for an allreduce, (n-1)/n for those that give each rank another

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include <hvd/engine/negotiation/stall_watch.hpp>
+
+// The watch over tensors that some ranks have not submitted, played by hand.
+
+using namespace hvd::detail;
+using verdict = stall_watch::verdict;
+
+namespace {
+
+constexpr std::int64_t s = tuning::second;
+const stall_watch::tensor none;
+
+stall_watch::finding look(stall_watch& w, const stall_watch::tensor& oldest, time_point time,
+                          bool may_ask = true) {
+    return w.look(oldest, none, time, may_ask);
+}
+
+}  // namespace
+
+TEST_CASE("a tensor is asked for once, told once, and asked for again before the end") {
+    stall_watch w(10 * s, 30 * s);
+    const stall_watch::tensor x{"x", 100 * s};
+    CHECK(look(w, none, 100 * s).again == never);
+    auto f = look(w, x, 101 * s);
+    CHECK(f.what == verdict::rest);
+    CHECK(f.again == 110 * s);
+    CHECK(look(w, x, 110 * s).what == verdict::ask);
+    CHECK(look(w, x, 110 * s + 1).again == 111 * s);  // rank 0 has a second for its answer
+    CHECK(!w.hear("another", "rank 1"));
+    CHECK(w.hear("x", "rank 1 has not submitted it"));
+    CHECK(!w.hear("x", "rank 2 has not submitted it"));  // the answer to another rank's question
+    CHECK(w.answer() == "rank 1 has not submitted it");
+    CHECK(w.since() == 100 * s);
+    f = look(w, x, 120 * s);
+    CHECK(f.what == verdict::rest);
+    CHECK(f.again == 130 * s);
+    CHECK(look(w, x, 130 * s).what == verdict::ask);
+    CHECK(look(w, x, 130 * s).what == verdict::rest);
+    CHECK(!w.hear("x", "rank 2 has not submitted it"));  // it is no warning
+    CHECK(look(w, x, 130 * s).what == verdict::give_up);
+    CHECK(w.answer() == "rank 2 has not submitted it");
+}
+
+TEST_CASE("a limit that comes before the warning holds") {
+    stall_watch w(60 * s, 2 * s);
+    const stall_watch::tensor x{"x", 0};
+    CHECK(look(w, x, 1 * s).again == 2 * s);
+    CHECK(look(w, x, 2 * s).what == verdict::ask);
+    CHECK(!w.hear("x", "rank 1"));
+    CHECK(look(w, x, 2 * s).what == verdict::give_up);
+}
+
+TEST_CASE("a rank 0 that does not answer is named after a second") {
+    SUBCASE("in a warning") {
+        stall_watch w(10 * s, 0);
+        CHECK(look(w, {"x", 0}, 10 * s).what == verdict::ask);
+        CHECK(look(w, {"x", 0}, 11 * s).what == verdict::tell);
+        CHECK(w.answer() == "rank 0 does not answer");
+        CHECK(look(w, {"x", 0}, 12 * s).what == verdict::rest);  // it is told once
+    }
+    SUBCASE("at the end") {
+        stall_watch w(0, 10 * s);
+        CHECK(look(w, {"x", 0}, 10 * s).what == verdict::ask);
+        CHECK(look(w, {"x", 0}, 11 * s).what == verdict::give_up);
+        CHECK(w.answer() == "rank 0 does not answer");
+    }
+}
+
+TEST_CASE("a name that stalls again later is asked for again") {
+    stall_watch w(10 * s, 0);
+    CHECK(look(w, {"x", 0}, 10 * s).what == verdict::ask);
+    CHECK(w.hear("x", "rank 1"));
+    CHECK(look(w, {"x", 0}, 20 * s).again == never);
+    CHECK(look(w, {"x", 21 * s}, 30 * s).again == 31 * s);
+    CHECK(look(w, {"x", 21 * s}, 31 * s).what == verdict::ask);
+}
+
+TEST_CASE("nothing is asked during a prediction") {
+    stall_watch w(1 * s, 2 * s);
+    const auto f = look(w, {"x", 0}, 5 * s, false);
+    CHECK(f.what == verdict::rest);
+    CHECK(f.again <= 5 * s);
+    CHECK(look(w, {"x", 0}, 5 * s, true).what == verdict::ask);
+}
+
+TEST_CASE("the deadline of a tensor comes before the wait of an older one") {
+    stall_watch w(1 * s, 0);
+    const stall_watch::tensor old{"old", 0}, urgent{"urgent", 5 * s};
+    CHECK(w.look(old, urgent, 4 * s, true).what == verdict::ask);
+    CHECK(w.hear("old", "rank 1"));
+    CHECK(w.look(old, urgent, 4 * s, true).again == 5 * s);
+    const auto f = w.look(old, urgent, 5 * s, true);
+    CHECK(f.what == verdict::ask);
+    CHECK(f.name == "urgent");
+    CHECK(w.look(old, urgent, 5 * s, true).what == verdict::rest);  // the older one waits meanwhile
+    CHECK(!w.hear("urgent", "rank 3"));
+    CHECK(w.look(old, urgent, 5 * s, true).what == verdict::give_up);
+}

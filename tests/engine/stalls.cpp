@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <atomic>
+#include <mutex>
+
+#include "engine_test.hpp"
+
+// Ranks that do not come: to the submission of a tensor, or in the middle of a unit.
+
+using namespace hvd_test;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::mutex mutex;
+std::vector<std::string> lines;
+
+void collect(std::string_view line) {
+    const std::lock_guard lock(mutex);
+    lines.emplace_back(line);
+}
+
+struct collects_lines {
+    hvd::message_sink before = hvd::set_error_sink(&collect);
+    ~collects_lines() {
+        hvd::set_error_sink(before);
+        lines.clear();
+    }
+};
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
+
+// Waits for a line of this rank that has all these parts.
+void await_line(int rank, const std::vector<std::string>& parts) {
+    for (;; std::this_thread::sleep_for(1ms)) {
+        const std::lock_guard lock(mutex);
+        for (const std::string& line : lines)
+            if (line.rfind("hvd: " + rank_text(rank) + " has waited", 0) == 0 &&
+                std::all_of(parts.begin(), parts.end(),
+                            [&](const std::string& part) { return has(line, part); }))
+                return;
+    }
+}
+
+// A sum whose callable hangs on a rank, until `wake` returns.
+template <class F>
+struct hanging_sum {
+    F* wake;  // null: it does not hang
+    float operator()(float a, float b) const {
+        if (wake != nullptr) (*wake)();
+        return a + b;
+    }
+};
+template <class F>
+hanging_sum(F*) -> hanging_sum<F>;
+
+void reduce_some(engine& e, int steps) {
+    for (int step = 0; step < steps; ++step) {
+        std::vector<float> good(10, 1);
+        e.allreduce("good", good, hvd::sum).wait();
+        REQUIRE(good[0] == e.size());
+    }
+}
+
+template <class F>
+std::string text_of_end(F call) {
+    std::string text;
+    while (text.empty()) text = text_of<hvd::peer_error>(call);
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that hangs inside a unit is named with the tensors, and the unit completes") {
+    const collects_lines collected;
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm, {.stall_warn = 50ms}};
+        const int last = comm.size() - 1, me = comm.rank();
+        bool hangs = me == last;
+        const auto until_told = [&] {
+            if (std::exchange(hangs, false)) comm.barrier();
+        };
+        std::vector<float> x(4, 1);
+        auto r = e.allreduce("slow", x, hanging_sum{&until_told});
+        if (me != last) {
+            await_line(me, {" s in the tensor 'slow' for ", rank_text(last)});
+            comm.barrier();
+        }
+        r.wait();
+        CHECK(x[0] == comm.size());
+        if (me != last) CHECK(e.statistics().stalls_warned >= 1);
+        reduce_some(e, 2);
+    });
+}
+
+TEST_CASE("a rank that does not come to a predicted unit is named with its tensors") {
+    const collects_lines collected;
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm, {.stall_warn = 50ms}};
+        const int last = comm.size() - 1, me = comm.rank();
+        std::vector<std::vector<float>> values(7, std::vector<float>(5));
+        const auto step = [&](auto between) {
+            std::vector<hvd::request> requests;
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                values[i].assign(5, 1);
+                requests.push_back(e.allreduce("t" + std::to_string(i), values[i], hvd::sum));
+            }
+            between();
+            for (hvd::request& r : requests) r.wait();
+            for (const auto& v : values) CHECK(v[4] == comm.size());
+        };
+        for (int i = 0; i < 8; ++i) step([] {});
+        CHECK(e.statistics().predicted_units > 0);
+        comm.barrier();
+        if (me == last) comm.barrier();  // until the others have told
+        step([&] {
+            if (me == last) return;
+            await_line(me, {"in the unit of 't", "' and 2 more for", rank_text(last)});
+            comm.barrier();
+        });
+    });
+}
+
+TEST_CASE("a rank that hangs inside a unit ends the engine on all ranks after stall_abort") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm, {.stall_warn = {}, .stall_abort = 200ms}};
+        const int last = comm.size() - 1, me = comm.rank();
+        bool hangs = me == last;
+        const auto until_given_up = [&] {
+            if (std::exchange(hangs, false)) comm.barrier();
+        };
+        std::vector<float> x(4, 1);
+        const std::string text = text_of<hvd::peer_error>(
+            [&] { e.allreduce("slow", x, hanging_sum{&until_given_up}).wait(); });
+        INFO(text);
+        const auto next = [&] { e.allreduce("next", x, hvd::sum).wait(); };
+        if (me != last) {
+            CHECK(has(text, rank_text(last)));
+            CHECK(has(text_of<hvd::peer_error>(next), "this engine has ended"));
+            comm.barrier();
+        }
+        CHECK(!text_of_end(next).empty());
+    });
+}
+
+TEST_CASE("the communicator's deadline holds inside a unit, and stall_abort does if it is longer") {
+    on_ranks_from(2, {.deadline = std::chrono::nanoseconds(3s)}, [](auto& comm) {
+        if (comm.size() > 2) return;
+        engine e{comm, {.stall_warn = {}, .stall_abort = 1h}};
+        const bool waits = comm.rank() == 0;
+        bool hangs = !waits;
+        const auto until_given_up = [&] {
+            if (std::exchange(hangs, false)) comm.barrier({.deadline = 1min});
+        };
+        std::vector<float> x(4, 1);
+        const std::string text = text_of<hvd::peer_error>(
+            [&] { e.allreduce("slow", x, hanging_sum{&until_given_up}).wait(); });
+        INFO(text);
+        if (waits) {
+            CHECK(has(text, "rank 1 did not come in time"));
+            comm.barrier({.deadline = 1min});
+        }
+    });
+}
+
+TEST_CASE("a stall_abort that is shorter than stall_warn holds, and nothing is warned") {
+    const collects_lines collected;
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm, {.stall_warn = 1h, .stall_abort = 100ms}};
+        std::vector<float> x(4);
+        if (comm.rank() == 0) {
+            const std::string text =
+                text_of<hvd::peer_error>([&] { e.allreduce("late", x, hvd::sum).wait(); });
+            CHECK(has(text, "'late' was not submitted on all ranks in time: rank"));
+            CHECK(has(text, " not submitted it"));
+            CHECK(e.statistics().stalls_aborted == 1);
+            CHECK(e.statistics().stalls_warned == 0);
+        }
+        comm.barrier();
+        const auto next = [&] { e.allreduce("y", x, hvd::sum).wait(); };
+        CHECK(has(text_of_end(next), "rank 0 gives up"));
+    });
+    CHECK(lines.empty());
+}
+
+TEST_CASE("the deadline of a tensor or of a barrier names the ranks that are missing") {
+    for (const bool is_barrier : {false, true})
+        on_ranks_from(2, [is_barrier](auto& comm) {
+            engine e{comm};
+            const int last = comm.size() - 1;
+            reduce_some(e, 1);
+            std::vector<float> x(4);
+            const auto call = [&] {
+                if (is_barrier) e.barrier("epoch", {.deadline = 50ms}).wait();
+                else e.allreduce("epoch", x, hvd::sum, {.deadline = 50ms}).wait();
+            };
+            if (comm.rank() != last) {
+                const std::string text = text_of<hvd::peer_error>(call);
+                INFO(text);
+                CHECK(has(text, "'epoch' was not submitted on all ranks in time: "));
+                CHECK(has(text, rank_text(last) + " has not submitted it"));
+            }
+            comm.barrier();
+            CHECK(has(text_of_end(call), "gives up"));
+        });
+}
+
+TEST_CASE("the deadline of a tensor holds during a prediction") {
+    on_ranks_from(2, [](auto& comm) {
+        for (const bool is_predicted : {false, true}) {
+            engine e{comm};
+            const int last = comm.size() - 1;
+            reduce_some(e, 8);
+            std::vector<float> x(10, 1);
+            const auto call = [&] {
+                e.allreduce(is_predicted ? "good" : "late", x, hvd::sum, {.deadline = 50ms}).wait();
+            };
+            comm.barrier();
+            if (comm.rank() != last) {
+                const std::string text = text_of<hvd::peer_error>(call);
+                INFO(text);
+                CHECK(has(text, rank_text(last)));
+            }
+            comm.barrier();
+            CHECK(!text_of_end(call).empty());
+        }
+    });
+}
+
+TEST_CASE("negative times are refused on all ranks, with name and value") {
+    on_ranks_from(2, [](auto& comm) {
+        const auto check = [&](const hvd::engine_options& wrong, const std::string& text) {
+            const auto make = [&] {
+                const engine e{comm, comm.rank() == 1 ? wrong : hvd::engine_options{}};
+            };
+            INFO(text);
+            if (comm.rank() == 1) CHECK(has(text_of<hvd::usage_error>(make), text));
+            else CHECK(has(text_of<hvd::peer_error>(make), text));
+        };
+        check({.cycle_time = -3ns}, ".cycle_time is -3 ns, and must not be negative");
+        check({.stall_warn = -1ms}, ".stall_warn is -1000000 ns");
+        check({.stall_abort = -5ns}, ".stall_abort is -5 ns");
+        check({.start_deadline = -7ns}, ".start_deadline is -7 ns");
+
+        engine e{comm};
+        std::vector<float> x(4);
+        const auto call = [&] {
+            e.allreduce("x", x, hvd::sum, {.deadline = comm.rank() == 1 ? -2ns : 0ns}).wait();
+        };
+        if (comm.rank() == 1) CHECK(has(text_of<hvd::usage_error>(call), ".deadline is -2 ns"));
+        else CHECK(has(text_of<hvd::peer_error>(call), ".deadline is -2 ns"));
+        reduce_some(e, 2);
+    });
+}
+
+TEST_CASE("a communicator takes no negative times") {
+    const auto make = [](const hvd::communicator_options& wrong) {
+#if defined(HVD_TEST_BACKEND_MPI)
+        world(wrong);
+#else
+        hvd_test::run_threads(2, [](hvd_test::communicator&) {}, wrong);
+#endif
+    };
+    CHECK(has(text_of<hvd::usage_error>([&] { make({.deadline = -4ns}); }),
+              ".deadline is -4 ns, and must not be negative"));
+    CHECK(has(text_of<hvd::usage_error>([&] { make({.destructor_deadline = -4ns}); }),
+              ".destructor_deadline is -4 ns"));
+}
