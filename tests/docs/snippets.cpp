@@ -19,9 +19,12 @@
 
 #include <hvd/engine.hpp>
 #include <hvd/observe/observers.hpp>
+#include <hvd/observe/prometheus.hpp>
+#include <hvd/observe/report.hpp>
 #include <hvd/settings.hpp>
 
 #include "hvd_test.hpp"
+#include "temporary_directory.hpp"
 #include "variables.hpp"
 
 using namespace std::chrono_literals;
@@ -426,6 +429,35 @@ void engine_retune(communicator& world) {
     CHECK(gradient[99] == 2);
 }
 
+void engine_statistics(communicator& world) {
+    std::vector<float> gradient(100, 1);
+    hvd::engine engine{world};
+    //! [engine_statistics]
+    for (int step = 0; step < 10; ++step)
+        engine.allreduce("gradient", gradient, hvd::average).wait();
+    const hvd::engine_statistics s = engine.statistics();  // any thread, at any time
+    if (world.rank() == 0) std::fputs(hvd::to_text(s).c_str(), stdout);
+    const std::string json = hvd::to_json(s);
+    //! [engine_statistics]
+    CHECK(s.completed == 10);
+    CHECK(json.find("\"tensors_completed\":10,") != json.npos);
+}
+
+void prometheus(communicator& world) {
+    std::vector<float> x(100, 1);
+    hvd::engine gradients{world}, metrics{world};
+    gradients.allreduce("x", x, hvd::average).wait();
+    const hvd_test::temporary_directory created;
+    const std::string folder = (created / "").string();
+    //! [prometheus]
+    hvd::prometheus_metrics counts;
+    counts.add(gradients.statistics(), {{"engine", "gradients"}});
+    counts.add(metrics.statistics(), {{"engine", "metrics"}});
+    counts.write(folder + "hvd_rank" + std::to_string(world.rank()) + ".prom");
+    //! [prometheus]
+    CHECK(counts.text().find("engine=\"metrics\"} 0\n") != std::string::npos);
+}
+
 }  // namespace
 
 #define HVD_TEST_SNIPPET(name) \
@@ -457,11 +489,30 @@ HVD_TEST_SNIPPET(views)
 HVD_TEST_SNIPPET(named_tensors)
 HVD_TEST_SNIPPET(engine_groups)
 HVD_TEST_SNIPPET(engine_join)
+HVD_TEST_SNIPPET(engine_statistics)
+HVD_TEST_SNIPPET(prometheus)
 HVD_TEST_SNIPPET(engine_retune)
 
 TEST_CASE("default snippet") { process_wide(); }
 
 TEST_CASE("observed snippet") { observed(); }
+
+TEST_CASE("statistics snippet") {
+    //! [statistics]
+    using watched = hvd::observed<hvd::threads, hvd::statistics>;
+    hvd::run_threads<watched>(2, [](hvd::communicator<watched>& world) {
+        std::vector<float> small(16, 1), large(1 << 20, 1);
+        for (int i = 0; i < 100; ++i) world.allreduce(small, hvd::average);
+        world.allreduce(large, hvd::average);
+        if (world.rank() != 0) return;
+        const hvd::statistics& counts = world.observer();
+        std::fputs(hvd::to_text(counts).c_str(), stdout);
+        for (const hvd::call_statistics& s : counts.by_path())
+            if (s.path == hvd::data_path::in_place) std::printf("%.1f GB/s\n", s.busbw() / 1e9);
+        const std::string json = hvd::to_json(counts);
+    });
+    //! [statistics]
+}
 TEST_CASE("several observers snippet") { several_observers(); }
 
 TEST_CASE("run_threads snippet") {

@@ -209,7 +209,7 @@ public:
     }
 
     /// The counts of this rank since the engine was made. **Threads**: any, at any time. With
-    /// `hvd/observe/report.hpp` they become text, JSON or a file for Prometheus. Feature E5.
+    /// `hvd/observe/report.hpp` they become text, JSON or a file for Prometheus.
     /// @snippet tests/docs/snippets.cpp engine_statistics
     engine_statistics statistics() const { return parts_or_throw().core->statistics(); }
 

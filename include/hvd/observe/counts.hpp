@@ -55,7 +55,7 @@ void each_count(const call_statistics& s, F tell) {
     tell("calls", "Calls that succeeded.", counter, s.calls);
     tell("failures", "Calls that failed.", counter, s.failures);
     tell("bytes", "Bytes that this rank contributed.", counter, s.bytes);
-    tell("total_bytes", "Sizes of the calls as nccl-tests counts them.", counter, s.total_bytes);
+    tell("size_bytes", "Sizes of the calls as nccl-tests counts them.", counter, s.total_bytes);
     tell("seconds", "Time of the calls, with the wait for later ranks.", counter, s.seconds());
     tell("longest_seconds", "Time of the longest call.", gauge, s.longest_seconds());
     tell("algbw_bytes_per_second", "Sizes of the calls over their time.", gauge, s.algbw());

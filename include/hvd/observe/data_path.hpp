@@ -7,7 +7,7 @@
 namespace hvd {
 inline namespace v0 {
 
-/// How the data of a collective moved, as the transport knows it. Feature E5.
+/// How the data of a collective moved, as the transport knows it.
 enum class data_path : std::uint8_t {
     none,  ///< no data moved: a barrier, an agreement, a call that failed, or that has not ended
     in_place,  ///< inside a node, straight from the memory of the tensors

@@ -10,7 +10,7 @@ namespace hvd {
 inline namespace v0 {
 
 /// The counts of an engine on one rank, since it was made. `engine::statistics()` gives them at any
-/// time, to any thread. Feature E5.
+/// time, to any thread.
 /// @snippet tests/docs/snippets.cpp engine_statistics
 struct engine_statistics {
     int rank = -1;

@@ -26,7 +26,7 @@ using metric_label = std::pair<std::string, std::string>;
 
 /// Counts of a rank as a text file for Prometheus, which node_exporter's textfile collector reads.
 /// Each line has the label `rank`, and the labels that the caller gives, so that the communicators
-/// and engines of a rank can stand in one file. Each rank writes a file of its own. Feature E5.
+/// and engines of a rank can stand in one file. Each rank writes a file of its own.
 /// @snippet tests/docs/snippets.cpp prometheus
 class prometheus_metrics {
 public:
