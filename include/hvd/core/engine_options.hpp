@@ -28,9 +28,11 @@ struct engine_options {
     /// steps that repeat are expected to come again, so that ranks need not ask each other
     bool prediction = true;
     /// a tensor that a rank has waited for so long is told to the sink of `set_error_sink`, with
-    /// the ranks that have not submitted it; 0 never is
+    /// the ranks that have not submitted it, and so is a unit that has waited so long inside, with
+    /// the ranks that have not arrived there; 0 never is
     time_span stall_warn = time_span::of_nanoseconds(60 * detail::tuning::second);
-    /// a tensor that a rank has waited for so long ends the engine with an error; 0 never does
+    /// a tensor that a rank has waited for so long, or a unit that has run for so long, ends the
+    /// engine with an error that names the missing ranks; 0 never does
     time_span stall_abort = time_span::of_nanoseconds(0);
     /// the time in which the ranks of a new engine find each other
     time_span start_deadline = time_span::of_nanoseconds(30 * detail::tuning::second);

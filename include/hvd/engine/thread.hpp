@@ -225,7 +225,7 @@ private:
             case stall_watch::verdict::give_up: return give_up(found.name);
             case stall_watch::verdict::rest: break;
         }
-        // What is overdue during a prediction waits for a rank that declines it.
+        // During a prediction an overdue tensor waits for a rank that declines it.
         const bool is_overdue = predicts && found.again <= time;
         look_again_at(is_overdue ? time + overdue_look : found.again, time);
     }

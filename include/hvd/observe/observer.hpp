@@ -27,8 +27,8 @@ struct event {
     /// when an asynchronous call was made, which waited for its turn, or a tensor was submitted
     /// to an engine; 0 for a blocking call
     std::int64_t made = 0;
-    /// at the end: the size of the call as nccl-tests counts it, which is that of all ranks together
-    /// for an allgather and a gather, and `bytes` for others
+    /// at the end: the size of the call as nccl-tests counts it, which is that of all ranks for an
+    /// allgather and a gather, and `bytes` for others
     std::size_t total_bytes = 0;
     data_path path = data_path::none;  ///< at the end of a call that succeeded
 };
