@@ -76,13 +76,22 @@ public:
     }
 
     // This rank's calls for the tensors of a unit, which run from now on. Null where it has none.
-    void claim(const agreed_unit& unit, std::vector<queued*>& calls) {
+    // Returns the time of the last submission, 0 if there was none.
+    time_point claim(const agreed_unit& unit, std::vector<queued*>& calls) {
+        time_point last = 0;
         calls.clear();
         for (const agreed_tensor& t : unit) {
             const auto found = tensors_.find(t.name);
-            if (found != tensors_.end()) found->second.runs = true;
-            calls.push_back(found != tensors_.end() ? found->second.call.get() : nullptr);
+            if (found == tensors_.end()) {
+                calls.push_back(nullptr);
+                continue;
+            }
+            pending_tensor& p = found->second;
+            p.runs = true;
+            if (p.since > last) last = p.since;
+            calls.push_back(p.call.get());
         }
+        return last;
     }
     void unclaim(const agreed_unit& unit) {
         for (const agreed_tensor& t : unit)

@@ -248,10 +248,10 @@ private:
     }
 
     void claim(const agreed_unit& unit) {
-        pending_.claim(unit, claimed_);
+        const time_point last = pending_.claim(unit, claimed_);
         runner_.end_by(pending_.first_limit());
         running_ = &unit;
-        begun_ = now();
+        begun_ = predicted_ ? last : now();  // a predicted unit begins with its last tensor
         for (const queued* call : claimed_)
             if (call != nullptr) runner_.learn(*call->op);
         if (!usual_.empty()) runner_.learn(std::exchange(usual_, {}));

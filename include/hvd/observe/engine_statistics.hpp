@@ -30,10 +30,12 @@ struct engine_statistics {
     std::uint64_t messages_received = 0;
     std::uint64_t stalls_warned = 0;   ///< lines that told of ranks that did not come
     std::uint64_t stalls_aborted = 0;  ///< 1 if this rank has ended the engine since one did not
-    double waiting_seconds = 0;        ///< from submission to the begin of the unit, of all tensors
-    double longest_wait_seconds = 0;   ///< the longest of these times
-    double running_seconds = 0;        ///< of all units, with the wait for ranks that come later
-    double longest_run_seconds = 0;    ///< the longest of these times
+    /// from submission to the begin of the unit, of all tensors; a predicted unit begins when this
+    /// rank submits the last of its tensors
+    double waiting_seconds = 0;
+    double longest_wait_seconds = 0;  ///< the longest of these times
+    double running_seconds = 0;       ///< of all units, with the wait for ranks that come later
+    double longest_run_seconds = 0;   ///< the longest of these times
 
     /// The tensors that are in flight.
     std::uint64_t in_flight() const noexcept { return submitted - completed - failed; }
