@@ -2,8 +2,11 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <concepts>
 #include <exception>
+#include <functional>
 #include <iterator>
+#include <memory>
 #include <string_view>
 #include <vector>
 

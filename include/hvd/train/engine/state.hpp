@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../metrics.hpp"
 #include "../optimizer/state.hpp"
 #include "../sparse/sparse.hpp"
 #include "calls.hpp"

@@ -243,7 +243,8 @@ private:
     sparse_gradient<T>* sparse_of(std::size_t parameter);
 
     void abandon_in_order(std::string_view why);
-    [[gnu::cold]] void abandon_by_name(std::string_view why);
+    [[gnu::cold]] void abandon_by_name(std::string_view why)
+        requires named;
 
     // A step that is over on one rank is over on every rank, since a failed call fails on all.
     template <class F>
@@ -271,14 +272,18 @@ private:
 
     // For engines. **Collective**: the ranks compare what they must have alike in this step. If
     // they don't, or if one of them has failed, the step ends on all of them.
-    void agree_on_step();
-    [[gnu::cold]] void end_step_together();
-    [[gnu::cold]] void refuse_what_peers_have();
+    void agree_on_step()
+        requires named;
+    [[gnu::cold]] void end_step_together()
+        requires named;
+    [[gnu::cold]] void refuse_what_peers_have()
+        requires named;
     template <class Say>
     void say_step(Say say) const;
     // The name of a bucket's tensor.
     std::string bucket_name(const std::vector<std::size_t>& members) const;
-    void submit_rest();
+    void submit_rest()
+        requires named;
 
     void reduce_sparse(bool by_rows);
     void list_parts();

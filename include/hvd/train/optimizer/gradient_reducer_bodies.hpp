@@ -83,7 +83,9 @@ void gradient_reducer<Comm, T>::abandon(std::string_view why) {
 }
 
 template <class Comm, class T>
-void gradient_reducer<Comm, T>::abandon_by_name(std::string_view why) {
+void gradient_reducer<Comm, T>::abandon_by_name(std::string_view why)
+    requires named
+{
     {
         const lock_guard lock(step_.reporting);
         step_.fail(why);
@@ -324,7 +326,9 @@ void gradient_reducer<Comm, T>::say_step(Say say) const {
 }
 
 template <class Comm, class T>
-void gradient_reducer<Comm, T>::submit_rest() {
+void gradient_reducer<Comm, T>::submit_rest()
+    requires named
+{
     if (!step_.failure.empty()) return;
     try {
         or_fail_step([&] {
@@ -338,7 +342,9 @@ void gradient_reducer<Comm, T>::submit_rest() {
 
 // The word of a rank has the hash of its step twice, so that a maximum tells whether all are equal.
 template <class Comm, class T>
-void gradient_reducer<Comm, T>::agree_on_step() {
+void gradient_reducer<Comm, T>::agree_on_step()
+    requires named
+{
     if (!step_.content) step_.content = content_of_values([this](auto say) { say_step(say); });
     const std::int64_t content = std::int64_t(*step_.content >> 1);
     std::array<std::int64_t, 4> most = {content, -content, !step_.failure.empty(),
@@ -349,7 +355,9 @@ void gradient_reducer<Comm, T>::agree_on_step() {
 }
 
 template <class Comm, class T>
-void gradient_reducer<Comm, T>::end_step_together() {
+void gradient_reducer<Comm, T>::end_step_together()
+    requires named
+{
     refuse_what_peers_have();
     try {
         buckets_.drop();
@@ -364,7 +372,9 @@ void gradient_reducer<Comm, T>::end_step_together() {
 
 // Tensors of the step that only some ranks have would wait forever.
 template <class Comm, class T>
-void gradient_reducer<Comm, T>::refuse_what_peers_have() {
+void gradient_reducer<Comm, T>::refuse_what_peers_have()
+    requires named
+{
     std::string mine;
     buckets_.for_each_under_way(
         [&](const auto& members) { (mine += bucket_name(members)) += '\0'; });
