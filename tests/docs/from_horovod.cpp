@@ -8,6 +8,7 @@
 #include <hvd/settings.hpp>
 #include <hvd/train.hpp>
 #include <hvd/train/checkpoint.hpp>
+#include <hvd/train/engine.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -290,10 +291,14 @@ TEST_CASE("Horovod's process sets have their form here") {
     });
 }
 
-TEST_CASE("Horovod's join has its form here") {
+TEST_CASE("Horovod's names and join have their form here") {
     hvd_test::on_ranks([](communicator& world) {
         hvd::engine engine{world};
         std::vector<float> x(1, 1);
+        hvd::distributed_optimizer by_name(engine, hvd::optimizers::sgd<float>{.rate = 0.5f});
+        const std::vector<std::string> names = {"gradient"};
+        const std::vector<hvd::tensor_view<float>> gradients = {hvd::view(x.data(), x.size())};
+        hvd::distributed_gradients(engine, names, gradients);
         if (world.rank() > 0) engine.allreduce("x", x, hvd::average).wait();
         engine.join().wait();
         CHECK(x[0] == 1);

@@ -403,6 +403,20 @@ void engine_groups(communicator& world) {
     CHECK(v[0] == float(world.size()));
 }
 
+void engine_refuse(communicator& world) {
+    std::vector<float> reading(4, 1);
+    const bool broken = world.rank() == 1;
+    //! [engine_refuse]
+    hvd::engine engine{world};
+    try {
+        if (broken) engine.refuse("reading", "the sensor is broken");  // instead of the tensor
+        else engine.allreduce("reading", reading, hvd::average).wait();
+    } catch (const hvd::peer_error& e) {
+        std::puts(e.what());  // … rank 1 refused it: the sensor is broken
+    }
+    //! [engine_refuse]
+}
+
 void engine_join(communicator& world) {
     //! [engine_join]
     hvd::engine engine{world};
@@ -488,6 +502,7 @@ HVD_TEST_SNIPPET(options)
 HVD_TEST_SNIPPET(views)
 HVD_TEST_SNIPPET(named_tensors)
 HVD_TEST_SNIPPET(engine_groups)
+HVD_TEST_SNIPPET(engine_refuse)
 HVD_TEST_SNIPPET(engine_join)
 HVD_TEST_SNIPPET(engine_statistics)
 HVD_TEST_SNIPPET(prometheus)

@@ -20,7 +20,7 @@ from includes import Headers
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow"]
 NEEDS = {"mpi.hpp": "mpi.h", "cuda.hpp": "cuda_runtime_api.h", "nccl.hpp": "nccl.h"}
 EVERY_CALL = "tests/headers/every_call.cpp"
-SNIPPETS = {"tests/docs/snippets.cpp": (), "tests/train/snippets.cpp": (), "tests/device/snippets.cpp": ("cuda_runtime_api.h", "nccl.h"),
+SNIPPETS = {"tests/docs/snippets.cpp": (), "tests/train/snippets.cpp": (), "tests/train/engine_snippets.cpp": (), "tests/device/snippets.cpp": ("cuda_runtime_api.h", "nccl.h"),
             "tests/train/device_snippets.cpp": ("cuda_runtime_api.h", "nccl.h")}
 # The tests' own headers are not looked at.
 FOLDERS = ("tests/support", "tests/emulation", "tests/headers")

@@ -6,6 +6,7 @@
 #include <torch/optim.h>
 
 #include <hvd/interop/torch.hpp>
+#include <hvd/train/engine.hpp>
 #undef CHECK
 
 #include <functional>
@@ -56,7 +57,7 @@ struct any_optimizer {
     void step() { inner->step(); }
 };
 
-std::vector<double> values_of(const net& model) {
+std::vector<double> values_of(const torch::nn::Module& model) {
     std::vector<double> all;
     for (const auto& p : model.parameters()) {
         const auto flat = hvd::torch_view<double>(p);
@@ -112,6 +113,79 @@ TEST_CASE("N ranks with LibTorch's optimizers equal one rank with the whole batc
             CHECK(distance(values_of(model), expected) < 1e-9);
         });
     }
+}
+
+namespace {
+
+// The graph depends on the rank and the step: the order of two layers, and the use of a third.
+struct changing_net : torch::nn::Module {
+    torch::nn::Linear a{nullptr}, b{nullptr}, sometimes{nullptr};
+    changing_net() {
+        a = register_module("a", torch::nn::Linear(5, 5));
+        b = register_module("b", torch::nn::Linear(5, 5));
+        sometimes = register_module("sometimes", torch::nn::Linear(5, 5));
+        to(torch::kFloat64);
+        torch::NoGradGuard guard;
+        std::int64_t seed = 0;
+        for (auto& p : parameters()) p.copy_(0.5 * numbers(++seed, p.sizes()));
+    }
+    torch::Tensor loss(int step, int part, int parts) {
+        const auto x = numbers(100 + step, {batch, 5}).slice(0, part, batch, parts);
+        const bool swaps = (step + part) % 2 == 0;
+        auto y = swaps ? b(torch::tanh(a(x))) : a(torch::tanh(b(x)));
+        if ((step + part) % 3 == 0) y = sometimes(y);
+        return y.square().sum() * (double(parts) / double(batch));
+    }
+};
+
+}  // namespace
+
+TEST_CASE("on an engine a module trains whose graph differs between ranks and steps") {
+    hvd_test::on_ranks([](communicator& comm) {
+        changing_net alone;
+        torch::optim::SGD sgd(alone.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+        changing_net model;
+        if (comm.rank() != 0) {
+            torch::NoGradGuard guard;
+            for (auto& p : model.parameters()) p.zero_();
+        }
+        //! [torch engine]
+        hvd::engine engine{comm};
+        hvd::distributed_optimizer optimizer(
+            engine, any_optimizer{std::make_unique<torch::optim::SGD>(
+                        model.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9))});
+        hvd::torch_gradients gradients(optimizer, model);
+        hvd::broadcast_module(engine, model);
+        for (int step = 0; step < 12; ++step) {
+            optimizer.zero_gradients();
+            model.loss(step, comm.rank(), comm.size()).backward();  // its own graph on each rank
+            optimizer.step();
+        }
+        //! [torch engine]
+        for (int step = 0; step < 12; ++step) {
+            for (auto& p : alone.parameters()) p.mutable_grad() = torch::zeros_like(p.detach());
+            for (int part = 0; part < comm.size(); ++part)
+                (alone.loss(step, part, comm.size()) / double(comm.size())).backward();
+            sgd.step();
+        }
+        CHECK(distance(values_of(model), values_of(alone)) < 1e-9);
+        hvd::compare_across(optimizer);
+    });
+}
+
+TEST_CASE("an engine brings LibTorch's state of rank 0 to all ranks") {
+    hvd_test::on_ranks([](communicator& comm) {
+        hvd::engine engine{comm};
+        net model;
+        torch::optim::SGD sgd(model.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+        if (comm.rank() == 0) {
+            model.loss(0, 0, 1).backward();
+            sgd.step();
+        }
+        CHECK(sgd.state().empty() == (comm.rank() != 0));
+        hvd::broadcast_optimizer_state(engine, sgd);
+        CHECK(sgd.state().size() == model.parameters().size());  // the momentum of each
+    });
 }
 
 TEST_CASE("an optimizer of LibTorch goes into the distributed one as it is") {

@@ -29,6 +29,15 @@ public:
         while (!take(name, entry, fill)) wait_for_refusal_of(name);
     }
 
+    // The others learn why this rank has no tensor of that name.
+    void refuse_on_all(std::string_view name, signature mine, std::string_view why) {
+        const auto call = shared<refusal_call>::make();
+        call->op = &call->none;
+        mine.call.refuse(why);
+        mine.call.root = 0;  // it may be wrong, and nobody compares it
+        submit(name, call, mine, {}, [](queued&) {});
+    }
+
     // A call that is wrong by itself: the other ranks learn why, and this one throws it.
     [[noreturn]] void submit_refusal(std::string_view name, const signature& mine,
                                      std::string_view why) {
@@ -139,14 +148,6 @@ private:
     struct refusal_call : queued {
         operation none{};
     };
-
-    void refuse_on_all(std::string_view name, signature mine, std::string_view why) {
-        const auto call = shared<refusal_call>::make();
-        call->op = &call->none;
-        mine.call.refuse(why);
-        mine.call.root = 0;  // it may be wrong, and nobody compares it
-        submit(name, call, mine, {}, [](queued&) {});
-    }
 
     // Takes a tensor under its name. False if the name is that of a refused tensor, which has no
     // request to wait for: it is free once the peers have submitted theirs.

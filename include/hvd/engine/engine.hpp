@@ -85,6 +85,9 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
 template <class Backend>
 class engine {
 public:
+    using backend_type = Backend;
+    static constexpr bool matches_by_name = true;
+
     /// @throws hvd::usage_error for options that can't work or a backend below MULTIPLE,
     /// hvd::mismatch_error if options differ, hvd::peer_error if the ranks do not find each other
     /// within `.start_deadline`.
@@ -200,6 +203,11 @@ public:
     void retune(const engine_tuning& to) { parts_or_throw().core->retune(to); }
     /// The thresholds in force.
     engine_tuning tuned() const { return parts_or_throw().core->tuned(); }
+
+    /// This rank has no tensor of that name. The others' requests throw `hvd::peer_error` with this
+    /// rank and the reason, once they have submitted it; the engine goes on.
+    /// @snippet tests/docs/snippets.cpp engine_refuse
+    void refuse(std::string_view name, std::string_view why) { calls(name, {}).refuse(why); }
 
     /// Ends the engine on all ranks: their requests throw `hvd::peer_error` with this rank and the
     /// text of the exception. Call it in a handler, before the exception leaves the rank.

@@ -79,6 +79,9 @@ public:
                      most_of_a_name, " bytes without NUL; this one has ", name.size()));
     }
 
+    // This rank has no tensor of that name.
+    void refuse(std::string_view why) { core_.refuse_on_all(name_, signature{}, why); }
+
     // For the functions of the communicator: see start_queued().
     template <class Queued, class Options, class Make>
     shared<Queued> keep(const Options& o, Make& make) {

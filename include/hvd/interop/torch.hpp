@@ -108,7 +108,8 @@ decltype(auto) with_torch_view(const torch::Tensor& tensor, F&& f) {
 /// hvd/interop/torch_cuda.hpp.
 /// @throws hvd::usage_error as `torch_view`, otherwise as `broadcast`. Feature H1.
 template <class Comm>
-void broadcast_module(Comm& comm, const torch::nn::Module& module, root from = root{0}) {
+void broadcast_module(Comm& of, const torch::nn::Module& module, root from = root{0}) {
+    typename detail::training_calls<Comm>::type comm(of);
     const auto send = [&](const torch::Tensor& tensor) {
         with_torch_view<detail::torch_space<Comm>>(tensor, [&](const auto& view) {
             if constexpr (detail::device_communicator<Comm>)
@@ -124,8 +125,9 @@ namespace detail {
 
 // State that was saved on the root's GPU goes to `device`, that of this rank.
 template <class Comm>
-void broadcast_torch_state(Comm& comm, torch::optim::Optimizer& optimizer, root from,
+void broadcast_torch_state(Comm& of, torch::optim::Optimizer& optimizer, root from,
                            const std::optional<torch::Device>& device) {
+    typename training_calls<Comm>::type comm(of);
     std::string bytes;
     if (comm.rank() == from.rank) {
         torch::serialize::OutputArchive archive;

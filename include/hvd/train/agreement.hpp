@@ -7,6 +7,7 @@
 
 #include "../comm/communicator.hpp"
 #include "../protocol/agreement.hpp"
+#include "tensors.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -19,6 +20,9 @@ namespace detail {
 // its tensors.
 template <class Comm>
 auto& channel_of(Comm& comm) {
+    static_assert(!is_engine<Comm>,
+                  "hvd: this takes a communicator, not an engine: the communicator that an engine "
+                  "was made of stays free for calls in order");
     if constexpr (requires { comm.channel(); }) return comm.channel();
     else return access::session_of(comm);
 }

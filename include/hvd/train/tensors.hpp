@@ -15,12 +15,16 @@ namespace detail {
 template <class X>
 constexpr bool is_written_tensor = writable<X>;
 
+// An engine, whose tensors are matched by name.
+template <class Comm>
+constexpr bool is_engine = requires { requires Comm::matches_by_name; };
+
 // A communicator that moves tensors of a GPU, but not the calls of host tensors over one, which
 // have a channel of their own. train/device/ has what differs for it.
 template <class Comm>
-concept device_communicator = requires {
-    typename Comm::backend_type;
-} && device_backend<typename Comm::backend_type> && (!requires(Comm& comm) { comm.channel(); });
+concept device_communicator =
+    requires { typename Comm::backend_type; } && device_backend<typename Comm::backend_type> &&
+    !is_engine<Comm> && (!requires(Comm& comm) { comm.channel(); });
 
 // The values and the gradient of a parameter are tensors that hvd can write, and views of them are
 // kept.

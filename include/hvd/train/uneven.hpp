@@ -34,6 +34,10 @@ enum class join_mode : std::uint8_t {
 /// **Collective**: `begin_step` and the reductions, in the same order on all ranks. Feature I1.
 template <class Comm>
 class uneven_scope {
+    static_assert(!detail::is_engine<Comm>,
+                  "hvd: uneven_scope takes a communicator; ranks of an engine that have less data "
+                  "call engine.join()");
+
 public:
     explicit uneven_scope(Comm& comm, join_mode mode = join_mode::real_samples)
         : comm_(comm), mode_(mode) {}

@@ -224,7 +224,8 @@ void device_reducer<Comm, T>::seal() {
 
 template <class Comm, class T>
 void device_reducer<Comm, T>::make_buckets(std::string described) {
-    check_members(calls_, parameters_.size(), options_);
+    check_members(parameters_.size(), options_,
+                  [this](const auto&... why) { refuse_call(calls_, why...); });
     agree_on_options(calls_, options_, described);
     const bool anew = reports_.agree(calls_, parameters_.size(), described != agreed_);
     member_lists members = bucket_members(parameters_, options_,

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../comm/communicator.hpp"
+#include "../calls.hpp"
 #include "feedback_wire.hpp"
 #include "gradient_wire.hpp"
 #include "options.hpp"
@@ -47,6 +47,9 @@ public:
     }
 
     const std::vector<std::size_t>& members() const { return members_; }
+
+    // True if the call was started, and nobody has waited for it.
+    bool is_under_way() const { return feedback_ ? feedback_->is_under_way() : bool(running_); }
 
     void begin_epoch(std::uint64_t epoch) {
         feedback_ ? feedback_->begin_epoch(epoch) : plan_.begin_epoch(epoch);
@@ -91,7 +94,7 @@ private:
     reduce_options scales_;
     std::tuple<gradient_wire<float16>, gradient_wire<bfloat16>> wires_;  // at most one is in use
     std::optional<feedback_wire<Comm, T>> feedback_;                     // instead of the others
-    plan<typename Comm::backend_type> plan_;
+    plan_of<Comm> plan_;
     request running_;
 };
 

@@ -18,22 +18,18 @@ namespace detail {
 
 using member_lists = std::vector<std::vector<std::size_t>>;
 
-// Refuses indices of the options that name no parameter.
-//
-// **Collective** if it refuses: its refusal comes before the other messages of the step.
-template <class Comm>
-void check_members(Comm& comm, std::size_t parameters, const optimizer_options& options) {
+// Calls `refuse` with a text for an index of the options that names no parameter.
+template <class Refuse>
+void check_members(std::size_t parameters, const optimizer_options& options, Refuse refuse) {
     std::vector<char> grouped(parameters);
     for (const auto& group : options.groups)
         for (const std::size_t i : group) {
-            if (i >= parameters)
-                refuse_call(comm, "a group names parameter ", i, "; there are ", parameters);
+            if (i >= parameters) refuse("a group names parameter ", i, "; there are ", parameters);
             if (std::exchange(grouped[i], char(1)))
-                refuse_call(comm, "parameter ", i, " stands in groups more than once");
+                refuse("parameter ", i, " stands in groups more than once");
         }
     for (const std::size_t i : options.unused)
-        if (i >= parameters)
-            refuse_call(comm, "`unused` names parameter ", i, "; there are ", parameters);
+        if (i >= parameters) refuse("`unused` names parameter ", i, "; there are ", parameters);
 }
 
 // Returns the groups of the options, without parameters that do not travel. `grouped` marks the

@@ -40,6 +40,7 @@ public:
     void add(Comm& comm, std::vector<std::size_t> members, parameter_list<T>& parameters,
              const optimizer_options& options, const reduce_options& scales) {
         buckets_.emplace_back(comm, std::move(members), parameters, options, scales);
+        place_members(buckets_.size() - 1);
     }
 
     void begin_epoch(std::uint64_t epoch) {
@@ -48,6 +49,7 @@ public:
 
     void clear() {
         buckets_.clear();
+        places_.clear();
         together_ = true;
     }
 
@@ -60,6 +62,27 @@ public:
     void start_while(Complete complete) {
         for (; started_ < buckets_.size() && complete(buckets_[started_].members()); ++started_)
             buckets_[started_].start();
+    }
+
+    // For calls that are matched by name, which start in any order: returns the bucket of parameter
+    // i, and counts it as started, if `complete` says that all of its members are ready.
+    template <class Complete>
+    gradient_bucket<Comm, T>* take(std::size_t i, Complete complete) {
+        if (i >= places_.size() || places_[i] >= buckets_.size() || places_[i] < started_)
+            return nullptr;
+        const std::size_t b = places_[i];
+        if (!complete(buckets_[b].members())) return nullptr;
+        std::swap(buckets_[b], buckets_[started_]);
+        place_members(b);
+        place_members(started_);
+        return &buckets_[started_++];
+    }
+
+    // Calls f with the members of each bucket that is under way.
+    template <class F>
+    void for_each_under_way(F f) const {
+        for (std::size_t b = 0; b < started_; ++b)
+            if (buckets_[b].is_under_way()) f(buckets_[b].members());
     }
 
     // Finishes all started buckets.
@@ -129,8 +152,16 @@ private:
         std::rethrow_exception(failure);
     }
 
+    void place_members(std::size_t b) {
+        for (const std::size_t i : buckets_[b].members()) {
+            if (places_.size() <= i) places_.resize(i + 1, std::size_t(-1));
+            places_[i] = b;
+        }
+    }
+
     std::vector<gradient_bucket<Comm, T>> buckets_;
-    std::size_t started_ = 0;  // the first `started_` buckets have started
+    std::vector<std::size_t> places_;  // of the buckets of the parameters; -1 has none
+    std::size_t started_ = 0;          // the first `started_` buckets have started
     bool together_ = true;
 };
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../comm/communicator.hpp"
+#include "../calls.hpp"
 #include "gradient_wire.hpp"
 #include "registry.hpp"
 #include "slices.hpp"
@@ -54,6 +54,8 @@ public:
                       : comm.plan_reduce_scatter(sum_, hvd::sum, into(mean_), scales);
         gather_ = comm.plan_allgather(own_rounded_, into(rounded_), {.name = "rounded gradients"});
     }
+
+    bool is_under_way() const { return bool(running_); }
 
     void begin_epoch(std::uint64_t epoch) { reduce_.begin_epoch(epoch); }
 
@@ -134,7 +136,7 @@ private:
     std::size_t begin_ = 0;                          // the place of this rank's slices
     std::vector<float> sum_, mean_, next_residual_;  // the sum of all ranks' slices; own slices
     std::vector<feedback_element> own_rounded_, rounded_;  // in the codec's type
-    plan<typename Comm::backend_type> reduce_, gather_;
+    plan_of<Comm> reduce_, gather_;
     request running_;
 };
 

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "../calls.hpp"
 #include "../gradients/bucket_queue.hpp"
+#include "../gradients/named_step.hpp"
 #include "../gradients/reports.hpp"
 #include "../gradients/residuals.hpp"
 #include "../sparse/sparse_gradient.hpp"
@@ -19,9 +21,15 @@ namespace detail {
 
 /// The part of a distributed_optimizer that does not depend on the optimizer inside: it has the
 /// parameters, reduces their gradients, and says when the optimizer steps.
+///
+/// On a communicator the ranks agree before a step, and make its calls in one order. On an engine
+/// (`named`) calls need no order: ranks agree at the end of a step, when each has submitted all of
+/// its gradients.
 template <class Comm, class T>
 class gradient_reducer : public reported_parameters<T, host> {
     using reports = reported_parameters<T, host>;
+    using calls = calls_of<Comm>;
+    static constexpr bool named = is_engine<Comm>;
 
 public:
     gradient_reducer(const gradient_reducer&) = delete;
@@ -99,8 +107,8 @@ public:
     /// @throws hvd::usage_error as `gradient_ready`.
     void nothing_ready(std::size_t i);
 
-    /// The communicator of the gradients.
-    Comm& comm() noexcept { return comm_; }
+    /// The communicator of the gradients, or for hvd what stands for it on an engine.
+    calls_of<Comm>& comm() noexcept { return comm_; }
 
     /// The parameters, in the order of registration; empty for frozen ones.
     std::span<const tensor_view<T>> parameters();
@@ -174,6 +182,12 @@ private:
     // `check` throws for a wrong report. The peers that wait for it are told.
     template <class Check>
     void report(std::size_t i, Check check) {
+        if constexpr (named) report_by_name(i, check);
+        else report_in_order(i, check);
+    }
+
+    template <class Check>
+    void report_in_order(std::size_t i, Check check) {
         require_closed();
         if (!reports::quiet()) over_if_it_fails([&] { seal(); });
         try {
@@ -188,12 +202,49 @@ private:
         over_if_it_fails([&] { start_complete_buckets(); });
     }
 
+    // The same on an engine, from any thread: a gradient is on its way once it is complete. The
+    // peers are told of a failure at the end of the step.
+    template <class Check>
+    void report_by_name(std::size_t i, Check check) {
+        require_closed();
+        gradient_bucket<calls, T>* complete = nullptr;
+        or_fail_step([&] {
+            const lock_guard lock(step_.reporting);
+            if (!reports::quiet()) seal();
+            check();
+            reports::check_report(i);
+            if (reports::quiet()) return;
+            reports::count_report(i);
+            complete = buckets_.take(i, [this](const std::vector<std::size_t>& members) {
+                return reports::all_reported(members);
+            });
+        });
+        if (complete != nullptr) or_fail_step([&] { complete->start(); });
+    }
+
+    // For engines: an exception makes this rank's step one that all ranks leave out.
+    template <class F>
+    void or_fail_step(F f) {
+        try {
+            f();
+        } catch (...) {
+            const message why = what_of(std::current_exception());
+            const lock_guard lock(step_.reporting);
+            step_.fail(std::string_view(why));
+            throw;
+        }
+    }
+
     bool has_sparse() const;
 
     // True if the ranks make calls after those of the buckets.
     bool agrees_on_more() const;
 
     sparse_gradient<T>* sparse_of(std::size_t parameter);
+
+    void abandon_in_order(std::string_view why);
+    [[gnu::cold]] void abandon_by_name(std::string_view why)
+        requires named;
 
     // A step that is over on one rank is over on every rank, since a failed call fails on all.
     template <class F>
@@ -219,6 +270,21 @@ private:
     // ranks are in it.
     void forget_agreement();
 
+    // For engines. **Collective**: the ranks compare what they must have alike in this step. If
+    // they don't, or if one of them has failed, the step ends on all of them.
+    void agree_on_step()
+        requires named;
+    [[gnu::cold]] void end_step_together()
+        requires named;
+    [[gnu::cold]] void refuse_what_peers_have()
+        requires named;
+    template <class Say>
+    void say_step(Say say) const;
+    // The name of a bucket's tensor.
+    std::string bucket_name(const std::vector<std::size_t>& members) const;
+    void submit_rest()
+        requires named;
+
     void reduce_sparse(bool by_rows);
     void list_parts();
 
@@ -239,9 +305,11 @@ private:
     void keep_residuals();
     void step_by_adasum(void (*step)(void*, double), void* optimizer, double factor);
 
-    Comm& comm_;
+    struct nothing {};
+    typename training_calls<Comm>::type comm_;
     std::vector<tensor_view<T>> shared_parts_;  // of the gradients, without rows that are zero
-    bucket_queue<Comm, T> buckets_;
+    bucket_queue<calls, T> buckets_;
+    [[no_unique_address]] std::conditional_t<named, named_step, nothing> step_;
     said_epoch epoch_;
     std::vector<sparse_gradient<T>> sparse_;
 };

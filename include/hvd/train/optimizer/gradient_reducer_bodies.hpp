@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <set>
+#include <span>
 
 #include "adasum_step.hpp"
 #include "gradient_reducer.hpp"
@@ -12,13 +14,36 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// On an engine each gradient is a bucket, and nobody learns an order.
+inline optimizer_options options_on_an_engine(int rank, optimizer_options o) {
+    if (o.bucket_bytes != 0)
+        refuse(rank, "bucket_bytes is ", o.bucket_bytes,
+               ", and buckets are for communicators: an engine lets gradients travel together up "
+               "to the .fusion_threshold of its options");
+    if (o.order != bucket_order::adaptive)
+        refuse(rank, "order is ", name_of(o.order),
+               ", and an engine knows none: gradients start as they are reported");
+    o.bucket_bytes = 1;
+    o.order = bucket_order::reverse;
+    return o;
+}
+
+template <class Comm>
+optimizer_options options_on(Comm& comm, optimizer_options o) {
+    if constexpr (is_engine<Comm>) return options_on_an_engine(comm.rank(), std::move(o));
+    else return o;
+}
+
 template <class Comm, class T>
 gradient_reducer<Comm, T>::gradient_reducer(Comm& comm, optimizer_options options)
-    : reports(comm.rank(), std::move(options)), comm_(comm) {
+    : reports(comm.rank(), options_on(comm, std::move(options))), comm_(comm) {
     if (!comm_)
-        refuse("this communicator is empty: its rank is not a member, and has no optimizer on it");
-    if (options_.bucket_bytes == 0)
-        options_.bucket_bytes = access::session_of(comm_).options().tuning.bucket_bytes;
+        refuse(named ? "this engine is empty: it was moved from"
+                     : "this communicator is empty: its rank is not a member, and has no optimizer "
+                       "on it");
+    if constexpr (!named)
+        if (options_.bucket_bytes == 0)
+            options_.bucket_bytes = access::session_of(comm_).options().tuning.bucket_bytes;
     check_options<typename Comm::backend_type>(comm_.rank(), options_);
 }
 
@@ -31,11 +56,14 @@ void gradient_reducer<Comm, T>::begin_epoch(std::uint64_t epoch) {
         refuse("epoch ", epoch, " begins between steps; gradients are under way");
     require_closed();
     epoch_.begin(epoch);
-    epoch_.tell(buckets_);
+    if constexpr (named) step_.content.reset();
+    else epoch_.tell(buckets_);
 }
 
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::zero_gradients() {
+    if constexpr (named)
+        if (!step_.failure.empty()) abandon(step_.failure);
     if (buckets_.started() > 0)
         refuse("zero_gradients() while gradients are under way: synchronize() or step() first, ",
                "or abandon() a step that failed");
@@ -50,6 +78,27 @@ void gradient_reducer<Comm, T>::zero_gradients() {
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::abandon(std::string_view why) {
     require_closed();
+    if constexpr (named) abandon_by_name(why);
+    else abandon_in_order(why);
+}
+
+template <class Comm, class T>
+void gradient_reducer<Comm, T>::abandon_by_name(std::string_view why)
+    requires named
+{
+    {
+        const lock_guard lock(step_.reporting);
+        step_.fail(why);
+    }
+    try {
+        agree_on_step();
+    } catch (...) {  // the reason, which is known, or that of an engine which has ended
+    }
+    give_up();
+}
+
+template <class Comm, class T>
+void gradient_reducer<Comm, T>::abandon_in_order(std::string_view why) {
     if (peers_step_anyway()) reports::refuse_late_abandon(why);
     const std::size_t left = buckets_.size() - buckets_.started();
     const bool agrees_first = reports::agrees_first();
@@ -96,9 +145,14 @@ template <class Comm, class T>
 synchronized_gradients<T> gradient_reducer<Comm, T>::synchronize(bool by_rows) {
     require_closed();
     over_if_it_fails([&] {
-        seal();
-        reports::for_each_zero(zero);
-        buckets_.start_while([](const auto&) { return true; });
+        if constexpr (named) {
+            submit_rest();
+            agree_on_step();
+        } else {
+            seal();
+            reports::for_each_zero(zero);
+            buckets_.start_while([](const auto&) { return true; });
+        }
         buckets_.finish();
         reduce_sparse(by_rows);
     });
@@ -169,7 +223,8 @@ template <class Comm, class T>
     }
     for (auto& s : sparse_) s.clear();
     reports::begin_next_step();
-    if (!buckets_.together()) forget_agreement();
+    if constexpr (named) step_.failure.clear();
+    else if (!buckets_.together()) forget_agreement();
 }
 
 template <class Comm, class T>
@@ -184,8 +239,14 @@ void gradient_reducer<Comm, T>::reduce_sparse(bool by_rows) {
     const double f = options_.gradient_predivide_factor;
     for (auto& s : sparse_) {
         auto& p = parameters_[s.parameter()];
-        if (!p.frozen)
-            s.reduce(comm_, options_, 1 / f, f * pass_scale(), p.residual, epoch_.name(), by_rows);
+        const auto reduce = [&](auto&& by) {
+            s.reduce(by, options_, 1 / f, f * pass_scale(), p.residual, epoch_.name(), by_rows);
+        };
+        if constexpr (named) {
+            if (!p.frozen) reduce(comm_.for_tensor(p.name));
+        } else if (!p.frozen) {
+            reduce(comm_);
+        }
         s.clear();
     }
 }
@@ -211,9 +272,15 @@ void gradient_reducer<Comm, T>::seal() {
 
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::make_buckets(std::string described) {
-    check_members(comm_, parameters_.size(), options_);
-    agree_on(described);
-    const bool anew = reports_.agree(comm_, parameters_.size(), described != agreed_);
+    check_members(parameters_.size(), options_, [this](const auto&... why) {
+        if constexpr (named) refuse(why...);
+        else refuse_call(comm_, why...);
+    });
+    bool anew = named;
+    if constexpr (!named) {
+        agree_on(described);
+        anew = reports_.agree(comm_, parameters_.size(), described != agreed_);
+    }
     member_lists members = bucket_members(parameters_, options_,
                                           reports_.expected(parameters_.size(), options_.unused));
     if (!anew && members == buckets_.members()) return;
@@ -221,6 +288,7 @@ void gradient_reducer<Comm, T>::make_buckets(std::string described) {
     for (auto& bucket : members) add_bucket(std::move(bucket));
     epoch_.tell(buckets_);
     agreed_ = std::move(described);
+    if constexpr (named) step_.content.reset();
 }
 
 template <class Comm, class T>
@@ -236,9 +304,87 @@ void gradient_reducer<Comm, T>::agree_on(const std::string& described) {
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::add_bucket(std::vector<std::size_t> members) {
     const double f = options_.gradient_predivide_factor;
+    if constexpr (named) comm_.begin_plans_of(bucket_name(members), members.front());
     buckets_.add(
         comm_, std::move(members), parameters_, options_,
         reduce_options{.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()});
+}
+
+template <class Comm, class T>
+std::string gradient_reducer<Comm, T>::bucket_name(const std::vector<std::size_t>& members) const {
+    const std::string& first = parameters_[members.front()].name;
+    return members.size() == 1 ? first
+                               : std::string(text(first, " and ", members.size() - 1, " more"));
+}
+
+template <class Comm, class T>
+template <class Say>
+void gradient_reducer<Comm, T>::say_step(Say say) const {
+    say_options(options_, say);
+    say("parameters", agreed_ ? std::string_view(*agreed_) : std::string_view());
+    say("epoch", epoch_.name());
+}
+
+template <class Comm, class T>
+void gradient_reducer<Comm, T>::submit_rest()
+    requires named
+{
+    if (!step_.failure.empty()) return;
+    try {
+        or_fail_step([&] {
+            seal();
+            reports::for_each_zero(zero);
+            buckets_.start_while([](const auto&) { return true; });
+        });
+    } catch (...) {  // all ranks throw it at the end of the step
+    }
+}
+
+// The word of a rank has the hash of its step twice, so that a maximum tells whether all are equal.
+template <class Comm, class T>
+void gradient_reducer<Comm, T>::agree_on_step()
+    requires named
+{
+    if (!step_.content) step_.content = content_of_values([this](auto say) { say_step(say); });
+    const std::int64_t content = std::int64_t(*step_.content >> 1);
+    std::array<std::int64_t, 4> most = {content, -content, !step_.failure.empty(),
+                                        reports::agrees_on_numbers_};
+    comm_.allreduce(most, max, {.name = "step"});
+    if (most[0] != -most[1] || most[2] > 0) end_step_together();
+    reports::agrees_on_numbers_ = most[3] > 0;
+}
+
+template <class Comm, class T>
+void gradient_reducer<Comm, T>::end_step_together()
+    requires named
+{
+    refuse_what_peers_have();
+    try {
+        buckets_.drop();
+    } catch (...) {  // it follows from what the ranks disagree on
+    }
+    const auto values = [this](auto say) { say_step(say); };
+    call_header mine = agreement_header("distributed_optimizer");
+    mine.content = content_of_values(values);
+    if (!step_.failure.empty()) mine.refuse(text("hvd: ", step_.failure));
+    detail::agree_on(comm_.channel(), mine, never, values);
+}
+
+// Tensors of the step that only some ranks have would wait forever.
+template <class Comm, class T>
+void gradient_reducer<Comm, T>::refuse_what_peers_have()
+    requires named
+{
+    std::string mine;
+    buckets_.for_each_under_way(
+        [&](const auto& members) { (mine += bucket_name(members)) += '\0'; });
+    std::set<std::string, std::less<>> rest;
+    const auto all = comm_.allgather(std::as_bytes(std::span(mine)), {.name = "tensors of a step"});
+    for_each_name({reinterpret_cast<const char*>(all.values.data()), all.values.size()},
+                  [&](std::string_view name) { rest.emplace(name); });
+    for_each_name(mine, [&](std::string_view name) { rest.erase(rest.find(name)); });
+    for (const std::string& name : rest)
+        comm_.refuse(name, "this rank's step has no such gradient");
 }
 
 template <class Comm, class T>

@@ -72,13 +72,18 @@ void agree_on_numbers(Comm& comm, O& optimizer, IsLocal is_local) {
 /// `synchronize()`, and `apply` with Adasum or `skip_nonfinite`. Between the first report and
 /// `synchronize()`, other calls on the communicator must come in the same order relative to the
 /// reports on all ranks; use another communicator there.
+/// With an `engine` in place of the communicator (include hvd/train/engine.hpp) gradients travel
+/// under the names of their parameters as they are reported, in any order. The ranks then compare
+/// everything in `synchronize()`.
 /// **Errors**: a step whose collectives fail is over on every rank. The gradients hold the results
 /// that were complete by then, and the next step begins with `zero_gradients()`.
 /// **Buffers**: parameters and gradients (on the host, without gaps) and the communicator outlive
 /// it.
-/// **Threads**: the communicator's rule. Features G1, G2, G4 to G8.
+/// **Threads**: the communicator's rule; on an engine any thread reports gradients. Features G1,
+/// G2, G4 to G8.
 /// @tparam Optimizer models `optimizer_of<T>` or `self_contained_optimizer`
 /// @snippet tests/train/snippets.cpp distributed_optimizer
+/// @snippet tests/train/engine_snippets.cpp engine_optimizer
 template <class Comm, class Optimizer,
           class T = typename detail::optimizer_element<Optimizer>::type>
 class distributed_optimizer : public detail::gradient_reducer<Comm, T>,

@@ -140,7 +140,7 @@ private:
 
     // The next step begins with the first bucket, also after one that failed.
     struct buckets_end {
-        Comm& comm;
+        detail::calls_of<Comm>& comm;
         ~buckets_end() {
             if constexpr (times_buckets) comm.observer().end_step();
         }

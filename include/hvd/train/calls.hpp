@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "../comm/communicator.hpp"
+#include "tensors.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The calls of training: those of a communicator, or those that train/engine/ makes of an engine.
+template <class Comm>
+struct training_calls {
+    static_assert(!is_engine<Comm>,
+                  "hvd: training on an engine needs #include <hvd/train/engine.hpp>");
+    using type = Comm&;
+};
+
+template <class Comm>
+using calls_of = std::remove_reference_t<typename training_calls<Comm>::type>;
+
+// A reduction that is made again and again: a plan of a communicator, or a tensor of an engine.
+template <class Calls>
+using plan_of = decltype(std::declval<Calls&>().plan_allreduce(std::declval<std::vector<float>&>(),
+                                                               sum, reduce_options{}));
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

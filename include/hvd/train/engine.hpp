@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// The door to training on an engine: everything of train.hpp takes an engine in place of a
+// communicator, where the order of gradients may differ between ranks and steps.
+#include "../engine.hpp"
+#include "../train.hpp"
+
+#include "engine/calls.hpp"
+#include "engine/gradients.hpp"
+#include "engine/state.hpp"
