@@ -259,6 +259,8 @@ private:
             core->leave(reason);
             core->stop_calls_at(detail::now());
             thread.reset();
+            // Ranks that wait for this one learn it before it waits for them, with its devices.
+            core->data().close("its engine was destroyed");
             try {
                 core->run_ready();  // all calls are complete, so that no coroutine is forgotten
             } catch (...) {         // thrown by a coroutine: nobody is there to catch it

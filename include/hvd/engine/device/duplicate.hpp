@@ -4,6 +4,8 @@
 
 #include "../../standard.hpp"  // first: an older standard is told at once
 
+#include <algorithm>
+
 #include "../../comm/communicator.hpp"
 #include "../../platform/network/socket.hpp"
 #include "../../protocol/agreement.hpp"
@@ -33,7 +35,8 @@ void check_same_ranks(Comm& comm, const engine_devices& devices, time_point limi
     if (me == 0) fill_random(me, reinterpret_cast<std::byte*>(&secret), sizeof secret);
     comm.broadcast(secret, hvd::root{0});
     devices.each([&](device_session& s) {
-        const auto told = numbers_of_all(s, devices_of_an_engine, {&secret, 1}, limit);
+        const time_point own = std::min(limit, s.limit_for({}));
+        const auto told = numbers_of_all(s, devices_of_an_engine, {&secret, 1}, own);
         run_on_all(ranks, devices_of_an_engine, limit, [&] {
             for (std::size_t r = 0; r < told.size(); ++r)
                 if (told[r] != secret)
