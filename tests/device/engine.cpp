@@ -180,10 +180,9 @@ TEST_CASE_TEMPLATE("random tensors of host and device in random order have exact
     for (unsigned seed = 1; seed <= 20; ++seed) {
         INFO("seed ", seed);
         std::mt19937 common(seed);
-        const hvd::engine_options options{
-            .fusion_threshold = common() % 3 * 2000,
-            .cache_capacity = common() % 4 == 0 ? common() % 9 : 1024,
-            .fanout = 1 + int(common() % 3)};
+        const hvd::engine_options options{.fusion_threshold = common() % 3 * 2000,
+                                          .cache_capacity = common() % 4 == 0 ? common() % 9 : 1024,
+                                          .fanout = 1 + int(common() % 3)};
         const bool repeats = common() % 4 != 0;
         const unsigned drawn_by = unsigned(common());
         on_engines_of<Devices>(
@@ -211,25 +210,24 @@ TEST_CASE_TEMPLATE("combined policies run each kind of tensor by its backend", D
 }
 
 TEST_CASE("small tensors of one type are one group for NCCL, and those of the host are apart") {
-    on_engines_of<hvd::nccl>(
-        2,
-        [](auto& e) {
-            const tensor<float> a{1, 2}, b{3}, c{4};
-            std::vector<float> h{1};
-            const int before = emulation::calls_of("ncclGroupEnd");
-            auto x = e.allreduce("a", a.view(), hvd::sum);
-            auto y = e.allreduce("b", b.view(), hvd::sum);
-            auto z = e.allreduce("c", c.view(), hvd::sum);
-            auto w = e.allreduce("h", h, hvd::sum);
-            x.wait(), y.wait(), z.wait(), w.wait();
-            e.barrier().wait();
-            CHECK(emulation::calls_of("ncclGroupEnd") - before <= e.size());
-            CHECK(a.values() == std::vector<float>{2, 4});
-            CHECK(c.values() == std::vector<float>{8});
-            CHECK(h[0] == 2);
-            e.barrier("end").wait();
-        },
-        {.cycle_time = std::chrono::milliseconds(300)});
+    on_engines_of<hvd::nccl>(2,
+                             [](auto& e) {
+                                 const tensor<float> a{1, 2}, b{3}, c{4};
+                                 std::vector<float> h{1};
+                                 const int before = emulation::calls_of("ncclGroupEnd");
+                                 auto x = e.allreduce("a", a.view(), hvd::sum);
+                                 auto y = e.allreduce("b", b.view(), hvd::sum);
+                                 auto z = e.allreduce("c", c.view(), hvd::sum);
+                                 auto w = e.allreduce("h", h, hvd::sum);
+                                 x.wait(), y.wait(), z.wait(), w.wait();
+                                 e.barrier().wait();
+                                 CHECK(emulation::calls_of("ncclGroupEnd") - before <= e.size());
+                                 CHECK(a.values() == std::vector<float>{2, 4});
+                                 CHECK(c.values() == std::vector<float>{8});
+                                 CHECK(h[0] == 2);
+                                 e.barrier("end").wait();
+                             },
+                             {.cycle_time = std::chrono::milliseconds(300)});
 }
 
 TEST_CASE_TEMPLATE("an allreduce from one tensor to another", Devices, every_kind) {
@@ -262,20 +260,20 @@ TEST_CASE_TEMPLATE("the counts of an allgather and an alltoall are those of the 
 }
 
 TEST_CASE_TEMPLATE("the tensor with the highest priority goes first", Devices, every_kind) {
-    on_engines_of<Devices>(
-        3,
-        [](auto& e) {
-            for (int step = 0; step < 5; ++step) {
-                const tensor<float> a{1}, b(filled(2000, 2.0f));
-                const std::string last = "a" + std::to_string(step);
-                auto low = e.allreduce(last, a.view(), hvd::sum);
-                auto high = e.allreduce("b" + last, b.view(), hvd::sum, {.priority = 1});
-                low.wait();
-                CHECK(high.test());
-                high.wait();
-            }
-        },
-        {.fusion_threshold = 0, .cycle_time = std::chrono::milliseconds(30)});
+    on_engines_of<Devices>(3,
+                           [](auto& e) {
+                               for (int step = 0; step < 5; ++step) {
+                                   const tensor<float> a{1}, b(filled(2000, 2.0f));
+                                   const std::string last = "a" + std::to_string(step);
+                                   auto low = e.allreduce(last, a.view(), hvd::sum);
+                                   auto high =
+                                       e.allreduce("b" + last, b.view(), hvd::sum, {.priority = 1});
+                                   low.wait();
+                                   CHECK(high.test());
+                                   high.wait();
+                               }
+                           },
+                           {.fusion_threshold = 0, .cycle_time = std::chrono::milliseconds(30)});
 }
 
 TEST_CASE_TEMPLATE("a tensor is read after its stream's work, and a stream waits for the result",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// What can go wrong with an engine's device tensors: ranks that disagree, wrong calls, failures of a
-// device, ranks that leave. Nobody hangs, everybody is told, nothing leaks.
+// Faults of an engine's device tensors: ranks that disagree, wrong calls, failures of a device,
+// ranks that leave. Nobody hangs, everybody is told, nothing leaks.
 
 #include "engine_support.hpp"
 
@@ -52,9 +52,9 @@ void fail_in_engines(std::initializer_list<const char*> functions) {
             INFO("call ", k);
             const auto begun = std::chrono::steady_clock::now();
             for (const std::string& what : fail_at<Devices>(function, k))
-                CHECK_MESSAGE((has(what, function) || has(what, "unwound on rank") ||
-                               has(what, " left (")),
-                              what);
+                CHECK_MESSAGE(
+                    (has(what, function) || has(what, "unwound on rank") || has(what, " left (")),
+                    what);
             // Much less than the deadline, on a machine that is not busy.
             CHECK(std::chrono::steady_clock::now() - begun < 15s * slowness);
         }
@@ -108,8 +108,8 @@ TEST_CASE_TEMPLATE("ranks that disagree about a device tensor get all values, an
         [](auto& e) {
             const tensor<float> x(filled(e.rank() == 0 ? 3 : 4, 1.0f)), y{1};
             const tensor<std::int32_t> i{1};
-            const std::string shapes = text_of<hvd::mismatch_error>(
-                [&] { e.allreduce("x", x.view(), hvd::sum).wait(); });
+            const std::string shapes =
+                text_of<hvd::mismatch_error>([&] { e.allreduce("x", x.view(), hvd::sum).wait(); });
             CHECK(has(shapes, "rank 0: [3]"));
             CHECK(has(shapes, "rank 1: [4]"));
             const std::string types = text_of<hvd::mismatch_error>([&] {
@@ -138,8 +138,8 @@ TEST_CASE_TEMPLATE("a wrong call is refused on its rank, and its peers learn why
             std::vector<float> h(3);
             const bool wrong = e.rank() == 1;
             const auto refused = [&](const char* name, const char* part, auto submit) {
-                const std::string why = wrong ? text_of<hvd::usage_error>(submit)
-                                              : text_of<hvd::peer_error>(submit);
+                const std::string why =
+                    wrong ? text_of<hvd::usage_error>(submit) : text_of<hvd::peer_error>(submit);
                 INFO(name, ": ", why);
                 CHECK(has(why, part));
                 CHECK(has(why, "rank 1"));
@@ -152,9 +152,8 @@ TEST_CASE_TEMPLATE("a wrong call is refused on its rank, and its peers learn why
                 e.allreduce("null", hvd::device_view(wrong ? nullptr : x.data(), 3), hvd::sum)
                     .wait();
             });
-            refused("root", "root 9 is not a rank", [&] {
-                e.broadcast("root", x.view(), hvd::root{wrong ? 9 : 0}).wait();
-            });
+            refused("root", "root 9 is not a rank",
+                    [&] { e.broadcast("root", x.view(), hvd::root{wrong ? 9 : 0}).wait(); });
             refused("slice", "into() has 40 elements", [&] {
                 const std::size_t n = std::size_t(e.size()), r = std::size_t(e.rank());
                 const std::size_t mine = wrong ? 40 : 3 / n + (r < 3 % n ? 1 : 0);
@@ -163,13 +162,13 @@ TEST_CASE_TEMPLATE("a wrong call is refused on its rank, and its peers learn why
                     .wait();
             });
             refused("room", "into() on rank 1 has 2 elements", [&] {
-                e.allgather("room", x.view(),
-                            hvd::into(hvd::device_view(y.data(), wrong ? 2 : 40)))
+                e.allgather("room", x.view(), hvd::into(hvd::device_view(y.data(), wrong ? 2 : 40)))
                     .wait();
             });
             refused("overlap", "apart", [&] {
-                e.allgather("overlap", x.view(),
-                            hvd::into(hvd::device_view(wrong ? x.data() : y.data(), wrong ? 3 : 40)))
+                e.allgather(
+                     "overlap", x.view(),
+                     hvd::into(hvd::device_view(wrong ? x.data() : y.data(), wrong ? 3 : 40)))
                     .wait();
             });
             refused("counts", "the counts has 1 elements", [&] {
@@ -224,8 +223,8 @@ TEST_CASE_TEMPLATE("what ranks that have joined can't do is refused on all ranks
             if (e.rank() > 0) {
                 const tensor<float> x{1, 2, 3, 4}, y(filled(9, 0.0f));
                 const auto why = [&](auto submit) { return text_of<hvd::peer_error>(submit); };
-                const std::size_t mine = 4 / std::size_t(e.size()) +
-                                         (e.rank() < 4 % e.size() ? 1 : 0);
+                const std::size_t mine =
+                    4 / std::size_t(e.size()) + (e.rank() < 4 % e.size() ? 1 : 0);
                 CHECK(has(why([&] {
                               e.reduce_scatter("s", x.view(), hvd::sum,
                                                hvd::into(hvd::device_view(y.data(), mine)))
@@ -234,10 +233,9 @@ TEST_CASE_TEMPLATE("what ranks that have joined can't do is refused on all ranks
                           "needs all ranks"));
                 CHECK(has(why([&] { e.broadcast("b", x.view(), hvd::root{0}).wait(); }),
                           "the root has no tensor"));
-                CHECK(has(why([&] {
-                              e.allreduce("g", hvd::fuse(x.view(), y.view()), hvd::sum).wait();
-                          }),
-                          "does not know the device tensors of the group"));
+                CHECK(has(
+                    why([&] { e.allreduce("g", hvd::fuse(x.view(), y.view()), hvd::sum).wait(); }),
+                    "does not know the device tensors of the group"));
                 e.allreduce("x", x.view(), hvd::sum).wait();  // the engine goes on
                 CHECK(x.values()[0] == float(e.size() - 1));
             }
@@ -288,7 +286,9 @@ TEST_CASE_TEMPLATE("work under way outlives its engine, and a request that is dr
         {
             hvd::engine e{world, gpus};
             kept = e.allreduce("x", x.view(), hvd::sum);
-            { auto dropped = e.allreduce("y", y.view(), hvd::sum); }
+            {
+                auto dropped = e.allreduce("y", y.view(), hvd::sum);
+            }
             CHECK(y.values() == filled(100, 3.0f));
         }
         kept.wait();

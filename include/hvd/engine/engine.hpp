@@ -202,8 +202,7 @@ public:
 
 protected:
     // An engine that runs tensors of devices as well.
-    engine(communicator<Backend>& comm, const engine_options& options,
-           detail::device_units devices)
+    engine(communicator<Backend>& comm, const engine_options& options, detail::device_units devices)
         : parts_(std::make_unique<parts>(comm, options, std::move(devices))) {}
     detail::engine_core& core() const { return *parts_or_throw().core; }
 

@@ -63,9 +63,9 @@ signature signature_of(Call& call) {
 inline void refuse_wrong_name(int rank, std::string_view name) {
     constexpr std::size_t most = 65536;
     if (name.empty() || name.size() > most || name.find('\0') != name.npos)
-        throw usage_error(rank, text("hvd: rank ", rank, ": a tensor of an engine needs a name ",
-                                     "of 1 to ", most, " bytes without NUL; this one has ",
-                                     name.size()));
+        throw usage_error(
+            rank, text("hvd: rank ", rank, ": a tensor of an engine needs a name ", "of 1 to ",
+                       most, " bytes without NUL; this one has ", name.size()));
 }
 
 // The asynchronous calls of a communicator, which an engine keeps under a name. It lives for one

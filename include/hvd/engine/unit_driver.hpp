@@ -93,7 +93,7 @@ public:
                                  why ? what_of(why) : message("no reason was given"));
         wake_();
     }
-    // What the engine's thread does while it is inside a call: true if the engine ends.
+    // The engine's thread calls `look` while it is inside a call: true if the engine ends.
     void look_out_by(std::function<bool()> look) {
         const lock_guard lock(mutex_);
         look_out_ = std::move(look);

@@ -51,7 +51,9 @@ public:
     int rank() const { return driver().rank(); }
     int size() const { return driver().size(); }
     bool broken() const { return driver().is_broken() || has_lost_devices(); }
-    bool has_lost_devices() const { return devices_.self && devices_.is_broken(devices_.self.get()); }
+    bool has_lost_devices() const {
+        return devices_.self && devices_.is_broken(devices_.self.get());
+    }
     void use(device_units devices) {
         if (devices_.self) devices_.end_calls_if(devices_.self.get(), {});
         devices_ = std::move(devices);

@@ -47,9 +47,9 @@ enum class field {
     none
 };
 
-constexpr const char* field_names[] = {"collective", "memory",   "element type", "operation",
-                                       "rounding",   "shape",    "count",        "root",
-                                       "prescale",   "postscale", "name",        "content"};
+constexpr const char* field_names[] = {"collective", "memory",    "element type", "operation",
+                                       "rounding",   "shape",     "count",        "root",
+                                       "prescale",   "postscale", "name",         "content"};
 
 // Ranks that give no number agree.
 constexpr bool scales_agree(double a, double b) { return a == b || (a != a && b != b); }

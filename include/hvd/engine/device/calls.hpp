@@ -216,27 +216,24 @@ private:
         const device_session& session = session_for(c.entry.kind);
         if (c.entry.refused) throw usage_error(core_.rank(), c.entry.text);
         session.check(c, a.label());
-        collective_call seen = c;
         if (c.entry.kind == collective::alltoall || c.entry.kind == collective::allgather) {
-            refuse_host_memory(call, "the input", c.in, c.entry.count, a.label());
-            refuse_host_memory(call, "into()", c.out, call.room, a.label());
-        } else if (const message why = reason_to_refuse(seen, session.rank(), session.size(),
-                                                        session.device());
+            refuse_host_memory("the input", c.in, c.entry.count, a.label());
+            refuse_host_memory("into()", c.out, call.room, a.label());
+        } else if (const message why =
+                       reason_to_refuse(c, session.rank(), session.size(), session.device());
                    !why.empty()) {
             refuse_memory(a.label(), why);
         }
         call.calls.push_back(c);
     }
-    void refuse_host_memory(const device_tensor_call&, const char* which, const void* data,
-                            std::size_t count, const char* label) const {
+    void refuse_host_memory(const char* which, const void* data, std::size_t count,
+                            const char* label) const {
         const device_session& session = *devices_.gathering;
-        const message why =
-            reason_to_refuse(which, data, count, session.rank(), session.device());
+        const message why = reason_to_refuse(which, data, count, session.rank(), session.device());
         if (!why.empty()) refuse_memory(label, why);
     }
     [[noreturn]] void refuse_memory(const char* label, const message& why) const {
-        throw usage_error(core_.rank(),
-                          text("hvd: ", label, " on rank ", core_.rank(), ": ", why));
+        throw usage_error(core_.rank(), text("hvd: ", label, " on rank ", core_.rank(), ": ", why));
     }
 
     // A rank that reduces on the host may be asked for such a reduction after it has joined.
@@ -335,9 +332,8 @@ private:
 
     // Notes where the user's stream is.
     void mark(device_tensor_call& call) const {
-        const device_session& session = session_for(call.calls.empty()
-                                                        ? collective::allreduce
-                                                        : call.calls.front().entry.kind);
+        const device_session& session =
+            session_for(call.calls.empty() ? collective::allreduce : call.calls.front().entry.kind);
         const int rank = session.rank();
         const current_device here(session.device(), rank);
         if (options_.stream.given()) {

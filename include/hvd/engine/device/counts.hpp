@@ -73,8 +73,8 @@ private:
 
     int rank_;
     std::size_t size_, parts_ = 1;
-    std::vector<std::int64_t> rooms_;   // -1: the rank has joined
-    std::vector<std::size_t> given_;    // of rank 0 to each rank, or to all, then of rank 1
+    std::vector<std::int64_t> rooms_;  // -1: the rank has joined
+    std::vector<std::size_t> given_;   // of rank 0 to each rank, or to all, then of rank 1
 };
 
 }  // namespace detail

@@ -58,14 +58,14 @@ engine_devices devices_of(const communicator<D>& gpus) {
 
 // The engine's own communicator of devices, on which nobody else makes calls.
 template <class Backend, class D>
-std::shared_ptr<device_runner> run_on_duplicate(communicator<Backend>& comm,
-                                                communicator<D>& gpus, time_span deadline) {
+std::shared_ptr<device_runner> run_on_duplicate(communicator<Backend>& comm, communicator<D>& gpus,
+                                                time_span deadline) {
     session& ranks = access::session_of(comm);
     const time_point limit = limit_of(deadline);
     run_on_all(ranks, devices_of_an_engine, limit, [&] {
         if (!gpus)
-            throw usage_error(comm.rank(), text("hvd: ", devices_of_an_engine,
-                                                " is empty on rank ", comm.rank()));
+            throw usage_error(comm.rank(), text("hvd: ", devices_of_an_engine, " is empty on rank ",
+                                                comm.rank()));
     });
     const engine_devices devices = devices_of(gpus);
     check_same_ranks(comm, devices, limit);

@@ -12,10 +12,10 @@ inline namespace v0 {
 
 /// An engine that takes tensors of the host and of devices: `hvd::engine e{world, gpus}`.
 ///
-/// `gpus` has the same ranks as `world`, in the same order. Ranks negotiate on the host, and tensors
-/// of both kinds mix freely by name. Those of a device go by NCCL, CUDA IPC or through the host, as
-/// the type of `gpus` says, on a stream of the engine's own; they never travel with those of the
-/// host. Small ones of one type are one group.
+/// `gpus` has the same ranks as `world`, in the same order. Ranks negotiate on the host, and
+/// tensors of both kinds mix freely by name. Those of a device go by NCCL, CUDA IPC or through the
+/// host, as the type of `gpus` says, on a stream of the engine's own. They never travel with those
+/// of the host. Small ones of one type are one group.
 ///
 /// **Collective**: all ranks make the engine. It works on duplicates of both communicators.
 /// **Buffers** of a device tensor are read after what `.stream`, or else the default streams, have
@@ -32,8 +32,7 @@ public:
     /// host does.
     engine(communicator<Backend>& comm, communicator<Devices>& gpus,
            const engine_options& options = {})
-        : engine(comm, options,
-                 detail::run_on_duplicate(comm, gpus, options.start_deadline)) {}
+        : engine(comm, options, detail::run_on_duplicate(comm, gpus, options.start_deadline)) {}
 
     /// Reduces `x` in place over all ranks. `x` is a device view or a `fuse(…)` of several, which
     /// go together or not at all; or a tensor of the host.
@@ -55,8 +54,7 @@ public:
     template <class In, class Out, class Op>
         requires detail::device_tensor<In> && detail::operation_like<Op>
     [[nodiscard]] named_device_request allreduce(std::string_view name, const In& in, Out&& out,
-                                                 const Op& op,
-                                                 const named_device_options& o = {}) {
+                                                 const Op& op, const named_device_options& o = {}) {
         return device_calls(name, o).allreduce(in, out, op);
     }
     template <class In, class Out, class Op>
@@ -76,7 +74,7 @@ public:
                                                  const named_device_options& o = {}) {
         return device_calls(name, o).allgather(in, out);
     }
-    template <class X, class... Rest>
+    template <class X>
         requires(!detail::device_tensor<X>)
     [[nodiscard]] auto allgather(std::string_view name, X&& x, const named_options& o = {}) {
         return base::allgather(name, std::forward<X>(x), o);

@@ -18,8 +18,6 @@ namespace detail {
 // that nobody reads. It grows, and is used by one stream at a time.
 class neutral_memory {
 public:
-    using finished = void (*)(device_session&);
-
     // `bytes` of elements that change nothing in such a reduction. The device is current, and the
     // thread is inside the session.
     void prepare(device_session& session, const call_header& h, std::size_t bytes) {
@@ -51,7 +49,9 @@ private:
     static void grow(device_session& session, cuda_memory& memory, std::size_t bytes) {
         if (memory.data() != nullptr && memory.size() >= bytes) return;
         finish(session);
-        { const cuda_memory freed(std::move(memory)); }
+        {
+            const cuda_memory freed(std::move(memory));
+        }
         memory = cuda_memory(cuda_memory::kind::device, (bytes / 256 + 1) * 256, session.rank());
     }
     static void finish(device_session& session) {

@@ -74,8 +74,7 @@ private:
         } catch (const usage_error&) {
             throw;
         } catch (const error&) {
-            static_cast<detail::engine_core&>(*call_->owner)
-                .lose_devices(std::current_exception());
+            static_cast<detail::engine_core&>(*call_->owner).lose_devices(std::current_exception());
             throw;
         }
     }

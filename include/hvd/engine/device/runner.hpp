@@ -48,7 +48,7 @@ public:
 
     const engine_devices& devices() const { return devices_; }
 
-    // What an engine needs to know.
+    // The functions by which an engine uses a runner.
     static device_units units_of(std::shared_ptr<device_runner> runner) {
         device_units units;
         units.self = std::move(runner);
@@ -120,8 +120,9 @@ private:
         const agreed_tensor& t = part.unit[i];
         const call_header& h = t.signature.call;
         const auto refuse = [&](const char* why) {
-            throw usage_error(part.runner.rank(), text("hvd: rank ", part.runner.rank(),
-                                                       " has joined, and ", why, " '", t.name, "'"));
+            throw usage_error(part.runner.rank(),
+                              text("hvd: rank ", part.runner.rank(), " has joined, and ", why, " '",
+                                   t.name, "'"));
         };
         if (h.fused) refuse("does not know the device tensors of the group");
         if (h.id == dtype::user) refuse("does not know the element type of");

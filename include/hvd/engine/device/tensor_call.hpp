@@ -23,10 +23,10 @@ public:
     operation described{};  // for errors, and for the reductions that the rank has learnt
     reduction_group group{};
     std::vector<collective_call> calls;
-    std::shared_ptr<const void> function;    // of a reduction
-    std::size_t room = 0;                    // elements that into() holds
-    std::vector<std::size_t> sent, counts;   // elements for each rank, and from each
-    cuda_event point;                        // of the user's stream when the tensor was submitted
+    std::shared_ptr<const void> function;   // of a reduction
+    std::size_t room = 0;                   // elements that into() holds
+    std::vector<std::size_t> sent, counts;  // elements for each rank, and from each
+    cuda_event point;                       // of the user's stream when the tensor was submitted
     time_point due = never;
     device_request under_way;
 };

@@ -20,7 +20,7 @@ enum class tensor_memory : std::uint8_t { host, device };
 // `bytes` and `priority`. It says all that a rank needs that has joined and does not have the
 // tensor. The name is not in it.
 struct signature {
-    call_header call;                           // its `name` and `text` are empty
+    call_header call;  // its `name` and `text` are empty
     tensor_memory where = tensor_memory::host;
     std::int32_t priority = 0;  // the greatest of all ranks counts; higher goes first
     std::uint64_t bytes = 0;    // of this rank's tensor: fusion adds them up
