@@ -16,6 +16,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -57,7 +58,8 @@ private:
     std::vector<int> files_;
 };
 
-// One process's letters: those that wait to be sent, and those that came, by communicator.
+// One process's letters: those that wait to be sent, and those that came, by communicator. Each of
+// its threads may use another communicator.
 class fork_post {
 public:
     fork_post(fork_sockets& sockets, int rank)
@@ -70,6 +72,7 @@ public:
     int ranks() const { return sockets_.ranks(); }
 
     void put(std::uint64_t context, int to, const std::byte* data, std::size_t bytes) {
+        const std::lock_guard lock(mutex_);
         const letter_header header{context, bytes};
         auto& out = leaving_[std::size_t(to)];
         const auto* const head = reinterpret_cast<const std::byte*>(&header);
@@ -79,6 +82,7 @@ public:
     }
 
     bool take(std::uint64_t context, int from, std::span<std::byte> destination) {
+        const std::lock_guard lock(mutex_);
         auto& letters = read_[{context, from}];
         if (letters.empty()) return false;
         std::memcpy(destination.data(), letters.front().data(), destination.size());
@@ -86,9 +90,13 @@ public:
         return true;
     }
 
-    bool has_left(int to) const { return leaving_[std::size_t(to)].empty(); }
+    bool has_left(int to) const {
+        const std::lock_guard lock(mutex_);
+        return leaving_[std::size_t(to)].empty();
+    }
 
     void pump() {
+        const std::lock_guard lock(mutex_);
         for (int peer = 0; peer < ranks(); ++peer) {
             if (peer == rank_) continue;
             send_some(peer);
@@ -134,6 +142,7 @@ private:
 
     fork_sockets& sockets_;
     int rank_;
+    mutable std::recursive_mutex mutex_;
     std::vector<std::vector<std::byte>> leaving_, coming_;  // by peer
     std::map<std::pair<std::uint64_t, int>, std::deque<std::vector<std::byte>>> read_;
 };
@@ -188,6 +197,7 @@ public:
         return part;
     }
     int node_of(int) const { return 0; }
+    bool threaded() const { return true; }
 
 private:
     int member(int peer) const { return members_[std::size_t(peer)]; }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <hvd/engine/device.hpp>
 #include <hvd/nccl.hpp>
 
 #include "peer_error.hpp"
@@ -185,6 +186,41 @@ void lost_rank(World& world, const std::function<void()>& leave, const reporter&
     sum_over(rest, r, float((n - 1) * n / 2), report, "a shrunk communicator");
 }
 
+// An engine with tensors of the host and of the device, in another order on each rank.
+template <class World>
+void named(World& world, gpu_communicator& gpus, const reporter& report) {
+    const int n = gpus.size(), r = gpus.rank();
+    hvd::engine e{world, gpus};
+    cudaStream_t stream{};
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    for (int step = 0; step < 10; ++step) {
+        const tensor<float> a(numbers<float>(1001, r)), b{float(r)},
+            all(std::vector<float>(std::size_t(n), 0.0f));
+        std::vector<float> host{float(r + 1)};
+        cudaStreamSynchronize(nullptr);  // the stream does not wait for the copies
+        const auto on_device = [&] {
+            return e.allreduce("a", a.view(), hvd::average, {.stream = stream});
+        };
+        hvd::named_device_request first;
+        if (r % 2 == 0) first = on_device();
+        auto second = e.allgather("b", b.view(), hvd::into(all.view()));
+        auto third = e.allreduce("host", host, hvd::sum, {.priority = step % 2});
+        if (r % 2 == 1) first = on_device();
+        first.wait(stream);
+        cudaStreamSynchronize(stream);
+        report(a.values()[1] == 0.5f * float(n + 1), "an engine's mean");
+        second.wait();
+        third.wait();
+        report(all.values().back() == float(n - 1), "an engine's allgather");
+        report(host[0] == float(n * (n + 1) / 2), "an engine's tensor of the host");
+    }
+    const tensor<float> last{float(r + 1)};
+    if (r > 0) e.allreduce("last", last.view(), hvd::sum).wait();
+    report(e.join().wait() >= 0 && (r == 0 || last.values()[0] == float(n * (n + 1) / 2 - 1)),
+           "an engine's sum without a rank that has joined");
+    cudaStreamDestroy(stream);
+}
+
 // All that a healthy communicator does.
 template <class World>
 void healthy(World& world, const reporter& report) {
@@ -200,6 +236,7 @@ void healthy(World& world, const reporter& report) {
     graph(gpus, report);
     arena(gpus, report);
     parts(gpus, report);
+    named(world, gpus, report);
     gpus.barrier();
 }
 

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 // The examples of the device path's reference and of docs/device.md, on the emulation.
 
+#include <hvd/engine/device.hpp>
+
 #include "support.hpp"
 
 using namespace device_test;
@@ -124,6 +126,37 @@ void cuda_ipc(world_type& world) {
     CHECK(memory.values()[0] == 1);
 }
 
+void named(world_type& world) {
+    const tensor<float> w1(std::vector<float>(1000, 1)), rows{float(world.rank())};
+    const tensor<float> all(std::vector<float>(std::size_t(world.size())));
+    std::vector<float> loss{1};
+    const auto kernel = w1.view();
+    cudaStream_t compute{};
+    cudaStreamCreateWithFlags(&compute, cudaStreamNonBlocking);
+    cudaStreamSynchronize(nullptr);  // the stream does not wait for the copies
+    {
+        //! [engine]
+        hvd::communicator<hvd::nccl> gpus(world, {.deadline = 30s});
+        hvd::engine engine{world, gpus};
+
+        // Device views and tensors of the host, in any order, from any thread.
+        auto a = engine.allreduce("conv1/kernel", kernel, hvd::average, {.stream = compute});
+        auto b = engine.allreduce("loss", loss, hvd::average);
+        auto c = engine.allgather("rows", rows.view(), hvd::into(all.view()));
+        b.wait();
+        c.wait();  // c.counts(): the elements of each rank
+        //! [engine]
+        //! [engine_streams]
+        a.wait(compute);  // later kernels on `compute` come after the result; a.wait(): the host
+        //! [engine_streams]
+        CHECK(c.counts().size() == std::size_t(world.size()));
+        cudaStreamSynchronize(compute);
+    }
+    cudaStreamDestroy(compute);
+    CHECK(w1.values()[999] == 1);
+    CHECK(all.values().back() == float(world.size() - 1));
+}
+
 void policies(world_type& world) {
     const tensor<float> memory(std::vector<float>(1000, float(world.rank())));
     const auto x = memory.view();
@@ -155,6 +188,7 @@ TEST_CASE("the examples of the device path") {
         hvd::run_threads(ranks, options);
         hvd::run_threads(ranks, messages);
         hvd::run_threads(ranks, cuda_ipc);
+        hvd::run_threads(ranks, named);
         hvd::run_threads(ranks, policies);
     }
     CHECK(emulation::live_objects() == 0);

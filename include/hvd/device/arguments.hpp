@@ -30,6 +30,19 @@ struct device_access {
             access::throw_empty();
         return comm.session_;
     }
+    // The session of gathers, and that of broadcasts.
+    template <class Comm>
+    static const auto& gathering_session_of(const Comm& comm) {
+        if constexpr (requires { comm.gathering_part(); })
+            return gathering_session_of(comm.gathering_part());
+        else return session_of(comm);
+    }
+    template <class Comm>
+    static const auto& broadcasting_session_of(const Comm& comm) {
+        if constexpr (requires { comm.broadcasting_part(); })
+            return broadcasting_session_of(comm.broadcasting_part());
+        else return session_of(comm);
+    }
     // Calls f for the sessions of reductions and gathers, which may be one.
     template <class Comm, class F>
     static void for_each_session(const Comm& comm, F f) {

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "../core/options.hpp"
@@ -180,7 +181,8 @@ public:
     // Waits until the stream has reached `done`.
     void wait(const cuda_event& done, const char* label, time_point limit) {
         const current_device here(device_, rank_);
-        backoff pauses(false, others_);
+        other_processes others_of_this_wait;
+        backoff pauses(false, has_several_users_ ? others_of_this_wait : others_);
         while (!reached(done)) {
             if (!pauses.pause()) continue;
             look(label);
@@ -219,6 +221,15 @@ public:
 
     // Ends the watcher, which uses the whole session.
     void stop_watching() noexcept { watcher_.stop(); }
+
+    // A condition that ends the calls under way, asked by the thread that is inside one. Several
+    // threads may wait for requests from then on. Called before the first call.
+    virtual void end_calls_if(const std::function<bool()>& ends) {
+        ends_ = ends;
+        has_several_users_ = true;
+    }
+    // Called inside, while a call waits.
+    bool must_end(time_point limit) const { return is_late(limit) || (ends_ && ends_()); }
 
     // True after the limit, and where the watcher waits to give the communicator up.
     bool is_late(time_point limit) const {
@@ -340,6 +351,8 @@ private:
     other_processes others_;
     recursive_mutex mutex_;
     std::vector<std::weak_ptr<stop_word>> stops_;
+    std::function<bool()> ends_;
+    bool has_several_users_ = false;
     message broken_;  // the reason for which it was given up; not changed once the next is true
     atomic<bool> is_broken_ = false;
     device_watcher<device_session> watcher_{*this};

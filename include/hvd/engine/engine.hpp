@@ -81,8 +81,9 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
 /// The destructor waits for tensors in flight until the communicator's `destructor_deadline` at
 /// most. The engine is movable, and empty after a move.
 /// @tparam Backend a backend whose calls may run on another thread (MPI: at level MULTIPLE).
+/// @tparam Devices the backend of the device tensors, for which see hvd/engine/device.hpp.
 /// @snippet tests/docs/snippets.cpp named_tensors
-template <class Backend>
+template <class Backend, class Devices = void>
 class engine {
 public:
     using backend_type = Backend;
@@ -233,16 +234,29 @@ public:
     /// their number.
     std::size_t run_ready() { return parts_or_throw().core->run_ready(); }
 
+protected:
+    // An engine that runs tensors of devices as well.
+    engine(communicator<Backend>& comm, const engine_options& options, detail::device_units devices)
+        : parts_(std::make_unique<parts>(comm, options, std::move(devices))) {}
+    detail::engine_core& core() const { return *parts_or_throw().core; }
+
 private:
     struct parts {
-        parts(communicator<Backend>& comm, const engine_options& options)
+        parts(communicator<Backend>& comm, const engine_options& options,
+              detail::device_units devices = {})
             : data(detail::duplicate_for_engine(comm, options)),
               links(data, {.fanout = options.fanout, .deadline = options.start_deadline}),
               core(detail::shared<detail::engine_core>::make(
                   detail::shared<detail::session>(&detail::access::session_of(data)),
                   data.local_size() == data.size(), options, [this] { links.wake(); })),
-              thread(std::make_unique<detail::engine_thread>(core, links,
+              thread(std::make_unique<detail::engine_thread>(with(core, std::move(devices)), links,
                                                              cpu_of_thread(options.cpus))) {}
+
+        static const detail::shared<detail::engine_core>& with(
+            const detail::shared<detail::engine_core>& core, detail::device_units devices) {
+            if (devices.self) core->use(std::move(devices));
+            return core;
+        }
 
         ~parts() {
             if (!thread) return;
@@ -278,6 +292,8 @@ private:
             core->leave(reason);
             core->stop_calls_at(detail::now());
             thread.reset();
+            // Ranks that wait for this one learn it before it waits for them, with its devices.
+            core->data().close("its engine was destroyed");
             try {
                 core->run_ready();  // all calls are complete, so that no coroutine is forgotten
             } catch (...) {         // thrown by a coroutine: nobody is there to catch it

@@ -60,6 +60,14 @@ signature signature_of(Call& call) {
     return mine;
 }
 
+inline void refuse_wrong_name(int rank, std::string_view name) {
+    constexpr std::size_t most = 65536;
+    if (name.empty() || name.size() > most || name.find('\0') != name.npos)
+        throw usage_error(
+            rank, text("hvd: rank ", rank, ": a tensor of an engine needs a name ", "of 1 to ",
+                       most, " bytes without NUL; this one has ", name.size()));
+}
+
 // The asynchronous calls of a communicator, which an engine keeps under a name. It lives for one
 // call.
 template <class Backend>
@@ -72,11 +80,7 @@ class named_calls : public allreduce_calls<named_calls<Backend>, Backend>,
 public:
     named_calls(engine_core& core, std::string_view name, const named_options& options)
         : core_(core), session_(&core.data()), name_(name), options_(options) {
-        if (name.empty() || name.size() > most_of_a_name || name.find('\0') != name.npos)
-            throw usage_error(
-                core.rank(),
-                text("hvd: rank ", core.rank(), ": a tensor of an engine needs a name ", "of 1 to ",
-                     most_of_a_name, " bytes without NUL; this one has ", name.size()));
+        refuse_wrong_name(core.rank(), name);
     }
 
     // This rank has no tensor of that name.
@@ -104,7 +108,6 @@ public:
 
 private:
     friend struct access;
-    static constexpr std::size_t most_of_a_name = 65536;
 
     // Called once the engine has taken the name.
     template <class Queued>

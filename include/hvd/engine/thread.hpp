@@ -50,6 +50,7 @@ private:
         core_->listen_to(negotiator_);
         if (cpu_ >= 0 && !processor_set::of_this_thread().only(cpu_).keep_this_thread())
             write_line(text("hvd: rank ", core_->rank(), " can't run on processor ", cpu_));
+        core_->look_out_by([this] { return ends_meanwhile(); });
         try {
             while (!over_) turn();
         } catch (...) {
@@ -82,6 +83,16 @@ private:
     void receive() {
         for (link_tree::received r; links_.next(r);) negotiator_.receive(r.from, r.bytes);
         for (link_tree::lost l; links_.next_lost(l);) negotiator_.lose(l.neighbour, l.reason);
+    }
+
+    // Called while this thread waits inside a call.
+    bool ends_meanwhile() {
+        links_.wait(0);
+        receive();
+        const decision* const end = negotiator_.end_to_come();
+        if (end == nullptr) return false;
+        core_->set_reason(ending(text("hvd: ", end->text), {end->rank}));
+        return true;
     }
 
     void submit() {
@@ -166,6 +177,7 @@ private:
     void end_core(const std::exception_ptr& failure, const message& reason) noexcept {
         core_->set_reason(failure);
         core_->data().close(reason.c_str());
+        core_->runner().give_up_devices(reason);
         core_->fail(failure);
     }
 

@@ -78,6 +78,29 @@ public:
         complete_all(failed, std::move(reason));
     }
 
+    // ---- for device tensors ---------------------------------------------------------------------
+
+    // Called before the first tensor comes.
+    void use(device_units devices) {
+        devices.end_calls_if(devices.self.get(), [this] { return ends_meanwhile(); });
+        runner_.use(std::move(devices));
+    }
+    // The other ranks learn that the device tensors of this one can't go on.
+    void lose_devices(const std::exception_ptr& why) {
+        const lock_guard lock(mutex_);
+        if (ended_) return;  // then there may be nobody to wake
+        if (wishes_.leave.empty())
+            wishes_.leave = text("rank ", rank(), ": its device tensors failed: ",
+                                 why ? what_of(why) : message("no reason was given"));
+        wake_();
+    }
+    // The engine's thread calls `look` while it is inside a call: true if the engine ends.
+    void look_out_by(std::function<bool()> look) {
+        const lock_guard lock(mutex_);
+        look_out_ = std::move(look);
+        looks_out_ = session_user::this_thread();
+    }
+
     // ---- for the thread of the engine -----------------------------------------------------------
 
     engine_wishes take_wishes() {
@@ -189,7 +212,9 @@ protected:
             options.stall_warn.nanoseconds,
             [](void* self) { return static_cast<unit_driver*>(self)->tell_wait(); }, this);
     }
-    ~unit_driver() = default;
+    ~unit_driver() {
+        runner_.use({});  // while all that their calls may ask is there
+    }
 
     static constexpr const char* no_more = "it has destroyed its engine";
 
@@ -233,6 +258,15 @@ protected:
     std::uint64_t submissions_ = 0;
 
 private:
+    bool ends_meanwhile() {
+        {
+            const lock_guard lock(mutex_);
+            if (ended_ || !wishes_.leave.empty()) return true;
+            if (!look_out_ || looks_out_ != session_user::this_thread()) return false;
+        }
+        return look_out_();
+    }
+
     static constexpr std::int64_t short_patience = tuning::millisecond;
     static constexpr std::int64_t long_patience = 100 * tuning::millisecond;
 
@@ -299,7 +333,7 @@ private:
         bool declined = false;
         std::exception_ptr failure;
         try {
-            runner_.confirm(threads);
+            runner_.confirm(unit, threads);
             tell_unit(observed_moment::ready, unit, true);
             runner_.run(unit, claimed_, threads);
         } catch (const error& e) {
@@ -384,8 +418,17 @@ private:
                 ++units_;
             }
         }
+        if (runner_.has_lost_devices()) {
+            failure = first_reason(failure);
+            lose_devices(failure);
+        }
         if (runner_.broken()) fail(failure ? failure : broken());
         complete_all(finished, std::move(failure));
+    }
+    // If the engine has ended meanwhile, that is why its calls failed.
+    std::exception_ptr first_reason(const std::exception_ptr& failure) {
+        const lock_guard lock(mutex_);
+        return ended_ ? ended_ : failure;
     }
 
     // Tells an observer of those tensors of a unit that this rank has submitted.
@@ -422,6 +465,8 @@ private:
     // The lock is held for these.
     bool driving_ = false;                // a thread runs units of the prediction
     std::vector<known_reduction> usual_;  // for the runner
+    std::function<bool()> look_out_;      // the engine's thread, which looks by it
+    session_user::id looks_out_ = session_user::nobody;
     std::uint64_t runs_ = 0, units_ = 0;  // units of the prediction
     std::uint64_t watched_ = 0;           // what watch_prediction() saw last, and since when
     time_point watched_since_ = 0;

@@ -5,6 +5,8 @@
 #include "../standard.hpp"  // first: an older standard is told at once
 
 #include <deque>
+#include <functional>
+#include <memory>
 
 #include "../core/engine_options.hpp"
 #include "../execution/progress.hpp"
@@ -15,6 +17,29 @@
 namespace hvd {
 inline namespace v0 {
 namespace detail {
+
+class unit_runner;
+
+// Tensors of a unit, from `first` to before `end`, which have the same contributors.
+struct unit_part {
+    const agreed_unit& unit;
+    const std::vector<queued*>& calls;
+    std::size_t first, end;
+    double factor;  // of a mean
+    unit_runner& runner;
+    time_span deadline;
+};
+
+// The part of an engine that runs tensors of devices, where there is one: engine/device/. It is
+// broken once ranks may be at different calls.
+struct device_units {
+    std::shared_ptr<void> self;
+    void (*run)(void* self, const unit_part&) = nullptr;
+    bool (*is_broken)(const void* self) = nullptr;
+    void (*give_up)(void* self, std::string_view why) noexcept = nullptr;
+    // Ends the calls under way if it is true. It is asked by the thread that is inside one.
+    void (*end_calls_if)(void* self, std::function<bool()>) = nullptr;
+};
 
 // Runs units on the communicator of an engine. One thread at a time uses it.
 class unit_runner {
@@ -31,7 +56,17 @@ public:
 
     int rank() const { return driver().rank(); }
     int size() const { return driver().size(); }
-    bool broken() const { return driver().is_broken(); }
+    bool broken() const { return driver().is_broken() || has_lost_devices(); }
+    bool has_lost_devices() const {
+        return devices_.self && devices_.is_broken(devices_.self.get());
+    }
+    void use(device_units devices) {
+        if (devices_.self) devices_.end_calls_if(devices_.self.get(), {});
+        devices_ = std::move(devices);
+    }
+    void give_up_devices(std::string_view why) noexcept {
+        if (devices_.self) devices_.give_up(devices_.self.get(), why);
+    }
     call_driver& driver() const { return static_cast<call_driver&>(*data_); }
 
     // How a reduction is made that this rank has submitted: it may be asked for it after it has
@@ -59,6 +94,13 @@ public:
         }
     }
 
+    // Null if this rank has learnt none.
+    const known_reduction* known_for(const call_header& h) const {
+        for (const known_reduction& k : known_)
+            if (k.is_for(h)) return &k;
+        return nullptr;
+    }
+
     // Runs a unit. `calls` has this rank's call for each tensor, null where it has joined before.
     // `threads` of this rank want a processor meanwhile.
     void run(const agreed_unit& unit, const std::vector<queued*>& calls, int threads) {
@@ -70,10 +112,10 @@ public:
         }
     }
 
-    // Before a predicted unit: where data moves with the headers, the ranks say first that all of
-    // them run it.
-    void confirm(int threads) {
-        if (one_node_) return;
+    // Before a predicted unit: where data moves with the headers, or on devices, whose calls are on
+    // another communicator, the ranks say first that all of them run it.
+    void confirm(const agreed_unit& unit, int threads) {
+        if (one_node_ && unit.front().signature.where == tensor_memory::host) return;
         operation op;
         op.entry = agreement_header("a predicted step of an engine");
         op.only_agree = true;
@@ -109,6 +151,9 @@ private:
                   std::size_t end, int threads) {
         const agreed_tensor& head = unit[first];
         const double factor = mean_factor(head);
+        if (head.signature.where == tensor_memory::device)
+            return devices_.run(devices_.self.get(),
+                                {unit, calls, first, end, factor, *this, deadline()});
         if (!head.signature.fuses) {
             for (std::size_t i = first; i < end; ++i)
                 if (calls[i] != nullptr) driver().run_now(*calls[i]->op, deadline(), threads);
@@ -169,9 +214,7 @@ private:
     }
 
     const known_reduction& reduction_for(const agreed_tensor& t) {
-        const call_header& h = t.signature.call;
-        for (const known_reduction& k : known_)
-            if (k.is_for(h)) return k;
+        if (const known_reduction* const known = known_for(t.signature.call)) return *known;
         refuse_unknown(t);
     }
 
@@ -225,6 +268,7 @@ private:
     time_point limit_ = never;
     merged_reduction merged_;
     std::deque<known_reduction> known_;  // calls point into it
+    device_units devices_;
     std::deque<neutral_call> neutral_;
     std::vector<std::byte>* gather_ = nullptr;
     std::size_t element_bytes_ = 0;

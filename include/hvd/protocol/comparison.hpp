@@ -33,6 +33,7 @@ inline bool calls_agree(const call_header& a, const call_header& b) {
 // The ways in which headers may differ. An error names the first one. Feature I4.
 enum class field {
     collective,
+    memory,  // of the host, or of a device: no header says it
     element_type,
     operation,
     rounding,
@@ -46,9 +47,9 @@ enum class field {
     none
 };
 
-constexpr const char* field_names[] = {"collective", "element type", "operation", "rounding",
-                                       "shape",      "count",        "root",      "prescale",
-                                       "postscale",  "name",         "content"};
+constexpr const char* field_names[] = {"collective", "memory",    "element type", "operation",
+                                       "rounding",   "shape",     "count",        "root",
+                                       "prescale",   "postscale", "name",         "content"};
 
 // Ranks that give no number agree.
 constexpr bool scales_agree(double a, double b) { return a == b || (a != a && b != b); }
@@ -100,6 +101,7 @@ constexpr const char* rounding_names[] = {"none", "toward_zero", "nearest", "dow
         case field::content:
             return text(h.name[0] != 0 ? text("'", h.name, "' ") : message(), h.count,
                         h.fused ? " bytes, hash " : " elements, hash ", h.content);
+        case field::memory:
         case field::none: break;
     }
     return {};

@@ -88,6 +88,12 @@ public:
         own(local_).stop_too(word);
     }
 
+    void end_calls_if(const std::function<bool()>& ends) override {
+        base::end_calls_if(ends);
+        own(local_).end_calls_if(ends);
+        cross_->end_calls_if(ends);
+    }
+
     void look_for_errors(const char* label) override {
         base::look_for_errors(label);
         try {

@@ -193,6 +193,7 @@ private:
 
     const communicator<Allreduce>& reducing_part() const { return *this; }
     const communicator<Allgather>& gathering_part() const { return *this; }
+    const communicator<Broadcast>& broadcasting_part() const { return *this; }
 
     // Derives from the communicator of each backend, in one order on all ranks.
     template <class F>

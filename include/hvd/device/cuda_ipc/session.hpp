@@ -324,7 +324,7 @@ private:
         while (!done()) {
             if (!pauses.pause()) continue;
             look_for_errors(label);
-            if (is_late(limit)) expire(label);
+            if (must_end(limit)) expire(label);
         }
     }
 

@@ -432,7 +432,7 @@ private:
             const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
             if (asked != ncclSuccess) fail(asked, "ncclCommGetAsyncError", where);
             if (state != ncclInProgress) break;
-            if (pauses.pause() && is_late(limit)) expire(api);
+            if (pauses.pause() && must_end(limit)) expire(api);
         }
         working_ = state != ncclSuccess;
         return state;

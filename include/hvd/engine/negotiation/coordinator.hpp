@@ -132,9 +132,8 @@ inline field difference_of(const std::vector<signature_group>& groups) {
 }
 
 inline std::string print_value(const signature& s, field f) {
-    std::string value{std::string_view(print_field(s.call, f))};
-    if (f == field::element_type) value += s.where == tensor_memory::device ? " on a device" : "";
-    return value;
+    if (f == field::memory) return s.where == tensor_memory::device ? "device" : "host";
+    return std::string(std::string_view(print_field(s.call, f)));
 }
 
 // Why a tensor can't be reduced while ranks have joined, or an empty text.

@@ -34,6 +34,13 @@ public:
     }
     const work& counted() const { return work_; }
 
+    // The end of the engine because of a rank, if it is among the decisions to come.
+    const decision* end_to_come() const {
+        for (const decision& d : decisions_)
+            if (d.kind == decision::what::ended && d.rank >= 0) return &d;
+        return nullptr;
+    }
+
     // Units that are formed later have at most so many bytes.
     void set_fusion_threshold(std::size_t bytes) { options_.fusion_threshold = bytes; }
 

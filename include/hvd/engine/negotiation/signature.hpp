@@ -20,15 +20,15 @@ enum class tensor_memory : std::uint8_t { host, device };
 // `bytes` and `priority`. It says all that a rank needs that has joined and does not have the
 // tensor. The name is not in it.
 struct signature {
-    call_header call;                           // its `name` and `text` are empty
-    tensor_memory where = tensor_memory::host;  // differs: a mismatch of the element type's kind
+    call_header call;  // its `name` and `text` are empty
+    tensor_memory where = tensor_memory::host;
     std::int32_t priority = 0;  // the greatest of all ranks counts; higher goes first
     std::uint64_t bytes = 0;    // of this rank's tensor: fusion adds them up
     bool fuses = false;         // tensors of this kind may travel together
 
     // Ranks agree if nothing differs.
     field difference(const signature& other) const {
-        if (where != other.where) return field::element_type;
+        if (where != other.where) return field::memory;
         return first_difference(call, other.call);
     }
     // Tensors that differ in nothing but their shape may travel together.

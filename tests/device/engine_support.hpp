@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// Engines with tensors of the host and of devices, on threads as ranks.
+
+#include <hvd/engine/device.hpp>
+
+#include "support.hpp"
+
+namespace device_test {
+
+using world_communicator = hvd::communicator<hvd::threads>;
+template <class Devices>
+using mixed_engine = hvd::engine<hvd::threads, Devices>;
+
+#define every_kind hvd::nccl, hvd::cuda_ipc, hvd::staged<hvd::threads>
+
+// Nothing is left after the ranks have ended.
+inline void check_clean() {
+    CHECK(emulation::live_objects() == 0);
+    CHECK(emulation::disagreements().empty());
+    emulation::reset();
+}
+
+// Runs f(engine) on so many threads as ranks, each with an emulated GPU.
+template <class Devices, class F>
+void on_engines_of(int ranks, F f, const hvd::engine_options& options = {}) {
+    INFO("on ", ranks, " ranks");
+    hvd::run_threads(ranks, [&](world_communicator& world) {
+        hvd::communicator<Devices> gpus(world, {.deadline = 20s});
+        hvd::engine e{world, gpus, options};
+        f(e);
+    });
+    check_clean();
+}
+template <class Devices, class F>
+void on_engines(F f, int least = 1, const hvd::engine_options& options = {}) {
+    for (int ranks = least; ranks <= 4; ++ranks) on_engines_of<Devices>(ranks, f, options);
+}
+
+template <class T>
+std::vector<T> filled(std::size_t count, T value) {
+    return std::vector<T>(count, value);
+}
+
+// 1 + … + n.
+constexpr int sum_to(int n) { return n * (n + 1) / 2; }
+
+// The text of the exception that f throws, or an empty one.
+template <class E, class F>
+std::string text_of(F f) {
+    try {
+        f();
+    } catch (const E& e) {
+        return e.what();
+    }
+    return {};
+}
+
+inline bool has(const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+}
+
+}  // namespace device_test
