@@ -16,6 +16,7 @@
 #include "train/metrics.hpp"
 #include "train/optimizer/compare.hpp"
 #include "train/optimizer/fused_step.hpp"
+#include "train/optimizer/grouped.hpp"
 #include "train/optimizer/lazy_rows.hpp"
 #include "train/optimizer/loss_scale.hpp"
 #include "train/optimizer/optimizer.hpp"
