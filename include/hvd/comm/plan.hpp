@@ -44,7 +44,7 @@ public:
             for (std::size_t at = 0; at < s.bytes; at += sizeof values) {
                 const std::size_t n = s.bytes - at < sizeof values ? s.bytes - at : sizeof values;
                 copy_bytes(values, s.in + at, n);
-                op_.update->apply(op_.update->self, done, n, values, s.out + at);
+                op_.update->apply(op_.update->self, done, s.place() + at, n, values, s.out + at);
                 copy_bytes(s.out + at, values, n);
                 done += n;
             }
