@@ -130,7 +130,7 @@ public:
 
     /// Reduces gradients and takes an optimizer's step in one pass. The plan is that of an
     /// allreduce of the gradients. The `fused_step` has as many parameters
-    /// (train/optimizer/fused_step.hpp).
+    /// (train/fused/fused_step.hpp).
     ///
     /// Inside a node each rank reduces its slice and updates that slice of the parameters while it
     /// is in the cache; then all ranks have the new parameters. The optimizer's state exists once

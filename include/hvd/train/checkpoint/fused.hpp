@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../optimizer/fused_step.hpp"
+#include "../fused/fused_step.hpp"
 #include "checkpoint.hpp"
 
 namespace hvd {
@@ -194,11 +194,8 @@ void save_checkpoint(const std::string& path, Comm& comm, fused_step<Optimizer>&
                      const training_progress& progress, const checkpoint_metadata& metadata = {}) {
     detail::fused_training<Optimizer> training(step, step.optimizer());
     detail::gather_state(path, comm, step, training);
-    detail::on_root_or_all_throw(comm, "save_checkpoint", [&] {
-        detail::whole_residuals residuals(step.targets().size());
-        gathered<std::byte> local;
-        detail::write_training(path, training, progress, metadata, residuals, local);
-    });
+    detail::save_training(path, comm, training, detail::whole_residuals(step.targets().size()),
+                          progress, metadata, {});
 }
 
 /// Rank 0 reads the file, and all ranks go on with its parameters, its state and its numbers, on

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "../../kernel/cuda/update_device.hpp"
-#include "../optimizer/grouped.hpp"
-#include "../optimizer/lazy_rows.hpp"
 #include "../optimizer/optimizers.hpp"
+#include "../wrappers/grouped.hpp"
+#include "../wrappers/lazy_rows.hpp"
 #include "mirror.hpp"
 #include "shard.hpp"
 #include "streams.hpp"

@@ -10,7 +10,7 @@
 #include "../../fusion/layout.hpp"
 #include "../../kernel/update.hpp"
 #include "../../transport/operation.hpp"
-#include "optimizers.hpp"
+#include "../optimizer/optimizers.hpp"
 #include "sliced_state.hpp"
 
 namespace hvd {
@@ -87,8 +87,8 @@ public:
 
     /// Takes parameters as `hvd::fuse(…)` gives them, all of the optimizer's element type (float or
     /// double). Their names are for checkpoints: without any they are "0", "1", ….
-    /// @throws hvd::usage_error for a parameter with gaps, a name that occurs twice, and names whose
-    /// number is not that of the parameters.
+    /// @throws hvd::usage_error for a parameter with gaps, a name that occurs twice, and other than
+    /// one name for each parameter.
     template <class... Parts>
     fused_step(const fused<Parts...>& parameters, Optimizer optimizer,
                std::vector<std::string> names = {})

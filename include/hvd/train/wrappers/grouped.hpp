@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "../../core/lean/text.hpp"
-#include "optimizers.hpp"
+#include "../optimizer/optimizers.hpp"
 
 namespace hvd {
 inline namespace v0 {
