@@ -62,6 +62,8 @@ public:
 
     std::size_t channels() const { return channels_; }
     std::size_t width() const { return width_; }
+    // All lanes of a part have one channel.
+    bool has_runs() const { return !by_sample_; }
 
     // Elements of one channel, or of all channels alike.
     struct part {
@@ -109,7 +111,7 @@ public:
     template <class R>
     void spread(const part& p, const std::vector<R>& of_channels, std::vector<R>& lanes) const {
         lanes.resize(width_);
-        if (p.channels == 1) return fill_run(lanes.data(), of_channels[p.first_channel]);
+        if (has_runs()) return fill_run(lanes.data(), of_channels[p.first_channel]);
         for_each_lane(p, [&](std::size_t lane, std::size_t c) { lanes[lane] = of_channels[c]; });
     }
 
@@ -188,7 +190,7 @@ public:
             passes_.for_each_pack(p, [&](std::size_t at, std::size_t lane, auto n) {
                 add(at, n, &lanes_[lane], &of_lanes_[lane], &others_[lane]);
             });
-            if (p.channels == 1) {
+            if (passes_.has_runs()) {
                 first[p.first_channel] += double(channel_passes::take_run(of_lanes_.data()));
                 second[p.first_channel] += double(channel_passes::take_run(others_.data()));
                 return;
