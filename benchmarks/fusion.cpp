@@ -12,7 +12,7 @@
 #include <string>
 
 #include <hvd/engine.hpp>
-#include <hvd/train/optimizer/fused_step.hpp>
+#include <hvd/train/fused/fused_step.hpp>
 
 #include "support/bandwidth.hpp"
 #include "support/gradients.hpp"

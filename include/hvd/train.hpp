@@ -9,14 +9,13 @@
 #include "train/tensors.hpp"  // next, so that errors of wrong calls are shorter
 
 #include "train/batch_norm.hpp"
+#include "train/fused/fused_step.hpp"
 #include "train/gradients/adasum.hpp"
 #include "train/gradients/gradients.hpp"
 #include "train/input/loader.hpp"
 #include "train/input/sampler.hpp"
 #include "train/metrics.hpp"
 #include "train/optimizer/compare.hpp"
-#include "train/optimizer/fused_step.hpp"
-#include "train/optimizer/lazy_rows.hpp"
 #include "train/optimizer/loss_scale.hpp"
 #include "train/optimizer/optimizer.hpp"
 #include "train/optimizer/optimizers.hpp"
@@ -26,6 +25,8 @@
 #include "train/sparse/sparse.hpp"
 #include "train/uneven.hpp"
 #include "train/vjp.hpp"
+#include "train/wrappers/grouped.hpp"
+#include "train/wrappers/lazy_rows.hpp"
 
 #ifdef HVD_COMPILED
 #define HVD_TRAIN_DOOR

@@ -220,7 +220,8 @@ struct step_without_memory {
 
     const hvd::detail::fused_update& begin() { return update; }
     void end() {}
-    static void apply(void* self, std::size_t, std::size_t, std::byte*, const std::byte*) {
+    static void apply(void* self, std::size_t, std::size_t, std::size_t, std::byte*,
+                      const std::byte*) {
         if (static_cast<step_without_memory*>(self)->fails) throw std::bad_alloc();
     }
 };

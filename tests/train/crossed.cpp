@@ -19,6 +19,7 @@ namespace {
 
 constexpr int steps = 6, draws = hvd_test::under_asan || hvd_test::under_tsan ? 40 : 200;
 constexpr double rate = 0.1, factor = 0.5;
+constexpr double own_rate = 0.05, own_factor = 0.25;  // of the second group of parameters
 constexpr std::size_t columns = 3;
 
 enum kind : std::uint8_t { dense, local, table };
@@ -38,6 +39,7 @@ struct setting {
     hvd::sparse_policy policy;
     bool uneven = false, reports = false, in_part = false;
     int resumes_at = -1;
+    std::vector<std::size_t> group = {};  // the parameters of the second group
 
     bool adasum() const { return options.op == hvd::gradient_op::adasum; }
 
@@ -110,6 +112,8 @@ setting drawn(std::uint64_t number) {
     s.in_part = roll.often();
     s.options.order = hvd::bucket_order(roll(3));
     if (roll(4) == 0) s.options.unused = {roll(count)};
+    for (std::size_t p = 0; p < count; ++p)
+        if (roll(3) == 0) s.group.push_back(p);
     return s;
 }
 
@@ -133,10 +137,13 @@ using momentum = hvd::optimizers::momentum<T>;
 template <class T>
 struct trainee {
     replica<T> model;
-    hvd::distributed_optimizer<communicator, momentum<T>> optimizer;
+    hvd::distributed_optimizer<communicator, hvd::optimizers::grouped<momentum<T>>> optimizer;
 
     trainee(communicator& comm, const setting& s)
-        : model(s), optimizer(comm, {.rate = T(rate), .factor = T(factor)}, s.options) {
+        : model(s), optimizer(comm, {{.rate = T(rate), .factor = T(factor)}}, s.options) {
+        if (!s.group.empty())
+            optimizer.optimizer().add_group({.rate = T(own_rate), .factor = T(own_factor)},
+                                            s.group);
         for (std::size_t p = 0; p < s.parameters.size(); ++p) {
             const std::string name = "p" + std::to_string(p);
             auto &value = model.values[p], &gradient = model.gradients[p];
@@ -198,7 +205,8 @@ public:
     serial(const setting& s, int size) : s_(s), size_(size) {
         for (int r = 0; r < size; ++r) {
             models_.emplace_back(s);
-            optimizers_.push_back({.rate = rate, .factor = factor});
+            optimizers_.push_back({momentum<double>{.rate = rate, .factor = factor},
+                                   momentum<double>{.rate = own_rate, .factor = own_factor}});
         }
         for (int step = 0; step < steps; ++step) take(step);
     }
@@ -246,12 +254,15 @@ private:
         }
     }
 
-    // An empty view stands for a frozen parameter.
-    std::vector<hvd::tensor_view<double>> views(std::vector<std::vector<double>>& all,
-                                                int step) const {
+    // An empty view stands for a parameter that is frozen or in the other group.
+    std::vector<hvd::tensor_view<double>> views(std::vector<std::vector<double>>& all, int step,
+                                                std::size_t group) const {
         std::vector<hvd::tensor_view<double>> result;
+        const auto group_of = [&](std::size_t p) {
+            return std::size_t(std::ranges::count(s_.group, p));
+        };
         for (std::size_t p = 0; p < all.size(); ++p)
-            result.push_back(s_.parameters[p].is_frozen(step)
+            result.push_back(s_.parameters[p].is_frozen(step) || group_of(p) != group
                                  ? hvd::tensor_view<double>()
                                  : hvd::view(all[p].data(), all[p].size()));
         return result;
@@ -263,7 +274,9 @@ private:
         set_gradients(step);
         const auto before = models_;
         for (std::size_t r = 0; r < models_.size(); ++r)
-            optimizers_[r].step(views(models_[r].values, step), views(models_[r].gradients, step));
+            for (std::size_t g = 0; g < 2; ++g)
+                optimizers_[r][g].step(views(models_[r].values, step, g),
+                                       views(models_[r].gradients, step, g));
         if (s_.adasum()) combine_changes(before, step);
     }
 
@@ -286,7 +299,7 @@ private:
     const setting& s_;
     int size_;
     std::vector<replica<double>> models_;
-    std::vector<momentum<double>> optimizers_;
+    std::vector<std::array<momentum<double>, 2>> optimizers_;  // one for each group
 };
 
 // The most that a parameter may be off: each step rounds its gradient a few times, and a gradient

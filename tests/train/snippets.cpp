@@ -344,6 +344,26 @@ TEST_CASE("lazy_rows snippet") {
     });
 }
 
+TEST_CASE("grouped snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        std::vector<float> weight(4, 1), d_weight(4), bias(1, 1), d_bias(1);
+        //! [grouped]
+        using adamw = hvd::optimizers::adamw<float>;
+        hvd::distributed_optimizer optimizer(
+            world, hvd::optimizers::grouped<adamw>{{.rate = 1e-3f, .decay = 0.01f}});
+        optimizer.register_parameter("weight", weight, d_weight);
+        const std::size_t b = optimizer.register_parameter("bias", bias, d_bias);
+        auto& groups = optimizer.optimizer();
+        groups.add_group({.rate = 1e-3f, .decay = 0}, {b});  // no decay of biases
+
+        for (std::size_t g = 0; g < groups.groups(); ++g) groups.group(g).rate *= 0.5f;
+        optimizer.step();
+        //! [grouped]
+        CHECK(weight[0] < 1);
+        CHECK(bias[0] == 1);
+    });
+}
+
 TEST_CASE("sync_batch_norm snippet") {
     hvd_test::on_ranks([](communicator& world) {
         std::vector<float> x(2 * 3 * 4, float(world.rank())), y(x.size()), dy(x.size()),

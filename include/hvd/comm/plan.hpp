@@ -44,7 +44,7 @@ public:
             for (std::size_t at = 0; at < s.bytes; at += sizeof values) {
                 const std::size_t n = s.bytes - at < sizeof values ? s.bytes - at : sizeof values;
                 copy_bytes(values, s.in + at, n);
-                op_.update->apply(op_.update->self, done, n, values, s.out + at);
+                op_.update->apply(op_.update->self, done, s.place() + at, n, values, s.out + at);
                 copy_bytes(s.out + at, values, n);
                 done += n;
             }
@@ -130,7 +130,7 @@ public:
 
     /// Reduces gradients and takes an optimizer's step in one pass. The plan is that of an
     /// allreduce of the gradients. The `fused_step` has as many parameters
-    /// (train/optimizer/fused_step.hpp).
+    /// (train/fused/fused_step.hpp).
     ///
     /// Inside a node each rank reduces its slice and updates that slice of the parameters while it
     /// is in the cache; then all ranks have the new parameters. The optimizer's state exists once

@@ -28,6 +28,8 @@ struct number_pack {
             for (std::size_t k = 0; k < N; ++k) all[k] = R(from[k]);
     }
 
+    explicit number_pack(R number) : all(number - type{}) {}
+
     template <class T>
     void store(T* to) const {
         if constexpr (std::is_same_v<T, R>) std::memcpy(to, &all, sizeof all);
@@ -60,6 +62,8 @@ public:
 
     std::size_t channels() const { return channels_; }
     std::size_t width() const { return width_; }
+    // All lanes of a part have one channel.
+    bool has_runs() const { return !by_sample_; }
 
     // Elements of one channel, or of all channels alike.
     struct part {
@@ -107,6 +111,7 @@ public:
     template <class R>
     void spread(const part& p, const std::vector<R>& of_channels, std::vector<R>& lanes) const {
         lanes.resize(width_);
+        if (has_runs()) return fill_run(lanes.data(), of_channels[p.first_channel]);
         for_each_lane(p, [&](std::size_t lane, std::size_t c) { lanes[lane] = of_channels[c]; });
     }
 
@@ -121,6 +126,27 @@ public:
             for (; lane < end; ++lane)
                 f(p.begin + row + lane, lane, std::integral_constant<std::size_t, 1>());
         }
+    }
+
+    // Sets the lanes of a run, which all have one channel.
+    template <class R>
+    static void fill_run(R* lanes, R number) {
+        const number_pack<R, pack> all(number);
+        for (std::size_t lane = 0; lane < lanes_of_run; lane += pack) all.store(lanes + lane);
+    }
+
+    // Returns the sum of a run's lanes, and clears them.
+    template <class R>
+    static R take_run(R* lanes) {
+        number_pack<R, pack> sum(lanes);
+        for (std::size_t lane = pack; lane < lanes_of_run; lane += pack)
+            sum.all += number_pack<R, pack>(lanes + lane).all;
+        fill_run(lanes, R(0));
+        R parts[pack];
+        sum.store(parts);
+        for (std::size_t n = pack / 2; n > 0; n /= 2)
+            for (std::size_t k = 0; k < n; ++k) parts[k] += parts[k + n];
+        return parts[0];
     }
 
     // The place of a channel's first element in a sample.
@@ -164,6 +190,11 @@ public:
             passes_.for_each_pack(p, [&](std::size_t at, std::size_t lane, auto n) {
                 add(at, n, &lanes_[lane], &of_lanes_[lane], &others_[lane]);
             });
+            if (passes_.has_runs()) {
+                first[p.first_channel] += double(channel_passes::take_run(of_lanes_.data()));
+                second[p.first_channel] += double(channel_passes::take_run(others_.data()));
+                return;
+            }
             passes_.for_each_lane(p, [&](std::size_t lane, std::size_t c) {
                 first[c] += double(std::exchange(of_lanes_[lane], R(0)));
                 second[c] += double(std::exchange(others_[lane], R(0)));
@@ -183,11 +214,15 @@ struct channel_moments {
 
     void merge(std::size_t channel, double count, double mean, double squared) {
         if (count == 0) return;
-        const double before = counts[channel], total = before + count;
-        const double delta = mean - means[channel];
-        means[channel] += delta * count / total;
-        squares[channel] += squared + delta * delta * before * count / total;
-        counts[channel] = total;
+        const double before = std::exchange(counts[channel], counts[channel] + count);
+        if (before == 0) {  // most tensors have few parts, and divisions are slow
+            means[channel] = mean;
+            squares[channel] = squared;
+            return;
+        }
+        const double share = count / (before + count), delta = mean - means[channel];
+        means[channel] += delta * share;
+        squares[channel] += squared + delta * delta * before * share;
     }
 
     std::vector<double> counts, means, squares;
@@ -212,11 +247,12 @@ channel_moments moments_of(const channel_passes& passes, const T* x) {
                      d.add_to(squared);
                  });
         const double count = double(passes.place(begin + samples, 0) - passes.place(begin, 0)) /
-                             double(passes.channels());
+                             double(passes.channels()),
+                     inverse = 1 / count;
         for (std::size_t c = 0; c < origin.size(); ++c) {
             const double s = sums.first[c];
-            all.merge(c, count, double(origin[c]) + s / count,
-                      std::max(sums.second[c] - s * s / count, 0.0));
+            all.merge(c, count, double(origin[c]) + s * inverse,
+                      std::max(sums.second[c] - s * s * inverse, 0.0));
         }
     });
     return all;

@@ -5,6 +5,7 @@
 #include "../standard.hpp"  // first: an older standard is told at once
 
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/fused.hpp"
 #include "checkpoint/model.hpp"
 
 #ifdef HVD_COMPILED

@@ -47,6 +47,9 @@ public:
         return true;
     }
 
+    // The segment's place in the bytes of the operation.
+    std::size_t place() const { return begin_ - bytes; }
+
 private:
     void enter_tensor() {
         while (begin_ - op_.offsets[tensor] >= op_.tensors[tensor].bytes()) ++tensor;

@@ -167,6 +167,46 @@ struct checkpoint_options {
     bool local = true;
 };
 
+namespace detail {
+
+// **Collective**. `training` has its tensors on the host.
+template <class Comm, class Trained>
+void save_training(const std::string& path, Comm& comm, Trained& training,
+                   whole_residuals residuals, const training_progress& progress,
+                   const checkpoint_metadata& metadata, const checkpoint_options& options) {
+    gathered<std::byte> of_all;
+    if (options.local && has_local(training)) of_all = gather_local(path, comm, training);
+    on_root_or_all_throw(comm, "save_checkpoint", [&] {
+        write_training(path, training, progress, metadata, residuals, of_all);
+    });
+}
+
+// **Collective**. The root has the parameters then, and all ranks have the optimizer's state.
+template <class Comm, class Trained>
+training_progress load_training(const std::string& path, Comm& comm, Trained& training,
+                                whole_residuals& residuals, const checkpoint_options& options) {
+    training_progress progress;
+    const bool local = options.local && has_local(training);
+    std::vector<std::size_t> counts(std::size_t(comm.size()));
+    std::vector<std::byte> of_all;
+    on_root_or_all_throw(comm, "load_checkpoint", [&] {
+        const safetensors_file file(path);
+        std::set<std::string> names;
+        if (!options.local) names = local_names(file);
+        if (local) of_all = read_local_of_all(file, training, counts, names);
+        progress = read_training(file, training, std::move(names), residuals);
+    });
+    comm.broadcast_object(progress, root{0});
+    broadcast_optimizer_state(
+        comm, training.optimizer(), [&](std::size_t i) { return training.is_local(i); }, root{0});
+    if (!local) return progress;
+    const gathered<std::byte> mine = comm.alltoall(of_all, counts);
+    if (!mine.values.empty()) unpack_local(training, mine.values.data());
+    return progress;
+}
+
+}  // namespace detail
+
 /// Rank 0 writes model, optimizer and progress in one atomic safetensors file. Parameters are named
 /// `model.NAME`, buffers `buffer.NAME` and slots `optimizer.SLOT.NAME`; numbers are in the
 /// metadata. Local parameters and their slots have `local.RANK.` before that. With error feedback,
@@ -183,11 +223,8 @@ void save_checkpoint(const std::string& path, distributed_optimizer<Comm, O, T>&
     detail::whole_residuals residuals = optimizer.residuals();
     auto& calls = detail::host_calls_of(optimizer);
     detail::with_state_on_host(optimizer, use, [&](auto& state) {
-        gathered<std::byte> of_all;
-        if (local) of_all = detail::gather_local(path, calls, state);
-        detail::on_root_or_all_throw(calls, "save_checkpoint", [&] {
-            detail::write_training(path, state, progress, metadata, residuals, of_all);
-        });
+        detail::save_training(path, calls, state, std::move(residuals), progress, metadata,
+                              options);
     });
 }
 
@@ -204,27 +241,11 @@ training_progress load_checkpoint(const std::string& path,
     training_progress progress;
     detail::whole_residuals residuals;
     auto& calls = detail::host_calls_of(optimizer);
-    const bool local = options.local && detail::has_local(optimizer);
     detail::with_state_on_host(optimizer, detail::state_use::write, [&](auto& state) {
-        std::vector<std::size_t> counts(std::size_t(calls.size()));
-        std::vector<std::byte> of_all;
-        detail::on_root_or_all_throw(calls, "load_checkpoint", [&] {
-            const safetensors_file file(path);
-            std::set<std::string> names;
-            if (!options.local) names = detail::local_names(file);
-            if (local) of_all = detail::read_local_of_all(file, state, counts, names);
-            progress = detail::read_training(file, state, std::move(names), residuals);
-        });
-        broadcast_optimizer_state(
-            calls, state.optimizer(), [&](std::size_t i) { return optimizer.is_local(i); },
-            root{0});
-        if (!local) return;
-        const gathered<std::byte> mine = calls.alltoall(of_all, counts);
-        if (!mine.values.empty()) detail::unpack_local(state, mine.values.data());
+        progress = detail::load_training(path, calls, state, residuals, options);
     });
     broadcast_parameters(optimizer);
     optimizer.take_residuals(std::move(residuals));
-    calls.broadcast_object(progress, root{0});
     return progress;
 }
 

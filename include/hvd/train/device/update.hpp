@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "../../kernel/cuda/update_device.hpp"
-#include "../optimizer/lazy_rows.hpp"
 #include "../optimizer/optimizers.hpp"
+#include "../wrappers/grouped.hpp"
+#include "../wrappers/lazy_rows.hpp"
 #include "mirror.hpp"
 #include "shard.hpp"
 #include "streams.hpp"
@@ -42,6 +43,8 @@ update_rule device_rule(const optimizers::adam<T, Decays>& o) {
 
 template <class O>
 update_rule device_rule(const optimizers::lazy_rows<O>&) = delete;  // a launch steps whole tables
+template <class O>
+update_rule device_rule(const optimizers::grouped<O>&) = delete;  // a launch has one rule
 
 template <class O>
 concept has_device_rule = requires(const O& o) { device_rule(o); };

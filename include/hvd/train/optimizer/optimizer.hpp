@@ -45,6 +45,9 @@ message range_of(const optimizers::step_counts& steps, IsLocal is_local) {
 template <class Comm, optimizer_with_state O, class IsLocal>
 void agree_on_numbers(Comm& comm, O& optimizer, IsLocal is_local) {
     agree_on_values(comm, "distributed_optimizer", [&](auto say) {
+        // first, since it says how many numbers there are
+        if constexpr (requires { optimizer.described_groups(); })
+            say("parameters of groups", optimizer.described_groups());
         optimizer.for_each_number([&]<class N>(const char* name, const N& number) {
             if constexpr (std::is_arithmetic_v<N>) say(name, text(number));
         });
@@ -165,6 +168,8 @@ private:
             if (!this->agrees_on_numbers_) return;
             detail::agree_on_numbers(this->comm(), optimizer_,
                                      [this](std::size_t i) { return this->is_local(i); });
+            if constexpr (requires { optimizer_.require_members_of(1); })
+                optimizer_.require_members_of(this->values_.size());
             this->agrees_on_numbers_ = requires { requires Comm::backend_type::agrees_on_names; };
         }
     }

@@ -205,6 +205,7 @@ private:
         const bool streaming =
             streaming_pays(size_, total_bytes_, s.in == s.out || updates, tuned_.streaming_from);
         current_ = s.out;
+        place_ = s.place();
         guard([&] {
             reduce_to_places(g.function,
                              {g.op, nullptr, size_, size_, nullptr, s.bytes / g.element_bytes,
@@ -216,7 +217,7 @@ private:
 
     static void update_block(void* self, std::size_t at, std::size_t bytes, std::byte* values) {
         auto& t = *static_cast<shm_transport*>(self);
-        t.update(bytes, values, t.current_ + at);
+        t.update(t.place_ + at, bytes, values, t.current_ + at);
     }
 
     // An update that fails, as for want of memory, leaves slices of all ranks as they were. The
@@ -227,8 +228,9 @@ private:
             std::rethrow_exception(take_failure());
     }
 
-    void update(std::size_t bytes, std::byte* values, const std::byte* current) {
-        op_->update->apply(op_->update->self, done_, bytes, values, current);
+    // An update has one group, which begins with the operation.
+    void update(std::size_t place, std::size_t bytes, std::byte* values, const std::byte* current) {
+        op_->update->apply(op_->update->self, done_, place, bytes, values, current);
         done_ += bytes;
     }
 
@@ -325,7 +327,7 @@ private:
         if (op.update != nullptr) {
             std::byte* const current = scratch_.data() + slice_room_;
             gather_targets(op, own.begin, own.bytes, current);
-            guard([&] { update(own.bytes, result, current); });
+            guard([&] { update(own.begin, own.bytes, result, current); });
             check_update(op);
         }
         // The kernel does not write into the window itself: its stores would wait, one by one, for
@@ -361,6 +363,7 @@ private:
     table<std::byte*> outputs_{std::size_t(size_)};
     std::vector<std::byte> scratch_;      // a slice, and what it replaces
     const std::byte* current_ = nullptr;  // where an update goes
+    std::size_t place_ = 0;               // its place in the operation
     std::size_t done_ = 0;                // bytes of this rank's slices that are updated
 };
 

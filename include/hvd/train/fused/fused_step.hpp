@@ -2,12 +2,16 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "../../fusion/layout.hpp"
 #include "../../kernel/update.hpp"
 #include "../../transport/operation.hpp"
-#include "optimizers.hpp"
+#include "../optimizer/optimizers.hpp"
+#include "sliced_state.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -52,6 +56,14 @@ std::uint64_t content_of(const optimizers::adam<T, Decays>& o, std::uint64_t ste
         .value();
 }
 
+// Other optimizers that derive from these step otherwise.
+template <class O>
+constexpr bool is_fusable = false;
+template <class T>
+constexpr bool is_fusable<optimizers::momentum<T>> = true;
+template <class T, bool Decays>
+constexpr bool is_fusable<optimizers::adam<T, Decays>> = true;
+
 }  // namespace detail
 
 /// Parameters and their optimizer, which a plan of the gradients steps in one pass: see
@@ -60,20 +72,27 @@ std::uint64_t content_of(const optimizers::adam<T, Decays>& o, std::uint64_t ste
 /// `Optimizer` is `optimizers::momentum`, `adam` or `adamw`. Its slots stay empty: the state is
 /// here, on each rank for its own slices only, and the first run makes it. Rates and other numbers
 /// may change between runs through `optimizer()`, on all ranks alike; they are compared.
+/// `save_checkpoint(path, comm, step, progress)` saves parameters and state by the parameters'
+/// names, and any number of ranks loads them.
 /// **Lifetime**: the parameters outlive it and do not move. It belongs to one plan, since its state
 /// has the order of that plan's slices.
 /// @snippet tests/train/snippets.cpp run_and_apply
 template <class Optimizer>
 class fused_step {
+    static_assert(detail::is_fusable<Optimizer>,
+                  "hvd: the optimizer of a fused_step is hvd::optimizers::momentum, adam or adamw");
+
 public:
     using value_type = typename Optimizer::value_type;
 
     /// Takes parameters as `hvd::fuse(…)` gives them, all of the optimizer's element type (float or
-    /// double).
-    /// @throws hvd::usage_error for a parameter with gaps.
+    /// double). Their names are for checkpoints: without any they are "0", "1", ….
+    /// @throws hvd::usage_error for a parameter with gaps, a name that occurs twice, and other than
+    /// one name for each parameter.
     template <class... Parts>
-    fused_step(const fused<Parts...>& parameters, Optimizer optimizer)
-        : optimizer_(std::move(optimizer)) {
+    fused_step(const fused<Parts...>& parameters, Optimizer optimizer,
+               std::vector<std::string> names = {})
+        : optimizer_(std::move(optimizer)), names_(std::move(names)) {
         static_assert(
             std::is_same_v<detail::fused_types_t<fused<Parts...>>, detail::type_list<value_type>>,
             "hvd: the parameters of a fused_step are all of the optimizer's element type");
@@ -83,6 +102,7 @@ public:
                 throw usage_error(-1, detail::text("hvd: fused_step: parameter ",
                                                    targets_.size() - 1, " has gaps"));
         });
+        take_names();
         update_.targets = targets_;
         update_.id = dtype_traits<value_type>::id;
         update_.apply = &apply;
@@ -95,53 +115,75 @@ public:
     /// Rates, decay and other numbers for the next run.
     Optimizer& optimizer() noexcept { return optimizer_; }
 
-    /// The number of steps so far, the same for all parameters.
+    /// The number of steps so far, the same for all parameters. A checkpoint has that of Adam.
     std::uint64_t steps() const noexcept { return steps_; }
 
     /// Bytes of optimizer state on this rank.
-    std::size_t state_bytes() const noexcept {
-        return (first_.size() + second_.size()) * sizeof(value_type);
-    }
+    std::size_t state_bytes() const noexcept { return state_.bytes(); }
 
     /// For plans: begins the next step. The step counts only after end(), so a step on which the
     /// ranks could not agree does not count.
     const detail::fused_update& begin() {
         rule_.emplace(detail::next_rule(optimizer_, steps_));
         update_.content = detail::content_of(optimizer_, steps_);
-        first_.shrink_to_fit();  // the first run grew them
-        second_.shrink_to_fit();
+        state_.shrink();
         return update_;
     }
     /// For plans: the step is complete.
-    void end() { ++steps_; }
+    void end() {
+        ++steps_;
+        state_.forget_whole();
+    }
+
+    /// For checkpoints: the parameters, their names, and the state of this rank's slices.
+    std::span<const detail::tensor_ref> targets() const noexcept { return targets_; }
+    const std::vector<std::string>& names() const noexcept { return names_; }
+    const detail::sliced_state<value_type>& state() const noexcept { return state_; }
+    /// For checkpoints: goes on with the numbers of an optimizer and the state of all elements,
+    /// which is the same on all ranks.
+    void take(Optimizer optimizer, std::uint64_t steps, detail::state_numbers<value_type> state) {
+        optimizer_ = std::move(optimizer);
+        steps_ = steps;
+        state_.take_whole(std::move(state));
+    }
 
 private:
     using rule = decltype(detail::next_rule(std::declval<Optimizer&>(), std::uint64_t()));
 
-    static void apply(void* self, std::size_t done, std::size_t bytes, std::byte* values,
-                      const std::byte* current) {
+    static void apply(void* self, std::size_t done, std::size_t place, std::size_t bytes,
+                      std::byte* values, const std::byte* current) {
         static_cast<fused_step*>(self)->apply_to(
-            done / sizeof(value_type), bytes / sizeof(value_type),
+            done / sizeof(value_type), place / sizeof(value_type), bytes / sizeof(value_type),
             reinterpret_cast<value_type*>(values), reinterpret_cast<const value_type*>(current));
     }
 
-    void apply_to(std::size_t first, std::size_t n, value_type* values, const value_type* current) {
-        provide(first_, first + n);
-        if constexpr (rule::states > 1) provide(second_, first + n);
-        detail::update_elements(*rule_, n, current, values, first_.data() + first,
-                                rule::states > 1 ? second_.data() + first : nullptr, values);
+    void apply_to(std::size_t done, std::size_t place, std::size_t n, value_type* values,
+                  const value_type* current) {
+        state_.provide(done, place, n, rule::states);
+        detail::update_elements(*rule_, n, current, values, state_.numbers(0, done),
+                                rule::states > 1 ? state_.numbers(1, done) : nullptr, values);
     }
 
-    static void provide(std::vector<value_type>& state, std::size_t size) {
-        if (state.size() < size) state.resize(size);
+    void take_names() {
+        if (names_.empty())
+            for (std::size_t i = 0; i < targets_.size(); ++i) names_.push_back(std::to_string(i));
+        if (names_.size() != targets_.size())
+            throw usage_error(-1, detail::text("hvd: fused_step: ", names_.size(), " names for ",
+                                               targets_.size(), " parameters"));
+        std::vector<std::string> sorted = names_;
+        std::ranges::sort(sorted);
+        if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
+            throw usage_error(-1, detail::text("hvd: fused_step: two parameters are named \"",
+                                               std::string_view(*twice), "\""));
     }
 
     Optimizer optimizer_;
     std::uint64_t steps_ = 0;
     std::optional<rule> rule_;  // the rule of the step under way
     std::vector<detail::tensor_ref> targets_;
+    std::vector<std::string> names_;
     detail::fused_update update_;
-    std::vector<value_type> first_, second_;  // in the order of this rank's slices
+    detail::sliced_state<value_type> state_;
 };
 
 }  // namespace v0

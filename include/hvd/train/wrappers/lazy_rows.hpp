@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "optimizers.hpp"
+#include "../optimizer/optimizers.hpp"
 
 namespace hvd {
 inline namespace v0 {
