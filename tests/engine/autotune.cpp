@@ -18,8 +18,8 @@ namespace {
 
 // A cost that only depends on the fusion threshold and the chunks.
 hvd::time_span cost_of(const hvd::engine_tuning& t) {
-    const double fusion = std::log2(double(t.fusion_threshold) + 1), chunk =
-                     std::log2(double(t.tuning.chunk_bytes));
+    const double fusion = std::log2(double(t.fusion_threshold) + 1),
+                 chunk = std::log2(double(t.tuning.chunk_bytes));
     return hvd::time_span::of_nanoseconds(
         std::int64_t(1e6 + 1e5 * std::abs(fusion - 22) + 1e5 * std::abs(chunk - 16)));
 }
@@ -111,7 +111,8 @@ TEST_CASE("a communicator and its plan are tuned, and their results stay exact")
     });
 }
 
-TEST_CASE("a step that ends with a tensor in flight is refused on all ranks, and the next one goes on") {
+TEST_CASE(
+    "a step that ends with a tensor in flight is refused on all ranks, and the next one goes on") {
     on_ranks_from(2, [](auto& comm) {
         engine e{comm, {.fusion_threshold = 1024}};
         hvd::autotune tuner{e, quick()};
@@ -167,13 +168,14 @@ TEST_CASE("ranks whose options differ, or can't work, are told") {
             auto options = quick();
             const bool mine = comm.rank() == comm.size() - 1;
             if (mine) set(options);
-            const std::string said = mine
-                                         ? text_of<hvd::usage_error>([&] { hvd::autotune(e, options); })
-                                         : text_of<hvd::peer_error>([&] { hvd::autotune(e, options); });
+            const std::string said =
+                mine ? text_of<hvd::usage_error>([&] { hvd::autotune(e, options); })
+                     : text_of<hvd::peer_error>([&] { hvd::autotune(e, options); });
             CHECK(said.find(mine ? text : "refuses") != said.npos);
         };
         wrong([](auto& o) { o.steps_per_sample = 0; }, "autotune.steps_per_sample is 0");
-        wrong([](auto& o) { o.margin = 91; }, "autotune.margin is 91; it takes a number from 0 to 90");
+        wrong([](auto& o) { o.margin = 91; },
+              "autotune.margin is 91; it takes a number from 0 to 90");
         wrong([](auto& o) { o.settling_steps = -2; }, "autotune.settling_steps is -2");
         wrong([](auto& o) { o.most_steps = 20; }, "takes at least 34");
         wrong([](auto& o) { o.fixed = "engine.cycle_time, cycles"; }, "'cycles'");
@@ -215,7 +217,8 @@ TEST_CASE("the log has a line for each sample") {
         }
         const auto lines = lines_of(options.log);
         REQUIRE(lines.size() > 3);
-        CHECK(lines[0].starts_with("step,stage,seconds,engine.fusion_threshold,engine.cycle_time,"));
+        CHECK(
+            lines[0].starts_with("step,stage,seconds,engine.fusion_threshold,engine.cycle_time,"));
         CHECK(lines[1].find(",heat,1e-06,128MiB,0,4MiB,") != std::string::npos);
         CHECK(lines.back().find(",chosen,") != std::string::npos);
     });

@@ -147,7 +147,7 @@ TEST_CASE("options come from the environment") {
     CHECK(o.warmup_steps == 3);
     CHECK(o.steps_per_sample == 7);
     const variables wrong(values{{"HVD_AUTOTUNE_MARGIN", "fast"}});
-    CHECK(text_of<hvd::usage_error>(
-              [] { hvd::options_from_environment<hvd::autotune_options>(); })
-              .find("HVD_AUTOTUNE_MARGIN is 'fast'") != std::string::npos);
+    CHECK(text_of<hvd::usage_error>([] {
+              hvd::options_from_environment<hvd::autotune_options>();
+          }).find("HVD_AUTOTUNE_MARGIN is 'fast'") != std::string::npos);
 }

@@ -118,7 +118,8 @@ TEST_CASE("garbage is an error with file, line and value") {
     CHECK(with("\"steps\": 17", "\"hops\": 17") == "2: 'hops' is unknown here");
     CHECK(with("\"ranks\": 4, ", "") == "2: a result has 9 of its 10 members");
     CHECK(with("\"ranks\": 4", "\"ranks\": 4, \"ranks\": 4") == "2: ranks stands twice");
-    CHECK(with("\"tuning.chunk_bytes\"", "\"tuning.chunks\"") == "10: 'tuning.chunks' is unknown here");
+    CHECK(with("\"tuning.chunk_bytes\"", "\"tuning.chunks\"") ==
+          "10: 'tuning.chunks' is unknown here");
     CHECK(with("\"results\"", "\"result\"") == "1: 'result' is unknown here");
     CHECK(with("[", "{") != "");
     CHECK(refusal("") == "1: the file is empty");
@@ -132,7 +133,8 @@ TEST_CASE("garbage is an error with file, line and value") {
     std::mt19937 random(1);
     for (int n = 0; n < 300; ++n) {
         std::string text = good;
-        for (unsigned k = random() % 4 + 1; k > 0; --k) text[random() % text.size()] = char(random());
+        for (unsigned k = random() % 4 + 1; k > 0; --k)
+            text[random() % text.size()] = char(random());
         const std::string damaged = folder / "damaged.json";
         write_text(damaged, text);
         try {

@@ -7,8 +7,8 @@
 // Results of hvd::autotune in a JSON file, from one run to the next. It needs yaml-cpp.
 
 #include <array>
-#include <charconv>
 #include <cerrno>
+#include <charconv>
 
 #include "../engine/tuning/autotune.hpp"
 #include "../engine/tuning/machine.hpp"
@@ -110,7 +110,7 @@ public:
     std::vector<autotune_file::entry> read() const {
         const YAML::Node document = load();
         std::vector<autotune_file::entry> entries;
-        if (document.IsNull()) refuse(document.Mark(), "the file is empty");
+        if (document.IsNull()) refuse(YAML::Mark(), "the file is empty");
         for_each_member(document, [&](const std::string& key, const YAML::Node& value) {
             if (key != "results") return false;
             if (!value.IsSequence()) refuse(value.Mark(), "results is no list");
@@ -244,8 +244,8 @@ inline std::optional<engine_tuning> known_on_rank_0(tuned_target& target, const 
     if (failure) std::rethrow_exception(failure);
     if (all[0] == failed)
         throw peer_error(target.rank(),
-                         text("hvd: an autotune on rank ", target.rank(), ": rank 0: ",
-                              reinterpret_cast<const char*>(&all[1 + settings])),
+                         text("hvd: an autotune on rank ", target.rank(),
+                              ": rank 0: ", reinterpret_cast<const char*>(&all[1 + settings])),
                          {0});
     if (all[0] == nothing) return {};
     engine_tuning known;
@@ -273,8 +273,8 @@ autotune tuned_by_file(Target& holder, tuned_target& target, const tuning_key& k
     if (!options.enabled || options.file.empty()) return autotune(holder, std::move(options));
     options.known = known_on_rank_0(target, options.file, key);
     if (!options.known && target.rank() == 0)
-        options.finished = [path = options.file, key, then = std::move(options.finished)](
-                               const autotune_result& result) {
+        options.finished = [path = options.file, key,
+                            then = std::move(options.finished)](const autotune_result& result) {
             keep_result(path, key, result);
             if (then) then(result);
         };
@@ -295,9 +295,13 @@ inline void autotune_file::write() const {
     for (std::size_t i = 0; i < entries_.size(); ++i)
         all += (i > 0 ? ",\n" : "\n") + detail::json_of(entries_[i]);
     all += "\n]}\n";
-    detail::atomic_file file(path_);
-    file.write(std::as_bytes(std::span(all.data(), all.size())));
-    file.commit();
+    try {
+        detail::atomic_file file(path_);
+        file.write(std::as_bytes(std::span(all.data(), all.size())));
+        file.commit();
+    } catch (const checkpoint_error& e) {
+        throw usage_error(-1, detail::text("hvd: ", e.what()));
+    }
 }
 
 /// Takes the thresholds that an earlier search has found for this machine and these tensors, from

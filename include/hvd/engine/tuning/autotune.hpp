@@ -63,8 +63,7 @@ private:
     autotune(std::unique_ptr<detail::tuned_target> target, autotune_options options)
         : target_(std::move(target)), options_(std::move(options)), calls_(target_->calls()) {
         calls_.makes_buckets = options_.changed != nullptr;
-        if (options_.settling_steps == -1)
-            options_.settling_steps = calls_.of_engine ? 4 : 1;
+        if (options_.settling_steps == -1) options_.settling_steps = calls_.of_engine ? 4 : 1;
         compare_options();
         skipped_ = options_.warmup_steps;
         result_.chosen = target_->tuned();
@@ -94,12 +93,12 @@ private:
     void check_options() const {
         for (const detail::setting& s : detail::settings_of<autotune_options>::table) {
             if (s.kind != detail::setting_kind::integer) continue;
-            const int value = *static_cast<const int*>(s.member(const_cast<autotune_options*>(
-                &options_)));
+            const int value =
+                *static_cast<const int*>(s.member(const_cast<autotune_options*>(&options_)));
             if (value < s.least || value > s.most)
-                throw usage_error(target_->rank(), detail::text("hvd: ", s.key, " is ", value,
-                                                                "; it takes ",
-                                                                detail::permitted(s)));
+                throw usage_error(target_->rank(),
+                                  detail::text("hvd: ", s.key, " is ", value, "; it takes ",
+                                               detail::permitted(s)));
         }
         if (const int least = detail::tuning_search::least_samples; most_samples() < least)
             throw usage_error(

@@ -61,7 +61,8 @@ template <class X>
 std::uint64_t hash_of_tensors(X& tensors) {
     hash all;
     as_list(tensors).for_each([&](const auto& view) {
-        using element_type = std::remove_const_t<typename std::remove_cvref_t<decltype(view)>::element_type>;
+        using element_type =
+            std::remove_const_t<typename std::remove_cvref_t<decltype(view)>::element_type>;
         all.add(std::string_view(dtype_name<element_type>()));
         for (std::size_t d = 0; d < view.rank(); ++d) all.add(std::uint64_t(view.extent(d)));
         all.add(std::uint64_t(view.rank()));
@@ -71,7 +72,7 @@ std::uint64_t hash_of_tensors(X& tensors) {
 
 template <class Backend, class Holder, class X>
 tuning_key key_for(const Holder& holder, bool of_engine, X& tensors) {
-    return {processor_model(),         holder.size(), holder.local_size(),
+    return {processor_model(),       holder.size(), holder.local_size(),
             name_of_type<Backend>(), of_engine,     hash_of_tensors(tensors)};
 }
 

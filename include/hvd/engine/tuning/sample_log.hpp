@@ -21,8 +21,8 @@ public:
     // @throws hvd::usage_error if the file can't be written.
     sample_log(const std::string& path, int rank) : file_(std::fopen(path.c_str(), "w")) {
         if (file_ == nullptr)
-            throw usage_error(rank, text("hvd: the log of an autotune, '", path,
-                                         "', can't be written"));
+            throw usage_error(rank,
+                              text("hvd: the log of an autotune, '", path, "', can't be written"));
         std::fputs("step,stage,seconds", file_);
         for (const setting& s : settings_of<engine_tuning>::table)
             std::fprintf(file_, ",%s", s.key);

@@ -152,8 +152,7 @@ private:
         }
         const knob& k = knobs_[knob_];
         std::vector<engine_tuning> candidates{best_};
-        for (const std::int64_t v :
-             k.around(k.get(best_), {k.get(start_), k.get(engine_tuning())}))
+        for (const std::int64_t v : k.around(k.get(best_), {k.get(start_), k.get(engine_tuning())}))
             candidates.push_back(k.with(best_, v));
         if (!has_time_for(candidates.size())) return begin_duel();
         begin(stage::heat, candidates, 1);
@@ -210,7 +209,7 @@ private:
     const search_options options_;
     seeded_numbers random_;
     stage stage_ = stage::opening;
-    std::vector<racer> racers_;  // the first one is the present choice, in the duel the start
+    std::vector<racer> racers_;       // the first one is the present choice, in the duel the start
     std::vector<std::size_t> turns_;  // racers, the next turn last
     engine_tuning best_;
     double best_seconds_ = 0, start_seconds_ = 0;
