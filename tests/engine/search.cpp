@@ -116,6 +116,18 @@ TEST_CASE("the search never ends worse than it began, and gains from bad starts"
     CHECK(std::pow(gain, 1.0 / bad_starts) > 1.5);
 }
 
+TEST_CASE("a machine too busy to tell keeps the thresholds of the start, or takes faster ones") {
+    int kept = 0;
+    for (unsigned seed = 1; seed <= 60; ++seed) {
+        INFO("cost function ", seed);
+        made_up_step step(seed, 2, 0.02);
+        const searched s(step, {}, seed);
+        CHECK(step.exact(s.choice) <= step.exact({}) * 1.02);
+        kept += s.choice == hvd::engine_tuning{};
+    }
+    CHECK(kept > 10);
+}
+
 TEST_CASE("a seed and the same times make the same search") {
     std::vector<std::vector<hvd::engine_tuning>> tried;
     for (const std::uint64_t seed : {5, 5, 6}) {

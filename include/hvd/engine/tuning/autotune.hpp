@@ -20,7 +20,8 @@ inline namespace v0 {
 /// draws the same conclusions from them. Results stay the same to the bit. The candidates are
 /// compared in turns, by medians and with a margin. The last comparison is a duel of the best one
 /// with the thresholds of the start and with the defaults, so that the training does not end slower
-/// than it began. After at most `most_steps` the search is over; then `step()` does nothing.
+/// than it began. After at most `most_steps` the search is over; then `step()` does nothing. A
+/// tuner that is destroyed before leaves the thresholds in force that it tries.
 ///
 /// **Collective**: all ranks make it with equal options, and call `step()` equally often, with
 /// nothing in flight. A rank must not join before the search is over.

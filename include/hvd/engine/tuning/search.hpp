@@ -4,6 +4,8 @@
 
 #include "../../standard.hpp"  // first: an older standard is told at once
 
+#include <cmath>
+
 #include "knob.hpp"
 
 namespace hvd {
@@ -131,11 +133,23 @@ private:
         return samples_ + int(samples) + 3 * duel_turns <= options_.most_samples;
     }
 
-    // True if a racer beats another one by the margin, in all turns but a few.
+    // True if a racer is faster than another one by the margin, in the median and in two of three
+    // turns.
     bool beats(const racer& a, const racer& b) const {
         std::size_t won = 0;
         for (std::size_t n = 0; n < a.samples.size(); ++n) won += a.samples[n] < b.samples[n];
-        return a.median() < b.median() * factor() && won + a.samples.size() / 3 >= a.samples.size();
+        return a.median() < b.median() * factor() && 3 * won >= 2 * a.samples.size();
+    }
+    // The same beyond the noise: the spread of the turns' ratios adds to the margin, with about two
+    // standard deviations of their median.
+    bool surely_beats(const racer& a, const racer& b) const {
+        std::vector<double> ratios, distances;
+        for (std::size_t n = 0; n < a.samples.size(); ++n)
+            ratios.push_back(a.samples[n] / b.samples[n]);
+        const double middle = median_of(ratios);
+        for (const double r : ratios) distances.push_back(std::abs(r - middle));
+        const double noise = 4 * median_of(distances) / std::sqrt(double(ratios.size()));
+        return beats(a, b) && middle + noise < factor();
     }
 
     void end_opening() {
@@ -197,7 +211,8 @@ private:
     void end_duel() {
         const racer* chosen = &racers_[0];
         for (const racer& r : racers_)
-            if (beats(r, racers_[0]) && (chosen == &racers_[0] || beats(r, *chosen))) chosen = &r;
+            if (surely_beats(r, racers_[0]) && (chosen == &racers_[0] || surely_beats(r, *chosen)))
+                chosen = &r;
         best_ = chosen->values;
         best_seconds_ = chosen->median();
         start_seconds_ = racers_[0].median();
