@@ -30,6 +30,7 @@ struct options {
     std::string file;
     effort work{.seconds = 0.5};
     std::string command;
+    hvd::communicator_options communicator;
 };
 
 inline void add_options(CLI::App& app, options& o) {
@@ -161,12 +162,12 @@ int on_ranks(const options& o, [[maybe_unused]] int argc, [[maybe_unused]] char*
 #if HVD_WITH_MPI
     hvd::mpi_environment environment(argc, argv);
     if (o.threads == 0) {
-        auto world = hvd::communicator<hvd::mpi>::world();
+        auto world = hvd::communicator<hvd::mpi>::world(o.communicator);
         one_rank(world);
         return 0;
     }
 #endif
-    hvd::run_threads(o.threads, one_rank);
+    hvd::run_threads(o.threads, one_rank, o.communicator);
     return 0;
 }
 

@@ -4,7 +4,7 @@
 // This file contains every line of code of docs/from_horovod.md, so that it compiles and behaves as
 // the page says. pages.py looks for the lines.
 
-#include <hvd/engine.hpp>
+#include <hvd/autotune.hpp>
 #include <hvd/settings.hpp>
 #include <hvd/train.hpp>
 #include <hvd/train/checkpoint.hpp>
@@ -291,7 +291,7 @@ TEST_CASE("Horovod's process sets have their form here") {
     });
 }
 
-TEST_CASE("Horovod's names and join have their form here") {
+TEST_CASE("Horovod's names, join and autotune have their form here") {
     hvd_test::on_ranks([](communicator& world) {
         hvd::engine engine{world};
         std::vector<float> x(1, 1);
@@ -301,6 +301,8 @@ TEST_CASE("Horovod's names and join have their form here") {
         hvd::distributed_gradients(engine, names, gradients);
         if (world.rank() > 0) engine.allreduce("x", x, hvd::average).wait();
         engine.join().wait();
+        hvd::autotune tuner{engine};
+        tuner.step();
         CHECK(x[0] == 1);
     });
 }

@@ -17,6 +17,7 @@
 
 #include <unistd.h>
 
+#include <hvd/autotune.hpp>
 #include <hvd/engine.hpp>
 #include <hvd/observe/observers.hpp>
 #include <hvd/observe/prometheus.hpp>
@@ -472,6 +473,21 @@ void prometheus(communicator& world) {
     CHECK(counts.text().find("engine=\"metrics\"} 0\n") != std::string::npos);
 }
 
+void autotune(communicator& world) {
+    std::vector<float> gradient(100, 2);
+    //! [autotune]
+    hvd::engine engine{world};
+    hvd::autotune tuner{engine, {.most_steps = 320}};
+    for (int step = 0; step < 400; ++step) {
+        engine.allreduce("gradient", gradient, hvd::average).wait();
+        tuner.step();  // it does nothing once the search is over
+    }
+    const hvd::engine_tuning best = tuner.result().chosen;  // in force
+    //! [autotune]
+    CHECK(best == engine.tuned());
+    CHECK(gradient[99] == 2);
+}
+
 }  // namespace
 
 #define HVD_TEST_SNIPPET(name) \
@@ -507,6 +523,7 @@ HVD_TEST_SNIPPET(engine_join)
 HVD_TEST_SNIPPET(engine_statistics)
 HVD_TEST_SNIPPET(prometheus)
 HVD_TEST_SNIPPET(engine_retune)
+HVD_TEST_SNIPPET(autotune)
 
 TEST_CASE("default snippet") { process_wide(); }
 

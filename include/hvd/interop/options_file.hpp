@@ -7,6 +7,7 @@
 // Options from a file in YAML, or in JSON, which YAML includes. It needs yaml-cpp.
 
 #include <cstdio>
+#include <optional>
 #include <sstream>
 
 #include <yaml-cpp/anchor.h>
@@ -41,23 +42,28 @@ struct document_counter final : YAML::EventHandler {
     void OnMapEnd() override {}
 };
 
-// The text of a file of options: its maps, whose scalars are values. Aliases, lists of maps and
-// more than one document have no meaning here.
-class options_file {
+// The text of a file in YAML or JSON, with one document.
+class yaml_text {
 public:
-    options_file(std::string text, std::string path)
+    yaml_text(std::string text, std::string path)
         : text_(std::move(text)), path_(std::move(path)) {}
 
-    configuration read() {
-        YAML::Node document;
+    // @throws hvd::usage_error, with file and line, for a text that is neither.
+    YAML::Node load() const {
         try {
             check_documents();
-            document = YAML::Load(text_);
+            return YAML::Load(text_);
         } catch (const YAML::Exception& e) {
             refuse(e.mark, "it is no YAML: ", e.msg);
         }
-        if (!document.IsNull()) read_map(document, "", 0);
-        return std::move(made_);
+    }
+
+    std::string place(const YAML::Mark& mark) const {
+        return std::string(std::string_view(text(path_, ":", mark.line + 1)));
+    }
+    template <class... Parts>
+    [[noreturn]] void refuse(const YAML::Mark& mark, const Parts&... parts) const {
+        throw usage_error(-1, text("hvd: ", place(mark), ": ", parts...));
     }
 
 private:
@@ -72,6 +78,35 @@ private:
         if (documents.count == 2) refuse(documents.last, "it has more than one document");
     }
 
+    std::string text_, path_;
+};
+
+// The whole of a file, or nothing if it can't be read.
+inline std::optional<std::string> text_of_file(const std::string& path) {
+    std::string text;
+    char part[4096];
+    std::FILE* const file = std::fopen(path.c_str(), "rb");
+    for (std::size_t n = 1; file != nullptr && n > 0;)
+        text.append(part, n = std::fread(part, 1, sizeof part, file));
+    const bool failed = file == nullptr || std::ferror(file) != 0;
+    if (file != nullptr) std::fclose(file);
+    if (failed) return {};
+    return text;
+}
+
+// The text of a file of options: its maps, whose scalars are values. Aliases, lists of maps and
+// more than one document have no meaning here.
+class options_file : yaml_text {
+public:
+    using yaml_text::yaml_text;
+
+    configuration read() {
+        const YAML::Node document = load();
+        if (!document.IsNull()) read_map(document, "", 0);
+        return std::move(made_);
+    }
+
+private:
     void read_map(const YAML::Node& map, const std::string& section, int depth) {
         if (!map.IsMap()) refuse(map.Mark(), section.empty() ? "the file" : section, " is no map");
         for (const auto& item : map) {
@@ -102,15 +137,6 @@ private:
         return list;
     }
 
-    std::string place(const YAML::Mark& mark) const {
-        return std::string(std::string_view(text(path_, ":", mark.line + 1)));
-    }
-    template <class... Parts>
-    [[noreturn]] void refuse(const YAML::Mark& mark, const Parts&... parts) const {
-        throw usage_error(-1, text("hvd: ", place(mark), ": ", parts...));
-    }
-
-    std::string text_, path_;
     configuration made_;
 };
 
@@ -121,16 +147,10 @@ private:
 /// an unknown key and for one that stands twice.
 /// @snippet tests/interop/options_file.cpp options_file
 inline configuration read_configuration(const std::string& path) {
-    std::string text;
-    char part[4096];
-    std::FILE* const file = std::fopen(path.c_str(), "rb");
-    for (std::size_t n = 1; file != nullptr && n > 0;)
-        text.append(part, n = std::fread(part, 1, sizeof part, file));
-    const bool failed = file == nullptr || std::ferror(file) != 0;
-    if (file != nullptr) std::fclose(file);
-    if (failed)
+    std::optional<std::string> text = detail::text_of_file(path);
+    if (!text)
         throw usage_error(-1, detail::text("hvd: the file of options '", path, "' can't be read"));
-    return detail::options_file(std::move(text), path).read();
+    return detail::options_file(std::move(*text), path).read();
 }
 
 /// Returns the configuration of the file that HVD_CONFIG names, if it does, and of the environment,

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "autotune_settings.hpp"
 #include "communicator_settings.hpp"
 #include "engine_settings.hpp"
 #include "read_setting.hpp"
@@ -58,7 +59,7 @@ public:
     }
 
     /// Returns options with the values that are written here; all others are those of `start`.
-    /// @tparam Options `communicator_options`, `engine_options`, …
+    /// @tparam Options `communicator_options`, `engine_options`, `autotune_options`, …
     /// @throws hvd::usage_error for a value that is none, or outside its range.
     template <class Options>
     Options apply(Options start = {}) const {
@@ -76,6 +77,7 @@ private:
     static void for_each_setting(F f) {
         for (const auto& s : detail::settings_of<communicator_options>::table) f(s);
         for (const auto& s : detail::settings_of<engine_options>::table) f(s);
+        for (const auto& s : detail::settings_of<autotune_options>::table) f(s);
     }
 
     static const detail::setting* find_variable(std::string_view name) {

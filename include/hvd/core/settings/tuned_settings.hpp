@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "communicator_settings.hpp"
+#include "engine_settings.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The entry of a setting, for a member of engine_tuning.
+template <auto... Member>
+constexpr setting tuned_entry(std::string_view key) {
+    const auto moved = [](setting s) {
+        s.member = &member_of<Member...>;
+        return s;
+    };
+    for (const setting& s : settings_of<engine_options>::table)
+        if (s.key == key) return moved(s);
+    for (const setting& s : settings_of<communicator_options>::table)
+        if (s.key == key) return moved(s);
+    throw "a threshold that is no setting";  // found by the compiler
+}
+
+// The thresholds of a tuned engine are written as those of its options.
+template <>
+struct settings_of<engine_tuning> {
+    using o = engine_tuning;
+    using t = tuning_options;
+
+    static constexpr setting table[] = {
+        tuned_entry<&o::fusion_threshold>("engine.fusion_threshold"),
+        tuned_entry<&o::cycle_time>("engine.cycle_time"),
+        tuned_entry<&o::tuning, &t::bucket_bytes>("tuning.bucket_bytes"),
+        tuned_entry<&o::tuning, &t::least_in_place>("tuning.least_in_place"),
+        tuned_entry<&o::tuning, &t::most_by_all>("tuning.most_by_all"),
+        tuned_entry<&o::tuning, &t::most_by_all_crowded>("tuning.most_by_all_crowded"),
+        tuned_entry<&o::tuning, &t::most_by_two_16_bit>("tuning.most_by_two_16_bit"),
+        tuned_entry<&o::tuning, &t::chunk_bytes>("tuning.chunk_bytes"),
+        tuned_entry<&o::tuning, &t::exchange_chunk_bytes>("tuning.exchange_chunk_bytes"),
+        tuned_entry<&o::tuning, &t::most_in_slices>("tuning.most_in_slices"),
+        tuned_entry<&o::tuning, &t::most_carried>("tuning.most_carried"),
+        tuned_entry<&o::tuning, &t::least_carried>("tuning.least_carried"),
+        tuned_entry<&o::tuning, &t::most_broadcast_whole>("tuning.most_broadcast_whole"),
+        tuned_entry<&o::tuning, &t::streaming_from>("tuning.streaming_from"),
+        tuned_entry<&o::tuning, &t::fetched_ahead>("tuning.fetched_ahead"),
+    };
+    static_assert(std::size(table) == std::size(tuning_ranges) + 2);
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+// Engines, communicators and plans whose thresholds are searched for. The times of the steps are
+// made up: no clock decides here.
+
+#include <cmath>
+#include <fstream>
+
+#include <hvd/autotune.hpp>
+
+#include "engine_test.hpp"
+#include "temporary_directory.hpp"
+
+using namespace hvd_test;
+
+namespace {
+
+// A cost that only depends on the fusion threshold and the chunks.
+hvd::time_span cost_of(const hvd::engine_tuning& t) {
+    const double fusion = std::log2(double(t.fusion_threshold) + 1),
+                 chunk = std::log2(double(t.tuning.chunk_bytes));
+    return hvd::time_span::of_nanoseconds(
+        std::int64_t(1e6 + 1e5 * std::abs(fusion - 22) + 1e5 * std::abs(chunk - 16)));
+}
+
+hvd::autotune_options quick() {
+    return {.warmup_steps = 0,
+            .settling_steps = 0,
+            .steps_per_sample = 1,
+            .most_steps = 300,
+            .fixed = "engine.cycle_time"};
+}
+
+// Reduces tensors of many sizes, whose results are exact.
+void reduce_some(engine& e, int number) {
+    std::vector<std::vector<float>> tensors;
+    std::vector<hvd::request> requests;
+    for (int t = 0; t < 8; ++t)
+        tensors.emplace_back(std::size_t(1) << t, float(e.rank() + number + t));
+    for (int t = 0; t < 8; ++t)
+        requests.push_back(e.allreduce("t" + std::to_string(t), tensors[std::size_t(t)], hvd::sum));
+    for (auto& r : requests) r.wait();
+    for (int t = 0; t < 8; ++t) {
+        const auto& x = tensors[std::size_t(t)];
+        const float sum = sum_from(float(number + t), e.size());
+        REQUIRE(std::size_t(std::count(x.begin(), x.end(), sum)) == x.size());
+    }
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+    std::ifstream file(path);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    return lines;
+}
+
+}  // namespace
+
+TEST_CASE("an engine finds the good region from a bad start, and its results stay exact") {
+    on_ranks([](auto& comm) {
+        engine e{comm, {.fusion_threshold = 1024}};
+        const hvd::engine_tuning start = e.tuned();
+        int changes = 0, ends = 0;
+        auto options = quick();
+        options.changed = [&](const hvd::engine_tuning&) { ++changes; };
+        options.finished = [&](const hvd::autotune_result&) { ++ends; };
+        hvd::autotune tuner{e, options};
+        int steps = 0;
+        for (; !tuner.is_over(); ++steps) {
+            REQUIRE(steps <= options.most_steps);
+            reduce_some(e, steps);
+            // The slowest rank's time counts, which is the last one's.
+            const hvd::time_span mine = cost_of(e.tuned());
+            tuner.step(comm.rank() == comm.size() - 1 ? mine : hvd::time_span::of_nanoseconds(1));
+        }
+        CHECK(ends == 1);
+        CHECK(changes > 10);
+        CHECK(tuner.result().steps == steps);
+        CHECK(e.tuned() == tuner.result().chosen);
+        CHECK(cost_of(e.tuned()).nanoseconds < cost_of({}).nanoseconds * 4 / 5);
+        CHECK(cost_of(e.tuned()).nanoseconds < cost_of(start).nanoseconds * 4 / 5);
+        CHECK(tuner.result().seconds == double(cost_of(e.tuned()).nanoseconds) * 1e-9);
+        CHECK(tuner.result().seconds_before == double(cost_of(start).nanoseconds) * 1e-9);
+        tuner.step();  // does nothing
+        reduce_some(e, 1);
+        CHECK(tuner.result().steps == steps);
+    });
+}
+
+TEST_CASE("a communicator and its plan are tuned, and their results stay exact") {
+    on_ranks_from(1, {.node_size = 2}, [](auto& comm) {
+        comm.retune({.chunk_bytes = 64, .exchange_chunk_bytes = 64, .most_in_slices = 0});
+        std::vector<float> a(3000), b(17);
+        auto plan = comm.plan_allreduce(hvd::fuse(a, b), hvd::sum);
+        hvd::autotune tuner{comm, quick()};
+        const auto tuning_in_force = [&] {
+            return hvd::detail::access::session_of(comm).options().tuning;
+        };
+        for (int step = 0; !tuner.is_over(); ++step) {
+            REQUIRE(step <= 300);
+            std::fill(a.begin(), a.end(), float(comm.rank() + step));
+            std::fill(b.begin(), b.end(), float(comm.rank() - step));
+            plan.run();
+            REQUIRE(a[2999] == sum_from(float(step), comm.size()));
+            REQUIRE(b[16] == sum_from(float(-step), comm.size()));
+            tuner.step(cost_of({.tuning = tuning_in_force()}));
+        }
+        CHECK(tuning_in_force() == tuner.result().chosen.tuning);
+        if (comm.local_size() < comm.size()) CHECK(tuning_in_force().chunk_bytes > 4096);
+    });
+}
+
+TEST_CASE(
+    "a step that ends with a tensor in flight is refused on all ranks, and the next one goes on") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm, {.fusion_threshold = 1024}};
+        hvd::autotune tuner{e, quick()};
+        bool refused = false;
+        for (int step = 0; !tuner.is_over(); ++step) {
+            reduce_some(e, step);
+            std::vector<float> x(3, 1);
+            hvd::request late;
+            const bool has_late = step % 7 == 3 && comm.rank() == 0;
+            if (has_late) late = e.allreduce("late", x, hvd::sum);
+            try {
+                tuner.step(cost_of(e.tuned()));
+            } catch (const hvd::usage_error& error) {
+                CHECK(has_late);
+                CHECK(std::string(error.what()).find("'late'") != std::string::npos);
+                refused = true;
+            } catch (const hvd::peer_error& error) {
+                CHECK(comm.rank() != 0);
+                CHECK(std::string(error.what()).find("'late'") != std::string::npos);
+                refused = true;
+            }
+            if (step % 7 == 3 && !has_late) late = e.allreduce("late", x, hvd::sum);
+            if (step % 7 == 3) late.wait();
+        }
+        CHECK(refused);
+        CHECK(cost_of(e.tuned()).nanoseconds < cost_of({}).nanoseconds * 4 / 5);
+    });
+}
+
+TEST_CASE("ranks whose options differ, or can't work, are told") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        const auto differ = [&](auto set, std::string_view field) {
+            if (comm.size() == 1) return;
+            auto options = quick();
+            if (comm.rank() == 1) set(options);
+            for (int of_engine = 0; of_engine < 2; ++of_engine) try {
+                    if (of_engine) hvd::autotune{e, options};
+                    else hvd::autotune{comm, options};
+                    FAIL("no error");
+                } catch (const hvd::mismatch_error& error) {
+                    CHECK(error.field() == field);
+                    CHECK(error.table().size() == std::size_t(comm.size()));
+                }
+        };
+        differ([](auto& o) { o.seed = 9; }, ".seed");
+        differ([](auto& o) { o.steps_per_sample = 2; }, ".steps_per_sample");
+        differ([](auto& o) { o.enabled = false; }, ".enabled");
+        differ([](auto& o) { o.fixed = "tuning.chunk_bytes"; }, "a hash of .fixed");
+        differ([](auto& o) { o.known.emplace(); }, "a hash of .known");
+
+        const auto wrong = [&](auto set, std::string_view text) {
+            auto options = quick();
+            const bool mine = comm.rank() == comm.size() - 1;
+            if (mine) set(options);
+            const std::string said =
+                mine ? text_of<hvd::usage_error>([&] { hvd::autotune(e, options); })
+                     : text_of<hvd::peer_error>([&] { hvd::autotune(e, options); });
+            CHECK(said.find(mine ? text : "refuses") != said.npos);
+        };
+        wrong([](auto& o) { o.steps_per_sample = 0; }, "autotune.steps_per_sample is 0");
+        wrong([](auto& o) { o.margin = 91; },
+              "autotune.margin is 91; it takes a number from 0 to 90");
+        wrong([](auto& o) { o.settling_steps = -2; }, "autotune.settling_steps is -2");
+        wrong([](auto& o) { o.most_steps = 20; }, "takes at least 34");
+        wrong([](auto& o) { o.fixed = "engine.cycle_time, cycles"; }, "'cycles'");
+        wrong([](auto& o) { o.known.emplace().tuning.chunk_bytes = 65; }, ".chunk_bytes is 65");
+        reduce_some(e, 0);
+    });
+}
+
+TEST_CASE("known thresholds are taken at once, and a tuner that is not enabled changes nothing") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        hvd::autotune off{e, {.enabled = false}};
+        CHECK(off.is_over());
+        CHECK(e.tuned() == hvd::engine_tuning{});
+        const hvd::engine_tuning known{.fusion_threshold = 12345};
+        int ends = 0;
+        hvd::autotune tuner{e, {.known = known, .finished = [&](const hvd::autotune_result& r) {
+                                    ++ends;
+                                    CHECK(r.chosen == known);
+                                    CHECK(r.seconds == 0);
+                                }}};
+        CHECK(tuner.is_over());
+        CHECK(ends == 1);
+        CHECK(e.tuned() == known);
+        reduce_some(e, 0);
+    });
+}
+
+TEST_CASE("the log has a line for each sample") {
+    on_ranks([](auto& comm) {
+        const temporary_directory folder;
+        auto options = quick();
+        options.log = folder / "log.csv";
+        {
+            hvd::autotune tuner{comm, options};
+            while (!tuner.is_over()) tuner.step(hvd::time_span::of_nanoseconds(1000));
+            if (comm.size() == 1) return;
+            if (comm.rank() != 0) return;
+        }
+        const auto lines = lines_of(options.log);
+        REQUIRE(lines.size() > 3);
+        CHECK(
+            lines[0].starts_with("step,stage,seconds,engine.fusion_threshold,engine.cycle_time,"));
+        CHECK(lines[1].find(",heat,1e-06,128MiB,0,4MiB,") != std::string::npos);
+        CHECK(lines.back().find(",chosen,") != std::string::npos);
+    });
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+// The search for thresholds in isolation: a cost function makes the times up.
+
+#include <cmath>
+#include <random>
+
+#include <hvd/autotune.hpp>
+#include <hvd/settings.hpp>
+
+#include "engine_test.hpp"
+#include "variables.hpp"
+
+using namespace hvd_test;
+using hvd::detail::knob;
+using hvd::detail::tuning_search;
+
+namespace {
+
+// A made-up step: each threshold that matters costs more the further it is from its best value, or
+// beyond it. Some steps are noisy, and a neighbour makes some times of the machine's slow.
+class made_up_step {
+public:
+    made_up_step(unsigned seed, double noise, double neighbour)
+        : knobs_(hvd::detail::knobs_of({true, true, true, 4, true}, "", 0)),
+          random_(seed),
+          noise_(noise),
+          neighbour_(neighbour) {
+        for (const knob& k : knobs_) {
+            const double middle = std::max(size_of(k.get({})), 18.0);
+            best_.push_back(middle + (uniform() - 0.5) * 16);
+            weight_.push_back(uniform() < 0.6 ? 0 : 0.02 + 1.5 * uniform() * uniform());
+            is_cliff_.push_back(uniform() < 0.3);
+        }
+    }
+
+    double exact(const hvd::engine_tuning& t) const {
+        double seconds = 1;
+        for (std::size_t i = 0; i < knobs_.size(); ++i) {
+            const double off = size_of(knobs_[i].get(t)) - best_[i];
+            seconds += weight_[i] * (is_cliff_[i] ? off > 0 : std::min(std::abs(off) / 10, 1.5));
+        }
+        return seconds;
+    }
+    double operator()(const hvd::engine_tuning& t) {
+        if (slow_steps_ == 0 && uniform() < neighbour_) {
+            slow_steps_ = 10 + int(50 * uniform());
+            slower_ = 1.3 + 1.2 * uniform();
+        }
+        const double beside = slow_steps_ > 0 ? slower_ : 1;
+        slow_steps_ -= slow_steps_ > 0;
+        return exact(t) * beside * (1 + noise_ * -std::log(1 - uniform()));
+    }
+    hvd::engine_tuning drawn() {
+        hvd::engine_tuning t;
+        for (const knob& k : knobs_) {
+            const auto values = k.around(k.get(t), {});
+            if (uniform() < 0.5)
+                t = k.with(t, values[std::size_t(uniform() * double(values.size()))]);
+        }
+        return t;
+    }
+    const std::vector<knob>& knobs() const { return knobs_; }
+
+private:
+    static double size_of(std::int64_t value) { return std::log2(double(value) + 1); }
+    double uniform() { return double(random_() >> 11) * 0x1p-53; }
+
+    std::vector<knob> knobs_;
+    std::mt19937_64 random_;
+    std::vector<double> best_, weight_;
+    std::vector<bool> is_cliff_;
+    double noise_, neighbour_, slower_ = 1;
+    int slow_steps_ = 0;
+};
+
+// Runs a search on made-up steps, five for a sample, and counts the samples.
+struct searched {
+    hvd::engine_tuning choice;
+    std::vector<hvd::engine_tuning> tried;
+
+    searched(made_up_step& step, const hvd::engine_tuning& start, std::uint64_t seed,
+             int most_samples = 220) {
+        tuning_search search(step.knobs(), start, {seed, most_samples, 2});
+        while (!search.is_over()) {
+            tried.push_back(search.candidate());
+            std::vector<double> times(5);
+            for (double& t : times) t = step(search.candidate());
+            search.add_sample(hvd::detail::median_of(times));
+        }
+        choice = search.candidate();
+    }
+};
+
+}  // namespace
+
+TEST_CASE("the search never ends worse than it began, and gains from bad starts") {
+    double gain = 1;
+    int bad_starts = 0;
+    for (unsigned seed = 1; seed <= 200; ++seed) {
+        INFO("cost function ", seed);
+        made_up_step step(seed, 0.03, 0.005);
+        const hvd::engine_tuning start = seed % 2 == 0 ? step.drawn() : hvd::engine_tuning{};
+        const searched s(step, start, seed);
+        CHECK(s.tried.size() <= 220);
+        CHECK(step.exact(s.choice) <= step.exact(start));
+        // The defaults win only by the margin, so that they may be faster by that.
+        CHECK(step.exact(s.choice) <= step.exact({}) * 1.05);
+        if (step.exact(start) > 2) {
+            ++bad_starts;
+            gain *= step.exact(start) / step.exact(s.choice);
+        }
+    }
+    CHECK(bad_starts > 20);
+    CHECK(std::pow(gain, 1.0 / bad_starts) > 1.5);
+}
+
+TEST_CASE("a machine too busy to tell keeps the thresholds of the start, or takes faster ones") {
+    int kept = 0;
+    for (unsigned seed = 1; seed <= 60; ++seed) {
+        INFO("cost function ", seed);
+        made_up_step step(seed, 2, 0.02);
+        const searched s(step, {}, seed);
+        CHECK(step.exact(s.choice) <= step.exact({}) * 1.05);
+        kept += s.choice == hvd::engine_tuning{};
+    }
+    CHECK(kept > 10);
+}
+
+TEST_CASE("a seed and the same times make the same search") {
+    std::vector<std::vector<hvd::engine_tuning>> tried;
+    for (const std::uint64_t seed : {5, 5, 6}) {
+        made_up_step step(3, 0.03, 0.005);
+        tried.push_back(searched(step, step.drawn(), seed).tried);
+    }
+    CHECK(tried[0] == tried[1]);
+    CHECK(tried[0] != tried[2]);
+}
+
+TEST_CASE("where no threshold matters, noise changes none") {
+    const auto knobs = hvd::detail::knobs_of({true, true, true, 4, true}, "", 0);
+    std::mt19937_64 random(1);
+    for (int time = 0; time < 50; ++time) {
+        tuning_search search(knobs, {.fusion_threshold = 1024}, {1, 220, 2});
+        while (!search.is_over()) search.add_sample(1 + 0.01 * double(random() % 1000) / 1000);
+        CHECK(search.candidate().fusion_threshold == 1024);
+    }
+}
+
+TEST_CASE("options come from the environment") {
+    const variables set({{"HVD_AUTOTUNE", "1"},
+                         {"HVD_AUTOTUNE_LOG", "log.csv"},
+                         {"HVD_AUTOTUNE_WARMUP_STEPS", "3"},
+                         {"HVD_AUTOTUNE_STEPS_PER_SAMPLE", "7"}});
+    const auto o = hvd::options_from_environment(hvd::autotune_options{.enabled = false});
+    CHECK(o.enabled);
+    CHECK(o.log == "log.csv");
+    CHECK(o.warmup_steps == 3);
+    CHECK(o.steps_per_sample == 7);
+    const variables wrong(values{{"HVD_AUTOTUNE_MARGIN", "fast"}});
+    CHECK(text_of<hvd::usage_error>([] {
+              hvd::options_from_environment<hvd::autotune_options>();
+          }).find("HVD_AUTOTUNE_MARGIN is 'fast'") != std::string::npos);
+}
