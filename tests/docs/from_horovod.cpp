@@ -6,6 +6,7 @@
 
 #include <hvd/engine.hpp>
 #include <hvd/settings.hpp>
+#include <hvd/timeline.hpp>
 #include <hvd/train.hpp>
 #include <hvd/train/checkpoint.hpp>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "../train/shared_folder.hpp"
+#include "temporary_directory.hpp"
 #include "variables.hpp"
 
 using communicator = hvd_test::communicator;
@@ -298,6 +300,14 @@ TEST_CASE("Horovod's join has its form here") {
         engine.join().wait();
         CHECK(x[0] == 1);
     });
+}
+
+TEST_CASE("Horovod's timeline has its form here") {
+    const hvd_test::temporary_directory folder;
+    const std::string file = (folder / "run.json").string();
+    auto observed = hvd::communicator<hvd::observed<hvd::threads, hvd::timeline>>::world();
+    hvd::start_timeline(observed, {.file = file});
+    CHECK(hvd::stop_timeline(observed).bytes > 0);
 }
 
 TEST_CASE("Horovod's variables have their form here") {
