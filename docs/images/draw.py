@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Draws the pictures of docs/concepts.md, one SVG per collective, and that of README.md: draw.py [FOLDER]
+"""Draws the pictures of docs/concepts.md, one SVG per collective, and those of README.md and docs/observing.md: draw.py [FOLDER]
 
 A picture shows three ranks, before and after. A cell's colour is the rank that it comes from; a cell of several colours is a
 reduction."""
 
+import json
 import pathlib
 import sys
 
@@ -220,7 +221,54 @@ def training():
     return picture
 
 
-DRAWINGS = [allreduce, broadcast, reduce, allgather, gather, scatter, reduce_scatter, scan, exscan, alltoall, barrier, training]
+# A phase's colour. A call and a tensor have that of their rank.
+PHASE = {"negotiate": "#c3cbd4", "queue": "#e3d38a", "pack": "#e59a9a", "communicate": "#a9c9ea", "unpack": "#c9a3d6"}
+
+
+def timeline():
+    """timeline.json is what hvd-trace made of two ranks of tests/engine/timeline_program.cpp: their third step."""
+    events = json.loads((pathlib.Path(__file__).parent / "timeline.json").read_text(encoding="utf-8"))
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    spans = [e for e in events if e["ph"] == "X"]
+    picture, high, left, wide = Picture("A timeline: the third step of two ranks"), 13, 190, 620
+    last = max(e["ts"] + e["dur"] for e in spans)
+    scale = wide / last
+    y = TOP
+    for rank in range(2):
+        picture.text(8, y + high, f"rank {rank}", anchor="start", weight="bold")
+        for place in sorted(p for p in names if p[0] == rank):
+            picture.text(left - 8, y + high, names[place].replace('"', "&quot;"), size=12, anchor="end")
+            for e in events:
+                if (e["pid"], e["tid"]) != place or "ts" not in e:
+                    continue
+                x = left + e["ts"] * scale
+                if e["ph"] == "i":
+                    picture.parts.append(f'<path d="M{x:.1f} {y - 2}l4 7h-8z" fill="#d1495b"/>')
+                    continue
+                is_phase = e["cat"] == "phase"
+                top, width = y + (high if is_phase else 0), max(e["dur"] * scale, 1)
+                picture.parts.append(f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{high - 1}" '
+                                     f'fill="{PHASE[e["name"]] if is_phase else RANK[rank]}"/>')
+                if width > 7 * len(e["name"]):
+                    picture.text(round(x + 3, 1), top + 10, e["name"], size=10, colour=INK, anchor="start")
+            y += 2 * high + 5
+        y += 10
+    for micro in range(0, int(last) + 1, 200):
+        x = left + micro * scale
+        picture.parts.append(f'<path d="M{x:.1f} {TOP - 8}V{y - 8}" stroke="{GREY}" stroke-opacity="0.35"/>')
+        picture.text(round(x, 1), TOP - 14, f"{micro} µs", size=11)
+    x = left
+    for name, colour in PHASE.items():
+        picture.parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}"/>')
+        picture.text(x + 17, y + 10, name, size=12, anchor="start")
+        x += 40 + 7 * len(name)
+    picture.parts.append(f'<path d="M{x + 6} {y + 1}l5 9h-10z" fill="#d1495b"/>')
+    picture.text(x + 17, y + 10, "rank 1 is ready", size=12, anchor="start")
+    picture.grow(left + wide + 20, y + 16)
+    return picture
+
+
+DRAWINGS = [allreduce, broadcast, reduce, allgather, gather, scatter, reduce_scatter, scan, exscan, alltoall, barrier, training, timeline]
 
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)

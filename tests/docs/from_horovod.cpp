@@ -6,6 +6,7 @@
 
 #include <hvd/autotune.hpp>
 #include <hvd/settings.hpp>
+#include <hvd/timeline.hpp>
 #include <hvd/train.hpp>
 #include <hvd/train/checkpoint.hpp>
 #include <hvd/train/engine.hpp>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "../train/shared_folder.hpp"
+#include "temporary_directory.hpp"
 #include "variables.hpp"
 
 using communicator = hvd_test::communicator;
@@ -305,6 +307,14 @@ TEST_CASE("Horovod's names, join and autotune have their form here") {
         tuner.step();
         CHECK(x[0] == 1);
     });
+}
+
+TEST_CASE("Horovod's timeline has its form here") {
+    const hvd_test::temporary_directory folder;
+    const std::string file = (folder / "run.json").string();
+    auto observed = hvd::communicator<hvd::observed<hvd::threads, hvd::timeline>>::world();
+    hvd::start_timeline(observed, {.file = file});
+    CHECK(hvd::stop_timeline(observed).bytes > 0);
 }
 
 TEST_CASE("Horovod's variables have their form here") {

@@ -46,6 +46,7 @@ int main(int, char** argv) {
     add_rows<hvd::communicator_options>(rows);
     add_rows<hvd::engine_options>(rows);
     add_rows<hvd::autotune_options>(rows);
+    add_rows<hvd::timeline_options>(rows);
     if (std::strcmp(argv[1], "--rows") == 0) {
         for (const std::string& row : rows) std::cout << row << '\n';
         return 0;

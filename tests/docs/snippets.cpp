@@ -23,6 +23,7 @@
 #include <hvd/observe/prometheus.hpp>
 #include <hvd/observe/report.hpp>
 #include <hvd/settings.hpp>
+#include <hvd/timeline.hpp>
 
 #include "hvd_test.hpp"
 #include "temporary_directory.hpp"
@@ -360,6 +361,43 @@ void several_observers() {
     //! [several_observers]
 }
 
+template <class Backend>
+void recorded(const hvd::timeline_options& given) {
+    using observed_comm = hvd::communicator<hvd::observed<Backend, hvd::timeline>>;
+    const auto train = [](observed_comm& world, const hvd::timeline_options& options) {
+        //! [timeline]
+        // world is an hvd::communicator<hvd::observed<hvd::mpi, hvd::timeline>>.
+        hvd::start_timeline(world, options);  // options.file is "run.json": run.0.json, …
+        hvd::engine engine{world};            // its tensors are in the file, too
+        std::vector<float> gradient(1000, 1);
+        engine.allreduce("gradient", gradient, hvd::average).wait();
+        float loss = 1;
+        world.allreduce(loss, hvd::average, {.name = "loss"});
+        const hvd::timeline_summary recorded = hvd::stop_timeline(world);
+        //! [timeline]
+        CHECK(recorded.dropped == 0);
+        CHECK(recorded.bytes > 100);
+    };
+#if defined(HVD_TEST_BACKEND_MPI)
+    auto world = observed_comm::world();
+    train(world, given);
+#else
+    hvd::run_threads<hvd::observed<Backend, hvd::timeline>>(
+        2, [&](observed_comm& world) { train(world, given); });
+#endif
+}
+
+void timeline_from_environment() {
+    const hvd_test::variables guard(hvd_test::values{{"HVD_TIMELINE", ""}});
+    using timed = hvd::observed<hvd::threads, hvd::timeline>;
+    auto world = hvd::communicator<timed>::world();
+    //! [timeline_from_environment]
+    // HVD_TIMELINE=run.json ./train
+    hvd::start_timeline(world, hvd::options_from_environment<hvd::timeline_options>());
+    //! [timeline_from_environment]
+    CHECK(!world.observer().records());
+}
+
 void process_wide() {
     //! [default]
     hvd::init();  // starts MPI if nobody has; every rank calls it
@@ -546,6 +584,11 @@ TEST_CASE("statistics snippet") {
     //! [statistics]
 }
 TEST_CASE("several observers snippet") { several_observers(); }
+TEST_CASE("timeline snippet") {
+    const hvd_test::temporary_directory folder;
+    recorded<hvd_test::backend>({.file = (folder / "run.json").string()});
+}
+TEST_CASE("timeline from the environment snippet") { timeline_from_environment(); }
 
 TEST_CASE("run_threads snippet") {
     //! [run_threads]

@@ -13,17 +13,6 @@ using namespace hvd_test;
 
 namespace {
 
-template <class P, class F>
-void on_policy(F f) {
-#if defined(HVD_TEST_BACKEND_MPI)
-    const failing_rank_does_not_hang guard;
-    auto world = hvd::communicator<P>::world();
-    f(world);
-#else
-    for (const int ranks : thread_counts()) hvd::run_threads<P>(ranks, f);
-#endif
-}
-
 // Keeps what it is told, also what its communicator's children are told.
 class remembering {
 public:
@@ -93,7 +82,7 @@ using words = std::vector<std::string>;
 }  // namespace
 
 TEST_CASE("an observer is told the phases of calls that pack, and when a queued call was made") {
-    on_policy<hvd::observed<backend, remembering>>([](auto& comm) {
+    on_ranks_of<hvd::observed<backend, remembering>>([](auto& comm) {
         std::vector<float> a(10, 1), strided(20, 1);
         const auto half = hvd::view(strided.data(), hvd::shape(10), hvd::strides(2));
         comm.allreduce(a, hvd::sum, {.name = "plain"});
@@ -116,7 +105,7 @@ TEST_CASE("an observer is told the phases of calls that pack, and when a queued 
 }
 
 TEST_CASE("an observer is told of an engine's tensors, each in its order") {
-    on_policy<hvd::observed<backend, remembering>>([](auto& comm) {
+    on_ranks_of<hvd::observed<backend, remembering>>([](auto& comm) {
         constexpr int steps = 8;  // some are negotiated, some are predicted
         {
             hvd::engine e{comm};
@@ -154,7 +143,7 @@ TEST_CASE("an observer is told of an engine's tensors, each in its order") {
 }
 
 TEST_CASE("an observer is told that ranks refused a tensor") {
-    on_policy<hvd::observed<backend, remembering>>([](auto& comm) {
+    on_ranks_of<hvd::observed<backend, remembering>>([](auto& comm) {
         if (comm.size() == 1) return;
         hvd::engine e{comm};
         std::vector<float> x(comm.rank() == 0 ? 3 : 4);
@@ -168,7 +157,7 @@ TEST_CASE("an observer is told that ranks refused a tensor") {
 }
 
 TEST_CASE("several observers get every event, even if one of them throws") {
-    on_policy<hvd::observed<backend, hvd::observers<refusing, counting, remembering>>>(
+    on_ranks_of<hvd::observed<backend, hvd::observers<refusing, counting, remembering>>>(
         [](auto& comm) {
             float x = 1;
             CHECK_THROWS(comm.allreduce(x, hvd::sum));

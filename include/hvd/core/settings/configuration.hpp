@@ -12,6 +12,7 @@
 #include "engine_settings.hpp"
 #include "read_setting.hpp"
 #include "spelling.hpp"
+#include "timeline_settings.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -59,7 +60,7 @@ public:
     }
 
     /// Returns options with the values that are written here; all others are those of `start`.
-    /// @tparam Options `communicator_options`, `engine_options`, `autotune_options`, …
+    /// @tparam Options `communicator_options`, `engine_options`, `autotune_options`, `timeline_options`, …
     /// @throws hvd::usage_error for a value that is none, or outside its range.
     template <class Options>
     Options apply(Options start = {}) const {
@@ -78,6 +79,7 @@ private:
         for (const auto& s : detail::settings_of<communicator_options>::table) f(s);
         for (const auto& s : detail::settings_of<engine_options>::table) f(s);
         for (const auto& s : detail::settings_of<autotune_options>::table) f(s);
+        for (const auto& s : detail::settings_of<timeline_options>::table) f(s);
     }
 
     static const detail::setting* find_variable(std::string_view name) {
@@ -131,7 +133,7 @@ private:
 
 /// Returns options with the values of the environment's HVD_ variables; all others are those of
 /// `start`. Feature A14.
-/// @tparam Options `communicator_options`, `engine_options`
+/// @tparam Options `communicator_options`, `engine_options`, `timeline_options`
 /// @throws hvd::usage_error for an unknown variable, a wrong value, and HVD_CONFIG, which
 /// `options_from_environment_and_file` of `hvd/interop/options_file.hpp` reads.
 /// @snippet tests/docs/snippets.cpp options_from_environment

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "setting.hpp"
+#include "timeline_options.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <>
+struct settings_of<timeline_options> {
+    using o = timeline_options;
+
+    static constexpr setting table[] = {
+        entry<&o::file>("timeline.file", "HVD_TIMELINE", "HOROVOD_TIMELINE",
+                        "records a timeline to this file of each rank, `{rank}` is its number"),
+        in_bytes(entry<&o::most_bytes>("timeline.most_bytes", "HVD_TIMELINE_MOST_BYTES", "",
+                                       "ends the recording when the file is as long"),
+                 65536, std::int64_t(1024 * tuning::GiB)),
+        in_bytes(entry<&o::buffer_bytes>("timeline.buffer_bytes", "HVD_TIMELINE_BUFFER_BYTES", "",
+                                         "memory for events that are not written yet"),
+                 65536, std::int64_t(tuning::GiB)),
+        entry<&o::mark_units>("timeline.mark_units", "HVD_TIMELINE_MARK_UNITS",
+                              "HOROVOD_TIMELINE_MARK_CYCLES",
+                              "marks each unit of an engine, which is Horovod's cycle"),
+    };
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

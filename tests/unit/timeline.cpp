@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+// The parts of a timeline: texts, clocks, names of files, records that are lost.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <hvd/observe/clock_offset.hpp>
+#include <hvd/observe/trace_recorder.hpp>
+#include <hvd/settings.hpp>
+
+#include <random>
+
+#include "hvd_test.hpp"
+#include "temporary_directory.hpp"
+#include "variables.hpp"
+
+using namespace hvd::detail;
+
+namespace {
+
+std::string quoted(std::string_view text) {
+    std::string out;
+    append_json_text(out, text);
+    return out;
+}
+
+// A clock that is ahead of that of rank 0, and messages that take a random time.
+struct simulated_ranks {
+    std::int64_t ahead, shortest, longest;
+    std::mt19937 random{1};
+
+    std::int64_t delay() {
+        return std::uniform_int_distribution<std::int64_t>(shortest, longest)(random);
+    }
+    clock_offset measure(int rounds) {
+        clock_offset offset;
+        std::int64_t time = 1'000'000'000;  // of rank 0's clock
+        for (int i = 0; i < rounds; ++i) {
+            const std::int64_t there = time + delay(), back = there + delay();
+            offset.arrived_from_root(time, there + ahead);
+            offset.arrived_at_root(there + ahead, back);
+            time = back;
+        }
+        return offset;
+    }
+};
+
+// The events that tracks make of records, without a file.
+struct collected {
+    std::vector<std::string>* lines;
+    bool operator()(const std::string& line, bool = false) const {
+        lines->push_back(line);
+        return true;
+    }
+};
+
+taken_record record(trace_kind kind, std::int64_t time, std::string_view name,
+                    std::initializer_list<std::int64_t> times = {}) {
+    taken_record r{};
+    r.kind = kind;
+    r.time = time;
+    r.name = name;
+    r.collective = "allreduce";
+    r.times = std::uint8_t(times.size());
+    std::copy(times.begin(), times.end(), r.at);
+    return r;
+}
+
+std::size_t count(const std::vector<std::string>& lines, std::string_view what) {
+    std::size_t n = 0;
+    for (const std::string& l : lines) n += l.find(what) != l.npos ? 1 : 0;
+    return n;
+}
+
+}  // namespace
+
+TEST_CASE("a JSON text has no character that JSON does not allow") {
+    CHECK(quoted("conv1") == "\"conv1\"");
+    CHECK(quoted("a\"b\\c") == "\"a\\\"b\\\\c\"");
+    CHECK(quoted(std::string_view("\n\t\x01\0", 4)) == "\"\\u000a\\u0009\\u0001\\u0000\"");
+    CHECK(quoted("\x1f\x7f") == "\"\\u001f\x7f\"");
+    CHECK(quoted("größe € 𝛼") == "\"größe € 𝛼\"");
+    for (const char* bad : {"\xff", "\x80", "\xc0\x80", "\xc3", "\xe2\x82", "\xed\xa0\x80",
+                            "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe0\x80\x80"})
+        CHECK(quoted(bad).find("\"\xef\xbf\xbd") == 0);
+    CHECK(quoted("a\xc3") == "\"a\xef\xbf\xbd\"");
+    CHECK(quoted("\xc3(") == "\"\xef\xbf\xbd(\"");
+}
+
+TEST_CASE("the offset of a clock is known up to its error, which shrinks with more messages") {
+    for (const std::int64_t ahead :
+         {std::int64_t(0), std::int64_t(123'456'789), std::int64_t(-5'000'000'000'000)}) {
+        simulated_ranks ranks{ahead, 5'000, 200'000};
+        const clock_offset few = ranks.measure(1), many = ranks.measure(20);
+        CHECK(std::abs(few.value() - ahead) <= few.error());
+        CHECK(std::abs(many.value() - ahead) <= many.error());
+        CHECK(many.error() < few.error());
+        CHECK(many.error() < 60'000);
+    }
+}
+
+TEST_CASE("the number of a rank goes into the name of its file") {
+    CHECK(file_of_rank("run.json", 3) == "run.3.json");
+    CHECK(file_of_rank("run", 3) == "run.3");
+    CHECK(file_of_rank("/tmp/a.b/run", 3) == "/tmp/a.b/run.3");
+    CHECK(file_of_rank(".hidden", 3) == ".hidden.3");
+    CHECK(file_of_rank("{rank}/run.json", 12) == "12/run.json");
+    CHECK(file_of_rank("r{rank}/{rank}.json", 12) == "r12/12.json");
+}
+
+TEST_CASE("a ring gives records back in order, and refuses those for which it has no room") {
+    trace_ring ring(1024);
+    std::mt19937 random(7);
+    int pushed = 0, popped = 0, refused = 0;
+    for (int i = 0; i < 10000; ++i) {
+        const std::string name(random() % 200, char('a' + pushed % 26));
+        const std::int64_t times[3] = {pushed, 2, 3};
+        trace_record head;
+        head.time = pushed;
+        if (random() % 2 == 0) {
+            if (ring.push(head, {times, std::size_t(pushed % 4)}, "broadcast", name)) ++pushed;
+            else ++refused;
+            continue;
+        }
+        taken_record r;
+        if (!ring.pop(r)) continue;
+        REQUIRE(r.time == popped);
+        REQUIRE(r.times == popped % 4);
+        if (r.times > 0) REQUIRE(r.at[0] == popped);
+        REQUIRE(r.collective == "broadcast");
+        REQUIRE(r.name == std::string(r.name.size(), char('a' + popped % 26)));
+        ++popped;
+    }
+    CHECK(popped > 1000);
+    CHECK(refused > 0);
+}
+
+TEST_CASE("begins and ends that were lost leave a trace whose spans are complete") {
+    std::vector<std::string> lines;
+    trace_tracks<collected> tracks(0, {&lines});
+    const auto call_begins = trace_kind::call_begins, call_ended = trace_kind::call_ended;
+    tracks.take(record(call_begins, 1000, "a"));
+    tracks.rest();
+    CHECK(tracks.open_spans() == 1);
+    tracks.take(record(call_begins, 2000, "b"));         // the end of a was lost
+    tracks.take(record(call_ended, 3000, "b", {2000}));  // known in time: one event
+    tracks.take(record(call_ended, 5000, "c", {4000}));  // its begin was lost
+    tracks.take(record(trace_kind::submitted, 5100, "t"));
+    tracks.rest();
+    tracks.take(record(trace_kind::submitted, 5200, "t"));  // its end was lost
+    tracks.finish(6000);
+    CHECK(tracks.open_spans() == 0);
+    CHECK(count(lines, "\"ph\":\"B\"") == 2);
+    CHECK(count(lines, "\"ph\":\"E\"") == 2);
+    CHECK(count(lines, "unfinished") == 2);
+    CHECK(count(lines, "\"ts\":2.000,\"name\":\"b\",\"cat\":\"call\",\"dur\":1.000") == 1);
+    CHECK(count(lines, "\"ts\":4.000,\"name\":\"c\",\"cat\":\"call\",\"dur\":1.000") == 1);
+    CHECK(count(lines, "\"ts\":5.200,\"name\":\"allreduce\",\"cat\":\"tensor\",\"dur\":0.800") ==
+          1);
+}
+
+TEST_CASE("the environment says whether there is a timeline") {
+    const hvd_test::variables guard({{"HVD_TIMELINE", "run.{rank}.json"},
+                                     {"HVD_TIMELINE_MOST_BYTES", "1MiB"},
+                                     {"HVD_TIMELINE_MARK_UNITS", "1"}});
+    const auto o = hvd::options_from_environment<hvd::timeline_options>();
+    CHECK(o.file == "run.{rank}.json");
+    CHECK(o.most_bytes == 1 << 20);
+    CHECK(o.mark_units);
+    CHECK(o.buffer_bytes == hvd::timeline_options{}.buffer_bytes);
+    const hvd_test::variables wrong(hvd_test::values{{"HVD_TIMELINE_MOST_BYTES", "1KiB"}});
+    CHECK_THROWS_WITH_AS(hvd::options_from_environment<hvd::timeline_options>(),
+                         doctest::Contains("HVD_TIMELINE_MOST_BYTES is '1KiB'"), hvd::usage_error);
+}
+
+TEST_CASE("a forked child leaves the timeline to its parent") {
+    const hvd_test::temporary_directory folder;
+    trace_recorder recorder;
+    hvd::timeline_options options;
+    options.file = (folder / "run.json").string();
+    recorder.start(options, {});
+    recorder.push({}, {}, "barrier", "before");
+    const pid_t child = fork();
+    if (child == 0) _exit(recorder.stop().file.empty() ? 0 : 1);
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    recorder.push({}, {}, "barrier", "after");
+    const auto summary = recorder.stop();
+    CHECK(summary.file == file_of_rank(options.file, 0));
+    CHECK(summary.dropped == 0);
+    CHECK(std::filesystem::file_size(summary.file) == summary.bytes);
+}
