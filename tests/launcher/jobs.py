@@ -8,7 +8,7 @@ import signal
 import time
 import unittest
 
-from launching import LauncherTest, PATIENCE, command_lines, processes_with
+from launching import HVDRUN, LauncherTest, PATIENCE, command_lines, processes_with, wait_until
 
 # Says that it is there, and stays until something ends it. Its child is one more process that must end.
 STAYS = "touch here.$HVD_RANK; sleep 1000 & wait"
@@ -113,6 +113,16 @@ class Jobs(LauncherTest):
         self.assertGreater(len(processes_with(self.mark)), 5)
         job.kill()
         self.assert_nothing_is_left()
+
+    def test_ranks_end_even_when_hvdrun_and_its_guard_are_killed_together(self):
+        job = self.start_it("-np", 2, "sh", "-c", "trap '' TERM; touch here.$HVD_RANK; while :; do read x </dev/null; done")
+        self.wait_for_files("here.0", "here.1")
+        own = [pid for pid in processes_with(self.mark) if os.path.samefile(f"/proc/{pid}/exe", HVDRUN)]
+        self.assertEqual(len(own), 2)
+        job.send_signal(signal.SIGSTOP)  # so that it cannot see the guard's end
+        for pid in sorted(own, key=lambda pid: pid == job.pid):
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not processes_with(self.mark), "no process is left")
 
     def test_the_secret_is_in_no_command_line_and_no_environment(self):
         job = self.start_it("-np", 2, "sh", "-c", 'cp "$HVD_SECRET_FILE" secret.$HVD_RANK; ' + STAYS)

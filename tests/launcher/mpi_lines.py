@@ -63,7 +63,7 @@ class Lines(LauncherTest):
                          "srun --ntasks=4 --kill-on-bad-exit=1 --cpu-bind=none --label --export=ALL")
         self.assertEqual(
             self.line(SLURM, "-H", "a:2,b:1", "-x", "A=1", "--output-filename", "out", name="srun", SLURM_JOB_ID="7"),
-            "A=1 srun --ntasks=3 '--nodelist=a*2,b*1' --distribution=arbitrary --kill-on-bad-exit=1 --cpu-bind=none --label "
+            "A=1 srun --ntasks=3 --nodelist=a,a,b --distribution=arbitrary --kill-on-bad-exit=1 --cpu-bind=none --label "
             "--output=out/rank.%t.stdout --error=out/rank.%t.stderr --export=ALL,A")
 
     def test_srun_is_for_allocations_alone(self):
@@ -89,6 +89,11 @@ class Lines(LauncherTest):
         ended = self.run_it("--backend", "mpi", "-np", 2, "--mpi-launcher", "absent", "./train")
         self.assertEqual(ended.returncode, 127)
         self.assertIn("absent", ended.stderr)
+
+    def test_the_folder_of_output_is_made(self):
+        self.fake("mpirun", MPICH)
+        self.run_it("--backend", "mpi", "-np", 2, "--output-filename", "deep/out", "./train", PATH=f"{self.folder}:/usr/bin:/bin")
+        self.assertTrue((self.folder / "deep/out").is_dir())
 
     def test_hvdrun_becomes_the_launcher(self):
         self.fake("mpirun", MPICH)

@@ -60,8 +60,9 @@ class conversation {
 public:
     conversation(const options& o, const placement& where) : limit_(seconds() + o.start_timeout) {
         process_ = where.is_local
-                       ? start({"/bin/sh", "-c", questions}, own_environment(), true)
-                       : start(remote_command(o.ssh_command, where.host), own_environment(), true);
+                       ? start({"/bin/sh", "-c", questions}, own_environment(), true, SIGKILL)
+                       : start(remote_command(o.ssh_command, where.host), own_environment(), true,
+                               SIGKILL);
         if (!where.is_local) send(remote_script(std::string(questions)));
     }
     conversation(const conversation&) = delete;

@@ -7,12 +7,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include <unistd.h>
 
 #include "environment.hpp"
 #include "failure.hpp"
+#include "output.hpp"
 
 namespace hvdrun {
 namespace {
@@ -50,10 +50,17 @@ struct parts {
     bool has_hosts() const { return !o.hosts.empty(); }
     std::string ranks() const { return std::to_string(o.ranks); }
     // a:2,b:4
-    std::string hosts_with(const char* between) const {
+    std::string hosts_with_slots() const {
         std::string result;
         for (const host_slots& one : hosts)
-            result += (result.empty() ? "" : ",") + one.host + between + std::to_string(one.slots);
+            result += (result.empty() ? "" : ",") + one.host + ":" + std::to_string(one.slots);
+        return result;
+    }
+    // a,a,b,b,b,b
+    std::string host_of_each_rank() const {
+        std::string result;
+        for (const host_slots& one : hosts)
+            for (int i = 0; i < one.slots; ++i) result += (result.empty() ? "" : ",") + one.host;
         return result;
     }
     std::string names() const {
@@ -85,7 +92,7 @@ void add_open_mpi(parts& p, bool is_5, const std::map<std::string, std::string>&
     };
     if (::geteuid() == 0) p.add({"--allow-run-as-root"});
     p.add({is_5 ? "-n" : "-np", p.ranks()});
-    if (p.has_hosts()) p.add({is_5 ? "--host" : "-H", p.hosts_with(":")});
+    if (p.has_hosts()) p.add({is_5 ? "--host" : "-H", p.hosts_with_slots()});
     else p.add({is_5 ? "--host" : "-H", "localhost:" + p.ranks()});
     p.add({"--bind-to", "none", "--map-by", "slot"});
     if (p.hosts.size() > 1) mca("btl_tcp_links", "2");
@@ -127,11 +134,11 @@ void add_hydra(parts& p, bool is_intel, const std::map<std::string, std::string>
         throw usage_failure(
             "Intel MPI's launcher takes hosts with equal numbers of ranks, and "
             "they have " +
-            p.hosts_with(":"));
+            p.hosts_with_slots());
     p.add({"-n", p.ranks()});
     if (p.has_hosts() && is_intel)
         p.add({"-hosts", p.names(), "-ppn", std::to_string(p.hosts.front().slots)});
-    else if (p.has_hosts()) p.add({"-hosts", p.hosts_with(":")});
+    else if (p.has_hosts()) p.add({"-hosts", p.hosts_with_slots()});
     if (!is_intel) p.add({"-bind-to", "none"});
     if (!p.o.interface.empty()) p.add({"-iface", p.o.interface});
     p.add({"-prepend-rank"});
@@ -146,7 +153,7 @@ void add_hydra(parts& p, bool is_intel, const std::map<std::string, std::string>
 // srun ends the job when a rank fails, and leaves the choice of cores to the program.
 void add_srun(parts& p, const std::map<std::string, std::string>& variables) {
     p.add({"--ntasks=" + p.ranks()});
-    if (p.has_hosts()) p.add({"--nodelist=" + p.hosts_with("*"), "--distribution=arbitrary"});
+    if (p.has_hosts()) p.add({"--nodelist=" + p.host_of_each_rank(), "--distribution=arbitrary"});
     p.add({"--kill-on-bad-exit=1", "--cpu-bind=none", "--label"});
     if (p.o.timestamps) throw usage_failure("--timestamp: srun prints no times");
     if (!p.o.output_folder.empty())
@@ -212,11 +219,12 @@ mpi_launch launch_by_mpi(const options& o, const std::vector<placement>& places)
     add_launcher(p, launcher.kind, variables);
     p.command.insert(p.command.end(), o.mpi_args.begin(), o.mpi_args.end());
     p.command.insert(p.command.end(), o.program.begin(), o.program.end());
-    return {p.command, o.variables};
+    return {p.command, o.variables, o.output_folder};
 }
 
 void become(const mpi_launch& launch, bool verbose) {
     if (verbose) std::fprintf(stderr, "hvdrun: %s\n", launch.line().c_str());
+    if (!launch.folder.empty()) make_folder(launch.folder);
     for (const auto& [name, value] : launch.variables) ::setenv(name.c_str(), value.c_str(), 1);
     for (const auto& [name, value] : contract({}, 0, "")) ::unsetenv(name.c_str());
     std::vector<char*> arguments;

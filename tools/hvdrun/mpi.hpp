@@ -29,6 +29,7 @@ std::string version_of(const std::string& program);
 struct mpi_launch {
     words command;
     std::map<std::string, std::string> variables;  // set before
+    std::string folder;                            // made before, unless it is empty
 
     // As a shell reads it.
     std::string line() const;

@@ -107,13 +107,17 @@ void rank_stream::take(const line_part& line, screen& to) {
                          " cannot be written to its file: " + strerror(errno));
 }
 
+void make_folder(const std::string& path) {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) throw failure(1, path + ": the folder cannot be made: " + error.message());
+}
+
 std::string make_rank_folder(const std::string& folder, int rank, int ranks) {
     std::string number = std::to_string(rank);
     number.insert(0, std::to_string(ranks - 1).size() - number.size(), '0');
     const std::string path = folder + "/rank." + number;
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) throw failure(1, path + ": the folder cannot be made: " + error.message());
+    make_folder(path);
     return path;
 }
 

@@ -62,6 +62,9 @@ private:
     bool times_in_file_ = false;
 };
 
+// Makes a folder, and those in which it is.
+void make_folder(const std::string& path);
+
 // Makes the folder of a rank and gives its path: FOLDER/rank.007.
 std::string make_rank_folder(const std::string& folder, int rank, int ranks);
 

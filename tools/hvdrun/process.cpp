@@ -48,9 +48,10 @@ void reset_signals() {
     sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-[[noreturn]] void become(launch& what, pid_t parent, int in, int out, int err, int told) {
+[[noreturn]] void become(launch& what, pid_t parent, int death_signal, int in, int out, int err,
+                         int told) {
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_PDEATHSIG, death_signal);
     if (getppid() != parent) _exit(1);  // the parent ended before
     reset_signals();
     if (files_at_start.rlim_cur != RLIM_INFINITY) setrlimit(RLIMIT_NOFILE, &files_at_start);
@@ -94,7 +95,8 @@ void never_block(const file_descriptor& end) {
     fcntl(end.number(), F_SETFL, fcntl(end.number(), F_GETFL) | O_NONBLOCK);
 }
 
-process start(const words& program, const environment& variables, bool with_input) {
+process start(const words& program, const environment& variables, bool with_input,
+              int if_hvdrun_dies) {
     launch what(program, variables);
     pipe_ends in, out = make_pipe(), err = make_pipe(), told = make_pipe();
     if (with_input) in = make_pipe();
@@ -104,8 +106,8 @@ process start(const words& program, const environment& variables, bool with_inpu
     made.id = ::fork();
     if (made.id < 0) throw failure(1, std::string("no process can be started: ") + strerror(errno));
     if (made.id == 0)
-        become(what, parent, in.read.number(), out.write.number(), err.write.number(),
-               told.write.number());
+        become(what, parent, if_hvdrun_dies, in.read.number(), out.write.number(),
+               err.write.number(), told.write.number());
     setpgid(made.id, made.id);  // whoever comes first
     told.write.close();
     int code = 0;

@@ -19,8 +19,9 @@ struct process {
     file_descriptor output, errors;
 };
 
-// Starts a program. It ends when hvdrun does, even if hvdrun is killed.
-process start(const words& program, const environment& variables, bool with_input);
+// Starts a program. If hvdrun is killed, the kernel sends the signal to it.
+process start(const words& program, const environment& variables, bool with_input,
+              int if_hvdrun_dies);
 
 // How a process ended.
 struct ending {

@@ -20,12 +20,13 @@ void rank::open_files(const std::string& folder, int ranks, bool with_times) {
 
 void rank::start_here(const words& program, const environment& variables) {
     started_at_ = seconds();
-    process_ = start(program, variables, false);
+    process_ = start(program, variables, false, SIGKILL);
 }
 
 void rank::start_there(const words& command, const std::string& script) {
     out_.expect(remote_greeting);
-    process_ = start(command, own_environment(), true);
+    // ssh ends by it, and srun also ends the rank.
+    process_ = start(command, own_environment(), true, SIGTERM);
     started_at_ = seconds();
     pending_ = script;
     write_input();
