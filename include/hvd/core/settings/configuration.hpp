@@ -11,6 +11,7 @@
 #include "engine_settings.hpp"
 #include "read_setting.hpp"
 #include "spelling.hpp"
+#include "tcp_settings.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -76,6 +77,7 @@ private:
     static void for_each_setting(F f) {
         for (const auto& s : detail::settings_of<communicator_options>::table) f(s);
         for (const auto& s : detail::settings_of<engine_options>::table) f(s);
+        for (const auto& s : detail::settings_of<tcp_options>::table) f(s);
     }
 
     static const detail::setting* find_variable(std::string_view name) {
