@@ -245,6 +245,7 @@ private:
 /// program gives `tcp_options`. A process without them is a job of one rank. Connections are
 /// authenticated with the job's secret, and not encrypted. A process that dies is noticed at once,
 /// and a host that falls silent in two seconds, while somebody waits for it. Feature K1.
+/// @snippet tests/docs/snippets.cpp tcp
 struct tcp {
     using endpoint_type = detail::tcp_endpoint;
 };
