@@ -13,7 +13,8 @@
 //     }
 //
 // On threads the function runs for 1, 2, 3, 4, 5 and 7 ranks in turn, on MPI and TCP for those of
-// the launch. Some files are also compiled for threads that reach only each other's arenas (apart.hpp).
+// the launch. Some files are also compiled for threads that reach only each other's arenas
+// (apart.hpp).
 
 #include <doctest/doctest.h>
 

@@ -350,8 +350,7 @@ TEST_CASE("wrong options say which one is wrong") {
             [](auto& o) { o.address = "no-such-host.invalid"; });
 }
 
-TEST_CASE(
-    "a process that no launcher has started is a job of one, and reads the environment strictly") {
+TEST_CASE("a process without a launcher is a job of one, and reads the environment strictly") {
     auto comm = communicator::world();
     CHECK(comm.size() == 1);
     setenv("HVD_RANK", "1x", 1);

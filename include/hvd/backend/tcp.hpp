@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "../core/lean/handles.hpp"
-#include "../core/tcp_options.hpp"
+#include "../core/settings/tcp_options.hpp"
 #include "../protocol/agreement.hpp"
 #include "../transport/node_map.hpp"
 #include "../transport/tcp/tcp_job.hpp"

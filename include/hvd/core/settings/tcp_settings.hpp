@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../tcp_options.hpp"
 #include "setting.hpp"
+#include "tcp_options.hpp"
 
 namespace hvd {
 inline namespace v0 {

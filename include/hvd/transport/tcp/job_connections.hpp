@@ -14,7 +14,7 @@ namespace detail {
 
 // Makes the connections of one process of a job, which knows where all others listen. Each
 // communicator has connections of its own, under a number (its context) that its ranks know
-// without a word. Of two ranks the higher one connects. Several threads may make communicators at
+// without a word. The higher one of two ranks connects. Several threads may make communicators at
 // the same time: a connection that one of them lets in for another waits for it here.
 class job_connections {
 public:

@@ -5,10 +5,10 @@
 #include "../../core/settings/configuration.hpp"
 #include "../../platform/host_identity.hpp"
 #include "../../protocol/call_header.hpp"
+#include "../frames/tcp_messages.hpp"
 #include "job_connections.hpp"
 #include "job_secret.hpp"
 #include "rendezvous.hpp"
-#include "tcp_messages.hpp"
 
 namespace hvd {
 inline namespace v0 {

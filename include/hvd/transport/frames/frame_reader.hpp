@@ -137,7 +137,7 @@ private:
         const std::size_t there = std::size_t(n) < direct ? std::size_t(n) : direct;
         end_ += std::size_t(n) - there;
         if (there > 0) advance(there);
-        // What was not full has nothing more for now.
+        // A read that was not full took all that was there.
         while (take()) {
         }
         return std::size_t(n) == asked && !blocks_.empty();

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "options.hpp"
+#include "../options.hpp"
 
 namespace hvd {
 inline namespace v0 {
