@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Collectives over several nodes: hvd beside raw MPI, and without it. nodes.py launches it on hosts with shaped
-// cables. --node-size declares nodes of one host instead.
+// Collectives over several nodes: hvd beside raw MPI, and without it. nodes.py launches it on hosts
+// with shaped cables. --node-size declares nodes of one host instead.
 #include <hvd/tcp.hpp>
 
 #include "support/mpi_peer.hpp"
