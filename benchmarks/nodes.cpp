@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Collectives over several nodes: hvd beside raw MPI. nodes.py launches it on hosts with shaped
-// cables. --node-size declares nodes of one host instead.
+// Collectives over several nodes: hvd beside raw MPI, and without it. nodes.py launches it on hosts
+// with shaped cables. --node-size declares nodes of one host instead.
+#include <hvd/tcp.hpp>
+
 #include "support/mpi_peer.hpp"
 #include "support/pattern.hpp"
 #include "support/table.hpp"
@@ -16,6 +18,30 @@ struct node_options : bench::sweep_options {
 
 using communicator = hvd::communicator<hvd::mpi>;
 
+// A communicator without MPI among the processes that MPI has started. Rank 0 serves the
+// rendezvous.
+hvd::communicator<hvd::tcp> without_mpi(communicator& comm, const node_options& o) {
+    namespace d = hvd::detail;
+    d::shared_secret secret = d::new_secret();
+    comm.broadcast(secret, hvd::root{0});
+    std::vector<char> place(64);
+    if (comm.rank() == 0) {
+        const std::vector<d::host_address> own = d::own_addresses();
+        const d::listening_socket reserved(0);
+        const auto written =
+            d::text(own.empty() ? "127.0.0.1" : own[0].print(), ":", reserved.port());
+        std::copy_n(written.c_str(), std::min(place.size() - 1, std::string_view(written).size()),
+                    place.data());
+    }
+    comm.broadcast(place, hvd::root{0});
+    hvd::tcp_options own;
+    own.rank = comm.rank();
+    own.size = comm.size();
+    own.rendezvous = place.data();
+    own.secret = std::string_view(d::hex_of(secret));
+    return hvd::communicator<hvd::tcp>::world(own, {.node_size = o.node_size});
+}
+
 class nodes {
 public:
     nodes(communicator& comm, const node_options& o)
@@ -24,6 +50,7 @@ public:
           out_(comm, "nodes", o),
           own_(communicator::world({.node_size = o.node_size})),
           by_library_(communicator::world({.node_size = o.node_size, .cross_by_library = true})),
+          tcp_(without_mpi(comm, o)),
           tensor_(o.max_bytes / sizeof(float)) {}
 
     void run() {
@@ -48,6 +75,7 @@ private:
         add("hvd", [this, x, count] { own_.allreduce(hvd::view(x, count), hvd::average); });
         add("hvd by_library",
             [this, x, count] { by_library_.allreduce(hvd::view(x, count), hvd::average); });
+        add("tcp", [this, x, count] { tcp_.allreduce(hvd::view(x, count), hvd::average); });
         add("mpi", [mpi, x, count] { mpi.allreduce(MPI_IN_PLACE, x, count); });
         print("all_reduce", "average", count);
     }
@@ -65,6 +93,7 @@ private:
                                    }});
         };
         add("hvd", [=, this] { own_.broadcast(hvd::view(x, count), hvd::root{next()}); });
+        add("tcp", [=, this] { tcp_.broadcast(hvd::view(x, count), hvd::root{next()}); });
         add("mpi", [=] {
             bench::check(MPI_Bcast(x, int(count), MPI_FLOAT, next(), MPI_COMM_WORLD), "MPI_Bcast");
         });
@@ -92,6 +121,7 @@ private:
     const node_options& o_;
     bench::report<communicator> out_;
     communicator own_, by_library_;
+    hvd::communicator<hvd::tcp> tcp_;
     std::vector<float> tensor_;
     int root_ = 0;  // the root of the last broadcast
     std::vector<bench::candidate> candidates_;

@@ -42,8 +42,8 @@ left_to_all=(big random 'train.*.mpi.np[23]' 'train.*.emulated'
   'device.*.mpi.*' 'interop.torch*' 'interop.dlib*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
   headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_site*' '*.package')
 # These take too long for --all as well, and run only with --soak or by name: the other half of the element types, threads without what only
-# Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and more placements of nodes, and two large examples.
-left_to_soak=(integers posix np1 np4 queues neighbours 'examples.torch_mnist*' 'examples.dlib_mnist*')
+# Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and more placements of nodes, most collectives on TCP, and two large examples.
+left_to_soak=(integers posix np1 np4 queues neighbours rest_on_tcp 'examples.torch_mnist*' 'examples.dlib_mnist*')
 
 stage_gcc() {
   local but=("${left_to_all[@]/#/!}" "${left_to_soak[@]/#/!}" '!apart')

@@ -3,7 +3,8 @@
 #pragma once
 
 // Declares the names that programs use in their own headers. Code that uses more of them needs a
-// door: hvd/hvd.hpp, hvd/threads.hpp, hvd/mpi.hpp.
+// door: hvd/hvd.hpp, hvd/threads.hpp, hvd/mpi.hpp,
+// hvd/tcp.hpp.
 #include <cstddef>
 
 #include "standard.hpp"
@@ -26,6 +27,7 @@ class mpi_environment;
 
 struct threads;
 struct mpi;
+struct tcp;
 template <class Backend>
 struct direct;
 
@@ -48,6 +50,7 @@ struct options;
 struct reduce_options;
 struct communicator_options;
 struct tuning_options;
+struct tcp_options;
 
 class error;
 class usage_error;

@@ -335,7 +335,7 @@ long resident(bool shared) {
 }  // namespace
 
 TEST_CASE("the system has an arena's memory back when the arena ends, and when growing fails") {
-#if defined(HVD_TEST_BACKEND_MPI)
+#if defined(HVD_TEST_LAUNCHED)
     constexpr bool shared = true;
 #else
     constexpr bool shared = false;

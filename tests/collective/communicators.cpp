@@ -213,7 +213,7 @@ TEST_CASE("local and cross communicators cover the topology") {
 TEST_CASE("declared nodes of two ranks make the topology") {
     on_every_transport(
         [](auto& comm) {
-#if defined(HVD_TEST_BACKEND_MPI)
+#if defined(HVD_TEST_LAUNCHED)
             auto nodes = hvd_test::communicator::world({.node_size = 2});
 #else
             auto& nodes = comm;

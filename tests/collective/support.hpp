@@ -42,7 +42,7 @@ void on_every_transport(F f, hvd::communicator_options options = {}) {
         });
     }
     static_cast<void>(options);
-#elif defined(HVD_TEST_BACKEND_MPI)
+#elif defined(HVD_TEST_LAUNCHED)
     const failing_rank_does_not_hang guard;
     for (const int node_size : {0, 1, 2}) {
         if (node_size >= launched_ranks() && node_size > 1) continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <hvd/hvd.hpp>
+#include <hvd/tcp.hpp>
 #if __has_include(<nccl.h>)
 #include <hvd/nccl.hpp>
 #endif
@@ -53,6 +54,8 @@ struct watcher {
 
 static_assert(only_host<hvd::threads> && only_host<hvd::checked<hvd::threads>> &&
               only_host<hvd::observed<hvd::threads, watcher>>);
+static_assert(only_host<hvd::tcp> && only_host<hvd::checked<hvd::tcp>> &&
+              hvd::splittable_endpoint<hvd::tcp::endpoint_type>);
 static_assert(!hvd::backend<stranger> && !hvd::backend<int> && !hvd::backend<endpoint_of_nothing> &&
               !hvd::backend<endpoint_with_state>);
 static_assert(only_device<device_policy>);

@@ -23,6 +23,7 @@
 #include <hvd/observe/prometheus.hpp>
 #include <hvd/observe/report.hpp>
 #include <hvd/settings.hpp>
+#include <hvd/tcp.hpp>
 #include <hvd/timeline.hpp>
 
 #include "hvd_test.hpp"
@@ -657,6 +658,26 @@ TEST_CASE("thread_group snippet") {
     train(0);
     other.join();
     //! [thread_group]
+}
+
+TEST_CASE("tcp snippets") {
+    {
+        //! [tcp]
+        auto world = hvd::communicator<hvd::tcp>::world();  // HVD_RANK, HVD_SIZE, …
+        std::vector<float> gradient(1000, 1);
+        world.allreduce(gradient, hvd::average);
+        //! [tcp]
+        CHECK(gradient[0] == 1);
+    }
+    //! [tcp_options]
+    hvd::tcp_options own;
+    own.rank = 0;
+    own.size = 1;
+    own.rendezvous = "localhost:7000";  // of rank 0, who serves it
+    own.secret_file = "/run/my-job/secret";
+    auto world = hvd::communicator<hvd::tcp>::world(own, {.deadline = 30s});
+    //! [tcp_options]
+    CHECK(world.size() == 1);
 }
 
 #if HVD_HAS_MPI

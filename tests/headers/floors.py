@@ -15,7 +15,7 @@ from includes import Headers
 # A room includes itself and those before it. A room inside a room is named by its path.
 ROOMS = [
     "core/lean", "core", "core/settings", "platform", "platform/network", "observe", "kernel/simd", "kernel", "kernel/cuda", "fusion", "protocol",
-    "transport", "transport/shm", "transport/multinode", "transport/tcp", "backend", "execution",
+    "transport", "transport/shm", "transport/multinode", "transport/frames", "transport/tcp", "backend", "execution",
     "collective/call", "collective/fused", "collective", "comm",
     "device", "device/staged", "device/nccl", "device/cuda_ipc", "device/combined", "engine/negotiation", "engine", "engine/tuning", "engine/device",
     "train", "train/gradients", "train/sparse", "train/optimizer", "train/wrappers", "train/fused", "train/checkpoint", "train/input", "train/device", "train/engine", "elastic", "data", "interop",

@@ -4,7 +4,7 @@
 
 template class hvd::communicator<hvd_test::backend>;
 
-#if defined(HVD_TEST_BACKEND_MPI)
+#if defined(HVD_TEST_LAUNCHED)
 
 hvd_test::communicator hvd_test::world(const hvd::communicator_options& options) {
     return communicator::world(options);

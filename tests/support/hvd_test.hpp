@@ -12,8 +12,9 @@
 //         });
 //     }
 //
-// On threads the function runs for 1, 2, 3, 4, 5 and 7 ranks in turn, on MPI for those of the
-// launch. Some files are also compiled for threads that reach only each other's arenas (apart.hpp).
+// On threads the function runs for 1, 2, 3, 4, 5 and 7 ranks in turn, on MPI and TCP for those of
+// the launch. Some files are also compiled for threads that reach only each other's arenas
+// (apart.hpp).
 
 #include <doctest/doctest.h>
 
@@ -27,11 +28,19 @@
 #if defined(HVD_TEST_BACKEND_APART)
 #include "apart.hpp"
 #endif
+#if defined(HVD_TEST_BACKEND_TCP)
+#include <hvd/tcp.hpp>
+#endif
+#if defined(HVD_TEST_BACKEND_MPI) || defined(HVD_TEST_BACKEND_TCP)
+#define HVD_TEST_LAUNCHED  // ranks are processes
+#endif
 
 namespace hvd_test {
 
 #if defined(HVD_TEST_BACKEND_MPI)
 using backend = hvd::mpi;
+#elif defined(HVD_TEST_BACKEND_TCP)
+using backend = hvd::tcp;
 #elif defined(HVD_TEST_BACKEND_APART)
 using backend = apart;
 #else
@@ -39,7 +48,7 @@ using backend = hvd::threads;
 #endif
 using communicator = hvd::communicator<backend>;
 
-#if defined(HVD_TEST_BACKEND_MPI)
+#if defined(HVD_TEST_LAUNCHED)
 
 // Returns the ranks of this launch.
 communicator world(const hvd::communicator_options& options = {});

@@ -5,13 +5,13 @@
 #include <exception>
 #include <vector>
 
-// The functions that the two mains (threads_main.cpp, mpi_main.cpp) provide to on_ranks.
+// The functions that the mains (threads_main.cpp, mpi_main.cpp, tcp_main.cpp) provide to on_ranks.
 namespace hvd_test {
 
 // Returns 1 2 3 4 5 7, or the numbers in HVD_TEST_RANKS ("2" or "1,3").
 const std::vector<int>& thread_counts();
 
-// Returns the number of MPI ranks of this launch.
+// Returns the number of ranks of this launch of processes.
 int launched_ranks();
 
 // The destructor of a test's ranks calls it when an exception leaves them. It prints the rank's

@@ -6,23 +6,19 @@
 #include <span>
 #include <vector>
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../core/lean/handles.hpp"
 #include "../core/tuning.hpp"
 #include "../platform/mpi_api.hpp"
 #include "../platform/mpi_types.hpp"
-#include "../platform/process.hpp"
-#include "../platform/shared_memory.hpp"
 #include "../protocol/agreement.hpp"
 #include "../transport/node_map.hpp"
-#include "../transport/shm/shm_region.hpp"
 #include "concept.hpp"
-#include "map_together.hpp"
 #include "mpi_leftovers.hpp"
 #include "mpi_messages.hpp"
 #include "mpi_steps.hpp"
+#include "node_memory.hpp"
 #include "node_size.hpp"
 
 namespace hvd {
@@ -64,7 +60,7 @@ public:
     int size() const { return size_; }
     int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
     bool threaded() const { return mpi_thread_level() == MPI_THREAD_MULTIPLE; }
-    const shm_region* region() const { return region_.ranks() > 0 ? &region_ : nullptr; }
+    const shm_region* region() const { return memory_.region(); }
     MPI_Comm native_handle() const { return native_; }
 
     void send(int peer, const std::byte* data, std::size_t bytes) {
@@ -87,34 +83,13 @@ public:
     }
     bool receive_notice(failure_notice& news) { return messages_->receive_notice(news); }
 
-    // Returns this rank's part of a new segment of its node, in which rank r has `bytes[r]`. It is
-    // null on all ranks if the system refuses it to one. Ranks that share no memory get memory of
-    // their own. All ranks come; what they tell each other travels over the channel, which has a
-    // deadline. Behind the last of it, a rank may still fail alone.
+    // As in node_memory.
     template <header_channel C>
     std::byte* share(C& channel, std::span<const std::size_t> bytes) {
-        if (region() == nullptr) {
-            const std::size_t mine = bytes[std::size_t(rank_)];
-            return kept(shared_memory::of_this_process(mine), 0, mine, 0, mine);
-        }
-        std::size_t all = shared_memory::whole_part(1), begin = 0;
-        int first = -1;
-        for (int p = 0; p < size_; ++p) {
-            if (node_of(p) != node_of(rank_)) continue;
-            if (first < 0) first = p;
-            if (p == rank_) begin = all;
-            all += shared_memory::whole_part(bytes[std::size_t(p)]);
-        }
-        const std::size_t mine = bytes[std::size_t(rank_)];
-        shared_memory memory = map_together(channel, "arena", first, all, begin, begin + mine);
-        if (!memory) return nullptr;
-        const std::uint64_t id = memory.how_to_open().id;
-        return kept(std::move(memory), id, all, begin, begin + shared_memory::whole_part(mine));
+        return memory_.share(channel, *this, bytes);
     }
-
-    // Takes back what share() gave: no call of any rank uses it any more.
     void unshare(std::byte* part) noexcept {
-        if (getpid() == process_) reachable_->discard(part);
+        if (getpid() == process_) memory_.unshare(part);
     }
 
     // A channel of protocol/agreement.hpp, before there is a session. The limit is that of the
@@ -229,7 +204,7 @@ protected:
         made.steps_ = mpi_steps(limit);
         made.nodes_ = nodes_among(ranks);
         made.by_library_ = by_library_;
-        made.reachable_ = shared<segments>::make(reachable_);
+        made.memory_ = memory_.for_subset();
         made.parent_ = comm_;
         made.context_ = context;
         MPI_Group all = MPI_GROUP_NULL;
@@ -262,7 +237,7 @@ protected:
 
     void find_place(const communicator_options& options) {
         by_library_ = options.cross_by_library;
-        const bool declared = agreed_node_size(options) > 0;
+        const bool declared = agreed_node_size(*this, making, options) > 0;
         together([&] { nodes_ = nodes_of_one_host(size_, options); });
         if (!declared) find_nodes();
         if (window_ > 0) make_area();
@@ -313,15 +288,6 @@ protected:
     int rank_ = -1, size_ = 0;
 
 private:
-    // Keeps the addresses of memory as long as this communicator and those derived from it, and
-    // returns this rank's part, [begin, end). Id 0 is for memory of this rank alone.
-    std::byte* kept(shared_memory memory, std::uint64_t id, std::size_t bytes, std::size_t begin,
-                    std::size_t end) {
-        std::byte* const data = static_cast<std::byte*>(memory.data());
-        if (data != nullptr) reachable_->add(id, std::move(memory), bytes, begin, end);
-        return data != nullptr ? data + begin : nullptr;
-    }
-
     void set_up(MPI_Comm comm) {
         comm_ = messages_->comm = comm;
         set_up();
@@ -334,27 +300,6 @@ private:
         check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
         check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
         messages_->set_up(rank_, size_);
-    }
-
-    // Ranks whose options differ would wait for each other without end while they make the
-    // communicator.
-    [[gnu::cold]] int agreed_node_size(const communicator_options& options) {
-        int node_size = 0;
-        call_header mine = agreement_header(making);
-        const std::exception_ptr failure = attempt(mine, [&] {
-            check_tuning(options.tuning, rank_);
-            check_times(options, rank_);
-            node_size = declared_node_size(options);
-        });
-        const auto values = [&](auto say) {
-            say(".node_size", text(node_size));
-            say(".cross_by_library", options.cross_by_library ? "true" : "false");
-            say(".window_bytes", text(shared_memory::whole_pages(options.window_bytes)));
-            say_tuning(options.tuning, say);
-        };
-        mine.content = content_of_values(values);
-        exchange_after(failure, [&] { agree_on(*this, mine, never, values); });
-        return node_size;
     }
 
     // Ranks share a node if MPI says that they can share memory. A node is named by its first rank.
@@ -382,51 +327,16 @@ private:
         return first;
     }
 
-    // Makes memory that the ranks of each node map, if every node can. Otherwise messages are used,
-    // and every rank knows it. Ranks that are all alone on their nodes need no memory, unless the
-    // library is between them.
+    // Ranks that are all alone on their nodes need no memory, unless the library is between them.
     [[gnu::cold]] void make_area() {
-        int count = 0, first = 0, ranks = 0, mine = 0;
-        together([&] {
-            const node_map nodes(*this);
-            count = nodes.count();
-            first = nodes.ranks(nodes.mine())[0];
-            ranks = nodes.local_size();
-            mine = nodes.local_rank();
-        });
-        if (count > 1 && count == size_ && !by_library_) return;
-        const std::size_t window = shm_region::window_for(ranks, window_);
-        const std::size_t bytes = shm_region::bytes(ranks, window),
-                          own = shm_region::windows_of(mine, ranks, window);
-        // Each rank touches its own windows first, so that they lie near its processor.
-        memory_ = map_together(*this, making, first, bytes, mine == 0 ? 0 : own,
-                               own + tuning::windows * window);
-        memory_.close_file();
-        if (!memory_) return;
-        const shm_region region(memory_.data(), ranks, window, reachable_);
-        if (mine == 0) region.construct();
-        // Others look at a slot once its rank has come to the next agreement.
-        const std::int64_t process = process_for_node();
-        region.slot(mine).process.store_relaxed(process);
-        region.slot(mine).started = process_status::of(getpid()).started;
-        region.slot(mine).processors = processor_set::of_this_thread();
-        agree(*this, agreement_header(making), never);
-        region_ = region;
-        if (by_library_ && count > 1)
-            together(
-                [&] { check(MPI_Comm_split(comm_, mine, rank_, &across()), "MPI_Comm_split"); });
-    }
-
-    // Returns the process number that ranks of the node can ask the kernel about. It is -1 if they
-    // are in different containers, whose numbers differ.
-    [[gnu::cold]] std::int64_t process_for_node() const {
-        struct stat numbering{};
-        const bool known = stat("/proc/self/ns/pid", &numbering) == 0;
-        const std::int64_t mine = known ? std::int64_t(numbering.st_ino) : 0;
-        const auto all = numbers_of_all(*this, making, {&mine, 1}, never);
-        for (int p = 0; p < size_; ++p)
-            if (node_of(p) == node_of(rank_) && all[std::size_t(p)] != mine) return -1;
-        return getpid();
+        node_memory::position here;
+        together([&] { here = node_memory::position(*this); });
+        if (here.nodes > 1 && here.nodes == size_ && !by_library_) return;
+        memory_.make(*this, here, window_);
+        if (region() != nullptr && by_library_ && here.nodes > 1)
+            together([&] {
+                check(MPI_Comm_split(comm_, here.mine, rank_, &across()), "MPI_Comm_split");
+            });
     }
 
     // The ranks with this local rank, if the library is used.
@@ -443,9 +353,7 @@ private:
     MPI_Comm parent_ = MPI_COMM_NULL;  // of a subset, as the group and the context are
     MPI_Group group_ = MPI_GROUP_NULL;
     int context_ = 0;
-    shared_memory memory_;
-    shared<segments> reachable_ = shared<segments>::make();
-    shm_region region_{nullptr, 0, 0, {}};
+    node_memory memory_;
     pid_t process_ = getpid();  // a forked child does not use MPI
 };
 

@@ -9,6 +9,8 @@
 #include "../core/error.hpp"
 #include "../core/options.hpp"
 #include "../core/units.hpp"
+#include "../platform/shared_memory.hpp"
+#include "../protocol/agreement.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -36,6 +38,29 @@ inline std::vector<int> nodes_of_one_host(int ranks, const communicator_options&
     std::vector<int> nodes(std::size_t(ranks), 0);
     for (int r = 0; size > 0 && r < ranks; ++r) nodes[std::size_t(r)] = r / size;
     return nodes;
+}
+
+// Ranks whose options differ would wait for each other without end while they make a communicator.
+// So they agree on them first, over a channel of protocol/agreement.hpp.
+template <header_channel C>
+[[gnu::cold]] int agreed_node_size(C& channel, const char* making,
+                                   const communicator_options& options) {
+    int node_size = 0;
+    call_header mine = agreement_header(making);
+    const std::exception_ptr failure = attempt(mine, [&] {
+        check_tuning(options.tuning, channel.rank());
+        check_times(options, channel.rank());
+        node_size = declared_node_size(options);
+    });
+    const auto values = [&](auto say) {
+        say(".node_size", text(node_size));
+        say(".cross_by_library", options.cross_by_library ? "true" : "false");
+        say(".window_bytes", text(shared_memory::whole_pages(options.window_bytes)));
+        say_tuning(options.tuning, say);
+    };
+    mine.content = content_of_values(values);
+    exchange_after(failure, [&] { agree_on(channel, mine, never, values); });
+    return node_size;
 }
 
 }  // namespace detail

@@ -122,6 +122,16 @@ public:
     static communicator world(const communicator_options& options = {})
         requires requires { endpoint_type::world(options); };
 
+    /// The same with options of the backend's own, such as `tcp_options`. **Collective**.
+    /// @snippet tests/docs/snippets.cpp tcp_options
+    template <class Own>
+        requires requires(const Own& own, const communicator_options& options) {
+            endpoint_type::world(own, options);
+        }
+    static communicator world(const Own& own, const communicator_options& options = {}) {
+        return communicator(endpoint_type::world(own, options), options);
+    }
+
     communicator(communicator&&) noexcept = default;
     communicator& operator=(communicator&& other) noexcept {
         if (this != &other) {

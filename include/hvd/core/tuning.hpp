@@ -99,6 +99,12 @@ constexpr std::size_t mpi_message_bytes = 60 * KiB;
 // on one host had 0.63 to 0.96 of the speed from 64 KiB to 16 MiB, and 1.04 at 1 KiB; over TCP on
 // one host 0.79 to 1.08. Other numbers were not measured.
 constexpr int messages_under_way = 8;
+// Bytes of a frame of `tcp`: a message is cut into frames, between which a notice can go, and the
+// rest of one is copied when a call is given up. Not measured.
+constexpr std::size_t frame_bytes = 256 * KiB;
+// Bytes that a rank of `tcp` reads ahead of what it has asked for, when it looks for a notice
+// behind them. Not measured.
+constexpr std::size_t read_ahead = 2 * MiB;
 // Elements of one MPI_Allreduce. MPI counts with an int; this leaves room to spare. It is no choice
 // of speed.
 constexpr std::size_t mpi_largest_count = std::size_t(1) << 27;
@@ -154,6 +160,9 @@ constexpr std::int64_t answer_patience = 1 * second;
 constexpr std::int64_t time_to_give_up = reach_patience + answer_patience + 1 * second;
 // Time between two looks for a notice meanwhile. Not measured.
 constexpr std::int64_t notice_interval = 1 * millisecond;
+// Time after which a host that answers nothing, not even the probes that the system sends each
+// second, is taken for gone by `tcp`. Not measured.
+constexpr std::int64_t host_patience = 2 * second;
 // Time that the peers of a job that ends by an exception have to report it. Not measured.
 constexpr std::int64_t abort_patience = 250 * millisecond;
 

@@ -92,7 +92,7 @@ public:
                 fds_.push_back(
                     {link.number(), short(link.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0});
         const bool lost_one = fds_.size() <= links_.size();  // `next_lost` has not told it yet
-        poll_for(lost_one ? 0 : nanoseconds);
+        poll_sockets(fds_.data(), fds_.size(), lost_one ? 0 : nanoseconds);
         if (fds_[0].revents != 0) wake_.take();
         std::size_t i = 1;
         for (auto& [peer, link] : links_) {
@@ -149,19 +149,6 @@ private:
         std::vector<listening_place> places(std::size_t(comm.size()));
         std::memcpy(places.data(), all.values.data(), places.size() * sizeof mine);
         return places;
-    }
-
-    void poll_for(std::int64_t nanoseconds) {
-#if HVD_LINUX
-        const timespec span{time_t(nanoseconds / tuning::second),
-                            long(nanoseconds % tuning::second)};
-        ::ppoll(fds_.data(), nfds_t(fds_.size()), nanoseconds == INT64_MAX ? nullptr : &span,
-                nullptr);
-#else
-        const std::int64_t ms = nanoseconds / tuning::millisecond;
-        ::poll(fds_.data(), nfds_t(fds_.size()),
-               nanoseconds == INT64_MAX ? -1 : int(ms > 3600000 ? 3600000 : ms));
-#endif
     }
 
     wake_up wake_;

@@ -68,6 +68,13 @@ concept sends_notices = requires(Endpoint& l, failure_notice& n) {
     { l.receive_notice(n) } -> std::convertible_to<bool>;
 };
 
+// An endpoint may know by itself that a rank is gone. lost(why) returns the ranks that messages are
+// under way with, and that are; `why` gets a text.
+template <class Endpoint>
+concept finds_lost = requires(Endpoint& l, message& why) {
+    { l.lost(why) } -> std::convertible_to<std::vector<int>>;
+};
+
 // Gives up a transport over an endpoint. It listens for notices, and passes on the failures that
 // this rank has seen.
 //
@@ -96,7 +103,7 @@ public:
     bool heard() {
         if constexpr (sends_notices<Endpoint>) {
             listen();
-            if (!knows_ && !alarmed_ && waits_for_departed()) return true;
+            if (!knows_ && !alarmed_ && (waits_for_departed() || waits_for_lost())) return true;
             looked_ = true;
         }
         return knows_ || alarmed_;
@@ -253,6 +260,17 @@ private:
             return true;
         }
         return false;
+    }
+
+    // A rank that the endpoint knows to be gone says nothing any more.
+    bool waits_for_lost() {
+        if constexpr (finds_lost<Endpoint>) {
+            message why;
+            std::vector<int> ranks = endpoint_.lost(why);
+            if (ranks.empty()) return false;
+            keep(std::move(why), std::move(ranks));
+        }
+        return knows_;
     }
 
     bool is_silent(int rank) const {

@@ -15,6 +15,20 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// An endpoint may sleep until something has come, or some time has passed.
+template <class Endpoint>
+concept sleeps = requires(Endpoint& l, std::int64_t nanoseconds) { l.sleep(nanoseconds); };
+
+template <class Endpoint>
+sleep_end sleep_at([[maybe_unused]] Endpoint& endpoint, [[maybe_unused]] std::int64_t nanoseconds) {
+    if constexpr (sleeps<Endpoint>) {
+        endpoint.sleep(nanoseconds);
+        return sleep_end::over;
+    } else {
+        return sleep_end::not_begun;
+    }
+}
+
 // Moves data by messages between every two ranks. An endpoint needs no more than that, and hvd does
 // so where no two ranks have memory in common. Reductions are direct exchanges: each rank receives
 // its slice of every other rank's tensor and reduces it in rank order, so that the bits are those
@@ -109,6 +123,8 @@ public:
     bool ready() override {
         return this->guarded([&] { return bool(endpoint_.poll()); });
     }
+
+    sleep_end sleep(std::int64_t nanoseconds) override { return sleep_at(endpoint_, nanoseconds); }
 
     bool hopeless() override {
         return this->guarded([&] { return notices_.heard(); });

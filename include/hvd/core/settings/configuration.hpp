@@ -12,6 +12,7 @@
 #include "engine_settings.hpp"
 #include "read_setting.hpp"
 #include "spelling.hpp"
+#include "tcp_settings.hpp"
 #include "timeline_settings.hpp"
 
 namespace hvd {
@@ -80,6 +81,7 @@ private:
         for (const auto& s : detail::settings_of<engine_options>::table) f(s);
         for (const auto& s : detail::settings_of<autotune_options>::table) f(s);
         for (const auto& s : detail::settings_of<timeline_options>::table) f(s);
+        for (const auto& s : detail::settings_of<tcp_options>::table) f(s);
     }
 
     static const detail::setting* find_variable(std::string_view name) {
@@ -101,7 +103,8 @@ private:
         for (const std::string_view prefix :
              {"HVD_TEST_", "HVD_FAULT_", "HVD_EMULATION_", "HVD_LAB_", "HVD_PYTHON_"})
             if (name.starts_with(prefix)) return true;
-        for (const std::string_view known : {"HVD_CONFIG", "HVD_MPI_CUDA_AWARE", "HVD_JOBS"})
+        for (const std::string_view known :
+             {"HVD_CONFIG", "HVD_MPI_CUDA_AWARE", "HVD_JOBS", "HVD_LOCAL_RANK", "HVD_LOCAL_SIZE"})
             if (name == known) return true;
         for (const std::string_view other : others)
             if (name == other) return true;

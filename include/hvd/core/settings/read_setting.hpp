@@ -81,7 +81,10 @@ inline bool read_integers(const setting& s, std::string_view text, std::vector<i
 [[gnu::cold]] inline std::string value_text(const setting& s, const void* options) {
     const void* const member = s.member(const_cast<void*>(options));
     switch (s.kind) {
-        case setting_kind::text: return *static_cast<const std::string*>(member);
+        case setting_kind::text: {
+            const std::string& value = *static_cast<const std::string*>(member);
+            return s.is_hidden && !value.empty() ? "(not shown)" : value;
+        }
         case setting_kind::flag: return *static_cast<const bool*>(member) ? "true" : "false";
         case setting_kind::span:
             return number_text(s, static_cast<const time_span*>(member)->nanoseconds);

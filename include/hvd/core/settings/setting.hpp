@@ -26,6 +26,7 @@ struct setting {
     std::int64_t multiple = 1;            // that the value must be
     bool bare_seconds = false;            // of a time
     const char* automatic = "automatic";  // what a value outside the range stands for
+    bool is_hidden = false;               // nobody prints the value
 };
 
 // The members of an aggregate of options: a specialisation has `table`. All that reads, writes and
@@ -86,6 +87,10 @@ constexpr setting in_bytes(setting s, std::int64_t least, std::int64_t most) {
 }
 constexpr setting in_seconds(setting s) {
     s.bare_seconds = true;
+    return s;
+}
+constexpr setting hidden(setting s) {
+    s.is_hidden = true;
     return s;
 }
 constexpr setting between(std::int64_t least, setting s, std::int64_t most) {

@@ -15,9 +15,11 @@
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "../../core/error.hpp"
+#include "../linux.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -88,15 +90,15 @@ struct host_address {
     }
 };
 
-// The addresses of this host's interfaces that are up, IPv4 first, without loopback.
-inline std::vector<host_address> own_addresses() {
+// The addresses of this host's interfaces that are up, IPv4 first, without loopback; or those of
+// one interface alone.
+inline std::vector<host_address> own_addresses(std::string_view only = {}) {
     std::vector<host_address> v4, v6;
     ifaddrs* list = nullptr;
     if (getifaddrs(&list) != 0) return v4;
     for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-        if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0 ||
-            (i->ifa_flags & IFF_LOOPBACK) != 0)
-            continue;
+        if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
+        if (only.empty() ? (i->ifa_flags & IFF_LOOPBACK) != 0 : only != i->ifa_name) continue;
         host_address a;
         if (i->ifa_addr->sa_family == AF_INET) {
             sockaddr_in in{};
@@ -162,6 +164,42 @@ inline ssize_t send_some(const descriptor& s, const std::byte* data, std::size_t
     return ::send(s.number(), data, bytes, MSG_NOSIGNAL);
 #else
     return ::send(s.number(), data, bytes, 0);
+#endif
+}
+
+// Sends one piece of memory and then another.
+inline ssize_t send_both(const descriptor& s, const std::byte* first, std::size_t first_bytes,
+                         const std::byte* second, std::size_t second_bytes) {
+    iovec parts[2] = {{const_cast<std::byte*>(first), first_bytes},
+                      {const_cast<std::byte*>(second), second_bytes}};
+    msghdr all{};
+    all.msg_iov = parts;
+    all.msg_iovlen = 2;
+#if defined(MSG_NOSIGNAL)
+    return ::sendmsg(s.number(), &all, MSG_NOSIGNAL);
+#else
+    return ::sendmsg(s.number(), &all, 0);
+#endif
+}
+
+// Fills one piece of memory and then another.
+inline ssize_t receive_both(const descriptor& s, std::byte* first, std::size_t first_bytes,
+                            std::byte* second, std::size_t second_bytes) {
+    iovec parts[2] = {{first, first_bytes}, {second, second_bytes}};
+    msghdr all{};
+    all.msg_iov = parts;
+    all.msg_iovlen = 2;
+    return ::recvmsg(s.number(), &all, 0);
+}
+
+// Waits for events at sockets, for some nanoseconds at most; INT64_MAX waits without a limit.
+inline void poll_sockets(pollfd* fds, std::size_t count, std::int64_t nanoseconds) {
+#if HVD_LINUX
+    const timespec span{time_t(nanoseconds / 1'000'000'000), long(nanoseconds % 1'000'000'000)};
+    ::ppoll(fds, nfds_t(count), nanoseconds == INT64_MAX ? nullptr : &span, nullptr);
+#else
+    const std::int64_t ms = nanoseconds / 1'000'000;
+    ::poll(fds, nfds_t(count), nanoseconds == INT64_MAX ? -1 : int(ms > 3600000 ? 3600000 : ms));
 #endif
 }
 

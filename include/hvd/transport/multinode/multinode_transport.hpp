@@ -123,7 +123,8 @@ public:
     }
 
     sleep_end sleep(std::int64_t nanoseconds) override {
-        if (step_ == step::flat || !cross_.awaits_node_alone()) return sleep_end::not_begun;
+        if (step_ == step::flat || !cross_.in_node()) return sleep_at(cross_.endpoint, nanoseconds);
+        if (!cross_.awaits_node_alone()) return sleep_end::not_begun;
         return cross_.inner.sleep(nanoseconds);
     }
 

@@ -2,11 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <memory>
-
-#include "../../platform/clock.hpp"
 #include "../../platform/network/wake_up.hpp"
 #include "rendezvous_messages.hpp"
+#include "strangers.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -62,17 +60,11 @@ public:
     }
 
 private:
-    // A stranger that says nothing is dropped after so long, and the oldest when more come.
+    // The time in which a rank registers that has proved itself.
     static constexpr std::int64_t patience = 5 * tuning::second;
-    static constexpr std::size_t most_strangers = 256;
     // The time in which a rank takes what it is sent at the end.
     static constexpr std::int64_t time_to_take = 5 * tuning::second;
 
-    struct stranger {
-        descriptor socket;
-        std::unique_ptr<handshake> talk;
-        time_point since;
-    };
     struct member {
         framed_socket link;
         time_point since;
@@ -83,42 +75,14 @@ private:
         fds_.clear();
         fds_.push_back({wake_.number(), POLLIN, 0});
         fds_.push_back({listener_.number(), POLLIN, 0});
-        for (const stranger& s : strangers_)
-            fds_.push_back(
-                {s.socket.number(), short(s.talk->wants_to_write() ? POLLOUT : POLLIN), 0});
+        strangers_.add_to(fds_);
         for (const member& m : members_) fds_.push_back({m.link.number(), POLLIN, 0});
         const std::int64_t left = (limit - now()) / tuning::millisecond + 1;
         ::poll(fds_.data(), nfds_t(fds_.size()), int(left < 100 ? (left > 0 ? left : 0) : 100));
-        for (std::size_t i = strangers_.size(); i-- > 0;)
-            if (advance(strangers_[i])) strangers_.erase(strangers_.begin() + std::ptrdiff_t(i));
-        take_strangers();
-    }
-
-    void take_strangers() {
-        while (descriptor socket = listener_.accept()) {
-            if (strangers_.size() == most_strangers) strangers_.erase(strangers_.begin());
-            strangers_.push_back({std::move(socket),
-                                  std::make_unique<handshake>(secret_, rendezvous_rank, -1),
-                                  now()});
-        }
-    }
-
-    // True if it is no stranger any more.
-    bool advance(stranger& s) {
-        switch (s.talk->advance(s.socket)) {
-            case handshake::state::goes_on:
-                return now() - s.since > patience && note_refused("it said nothing");
-            case handshake::state::refused: return note_refused(s.talk->reason());
-            case handshake::state::done: break;
-        }
-        members_.push_back(
-            {framed_socket(s.talk->peer(), std::move(s.socket), sizeof(registration)), now()});
-        return true;
-    }
-    bool note_refused(const char* why) {
-        ++refused_;
-        why_refused_ = why;
-        return true;
+        strangers_.advance(listener_, [this](int peer, std::uint64_t, descriptor socket) {
+            members_.push_back(
+                {framed_socket(peer, std::move(socket), sizeof(registration)), now()});
+        });
     }
 
     // ---- those that know the secret -------------------------------------------------------------
@@ -208,9 +172,7 @@ private:
             late.push_back(int(r));
         }
         message why = text(names, " of ", places_.size(), " did not come in time");
-        if (refused_ > 0)
-            why += text(" (", refused_, refused_ == 1 ? " connection was" : " connections were",
-                        " refused, the last one because ", why_refused_, ")");
+        why += strangers_.print_refused();
         refuse_all(why);
         throw peer_error(-1, text("hvd: the rendezvous failed: ", why), std::move(late));
     }
@@ -220,13 +182,11 @@ private:
     listening_socket listener_;
     wake_up wake_;
     atomic<bool> stopped_{false};
-    std::vector<stranger> strangers_;
+    strangers strangers_{secret_, rendezvous_rank};
     std::vector<member> members_;
     std::vector<listening_place> places_;  // by rank
     std::vector<bool> has_come_;
     std::size_t come_ = 0;
-    int refused_ = 0;
-    const char* why_refused_ = "";
     std::vector<pollfd> fds_;
 };
 

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <span>
+
+#include <sys/stat.h>
+
+#include "../platform/process.hpp"
+#include "../platform/shared_memory.hpp"
+#include "../protocol/agreement.hpp"
+#include "../transport/node_map.hpp"
+#include "../transport/shm/shm_region.hpp"
+#include "map_together.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The memory that the ranks of one node have in common, as one of them sees it: the region of a
+// communicator, and the segments that arenas share later. The endpoint of the communicator says who
+// shares a node.
+class node_memory {
+public:
+    // The place of a rank on its node. It is found before, since it needs memory of its own.
+    struct position {
+        int nodes = 0, first = 0, ranks = 0, mine = 0;
+
+        position() = default;
+        template <class Endpoint>
+        explicit position(const Endpoint& endpoint) {
+            const node_map map(endpoint);
+            nodes = map.count();
+            first = map.ranks(map.mine())[0];
+            ranks = map.local_size();
+            mine = map.local_rank();
+        }
+    };
+
+    node_memory() : reachable_(shared<segments>::make()) {}
+
+    // That of a subset of the ranks, who reach the segments of all.
+    node_memory for_subset() const {
+        node_memory made;
+        made.reachable_ = shared<segments>::make(reachable_);
+        return made;
+    }
+
+    // Null if no memory is shared.
+    const shm_region* region() const { return region_.ranks() > 0 ? &region_ : nullptr; }
+
+    // Makes memory that the ranks of each node map, if every node can. Otherwise messages are used,
+    // and every rank knows it.
+    template <class Endpoint>
+    [[gnu::cold]] void make(Endpoint& endpoint, const position& here, std::size_t wished) {
+        const std::size_t window = shm_region::window_for(here.ranks, wished);
+        const std::size_t bytes = shm_region::bytes(here.ranks, window),
+                          own = shm_region::windows_of(here.mine, here.ranks, window);
+        // Each rank touches its own windows first, so that they lie near its processor.
+        memory_ = map_together(endpoint, making, here.first, bytes, here.mine == 0 ? 0 : own,
+                               own + tuning::windows * window);
+        memory_.close_file();
+        if (!memory_) return;
+        const shm_region region(memory_.data(), here.ranks, window, reachable_);
+        if (here.mine == 0) region.construct();
+        // Others look at a slot once its rank has come to the next agreement.
+        const std::int64_t process = process_for_node(endpoint);
+        region.slot(here.mine).process.store_relaxed(process);
+        region.slot(here.mine).started = process_status::of(getpid()).started;
+        region.slot(here.mine).processors = processor_set::of_this_thread();
+        agree(endpoint, agreement_header(making), never);
+        region_ = region;
+    }
+
+    // Returns this rank's part of a new segment of its node, in which rank r has `bytes[r]`. It is
+    // null on all ranks if the system refuses it to one. Ranks that share no memory get memory of
+    // their own. All ranks come; what they tell each other travels over the channel, which has a
+    // deadline. Behind the last of it, a rank may still fail alone.
+    template <header_channel C, class Endpoint>
+    std::byte* share(C& channel, const Endpoint& endpoint, std::span<const std::size_t> bytes) {
+        const int me = endpoint.rank();
+        const std::size_t mine = bytes[std::size_t(me)];
+        if (region() == nullptr)
+            return kept(shared_memory::of_this_process(mine), 0, mine, 0, mine);
+        std::size_t all = shared_memory::whole_part(1), begin = 0;
+        int first = -1;
+        for (int p = 0; p < endpoint.size(); ++p) {
+            if (endpoint.node_of(p) != endpoint.node_of(me)) continue;
+            if (first < 0) first = p;
+            if (p == me) begin = all;
+            all += shared_memory::whole_part(bytes[std::size_t(p)]);
+        }
+        shared_memory memory = map_together(channel, "arena", first, all, begin, begin + mine);
+        if (!memory) return nullptr;
+        const std::uint64_t id = memory.how_to_open().id;
+        return kept(std::move(memory), id, all, begin, begin + shared_memory::whole_part(mine));
+    }
+
+    // Takes back what share() gave: no call of any rank uses it any more.
+    void unshare(std::byte* part) noexcept { reachable_->discard(part); }
+
+private:
+    static constexpr const char* making = "making of a communicator";
+
+    // Keeps the addresses of memory as long as this communicator and those derived from it, and
+    // returns this rank's part, [begin, end). Id 0 is for memory of this rank alone.
+    std::byte* kept(shared_memory memory, std::uint64_t id, std::size_t bytes, std::size_t begin,
+                    std::size_t end) {
+        std::byte* const data = static_cast<std::byte*>(memory.data());
+        if (data != nullptr) reachable_->add(id, std::move(memory), bytes, begin, end);
+        return data != nullptr ? data + begin : nullptr;
+    }
+
+    // Returns the process number that ranks of the node can ask the kernel about. It is -1 if they
+    // are in different containers, whose numbers differ.
+    template <class Endpoint>
+    [[gnu::cold]] static std::int64_t process_for_node(Endpoint& endpoint) {
+        struct stat numbering{};
+        const bool known = stat("/proc/self/ns/pid", &numbering) == 0;
+        const std::int64_t mine = known ? std::int64_t(numbering.st_ino) : 0;
+        const auto all = numbers_of_all(endpoint, making, {&mine, 1}, never);
+        for (int p = 0; p < endpoint.size(); ++p)
+            if (endpoint.node_of(p) == endpoint.node_of(endpoint.rank()) &&
+                all[std::size_t(p)] != mine)
+                return -1;
+        return getpid();
+    }
+
+    shared_memory memory_;
+    shared<segments> reachable_;
+    shm_region region_{nullptr, 0, 0, {}};
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

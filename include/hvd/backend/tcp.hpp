@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include <unistd.h>
+
+#include "../core/lean/handles.hpp"
+#include "../core/settings/tcp_options.hpp"
+#include "../protocol/agreement.hpp"
+#include "../transport/node_map.hpp"
+#include "../transport/tcp/tcp_job.hpp"
+#include "concept.hpp"
+#include "node_memory.hpp"
+#include "node_size.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// One rank of a communicator without MPI: connections to all other ranks, and shared memory for the
+// ranks of each node.
+class tcp_endpoint {
+public:
+    static owner<tcp_endpoint> world(const communicator_options& options) {
+        return world(tcp_options_from_environment(), options);
+    }
+    static owner<tcp_endpoint> world(const tcp_options& own, const communicator_options& options) {
+        const shared<tcp_job> job = tcp_job::of(own);
+        std::vector<int> all(std::size_t(job->size()));
+        for (std::size_t r = 0; r < all.size(); ++r) all[r] = int(r);
+        owner<tcp_endpoint> made(new tcp_endpoint(job, std::move(all), job->next_context(),
+                                                  options.window_bytes,
+                                                  limit_of(options.deadline)));
+        made->connect();
+        made->find_nodes(options);
+        made->make_area();
+        return made;
+    }
+
+    tcp_endpoint(const tcp_endpoint&) = delete;
+    tcp_endpoint& operator=(const tcp_endpoint&) = delete;
+
+    ~tcp_endpoint() {
+        if (getpid() == process_) job_->end(std::move(messages_));
+    }
+
+    int rank() const { return rank_; }
+    int size() const { return int(ranks_.size()); }
+    int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
+    bool threaded() const { return true; }
+    const shm_region* region() const { return memory_.region(); }
+
+    void send(int peer, const std::byte* data, std::size_t bytes) {
+        messages_.send(peer, data, bytes);
+    }
+    void recv(int peer, std::byte* data, std::size_t bytes) {
+        messages_.receive(peer, data, bytes);
+    }
+    // A message may fill a larger recv.
+    static constexpr std::size_t fills_larger = SIZE_MAX;
+    bool poll() { return messages_.poll(); }
+    bool pending(int peer) const { return messages_.pending(peer); }
+    void cancel() noexcept { messages_.cancel(); }
+    // Sleeps until there may be progress, or some time has passed.
+    void sleep(std::int64_t nanoseconds) { messages_.sleep(nanoseconds); }
+
+    std::uint64_t sends_begun(int peer) const { return messages_.sends_begun(peer); }
+    std::uint64_t receives_begun(int peer) const { return messages_.receives_begun(peer); }
+    bool send_notice(int peer, const failure_notice& news) noexcept {
+        return messages_.send_notice(peer, news);
+    }
+    bool receive_notice(failure_notice& news) { return messages_.receive_notice(news); }
+    std::vector<int> lost(message& why) { return messages_.lost(why); }
+
+    // As in node_memory.
+    template <header_channel C>
+    std::byte* share(C& channel, std::span<const std::size_t> bytes) {
+        return memory_.share(channel, *this, bytes);
+    }
+    void unshare(std::byte* part) noexcept {
+        if (getpid() == process_) memory_.unshare(part);
+    }
+
+    // A channel of protocol/agreement.hpp, before there is a session. The limit is that of the
+    // making.
+    [[gnu::cold]] table<call_header> exchange_headers(const call_header& mine, time_point) {
+        table<call_header> all(ranks_.size());
+        copy_header(all[std::size_t(rank_)], mine);
+        for (int p = 0; p < size(); ++p) {
+            call_header& theirs = all[std::size_t(p)];
+            if (p == rank_) continue;
+            messages_.receive(p, reinterpret_cast<std::byte*>(&theirs), sizeof theirs);
+        }
+        const std::byte* const shown = reinterpret_cast<const std::byte*>(&all[std::size_t(rank_)]);
+        for (int p = 0; p < size(); ++p)
+            if (p != rank_) messages_.send(p, shown, sizeof mine);
+        try {
+            await();
+        } catch (...) {
+            messages_.cancel();
+            throw;
+        }
+        return all;
+    }
+
+    // Runs the last steps of the making of a communicator, which may fail on this rank alone.
+    // Where they do, all ranks throw.
+    template <class F>
+    void settle(F f) {
+        run_on_all(*this, making, never, f);
+        give_up_when_ = nullptr;
+    }
+
+    // The endpoint of a subset of the ranks, for one of them. `join` makes the rest: it waits for
+    // the other ranks of the subset, until one of them is gone, if `gone` tells that.
+    [[gnu::cold]] owner<tcp_endpoint> prepare_subset(std::span<const int> ranks, int context,
+                                                     time_point limit) const {
+        std::vector<int> members;
+        std::vector<int> nodes;
+        for (const int r : ranks) {
+            members.push_back(ranks_[std::size_t(r)]);
+            nodes.push_back(node_of(r));
+        }
+        owner<tcp_endpoint> made(new tcp_endpoint(
+            job_, std::move(members), hash().add(context_).add(std::uint64_t(context)).value(),
+            window_, limit));
+        made->nodes_ = std::move(nodes);
+        made->memory_ = memory_.for_subset();
+        return made;
+    }
+    template <class F>
+    void give_up_when(const F& gone) {
+        give_up_when_ = [](const void* f) { return (*static_cast<const F*>(f))(); };
+        asked_ = &gone;
+    }
+    [[gnu::cold]] void join() {
+        connect();
+        make_area();
+    }
+    owner<tcp_endpoint> subset(std::span<const int> ranks, int context) const {
+        owner<tcp_endpoint> made = prepare_subset(ranks, context, never);
+        made->join();
+        return made;
+    }
+
+private:
+    static constexpr const char* making = "making of a communicator";
+
+    tcp_endpoint(shared<tcp_job> job, std::vector<int> ranks, std::uint64_t context,
+                 std::size_t window, time_point limit)
+        : job_(std::move(job)),
+          ranks_(std::move(ranks)),
+          context_(context),
+          window_(window),
+          limit_(limit) {
+        while (ranks_[std::size_t(rank_)] != job_->rank()) ++rank_;
+    }
+
+    bool gone() const { return give_up_when_ != nullptr && give_up_when_(asked_); }
+
+    void connect() {
+        if (size() == 1) messages_ = tcp_messages(std::vector<descriptor>(1));
+        else
+            messages_ = tcp_messages(
+                job_->connections().connect(context_, ranks_, limit_, [this] { return gone(); }));
+    }
+
+    // Waits for the messages of an agreement.
+    [[gnu::cold]] void await() {
+        backoff pauses(false);
+        const auto sleep = [this](std::int64_t nanoseconds) {
+            messages_.sleep(nanoseconds);
+            return sleep_end::over;
+        };
+        while (!messages_.poll()) {
+            if (!pauses.pause(sleep)) continue;
+            failure_notice ignored;
+            while (messages_.receive_notice(ignored)) {
+            }
+            message why;
+            std::vector<int> lost = messages_.lost(why);
+            if (lost.empty() && now() <= limit_ && !gone()) continue;
+            if (lost.empty()) lost = late(why);
+            throw peer_error(rank_, text("hvd: ", making, " on rank ", rank_, ": ", why),
+                             std::move(lost));
+        }
+    }
+    std::vector<int> late(message& why) const {
+        std::vector<int> ranks;
+        for (int p = 0; p < size(); ++p) {
+            if (p == rank_ || !pending(p)) continue;
+            why += text(ranks.empty() ? "rank " : ", rank ", p);
+            ranks.push_back(p);
+        }
+        why += " did not come in time";
+        return ranks;
+    }
+
+    // Ranks share a node if they say that they are on one host, unless nodes are declared. A node
+    // is named by its first rank.
+    [[gnu::cold]] void find_nodes(const communicator_options& options) {
+        const bool declared = agreed_node_size(*this, making, options) > 0;
+        run_on_all(*this, making, never, [&] {
+            nodes_ = nodes_of_one_host(size(), options);
+            for (int r = 0; !declared && r < size(); ++r) {
+                int first = 0;
+                while (job_->host_of(first) != job_->host_of(r)) ++first;
+                nodes_[std::size_t(r)] = first;
+            }
+        });
+    }
+
+    // Ranks that are all alone on their nodes need no memory.
+    [[gnu::cold]] void make_area() {
+        node_memory::position here;
+        run_on_all(*this, making, never, [&] { here = node_memory::position(*this); });
+        if (here.nodes > 1 && here.nodes == size()) return;
+        memory_.make(*this, here, window_);
+    }
+
+    shared<tcp_job> job_;
+    std::vector<int> ranks_;  // of the job, by rank of this communicator
+    int rank_ = 0;
+    std::uint64_t context_;
+    std::size_t window_;
+    time_point limit_;  // of the making
+    bool (*give_up_when_)(const void*) = nullptr;
+    const void* asked_ = nullptr;
+    std::vector<int> nodes_;
+    tcp_messages messages_;
+    node_memory memory_;
+    pid_t process_ = getpid();  // a forked child does not use the connections
+};
+
+}  // namespace detail
+
+/// Ranks are processes that a launcher has started, without MPI. hvd moves the data: through shared
+/// memory inside a host, and over TCP between hosts. Reductions are in rank order, and over several
+/// hosts in the order of the hosts: the bits are those of `mpi`.
+///
+/// The launcher (`hvdrun`) sets HVD_RANK, HVD_SIZE, HVD_RENDEZVOUS and HVD_SECRET_FILE, or the
+/// program gives `tcp_options`. A process without them is a job of one rank. Connections are
+/// authenticated with the job's secret, and not encrypted. A process that dies is noticed at once,
+/// and a host that falls silent in two seconds, while somebody waits for it. Feature K1.
+/// @snippet tests/docs/snippets.cpp tcp
+struct tcp {
+    using endpoint_type = detail::tcp_endpoint;
+};
+
+static_assert(backend<tcp>);
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../core/lean/atomic.hpp"
+#include "../../platform/thread.hpp"
+#include "outgoing_connection.hpp"
+#include "rendezvous_client.hpp"
+#include "strangers.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Makes the connections of one process of a job, which knows where all others listen. Each
+// communicator has connections of its own, under a number (its context) that its ranks know
+// without a word. The higher one of two ranks connects. Several threads may make communicators at
+// the same time: a connection that one of them lets in for another waits for it here.
+class job_connections {
+public:
+    job_connections(int rank, const shared_secret& secret, listening_socket listener,
+                    std::vector<listening_place> places)
+        : rank_(rank),
+          secret_(secret),
+          listener_(std::move(listener)),
+          places_(std::move(places)),
+          strangers_(secret_, rank) {}
+    job_connections(const job_connections&) = delete;
+    job_connections& operator=(const job_connections&) = delete;
+
+    const std::vector<listening_place>& places() const { return places_; }
+
+    // Returns a connection to each of `ranks` of the job, in their order, and none for this rank.
+    // gone() ends it early. @throws peer_error that names the ranks by their place in `ranks`.
+    template <class F>
+    std::vector<descriptor> connect(std::uint64_t context, std::span<const int> ranks,
+                                    time_point limit, F gone) {
+        making m{context, ranks, std::vector<descriptor>(ranks.size()), {}};
+        for (const int r : ranks)
+            if (r < rank_)
+                m.outgoing.emplace_back(secret_, rank_, r, places_[std::size_t(r)], is_here(r),
+                                        context);
+        const counts_as_active active(active_);
+        while (!is_complete(m)) {
+            if (now() > limit || gone()) give_up(m);
+            turn(m);
+        }
+        return std::move(m.sockets);
+    }
+
+private:
+    struct arrival {
+        std::uint64_t context;
+        int rank;
+        descriptor socket;
+        time_point since;
+    };
+    struct making {
+        std::uint64_t context;
+        std::span<const int> ranks;
+        std::vector<descriptor> sockets;  // by place in `ranks`
+        std::vector<outgoing_connection> outgoing;
+        bool missed(std::size_t i, int me) const { return !sockets[i] && ranks[i] != me; }
+    };
+    struct counts_as_active {
+        explicit counts_as_active(atomic<int>& n) : number(n) { number.add(1); }
+        counts_as_active(const counts_as_active&) = delete;
+        ~counts_as_active() { number.add(-1); }
+        atomic<int>& number;
+    };
+
+    bool is_here(int rank) const {
+        return places_[std::size_t(rank)].host == places_[std::size_t(rank_)].host;
+    }
+    bool is_complete(const making& m) const {
+        for (std::size_t i = 0; i < m.ranks.size(); ++i)
+            if (m.missed(i, rank_)) return false;
+        return true;
+    }
+
+    void turn(making& m) {
+        std::vector<pollfd> fds;
+        const std::size_t tried = m.outgoing.size();
+        std::vector<std::size_t> of_outgoing(tried);  // 0: it rests
+        fds.push_back({listener_.number(), POLLIN, 0});
+        for (std::size_t i = 0; i < tried; ++i) {
+            pollfd wanted{};
+            if (!m.outgoing[i].prepare(wanted)) continue;
+            of_outgoing[i] = fds.size();
+            fds.push_back(wanted);
+        }
+        {
+            const lock_guard lock(mutex_);
+            strangers_.add_to(fds);
+        }
+        ::poll(fds.data(), nfds_t(fds.size()), active_.load() > 1 ? 2 : 10);
+        for (std::size_t i = tried; i-- > 0;) {
+            const std::size_t at = of_outgoing[i];
+            if (at == 0 || !m.outgoing[i].advance(fds[at].revents != 0)) continue;
+            put(m, m.outgoing[i].peer(), m.outgoing[i].take());
+            m.outgoing.erase(m.outgoing.begin() + std::ptrdiff_t(i));
+        }
+        const lock_guard lock(mutex_);
+        let_in();
+        collect(m);
+    }
+
+    static void put(making& m, int rank, descriptor socket) {
+        for (std::size_t i = 0; i < m.ranks.size(); ++i)
+            if (m.ranks[i] == rank) m.sockets[i] = std::move(socket);
+    }
+
+    void let_in() {
+        strangers_.advance(listener_, [this](int rank, std::uint64_t context, descriptor socket) {
+            if (rank > rank_ && rank < int(places_.size()))
+                arrivals_.push_back({context, rank, std::move(socket), now()});
+        });
+    }
+
+    // Takes what has come for a communicator, and forgets what nobody has taken for long.
+    void collect(making& m) {
+        std::size_t kept = 0;
+        for (arrival& a : arrivals_) {
+            if (a.context == m.context) put(m, a.rank, std::move(a.socket));
+            else if (now() - a.since < patience) std::swap(arrivals_[kept++], a);
+        }
+        arrivals_.resize(kept);
+    }
+    static constexpr std::int64_t patience = 600 * tuning::second;
+
+    [[noreturn]] void give_up(const making& m) const {
+        std::vector<int> late;
+        message who;
+        int me = 0;
+        for (std::size_t i = 0; i < m.ranks.size(); ++i) {
+            if (m.ranks[i] == rank_) me = int(i);
+            if (!m.missed(i, rank_)) continue;
+            who += text(late.empty() ? "rank " : ", rank ", i);
+            for (const outgoing_connection& c : m.outgoing)
+                if (c.peer() == m.ranks[i]) who += text(" (", c.print(), ")");
+            late.push_back(int(i));
+        }
+        throw peer_error(
+            me,
+            text("hvd: making of a communicator on rank ", me, ": ", who, " did not come in time"),
+            std::move(late));
+    }
+
+    const int rank_;
+    const shared_secret secret_;
+    const listening_socket listener_;
+    const std::vector<listening_place> places_;
+    mutex mutex_;
+    strangers strangers_;
+    std::vector<arrival> arrivals_;
+    atomic<int> active_{0};
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

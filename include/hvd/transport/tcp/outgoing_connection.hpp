@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <memory>
+
+#include "../../platform/clock.hpp"
+#include "handshake.hpp"
+#include "listening_place.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A connection that a rank makes to another one. It tries the addresses one after another, again
+// and again: the other may not listen yet, and an address may be that of a bridge that leads
+// nowhere.
+class outgoing_connection {
+public:
+    outgoing_connection(const shared_secret& secret, int me, int peer, const listening_place& place,
+                        bool same_host, std::uint64_t context = 0)
+        : secret_(&secret), me_(me), peer_(peer), context_(context), port_(place.port) {
+        if (same_host) addresses_.push_back(host_address::loopback());
+        for (std::size_t i = 0; i < place.addresses && i < listening_place::most_addresses; ++i)
+            addresses_.push_back(place.address[i]);
+        if (!same_host || addresses_.empty()) addresses_.push_back(host_address::loopback());
+    }
+
+    int peer() const { return peer_; }
+
+    // Begins the next attempt if it is time for it, and says what to wait for.
+    bool prepare(pollfd& wanted) {
+        if (!socket_ && now() >= rest_until_) begin();
+        if (!socket_) return false;
+        wanted = {socket_.number(), short(!talk_ || talk_->wants_to_write() ? POLLOUT : POLLIN), 0};
+        return true;
+    }
+
+    // Goes on with what `prepare` has waited for: true once both sides have proved themselves.
+    bool advance(bool ready) {
+        if (!socket_) return false;
+        const std::int64_t patience = talk_ ? patience_with_peer : patience_with_host;
+        if (!ready) {
+            if (now() - since_ > patience) drop("it does not answer");
+            return false;
+        }
+        if (!talk_) {
+            if (const int code = error_of(socket_); code != 0) return drop(strerror(code));
+            talk_ = std::make_unique<handshake>(*secret_, me_, peer_, context_);
+        }
+        switch (talk_->advance(socket_)) {
+            case handshake::state::goes_on: return false;
+            case handshake::state::refused: return drop(talk_->reason());
+            case handshake::state::done: break;
+        }
+        return true;
+    }
+
+    descriptor take() { return std::move(socket_); }
+
+    // The last attempt, for an error.
+    message print() const {
+        return text("port ", port_, " of ", tried_, why_.empty() ? "" : ": ", why_);
+    }
+
+private:
+    // A host that is there answers at once; its rank may be busy.
+    static constexpr std::int64_t patience_with_host = 2 * tuning::second;
+    static constexpr std::int64_t patience_with_peer = 10 * tuning::second;
+    static constexpr std::int64_t rest = 10 * tuning::millisecond;
+
+    void begin() {
+        const host_address& to = addresses_[next_address_++ % addresses_.size()];
+        tried_ = to.print();
+        since_ = now();
+        socket_ = begin_connect(to, port_);
+        if (!socket_) rest_until_ = now() + rest;
+    }
+    bool drop(const char* why) {
+        why_ = why;
+        socket_ = descriptor();
+        talk_.reset();
+        rest_until_ = now() + rest;
+        return false;
+    }
+
+    const shared_secret* secret_;
+    int me_, peer_;
+    std::uint64_t context_;
+    std::uint16_t port_;
+    std::vector<host_address> addresses_;
+    std::size_t next_address_ = 0;
+    descriptor socket_;
+    std::unique_ptr<handshake> talk_;  // null while it still connects
+    time_point since_ = 0, rest_until_ = 0;
+    message tried_, why_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

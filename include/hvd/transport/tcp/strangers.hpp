@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <memory>
+
+#include "../../platform/clock.hpp"
+#include "handshake.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Connections that have come to a listening socket and have not proved yet that they belong to the
+// job. Each has a buffer of fixed size. It is dropped if it says nothing for some seconds; the
+// oldest is dropped if too many come.
+class strangers {
+public:
+    strangers(const shared_secret& secret, int me) : secret_(secret), me_(me) {}
+
+    void add_to(std::vector<pollfd>& fds) const {
+        for (const stranger& s : list_)
+            fds.push_back(
+                {s.socket.number(), short(s.talk->wants_to_write() ? POLLOUT : POLLIN), 0});
+    }
+
+    // Goes on with all that have come. let_in(peer, context, socket) takes those that have proved
+    // themselves.
+    template <class F>
+    void advance(const listening_socket& listener, F let_in) {
+        take_from(listener);
+        for (std::size_t i = list_.size(); i-- > 0;) {
+            stranger& s = list_[i];
+            switch (s.talk->advance(s.socket)) {
+                case handshake::state::goes_on:
+                    if (now() - s.since <= patience) continue;
+                    note_refused("it said nothing");
+                    break;
+                case handshake::state::refused: note_refused(s.talk->reason()); break;
+                case handshake::state::done:
+                    let_in(s.talk->peer(), s.talk->context(), std::move(s.socket));
+                    break;
+            }
+            list_.erase(list_.begin() + std::ptrdiff_t(i));
+        }
+    }
+
+    // Says how many were refused, for an error; empty if none was.
+    message print_refused() const {
+        if (refused_ == 0) return {};
+        return text(" (", refused_, refused_ == 1 ? " connection was" : " connections were",
+                    " refused, the last one because ", why_refused_, ")");
+    }
+
+private:
+    static constexpr std::int64_t patience = 5 * tuning::second;
+    static constexpr std::size_t most = 256;
+
+    struct stranger {
+        descriptor socket;
+        std::unique_ptr<handshake> talk;
+        time_point since;
+    };
+
+    void take_from(const listening_socket& listener) {
+        while (descriptor socket = listener.accept()) {
+            if (list_.size() == most) {
+                list_.erase(list_.begin());
+                note_refused("too many came at once");
+            }
+            list_.push_back(
+                {std::move(socket), std::make_unique<handshake>(secret_, me_, -1), now()});
+        }
+    }
+    void note_refused(const char* why) {
+        ++refused_;
+        why_refused_ = why;
+    }
+
+    const shared_secret& secret_;
+    int me_;
+    std::vector<stranger> list_;
+    int refused_ = 0;
+    const char* why_refused_ = "";
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../core/settings/configuration.hpp"
+#include "../../platform/host_identity.hpp"
+#include "../../protocol/call_header.hpp"
+#include "../frames/tcp_messages.hpp"
+#include "job_connections.hpp"
+#include "job_secret.hpp"
+#include "rendezvous.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Reads the variables of a launcher, and no others.
+inline tcp_options tcp_options_from_environment() {
+    configuration written;
+    for (const setting& s : settings_of<tcp_options>::table)
+        if (const char* const value = std::getenv(s.variable))
+            written.add(s.key, value, s.variable);
+    return written.apply<tcp_options>();
+}
+
+// True for a process that no launcher has started: a job of its own.
+inline bool is_alone(const tcp_options& o) {
+    return o.rank < 0 && o.size < 1 && o.rendezvous.empty();
+}
+
+// @throws usage_error for options that say too little, or contradict each other
+[[gnu::cold]] inline void check_tcp_options(const tcp_options& o) {
+    const auto missing = [](const char* what) {
+        throw usage_error(-1, text("hvd: ", what,
+                                   " is missing: a launcher sets HVD_RANK, HVD_SIZE, "
+                                   "HVD_RENDEZVOUS and HVD_SECRET_FILE (see docs/tcp.md)"));
+    };
+    if (is_alone(o)) return;
+    if (o.rank < 0) missing("HVD_RANK");
+    if (o.size < 1) missing("HVD_SIZE");
+    if (o.rank >= o.size)
+        throw usage_error(-1, text("hvd: HVD_RANK is ", o.rank, ", and a job of HVD_SIZE=", o.size,
+                                   " has the ranks 0 to ", o.size - 1));
+    if (o.size == 1) return;
+    if (o.rendezvous.empty()) missing("HVD_RENDEZVOUS");
+    if (o.secret_file.empty() && o.secret.empty())
+        missing("the secret of the job, HVD_SECRET_FILE,");
+}
+
+// The rendezvous of a job whose launcher serves none: rank 0 serves it in a thread.
+class own_rendezvous {
+public:
+    own_rendezvous(const tcp_options& o, const shared_secret& secret)
+        : server_(read_host_and_port(o.rendezvous, "HVD_RENDEZVOUS").port, o.size, secret,
+                  o.start_deadline),
+          thread_([this] { serve(); }) {
+        if (!thread_) throw usage_error(o.rank, "hvd: the system starts no thread");
+    }
+    ~own_rendezvous() { server_.stop(); }
+
+private:
+    // A failure is told to all ranks, this one among them.
+    void serve() noexcept {
+        try {
+            server_.serve();
+        } catch (...) {
+        }
+    }
+
+    rendezvous_server server_;
+    thread thread_;
+};
+
+// The job of this process: its ranks, and the connections between them. It lives until the process
+// ends, since each communicator may be made of it.
+class tcp_job : public counted {
+public:
+    // Meets the other ranks the first time that a process comes.
+    [[gnu::cold]] static shared<tcp_job> of(const tcp_options& o) {
+        check_tcp_options(o);
+        if (shared<tcp_job> known = known_jobs().find(o)) return known;
+        return known_jobs().add(o, shared<tcp_job>::make(o));
+    }
+
+    explicit tcp_job(const tcp_options& o)
+        : rank_(o.rank < 0 ? 0 : o.rank), size_(o.size < 1 ? 1 : o.size) {
+        if (size_ > 1) meet(o);
+    }
+
+    ~tcp_job() {
+        for (const time_point limit = now() + farewell; now() < limit && reap();)
+            sleep_for(tuning::millisecond);
+    }
+
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+    // A number that the ranks know without a word, for a communicator of all.
+    std::uint64_t next_context() { return hash().add(number_).add(++worlds_).value(); }
+    std::uint64_t host_of(int rank) const {
+        return connections_ ? connections_->places()[std::size_t(rank)].host : 0;
+    }
+    job_connections& connections() { return *connections_; }
+
+    // Takes the connections of a communicator that has ended, whose last words may not have gone.
+    void end(tcp_messages messages) noexcept try {
+        reap();
+        if (!messages.say_goodbye()) return;
+        const lock_guard lock(mutex_);
+        leftovers_.push_back({std::move(messages), now() + patience});
+    } catch (const std::bad_alloc&) {
+    }
+
+private:
+    // For so long the peers of a communicator that has ended may still send to it.
+    static constexpr std::int64_t patience = 5 * tuning::second;
+    // For so long a process that ends sends its last words.
+    static constexpr std::int64_t farewell = 200 * tuning::millisecond;
+
+    struct leftover {
+        tcp_messages messages;
+        time_point limit = 0;
+    };
+
+    // The jobs of this process: one, but for tests, where its threads are ranks.
+    class jobs {
+    public:
+        shared<tcp_job> find(const tcp_options& o) {
+            const lock_guard lock(mutex_);
+            for (const known& k : list_)
+                if (k.rank == o.rank && k.size == o.size && k.rendezvous == o.rendezvous)
+                    return k.job;
+            return {};
+        }
+        shared<tcp_job> add(const tcp_options& o, shared<tcp_job> job) {
+            const lock_guard lock(mutex_);
+            list_.push_back({o.rank, o.size, o.rendezvous, job});
+            return job;
+        }
+
+    private:
+        struct known {
+            int rank, size;
+            std::string rendezvous;
+            shared<tcp_job> job;
+        };
+        mutex mutex_;
+        std::vector<known> list_;
+    };
+    static jobs& known_jobs() {
+        static jobs all;
+        return all;
+    }
+
+    [[gnu::cold]] void meet(const tcp_options& o) {
+        const shared_secret secret = o.secret_file.empty()
+                                         ? secret_from_hex(o.secret, "HVD_SECRET")
+                                         : secret_from_file(o.secret_file.c_str());
+        listening_socket listener(rank_);
+        owner<own_rendezvous> served;
+        if (rank_ == 0 && !o.rendezvous_served) served = owner<own_rendezvous>::make(o, secret);
+        const time_point limit = limit_of(o.start_deadline);
+        rendezvous_client client(o.rendezvous, rank_, size_, secret);
+        // The rendezvous knows at the limit who is missing.
+        job_table all =
+            client.meet(place_of(o, listener), limit == never ? never : limit + tuning::second);
+        number_ = all.job;
+        connections_ = owner<job_connections>::make(rank_, derived_secret(secret, number_),
+                                                    std::move(listener), std::move(all.places));
+    }
+
+    static listening_place place_of(const tcp_options& o, const listening_socket& listener) {
+        listening_place mine;
+        mine.host = o.host_id.empty() ? host_identity() : hash().add(o.host_id).value();
+        mine.port = listener.port();
+        if (!o.address.empty())
+            for (const host_address& a : resolve(o.address.c_str(), "HVD_ADDRESS")) mine.add(a);
+        else if (!o.interface.empty())
+            for (const host_address& a : own_addresses(o.interface)) mine.add(a);
+        if (mine.addresses == 0 && !o.interface.empty())
+            throw usage_error(o.rank,
+                              text("hvd: HVD_INTERFACE is '", o.interface,
+                                   "', and this host has no such interface with an address"));
+        return mine;
+    }
+
+    // Goes on with the last words; true while some have not gone.
+    bool reap() noexcept {
+        const lock_guard lock(mutex_);
+        bool any = false;
+        std::size_t kept = 0;
+        for (leftover& l : leftovers_) {
+            if (!l.messages.say_goodbye() || now() > l.limit) continue;
+            any = any || l.messages.has_words();
+            std::swap(leftovers_[kept++], l);
+        }
+        leftovers_.resize(kept);
+        return any;
+    }
+
+    const int rank_, size_;
+    std::uint64_t number_ = 0, worlds_ = 0;
+    owner<job_connections> connections_;  // of several ranks
+    mutex mutex_;
+    std::vector<leftover> leftovers_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <cstring>
+#include <string>
+
+#include <hvd/engine.hpp>
+
+#include "hvd_test.hpp"
+#include "tcp_ranks.hpp"
+
+// Ranks of hvd::tcp that die, stop, leave or never come. Each test launches its own processes.
+
+using namespace std::chrono_literals;
+using communicator = hvd::communicator<hvd::tcp>;
+
+namespace {
+
+// The end of one rank's part, as the launcher sees it.
+struct report {
+    enum { nothing, well, peer_error, usage_error, other } kind;
+    int peers[8];
+    int peer_count;
+    char text[600];
+    std::atomic<int> steps;
+
+    bool names(int rank) const {
+        for (int i = 0; i < peer_count; ++i)
+            if (peers[i] == rank) return true;
+        return false;
+    }
+    bool has(const std::string& part) const {
+        return std::string(text).find(part) != std::string::npos;
+    }
+};
+
+// Reports in memory that the ranks share with the launcher.
+class reports {
+public:
+    explicit reports(int ranks)
+        : bytes_(std::size_t(ranks) * sizeof(report)),
+          all_(static_cast<report*>(
+              mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+    reports(const reports&) = delete;
+    ~reports() { munmap(all_, bytes_); }
+    report& operator[](int rank) { return all_[rank]; }
+
+    // Waits until a rank has done some steps.
+    void await_steps(int rank, int steps) {
+        for (int i = 0; i < 30000 && all_[rank].steps < steps; ++i)
+            std::this_thread::sleep_for(1ms);
+        CHECK(all_[rank].steps >= steps);
+    }
+
+private:
+    std::size_t bytes_;
+    report* all_;
+};
+
+template <class F>
+int reported(report& r, F f) {
+    const auto write = [&](const char* text) { std::strncpy(r.text, text, sizeof r.text - 1); };
+    try {
+        f();
+        r.kind = report::well;
+    } catch (const hvd::peer_error& e) {
+        for (const int p : e.peers())
+            if (r.peer_count < 8) r.peers[r.peer_count++] = p;
+        write(e.what());
+        r.kind = report::peer_error;
+    } catch (const hvd::usage_error& e) {
+        write(e.what());
+        r.kind = report::usage_error;
+    } catch (const std::exception& e) {
+        write(e.what());
+        r.kind = report::other;
+    }
+    return 0;
+}
+
+// Allreduces until something fails.
+void work(communicator& comm, std::atomic<int>& steps, std::size_t elements) {
+    std::vector<float> x(elements);
+    for (;;) {
+        x.assign(elements, float(comm.rank()));
+        comm.allreduce(x, hvd::sum);
+        ++steps;
+    }
+}
+
+struct layout {
+    int ranks, host_size;
+};
+// On one host, on hosts of their own, and both.
+constexpr layout layouts[] = {{2, 0}, {3, 0}, {2, 1}, {3, 1}, {4, 2}};
+
+// Runs ranks that work, and something that befalls the last of them.
+template <class Befalls>
+void on_working_ranks(std::size_t elements, const hvd::communicator_options& options,
+                      Befalls befalls) {
+    for (const layout& l : layouts) {
+        INFO(l.ranks, " ranks, ", l.host_size, " on each host (0: all)");
+        reports all(l.ranks);
+        hvd_test::tcp_ranks job(l.ranks, l.host_size);
+        job.start([&](int rank) {
+            return reported(all[rank], [&] {
+                auto comm = communicator::world(options);
+                work(comm, all[rank].steps, elements);
+            });
+        });
+        for (int r = 0; r < l.ranks; ++r) all.await_steps(r, 20);
+        const int last = l.ranks - 1;
+        befalls(job, last);
+        for (int r = 0; r < last; ++r) {
+            job.wait_for(r);
+            INFO("rank ", r, " got: ", all[r].text);
+            CHECK(all[r].kind == report::peer_error);
+            CHECK(all[r].names(last));
+            CHECK(all[r].has("rank " + std::to_string(last)));
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a rank that is killed is named by all others, with small and large tensors") {
+    for (const std::size_t elements : {std::size_t(10), std::size_t(200000)})
+        on_working_ranks(elements, {}, [](hvd_test::tcp_ranks& job, int last) {
+            kill(job.process(last), SIGKILL);
+        });
+}
+
+TEST_CASE("a rank that is stopped is named when the deadline passes, and goes on afterwards") {
+    on_working_ranks(1000, {.deadline = 500ms}, [](hvd_test::tcp_ranks& job, int last) {
+        kill(job.process(last), SIGSTOP);
+        for (int r = 0; r < last; ++r) {
+            siginfo_t info;
+            waitid(P_PID, id_t(job.process(r)), &info, WNOWAIT | WEXITED);
+        }
+        kill(job.process(last), SIGCONT);
+        CHECK(job.wait_for(last) == 0);
+    });
+}
+
+TEST_CASE("a rank that ends in order has left, whatever the others still ask of it") {
+    for (const layout& l : layouts) {
+        INFO(l.ranks, " ranks, ", l.host_size, " on each host (0: all)");
+        reports all(l.ranks);
+        hvd_test::tcp_ranks job(l.ranks, l.host_size);
+        const int last = l.ranks - 1;
+        job.start([&](int rank) {
+            return reported(all[rank], [&] {
+                auto comm = communicator::world();
+                for (int i = 0; i < 20; ++i) comm.barrier();
+                if (rank != last) work(comm, all[rank].steps, 100);
+            });
+        });
+        for (int r = 0; r < l.ranks; ++r) {
+            CHECK(job.wait_for(r) == 0);
+            INFO("rank ", r, ": ", all[r].text);
+            CHECK(all[r].kind == (r == last ? report::well : report::peer_error));
+            if (r != last) CHECK(all[r].has("rank " + std::to_string(last) + " left"));
+        }
+    }
+}
+
+TEST_CASE("a rank that throws tells the others in its calls, and they throw") {
+    for (const layout& l : layouts) {
+        INFO(l.ranks, " ranks, ", l.host_size, " on each host (0: all)");
+        reports all(l.ranks);
+        hvd_test::tcp_ranks job(l.ranks, l.host_size);
+        const int last = l.ranks - 1;
+        job.start([&](int rank) {
+            return reported(all[rank], [&] {
+                auto comm = communicator::world();
+                std::vector<int> x(rank == last ? 3 : 2);
+                CHECK_THROWS_AS(comm.allreduce(x, hvd::sum), hvd::mismatch_error);
+                comm.barrier();
+                if (rank == last) throw std::runtime_error("the disk is full");
+                work(comm, all[rank].steps, 100);
+            });
+        });
+        for (int r = 0; r < l.ranks; ++r) {
+            CHECK(job.wait_for(r) == 0);
+            CHECK(all[r].kind == (r == last ? report::other : report::peer_error));
+            if (r != last) CHECK(all[r].names(last));
+        }
+    }
+}
+
+TEST_CASE("a rank whose process is killed ends the engines of all others") {
+    for (const layout& l : {layout{3, 0}, layout{3, 1}, layout{4, 2}}) {
+        INFO(l.ranks, " ranks, ", l.host_size, " on each host (0: all)");
+        reports all(l.ranks);
+        hvd_test::tcp_ranks job(l.ranks, l.host_size);
+        const int last = l.ranks - 1;
+        job.start([&](int rank) {
+            return reported(all[rank], [&] {
+                auto comm = communicator::world();
+                hvd::engine engine(comm);
+                std::vector<float> x(1000, 1);
+                for (;;) {
+                    engine.allreduce("gradient", x, hvd::average).wait();
+                    ++all[rank].steps;
+                }
+            });
+        });
+        for (int r = 0; r < l.ranks; ++r) all.await_steps(r, 20);
+        kill(job.process(last), SIGKILL);
+        for (int r = 0; r < last; ++r) {
+            job.wait_for(r);
+            INFO("rank ", r, " got: ", all[r].text);
+            CHECK(all[r].kind == report::peer_error);
+            CHECK(all[r].has("rank " + std::to_string(last)));
+        }
+    }
+}
+
+TEST_CASE("a rank that is killed while another makes a communicator of it is named") {
+    for (const layout& l : layouts) {
+        INFO(l.ranks, " ranks, ", l.host_size, " on each host (0: all)");
+        reports all(l.ranks);
+        hvd_test::tcp_ranks job(l.ranks, l.host_size);
+        const int last = l.ranks - 1;
+        job.start([&](int rank) {
+            return reported(all[rank], [&] {
+                auto comm = communicator::world();
+                for (;;) {
+                    auto half = comm.split(rank % 2);
+                    half.barrier();
+                    ++all[rank].steps;
+                }
+            });
+        });
+        for (int r = 0; r < l.ranks; ++r) all.await_steps(r, 3);
+        kill(job.process(last), SIGKILL);
+        for (int r = 0; r < last; ++r) {
+            job.wait_for(r);
+            INFO("rank ", r, " got: ", all[r].text);
+            CHECK(all[r].kind == report::peer_error);
+        }
+    }
+}
+
+// ---- at the start -------------------------------------------------------------------------------
+
+namespace {
+
+hvd::tcp_options options_of(int rank, int size, const hvd::detail::rendezvous_server& server,
+                            const hvd::detail::shared_secret& secret) {
+    hvd::tcp_options o;
+    o.rank = rank;
+    o.size = size;
+    o.rendezvous = "127.0.0.1:" + std::to_string(server.port());
+    o.rendezvous_served = true;
+    o.secret = std::string_view(hvd::detail::hex_of(secret));
+    o.start_deadline = 500ms;
+    return o;
+}
+
+}  // namespace
+
+TEST_CASE("ranks may be threads that give their options") {
+    const auto secret = hvd::detail::new_secret();
+    hvd::detail::rendezvous_server server(0, 3, secret, 20s);
+    std::thread serves([&] { CHECK(server.serve()); });
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 3; ++r)
+        threads.emplace_back([&, r] {
+            auto own = options_of(r, 3, server, secret);
+            own.start_deadline = 20s;
+            own.host_id = "host" + std::to_string(r);
+            for (int i = 0; i < 3; ++i) {  // the ranks meet once
+                auto comm = communicator::world(own);
+                int x = r;
+                comm.allreduce(x, hvd::sum);
+                CHECK(x == 3);
+                CHECK(comm.cross_size() == 3);
+            }
+        });
+    for (std::thread& t : threads) t.join();
+    serves.join();
+}
+
+TEST_CASE("a rank that is missing at the start is named to those that have come") {
+    const auto secret = hvd::detail::new_secret();
+    hvd::detail::rendezvous_server server(0, 3, secret, 500ms);
+    std::thread serves([&] { CHECK_THROWS_AS(server.serve(), hvd::peer_error); });
+    std::vector<std::thread> threads;
+    for (const int r : {0, 2})
+        threads.emplace_back([&, r] {
+            CHECK_THROWS_WITH_AS(communicator::world(options_of(r, 3, server, secret)),
+                                 doctest::Contains("rank 1 of 3 did not come in time"),
+                                 hvd::peer_error);
+        });
+    for (std::thread& t : threads) t.join();
+    serves.join();
+}
+
+TEST_CASE("rank 0 serves the rendezvous if no launcher does, and names who does not come") {
+    const auto secret = hvd::detail::new_secret();
+    std::uint16_t port = 0;
+    {
+        const hvd::detail::listening_socket reserved(0);
+        port = reserved.port();
+    }
+    hvd::tcp_options own;
+    own.size = 2;
+    own.rendezvous = "127.0.0.1:" + std::to_string(port);
+    own.secret = std::string_view(hvd::detail::hex_of(secret));
+    own.start_deadline = 300ms;
+    own.rank = 0;
+    CHECK_THROWS_WITH_AS(communicator::world(own),
+                         doctest::Contains("rank 1 of 2 did not come in time"), hvd::peer_error);
+    own.start_deadline = 20s;
+    std::thread other([own]() mutable {
+        own.rank = 1;
+        auto comm = communicator::world(own);
+        comm.barrier();
+        CHECK(comm.local_size() == 2);
+    });
+    auto comm = communicator::world(own);
+    comm.barrier();
+    other.join();
+}
+
+TEST_CASE("wrong options say which one is wrong") {
+    const auto refused = [](const char* text, auto change) {
+        hvd::tcp_options own;
+        own.rank = 0;
+        own.size = 2;
+        own.rendezvous = "127.0.0.1:7000";
+        own.rendezvous_served = true;
+        own.secret = std::string(64, 'a');
+        own.start_deadline = 100ms;
+        change(own);
+        CHECK_THROWS_WITH_AS(communicator::world(own), doctest::Contains(text), hvd::usage_error);
+    };
+    refused("HVD_RANK is missing", [](auto& o) { o.rank = -1; });
+    refused("HVD_SIZE is missing", [](auto& o) { o.size = 0; });
+    refused("HVD_RANK is 2, and a job of HVD_SIZE=2 has the ranks 0 to 1",
+            [](auto& o) { o.rank = 2; });
+    refused("HVD_RENDEZVOUS is missing", [](auto& o) { o.rendezvous = ""; });
+    refused("it takes a host and a port", [](auto& o) { o.rendezvous = "node1"; });
+    refused("names the host no-such-host.invalid",
+            [](auto& o) { o.rendezvous = "no-such-host.invalid:1"; });
+    refused("the secret of the job, HVD_SECRET_FILE, is missing", [](auto& o) { o.secret = ""; });
+    refused("HVD_SECRET has no secret", [](auto& o) { o.secret = "abc"; });
+    refused("no such interface", [](auto& o) { o.interface = "nosuch0"; });
+    refused("HVD_ADDRESS names the host no-such-host.invalid",
+            [](auto& o) { o.address = "no-such-host.invalid"; });
+}
+
+TEST_CASE("a process without a launcher is a job of one, and reads the environment strictly") {
+    auto comm = communicator::world();
+    CHECK(comm.size() == 1);
+    setenv("HVD_RANK", "1x", 1);
+    CHECK_THROWS_WITH_AS(communicator::world(), doctest::Contains("HVD_RANK is '1x'"),
+                         hvd::usage_error);
+    unsetenv("HVD_RANK");
+    hvd::tcp_options own;
+    own.secret = std::string(64, 'a');
+    CHECK(hvd::describe(own).find("aaaa") == std::string::npos);
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <sys/socket.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include <hvd/tcp.hpp>
+
+#include "hvd_test.hpp"
+
+// The connections between two ranks of a communicator: messages, notices, and bytes that no rank
+// sends.
+
+using namespace hvd::detail;
+
+namespace {
+
+// Rank 0 and rank 1 of a communicator, or rank 0 and somebody who writes what he likes.
+struct pair_of_sockets {
+    pair_of_sockets() {
+        int ends[2];
+        REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+        for (int i = 0; i < 2; ++i) socket[i] = descriptor(ends[i]);
+    }
+    tcp_messages take(int rank) {
+        std::vector<descriptor> sockets(2);
+        sockets[std::size_t(1 - rank)] = std::move(socket[rank]);
+        return tcp_messages(std::move(sockets));
+    }
+    descriptor socket[2];
+};
+
+std::vector<std::byte> random_bytes(std::size_t n, std::mt19937& random) {
+    std::vector<std::byte> bytes(n);
+    for (std::byte& b : bytes) b = std::byte(random());
+    return bytes;
+}
+
+failure_notice notice(int sender, const char* words) {
+    return notice_of(sender, word::failed, words, {sender});
+}
+
+void finish(tcp_messages& a, tcp_messages& b) {
+    for (int i = 0; i < 100000; ++i) {
+        const bool one = a.poll(), other = b.poll();
+        if (one && other) return;
+    }
+    FAIL("the messages do not arrive");
+}
+
+// The first notice that comes.
+failure_notice await_notice(tcp_messages& from, tcp_messages& to) {
+    failure_notice news;
+    for (int i = 0; i < 100000; ++i) {
+        if (to.receive_notice(news)) return news;
+        from.poll();
+    }
+    FAIL("no notice");
+    return news;
+}
+
+void say(const descriptor& socket, const void* data, std::size_t bytes) {
+    CHECK(::send(socket.number(), data, bytes, MSG_NOSIGNAL) == ssize_t(bytes));
+}
+
+// The reason for which rank 1 is lost, or "".
+std::string why_lost(tcp_messages& m) {
+    failure_notice news;
+    message why;
+    m.poll();
+    while (m.receive_notice(news)) {
+    }
+    const std::vector<int> ranks = m.lost(why);
+    CHECK((ranks.empty() || ranks == std::vector<int>{1}));
+    return std::string(std::string_view(why));
+}
+
+}  // namespace
+
+TEST_CASE("messages of any size arrive in their order, in both directions at once") {
+    pair_of_sockets ends;
+    tcp_messages a = ends.take(0), b = ends.take(1);
+    std::mt19937 random(1);
+    for (int round = 0; round < 30; ++round) {
+        std::vector<std::vector<std::byte>> sent[2], got[2];
+        for (auto& s : sent)
+            for (int i = 0; i < 6; ++i)
+                s.push_back(random_bytes(1 + random() % (i == 5 ? 1500000 : 3000), random));
+        for (int side = 0; side < 2; ++side)
+            for (const auto& bytes : sent[side]) got[side].emplace_back(bytes.size());
+        for (std::size_t i = 0; i < 6; ++i) {
+            a.receive(1, got[1][i].data(), got[1][i].size());
+            if (round % 2 == 0) b.receive(0, got[0][i].data(), got[0][i].size());
+            a.send(1, sent[0][i].data(), sent[0][i].size());
+            b.send(0, sent[1][i].data(), sent[1][i].size());
+            if (round % 2 == 1) b.receive(0, got[0][i].data(), got[0][i].size());
+            CHECK(a.pending(1));
+        }
+        finish(a, b);
+        CHECK(got[0] == sent[0]);
+        CHECK(got[1] == sent[1]);
+    }
+    CHECK(a.sends_begun(1) == 180);
+    CHECK(b.receives_begun(0) == 180);
+}
+
+TEST_CASE("a message may be shorter than the memory that it fills") {
+    pair_of_sockets ends;
+    tcp_messages a = ends.take(0), b = ends.take(1);
+    const std::vector<int> sent{1, 2, 3};
+    std::vector<int> got(10), next(1);
+    b.receive(0, reinterpret_cast<std::byte*>(got.data()), 40);
+    b.receive(0, reinterpret_cast<std::byte*>(next.data()), 4);
+    a.send(1, reinterpret_cast<const std::byte*>(sent.data()), 12);
+    a.send(1, reinterpret_cast<const std::byte*>(sent.data()), 4);
+    finish(a, b);
+    CHECK(got == std::vector<int>{1, 2, 3, 0, 0, 0, 0, 0, 0, 0});
+    CHECK(next[0] == 1);
+}
+
+TEST_CASE("a notice is heard beside data, behind data that nobody asked for, and after a cancel") {
+    pair_of_sockets ends;
+    tcp_messages a = ends.take(0), b = ends.take(1);
+    std::mt19937 random(2);
+    const auto sent = random_bytes(100000, random);
+    auto got = std::vector<std::byte>(sent.size());
+    SUBCASE("beside data") {
+        a.send(1, sent.data(), sent.size());
+        a.send_notice(1, notice(0, "now"));
+        a.send(1, sent.data(), sent.size());
+        b.receive(0, got.data(), got.size());
+        CHECK(std::string(await_notice(a, b).text) == "now");
+        auto second = std::vector<std::byte>(sent.size());
+        b.receive(0, second.data(), second.size());
+        finish(a, b);
+        CHECK(second == sent);
+    }
+    SUBCASE("behind data that nobody asked for, which is not lost") {
+        for (int i = 0; i < 3; ++i) {
+            a.send(1, sent.data() + i, 1000);
+            a.send_notice(1, notice(0, i == 0 ? "first" : "later"));
+        }
+        CHECK(std::string(await_notice(a, b).text) == "first");
+        got.resize(3000);
+        for (std::size_t i = 0; i < 3; ++i) b.receive(0, got.data() + 1000 * i, 1000);
+        finish(a, b);
+        for (std::size_t i = 0; i < 3; ++i)
+            CHECK(std::equal(sent.begin() + std::ptrdiff_t(i),
+                             sent.begin() + std::ptrdiff_t(i) + 1000,
+                             got.begin() + std::ptrdiff_t(1000 * i)));
+        CHECK(std::string(await_notice(a, b).text) == "later");
+    }
+    SUBCASE("after a cancel in the middle of a message") {
+        auto large = random_bytes(4000000, random);
+        const auto before = large;
+        got = std::vector<std::byte>(large.size());
+        b.receive(0, got.data(), got.size());
+        a.send(1, large.data(), large.size());
+        b.poll();
+        a.cancel();
+        std::fill(large.begin(), large.end(), std::byte(0));  // the memory is the caller's again
+        CHECK(a.poll());
+        a.send_notice(1, notice(0, "gave up"));
+        CHECK(std::string(await_notice(a, b).text) == "gave up");
+        CHECK(b.pending(0));  // the message is not complete
+        std::size_t same = 0;
+        while (same < got.size() && got[same] == before[same]) ++same;
+        CHECK(same > 100000);
+        CHECK(std::all_of(got.begin() + std::ptrdiff_t(same), got.end(),
+                          [](std::byte x) { return x == std::byte(0); }));
+    }
+    SUBCASE("after a cancel of the receiver, whose memory stays as it is") {
+        const auto large = random_bytes(3000000, random);
+        got = std::vector<std::byte>(large.size());
+        b.receive(0, got.data(), got.size());
+        a.send(1, large.data(), large.size());
+        b.poll();
+        b.cancel();
+        const auto before = got;
+        a.send_notice(1, notice(0, "on"));
+        CHECK(std::string(await_notice(a, b).text) == "on");
+        CHECK(got == before);
+    }
+}
+
+TEST_CASE("a notice in the name of another rank is dropped") {
+    pair_of_sockets ends;
+    tcp_messages a = ends.take(0), b = ends.take(1);
+    b.send_notice(0, notice(0, "forged"));
+    b.send_notice(0, notice(1, "own"));
+    CHECK(std::string(await_notice(b, a).text) == "own");
+}
+
+TEST_CASE("a peer that is gone is named while its data is waited for, and its last data counts") {
+    pair_of_sockets ends;
+    tcp_messages a = ends.take(0);
+    {
+        tcp_messages b = ends.take(1);
+        const int x = 7;
+        b.send(0, reinterpret_cast<const std::byte*>(&x), sizeof x);
+    }
+    CHECK(why_lost(a) == "");  // nobody waits
+    int got = 0;
+    a.receive(1, reinterpret_cast<std::byte*>(&got), sizeof got);
+    CHECK(why_lost(a) == "");
+    CHECK(got == 7);
+    a.receive(1, reinterpret_cast<std::byte*>(&got), sizeof got);
+    CHECK(why_lost(a) == "rank 1 is gone (its connection was closed)");
+    a.send(1, reinterpret_cast<const std::byte*>(&got), sizeof got);  // raises no signal
+    a.poll();
+    CHECK(a.pending(1));
+}
+
+TEST_CASE("frames that no rank sends end the connection, and are not waited for") {
+    const auto check = [](std::uint32_t bytes, std::uint32_t kind, const char* reason) {
+        INFO("a frame of ", bytes, " bytes and the kind ", kind);
+        pair_of_sockets ends;
+        tcp_messages a = ends.take(0);
+        std::byte place[64];
+        a.receive(1, place, sizeof place);
+        const std::uint32_t head[2] = {bytes, kind};
+        say(ends.socket[1], head, sizeof head);
+        CHECK(why_lost(a) == std::string("rank 1 is gone (") + reason + ")");
+    };
+    const auto kind = [](frame::kind k) { return std::uint32_t(k); };
+    check(0xffffffffu, kind(frame::kind::last), "it sent what no rank sends");
+    check(tuning::frame_bytes + 1, kind(frame::kind::part), "it sent what no rank sends");
+    check(0, kind(frame::kind::last), "it sent what no rank sends");
+    check(8, 0, "it sent what no rank sends");
+    check(sizeof(failure_notice) - 1, kind(frame::kind::notice), "it sent what no rank sends");
+    check(1, kind(frame::kind::probe), "it sent what no rank sends");
+    check(65, kind(frame::kind::last), "it sent a message of another size");
+    check(65, kind(frame::kind::part), "it sent a message of another size");
+    for (unsigned seed = 0; seed < 200; ++seed) {
+        std::mt19937 random(seed);
+        pair_of_sockets ends;
+        tcp_messages a = ends.take(0);
+        std::byte place[64];
+        if (seed % 2 == 0) a.receive(1, place, sizeof place);
+        const auto noise = random_bytes(8 + random() % 5000, random);
+        say(ends.socket[1], noise.data(), noise.size());
+        why_lost(a);
+        a.receive(1, place, sizeof place);
+        CHECK(why_lost(a) == "rank 1 is gone (it sent what no rank sends)");
+    }
+}
+
+TEST_CASE("a frame that is cut off fills no message") {
+    pair_of_sockets ends;
+    tcp_messages a = ends.take(0);
+    std::byte place[64];
+    a.receive(1, place, sizeof place);
+    const std::uint32_t head[2] = {64, std::uint32_t(frame::kind::last)};
+    say(ends.socket[1], head, sizeof head);
+    say(ends.socket[1], place, 63);
+    CHECK(why_lost(a) == "");
+    ends.socket[1] = descriptor();
+    CHECK(why_lost(a) == "rank 1 is gone (its connection was closed)");
+}
