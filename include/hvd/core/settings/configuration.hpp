@@ -61,7 +61,8 @@ public:
     }
 
     /// Returns options with the values that are written here; all others are those of `start`.
-    /// @tparam Options `communicator_options`, `engine_options`, `autotune_options`, `timeline_options`, …
+    /// @tparam Options `communicator_options`, `engine_options`, `autotune_options`,
+    /// `timeline_options`, `tcp_options`
     /// @throws hvd::usage_error for a value that is none, or outside its range.
     template <class Options>
     Options apply(Options start = {}) const {
