@@ -185,10 +185,12 @@ TEST_CASE("a notice is heard beside data, behind data that nobody asked for, and
     }
 }
 
-TEST_CASE("a notice in the name of another rank is dropped") {
+TEST_CASE("a notice in the name of another rank, or of ranks that do not exist, is dropped") {
     pair_of_sockets ends;
     tcp_messages a = ends.take(0), b = ends.take(1);
     b.send_notice(0, notice(0, "forged"));
+    b.send_notice(0, notice_of(1, word::waits, "of ranks that do not exist", {0, 2}));
+    b.send_notice(0, notice_of(1, word(7), "of a kind that does not exist", {}));
     b.send_notice(0, notice(1, "own"));
     CHECK(std::string(await_notice(b, a).text) == "own");
 }

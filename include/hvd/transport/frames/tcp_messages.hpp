@@ -84,7 +84,7 @@ public:
             if (!l.socket) continue;
             if (l.out.has_work()) l.out.push(l.socket);
             if (!l.in.take_notice(l.socket, news)) continue;
-            if (news.sender == int(p)) return true;
+            if (news.sender == int(p) && names_ranks_of(news, int(links_.size()))) return true;
         }
         return false;
     }
@@ -139,6 +139,13 @@ private:
         bool is_pending() const { return !in.is_idle() || !out.is_idle(); }
     };
 
+    // False for a notice that no rank sends, which is dropped.
+    static bool names_ranks_of(const failure_notice& news, int size) {
+        bool known =
+            news.what == word::departs || news.what == word::failed || news.what == word::waits;
+        for (const int rank : news.ranks) known = known && rank < size;
+        return known;
+    }
     // False when the peer has ended the connection.
     static bool drop_what_comes(const descriptor& socket) noexcept {
         std::byte dropped[4096];

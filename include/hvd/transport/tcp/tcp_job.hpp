@@ -88,6 +88,7 @@ public:
     }
 
     ~tcp_job() {
+        if (getpid() != process_) return;  // a forked child says nothing
         for (const time_point limit = now() + farewell; now() < limit && reap();)
             sleep_for(tuning::millisecond);
     }
@@ -198,6 +199,7 @@ private:
     }
 
     const int rank_, size_;
+    const pid_t process_ = getpid();
     std::uint64_t number_ = 0, worlds_ = 0;
     owner<job_connections> connections_;  // of several ranks
     mutex mutex_;
