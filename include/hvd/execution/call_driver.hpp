@@ -198,7 +198,7 @@ public:
     void start(operation& op) {
         transport* const t = traits_.transport.get();
         try {
-            observe(op, observed_moment::begin);
+            if (traits_.observing.wanted != 0) observe(op, observed_moment::begin);
             const bool takes_lists = t != nullptr && t->choose(op);
             packs_ = op.pack != nullptr && !takes_lists;
             if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
@@ -230,7 +230,7 @@ public:
         } catch (...) {
             fail(op);
         }
-        observe(op, observed_moment::end);
+        if (traits_.observing.wanted != 0) observe(op, observed_moment::end);
     }
 
     // Advances a call as far as possible without waiting. It returns true when the call is over.
@@ -251,7 +251,7 @@ public:
         } catch (...) {
             fail(op);
         }
-        observe(op, observed_moment::end);
+        if (traits_.observing.wanted != 0) observe(op, observed_moment::end);
         return true;
     }
 
