@@ -273,8 +273,8 @@ void gradient_reducer<Comm, T>::seal() {
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::make_buckets(std::string described) {
     check_members(parameters_.size(), options_, [this](const auto&... why) {
-        if constexpr (named) refuse(why...);
-        else refuse_call(comm_, why...);
+        if constexpr (named) this->refuse(why...);
+        else refuse_call(this->comm_, why...);
     });
     bool anew = named;
     if constexpr (!named) {
@@ -345,7 +345,8 @@ template <class Comm, class T>
 void gradient_reducer<Comm, T>::agree_on_step()
     requires named
 {
-    if (!step_.content) step_.content = content_of_values([this](auto say) { say_step(say); });
+    if (!step_.content)
+        step_.content = content_of_values([this](auto say) { this->say_step(say); });
     const std::int64_t content = std::int64_t(*step_.content >> 1);
     std::array<std::int64_t, 4> most = {content, -content, !step_.failure.empty(),
                                         reports::agrees_on_numbers_};
@@ -363,7 +364,7 @@ void gradient_reducer<Comm, T>::end_step_together()
         buckets_.drop();
     } catch (...) {  // it follows from what the ranks disagree on
     }
-    const auto values = [this](auto say) { say_step(say); };
+    const auto values = [this](auto say) { this->say_step(say); };
     call_header mine = agreement_header("distributed_optimizer");
     mine.content = content_of_values(values);
     if (!step_.failure.empty()) mine.refuse(text("hvd: ", step_.failure));
