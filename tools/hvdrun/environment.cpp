@@ -36,13 +36,16 @@ environment forwarded(const options& o) {
     return result;
 }
 
-environment contract(const placement& place, int ranks, const std::string& rendezvous) {
-    return {{"HVD_RANK", std::to_string(place.rank)},
-            {"HVD_SIZE", std::to_string(ranks)},
-            {"HVD_LOCAL_RANK", std::to_string(place.local_rank)},
-            {"HVD_LOCAL_SIZE", std::to_string(place.local_size)},
-            {"HVD_RENDEZVOUS", rendezvous},
-            {"HVD_RENDEZVOUS_SERVED", "1"}};
+environment contract(const placement& place, int ranks, const std::string& rendezvous,
+                     const std::string& interface) {
+    environment result = {{"HVD_RANK", std::to_string(place.rank)},
+                          {"HVD_SIZE", std::to_string(ranks)},
+                          {"HVD_LOCAL_RANK", std::to_string(place.local_rank)},
+                          {"HVD_LOCAL_SIZE", std::to_string(place.local_size)},
+                          {"HVD_RENDEZVOUS", rendezvous},
+                          {"HVD_RENDEZVOUS_SERVED", "1"}};
+    if (!interface.empty()) result["HVD_INTERFACE"] = interface;
+    return result;
 }
 
 }  // namespace hvdrun

@@ -19,6 +19,7 @@ environment own_environment();
 environment forwarded(const options& o);
 
 // The variables by which a rank knows its place and finds the others.
-environment contract(const placement& place, int ranks, const std::string& rendezvous);
+environment contract(const placement& place, int ranks, const std::string& rendezvous,
+                     const std::string& interface);
 
 }  // namespace hvdrun

@@ -88,7 +88,7 @@ void job::start(rank& one) {
     if (!options_.output_folder.empty())
         one.open_files(options_.output_folder, ranks, options_.timestamps);
     if (options_.verbose) screen_.say(place_of(one) + ": " + line_of(options_.program));
-    environment variables = contract(where, ranks, address_);
+    environment variables = contract(where, ranks, address_, options_.interface);
     if (where.is_local) {
         variables["HVD_SECRET_FILE"] = secret_.path();
         variables.insert(options_.variables.begin(), options_.variables.end());
@@ -287,7 +287,7 @@ std::string job::place_of(const rank& one) const {
 void print_job(const options& o, const std::vector<placement>& places) {
     const std::string address = own_address(places, o.interface) + ":PORT";
     for (const placement& place : places) {
-        environment variables = contract(place, int(places.size()), address);
+        environment variables = contract(place, int(places.size()), address, o.interface);
         variables.merge(forwarded(o));
         std::string line = "[" + std::to_string(place.rank) + "] ";
         if (!place.is_local) line += readable_command(o.ssh_command, place.host) + ": ";
