@@ -56,6 +56,20 @@ class Jobs(LauncherTest):
         self.assertEqual(ended.returncode, 37)
         self.assertRegex(ended.stderr, r"(?m)^hvdrun: rank 2 on localhost failed with exit code 37, .* after its start; 3 other ranks were ended$")
 
+    def test_of_several_that_fail_at_once_the_first_is_named(self):
+        # hvdrun is stopped meanwhile, and sees both at once.
+        job = self.start_it("-np", 3, "sh", "-c", "touch here.$HVD_RANK; [ $HVD_RANK = 2 ] || while ! [ -e go.$HVD_RANK ]; do sleep 0.01; done\n"
+                            "[ $HVD_RANK = 2 ] && exec sleep 1000; touch gone.$HVD_RANK; exit 4$HVD_RANK")
+        self.wait_for_files("here.0", "here.1", "here.2")
+        os.kill(job.pid, signal.SIGSTOP)
+        for rank in (1, 0):
+            (self.folder / f"go.{rank}").touch()
+            self.wait_for_files(f"gone.{rank}")
+            time.sleep(0.3)
+        os.kill(job.pid, signal.SIGCONT)
+        self.assertEqual(job.wait(PATIENCE), 41)
+        self.assertIn("rank 1 on localhost failed with exit code 41", job.stderr.read())
+
     def test_a_signal_that_ends_a_rank_is_named_and_its_number_is_in_the_exit_code(self):
         ended = self.run_it("-np", 2, "sh", "-c", f"[ $HVD_RANK = 0 ] || {{ {STAYS}; }}\nkill -SEGV $$")
         self.assertEqual(ended.returncode, 128 + signal.SIGSEGV)

@@ -153,16 +153,15 @@ void job::move_bytes() {
 }
 
 void job::look_at_ranks() {
-    const rank* failed = nullptr;
-    for (rank& one : ranks_) {
-        if (one.is_finished() || !one.look()) continue;
-        note_end(one);
-        // If several ended at once, a signal is more likely the cause than an exit code.
-        if (one.how().is_failure() &&
-            (failed == nullptr || (failed->how().signal == 0 && one.how().signal != 0)))
-            failed = &one;
-    }
-    if (failed != nullptr && ending_step_ == 0) fail(*failed);
+    std::vector<const rank*> ended;
+    for (rank& one : ranks_)
+        if (!one.is_finished() && one.look()) ended.push_back(&one);
+    std::stable_sort(ended.begin(), ended.end(), [](const rank* a, const rank* b) {
+        return signal_watch::order_of_end(a->id()) < signal_watch::order_of_end(b->id());
+    });
+    for (const rank* one : ended) note_end(*one);
+    for (const rank* one : ended)
+        if (one->how().is_failure() && ending_step_ == 0) fail(*one);
 }
 
 void job::note_start(rank& one) {

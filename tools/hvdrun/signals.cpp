@@ -26,6 +26,10 @@ std::deque<entry> entries;
 std::atomic<entry*> first{nullptr};
 std::atomic<int> asked{0}, wake_end{-1};
 
+constexpr std::size_t most_ends = 4096;
+std::atomic<pid_t> ends[most_ends];
+std::atomic<std::size_t> number_of_ends{0};
+
 void kill_all() {
     bool is_remote = false;
     for (entry* e = first; e != nullptr; e = e->next) {
@@ -39,8 +43,10 @@ void kill_all() {
         if (const pid_t group = e->group; group != 0) ::kill(-group, SIGKILL);
 }
 
-void on_signal(int signal) {
+void on_signal(int signal, siginfo_t* about, void*) {
     const int code = errno;
+    if (signal == SIGCHLD)
+        if (const std::size_t i = number_of_ends++; i < most_ends) ends[i] = about->si_pid;
     if (signal != SIGCHLD && asked.exchange(signal) != 0) {
         kill_all();
         ::_exit(128 + signal);
@@ -57,7 +63,8 @@ signal_watch::signal_watch() : ends_(make_pipe()) {
     never_block(ends_.write);
     wake_end = ends_.write.number();
     struct sigaction action{};
-    action.sa_handler = on_signal;
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_SIGINFO | SA_NOCLDSTOP;
     sigfillset(&action.sa_mask);
     for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP})
         ::sigaction(signal, &action, nullptr);
@@ -74,6 +81,12 @@ void signal_watch::take() const {
 }
 
 int signal_watch::asked_to_end() { return asked; }
+
+std::size_t signal_watch::order_of_end(pid_t id) {
+    std::size_t i = 0;
+    while (i < most_ends && ends[i] != id) ++i;
+    return i;
+}
 
 void signal_watch::kill_at_second(pid_t group, int input) {
     entry& e = entries.emplace_back();
