@@ -4,10 +4,16 @@
 
 import json
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 import unittest
 
-from launching import FAKE_SSH, LauncherTest
+from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "network"))
+import lab
 
 PROGRAM = os.environ["HVD_TCP_PROGRAM"]
 
@@ -58,6 +64,43 @@ class TcpJobs(LauncherTest):
         self.assertEqual(ended.returncode, 128 + signal.SIGKILL)
         self.assertIn("rank 2 on localhost failed with signal 9 (SIGKILL)", ended.stderr)
         self.assertNotIn("met", [e["event"] for e in self.events()])
+
+
+class OnHosts(LauncherTest):
+    """hvdrun on one of two hosts: namespaces of the network, with a cable between them, and a shell in ssh's place."""
+
+    def setUp(self):
+        super().setUp()
+        self.lab = lab.Lab(2)
+        try:
+            self.lab.__enter__()
+        except lab.Unusable as reason:
+            self.skipTest(str(reason))
+        self.addCleanup(self.lab.__exit__)
+        (self.folder / "agent").write_text(lab.AGENT)
+        (self.folder / "agent").chmod(0o755)
+
+    def run_on_hosts(self, *arguments):
+        ssh = f"{self.folder}/agent {{host}} {{command}}"
+        hosts = f"{self.lab.address(0)}:1,{self.lab.address(1)}:2"
+        ended = subprocess.run(["nsenter", "--target", str(self.lab.pid(0)), "--net", "--uts", "--", HVDRUN, "-H", hosts, "--ssh-command", ssh,
+                                *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, cwd=self.folder,
+                               env=self.environment(HVD_LAB_PIDS=self.lab.environment("")["HVD_LAB_PIDS"]))
+        self.assert_nothing_is_left()
+        return ended
+
+    def test_ranks_of_two_hosts_meet(self):
+        before = self.lab.sent(1)
+        ended = self.run_on_hosts(PROGRAM)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        self.assertEqual(sorted(ended.stdout.splitlines()),
+                         ["[0]<stdout>:rank 0 of 3, local 0 of 1, sum 3", "[1]<stdout>:rank 1 of 3, local 0 of 2, sum 3", "[2]<stdout>:rank 2 of 3, local 1 of 2, sum 3"])
+        self.assertGreater(self.lab.sent(1) - before, 400_000)  # the tensor has passed the cable
+
+    def test_a_failure_on_the_other_host_ends_the_job(self):
+        ended = self.run_on_hosts(PROGRAM, "fail")
+        self.assertIn(ended.returncode, (1, 23), ended.stderr)  # rank 0 here notices it, and may be heard of earlier
+        self.assertIn(f"rank 1 on {self.lab.address(1)} failed with exit code 23", ended.stderr)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,9 @@
 namespace hvdrun {
 namespace {
 
+constexpr double time_to_hear = 0.2;
+constexpr std::size_t most_named = 4;
+
 std::string rendezvous_at(const std::string& address, int port) {
     const bool is_v6 = address.find(':') != std::string::npos;
     return (is_v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
@@ -53,7 +56,10 @@ job::job(const options& o, std::vector<placement> places)
       address_(rendezvous_at(own_address(places, o.interface), rendezvous_.port())),
       hosts_(number_of_hosts(places)) {
     if (secret_.is_temporary()) guard_.watch_file(secret_.path());
-    for (const placement& place : places) ranks_.emplace_back(place);
+    for (const placement& place : places) {
+        ranks_.emplace_back(place);
+        has_remote_ = has_remote_ || !place.is_local;
+    }
 }
 
 int job::run() {
@@ -129,10 +135,10 @@ void job::wait_for_something() {
         files_.push_back({one.errors(), POLLIN, 0});
         files_.push_back({one.wants_to_write() ? one.input() : -1, POLLOUT, 0});
     }
-    const bool has_deadlines =
-        ending_step_ > 0 || std::any_of(ranks_.begin(), ranks_.end(), [](auto& r) {
-            return !r.has_started() || (r.has_ended() && !r.is_finished());
-        });
+    const bool has_deadlines = ending_step_ > 0 || !failed_.empty() ||
+                               std::any_of(ranks_.begin(), ranks_.end(), [](auto& r) {
+                                   return !r.has_started() || (r.has_ended() && !r.is_finished());
+                               });
     ::poll(files_.data(), nfds_t(files_.size()), has_deadlines ? 50 : 1000);
 }
 
@@ -161,7 +167,7 @@ void job::look_at_ranks() {
     });
     for (const rank* one : ended) note_end(*one);
     for (const rank* one : ended)
-        if (one->how().is_failure() && ending_step_ == 0) fail(*one);
+        if (one->how().is_failure() && ending_step_ == 0) failed_.push_back(one);
 }
 
 void job::note_start(rank& one) {
@@ -182,15 +188,25 @@ void job::note_end(const rank& one) {
     last_event_ = "rank " + std::to_string(one.where().rank) + ": " + one.how().description();
 }
 
-void job::fail(const rank& one) {
-    std::string why = place_of(one);
-    if (one.has_started())
-        why += " failed with " + one.how().description() + ", " +
-               short_time(one.ended_at() - one.started_at()) + " after its start";
-    else
-        why += " was not started: " + for_shell(options_.ssh_command[0]) + " ended with " +
-               one.how().description();
-    end_all(one.how().exit_code(), why);
+std::string job::failure_of(const rank& one) const {
+    if (!one.has_started())
+        return place_of(one) + " was not started: " + for_shell(options_.ssh_command[0]) +
+               " ended with " + one.how().description();
+    return place_of(one) + " failed with " + one.how().description() + ", " +
+           short_time(one.ended_at() - one.started_at()) + " after its start";
+}
+
+// The ends of ranks on other hosts are heard of late, perhaps after those of ranks that noticed
+// them: all that come within a short time are named.
+void job::look_at_failures() {
+    if (failed_.empty() || ending_step_ > 0) return;
+    const bool is_over =
+        std::all_of(ranks_.begin(), ranks_.end(), [](const rank& one) { return one.has_ended(); });
+    if (has_remote_ && !is_over && seconds() < failed_.front()->ended_at() + time_to_hear) return;
+    std::string why = failure_of(*failed_.front());
+    for (std::size_t i = 1; has_remote_ && i < failed_.size() && i < most_named; ++i)
+        why += "; " + failure_of(*failed_[i]);
+    end_all(failed_.front()->how().exit_code(), why);
 }
 
 void job::end_all(int code, const std::string& why) {
@@ -223,6 +239,7 @@ void job::look_at_rendezvous() {
 
 void job::look_at_clock() {
     const double now = seconds();
+    look_at_failures();
     if (ending_step_ == 0) {
         if (const int signal = signal_watch::asked_to_end(); signal != 0) {
             end_all(128 + signal, "ended by " + ending{0, signal}.description());

@@ -41,7 +41,8 @@ private:
     void look_at_clock();
     void note_start(rank& one);
     void note_end(const rank& one);
-    void fail(const rank& one);
+    void look_at_failures();
+    std::string failure_of(const rank& one) const;
     void end_all(int code, const std::string& why);
     void finish_ended();
     void leave(rank& one);
@@ -57,11 +58,12 @@ private:
     rendezvous rendezvous_;
     std::string address_;
     std::deque<rank> ranks_;
+    std::vector<const rank*> failed_;  // before hvdrun has ended any, in their order
     std::vector<pollfd> files_;
     double started_at_ = 0, ending_since_ = 0;
     int exit_code_ = 0, hosts_ = 0;
     int ending_step_ = 0;  // 1: TERM has been sent, 2: KILL, 3: connections are closed
-    bool has_told_rendezvous_ = false;
+    bool has_told_rendezvous_ = false, has_remote_ = false;
     std::string why_, last_event_;
 };
 
