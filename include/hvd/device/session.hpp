@@ -222,14 +222,16 @@ public:
     // Ends the watcher, which uses the whole session.
     void stop_watching() noexcept { watcher_.stop(); }
 
-    // A condition that ends the calls under way, asked by the thread that is inside one. Several
-    // threads may wait for requests from then on. Called before the first call.
-    virtual void end_calls_if(const std::function<bool()>& ends) {
-        ends_ = ends;
+    // Gives the reason to end the calls under way, or an empty text. The thread that is inside one
+    // asks. Several threads may wait for requests from then on. Called before the first call.
+    virtual void end_calls_if(const std::function<message()>& reason) {
+        reason_to_end_ = reason;
         has_several_users_ = true;
     }
     // Called inside, while a call waits.
-    bool must_end(time_point limit) const { return is_late(limit) || (ends_ && ends_()); }
+    bool must_end(time_point limit) const {
+        return is_late(limit) || (reason_to_end_ && !reason_to_end_().empty());
+    }
 
     // True after the limit, and where the watcher waits to give the communicator up.
     bool is_late(time_point limit) const {
@@ -246,8 +248,11 @@ public:
     }
 
     [[gnu::cold, noreturn]] void expire(const char* label) {
+        const message reason = reason_to_end_ ? reason_to_end_() : message();
         const message what =
-            text("hvd: ", label, " on rank ", rank_, ": other ranks did not come in time");
+            text("hvd: ", label, " on rank ", rank_, ": ",
+                 reason.empty() ? std::string_view("other ranks did not come in time")
+                                : std::string_view(reason));
         give_up(what);
         throw peer_error(rank_, what, {});
     }
@@ -351,7 +356,7 @@ private:
     other_processes others_;
     recursive_mutex mutex_;
     std::vector<std::weak_ptr<stop_word>> stops_;
-    std::function<bool()> ends_;
+    std::function<message()> reason_to_end_;
     bool has_several_users_ = false;
     message broken_;  // the reason for which it was given up; not changed once the next is true
     atomic<bool> is_broken_ = false;

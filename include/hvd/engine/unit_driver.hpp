@@ -82,7 +82,7 @@ public:
 
     // Called before the first tensor comes.
     void use(device_units devices) {
-        devices.end_calls_if(devices.self.get(), [this] { return ends_meanwhile(); });
+        devices.end_calls_if(devices.self.get(), [this] { return reason_to_end(); });
         runner_.use(std::move(devices));
     }
     // The other ranks learn that the device tensors of this one can't go on.
@@ -258,13 +258,14 @@ protected:
     std::uint64_t submissions_ = 0;
 
 private:
-    bool ends_meanwhile() {
+    message reason_to_end() {
         {
             const lock_guard lock(mutex_);
-            if (ended_ || !wishes_.leave.empty()) return true;
-            if (!look_out_ || looks_out_ != session_user::this_thread()) return false;
+            if (ended_) return what_of(ended_);
+            if (!wishes_.leave.empty()) return message(wishes_.leave);
+            if (!look_out_ || looks_out_ != session_user::this_thread()) return {};
         }
-        return look_out_();
+        return look_out_() ? reason_to_end() : message();
     }
 
     static constexpr std::int64_t short_patience = tuning::millisecond;

@@ -37,8 +37,8 @@ struct device_units {
     void (*run)(void* self, const unit_part&) = nullptr;
     bool (*is_broken)(const void* self) = nullptr;
     void (*give_up)(void* self, std::string_view why) noexcept = nullptr;
-    // Ends the calls under way if it is true. It is asked by the thread that is inside one.
-    void (*end_calls_if)(void* self, std::function<bool()>) = nullptr;
+    // Ends the calls under way for a reason that is no empty text. The thread inside one asks.
+    void (*end_calls_if)(void* self, std::function<message()> reason) = nullptr;
 };
 
 // Runs units on the communicator of an engine. One thread at a time uses it.

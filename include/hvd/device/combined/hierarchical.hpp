@@ -88,10 +88,10 @@ public:
         own(local_).stop_too(word);
     }
 
-    void end_calls_if(const std::function<bool()>& ends) override {
-        base::end_calls_if(ends);
-        own(local_).end_calls_if(ends);
-        cross_->end_calls_if(ends);
+    void end_calls_if(const std::function<message()>& reason) override {
+        base::end_calls_if(reason);
+        own(local_).end_calls_if(reason);
+        cross_->end_calls_if(reason);
     }
 
     void look_for_errors(const char* label) override {

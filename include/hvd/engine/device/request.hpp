@@ -27,7 +27,15 @@ public:
     explicit named_device_request(detail::shared<detail::device_tensor_call> call)
         : submitted_(call), call_(std::move(call)) {}
     named_device_request(named_device_request&&) noexcept = default;
-    named_device_request& operator=(named_device_request&&) noexcept = default;
+    named_device_request& operator=(named_device_request&& other) noexcept {
+        if (this != &other) {
+            finish();
+            submitted_ = std::move(other.submitted_);
+            call_ = std::move(other.call_);
+        }
+        return *this;
+    }
+    ~named_device_request() { finish(); }
 
     /// True for a tensor that nobody has waited for.
     explicit operator bool() const noexcept {
@@ -65,6 +73,14 @@ public:
     }
 
 private:
+    // The engine may hold the call for a moment longer, but not its work. The destructors wait.
+    void finish() noexcept {
+        {
+            const request first(std::move(submitted_));
+        }
+        if (call_) const device_request then(std::move(call_->under_way));
+    }
+
     // A failure of the work ends the engine on all ranks.
     template <class F>
     void use(F&& f) {

@@ -62,8 +62,8 @@ public:
         units.give_up = [](void* self, std::string_view why) noexcept {
             of(self).devices_.each([&](device_session& s) { s.give_up(why); });
         };
-        units.end_calls_if = [](void* self, std::function<bool()> ends) {
-            of(self).devices_.each([&](device_session& s) { s.end_calls_if(ends); });
+        units.end_calls_if = [](void* self, std::function<message()> reason) {
+            of(self).devices_.each([&](device_session& s) { s.end_calls_if(reason); });
         };
         return units;
     }
