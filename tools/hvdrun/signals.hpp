@@ -27,8 +27,8 @@ public:
     // 0, or the signal by which the user ends the job.
     static int asked_to_end();
 
-    // The place of a process among those whose end the kernel has told, by their order. Of several
-    // that end before hvdrun runs again the kernel tells the first one, and the others come last.
+    // The place of a process among those whose end the kernel has told, by their order. If several
+    // end before hvdrun runs again, the kernel tells the first one, and the others come last.
     static std::size_t order_of_end(pid_t id);
 
     // The second signal kills the group, and tells the shell of another host to do so.
