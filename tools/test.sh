@@ -83,7 +83,7 @@ stage_riscv64() { only unit.kernel unit.kernel_levels unit.half unit.handles && 
 stage_emulated() {
   absent=$(missing_of "$1") && [[ -z "$absent" ]] || { skipped "$absent" && return; }
   export HVD_TEST_RANKS=1,2,3
-  slower=4 stage "build/$1" '!big !headers !compile_fail !concepts !consumer !docs !overhead' --cross-file "tools/cross/$1.ini" -Dmpi=disabled -Dnccl=disabled \
+  slower=4 stage "build/$1" '!big !headers !compile_fail !concepts !consumer !docs !overhead !launcher' --cross-file "tools/cross/$1.ini" -Dmpi=disabled -Dnccl=disabled \
     -Dtests=enabled -Dexamples=disabled -Dbenchmarks=disabled -Ddebug=false "${quick[@]}"
 }
 missing_of() {
