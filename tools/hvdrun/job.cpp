@@ -153,9 +153,15 @@ void job::move_bytes() {
             note_start(one);
             if (errors) one.read_errors(screen_);
         } catch (const failure& full) {
-            if (ending_step_ == 0) end_all(full.code(), full.what());
+            note_full(full);
         }
     }
+}
+
+// A file takes no more output. The screen still gets what was read.
+void job::note_full(const failure& full) {
+    screen_.flush();
+    if (ending_step_ == 0) end_all(full.code(), full.what());
 }
 
 void job::look_at_ranks() {
@@ -270,7 +276,11 @@ void job::finish_ended() {
         if (!one.has_open_output()) {
             leave(one);
         } else if (now > one.ended_at() + 2 * options_.kill_after + 1) {
-            one.close_output(screen_);
+            try {
+                one.close_output(screen_);
+            } catch (const failure& full) {
+                note_full(full);
+            }
         } else if (now > one.ended_at() + options_.kill_after) {
             one.terminate();
         }

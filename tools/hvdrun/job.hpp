@@ -9,6 +9,7 @@
 #include <poll.h>
 
 #include "events.hpp"
+#include "failure.hpp"
 #include "guard.hpp"
 #include "options.hpp"
 #include "output.hpp"
@@ -36,6 +37,7 @@ private:
     void turn();
     void wait_for_something();
     void move_bytes();
+    void note_full(const failure& full);
     void look_at_ranks();
     void look_at_rendezvous();
     void look_at_clock();

@@ -46,10 +46,17 @@ std::string screen::prefix(int rank, int stream, bool begins) const {
 }
 
 void screen::print(int rank, int stream, const line_part& line) {
-    std::string bytes = prefix(rank, stream, line.begins);
+    std::string& bytes = taken_[stream];
+    bytes += prefix(rank, stream, line.begins);
     bytes += line.bytes;
     if (bytes.back() != '\n') bytes += '\n';
-    write(stream, bytes);
+}
+
+void screen::flush() {
+    for (const int stream : {1, 2}) {
+        if (!taken_[stream].empty()) write(stream, taken_[stream]);
+        taken_[stream].clear();
+    }
 }
 
 void screen::say(const std::string& text) { write(2, "hvdrun: " + text + "\n"); }
@@ -83,11 +90,13 @@ bool rank_stream::read(int from, screen& to) {
         return false;
     }
     lines_.add({bytes, std::size_t(n)}, [&](const line_part& line) { take(line, to); });
+    to.flush();
     return true;
 }
 
 void rank_stream::finish(screen& to) {
     lines_.finish([&](const line_part& line) { take(line, to); });
+    to.flush();
 }
 
 void rank_stream::take(const line_part& line, screen& to) {

@@ -17,8 +17,10 @@ public:
     explicit screen(bool with_times);
     ~screen() { show_status(""); }
 
-    // Writes a line of a rank. `stream` is 1 or 2, as hvdrun's own.
+    // Takes a line of a rank, which flush() writes with those before it. `stream` is 1 or 2, as
+    // hvdrun's own.
     void print(int rank, int stream, const line_part& line);
+    void flush();
     // A message of hvdrun itself.
     void say(const std::string& text);
     // Replaces the line of status. Without a terminal there is none.
@@ -34,7 +36,7 @@ private:
     bool with_times_, status_is_shown_, is_closed_ = false;
     bool has_colours_[3] = {};  // by stream
     int width_ = 80;
-    std::string status_;
+    std::string status_, taken_[3];  // by stream
 };
 
 // One of the two streams of a rank: lines for the screen, and the same bytes for a file.
