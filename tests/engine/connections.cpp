@@ -169,6 +169,7 @@ TEST_CASE("strangers are not let in, and disturb nobody") {
             say(from_rank1, hear(to_rank0, 48));
             const auto proof = hear(from_rank1, 32);
             say(to_rank0, proof);
+            say(from_rank1, hear(to_rank0, 1));
             rank0.join();
             rank1.join();
             REQUIRE(proof.size() == 32);

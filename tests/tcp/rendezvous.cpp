@@ -8,6 +8,7 @@
 
 #include <hvd/hvd.hpp>
 #include <hvd/transport/tcp/job_secret.hpp>
+#include <hvd/transport/tcp/outgoing_connection.hpp>
 #include <hvd/transport/tcp/rendezvous.hpp>
 #include <hvd/transport/tcp/rendezvous_client.hpp>
 
@@ -178,6 +179,39 @@ TEST_CASE("who does not know the secret learns nothing, and is counted") {
     const met m = come(s.place(), 0, 2, secret);
     CHECK(has(m.failure, "rank 1 of 2 did not come in time (1 connection was refused"));
     CHECK_FALSE(s.end().served);
+}
+
+TEST_CASE("a rank that is dropped before it was let in knows it, and comes again") {
+    const shared_secret secret = new_secret();
+    const listening_socket listener(0);
+    strangers waiting(secret, 0);
+    outgoing_connection rank3(secret, 3, 0, place_with(listener.port()), true);
+    descriptor let_in;
+    const auto turn = [&] {
+        pollfd wanted{};
+        const bool tries = rank3.prepare(wanted);
+        if (tries) ::poll(&wanted, 1, 100);
+        const bool is_done = tries && rank3.advance(wanted.revents != 0);
+        waiting.advance(listener, [&](int, std::uint64_t, descriptor s) { let_in = std::move(s); });
+        return is_done;
+    };
+    REQUIRE_FALSE(turn());  // it has got the answer to its greeting
+    std::vector<descriptor> others;
+    for (int i = 0; i < 256; ++i) others.push_back(stranger_at(listener.port()));
+    waiting.advance(listener, [](int, std::uint64_t, descriptor) {});
+    CHECK(has(std::string(std::string_view(waiting.print_refused())), "too many came at once"));
+    bool is_done = false;
+    for (int i = 0; i < 1000 && !is_done; ++i) is_done = turn();
+    REQUIRE(is_done);
+    REQUIRE(let_in);
+    const descriptor mine = rank3.take();
+    const std::byte sent{42};
+    CHECK(send_some(mine, &sent, 1) == 1);
+    pollfd readable{let_in.number(), POLLIN, 0};
+    ::poll(&readable, 1, 1000);
+    std::byte got{};
+    CHECK(::recv(let_in.number(), &got, 1, 0) == 1);
+    CHECK(got == sent);
 }
 
 TEST_CASE("ranks that disagree about the job end the rendezvous for all, with the reason") {

@@ -13,9 +13,10 @@ using shared_secret = std::array<std::byte, 32>;
 
 // How two ranks prove to each other that they know the secret of their job. The one that connects
 // says who it is, for which context, and gives a random number; the other answers with a number of
-// its own and a proof; the first one gives its proof. A proof is an HMAC over both numbers, both
-// ranks, the context and the role, so that no proof fits another connection. Nothing but a buffer
-// of fixed size is kept for a peer that has not proved anything.
+// its own and a proof; the first one gives its proof, and the other one lets it in with a byte. A
+// proof is an HMAC over both numbers, both ranks, the context and the role, so that no proof fits
+// another connection. Nothing but a buffer of fixed size is kept for a peer that has not proved
+// anything, and it may be dropped at any time: without the last byte it would not know.
 class handshake {
 public:
     enum class state { goes_on, done, refused };
@@ -39,6 +40,9 @@ public:
     // True if the peer has shown that it does not belong to this job.
     bool is_foreign() const { return foreign_; }
     bool wants_to_write() const { return sent_ < out_size_; }
+    // True on the side that connects if it has seen the other's proof. The other one may have its
+    // proof, too, and count on this connection.
+    bool knows_peer() const { return knows_peer_; }
 
     // Goes on as far as the socket allows.
     state advance(const descriptor& socket) {
@@ -61,7 +65,8 @@ public:
 private:
     static constexpr std::byte magic[8] = {std::byte('h'), std::byte('v'), std::byte('d'),
                                            std::byte(' '), std::byte('l'), std::byte('n'),
-                                           std::byte('k'), std::byte(2)};
+                                           std::byte('k'), std::byte(3)};
+    static constexpr std::byte welcome{1};
     static constexpr std::size_t nonce_bytes = 16;
     static constexpr std::size_t greeting_bytes = sizeof magic + 4 + 8 + nonce_bytes;
 
@@ -112,6 +117,7 @@ private:
 
     // Takes what was waited for. False if the peer is refused.
     bool take() {
+        if (knows_peer_) return let_in();
         if (connects_) return take_answer();
         return peer_ < 0 ? take_greeting() : take_proof();
     }
@@ -139,6 +145,11 @@ private:
             refuse("it does not know the secret of this job");
             return false;
         }
+        out_size_ = sent_ = 0;
+        put(&welcome, 1);
+        return let_in();
+    }
+    bool let_in() {
         wait_for(0);
         return true;
     }
@@ -152,14 +163,15 @@ private:
         }
         out_size_ = sent_ = 0;
         put(proof("connect", me_, peer_).data(), sizeof(digest256));
-        wait_for(0);
+        knows_peer_ = true;
+        wait_for(1);
         return true;
     }
 
     const shared_secret& secret_;
     int me_, peer_;
     std::uint64_t context_;
-    bool connects_, foreign_ = false;
+    bool connects_, knows_peer_ = false, foreign_ = false;
     std::byte nonces_[2 * nonce_bytes] = {};
     std::byte in_[64] = {}, out_[64] = {};
     std::size_t wanted_ = 0, received_ = 0, out_size_ = 0, sent_ = 0;

@@ -41,7 +41,8 @@ public:
         if (!socket_) return false;
         const std::int64_t patience = talk_ ? patience_with_peer : patience_with_host;
         if (!ready) {
-            if (now() - since_ > patience) drop("it does not answer");
+            const bool may_count_on_it = talk_ && talk_->knows_peer();
+            if (now() - since_ > patience && !may_count_on_it) drop("it does not answer");
             return false;
         }
         if (!talk_) {
