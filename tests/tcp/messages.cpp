@@ -215,6 +215,40 @@ TEST_CASE("a peer that is gone is named while its data is waited for, and its la
     CHECK(a.pending(1));
 }
 
+TEST_CASE("a peer that is gone is named behind much data that nobody asked for") {
+    pair_of_sockets ends;
+    tcp_messages a = ends.take(0);
+    std::vector<std::byte> unasked(2 * tuning::read_ahead), asked(1000000);
+    {
+        tcp_messages b = ends.take(1);
+        b.send(0, unasked.data(), unasked.size());
+        failure_notice news;
+        for (int i = 0; i < 1000; ++i) {
+            CHECK_FALSE(a.receive_notice(news));
+            b.poll();
+        }
+        CHECK(b.pending(0));
+    }
+    a.send(1, asked.data(), asked.size());
+    CHECK(why_lost(a) == "rank 1 is gone (its connection was closed)");
+    a.cancel();
+}
+
+#if defined(TCP_USER_TIMEOUT)
+TEST_CASE("the system keeps a connection to a rank that reads nothing, however long") {
+    const listening_socket listener(0);
+    std::vector<descriptor> sockets(2);
+    sockets[1] = begin_connect(host_address::loopback(), listener.port());
+    REQUIRE(sockets[1]);
+    const int number = sockets[1].number();
+    const tcp_messages a(std::move(sockets));
+    unsigned limit = 1;
+    socklen_t size = sizeof limit;
+    REQUIRE(::getsockopt(number, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &size) == 0);
+    CHECK(limit == 0);
+}
+#endif
+
 TEST_CASE("frames that no rank sends end the connection, and are not waited for") {
     const auto check = [](std::uint32_t bytes, std::uint32_t kind, const char* reason) {
         INFO("a frame of ", bytes, " bytes and the kind ", kind);

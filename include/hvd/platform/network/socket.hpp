@@ -159,6 +159,15 @@ inline void tune_socket(const descriptor& s) {
 #endif
 }
 
+// For a connection whose peer may be stopped or busy without a limit, and whose host is looked
+// after by host_silence. While nothing is under way, a host may be silent for a minute.
+inline void keep_with_busy_peer([[maybe_unused]] const descriptor& s) {
+#if defined(TCP_USER_TIMEOUT)
+    set_option(s, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+    set_option(s, IPPROTO_TCP, TCP_KEEPCNT, 60);
+#endif
+}
+
 inline ssize_t send_some(const descriptor& s, const std::byte* data, std::size_t bytes) {
 #if defined(MSG_NOSIGNAL)
     return ::send(s.number(), data, bytes, MSG_NOSIGNAL);

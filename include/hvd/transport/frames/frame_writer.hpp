@@ -46,8 +46,12 @@ public:
     void cancel() noexcept {
         blocks_.clear();
         first_ = 0;
-        if (left_ == 0 || !head_.is_data() || std::exchange(kept_, true)) return;
-        if (left_ == sizeof head_ + head_.bytes) left_ = 0;  // nothing has gone
+        if (left_ == 0 || !head_.is_data() || kept_) return;
+        if (left_ == sizeof head_ + head_.bytes) {
+            left_ = 0;  // nothing has gone
+            return;
+        }
+        kept_ = true;
         try {
             rest_.assign(payload_, payload_ + payload_left());
             payload_ = rest_.data();

@@ -22,7 +22,9 @@ public:
     explicit tcp_messages(std::vector<descriptor> sockets) : links_(sockets.size()) {
         for (std::size_t p = 0; p < sockets.size(); ++p) {
             links_[p].socket = std::move(sockets[p]);
-            if (links_[p].socket) tune_socket(links_[p].socket);
+            if (!links_[p].socket) continue;
+            tune_socket(links_[p].socket);
+            keep_with_busy_peer(links_[p].socket);
         }
     }
 
@@ -96,7 +98,10 @@ public:
         for (std::size_t p = 0; p < links_.size(); ++p) {
             link& l = links_[p];
             if (!l.is_pending()) continue;
-            const char* reason = l.in.has_ended() ? l.in.reason() : nullptr;
+            // The end itself may lie behind much data that nobody asks for.
+            const char* reason = l.in.has_ended()    ? l.in.reason()
+                                 : l.out.is_broken() ? "its connection was closed"
+                                                     : nullptr;
             if (reason == nullptr && l.silence.look(l.socket)) reason = "its host does not answer";
             if (l.silence.wants_probe()) l.out.add_probe();
             if (reason == nullptr) continue;
