@@ -128,6 +128,23 @@ class Jobs(LauncherTest):
         job.kill()
         self.assert_nothing_is_left()
 
+    def test_nothing_is_left_when_hvdrun_is_killed_whose_streams_were_closed(self):
+        for stream in range(3):
+            job = self.start_it("-np", 1, "--kill-after", 1, "sh", "-c", f"sleep 1000 & {STAYS}", before=lambda: os.close(stream))
+            self.wait_for_files("here.0")
+            job.kill()
+            self.assert_nothing_is_left()
+            (self.folder / "here.0").unlink()
+
+    def test_under_nohup_hvdrun_and_its_ranks_take_no_hangup(self):
+        job = self.start_it("-np", 1, "sh", "-c", "echo $$ >number; mv number here; while ! [ -e go ]; do sleep 0.01; done; exit 3",
+                            before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.wait_for_files("here")
+        for number in (job.pid, int((self.folder / "here").read_text())):
+            os.kill(number, signal.SIGHUP)
+        (self.folder / "go").touch()
+        self.assertEqual(job.wait(PATIENCE), 3)
+
     def test_ranks_end_even_when_hvdrun_and_its_guard_are_killed_together(self):
         job = self.start_it("-np", 2, "sh", "-c", "trap '' TERM; touch here.$HVD_RANK; while :; do read x </dev/null; done")
         self.wait_for_files("here.0", "here.1")

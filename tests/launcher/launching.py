@@ -79,9 +79,10 @@ class LauncherTest(unittest.TestCase):
         self.assert_nothing_is_left()
         return ended
 
-    def start_it(self, *arguments, **more):
+    def start_it(self, *arguments, before=None, **more):
+        """Starts hvdrun; `before` is called in its process before that."""
         started = subprocess.Popen([HVDRUN, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True, cwd=self.folder, env=self.environment(**more), start_new_session=True)
+                                   text=True, cwd=self.folder, env=self.environment(**more), start_new_session=True, preexec_fn=before)
         self.addCleanup(started.communicate)
         self.addCleanup(started.kill)
         return started

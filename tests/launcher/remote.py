@@ -78,6 +78,11 @@ class Remote(LauncherTest):
                            "[ $HVD_RANK = 0 ] || { trap '' TERM; touch here; while :; do sleep 0.05; done; }\nwhile ! [ -e here ]; do sleep 0.01; done; exit 3")
         self.assertEqual(ended.returncode, 3)
 
+    def test_what_a_rank_leaves_behind_is_ended(self):
+        ended = self.there("a:1", "--kill-after", 0.3, "sh", "-c",
+                           "{ trap '' TERM; touch here; exec sleep 1000 >/dev/null 2>&1; } &\nwhile ! [ -e here ]; do sleep 0.01; done; exit 4")
+        self.assertEqual(ended.returncode, 4)
+
     def test_nothing_is_left_when_hvdrun_is_killed(self):
         job = self.start_it("-H", "a:2,b:1", "--kill-after", 1, "--ssh-command", FAKE_SSH, "sh", "-c", STAYS)
         self.wait_for_files("here.0", "here.1", "here.2")

@@ -3,6 +3,8 @@
 #include <csignal>
 #include <cstdio>
 
+#include <fcntl.h>
+
 #include "check.hpp"
 #include "failure.hpp"
 #include "job.hpp"
@@ -11,6 +13,12 @@
 
 namespace hvdrun {
 namespace {
+
+// The number of a stream that is closed would be that of a pipe or a file of hvdrun's own.
+void open_streams() {
+    for (int stream = 0; stream < 3; ++stream)
+        if (fcntl(stream, F_GETFD) < 0) ::open("/dev/null", O_RDWR);
+}
 
 host_list hosts_of(const options& o) {
     return o.hosts.empty() ? host_list{{"localhost", o.ranks}} : o.hosts;
@@ -37,6 +45,7 @@ int run(const options& o) {
 }  // namespace hvdrun
 
 int main(int argc, char** argv) {
+    hvdrun::open_streams();
     std::signal(SIGPIPE, SIG_IGN);  // whose end is closed is told by write()
     try {
         return hvdrun::run(hvdrun::read_options(argc, argv));

@@ -41,8 +41,8 @@ struct launch {
 };
 
 void reset_signals() {
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD, SIGQUIT})
-        ::signal(signal, SIG_DFL);
+    for (const int signal : {SIGINT, SIGTERM, SIGPIPE, SIGCHLD, SIGQUIT}) ::signal(signal, SIG_DFL);
+    if (!is_ignored(SIGHUP)) ::signal(SIGHUP, SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -111,7 +111,10 @@ process start(const words& program, const environment& variables, bool with_inpu
     setpgid(made.id, made.id);  // whoever comes first
     told.write.close();
     int code = 0;
-    if (::read(told.read.number(), &code, sizeof code) == ssize_t(sizeof code)) {
+    ssize_t n = 0;
+    do n = ::read(told.read.number(), &code, sizeof code);
+    while (n < 0 && errno == EINTR);
+    if (n == ssize_t(sizeof code)) {
         reap(made.id);
         throw failure(code == ENOENT ? 127 : 126,
                       program[0] + ": it cannot be started: " + strerror(code));
@@ -136,6 +139,11 @@ bool has_ended(pid_t id, ending& how) {
     if (info.si_code == CLD_EXITED) how.code = info.si_status;
     else how.signal = info.si_status;
     return true;
+}
+
+bool is_ignored(int signal) {
+    struct sigaction now{};
+    return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
 void reap(pid_t id) {

@@ -38,6 +38,9 @@ struct ending {
 bool has_ended(pid_t id, ending& how);
 void reap(pid_t id);
 
+// True if this process takes no notice of a signal, as of SIGHUP under nohup.
+bool is_ignored(int signal);
+
 // Processes may need many files.
 void allow_many_files();
 

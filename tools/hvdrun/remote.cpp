@@ -33,18 +33,24 @@ std::string send(const std::string& signal) {
     return "{ kill -" + signal + " -$p || kill -" + signal + " $p; }";
 }
 
+// Waits until the rank's process group is gone, or its time is over.
+std::string wait_for_group(double kill_after) {
+    return "i=0; while [ $i -lt " + std::to_string(int(kill_after * 10)) +
+           " ] && kill -0 -$p; do sleep 0.1; i=$((i+1)); done\n";
+}
+
+// Ends what the rank has left behind. Its own number may be another process's by now.
+std::string end_group(double kill_after) {
+    return "{ if kill -TERM -$p; then\n  " + wait_for_group(kill_after) +
+           "  kill -KILL -$p\nfi; } 2>/dev/null\n";
+}
+
 // Reads signals from hvdrun, and ends the rank when hvdrun or the connection is gone.
 std::string watcher(double kill_after) {
-    const std::string tenths = std::to_string(int(kill_after * 10));
     return "( trap '' HUP INT TERM\n"
            "  while IFS= read -r s; do " +
-           send("$s") + "; done <&3\n" + "  " + send("TERM") +
-           "; i=0\n"
-           "  while [ $i -lt " +
-           tenths +
-           " ] && kill -0 -$p; do sleep 0.1; i=$((i+1)); done\n"
-           "  " +
-           send("KILL") + "; rm -f \"$HVD_SECRET_FILE\" ) >/dev/null 2>&1 &\n";
+           send("$s") + "; done <&3\n" + "  " + send("TERM") + "\n  " + wait_for_group(kill_after) +
+           "  " + send("KILL") + "; rm -f \"$HVD_SECRET_FILE\" ) >/dev/null 2>&1 &\n";
 }
 
 }  // namespace
@@ -86,8 +92,8 @@ std::string remote_script(const remote_rank& rank) {
          "\n"
          "setsid " +
          line_of(rank.program) + " </dev/null 3<&- &\np=$!\n" + watcher(rank.kill_after) +
-         "w=$!\n{ wait $p; } 2>/dev/null\nc=$?\n" + send("TERM") +
-         " 2>/dev/null\nkill -KILL $w\nexit $c\n";
+         "w=$!\n{ wait $p; } 2>/dev/null\nc=$?\nrm -f \"$HVD_SECRET_FILE\"\n" +
+         end_group(rank.kill_after) + "kill -KILL $w\nexit $c\n";
     return sent(s);
 }
 

@@ -66,12 +66,13 @@ signal_watch::signal_watch() : ends_(make_pipe()) {
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO | SA_NOCLDSTOP;
     sigfillset(&action.sa_mask);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP})
-        ::sigaction(signal, &action, nullptr);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+    if (!is_ignored(SIGHUP)) ::sigaction(SIGHUP, &action, nullptr);
 }
 
 signal_watch::~signal_watch() {
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);
+    if (!is_ignored(SIGHUP)) ::signal(SIGHUP, SIG_DFL);
 }
 
 void signal_watch::take() const {
