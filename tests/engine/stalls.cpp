@@ -229,6 +229,22 @@ TEST_CASE("the deadline of a tensor holds during a prediction") {
     });
 }
 
+TEST_CASE("a request that is dropped before its tensor is there ends the engine on all ranks") {
+    on_ranks_from(2, {.destructor_deadline = std::chrono::nanoseconds(50ms)}, [](auto& comm) {
+        engine e{comm};
+        const bool drops = comm.rank() == 0;
+        std::vector<float> x(4, 1);
+        if (drops) {
+            const auto dropped = e.allreduce("dropped", x, hvd::sum);
+        }
+        const auto other = [&] { e.allreduce("other", x, hvd::sum).wait(); };
+        const std::string text = text_of<hvd::peer_error>(other);
+        INFO(text);
+        CHECK(has(text, "rank 0: the request of 'dropped' was destroyed before all ranks"));
+        comm.barrier();  // rank 0 still has its engine
+    });
+}
+
 TEST_CASE("negative times are refused on all ranks, with name and value") {
     on_ranks_from(2, [](auto& comm) {
         const auto check = [&](const hvd::engine_options& wrong, const std::string& text) {

@@ -199,9 +199,12 @@ private:
             name = pending_.name_of(call);
         }
         stop_calls_at(limit);
-        fail(std::make_exception_ptr(usage_error(
-            rank(), text("hvd: rank ", rank(), ": the request of '", name,
-                         "' was destroyed before all ranks had submitted the tensor"))));
+        const message why = text("rank ", rank(), ": the request of '", name,
+                                 "' was destroyed before all ranks had submitted the tensor");
+        const auto failure = std::make_exception_ptr(usage_error(rank(), text("hvd: ", why)));
+        set_reason(failure);  // before that of the engine's thread, which tells the other ranks
+        leave(why);
+        fail(failure);
         if (!call.done()) wait(call);
     }
 
