@@ -244,6 +244,30 @@ TEST_CASE_TEMPLATE("what ranks that have joined can't do is refused on all ranks
         2);
 }
 
+TEST_CASE("a rank that has joined and has no memory for the rows of others ends the engine") {
+    std::vector<std::string> told(3);
+    hvd::run_threads(3, [&](world_communicator& world) {
+        hvd::communicator<hvd::nccl> gpus(world);  // without a deadline: nobody hangs
+        told[std::size_t(world.rank())] = text_of<hvd::error>([&] {
+            hvd::engine e{world, gpus};
+            const tensor<float> x(filled(1000, 1.0f)), all(filled(3000, 0.0f));
+            hvd::result<int> joined;
+            if (world.rank() == 2) joined = e.join();
+            world.barrier();
+            // The first is for as many rows as rank 0 has.
+            if (world.rank() == 0) emulation::fail("cudaMalloc", 2, 2);
+            world.barrier();
+            if (world.rank() < 2) {
+                e.allgather("rows", x.view(), hvd::into(all.view())).wait();
+                joined = e.join();
+            }
+            joined.wait();
+        });
+    });
+    for (const std::string& why : told) CHECK_MESSAGE(has(why, "cudaMalloc"), why);
+    check_clean();
+}
+
 TEST_CASE("calls of CUDA and NCCL that fail in an engine: nobody hangs, and all are told why") {
     fail_in_engines<hvd::nccl>({"ncclAllReduce", "ncclAllGather", "ncclGroupEnd", "cudaEventRecord",
                                 "cudaStreamWaitEvent", "cudaEventCreateWithFlags"});

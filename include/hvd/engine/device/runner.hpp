@@ -84,7 +84,7 @@ private:
         const time_point limit = session.limit_for(part.deadline);
         prepare_for_joined(part, session, limit);
         if (kind == collective::allgather || kind == collective::alltoall)
-            learn_counts(part, session, limit);
+            learn_counts(part, limit);
         try {
             enqueue(part, session, limit);
         } catch (...) {
@@ -163,7 +163,7 @@ private:
     // ---- counts ---------------------------------------------------------------------------------
 
     // The ranks learn how many elements each of them gives. If one has no room, all refuse.
-    void learn_counts(const unit_part& part, device_session& session, time_point limit) {
+    void learn_counts(const unit_part& part, time_point limit) {
         const agreed_tensor& t = part.unit[part.first];
         device_tensor_call* const own = tensor(part, part.first);
         const engine_counts numbers(part.runner.driver(), t, own, limit);
@@ -179,13 +179,14 @@ private:
                 call.counts = own->sent;
                 call.receive_counts = own->counts;
             }
-            return;
         }
-        const device_session::inside turn(session);
-        const current_device here(session.device(), session.rank());
+    }
+    // A rank that has joined gets the rows of the others, too.
+    void make_room_for_rows(const call_header& h, device_session& session) {
+        if (h.kind != collective::allgather) return;
         std::size_t all = 0;
         for (const std::size_t n : counts_) all += n;
-        memory_.make_room(session, all * element_bytes_of(t.signature.call.id));
+        memory_.make_room(session, all * element_bytes_of(h.id));
     }
     static bool all_alike(const std::vector<std::size_t>& counts) {
         return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) ==
@@ -205,6 +206,7 @@ private:
         for (std::size_t i = part.first; i < part.end; ++i) {
             device_tensor_call* const t = tensor(part, i);
             if (t == nullptr) {
+                make_room_for_rows(part.unit[i].signature.call, session);
                 calls_.push_back(neutral_call(part, i, offset));
             } else {
                 if (t->point) t->point.make_wait(stream, session.rank());
