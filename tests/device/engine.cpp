@@ -3,6 +3,7 @@
 // An engine with tensors of the host and of devices: results, order, streams, ranks that join.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <random>
@@ -173,6 +174,26 @@ void compute(cudaStream_t stream, const tensor<float>& x, int count, F f) {
     });
 }
 
+// ---- observers ------------------------------------------------------------------------------
+
+// Counts what it is told of an engine's tensors.
+class counting {
+public:
+    void on_begin(const hvd::event&) {}
+    void on_end(const hvd::event&, bool) {}
+    void on_submitted(const hvd::event& e) { count(e); }
+    void on_rank_ready(const hvd::event& e, int) { count(e); }
+    void on_ready(const hvd::event& e) { count(e); }
+    void on_complete(const hvd::event& e, bool) { count(e); }
+
+    int told_of(std::string_view name) const { return name == "host" ? host_ : others_; }
+
+private:
+    void count(const hvd::event& e) { ++(e.name == "host" ? host_ : others_); }
+
+    std::atomic<int> host_{0}, others_{0};  // the threads of a rank tell it
+};
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("random tensors of host and device in random order have exact results", Devices,
@@ -301,6 +322,24 @@ TEST_CASE_TEMPLATE("a tensor is read after its stream's work, and a stream waits
         e.allreduce("z", z.view(), hvd::sum).wait();  // after the default streams
         CHECK(z.values() == filled(40, float(sum_to(n))));
     });
+}
+
+TEST_CASE("an observer is told of an engine's tensors on the host, and of none on a device") {
+    using observed = hvd::observed<hvd::threads, counting>;
+    hvd::run_threads<observed>(3, [](hvd::communicator<observed>& world) {
+        hvd::communicator<hvd::nccl> gpus(world, {.deadline = 20s});
+        hvd::engine e{world, gpus};
+        for (int step = 0; step < 8; ++step) {  // some are negotiated, some are predicted
+            const tensor<float> x(filled(30, 1.0f));
+            std::vector<float> y(30, 1);
+            auto a = e.allreduce("device", x.view(), hvd::sum);
+            e.allreduce("host", y, hvd::sum).wait();
+            a.wait();
+        }
+        CHECK(e.observer().told_of("host") >= 8 * 3);
+        CHECK(e.observer().told_of("device") == 0);
+    });
+    check_clean();
 }
 
 TEST_CASE_TEMPLATE("threads of a rank submit and wait side by side", Devices, every_kind) {

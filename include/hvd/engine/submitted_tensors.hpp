@@ -100,10 +100,11 @@ protected:
         : observing_(data.observing()), rank_(data.rank()), size_(data.size()) {}
     ~submitted_tensors() = default;
 
-    // Tells an observer of a tensor that was submitted at that time, if it wants to know.
+    // Tells an observer of a tensor that was submitted at that time, if it wants to know. It is
+    // told nothing of device tensors: nobody here knows when their work begins and ends.
     void tell(observed_moment m, std::string_view name, const signature& s, time_point time,
               time_point submitted) const {
-        if (!observing_.wants(m)) return;
+        if (!observing_.wants(m) || s.where == tensor_memory::device) return;
         observing_.tell({name_of(s.call.kind), name, s.call.id, std::size_t(s.bytes), rank_, size_,
                          time, submitted},
                         m);

@@ -56,6 +56,7 @@ enum class phase : std::uint8_t {
 ///
 /// The observer of a communicator that an engine was made of is asked for these as well, as that
 /// of the engine's own duplicate. The name of the event is that of the tensor.
+/// Nothing is told of tensors of devices.
 /// - `on_submitted(event)`: this rank has submitted a tensor. Any thread calls it, one at a time.
 /// - `on_rank_ready(event, int rank)`: another rank has submitted it, with those that report to it.
 ///   Only ranks that others report to know that, while they negotiate. The event has the name, but

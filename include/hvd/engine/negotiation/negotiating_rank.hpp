@@ -44,8 +44,8 @@ public:
     // Units that are formed later have at most so many bytes.
     void set_fusion_threshold(std::size_t bytes) { options_.fusion_threshold = bytes; }
 
-    // Called when a child says that a tensor is ready there and below it; null: nobody wants to
-    // know.
+    // Called when a child says that a tensor of the host is ready there and below it; null: nobody
+    // wants to know.
     void (*on_child_ready)(void* listener, const std::string& name, int rank) = nullptr;
     void* listener = nullptr;
 
@@ -76,6 +76,12 @@ protected:
         d.rank = rank;
         d.text = why;
         return d;
+    }
+
+    // A child has said that a tensor is ready. Nobody observes those of devices.
+    void tell_ready(const std::string& name, const signature& s, int child) const {
+        if (on_child_ready == nullptr || s.where == tensor_memory::device) return;
+        on_child_ready(listener, name, child);
     }
 
     const int rank_, size_, parent_;

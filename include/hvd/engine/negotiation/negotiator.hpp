@@ -163,7 +163,7 @@ private:
         if (!counts) return;
         const std::string name = known_tensor(in, numbers_, said.number).name;
         announced_tensor& t = tensor_of(name);
-        if (!marks(name, t, c)) return;
+        if (!marks(name, t, c, numbers_.at(said.number).signature)) return;
         t.contributors += said.contributors;
         if (!t.number) t.number = said.number;
         t.by_number.push_back(index_of(c));
@@ -174,13 +174,13 @@ private:
         const std::string name(in.text());
         std::vector<signature_group> groups;
         for (std::size_t n = in.count(); n > 0; --n) {
-            const signature s = in.signature(size_);
-            groups.push_back({s, in.ranks(size_)});
+            groups.push_back({in.signature(size_), in.ranks(size_)});  // read in this order
             if (groups.back().ranks.empty()) in.refuse("nobody has this tensor");
         }
+        if (groups.empty()) in.refuse("nobody has this tensor");
         if (!counts) return;
         announced_tensor& t = tensor_of(name);
-        if (!marks(name, t, c)) return;
+        if (!marks(name, t, c, groups.front().signature)) return;
         for (const signature_group& g : groups) {
             t.contributors += g.ranks.size();
             t.add_group(g.signature, g.ranks);
@@ -205,9 +205,10 @@ private:
         return t;
     }
     // Takes note that a child has said something of a tensor. False if it has before.
-    bool marks(const std::string& name, announced_tensor& t, const child_rank& c) const {
+    bool marks(const std::string& name, announced_tensor& t, const child_rank& c,
+               const signature& s) const {
         if (t.children[index_of(c)]) return false;
-        if (on_child_ready != nullptr) on_child_ready(listener, name, c.rank);
+        tell_ready(name, s, c.rank);
         return t.children[index_of(c)] = true;
     }
 
@@ -486,13 +487,12 @@ private:
     std::unordered_map<std::string, announced_tensor> tensors_;
     tensor_numbers numbers_;
     questions questions_;
+    std::vector<std::pair<int, std::vector<std::byte>>> stash_;  // messages of later generations
     // the root's
     std::vector<std::string> ready_;  // names, in the order in which they became ready
     rank_set all_joined_;
     step_learner learner_;
     std::uint32_t last_number_ = 0, last_question_ = 0;
-
-    std::vector<std::pair<int, std::vector<std::byte>>> stash_;  // messages of later generations
 };
 
 }  // namespace detail
