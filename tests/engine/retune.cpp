@@ -3,6 +3,8 @@
 
 // An engine gets other thresholds between steps, on all ranks or on none.
 
+#include <functional>
+
 #include "engine_test.hpp"
 
 using namespace hvd_test;
@@ -42,6 +44,15 @@ hvd::engine_tuning drawn(std::mt19937& random) {
                        .most_in_slices = bytes(0, 16),
                        .streaming_from = bytes(0, 16)}};
 }
+
+// Lets its rank hang inside a retune.
+struct hanging {
+    std::function<void()> meanwhile;
+    void on_begin(const hvd::event& e) const {
+        if (meanwhile && e.name == "the retune of an engine") meanwhile();
+    }
+    void on_end(const hvd::event&, bool) {}
+};
 
 }  // namespace
 
@@ -109,6 +120,25 @@ TEST_CASE("ranks that retune to different values are told each rank's, and keep 
         differ({.fusion_threshold = odd ? 5u : 6u}, ".fusion_threshold");
         differ({.cycle_time = hvd::time_span(odd ? 1ms : 2ms)}, ".cycle_time");
         differ({.tuning = {.least_in_place = odd ? 5u : 6u}}, ".tuning.least_in_place");
+    });
+}
+
+TEST_CASE("a rank that hangs inside a retune ends the engine on all ranks after stall_abort") {
+    on_ranks_of<hvd::observed<backend, hanging>>([](auto& comm) {
+        if (comm.size() == 1) return;
+        hvd::engine e{comm, {.stall_warn = {}, .stall_abort = 200ms}};
+        const bool hangs = comm.rank() == comm.size() - 1;
+        if (hangs) e.observer().meanwhile = [&] { comm.barrier(); };
+        const auto text = text_of<hvd::peer_error>([&] { e.retune({.fusion_threshold = 7}); });
+        INFO(text);
+        if (!hangs) {
+            CHECK(text.find("rank " + std::to_string(comm.size() - 1)) != text.npos);
+            CHECK(e.tuned() == hvd::engine_tuning{});
+            comm.barrier();
+        }
+        // The rank that hung may go on for a moment.
+        while (text_of<hvd::peer_error>([&] { e.barrier().wait(); }).empty()) {
+        }
     });
 }
 

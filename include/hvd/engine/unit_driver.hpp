@@ -398,8 +398,9 @@ private:
         call_header mine = agreement_header("the retune of an engine");
         const std::exception_ptr wrong = attempt(mine, [&] { call.check(rank()); });
         mine.content = content_of_values(values);
-        exchange_after(wrong, [&] { agree_on(driver, mine, never, values); });
-        if (to.tuning != driver.options().tuning) driver.retune(to.tuning);
+        const time_point limit = limit_of(runner_.deadline());
+        exchange_after(wrong, [&] { agree_on(driver, mine, limit, values); });
+        if (to.tuning != driver.options().tuning) driver.retune(to.tuning, limit);
         const lock_guard lock(mutex_);
         tuned_ = to;
     }

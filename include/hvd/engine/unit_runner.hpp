@@ -53,6 +53,10 @@ public:
 
     // The calls end by then at the latest, as those of the tensors that have a deadline.
     void end_by(time_point limit) { limit_ = limit; }
+    // The time that a call which begins now has. 0: any.
+    time_span deadline() const {
+        return limit_ == never ? patience_ : shorter(patience_, span_until(limit_));
+    }
 
     int rank() const { return driver().rank(); }
     int size() const { return driver().size(); }
@@ -141,9 +145,6 @@ private:
     static time_span shorter(time_span a, time_span b) {
         if (a.nanoseconds == 0 || b.nanoseconds == 0) return a.nanoseconds == 0 ? b : a;
         return a.nanoseconds < b.nanoseconds ? a : b;
-    }
-    time_span deadline() const {
-        return limit_ == never ? patience_ : shorter(patience_, span_until(limit_));
     }
 
     // The tensors of a part have the same contributors.

@@ -81,15 +81,15 @@ public:
 
     // Gives the communicator other thresholds, on all ranks or on none. The first agreement comes
     // after all calls made before, so that nothing is under way while memory is made.
-    [[gnu::cold]] void retune(const tuning_options& tuned) {
+    [[gnu::cold]] void retune(const tuning_options& tuned, time_point limit = never) {
         if (!traits_.transport)
             throw usage_error(rank(), "hvd: retune: a direct<> backend has no thresholds");
         const auto values = [&](auto say) { say_tuning(tuned, say); };
         call_header mine = agreement_header("retune");
         const std::exception_ptr wrong = attempt(mine, [&] { check_tuning(tuned, rank()); });
         mine.content = content_of_values(values);
-        exchange_after(wrong, [&] { agree_on(*this, mine, never, values); });
-        run_on_all(*this, "retune", never, [&] { traits_.transport->prepare(tuned); });
+        exchange_after(wrong, [&] { agree_on(*this, mine, limit, values); });
+        run_on_all(*this, "retune", limit, [&] { traits_.transport->prepare(tuned); });
         traits_.transport->retune(tuned);
         options_.tuning = tuned;
     }
