@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <random>
@@ -212,6 +214,61 @@ TEST_CASE("a rank that is dropped before it was let in knows it, and comes again
     std::byte got{};
     CHECK(::recv(let_in.number(), &got, 1, 0) == 1);
     CHECK(got == sent);
+}
+
+TEST_CASE("without descriptors there is an error at once, and everybody hears it") {
+    const shared_secret secret = new_secret();
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    // So many more can be opened; the test opens no other.
+    const auto leave = [&](int n) {
+        std::vector<descriptor> next;
+        for (int i = 0; i <= n; ++i) next.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+        const rlimit lower{rlim_t(next.back().number()), before.rlim_max};
+        REQUIRE(::setrlimit(RLIMIT_NOFILE, &lower) == 0);
+    };
+    SUBCASE("the rank that connects") {
+        outgoing_connection c(secret, 1, 0, place_with(1), true);
+        leave(0);
+        pollfd wanted{};
+        CHECK_THROWS_WITH_AS(c.prepare(wanted), "hvd: socket failed on rank 1: Too many open files",
+                             hvd::usage_error);
+    }
+    SUBCASE("the rank that is waited for") {
+        const listening_socket listener(0);
+        strangers waiting(secret, 0);
+        const descriptor other = stranger_at(listener.port());
+        leave(0);
+        CHECK_THROWS_WITH_AS(waiting.advance(listener, [](int, std::uint64_t, descriptor) {}),
+                             "hvd: accept failed on rank 0: Too many open files", hvd::usage_error);
+    }
+    SUBCASE("the rendezvous") {
+        std::string failure;
+        rendezvous_server server(0, 2, secret, 20s);
+        std::thread serves([&] {
+            try {
+                server.serve();
+            } catch (const hvd::usage_error& e) {
+                failure = e.what();
+            }
+        });
+        const descriptor s = proved(server.port(), 0, secret);
+        framed_socket link(0, descriptor(::dup(s.number())));
+        registration r;
+        r.size = 2;
+        link.queue(wire_bytes(r));
+        link.flush();
+        leave(1);
+        const descriptor other = stranger_at(server.port());
+        serves.join();
+        CHECK(has(failure, "accept failed"));
+        std::span<const std::byte> said;
+        for (int i = 0; i < 1000 && !link.next(said); ++i) link.fill();
+        CHECK(has(std::string(reinterpret_cast<const char*>(said.data()), said.size())
+                      .substr(sizeof(rendezvous_answer)),
+                  "accept failed"));
+    }
+    CHECK(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
 TEST_CASE("ranks that disagree about the job end the rendezvous for all, with the reason") {

@@ -123,6 +123,9 @@ inline std::vector<host_address> own_addresses(std::string_view only = {}) {
     throw usage_error(rank, text("hvd: ", call, " failed on rank ", rank, ": ", strerror(code)));
 }
 
+// True if this process or this host has no descriptor left.
+inline bool is_out_of_descriptors(int code) { return code == EMFILE || code == ENFILE; }
+
 // A socket that never blocks, closes with the program that replaces this one, and raises no signal.
 inline descriptor make_socket(int family) {
 #if defined(SOCK_CLOEXEC)

@@ -75,7 +75,9 @@ private:
         tried_ = to.print();
         since_ = now();
         socket_ = begin_connect(to, port_);
-        if (!socket_) rest_until_ = now() + rest;
+        if (socket_) return;
+        if (is_out_of_descriptors(errno)) throw_system(me_, "socket", errno);
+        drop(strerror(errno));
     }
     bool drop(const char* why) {
         why_ = why;

@@ -37,8 +37,8 @@ public:
 
     // Returns true when all ranks have got the table, false after stop().
     // @throws peer_error naming the ranks that have not come in time, or whose registration does
-    // not fit.
-    bool serve() {
+    // not fit; usage_error if the system fails.
+    bool serve() try {
         const time_point limit = limit_of(deadline_);
         while (come_ < places_.size()) {
             if (stopped_.load()) {
@@ -51,6 +51,9 @@ public:
         }
         send_table();
         return true;
+    } catch (const usage_error& e) {
+        refuse_all(e.what());
+        throw;
     }
 
     // Ends serve(), from any thread.

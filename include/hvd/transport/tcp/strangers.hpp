@@ -71,6 +71,8 @@ private:
             list_.push_back(
                 {std::move(socket), std::make_unique<handshake>(secret_, me_, -1), now()});
         }
+        // Strangers give their descriptors back within some seconds.
+        if (is_out_of_descriptors(errno) && list_.empty()) throw_system(me_, "accept", errno);
     }
     void note_refused(const char* why) {
         ++refused_;
