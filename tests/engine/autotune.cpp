@@ -88,6 +88,30 @@ TEST_CASE("an engine finds the good region from a bad start, and its results sta
     });
 }
 
+TEST_CASE("a function .changed that throws on one rank holds up no other") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        int thrown = 0;
+        auto options = quick();
+        options.changed = [&](const hvd::engine_tuning&) {
+            if (comm.rank() == comm.size() - 1) throw std::runtime_error("no buckets");
+        };
+        hvd::autotune tuner{e, options};
+        for (int step = 0; !tuner.is_over(); ++step) {
+            REQUIRE(step <= options.most_steps);
+            reduce_some(e, step);
+            try {
+                tuner.step(cost_of(e.tuned()));
+            } catch (const std::runtime_error& error) {
+                REQUIRE(std::string(error.what()) == "no buckets");
+                ++thrown;
+            }
+        }
+        CHECK((thrown > 10) == (comm.rank() == comm.size() - 1));
+        CHECK(e.tuned() == tuner.result().chosen);
+    });
+}
+
 TEST_CASE("a communicator and its plan are tuned, and their results stay exact") {
     on_ranks_from(1, {.node_size = 2}, [](auto& comm) {
         comm.retune({.chunk_bytes = 64, .exchange_chunk_bytes = 64, .most_in_slices = 0});

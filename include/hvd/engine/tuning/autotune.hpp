@@ -196,19 +196,32 @@ private:
 
     void want(const engine_tuning& to) { wanted_ = to; }
 
-    // It throws where tensors are in flight, and is called again then.
+    // It throws where tensors are in flight, and is called again then. If `.changed` throws, on this
+    // rank alone perhaps, the search goes on as on the others.
     void change() {
         const engine_tuning to = *wanted_;
-        if (!(to == target_->tuned())) {
-            set(to);
+        const bool differs = !(to == target_->tuned());
+        if (differs) {
+            target_->retune(to);
             skipped_ = std::max(skipped_, options_.settling_steps);
         }
         wanted_.reset();
+        if (differs) tell_changed(to);
         if (search_->is_over()) finish();
+    }
+    void tell_changed(const engine_tuning& to) {
+        if (!options_.changed) return;
+        try {
+            options_.changed(to);
+        } catch (...) {
+            began_ = detail::now();
+            if (search_ && search_->is_over()) finish();
+            throw;
+        }
     }
     void set(const engine_tuning& to) {
         target_->retune(to);
-        if (options_.changed) options_.changed(to);
+        tell_changed(to);
     }
 
     void finish() {
