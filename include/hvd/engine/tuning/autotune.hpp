@@ -196,8 +196,8 @@ private:
 
     void want(const engine_tuning& to) { wanted_ = to; }
 
-    // It throws where tensors are in flight, and is called again then. If `.changed` throws, on this
-    // rank alone perhaps, the search goes on as on the others.
+    // It throws where tensors are in flight, and is called again then. If `.changed` throws, the
+    // search of this rank goes on as on the others.
     void change() {
         const engine_tuning to = *wanted_;
         const bool differs = !(to == target_->tuned());
