@@ -60,7 +60,7 @@ public:
         const auto [at, is_new] = tensors_.try_emplace(std::string(name));
         if (!is_new) return nullptr;
         at->second = std::move(tensor);
-        limits_ += at->second.limit != never ? 1 : 0;
+        limits_ += at->second.limit != never;
         return &*at;
     }
 
@@ -103,7 +103,7 @@ public:
     pending_tensor take(const std::string& name) {
         auto node = tensors_.extract(name);
         if (node.empty()) return {};
-        limits_ -= node.mapped().limit != never ? 1 : 0;
+        limits_ -= node.mapped().limit != never;
         return std::move(node.mapped());
     }
     std::vector<pending_tensor> take(const agreed_unit& unit) {
@@ -119,7 +119,7 @@ public:
             if (!at->second.runs) taken.push_back(std::move(at->second));
             at = at->second.runs ? std::next(at) : tensors_.erase(at);
         }
-        for (const pending_tensor& t : taken) limits_ -= t.limit != never ? 1 : 0;
+        for (const pending_tensor& t : taken) limits_ -= t.limit != never;
         return taken;
     }
 

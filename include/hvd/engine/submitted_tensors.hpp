@@ -65,7 +65,7 @@ public:
         {
             const lock_guard lock(mutex_);
             refused = pending_.take(name);
-            counts_.failed += refused.call ? 1 : 0;
+            if (refused.call) ++counts_.failed;
         }
         if (!refused.call) return;
         tell(observed_moment::incomplete, name, refused.mine, now(), refused.since);

@@ -415,7 +415,7 @@ private:
             running_ = nullptr;
             count_unit(counts_, finished, failure != nullptr, begun_);
             if (predicted_) {
-                counts_.predicted_steps += predicted_->advance() ? 1 : 0;
+                if (predicted_->advance()) ++counts_.predicted_steps;
                 ++counts_.predicted_units;
                 ++units_;
             }

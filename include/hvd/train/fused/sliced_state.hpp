@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../standard.hpp"  // first: an older standard is told at once
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
