@@ -20,12 +20,10 @@ enum class data_path : std::uint8_t {
     library,   ///< by one call of the backend's library
 };
 
-inline constexpr std::uint8_t data_paths = 7;
-
 /// The name of a path: "in place", "windows", …
 constexpr const char* name_of(data_path path) {
-    constexpr const char* names[data_paths] = {"none",     "in place", "windows", "nodes",
-                                               "messages", "carried",  "library"};
+    constexpr const char* names[] = {"none",     "in place", "windows", "nodes",
+                                     "messages", "carried",  "library"};
     return names[static_cast<std::uint8_t>(path)];
 }
 
