@@ -38,7 +38,7 @@ tsan="$sanitized $computes !unit !collective.thresholds.apart !collective.*.othe
 # devices, half of the tests of devices, LibTorch, dlib, compilation by nvcc, each header alone, programs that must not compile, programs that use an installed hvd,
 # code that is tested elsewhere too, 200 runs of random faults, and the site, which needs Doxygen and a browser.
 left_to_all=(big random 'train.*.mpi.np[23]' 'train.*.emulated'
-  device.{gpu_suite,watcher,policies,ipc_faults,topology,updates,reductions,host_memory,captures,making,options,messages,versions,graphs_and_arenas,windows,snippets}.emulated
+  device.{engine,engine_faults,gpu_suite,watcher,policies,ipc_faults,topology,updates,reductions,host_memory,captures,making,options,messages,versions,graphs_and_arenas,windows,snippets}.emulated
   'device.*.mpi.*' 'interop.torch*' 'interop.dlib*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
   headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_site*' '*.package')
 # These take too long for --all as well, and run only with --soak or by name: the other half of the element types, threads without what only
