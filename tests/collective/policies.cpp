@@ -14,18 +14,6 @@ using namespace hvd_test;
 
 namespace {
 
-// Runs f on all ranks, with a communicator of policy P.
-template <class P, class F>
-void on_policy(F f) {
-#if defined(HVD_TEST_BACKEND_MPI)
-    const failing_rank_does_not_hang guard;
-    auto world = hvd::communicator<P>::world();
-    f(world);
-#else
-    for (const int ranks : thread_counts()) hvd::run_threads<P>(ranks, f);
-#endif
-}
-
 template <class Comm>
 void check_every_collective(Comm& comm) {
     const int n = comm.size();
@@ -127,11 +115,11 @@ public:
 }  // namespace
 
 TEST_CASE("checked<>: every collective gives the same results") {
-    on_policy<hvd::checked<backend>>([](auto& comm) { check_every_collective(comm); });
+    on_ranks_of<hvd::checked<backend>>([](auto& comm) { check_every_collective(comm); });
 }
 
 TEST_CASE("checked<>: names count, and a rank that strays is named") {
-    on_policy<hvd::checked<backend>>([](auto& comm) {
+    on_ranks_of<hvd::checked<backend>>([](auto& comm) {
         if (comm.size() == 1) return;
         int x = 1;
         const auto e = thrown<hvd::mismatch_error>(
@@ -144,7 +132,7 @@ TEST_CASE("checked<>: names count, and a rank that strays is named") {
 }
 
 TEST_CASE("checked<>: plans work on after ranks ran different ones, however often") {
-    on_policy<hvd::checked<backend>>([](auto& comm) {
+    on_ranks_of<hvd::checked<backend>>([](auto& comm) {
         if (comm.size() == 1) return;
         const bool first = comm.rank() == 0;
         std::vector<float> a(10, 1), b(10, 1);
@@ -166,12 +154,12 @@ TEST_CASE("checked<>: plans work on after ranks ran different ones, however ofte
 }
 
 TEST_CASE("observed<>: every collective gives the same results") {
-    on_policy<hvd::observed<backend, hvd::statistics>>(
+    on_ranks_of<hvd::observed<backend, hvd::statistics>>(
         [](auto& comm) { check_every_collective(comm); });
 }
 
 TEST_CASE("observed<>: an observer is told name, bytes and outcome of each call") {
-    on_policy<hvd::observed<backend, remembering>>([](auto& comm) {
+    on_ranks_of<hvd::observed<backend, remembering>>([](auto& comm) {
         std::vector<float> x(10);
         comm.allreduce(x, hvd::sum, {.name = "gradient"});
         comm.broadcast(x);
@@ -193,7 +181,7 @@ TEST_CASE("observed<>: an observer is told name, bytes and outcome of each call"
 }
 
 TEST_CASE("observed<>: statistics count calls, failures and bytes") {
-    on_policy<hvd::observed<backend, hvd::statistics>>([](auto& comm) {
+    on_ranks_of<hvd::observed<backend, hvd::statistics>>([](auto& comm) {
         std::vector<double> x(10);
         comm.allreduce(x, hvd::sum);
         comm.barrier();
@@ -205,7 +193,7 @@ TEST_CASE("observed<>: statistics count calls, failures and bytes") {
 }
 
 TEST_CASE("observed<>: an exception of on_begin refuses the call, and all ranks stay in step") {
-    on_policy<hvd::observed<backend, throwing>>([](auto& comm) {
+    on_ranks_of<hvd::observed<backend, throwing>>([](auto& comm) {
         std::vector<int> x(100, 1);
         for (const bool later : {false, true}) {
             comm.observer().at = comm.rank() == comm.size() - 1 ? moment::begin : moment::never;
@@ -234,7 +222,7 @@ TEST_CASE("observed<>: an exception of on_begin refuses the call, and all ranks 
 
 TEST_CASE(
     "observed<>: an exception of on_end comes after the call, which is complete on all ranks") {
-    on_policy<hvd::observed<backend, throwing>>([](auto& comm) {
+    on_ranks_of<hvd::observed<backend, throwing>>([](auto& comm) {
         std::vector<int> x(100, 1);
         comm.observer().at = comm.rank() == 0 ? moment::end : moment::never;
         const auto call = [&] { comm.allreduce(x, hvd::sum); };
@@ -251,7 +239,7 @@ TEST_CASE(
 }
 
 TEST_CASE("policies nest") {
-    on_policy<hvd::observed<hvd::checked<backend>, hvd::statistics>>([](auto& comm) {
+    on_ranks_of<hvd::observed<hvd::checked<backend>, hvd::statistics>>([](auto& comm) {
         check_that_it_works(comm);
         CHECK(comm.observer().calls() == 2);
     });
@@ -283,12 +271,12 @@ TEST_CASE("hvd::init is idempotent and thread-safe, and shutdown undoes it") {
 
 #if defined(HVD_TEST_BACKEND_MPI)
 TEST_CASE("direct<mpi>: every collective gives the same results") {
-    on_policy<hvd::direct<hvd::mpi>>([](auto& comm) { check_every_collective(comm); });
+    on_ranks_of<hvd::direct<hvd::mpi>>([](auto& comm) { check_every_collective(comm); });
 }
 
 TEST_CASE_TEMPLATE("direct<mpi>: every operation that MPI has", T, std::int8_t, std::int32_t,
                    std::uint64_t, double, std::complex<double>, bool, std::byte) {
-    on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
+    on_ranks_of<hvd::direct<hvd::mpi>>([](auto& comm) {
         for_each_operation<T>(comm, [&](const auto& op) {
             INFO(name_of(op));
             // With one rank MPI copies its values, even if the operation gives only 0 or 1.
@@ -319,7 +307,7 @@ TEST_CASE_TEMPLATE("direct<mpi>: every operation that MPI has", T, std::int8_t, 
 }
 
 TEST_CASE("direct<mpi>: scales") {
-    on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
+    on_ranks_of<hvd::direct<hvd::mpi>>([](auto& comm) {
         std::vector<float> x(10, float(comm.rank() + 1));
         comm.allreduce(x, hvd::average, {.prescale = 2, .postscale = 4});
         CHECK(x == std::vector<float>(10, float(4 * (comm.size() + 1))));
@@ -336,7 +324,7 @@ TEST_CASE("direct<mpi>: scales") {
 }
 
 TEST_CASE("direct<mpi>: a blocking call comes after the asynchronous ones before it") {
-    on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
+    on_ranks_of<hvd::direct<hvd::mpi>>([](auto& comm) {
         const int n = comm.size();
         const auto check = [&](int expected, auto call) {
             int x = 1;
@@ -360,7 +348,7 @@ TEST_CASE("direct<mpi>: a blocking call comes after the asynchronous ones before
 }
 
 TEST_CASE("direct<mpi>: an error nobody looked at is thrown by the next call") {
-    on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
+    on_ranks_of<hvd::direct<hvd::mpi>>([](auto& comm) {
         const auto forget = [&] {
             std::vector<int> mine(4), all(1);  // no room
             const auto never_waited_for = comm.allgather_async(mine, hvd::into(all));
@@ -377,7 +365,7 @@ TEST_CASE("direct<mpi>: an error nobody looked at is thrown by the next call") {
 }
 
 TEST_CASE("direct<mpi>: a count above that of one MPI call is refused before anything is sent") {
-    on_policy<hvd::direct<hvd::mpi>>([](auto& comm) {
+    on_ranks_of<hvd::direct<hvd::mpi>>([](auto& comm) {
         // No memory is there: reading any of it would be a crash.
         const std::size_t many = (std::size_t(1) << 31) + 3;
         const auto in =

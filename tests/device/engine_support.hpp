@@ -7,8 +7,11 @@
 #include <hvd/engine/device.hpp>
 
 #include "support.hpp"
+#include "text_of.hpp"
 
 namespace device_test {
+
+using hvd_test::text_of;
 
 using world_communicator = hvd::communicator<hvd::threads>;
 template <class Devices>
@@ -46,17 +49,6 @@ std::vector<T> filled(std::size_t count, T value) {
 
 // 1 + … + n.
 constexpr int sum_to(int n) { return n * (n + 1) / 2; }
-
-// The text of the exception that f throws, or an empty one.
-template <class E, class F>
-std::string text_of(F f) {
-    try {
-        f();
-    } catch (const E& e) {
-        return e.what();
-    }
-    return {};
-}
 
 inline bool has(const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;

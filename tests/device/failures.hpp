@@ -9,8 +9,11 @@
 #include <string>
 
 #include "support.hpp"
+#include "text_of.hpp"
 
 namespace device_test {
+
+using hvd_test::text_of;
 
 using world_type = hvd::communicator<hvd::threads>;
 

@@ -33,17 +33,6 @@ void on(F f) {
     }
 }
 
-// The text of the error, which is an E.
-template <class E, class F>
-std::string text_of(F f) {
-    try {
-        f();
-    } catch (const E& e) {
-        return e.what();
-    }
-    return "";
-}
-
 void has(const std::string& said, const std::string& part) {
     INFO(said);
     CHECK(said.find(part) != std::string::npos);

@@ -38,16 +38,6 @@ void check_works(gpu_communicator& gpus) {
     CHECK(x.values()[1] == float(2 * gpus.size()));
 }
 
-template <class Error, class F>
-std::string text_of(F f) {
-    try {
-        f();
-    } catch (const Error& e) {
-        return e.what();
-    }
-    return "no error";
-}
-
 bool has(const std::string& text, const std::string& part) {
     INFO(text);
     CHECK(text.find(part) != std::string::npos);

@@ -32,18 +32,6 @@ void on_ranks(F f, int least = 1, const hvd::communicator_options& options = {.d
     }
 }
 
-template <class Error, class F>
-std::string text_of(F f) {
-    try {
-        f();
-    } catch (const Error& e) {
-        return e.what();
-    } catch (const hvd::error& e) {
-        return std::string("another error: ") + e.what();
-    }
-    return "no error";
-}
-
 void check_has(const std::string& text, const std::string& part) {
     CHECK_MESSAGE(text.find(part) != std::string::npos, text);
 }

@@ -12,30 +12,23 @@
 #include <functional>
 
 #include "hvd_test.hpp"
+#include "torch_numbers.hpp"
 
 using communicator = hvd_test::communicator;
+using hvd_test::numbers;
+using hvd_test::set_numbers;
 
 namespace {
 
 constexpr std::int64_t batch = 24;
 constexpr int steps = 4;
 
-// The numbers are the same on every rank. LibTorch's own generator is shared by the whole process.
-torch::Tensor numbers(std::int64_t seed, at::IntArrayRef shape) {
-    return torch::sin(torch::arange(c10::multiply_integers(shape), torch::kFloat64) * 1.7 +
-                      double(seed))
-        .reshape(shape);
-}
-
 struct net : torch::nn::Module {
     torch::nn::Linear first{nullptr}, second{nullptr};
     net() {
         first = register_module("first", torch::nn::Linear(5, 7));
         second = register_module("second", torch::nn::Linear(7, 2));
-        to(torch::kFloat64);
-        torch::NoGradGuard guard;
-        std::int64_t seed = 0;
-        for (auto& p : parameters()) p.copy_(0.5 * numbers(++seed, p.sizes()));
+        set_numbers(*this);
     }
     torch::Tensor loss(int step, int rank, int size) {
         // Each rank has every size-th sample of a batch. The scale makes the average the batch's
@@ -124,10 +117,7 @@ struct changing_net : torch::nn::Module {
         a = register_module("a", torch::nn::Linear(5, 5));
         b = register_module("b", torch::nn::Linear(5, 5));
         sometimes = register_module("sometimes", torch::nn::Linear(5, 5));
-        to(torch::kFloat64);
-        torch::NoGradGuard guard;
-        std::int64_t seed = 0;
-        for (auto& p : parameters()) p.copy_(0.5 * numbers(++seed, p.sizes()));
+        set_numbers(*this);
     }
     torch::Tensor loss(int step, int part, int parts) {
         const auto x = numbers(100 + step, {batch, 5}).slice(0, part, batch, parts);

@@ -15,28 +15,21 @@
 
 #include "../train/shared_folder.hpp"
 #include "hvd_test.hpp"
+#include "torch_numbers.hpp"
 
 using communicator = hvd_test::communicator;
+using hvd_test::numbers;
+using hvd_test::set_numbers;
 using hvd_test::shared_folder;
 
 namespace {
-
-// The numbers are the same on every rank. LibTorch's own generator is shared by the whole process.
-torch::Tensor numbers(std::int64_t seed, at::IntArrayRef shape) {
-    return torch::sin(torch::arange(c10::multiply_integers(shape), torch::kFloat64) * 1.7 +
-                      double(seed))
-        .reshape(shape);
-}
 
 struct net : torch::nn::Module {
     torch::nn::Linear first{nullptr}, second{nullptr};
     net() {
         first = register_module("first", torch::nn::Linear(3, 4));
         second = register_module("second", torch::nn::Linear(4, 2));
-        to(torch::kFloat64);
-        torch::NoGradGuard guard;
-        std::int64_t seed = 0;
-        for (auto& p : parameters()) p.copy_(0.5 * numbers(++seed, p.sizes()));
+        set_numbers(*this);
     }
     torch::Tensor loss(int step, int rank) {
         const auto x = numbers(100 + step + rank, {6, 3}), y = numbers(200 + step, {6, 2});

@@ -113,13 +113,7 @@ class Jobs(LauncherTest):
 
     def test_a_second_interrupt_kills_at_once(self):
         job = self.start_it("-np", 2, "--kill-after", 1000, "sh", "-c", STUBBORN)
-        self.wait_for_files("here.0", "here.1")
-        os.kill(job.pid, signal.SIGINT)
-        time.sleep(0.2)
-        self.assertIsNone(job.poll())
-        os.kill(job.pid, signal.SIGINT)
-        self.assertEqual(job.wait(PATIENCE), 130)
-        self.assert_nothing_is_left()
+        self.assert_second_interrupt_kills(job)
 
     def test_nothing_is_left_when_hvdrun_is_killed(self):
         job = self.start_it("-np", 3, "--kill-after", 1, "sh", "-c", f'[ $HVD_RANK = 2 ] && {{ {STUBBORN}; }}\n{STAYS}')

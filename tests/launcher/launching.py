@@ -4,6 +4,7 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import time
@@ -90,6 +91,16 @@ class LauncherTest(unittest.TestCase):
     def assert_nothing_is_left(self):
         wait_until(lambda: not processes_with(self.mark), f"no process with {self.mark} is left")
         wait_until(lambda: not list((self.folder / "secrets").iterdir()), "no file of a secret is left")
+
+    def assert_second_interrupt_kills(self, job):
+        """The ranks of the job ignore the first one."""
+        self.wait_for_files("here.0", "here.1")
+        os.kill(job.pid, signal.SIGINT)
+        time.sleep(0.2)
+        self.assertIsNone(job.poll())
+        os.kill(job.pid, signal.SIGINT)
+        self.assertEqual(job.wait(PATIENCE), 130)
+        self.assert_nothing_is_left()
 
     def assert_refused(self, arguments, *words):
         """hvdrun refuses a command line with one line that has these words, and starts nothing."""

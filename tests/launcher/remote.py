@@ -100,13 +100,7 @@ class Remote(LauncherTest):
     def test_a_second_interrupt_kills_at_once(self):
         job = self.start_it("-H", "a:2", "--kill-after", 1000, "--ssh-command", FAKE_SSH, "sh", "-c",
                             "trap '' TERM; touch here.$HVD_RANK; while :; do sleep 0.05; done")
-        self.wait_for_files("here.0", "here.1")
-        os.kill(job.pid, signal.SIGINT)
-        time.sleep(0.2)
-        self.assertIsNone(job.poll())
-        os.kill(job.pid, signal.SIGINT)
-        self.assertEqual(job.wait(PATIENCE), 130)
-        self.assert_nothing_is_left()
+        self.assert_second_interrupt_kills(job)
 
     def test_a_host_that_is_not_reached_is_named(self):
         (self.folder / "ssh").write_text('#!/bin/sh\n[ $1 = b ] || exec sh -c "$2"\necho "no route to $1" >&2\nexit 255\n')

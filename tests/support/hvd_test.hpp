@@ -93,6 +93,18 @@ void on_ranks(F f) {
     on_ranks_from(1, {}, f);
 }
 
+// Runs f on ranks whose communicator has a policy around the tests' backend.
+template <class P, class F>
+void on_ranks_of(F f) {
+#if defined(HVD_TEST_BACKEND_MPI)
+    const failing_rank_does_not_hang guard;
+    auto world = hvd::communicator<P>::world();
+    f(world);
+#else
+    for (const int ranks : thread_counts()) hvd::run_threads<P>(ranks, f);
+#endif
+}
+
 }  // namespace hvd_test
 
 // The implementation of a communicator is compiled once, in backend.cpp, and not in each test.

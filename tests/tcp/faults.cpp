@@ -93,52 +93,64 @@ struct layout {
 // On one host, on hosts of their own, and both.
 constexpr layout layouts[] = {{2, 0}, {3, 0}, {2, 1}, {3, 1}, {4, 2}};
 
-// Runs ranks that work, and something that befalls the last of them.
-template <class Befalls>
-void on_working_ranks(std::size_t elements, const hvd::communicator_options& options,
-                      Befalls befalls) {
+// Runs ranks that work until something befalls the last of them, which the others are told.
+template <class Work, class Befalls, class Check>
+void on_working_ranks(int steps, Work work, Befalls befalls, Check check) {
     for (const layout& l : layouts) {
         INFO(l.ranks, " ranks, ", l.host_size, " on each host (0: all)");
         reports all(l.ranks);
         hvd_test::tcp_ranks job(l.ranks, l.host_size);
-        job.start([&](int rank) {
-            return reported(all[rank], [&] {
-                auto comm = communicator::world(options);
-                work(comm, all[rank].steps, elements);
-            });
-        });
-        for (int r = 0; r < l.ranks; ++r) all.await_steps(r, 20);
+        job.start(
+            [&](int rank) { return reported(all[rank], [&] { work(rank, all[rank].steps); }); });
+        for (int r = 0; r < l.ranks; ++r) all.await_steps(r, steps);
         const int last = l.ranks - 1;
         befalls(job, last);
         for (int r = 0; r < last; ++r) {
             job.wait_for(r);
             INFO("rank ", r, " got: ", all[r].text);
             CHECK(all[r].kind == report::peer_error);
-            CHECK(all[r].names(last));
-            CHECK(all[r].has("rank " + std::to_string(last)));
+            check(all[r], last);
         }
     }
 }
+
+void check_text(const report& r, int last) { CHECK(r.has("rank " + std::to_string(last))); }
+void check_rank(const report& r, int last) {
+    CHECK(r.names(last));
+    check_text(r, last);
+}
+void kill_rank(hvd_test::tcp_ranks& job, int rank) { kill(job.process(rank), SIGKILL); }
 
 }  // namespace
 
 TEST_CASE("a rank that is killed is named by all others, with small and large tensors") {
     for (const std::size_t elements : {std::size_t(10), std::size_t(200000)})
-        on_working_ranks(elements, {}, [](hvd_test::tcp_ranks& job, int last) {
-            kill(job.process(last), SIGKILL);
-        });
+        on_working_ranks(
+            20,
+            [&](int, std::atomic<int>& done) {
+                auto comm = communicator::world();
+                work(comm, done, elements);
+            },
+            kill_rank, check_rank);
 }
 
 TEST_CASE("a rank that is stopped is named when the deadline passes, and goes on afterwards") {
-    on_working_ranks(1000, {.deadline = 500ms}, [](hvd_test::tcp_ranks& job, int last) {
-        kill(job.process(last), SIGSTOP);
-        for (int r = 0; r < last; ++r) {
-            siginfo_t info;
-            waitid(P_PID, id_t(job.process(r)), &info, WNOWAIT | WEXITED);
-        }
-        kill(job.process(last), SIGCONT);
-        CHECK(job.wait_for(last) == 0);
-    });
+    const auto reduce = [](int, std::atomic<int>& done) {
+        auto comm = communicator::world({.deadline = 500ms});
+        work(comm, done, 1000);
+    };
+    on_working_ranks(
+        20, reduce,
+        [](hvd_test::tcp_ranks& job, int last) {
+            kill(job.process(last), SIGSTOP);
+            for (int r = 0; r < last; ++r) {
+                siginfo_t info;
+                waitid(P_PID, id_t(job.process(r)), &info, WNOWAIT | WEXITED);
+            }
+            kill(job.process(last), SIGCONT);
+            CHECK(job.wait_for(last) == 0);
+        },
+        check_rank);
 }
 
 TEST_CASE("a rank that ends in order has left, whatever the others still ask of it") {
@@ -188,57 +200,21 @@ TEST_CASE("a rank that throws tells the others in its calls, and they throw") {
 }
 
 TEST_CASE("a rank whose process is killed ends the engines of all others") {
-    for (const layout& l : {layout{3, 0}, layout{3, 1}, layout{4, 2}}) {
-        INFO(l.ranks, " ranks, ", l.host_size, " on each host (0: all)");
-        reports all(l.ranks);
-        hvd_test::tcp_ranks job(l.ranks, l.host_size);
-        const int last = l.ranks - 1;
-        job.start([&](int rank) {
-            return reported(all[rank], [&] {
-                auto comm = communicator::world();
-                hvd::engine engine(comm);
-                std::vector<float> x(1000, 1);
-                for (;;) {
-                    engine.allreduce("gradient", x, hvd::average).wait();
-                    ++all[rank].steps;
-                }
-            });
-        });
-        for (int r = 0; r < l.ranks; ++r) all.await_steps(r, 20);
-        kill(job.process(last), SIGKILL);
-        for (int r = 0; r < last; ++r) {
-            job.wait_for(r);
-            INFO("rank ", r, " got: ", all[r].text);
-            CHECK(all[r].kind == report::peer_error);
-            CHECK(all[r].has("rank " + std::to_string(last)));
-        }
-    }
+    const auto reduce = [](int, std::atomic<int>& done) {
+        auto comm = communicator::world();
+        hvd::engine engine(comm);
+        std::vector<float> x(1000, 1);
+        for (;; ++done) engine.allreduce("gradient", x, hvd::average).wait();
+    };
+    on_working_ranks(20, reduce, kill_rank, check_text);
 }
 
-TEST_CASE("a rank that is killed while another makes a communicator of it is named") {
-    for (const layout& l : layouts) {
-        INFO(l.ranks, " ranks, ", l.host_size, " on each host (0: all)");
-        reports all(l.ranks);
-        hvd_test::tcp_ranks job(l.ranks, l.host_size);
-        const int last = l.ranks - 1;
-        job.start([&](int rank) {
-            return reported(all[rank], [&] {
-                auto comm = communicator::world();
-                for (;;) {
-                    auto half = comm.split(rank % 2);
-                    half.barrier();
-                    ++all[rank].steps;
-                }
-            });
-        });
-        for (int r = 0; r < l.ranks; ++r) all.await_steps(r, 3);
-        kill(job.process(last), SIGKILL);
-        for (int r = 0; r < last; ++r) {
-            job.wait_for(r);
-            INFO("rank ", r, " got: ", all[r].text);
-            CHECK(all[r].kind == report::peer_error);
-        }
-    }
+TEST_CASE("a rank that is killed while others make communicators ends their calls") {
+    const auto split = [](int rank, std::atomic<int>& done) {
+        auto comm = communicator::world();
+        for (;; ++done) comm.split(rank % 2).barrier();
+    };
+    on_working_ranks(3, split, kill_rank, [](const report&, int) {});
 }
 
 // ---- at the start -------------------------------------------------------------------------------

@@ -8,9 +8,11 @@
 #include <memory_resource>
 
 #include "model.hpp"
+#include "several_nodes.hpp"
 #include "shared_folder.hpp"
 
 using communicator = hvd_test::communicator;
+using hvd_test::on_several_nodes;
 using hvd_test::shared_folder;
 namespace optimizers = hvd::optimizers;
 
@@ -104,19 +106,6 @@ void go_on(communicator& comm, const std::string& path, const sizes& counts, O o
     CHECK(resumed.all() == whole.all());
     CHECK(again.all() == whole.all());
     CHECK(resumed.step.state_bytes() == whole.step.state_bytes());
-}
-
-template <class F>
-void on_several_nodes([[maybe_unused]] F f) {
-#if defined(HVD_TEST_BACKEND_MPI)
-    const hvd_test::failing_rank_does_not_hang guard;
-    for (const int node_size : {1, 2}) {
-        if (node_size >= hvd_test::launched_ranks()) continue;
-        INFO("with nodes of ", node_size, " ranks");
-        auto world = communicator::world({.node_size = node_size});
-        f(world);
-    }
-#endif
 }
 
 void check_going_on(communicator& comm) {

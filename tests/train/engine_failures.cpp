@@ -10,7 +10,9 @@
 #include <hvd/train/engine.hpp>
 
 #include "hvd_test.hpp"
+#include "text_of.hpp"
 
+using hvd_test::text_of;
 using communicator = hvd_test::communicator;
 using engine = hvd::engine<hvd_test::backend>;
 using floats = std::vector<float>;
@@ -48,18 +50,6 @@ struct trainer {
         CHECK(b == floats(4, 0));
     }
 };
-
-// The exception of f: its type, and its text.
-template <class E, class F>
-std::string text_of(F f) {
-    try {
-        f();
-    } catch (const E& e) {
-        return e.what();
-    }
-    FAIL("no such exception");
-    return {};
-}
 
 bool has(const std::string& text, std::string_view part) {
     INFO(text);

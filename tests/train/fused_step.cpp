@@ -8,10 +8,12 @@
 #include <hvd/train.hpp>
 
 #include "model.hpp"
+#include "several_nodes.hpp"
 
 // A plan's run_and_apply against the same plan's run and the optimizer's step on every rank.
 
 using communicator = hvd_test::communicator;
+using hvd_test::on_several_nodes;
 
 namespace {
 
@@ -77,21 +79,6 @@ void compare(communicator& comm, const std::vector<std::size_t>& counts,
 }
 
 const std::vector<std::size_t> shapes[] = {{1}, {7, 0, 3}, {5000}, {300, 70001, 1, 64, 2049}};
-
-// Runs f on several nodes, where every rank takes the whole step. On MPI each rank is a node, or
-// two ranks are.
-template <class F>
-void on_several_nodes([[maybe_unused]] F f) {
-#if defined(HVD_TEST_BACKEND_MPI)
-    const hvd_test::failing_rank_does_not_hang guard;
-    for (const int node_size : {1, 2}) {
-        if (node_size >= hvd_test::launched_ranks()) continue;
-        INFO("with nodes of ", node_size, " ranks");
-        auto world = communicator::world({.node_size = node_size});
-        f(world);
-    }
-#endif
-}
 
 }  // namespace
 

@@ -38,7 +38,7 @@ public:
         }
     }
 
-    // Nothing more is known for now: spans that have not ended are written with their begin.
+    // Writes the spans that have not ended with their begin.
     void rest() {
         for (track* t : std::exchange(begun_, {})) {
             if (t->state != track_state::begun) continue;
