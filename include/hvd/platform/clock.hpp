@@ -28,9 +28,10 @@ inline time_point now() {
     return std::int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
-// A deadline from now on; 0: never.
+// A deadline from now on; 0: never. A negative one is none yet either: the ranks first have to come
+// together so that it can be refused on all of them.
 inline time_point limit_of(time_span deadline) {
-    return deadline.nanoseconds == 0 ? never : now() + deadline.nanoseconds;
+    return deadline.nanoseconds <= 0 ? never : now() + deadline.nanoseconds;
 }
 
 // The other way round; 0 where there is no limit.

@@ -31,7 +31,7 @@ struct alignas(128) column {
     std::atomic<std::int64_t> process,  // drive.py continues it
         wakes,                          // the time to continue it
         resumed,
-        cut,      // drive.py pulls the cable of this host
+        cut,      // 1: drive.py shall pull the cable of this host; 2: it has
         entered,  // the number of the last call that the rank has entered, from 1
         struck,   // the time when its fault struck
         gap,      // the longest time for which the machine had no time for this process

@@ -51,6 +51,10 @@ class Board:
             if wants_cut and rank not in self.cut:
                 self.cut.add(rank)
                 cut(rank)
+                self.show_cut(rank)
+
+    def show_cut(self, rank):
+        struct.pack_into("q", self.memory, COLUMN_BYTES * rank + 3 * 8, 2)
 
     def have_ended(self, ranks):
         columns = self.columns()

@@ -171,13 +171,17 @@ struct plan {
     std::string text() const;
 
 private:
-    bool calls_callable(int number) const {
+    const step& step_of(int number) const {
         const step* its = &steps.front();
         for (const step& s : steps)
             if (s.first <= number) its = &s;
-        return its->op == operation::callable && its->how != form::several &&
-               (its->what == call::allreduce || its->what == call::reduce ||
-                its->what == call::reduce_scatter);
+        return *its;
+    }
+    bool calls_callable(int number) const {
+        const step& its = step_of(number);
+        return its.op == operation::callable && its.how != form::several &&
+               (its.what == call::allreduce || its.what == call::reduce ||
+                its.what == call::reduce_scatter);
     }
     void add_step(dice& d);
     void add_fault(dice& d, int rank);

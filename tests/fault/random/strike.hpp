@@ -43,6 +43,10 @@ public:
         : mine_(shown.of(rank)), on_threads_(all.place == place::threads) {
         for (const fault& f : all.faults)
             if (f.rank == rank) fault_ = f;
+        if (fault_ && fault_->what == kind::cut) {
+            const call what = all.step_of(fault_->call).what;
+            waits_for_cut_ = what == call::child || what == call::grow;
+        }
         own_column = &mine_;
         if (!on_threads_) column_of_process = &mine_;
         current() = this;
@@ -85,6 +89,7 @@ public:
         if (fault_->what == kind::cut) {
             mine_.struck = now();
             mine_.cut = 1;
+            while (waits_for_cut_ && mine_.cut == 1) rest(100'000);
         }
         if (!has_timer_) return;
         itimerspec when{};
@@ -138,6 +143,8 @@ private:
     column& mine_;
     const bool on_threads_;
     std::optional<fault> fault_;
+    // MPI waits for ever where a cable is pulled while it makes a communicator (docs/errors.md).
+    bool waits_for_cut_ = false;
     int number_ = -1;
     timer_t timer_{};
     bool has_timer_ = false;
