@@ -135,6 +135,7 @@ sweep() {
   if wanted scaling && built scaling; then measure scaling 2 scaling; fi
   if wanted nodes && built nodes; then on_hosts nodes python3 "$here/nodes.py" "$build/benchmarks/nodes" --factor 16 --max 4MiB --seconds 0.5; fi
   if wanted sparse && built sparse; then measure sparse 2 sparse --seconds 2; fi
+  if wanted batch_norm && built batch_norm; then measure batch_norm 1 batch_norm; fi
   if wanted overlap && built overlap; then between_hosts overlap 1gbit overlap --seconds 20; fi
   if wanted compile_time; then compile_time 2; fi
 }

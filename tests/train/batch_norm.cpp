@@ -294,6 +294,8 @@ TEST_CASE("batch norm equals a serial one for channels first and last, few and m
                               {700, 3, 1},
                               {1, 8, 7},
                               {20, 4, 49},
+                              {9, 4, 15},
+                              {9, 4, 16},
                               {2, 3, 64},
                               {1, 2, 1700},
                               {2, 65, 3}}) {
@@ -310,6 +312,25 @@ TEST_CASE("batch norm far from zero and in 16 bits is as exact as its elements")
         check_against_reference<float>(comm, 3, 6, 2, 30000, 2e-5);
         check_against_reference<hvd::bfloat16>(comm, 30, 3, 5, 1, 5e-2);
         check_against_reference<hvd::float16>(comm, 30, 3, 5, 4, 5e-3);
+    });
+}
+
+TEST_CASE("a first element far from the others costs the variance no precision") {
+    hvd_test::on_ranks([](communicator& comm) {
+        constexpr std::size_t count = 500;
+        std::vector<float> x(count);
+        for (std::size_t i = 0; i < count; ++i)
+            x[i] = float(noise(i + std::size_t(comm.rank()) * count));
+        x[0] = 100;
+        hvd::sync_batch_norm<float> norm(1);
+        norm.forward(comm, x, std::vector<float>(count));
+        double mean = 0, variance = 0;
+        const auto all = comm.allgather(x).values;
+        for (const float v : all) mean += double(v) / double(all.size());
+        for (const float v : all)
+            variance += (double(v) - mean) * (double(v) - mean) / double(all.size());
+        CHECK(norm.mean()[0] == doctest::Approx(mean).epsilon(1e-6));
+        CHECK(norm.variance()[0] == doctest::Approx(variance).epsilon(1e-6));
     });
 }
 

@@ -173,17 +173,15 @@ private:
     template <class Comm>
     void measure(Comm& comm, const detail::channel_moments& own) {
         // Each rank sends its count, then the mean and Σ (x - mean)² of each channel.
-        std::vector<double> mine{own.counts[0]};
+        std::vector<double> mine{own.count};
         mine.insert(mine.end(), own.means.begin(), own.means.end());
         mine.insert(mine.end(), own.squares.begin(), own.squares.end());
         const auto all = comm.allgather(mine, {.name = "batch norm"});
         check_channels(comm.rank(), all.counts);
         detail::channel_moments merged(channels_);
         for (std::size_t at = 0; at < all.values.size(); at += mine.size())
-            for (std::size_t c = 0; c < channels_; ++c)
-                merged.merge(c, all.values[at], all.values[at + 1 + c],
-                             all.values[at + 1 + channels_ + c]);
-        count_ = merged.counts[0];
+            merged.merge(all.values[at], &all.values[at + 1], &all.values[at + 1 + channels_]);
+        count_ = merged.count;
         mean_ = std::move(merged.means);
         variance_ = std::move(merged.squares);
         inverse_deviation_.clear();
@@ -232,12 +230,14 @@ private:
             over.spread(p, centre, centres);
             over.spread(p, factor, factors);
             over.spread(p, offset, offsets);
-            over.for_each_pack(p, [&](std::size_t at, std::size_t lane, auto n) {
-                pack<n> y(in + at);
-                y.all = (y.all - pack<n>(&centres[lane]).all) * pack<n>(&factors[lane]).all +
-                        pack<n>(&offsets[lane]).all;
-                y.store(out + at);
-            });
+            over.for_each_pack<R>(
+                p, [in, out, centre = centres.data(), factor = factors.data(),
+                    offset = offsets.data()](std::size_t at, std::size_t lane, auto n) {
+                    pack<n> y(in + at);
+                    y.all = (y.all - pack<n>(centre + lane).all) * pack<n>(factor + lane).all +
+                            pack<n>(offset + lane).all;
+                    y.store(out + at);
+                });
         });
     }
 
@@ -248,7 +248,7 @@ private:
         const T* const x = input_.data();
         passes_.for_each_section(input_.size(), [&](std::size_t begin, std::size_t samples) {
             sums.add(begin, samples, centre,
-                     [&](std::size_t at, auto n, const R* from, R* of_dy, R* of_products) {
+                     [dy, x](std::size_t at, auto n, const R* from, R* of_dy, R* of_products) {
                          pack<n> d(dy + at);
                          d.add_to(of_dy);
                          d.all *= pack<n>(x + at).all - pack<n>(from).all;
@@ -280,7 +280,7 @@ private:
             passes_.spread(p, of_dy, of_dys);
             passes_.spread(p, of_x, of_xs);
             passes_.spread(p, offset, offsets);
-            passes_.for_each_pack(p, [&](std::size_t at, std::size_t lane, auto n) {
+            passes_.for_each_pack<R>(p, [&](std::size_t at, std::size_t lane, auto n) {
                 pack<n> d(dy + at);
                 d.all =
                     d.all * pack<n>(&of_dys[lane]).all + pack<n>(&offsets[lane]).all +

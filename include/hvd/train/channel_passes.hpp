@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <type_traits>
 #include <utility>
@@ -15,15 +14,21 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// The numbers of a vector register. Compilers keep longer vectors in memory. Longer registers than
+// those of AVX gain nothing.
+template <class R>
+constexpr std::size_t pack_size = std::min(__BIGGEST_ALIGNMENT__, 32) / sizeof(R);
+
 // N numbers that one operation computes.
-template <class R, std::size_t N>
+template <class R, std::size_t N = pack_size<R>>
 struct number_pack {
     typedef R type __attribute__((vector_size(N * sizeof(R))));
+    typedef R in_memory __attribute__((vector_size(N * sizeof(R)), aligned(alignof(R))));
     type all;
 
     template <class T>
     explicit number_pack(const T* from) {
-        if constexpr (std::is_same_v<T, R>) std::memcpy(&all, from, sizeof all);
+        if constexpr (std::is_same_v<T, R>) all = *reinterpret_cast<const in_memory*>(from);
         else
             for (std::size_t k = 0; k < N; ++k) all[k] = R(from[k]);
     }
@@ -32,17 +37,27 @@ struct number_pack {
 
     template <class T>
     void store(T* to) const {
-        if constexpr (std::is_same_v<T, R>) std::memcpy(to, &all, sizeof all);
+        if constexpr (std::is_same_v<T, R>) *reinterpret_cast<in_memory*>(to) = all;
         else
             for (std::size_t k = 0; k < N; ++k) to[k] = T(all[k]);
     }
 
-    void add_to(R* sums) const {
-        number_pack sum(sums);
-        sum.all += all;
+    template <class Sum>
+    void add_to(Sum* sums) const {
+        number_pack<Sum, N> sum(sums);
+        sum.all += __builtin_convertvector(all, decltype(sum.all));
         sum.store(sums);
     }
 };
+
+// Calls f(place, n) for `size` numbers of R, n at a time. n is constant: that of a pack, or 1.
+template <class R, class F>
+void for_each_pack(std::size_t size, F f) {
+    std::size_t at = 0;
+    for (; at + pack_size<R> <= size; at += pack_size<R>)
+        f(at, std::integral_constant<std::size_t, pack_size<R>>());
+    for (; at < size; ++at) f(at, std::integral_constant<std::size_t, 1>());
+}
 
 // Passes over a tensor of samples × channels × inner, as rows of lanes. A lane has one channel, and
 // numbers of that channel beside those of the other lanes. So vectors compute a pass.
@@ -54,13 +69,14 @@ public:
     channel_passes(std::size_t samples, std::size_t channels, std::size_t inner)
         : samples_(samples), channels_(channels), inner_(inner), by_sample_(inner < least_run) {
         const std::size_t sample = channels * inner;
-        std::size_t together = pack / std::gcd(sample, pack);
+        std::size_t together = largest_pack / std::gcd(sample, largest_pack);
         while (sample * together < lanes_of_run) together *= 2;
         width_ = by_sample_ ? sample * std::min(together, std::max<std::size_t>(samples, 1))
                             : lanes_of_run;
     }
 
     std::size_t channels() const { return channels_; }
+    std::size_t inner() const { return inner_; }
     std::size_t width() const { return width_; }
     // All lanes of a part have one channel.
     bool has_runs() const { return !by_sample_; }
@@ -96,55 +112,53 @@ public:
         for_each_part(0, samples_, 1024, f);
     }
 
-    // Calls f(lane, channel) for each lane of a part.
+    // Calls f(lane, channel) for each lane of a row of samples.
     template <class F>
-    void for_each_lane(const part& p, F f) const {
-        if (p.channels == 1)
-            for (std::size_t lane = 0; lane < width_; ++lane) f(lane, p.first_channel);
-        else
-            for (std::size_t lane = 0; lane < width_;)
-                for (std::size_t channel = 0; channel < channels_; ++channel)
-                    for (std::size_t i = 0; i < inner_; ++i) f(lane++, channel);
+    void for_each_lane(F f) const {
+        for (std::size_t lane = 0; lane < width_;)
+            for (std::size_t channel = 0; channel < channels_; ++channel)
+                for (std::size_t i = 0; i < inner_; ++i) f(lane++, channel);
     }
 
     // Sets each lane to the number of its channel.
     template <class R>
     void spread(const part& p, const std::vector<R>& of_channels, std::vector<R>& lanes) const {
         lanes.resize(width_);
-        if (has_runs()) return fill_run(lanes.data(), of_channels[p.first_channel]);
-        for_each_lane(p, [&](std::size_t lane, std::size_t c) { lanes[lane] = of_channels[c]; });
+        if (has_runs()) fill_run(lanes.data(), of_channels[p.first_channel]);
+        else for_each_lane([&](std::size_t lane, std::size_t c) { lanes[lane] = of_channels[c]; });
     }
 
-    // Calls f(place in the tensor, lane, n) for all elements of a part, n at a time. n is constant.
-    template <class F>
-    void for_each_pack(const part& p, F f) const {
-        for (std::size_t row = 0; row < p.size; row += width_) {
-            const std::size_t end = std::min(width_, p.size - row);
-            std::size_t lane = 0;
-            for (; lane + pack <= end; lane += pack)
-                f(p.begin + row + lane, lane, std::integral_constant<std::size_t, pack>());
-            for (; lane < end; ++lane)
-                f(p.begin + row + lane, lane, std::integral_constant<std::size_t, 1>());
+    // Calls f(place in the tensor, lane, n) for all elements of a part, n at a time. n is constant:
+    // that of a pack of R, or 1.
+    template <class R, class F>
+    void for_each_pack(part p, F f) const {
+        for (const std::size_t width = width_; p.size > 0;) {
+            const std::size_t row = std::min(width, p.size);
+            hvd::detail::for_each_pack<R>(
+                row, [&](std::size_t lane, auto n) { f(p.begin + lane, lane, n); });
+            p.begin += row;
+            p.size -= row;
         }
     }
 
     // Sets the lanes of a run, which all have one channel.
     template <class R>
     static void fill_run(R* lanes, R number) {
-        const number_pack<R, pack> all(number);
-        for (std::size_t lane = 0; lane < lanes_of_run; lane += pack) all.store(lanes + lane);
+        const number_pack<R> all(number);
+        for (std::size_t lane = 0; lane < lanes_of_run; lane += pack_size<R>)
+            all.store(lanes + lane);
     }
 
     // Returns the sum of a run's lanes, and clears them.
     template <class R>
     static R take_run(R* lanes) {
-        number_pack<R, pack> sum(lanes);
-        for (std::size_t lane = pack; lane < lanes_of_run; lane += pack)
-            sum.all += number_pack<R, pack>(lanes + lane).all;
+        number_pack<R> sum(lanes);
+        for (std::size_t lane = pack_size<R>; lane < lanes_of_run; lane += pack_size<R>)
+            sum.all += number_pack<R>(lanes + lane).all;
         fill_run(lanes, R(0));
-        R parts[pack];
+        R parts[pack_size<R>];
         sum.store(parts);
-        for (std::size_t n = pack / 2; n > 0; n /= 2)
+        for (std::size_t n = pack_size<R> / 2; n > 0; n /= 2)
             for (std::size_t k = 0; k < n; ++k) parts[k] += parts[k + n];
         return parts[0];
     }
@@ -155,7 +169,8 @@ public:
     }
 
 private:
-    static constexpr std::size_t pack = 8, lanes_of_run = 16, least_run = 64;
+    static constexpr std::size_t largest_pack = pack_size<float>, lanes_of_run = 16;
+    static constexpr std::size_t least_run = 16;  // inner elements
 
     std::size_t samples_, channels_, inner_, width_;
     bool by_sample_;
@@ -170,7 +185,9 @@ public:
           second(first),
           passes_(passes),
           of_lanes_(passes.width()),
-          others_(of_lanes_) {}
+          others_(of_lanes_),
+          wide_(passes.width()),
+          wide_others_(wide_) {}
 
     std::vector<double> first, second;
 
@@ -183,77 +200,115 @@ public:
     // are those of the lanes' channels.
     template <class Add>
     void add(std::size_t begin, std::size_t samples, const std::vector<R>& of_channels, Add add) {
-        bool spread = false;  // all parts with all channels have the same lanes
-        passes_.for_each_part(begin, samples, 16, [&](const channel_passes::part& p) {
-            if (p.channels == 1 || !spread) passes_.spread(p, of_channels, lanes_);
-            spread = true;
-            passes_.for_each_pack(p, [&](std::size_t at, std::size_t lane, auto n) {
-                add(at, n, &lanes_[lane], &of_lanes_[lane], &others_[lane]);
-            });
-            if (passes_.has_runs()) {
-                first[p.first_channel] += double(channel_passes::take_run(of_lanes_.data()));
-                second[p.first_channel] += double(channel_passes::take_run(others_.data()));
-                return;
-            }
-            passes_.for_each_lane(p, [&](std::size_t lane, std::size_t c) {
-                first[c] += double(std::exchange(of_lanes_[lane], R(0)));
-                second[c] += double(std::exchange(others_[lane], R(0)));
-            });
-        });
+        if (passes_.has_runs()) add_runs(begin, samples, of_channels, add);
+        else add_rows(begin, samples, of_channels, add);
     }
 
 private:
-    const channel_passes& passes_;
-    std::vector<R> lanes_, of_lanes_, others_;
-};
-
-// Counts, means and sums of squared deviations of channels, merged by Chan's formula.
-struct channel_moments {
-    explicit channel_moments(std::size_t channels)
-        : counts(channels), means(channels), squares(channels) {}
-
-    void merge(std::size_t channel, double count, double mean, double squared) {
-        if (count == 0) return;
-        const double before = std::exchange(counts[channel], counts[channel] + count);
-        if (before == 0) {  // most tensors have few parts, and divisions are slow
-            means[channel] = mean;
-            squares[channel] = squared;
-            return;
-        }
-        const double share = count / (before + count), delta = mean - means[channel];
-        means[channel] += delta * share;
-        squares[channel] += squared + delta * delta * before * share;
+    template <class Add>
+    void add_part(const channel_passes::part& p, Add add) {
+        passes_.for_each_pack<R>(
+            p, [add, numbers = lanes_.data(), sums = of_lanes_.data(), others = others_.data()](
+                   std::size_t at, std::size_t lane, auto n) {
+                add(at, n, numbers + lane, sums + lane, others + lane);
+            });
     }
 
-    std::vector<double> counts, means, squares;
+    template <class Add>
+    void add_runs(std::size_t begin, std::size_t samples, const std::vector<R>& of_channels,
+                  Add& add) {
+        passes_.for_each_part(begin, samples, rows_in_R, [&](const channel_passes::part& p) {
+            passes_.spread(p, of_channels, lanes_);
+            add_part(p, add);
+            first[p.first_channel] += double(channel_passes::take_run(of_lanes_.data()));
+            second[p.first_channel] += double(channel_passes::take_run(others_.data()));
+        });
+    }
+
+    template <class Add>
+    void add_rows(std::size_t begin, std::size_t samples, const std::vector<R>& of_channels,
+                  Add& add) {
+        passes_.spread({}, of_channels, lanes_);
+        passes_.for_each_part(begin, samples, rows_in_R, [&](const channel_passes::part& p) {
+            add_part(p, add);
+            widen(of_lanes_, wide_);
+            widen(others_, wide_others_);
+        });
+        passes_.for_each_lane([&](std::size_t lane, std::size_t c) {
+            first[c] += std::exchange(wide_[lane], 0);
+            second[c] += std::exchange(wide_others_[lane], 0);
+        });
+    }
+
+    // Moves the sums in R into those in double.
+    static void widen(std::vector<R>& from, std::vector<double>& to) {
+        for_each_pack<R>(from.size(),
+                         [from = from.data(), to = to.data()](std::size_t lane, auto n) {
+                             number_pack<R, n>(from + lane).add_to(to + lane);
+                             number_pack<R, n>(R(0)).store(from + lane);
+                         });
+    }
+
+    static constexpr std::size_t rows_in_R = 16;
+
+    const channel_passes& passes_;
+    std::vector<R> lanes_, of_lanes_, others_;
+    std::vector<double> wide_, wide_others_;
 };
 
-// The moments of a tensor. Deviations in a section are those from its first element, which is near
-// its mean. So values far from zero lose no precision.
+// The count of samples, and means and sums of squared deviations of channels, merged by Chan's
+// formula.
+struct channel_moments {
+    explicit channel_moments(std::size_t channels) : means(channels), squares(channels) {}
+
+    void merge(double more, const double* other_means, const double* other_squares) {
+        if (more == 0) return;
+        const double share = more / (count + more), both = count * share;
+        for (std::size_t c = 0; c < means.size(); ++c) {
+            const double delta = other_means[c] - means[c];
+            means[c] += delta * share;
+            squares[c] += other_squares[c] + delta * delta * both;
+        }
+        count += more;
+    }
+
+    double count = 0;
+    std::vector<double> means, squares;
+};
+
+template <class R>
+R median(R a, R b, R c) {
+    return std::max(std::min(a, b), std::min(std::max(a, b), c));
+}
+
+// The moments of a tensor. Deviations in a section are those from one of its elements, which is
+// near its mean. So values far from zero lose no precision.
 template <class T, class R = typename dtype_traits<T>::accumulator>
 channel_moments moments_of(const channel_passes& passes, const T* x) {
     channel_moments all(passes.channels());
     channel_sums<R> sums(passes);
     std::vector<R> origin(passes.channels());
     passes.for_each_section(512, [&](std::size_t begin, std::size_t samples) {
-        for (std::size_t c = 0; c < origin.size(); ++c) origin[c] = R(x[passes.place(begin, c)]);
+        for (std::size_t c = 0; c < origin.size(); ++c)
+            origin[c] = median(R(x[passes.place(begin, c)]),
+                               R(x[passes.place(begin + samples / 2, c) + passes.inner() / 2]),
+                               R(x[passes.place(begin + samples - 1, c) + passes.inner() - 1]));
         sums.clear();
         sums.add(begin, samples, origin,
-                 [&](std::size_t at, auto n, const R* from, R* sum, R* squared) {
+                 [x](std::size_t at, auto n, const R* from, R* sum, R* squared) {
                      number_pack<R, n> d(x + at);
                      d.all -= number_pack<R, n>(from).all;
                      d.add_to(sum);
                      d.all *= d.all;
                      d.add_to(squared);
                  });
-        const double count = double(passes.place(begin + samples, 0) - passes.place(begin, 0)) /
-                             double(passes.channels()),
-                     inverse = 1 / count;
+        const double count = double(samples * passes.inner()), inverse = 1 / count;
         for (std::size_t c = 0; c < origin.size(); ++c) {
-            const double s = sums.first[c];
-            all.merge(c, count, double(origin[c]) + s * inverse,
-                      std::max(sums.second[c] - s * s * inverse, 0.0));
+            const double sum =
+                std::exchange(sums.first[c], double(origin[c]) + sums.first[c] * inverse);
+            sums.second[c] = std::max(sums.second[c] - sum * sum * inverse, 0.0);
         }
+        all.merge(count, sums.first.data(), sums.second.data());
     });
     return all;
 }
