@@ -5,10 +5,9 @@
 import json
 import os
 import signal
-import time
 import unittest
 
-from launching import HVDRUN, LauncherTest, PATIENCE, command_lines, processes_with, wait_until
+from launching import HVDRUN, LauncherTest, PATIENCE, UNIMPRESSED, command_lines, processes_with, state_of, wait_until
 
 # Says that it is there, and stays until something ends it. Its child is one more process that must end.
 STAYS = "touch here.$HVD_RANK; sleep 1000 & wait"
@@ -58,14 +57,14 @@ class Jobs(LauncherTest):
 
     def test_of_several_that_fail_at_once_the_first_is_named(self):
         # hvdrun is stopped meanwhile, and sees both at once.
-        job = self.start_it("-np", 3, "sh", "-c", "touch here.$HVD_RANK; [ $HVD_RANK = 2 ] || while ! [ -e go.$HVD_RANK ]; do sleep 0.01; done\n"
-                            "[ $HVD_RANK = 2 ] && exec sleep 1000; touch gone.$HVD_RANK; exit 4$HVD_RANK")
+        job = self.start_it("-np", 3, "sh", "-c", "echo $$ >number.$HVD_RANK; mv number.$HVD_RANK here.$HVD_RANK; [ $HVD_RANK = 2 ] && exec sleep 1000\n"
+                            "while ! [ -e go.$HVD_RANK ]; do sleep 0.01; done; exit 4$HVD_RANK")
         self.wait_for_files("here.0", "here.1", "here.2")
         os.kill(job.pid, signal.SIGSTOP)
         for rank in (1, 0):
+            number = (self.folder / f"here.{rank}").read_text().strip()
             (self.folder / f"go.{rank}").touch()
-            self.wait_for_files(f"gone.{rank}")
-            time.sleep(0.3)
+            wait_until(lambda: state_of(number) == "Z", f"rank {rank} has ended")
         os.kill(job.pid, signal.SIGCONT)
         self.assertEqual(job.wait(PATIENCE), 41)
         self.assertIn("rank 1 on localhost failed with exit code 41", job.stderr.read())
@@ -102,7 +101,8 @@ class Jobs(LauncherTest):
 
     def test_interrupts_end_all_ranks(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            job = self.start_it("-np", 2, "sh", "-c", STAYS)
+            # The test itself may run under nohup.
+            job = self.start_it("-np", 2, "sh", "-c", STAYS, before=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
             self.wait_for_files("here.0", "here.1")
             os.kill(job.pid, number)
             self.assertEqual(job.wait(PATIENCE), 128 + number)
@@ -112,7 +112,7 @@ class Jobs(LauncherTest):
                 (self.folder / f"here.{rank}").unlink()
 
     def test_a_second_interrupt_kills_at_once(self):
-        job = self.start_it("-np", 2, "--kill-after", 1000, "sh", "-c", STUBBORN)
+        job = self.start_it("-np", 2, "--kill-after", 1000, "sh", "-c", UNIMPRESSED)
         self.assert_second_interrupt_kills(job)
 
     def test_nothing_is_left_when_hvdrun_is_killed(self):
@@ -171,7 +171,8 @@ class Events(LauncherTest):
         return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
 
     def test_the_log_tells_who_where_and_why(self):
-        events = self.events_of("-np", 3, "sh", "-c", '[ $HVD_RANK = 0 ] && exit 0\n[ $HVD_RANK = 1 ] && sleep 0.3 && exit 5\nsleep 1000 #"\n\t\\\xff')
+        wait = 'while ! grep -q exited log; do sleep 0.01; done; sleep 0.3'
+        events = self.events_of("-np", 3, "sh", "-c", f'[ $HVD_RANK = 0 ] && exit 0\n[ $HVD_RANK = 1 ] && {{ {wait}; exit 5; }}\nsleep 1000 #"\n\t\\\xff')
         self.assertEqual([(e["event"], e.get("rank")) for e in events],
                          [("job", None), ("started", 0), ("started", 1), ("started", 2), ("exited", 0), ("failed", 1), ("ended", 2), ("finished", None)])
         failed, ended, finished = events[5:]

@@ -6,10 +6,9 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import unittest
 
-from launching import FAKE_SSH, LauncherTest, PATIENCE, command_lines
+from launching import FAKE_SSH, LauncherTest, PATIENCE, UNIMPRESSED, command_lines
 
 STAYS = "touch here.$HVD_RANK; sleep 1000 & wait"
 
@@ -98,8 +97,7 @@ class Remote(LauncherTest):
         self.assert_nothing_is_left()
 
     def test_a_second_interrupt_kills_at_once(self):
-        job = self.start_it("-H", "a:2", "--kill-after", 1000, "--ssh-command", FAKE_SSH, "sh", "-c",
-                            "trap '' TERM; touch here.$HVD_RANK; while :; do sleep 0.05; done")
+        job = self.start_it("-H", "a:2", "--kill-after", 1000, "--ssh-command", FAKE_SSH, "sh", "-c", UNIMPRESSED)
         self.assert_second_interrupt_kills(job)
 
     def test_a_host_that_is_not_reached_is_named(self):
