@@ -114,15 +114,39 @@ bool is_closed(const descriptor& s) {
     return false;
 }
 
-// A rank that knows the secret, up to where it registers.
-descriptor proved(std::uint16_t port, int rank, const shared_secret& secret) {
-    descriptor s = stranger_at(port);
+// Proves that a rank knows the secret.
+void prove(const descriptor& s, int rank, const shared_secret& secret) {
     handshake talk(secret, rank, rendezvous_rank);
     while (talk.advance(s) == handshake::state::goes_on) {
         pollfd p{s.number(), POLLIN, 0};
         ::poll(&p, 1, 100);
     }
+}
+
+// A rank that knows the secret, up to where it registers.
+descriptor proved(std::uint16_t port, int rank, const shared_secret& secret) {
+    descriptor s = stranger_at(port);
+    prove(s, rank, secret);
     return s;
+}
+
+// A rank that the rendezvous knows.
+framed_socket registered(std::uint16_t port, int rank, int size, const shared_secret& secret) {
+    framed_socket link(rendezvous_rank, proved(port, rank, secret));
+    registration r;
+    r.size = size;
+    link.queue(wire_bytes(r));
+    link.flush();
+    return link;
+}
+
+// The reason by which a rendezvous that has ended refused a rank.
+std::string refusal(framed_socket& link) {
+    std::span<const std::byte> said;
+    for (int i = 0; i < 1000 && !link.next(said); ++i) link.fill();
+    REQUIRE(said.size() > sizeof(rendezvous_answer));
+    said = said.subspan(sizeof(rendezvous_answer));
+    return {reinterpret_cast<const char*>(said.data()), said.size()};
 }
 
 }  // namespace
@@ -248,6 +272,9 @@ TEST_CASE("without descriptors there is an error at once, and everybody hears it
     SUBCASE("the rendezvous") {
         std::string failure;
         rendezvous_server server(0, 2, secret, 20s);
+        descriptor first = stranger_at(server.port());
+        const descriptor second = stranger_at(server.port());
+        leave(1);
         std::thread serves([&] {
             try {
                 server.serve();
@@ -255,21 +282,11 @@ TEST_CASE("without descriptors there is an error at once, and everybody hears it
                 failure = e.what();
             }
         });
-        const descriptor s = proved(server.port(), 0, secret);
-        framed_socket link(0, descriptor(::dup(s.number())));
-        registration r;
-        r.size = 2;
-        link.queue(wire_bytes(r));
-        link.flush();
-        leave(1);
-        const descriptor other = stranger_at(server.port());
+        prove(first, 0, secret);
+        framed_socket link(rendezvous_rank, std::move(first));
         serves.join();
         CHECK(has(failure, "accept failed"));
-        std::span<const std::byte> said;
-        for (int i = 0; i < 1000 && !link.next(said); ++i) link.fill();
-        CHECK(has(std::string(reinterpret_cast<const char*>(said.data()), said.size())
-                      .substr(sizeof(rendezvous_answer)),
-                  "accept failed"));
+        CHECK(has(refusal(link), "accept failed"));
     }
     CHECK(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
@@ -278,14 +295,10 @@ TEST_CASE("ranks that disagree about the job end the rendezvous for all, with th
     const shared_secret secret = new_secret();
     SUBCASE("about its size") {
         served s(3, secret, 20s);
-        std::thread first([&] {
-            CHECK(
-                has(come(s.place(), 0, 3, secret).failure, "rank 1 says that the job has 2 ranks"));
-        });
-        std::this_thread::sleep_for(50ms);
+        framed_socket first = registered(s.server.port(), 0, 3, secret);
         CHECK(has(come(s.place(), 1, 2, secret).failure, "and it has 3"));
-        first.join();
         CHECK(s.end().peers == std::vector<int>{1});
+        CHECK(has(refusal(first), "rank 1 says that the job has 2 ranks"));
     }
     SUBCASE("about a rank") {
         served s(3, secret, 20s);
@@ -300,12 +313,10 @@ TEST_CASE("ranks that disagree about the job end the rendezvous for all, with th
     }
     SUBCASE("with a rank that leaves") {
         served s(2, secret, 20s);
-        std::thread first(
-            [&] { CHECK(has(come(s.place(), 0, 2, secret).failure, "rank 1 left before all")); });
-        std::this_thread::sleep_for(50ms);
+        framed_socket first = registered(s.server.port(), 0, 2, secret);
         proved(s.server.port(), 1, secret);
-        first.join();
         CHECK(has(s.end().failure, "rank 1 left"));
+        CHECK(has(refusal(first), "rank 1 left before all"));
     }
 }
 
@@ -350,12 +361,11 @@ TEST_CASE("a rank that announces more than a registration is refused before it h
 TEST_CASE("a rendezvous that is stopped tells the ranks") {
     const shared_secret secret = new_secret();
     served s(2, secret, {});
-    std::thread rank([&] { CHECK(has(come(s.place(), 0, 2, secret).failure, "it was stopped")); });
-    std::this_thread::sleep_for(100ms);
+    framed_socket rank = registered(s.server.port(), 0, 2, secret);
     s.server.stop();
-    rank.join();
     CHECK_FALSE(s.end().served);
     CHECK(s.result.failure == "");
+    CHECK(has(refusal(rank), "it was stopped"));
 }
 
 TEST_CASE("a rank that finds no rendezvous says so") {
