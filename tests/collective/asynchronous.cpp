@@ -503,14 +503,17 @@ TEST_CASE(
 TEST_CASE("test() gives up after the deadline") {
     on_every_transport_from(2, [](auto& comm) {
         using namespace std::chrono_literals;
-        if (comm.rank() != 0) return std::this_thread::sleep_for(500ms);
-        std::vector<int> x(100, 1);
-        auto pending = comm.allreduce_async(x, hvd::sum, {.deadline = 50ms});
-        const auto e = thrown<hvd::peer_error>([&] {
-            while (!pending.test()) std::this_thread::yield();
-        });
-        if (e) CHECK(contains(e->what(), "did not come in time"));
-        thrown<hvd::peer_error>([&] { comm.barrier(); });
+        auto doomed = comm.split(0);
+        if (comm.rank() == 0) {
+            std::vector<int> x(100, 1);
+            auto pending = doomed.allreduce_async(x, hvd::sum, {.deadline = 50ms});
+            const auto e = thrown<hvd::peer_error>([&] {
+                while (!pending.test()) std::this_thread::yield();
+            });
+            if (e) CHECK(contains(e->what(), "did not come in time"));
+            thrown<hvd::peer_error>([&] { doomed.barrier(); });
+        }
+        comm.barrier();  // the others do not leave before
     });
 }
 
@@ -519,6 +522,7 @@ TEST_CASE("the limit of a destructor does not hold for later calls") {
     on_every_transport_from(2,
                             [](auto& comm) {
                                 if (comm.size() != 2) return;
+                                comm.barrier();  // nobody is late for the next one
                                 {
                                     const auto dropped = comm.barrier_async();
                                 }
@@ -532,10 +536,12 @@ TEST_CASE("the limit of a destructor does not hold for later calls") {
 TEST_CASE("a call in the queue of a communicator that was given up is refused") {
     using namespace std::chrono_literals;
     on_every_transport_from(2, [](auto& comm) {
-        if (comm.rank() != 0) return std::this_thread::sleep_for(500ms);
+        auto doomed = comm.split(0);
+        if (comm.rank() != 0) return comm.barrier();  // rank 0 comes when it has given up
         std::vector<int> x(100, 1), y(100, 1), z(100, 1);
-        auto first = comm.allreduce_async(x, hvd::sum, {.deadline = 50ms});
-        auto second = comm.allreduce_async(y, hvd::sum), third = comm.allreduce_async(z, hvd::sum);
+        auto first = doomed.allreduce_async(x, hvd::sum, {.deadline = 50ms});
+        auto second = doomed.allreduce_async(y, hvd::sum);
+        auto third = doomed.allreduce_async(z, hvd::sum);
         thrown<hvd::peer_error>([&] { first.wait(); });
         if (const auto e = thrown<hvd::peer_error>([&] { second.wait(); }))
             CHECK(contains(e->what(), "this communicator was given up"));
@@ -546,5 +552,6 @@ TEST_CASE("a call in the queue of a communicator that was given up is refused") 
             CHECK(contains(e->what(), "this communicator was given up"));
         CHECK(y == std::vector<int>(100, 1));
         CHECK(z == std::vector<int>(100, 1));
+        comm.barrier();
     });
 }
