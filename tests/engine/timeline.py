@@ -107,17 +107,25 @@ def merged(folder):
     assert {ns(a["ts"]) - ns(b["ts"]) for a, b in zip(before, shifted)} == {2500000}
 
 
+def await_events(files):
+    """Waits until each of these files that are being written has some events."""
+    while not all(f.exists() and f.read_bytes().count(b"\n") > 50 for f in files):
+        time.sleep(0.01)
+
+
 def killed(folder):
     seed = time.time_ns()
     print("seed", seed)
     draw = random.Random(seed)
     for attempt in range(8):
+        files = [folder / f"run{attempt}.{r}.json" for r in range(RANKS)]
         process = subprocess.Popen([PROGRAM, str(RANKS), folder / f"run{attempt}.json", "0"], stdout=subprocess.PIPE)
         process.stdout.readline()
+        await_events(files)
         time.sleep(draw.uniform(0, 0.1))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        text, remarks = merge(*(folder / f"run{attempt}.{r}.json" for r in range(RANKS)))
+        text, remarks = merge(*files)
         assert remarks.count("its process was killed") == RANKS, remarks
         events = strict(text)
         assert len(events) > 100
