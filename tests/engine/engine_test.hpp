@@ -18,6 +18,17 @@ namespace hvd_test {
 
 using engine = hvd::engine<backend>;
 
+// After this time a rank counts as late. A busy machine keeps no thread from running that long.
+constexpr auto lateness = std::chrono::milliseconds(400);
+
+// For tests that wait so long: two ranks and three.
+template <class F>
+void on_few_ranks(F f) {
+    on_ranks_from(2, [&f](auto& comm) {
+        if (comm.size() <= 3) f(comm);
+    });
+}
+
 // The sum over the ranks of `first + rank`.
 inline float sum_from(float first, int size) {
     return first * float(size) + float(size * (size - 1) / 2);

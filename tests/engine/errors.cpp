@@ -447,14 +447,14 @@ struct collects_lines {
 
 TEST_CASE("ranks that have not submitted a tensor are named after a while") {
     const collects_lines collected;
-    on_ranks_from(2, [](auto& comm) {
-        engine e{comm, {.stall_warn = 50ms}};
+    on_few_ranks([](auto& comm) {
+        engine e{comm, {.stall_warn = lateness}};
         std::vector<float> x(4, 1);
         const int last = comm.size() - 1;
         hvd::request r;
         if (comm.rank() != last) {
-            r = e.allreduce("late", x, hvd::sum);
             const int before = told;
+            r = e.allreduce("late", x, hvd::sum);
             while (told == before) std::this_thread::sleep_for(1ms);
         }
         comm.barrier();
