@@ -93,6 +93,7 @@ void go_on(communicator& comm, const std::string& path, const sizes& counts, O o
     trainee<O> resumed(comm, counts, O{}, five, memory);
     resumed.spoil();
     CHECK(hvd::load_checkpoint(path, comm, resumed.step).step == 3);
+    CHECK(resumed.step.steps() == 3);
     CHECK(resumed.step.optimizer().rate == optimizer.rate);
     CHECK(resumed.all() == whole.all());
     // saved again before it has stepped, it is the same
@@ -105,6 +106,7 @@ void go_on(communicator& comm, const std::string& path, const sizes& counts, O o
     again.train(3, 6);
     CHECK(resumed.all() == whole.all());
     CHECK(again.all() == whole.all());
+    CHECK(resumed.step.steps() == whole.step.steps());
     CHECK(resumed.step.state_bytes() == whole.step.state_bytes());
 }
 

@@ -63,11 +63,11 @@ public:
         });
     }
 
-    // Hands the slots to a step.
-    void give(fused_step<Optimizer>& step) {
+    // Hands the slots to a step. An optimizer that counts no steps has taken those of the progress.
+    void give(fused_step<Optimizer>& step, std::uint64_t of_progress) {
         state_numbers<T> whole;
         std::size_t k = 0;
-        double steps = 0;
+        double steps = counts_steps ? 0 : double(of_progress);
         optimizer_.for_each_slot([&]<class S>(const char*, S& slots) {
             const auto of_slots = std::exchange(slots, {});
             for (std::size_t i = 0; i < of_slots.size(); ++i)
@@ -80,6 +80,8 @@ public:
     }
 
 private:
+    static constexpr bool counts_steps = requires(const Optimizer& o) { o.steps; };
+
     // Parameters without a slot have a state of zeros.
     void put(std::vector<T>& whole, std::size_t parameter, const std::vector<T>& slot) const {
         whole.resize(elements());
@@ -222,7 +224,7 @@ training_progress load_checkpoint(const std::string& path, Comm& comm,
     broadcast_parameters(comm, fuse(parameters));
     broadcast_optimizer_state(comm, training.optimizer());
     comm.broadcast_object(progress, root{0});
-    training.give(step);
+    training.give(step, progress.step);
     return progress;
 }
 

@@ -115,7 +115,8 @@ public:
     /// Rates, decay and other numbers for the next run.
     Optimizer& optimizer() noexcept { return optimizer_; }
 
-    /// The number of steps so far, the same for all parameters. A checkpoint has that of Adam.
+    /// The number of steps so far, the same for all parameters. A checkpoint has that of Adam; with
+    /// momentum it goes on from the step of the loaded progress.
     std::uint64_t steps() const noexcept { return steps_; }
 
     /// Bytes of optimizer state on this rank.
