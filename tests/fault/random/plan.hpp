@@ -151,6 +151,14 @@ struct plan {
         return d.chance(25) ? d.any_size(20, 3000) * microsecond : 0;
     }
 
+    // The step that has the call of this number.
+    const step& step_of(int number) const {
+        const step* its = &steps.front();
+        for (const step& s : steps)
+            if (s.first <= number) its = &s;
+        return *its;
+    }
+
     // True if the fault takes so long that others may give up. A stop is either much shorter than
     // the deadline or longer.
     bool is_harmful(const fault& f) const {
@@ -171,12 +179,6 @@ struct plan {
     std::string text() const;
 
 private:
-    const step& step_of(int number) const {
-        const step* its = &steps.front();
-        for (const step& s : steps)
-            if (s.first <= number) its = &s;
-        return *its;
-    }
     bool calls_callable(int number) const {
         const step& its = step_of(number);
         return its.op == operation::callable && its.how != form::several &&
