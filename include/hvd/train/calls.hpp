@@ -16,9 +16,9 @@ namespace detail {
 // The calls of training: those of a communicator, or those that train/engine/ makes of an engine.
 template <class Comm>
 struct training_calls {
+    using type = Comm&;  // first: clang reads the class no further than a failed assertion
     static_assert(!is_engine<Comm>,
                   "hvd: training on an engine needs #include <hvd/train/engine.hpp>");
-    using type = Comm&;
 };
 
 template <class Comm>
