@@ -182,6 +182,30 @@ TEST_CASE("the first run searches, and the next one takes its result") {
     }
 }
 
+TEST_CASE("the file of rank 0 counts, whatever the others have") {
+    for (const int ranks : {2, 3}) {
+        const std::string path = folder / ("root" + std::to_string(ranks) + ".json");
+        hvd_test::run_threads(ranks, [&](auto& world) {
+            std::vector<float> w(100);
+            if (world.rank() == 0) {
+                hvd::autotune_file file(path);
+                file.put(hvd::tuning_key_of(world, w),
+                         {.chosen = {.tuning = {.chunk_bytes = 4096}}});
+                file.write();
+            }
+            world.barrier();
+            for (const bool root_has : {true, false}) {
+                const bool has = (world.rank() == 0) == root_has;
+                const hvd::autotune_options options{.file = has ? path : ""};
+                const auto tuner = hvd::autotune_with_file(world, w, options);
+                CHECK(tuner.is_over() == root_has);
+                if (root_has) CHECK(tuner.result().chosen.tuning.chunk_bytes == 4096);
+                world.barrier();
+            }
+        });
+    }
+}
+
 TEST_CASE("a communicator has results of its own, and all ranks learn of a wrong file") {
     const std::string path = folder / "wrong.json";
     hvd_test::run_threads(3, [&](auto& world) {

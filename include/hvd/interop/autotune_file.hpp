@@ -218,7 +218,8 @@ private:
     }
 };
 
-// Rank 0 alone reads the file; it tells the others its result, or why it can't be read.
+// Rank 0 alone reads the file, if it has one; it tells the others its result, or why it can't be
+// read.
 inline std::optional<engine_tuning> known_on_rank_0(tuned_target& target, const std::string& path,
                                                     const tuning_key& key) {
     constexpr std::size_t settings = std::size(settings_of<engine_tuning>::table);
@@ -226,7 +227,7 @@ inline std::optional<engine_tuning> known_on_rank_0(tuned_target& target, const 
     enum : std::int64_t { nothing, found, failed };
     std::vector<std::int64_t> mine(1 + settings + words);
     std::exception_ptr failure;
-    if (target.rank() == 0) try {
+    if (target.rank() == 0 && !path.empty()) try {
             const autotune_file file(path);
             if (const autotune_result* const known = file.find(key)) {
                 mine[0] = found;
@@ -270,10 +271,10 @@ inline void keep_result(const std::string& path, const tuning_key& key,
 template <class Target>
 autotune tuned_by_file(Target& holder, tuned_target& target, const tuning_key& key,
                        autotune_options options) {
-    if (!options.enabled || options.file.empty()) return autotune(holder, std::move(options));
-    options.known = known_on_rank_0(target, options.file, key);
-    if (!options.known && target.rank() == 0)
-        options.finished = [path = options.file, key,
+    const std::string path = options.enabled ? options.file : "";
+    if (const auto known = known_on_rank_0(target, path, key)) options.known = known;
+    if (!options.known && target.rank() == 0 && !path.empty())
+        options.finished = [path, key,
                             then = std::move(options.finished)](const autotune_result& result) {
             keep_result(path, key, result);
             if (then) then(result);
@@ -305,8 +306,9 @@ inline void autotune_file::write() const {
 }
 
 /// Takes the thresholds that an earlier search has found for this machine and these tensors, from
-/// the file `options.file`. If there are none, they are searched for, and rank 0 writes them there
-/// at the end; if it can't, it says so through the sink of `set_error_sink`. **Collective**.
+/// the file `options.file` of rank 0. If there are none, they are searched for, and rank 0 writes
+/// them there at the end; if it can't, it says so through the sink of `set_error_sink`. Other ranks
+/// need no file. **Collective**.
 /// @throws hvd::usage_error on rank 0, with file, line and value, for a file that is no such file,
 /// and hvd::peer_error on the others; otherwise as `hvd::autotune`.
 /// @snippet tests/interop/autotune_file.cpp autotune_file
