@@ -52,11 +52,13 @@ enum class phase : std::uint8_t {
 /// - `on_phase(event, phase)`: a phase of the call begins. Calls that pack nothing have one phase
 ///   and tell none.
 /// - `on_split(observer& parent)`: the communicator was made from another one, whose observer is
-///   `parent`, by `split`, `subset`, `local`, `cross`, or for an engine.
+///   `parent`, by `split`, `subset`, `local`, `cross`, or for an engine. Each communicator has an
+///   observer of its own. Without `on_split` the two know nothing of each other.
 ///
-/// The observer of a communicator that an engine was made of is asked for these as well, as that
-/// of the engine's own duplicate. The name of the event is that of the tensor.
-/// Nothing is told of tensors of devices.
+/// An engine works on a duplicate of its communicator. The observer of the duplicate, which
+/// `engine::observer()` returns, is told of the engine's tensors by these functions. That of the
+/// communicator learns of them only if `on_split` joins the two. The name of the event is that of
+/// the tensor. Nothing is told of tensors of devices.
 /// - `on_submitted(event)`: this rank has submitted a tensor. Any thread calls it, one at a time.
 /// - `on_rank_ready(event, int rank)`: another rank has submitted it, with those that report to it.
 ///   Only ranks that others report to know that, while they negotiate. The event has the name, but
