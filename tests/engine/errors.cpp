@@ -357,6 +357,27 @@ TEST_CASE("the text and rank of the first exception reach all ranks") {
     });
 }
 
+TEST_CASE("memory that is too small for a result is told with the name of the tensor") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        const bool wrong = comm.rank() == 1;
+        std::vector<float> x(4), room(std::size_t(4 * comm.size() - (wrong ? 1 : 0)));
+        std::vector<float> slice(std::size_t(wrong ? 5 : 4 / comm.size()));
+        const auto names = [&](auto call) {
+            const std::string text =
+                wrong ? text_of<hvd::usage_error>(call) : text_of<hvd::peer_error>(call);
+            CAPTURE(text);
+            CHECK(text.find("'rows'") != std::string::npos);
+            CHECK(text.find("into() has room for") != std::string::npos);
+        };
+        names([&] { e.allgather("rows", x, hvd::into(room)).wait(); });
+        names([&] { e.allgather("rows", hvd::fuse(x), hvd::into(hvd::fuse(room))).wait(); });
+        if (4 % comm.size() == 0)
+            names([&] { e.reduce_scatter("rows", x, hvd::sum, hvd::into(slice)).wait(); });
+        reduce_some(e, 1);
+    });
+}
+
 TEST_CASE("a group of several types is no group of bytes") {
     on_ranks_from(2, [](auto& comm) {
         engine e{comm};

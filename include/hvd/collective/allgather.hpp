@@ -52,10 +52,9 @@ public:
                 access::direct_endpoint_of(self(), collective::allgather)
                     ->allgather(view.data(), out.view.data(), view.size(), out.view.size());
             } else {
-                gather_call<view_of<const In&>, given_memory> call(
-                    collective::allgather, view,
-                    memory_of(out, own().rank(), collective::allgather), root{}, true, own().size(),
-                    o);
+                gather_call<view_of<const In&>, given_memory> call(collective::allgather, view,
+                                                                   memory_of(out, own().rank()),
+                                                                   root{}, true, own().size(), o);
                 run_call(self(), call, o);
             }
         }
@@ -120,10 +119,9 @@ public:
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
             return start_call(self(), collective::allgather, o, [&] {
-                return gather_call<view_of<In>, given_memory>(
-                    collective::allgather, to_view(in),
-                    memory_of(out, own().rank(), collective::allgather), root{}, true, own().size(),
-                    o);
+                return gather_call<view_of<In>, given_memory>(collective::allgather, to_view(in),
+                                                              memory_of(out, own().rank()), root{},
+                                                              true, own().size(), o);
             });
         }
         return {};

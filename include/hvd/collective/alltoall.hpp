@@ -151,8 +151,7 @@ private:
                   const options& o) {
         run_made(self(), collective::alltoall, o, [&] {
             return alltoall_call<view_of<const In&>, given_memory>(
-                to_view(in), counts, memory_of(out, own().rank(), collective::alltoall),
-                own().size(), &own().work(), o);
+                to_view(in), counts, memory_of(out, own().rank()), own().size(), &own().work(), o);
         });
     }
 
@@ -171,8 +170,7 @@ private:
                        const options& o) {
         return start_call(self(), collective::alltoall, o, [&] {
             return alltoall_call<view_of<In>, given_memory>(
-                to_view(in), counts, memory_of(out, own().rank(), collective::alltoall),
-                own().size(), nullptr, o);
+                to_view(in), counts, memory_of(out, own().rank()), own().size(), nullptr, o);
         });
     }
 };

@@ -41,8 +41,8 @@ public:
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
             gather_call<view_of<const In&>, given_memory> call(
-                collective::gather, to_view(in), memory_of(out, own().rank(), collective::gather),
-                r, own().rank() == r.rank, own().size(), o);
+                collective::gather, to_view(in), memory_of(out, own().rank()), r,
+                own().rank() == r.rank, own().size(), o);
             run_call(self(), call, o);
         }
     }
@@ -70,9 +70,8 @@ public:
         if constexpr (check_unfused<In, View>() && check_tensor<B, In, tensor_use::kept>())
             return start_call(self(), collective::gather, o, [&] {
                 return gather_call<view_of<In>, given_memory>(
-                    collective::gather, to_view(in),
-                    memory_of(out, own().rank(), collective::gather), r, own().rank() == r.rank,
-                    own().size(), o);
+                    collective::gather, to_view(in), memory_of(out, own().rank()), r,
+                    own().rank() == r.rank, own().size(), o);
             });
         return {};
     }

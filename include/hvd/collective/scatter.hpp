@@ -166,8 +166,8 @@ private:
                   const options& o) {
         run_made(self(), collective::scatter, o, [&] {
             return scatter_call<view_of<const In&>, given_memory>(
-                to_view(in), counts, memory_of(out, own().rank(), collective::scatter), r,
-                own().rank(), own().size(), &own().work(), o);
+                to_view(in), counts, memory_of(out, own().rank()), r, own().rank(), own().size(),
+                &own().work(), o);
         });
     }
 
@@ -184,9 +184,9 @@ private:
     request start_into(In&& in, const given_counts& counts, const into_view<View>& out, root r,
                        const options& o) {
         return start_call(self(), collective::scatter, o, [&] {
-            return scatter_call<view_of<In>, given_memory>(
-                to_view(in), counts, memory_of(out, own().rank(), collective::scatter), r,
-                own().rank(), own().size(), nullptr, o);
+            return scatter_call<view_of<In>, given_memory>(to_view(in), counts,
+                                                           memory_of(out, own().rank()), r,
+                                                           own().rank(), own().size(), nullptr, o);
         });
     }
 };

@@ -116,7 +116,8 @@ struct distribute_call : distribution {
         op.self = this;
         op.in = bytes_of(in);
         op.provide = [](void* self, slice<const std::size_t> by_rank) {
-            return detail::provide(*static_cast<distribute_call*>(self)->result, by_rank);
+            distribute_call& made = *static_cast<distribute_call*>(self);
+            return detail::provide(*made.result, by_rank, made.op.entry);
         };
         if constexpr (is_strided<In>) {
             input.tensor = erase(in);

@@ -36,7 +36,7 @@ struct gather_call : call {
             op.provide = [](void* self, slice<const std::size_t> counts) {
                 gather_call& made = *static_cast<gather_call*>(self);
                 made.check_place(counts);
-                return detail::provide(*made.result, counts);
+                return detail::provide(*made.result, counts, made.op.entry);
             };
     }
 

@@ -42,7 +42,7 @@ inline std::size_t total_of(slice<const std::size_t> counts) {
 
 // Makes memory for a result that the call allocates.
 template <class T>
-std::byte* provide(gathered<T>& result, slice<const std::size_t> counts) {
+std::byte* provide(gathered<T>& result, slice<const std::size_t> counts, const call_header&) {
     result.counts.assign(counts.begin(), counts.end());
     result.displacements.resize(counts.size());
     std::size_t total = 0;
@@ -56,7 +56,7 @@ std::byte* provide(gathered<T>& result, slice<const std::size_t> counts) {
 
 // Makes memory for a plain vector.
 template <class T>
-std::byte* provide(std::vector<T>& values, slice<const std::size_t> counts) {
+std::byte* provide(std::vector<T>& values, slice<const std::size_t> counts, const call_header&) {
     values.resize(total_of(counts));
     return reinterpret_cast<std::byte*>(values.data());
 }
@@ -66,16 +66,16 @@ struct given_memory {
     std::byte* data = nullptr;
     std::size_t count = 0;
     int rank = 0;
-    collective kind = collective::allgather;
 
     // it is dereferenced like a handle to a result
     const given_memory& operator*() const { return *this; }
 };
 
-inline std::byte* provide(const given_memory& memory, slice<const std::size_t> counts) {
+inline std::byte* provide(const given_memory& memory, slice<const std::size_t> counts,
+                          const call_header& call) {
     const std::size_t total = total_of(counts);
     if (total != memory.count)
-        throw usage_error(memory.rank, text("hvd: ", name_of(memory.kind), " on rank ", memory.rank,
+        throw usage_error(memory.rank, text("hvd: ", call.label(), " on rank ", memory.rank,
                                             ": into() has room for ", memory.count,
                                             " elements, the result has ", total));
     return memory.data;
@@ -134,8 +134,8 @@ constexpr bool check_same_elements() {
 }
 
 template <class View>
-given_memory memory_of(const into_view<View>& out, int rank, collective kind) {
-    return {bytes_of(out.view), out.view.size(), rank, kind};
+given_memory memory_of(const into_view<View>& out, int rank) {
+    return {bytes_of(out.view), out.view.size(), rank};
 }
 
 }  // namespace detail

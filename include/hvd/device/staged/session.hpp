@@ -67,7 +67,7 @@ public:
     host_call(const collective_call& call, collective kind, std::byte* in, std::size_t given,
               std::byte* out, std::size_t taken, int rank)
         : group_{call.reduce, call.callable, call.element_bytes, 0, given, nullptr, call.entry.id},
-          output_{out, taken, rank, kind} {
+          output_{out, taken, rank} {
         static_cast<collective_call&>(op) = call;
         op.counts = op.receive_counts = {};
         op.entry.kind = kind;
@@ -91,9 +91,10 @@ public:
 private:
     // Checks the size of the result: if the ranks disagree, it may exceed the output.
     void check_size() {
-        op.self = &output_;
+        op.self = this;
         op.provide = [](void* self, slice<const std::size_t> counts) {
-            return detail::provide(*static_cast<given_memory*>(self), counts);
+            const host_call& call = *static_cast<host_call*>(self);
+            return detail::provide(call.output_, counts, call.op.entry);
         };
     }
 
