@@ -290,6 +290,25 @@ TEST_CASE("ranks with another list of a subset") {
     });
 }
 
+TEST_CASE("a negative deadline is refused on all ranks, with its value") {
+    on_every_transport_from(2, [](auto& comm) {
+        const int culprit = comm.size() - 1;
+        const hvd::time_span deadline =
+            hvd::time_span::of_nanoseconds(comm.rank() == culprit ? -2 : 0);
+        std::vector<int> x(10, 1);
+        const auto refused = [&](auto call) {
+            expect_refusal(comm, culprit, ".deadline is -2 ns, and must not be negative", call);
+        };
+        refused([&] { comm.allreduce(x, hvd::sum, {.deadline = deadline}); });
+        refused([&] { comm.broadcast(x, hvd::root{0}, {.deadline = deadline}); });
+        refused([&] { (void)comm.allgather(x, {.deadline = deadline}); });
+        refused([&] { comm.barrier({.deadline = deadline}); });
+        refused([&] { comm.allreduce_async(x, hvd::sum, {.deadline = deadline}).wait(); });
+        refused([&] { (void)comm.plan_allreduce(hvd::fuse(x), hvd::sum, {.deadline = deadline}); });
+        CHECK(x == std::vector<int>(10, 1));
+    });
+}
+
 TEST_CASE("a refusal by one rank reaches the others with its reason") {
     on_every_transport_from(2, [](auto& comm) {
         const int culprit = comm.size() - 1;

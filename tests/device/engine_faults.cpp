@@ -154,6 +154,10 @@ TEST_CASE_TEMPLATE("a wrong call is refused on its rank, and its peers learn why
             });
             refused("root", "root 9 is not a rank",
                     [&] { e.broadcast("root", x.view(), hvd::root{wrong ? 9 : 0}).wait(); });
+            refused("late", ".deadline is -2 ns, and must not be negative", [&] {
+                const auto deadline = hvd::time_span::of_nanoseconds(wrong ? -2 : 0);
+                e.allreduce("late", x.view(), hvd::sum, {.deadline = deadline}).wait();
+            });
             refused("slice", "into() has 40 elements", [&] {
                 const std::size_t n = std::size_t(e.size()), r = std::size_t(e.rank());
                 const std::size_t mine = wrong ? 40 : 3 / n + (r < 3 % n ? 1 : 0);

@@ -336,6 +336,10 @@ TEST_CASE("tensors that are nowhere, too short or overlap are refused, and all r
         refused(null, [&] { return gpus.plan_allgather(mine, hvd::into(x.view())); });
         refused(null,
                 [&] { return gpus.plan_reduce_scatter(x.view(), hvd::sum, hvd::into(mine)); });
+        refused(".deadline is -2 ns", [&] {
+            const auto deadline = hvd::time_span::of_nanoseconds(odd ? -2 : 0);
+            return gpus.plan_allreduce(y.view(), hvd::sum, {.deadline = deadline});
+        });
         refused("elements overlap",
                 [&] { return gpus.plan_allgather(odd ? shifted : y.view(), hvd::into(x.view())); });
         refused("elements, expected", [&] {

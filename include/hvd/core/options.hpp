@@ -128,12 +128,16 @@ struct communicator_options {
 
 namespace detail {
 
+[[gnu::cold]] inline message negative_time(std::string_view name, time_span value) {
+    return text(".", name, " is ", value.nanoseconds, " ns, and must not be negative");
+}
+
 // @throws hvd::usage_error for a time that can't be
 [[gnu::cold]] inline void check_times(const communicator_options& options, int rank) {
     const auto check = [rank](const char* name, time_span value) {
         if (value.nanoseconds < 0)
-            throw usage_error(rank, text("hvd: .", name, " is ", value.nanoseconds,
-                                         " ns, and must not be negative (rank ", rank, ")"));
+            throw usage_error(rank,
+                              text("hvd: ", negative_time(name, value), " (rank ", rank, ")"));
     };
     check("deadline", options.deadline);
     check("destructor_deadline", options.destructor_deadline);

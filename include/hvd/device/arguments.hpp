@@ -106,6 +106,9 @@ public:
           size_(std::size_t(session.size())),
           exchanges_in_place_(session.exchanges_in_place()) {
         call.entry.kind = kind;
+        if (deadline.nanoseconds < 0) [[unlikely]]
+            refuse(text("hvd: ", label_, " on rank ", rank_, ": ",
+                        negative_time("deadline", deadline)));
     }
 
     template <class In, class Out>

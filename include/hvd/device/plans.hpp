@@ -23,6 +23,9 @@ public:
         store(entry_.name, o.name);
         calls->name = std::string_view(entry_.name);
         calls->label = entry_.label();
+        if (o.deadline.nanoseconds < 0)
+            refuse(text("hvd: ", calls->label, " on rank ", session_.rank(), ": ",
+                        negative_time("deadline", o.deadline)));
     }
 
     call_header& entry() { return entry_; }

@@ -127,7 +127,7 @@ public:
     virtual void compare_now(const char*, time_point) {}
 
     time_point limit_for(time_span deadline) const {
-        return limit_of(deadline.nanoseconds == 0 ? options_.deadline : deadline);
+        return limit_of(deadline.nanoseconds <= 0 ? options_.deadline : deadline);
     }
 
     time_point destructor_limit() const { return now() + options_.destructor_deadline.nanoseconds; }

@@ -43,9 +43,7 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
     if (options.fanout < 1)
         refuse_call(session, "an engine: .fanout is ", options.fanout, ", and must be at least 1");
     each_time(options, [&](std::string_view name, time_span value) {
-        if (value.nanoseconds < 0)
-            refuse_call(session, "an engine: .", name, " is ", value.nanoseconds,
-                        " ns, and must not be negative");
+        if (value.nanoseconds < 0) refuse_call(session, "an engine: ", negative_time(name, value));
     });
     if (!session.threaded())
         throw usage_error(me, text("hvd: rank ", me,

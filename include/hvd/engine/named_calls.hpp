@@ -98,9 +98,7 @@ public:
         store(op.entry.name, name_);
         core_.throw_unseen_instead_of(name_, mine);
         if (o.deadline.nanoseconds < 0)
-            core_.submit_refusal(name_, mine,
-                                 text("hvd: .deadline is ", o.deadline.nanoseconds,
-                                      " ns, and must not be negative"));
+            core_.submit_refusal(name_, mine, text("hvd: ", negative_time("deadline", o.deadline)));
         if (op.entry.refused) core_.submit_refusal(name_, mine, op.entry.text);
         core_.submit(name_, call, mine, options_.then, &fill<Queued>);
         return call;

@@ -168,8 +168,11 @@ public:
             throw_unusable(op);
     }
 
-    time_point limit_for(time_span deadline) const {
-        if (deadline.nanoseconds == 0) deadline = options_.deadline;
+    // The limit of a call that begins now. A negative deadline refuses the call.
+    time_point limit_for(operation& op, time_span deadline) const {
+        if (deadline.nanoseconds < 0) [[unlikely]]
+            refuse_deadline(op.entry, deadline);
+        if (deadline.nanoseconds <= 0) deadline = options_.deadline;
         return deadline.nanoseconds == 0 ? never : now() + deadline.nanoseconds;
     }
 
@@ -182,7 +185,7 @@ public:
         if (queue_) queue_->drain(*queue_);
         if (unseen_) [[unlikely]]
             take_unseen(op);
-        const time_point limit = limit_for(deadline);
+        const time_point limit = limit_for(op, deadline);
         start(op);
         finish(op, limit, threads);
     }
@@ -308,6 +311,11 @@ private:
         make_room(buffer, op.buffer_bytes);
         op.in = buffer.data();
         if (op.out == nullptr) op.out = buffer.data();
+    }
+
+    [[gnu::cold, gnu::noinline]] static void refuse_deadline(call_header& call,
+                                                             time_span deadline) {
+        call.refuse(text("hvd: ", call.label(), ": ", negative_time("deadline", deadline)));
     }
 
     void leave(std::string_view reason) noexcept {

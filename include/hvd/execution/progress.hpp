@@ -285,7 +285,7 @@ private:
     }
 
     void begin(queued& head) {
-        head.limit = owner_.limit_for(head.deadline);
+        head.limit = owner_.limit_for(*head.op, head.deadline);
         owner_.set_time_made(head.made);
         owner_.start(*head.op);
     }

@@ -118,6 +118,8 @@ private:
                          const device_message_options& o) const {
         const auto& session = device_access::session_of(static_cast<const Comm&>(*this));
         const std::vector<device_message>& messages = group.messages_;
+        if (o.deadline.nanoseconds < 0) [[unlikely]]
+            refuse(session->rank(), label, ": ", negative_time("deadline", o.deadline));
         check_messages(messages, label, session->rank(), session->size());
         return begin_call(session, label, o.stream, o.deadline,
                           [&](cudaStream_t stream, time_point limit) {
