@@ -169,6 +169,65 @@ TEST_CASE("callbacks run when tensors are complete, and may submit more") {
     });
 }
 
+TEST_CASE("two threads that run callbacks at a time may not wait in them, and may afterwards") {
+    on_ranks([](auto& comm) {
+        if (comm.size() > 1) return;  // the ranks' steps differ
+        const std::thread::id user = std::this_thread::get_id();
+        for (bool is_here = false; !is_here;) {
+            engine e{comm, {.fusion_threshold = 0}};
+            std::vector<float> a(4), b(4), c(4);
+            for (int step = 0; step < 8; ++step) {
+                auto first = e.allreduce("a", a, hvd::sum), second = e.allreduce("b", b, hvd::sum);
+                e.allreduce("c", c, hvd::sum).wait();
+            }
+            std::atomic<bool> begun{false}, left{false}, done{false};
+            std::string refusal;
+            hvd::request last;
+            const auto on_thread_of_engine = [&](std::exception_ptr) {
+                begun = true;
+                while (!left) std::this_thread::yield();
+                try {
+                    e.retune(e.tuned());  // it would wait for the other ranks
+                } catch (const hvd::error& error) {
+                    refusal = error.what();
+                }
+                done = true;
+            };
+            const auto on_thread_that_waits = [&](std::exception_ptr) {
+                if (std::this_thread::get_id() != user) return;
+                is_here = true;
+                last = e.allreduce("c", c, hvd::sum, {.then = on_thread_of_engine});
+                e.fail(nullptr);
+                while (!begun) std::this_thread::yield();
+            };
+            e.allreduce("a", a, hvd::sum, {.then = on_thread_that_waits}).wait();
+            left = true;
+            if (!is_here) continue;
+            while (!done) std::this_thread::yield();
+            CHECK(refusal.find("it would wait for itself") != std::string::npos);
+            CHECK_THROWS_AS(last.wait(), hvd::peer_error);
+        }
+    });
+}
+
+TEST_CASE("a name takes the callable of each submission") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        const int n = comm.size();
+        for (int step = 0; step < 12; ++step) {
+            std::vector<int> x(4, comm.rank()), y(4, comm.rank());
+            const auto plus = [step](int p, int q) { return p + q + step; };
+            const auto greater = [](int p, int q) { return p > q ? p : q; };
+            auto first = step % 4 == 3 ? e.allreduce("x", x, greater) : e.allreduce("x", x, plus);
+            auto second = e.allreduce("y", y, greater);
+            first.wait();
+            second.wait();
+            CHECK(x[3] == (step % 4 == 3 ? n - 1 : n * (n - 1) / 2 + step * (n - 1)));
+            CHECK(y[3] == n - 1);
+        }
+    });
+}
+
 namespace {
 
 struct detached {

@@ -160,20 +160,25 @@ protected:
     // A callback that waits would wait for itself.
     class callback_scope {
     public:
-        explicit callback_scope(submitted_tensors& core)
-            : core_(core), outer_(core.in_callback_.load()) {
-            core_.in_callback_.store(session_user::this_thread());
+        explicit callback_scope(submitted_tensors& core) : core_(core) {
+            const lock_guard lock(core_.mutex_);
+            core_.in_callbacks_.push_back(session_user::this_thread());
         }
         callback_scope(const callback_scope&) = delete;
         callback_scope& operator=(const callback_scope&) = delete;
-        ~callback_scope() { core_.in_callback_.store(outer_); }
+        ~callback_scope() {
+            const lock_guard lock(core_.mutex_);
+            core_.in_callbacks_.erase(core_.find_callback());
+        }
 
     private:
         submitted_tensors& core_;
-        const session_user::id outer_;
     };
-    bool is_inside_callback() const { return in_callback_.load() == session_user::this_thread(); }
-    void refuse_inside_callback() const {
+    bool is_inside_callback() {
+        const lock_guard lock(mutex_);
+        return find_callback() != in_callbacks_.end();
+    }
+    void refuse_inside_callback() {
         if (is_inside_callback())
             throw usage_error(rank(), text("hvd: rank ", rank(),
                                            ": a callback of an engine waits "
@@ -186,13 +191,17 @@ protected:
     std::exception_ptr ended_, unseen_;
     coroutine_list coroutines_;
     engine_statistics counts_;
+    std::vector<session_user::id> in_callbacks_;  // the threads that run one
 
     completions completions_;
-    atomic<session_user::id> in_callback_{session_user::nobody};
 
     const observing observing_;
 
 private:
+    std::vector<session_user::id>::iterator find_callback() {
+        return std::find(in_callbacks_.begin(), in_callbacks_.end(), session_user::this_thread());
+    }
+
     const int rank_, size_;
 };
 
