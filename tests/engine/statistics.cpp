@@ -113,6 +113,33 @@ TEST_CASE("tensors that fail are counted apart") {
     });
 }
 
+TEST_CASE(
+    "a retune is no tensor, and what others reduce after a rank has joined is none of its units") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        hvd::engine_tuning tuned = e.tuned();
+        tuned.fusion_threshold = 1000;
+        e.retune(tuned);
+        tuned.cycle_time = -1ns;
+        CHECK_THROWS_AS(e.retune(tuned), hvd::usage_error);
+        CHECK(e.statistics().submitted == 0);
+        CHECK(e.statistics().failed == 0);
+        CHECK(e.statistics().negotiated() == 0);
+        CHECK(e.statistics().units == 0);
+        const bool works = comm.rank() != 0;
+        for (int i = 0; i < 3 && works; ++i) {
+            float x = 1;
+            e.allreduce("x", x, hvd::sum).wait();
+            CHECK(x == comm.size() - 1);
+        }
+        (void)e.join().wait();
+        const hvd::engine_statistics s = e.statistics();
+        CHECK(s.units == (works ? 3 : 0));
+        CHECK((s.running_seconds > 0) == works);
+        CHECK(s.tensors_per_unit() == (works ? 1 : 0));
+    });
+}
+
 TEST_CASE("statistics are read while other threads submit tensors") {
     on_ranks([](auto& comm) {
         engine e{comm};

@@ -165,7 +165,7 @@ private:
             const auto* const added = pending_.add(name, std::move(entry));
             if (added == nullptr && pending_.refuses(name)) return false;
             if (added == nullptr) refuse_duplicate(name);
-            ++counts_.submitted;
+            counts_.submitted += !is_retune(added->second.mine);
             fill(call);
             call.made = added->second.since;
             tell(observed_moment::submitted, name, added->second.mine, call.made, call.made);

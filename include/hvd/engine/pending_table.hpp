@@ -30,7 +30,7 @@ struct pending_tensor {
     bool runs = false;
 };
 
-// Counts a unit that has begun at that time and is over.
+// Counts a unit that has begun at that time and is over, if this rank has tensors in it.
 inline void count_unit(engine_statistics& counts, const std::vector<pending_tensor>& tensors,
                        bool has_failed, time_point begun) {
     const auto note = [](std::int64_t nanoseconds, double& all, double& longest) {
@@ -38,6 +38,7 @@ inline void count_unit(engine_statistics& counts, const std::vector<pending_tens
         all += seconds;
         if (seconds > longest) longest = seconds;
     };
+    if (tensors.empty() || is_retune(tensors.front().mine)) return;
     ++counts.units;
     counts.unit_tensors += tensors.size();
     (has_failed ? counts.failed : counts.completed) += tensors.size();

@@ -65,7 +65,7 @@ public:
         {
             const lock_guard lock(mutex_);
             refused = pending_.take(name);
-            if (refused.call) ++counts_.failed;
+            if (refused.call) count_failed(refused);
         }
         if (!refused.call) return;
         tell(observed_moment::incomplete, name, refused.mine, now(), refused.since);
@@ -129,6 +129,7 @@ protected:
                                        "' comes after this rank has joined: it submits again once "
                                        "all ranks have joined"));
     }
+    void count_failed(const pending_tensor& t) { counts_.failed += !is_retune(t.mine); }
     void throw_unseen() {
         if (unseen_) std::rethrow_exception(std::exchange(unseen_, nullptr));
     }

@@ -70,7 +70,7 @@ public:
             const lock_guard lock(mutex_);
             reason = ended_;
             failed = pending_.take_waiting();
-            counts_.failed += failed.size();
+            for (const pending_tensor& t : failed) count_failed(t);
             if (join_) join_->finish(reason);
             join_ = {};
             end_prediction();

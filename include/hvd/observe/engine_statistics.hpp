@@ -19,7 +19,7 @@ struct engine_statistics {
     std::uint64_t completed = 0;        ///< tensors whose request is complete without an error
     std::uint64_t failed = 0;           ///< tensors whose request is complete with an error
     std::uint64_t bytes = 0;            ///< the bytes of this rank's completed tensors
-    std::uint64_t units = 0;            ///< groups of tensors that have travelled together
+    std::uint64_t units = 0;            ///< groups with tensors of this rank that have travelled
     std::uint64_t unit_tensors = 0;     ///< this rank's tensors in all these units
     std::uint64_t predicted_units = 0;  ///< the units that ran without a negotiation
     std::uint64_t predicted_steps = 0;  ///< steps whose units were all predicted
@@ -34,7 +34,7 @@ struct engine_statistics {
     /// rank submits the last of its tensors
     double waiting_seconds = 0;
     double longest_wait_seconds = 0;  ///< the longest of these times
-    double running_seconds = 0;       ///< of all units, with the wait for ranks that come later
+    double running_seconds = 0;       ///< of these units, with the wait for ranks that come later
     double longest_run_seconds = 0;   ///< the longest of these times
 
     /// The tensors that are in flight.

@@ -72,9 +72,6 @@ inline std::vector<std::vector<ready_tensor>> units_of(
     return units;
 }
 
-// A retune of the engine is agreed on like a tensor. It belongs to no step.
-inline bool is_retune(const signature& s) { return s.call.kind == collective::agree; }
-
 // Learns the step that repeats. A step is what becomes ready until a tensor does so once more.
 class step_learner {
 public:

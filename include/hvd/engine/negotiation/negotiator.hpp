@@ -36,11 +36,11 @@ public:
         t.mine = true;
         ++t.contributors;
         if (const std::uint32_t number = numbers_.number_of(key, mine); number != 0) {
-            ++work_.cache_hits;
+            work_.cache_hits += !is_retune(mine);
             t.number = number;
             t.own_is_numbered = true;
         } else {
-            ++work_.cache_misses;
+            work_.cache_misses += !is_retune(mine);
             t.add_group(mine, rank_set(rank_, rank_));
         }
         look_at(key, t);

@@ -40,6 +40,9 @@ struct signature {
     }
 };
 
+// A retune is submitted and agreed on like a tensor. It belongs to no step, and is not counted.
+inline bool is_retune(const signature& s) { return s.call.kind == collective::agree; }
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd
