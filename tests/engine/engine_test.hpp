@@ -34,4 +34,15 @@ inline float sum_from(float first, int size) {
     return first * float(size) + float(size * (size - 1) / 2);
 }
 
+// The ranks that the peer_error of f names.
+template <class F>
+std::vector<int> peers_of(F f) {
+    try {
+        f();
+    } catch (const hvd::peer_error& e) {
+        return e.peers();
+    }
+    return {};
+}
+
 }  // namespace hvd_test

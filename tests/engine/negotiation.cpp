@@ -45,6 +45,7 @@ struct simulated_rank {
     std::vector<std::pair<std::string, signature>> to_submit;  // of the present step, in its order
     std::map<std::string, signature> pending;
     std::vector<std::string> log;   // what all ranks must see alike
+    std::vector<int> blamed;        // by the last report or the end
     std::vector<agreed_unit> step;  // predicted
     std::size_t at = 0;
     std::uint64_t units = 0;
@@ -200,8 +201,14 @@ private:
                 for (const auto& [name, mine] : me.pending) me.talks.submit(name, mine);
                 if (me.has_joined) me.talks.join();
                 break;
-            case decision::what::missing: me.log.push_back(d.text); break;
-            case decision::what::ended: me.log.push_back("ended " + d.text); break;
+            case decision::what::missing:
+                me.log.push_back(d.text);
+                me.blamed = d.ranks.list();
+                break;
+            case decision::what::ended:
+                me.log.push_back("ended " + d.text);
+                me.blamed = d.ranks.empty() ? std::vector{d.rank} : d.ranks.list();
+                break;
         }
         return true;
     }
@@ -374,16 +381,42 @@ TEST_CASE("who has not submitted a tensor is found") {
     all.run();
     all.rank(10).talks.ask_missing("x");
     all.run();
-    for (int r = 0; r < 11; ++r)
+    for (int r = 0; r < 11; ++r) {
         CHECK(all.rank(r).log.back() == "ranks 3, 7, 8 have not submitted it");
+        CHECK(all.rank(r).blamed == std::vector{3, 7, 8});
+    }
+}
+
+TEST_CASE("ranks have their time for each question, also for one that comes after another") {
+    negotiator root(0, 3, {});
+    CHECK(root.look_at_questions(100, 50) == never);
+    root.ask_missing("x");
+    CHECK(root.look_at_questions(100, 50) == 150);
+    root.ask_missing("y");
+    CHECK(root.look_at_questions(140, 50) == 150);
+    CHECK(root.look_at_questions(150, 50) == 190);
+    decision d;
+    REQUIRE(root.next_decision(d));
+    CHECK(d.name == "x");
+    CHECK(d.text == "rank 0 has not submitted it; ranks 1, 2 do not answer");
+    CHECK(!root.next_decision(d));
+    CHECK(root.look_at_questions(190, 50) == never);
+    REQUIRE(root.next_decision(d));
+    CHECK(d.name == "y");
 }
 
 TEST_CASE("the first reason for an end reaches all ranks") {
     simulation all(40, 2, {.fanout = 3});
     all.rank(17).talks.leave("rank 17 failed: no space left");
     all.run();
-    for (int r = 0; r < 40; ++r)
+    for (int r = 0; r < 40; ++r) {
         CHECK(all.rank(r).log == std::vector<std::string>{"ended rank 17 failed: no space left"});
+        CHECK(all.rank(r).blamed == std::vector{17});
+    }
+    simulation late(13, 3, {.fanout = 2});
+    late.rank(4).talks.leave("rank 4 gives up", rank_set(8, 9));
+    late.run();
+    for (int r = 0; r < 13; ++r) CHECK(late.rank(r).blamed == std::vector{8, 9});
 }
 
 TEST_CASE("a tensor that waits for a rank which is done ends the engine on all ranks") {

@@ -30,6 +30,10 @@ struct collects_lines {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
+bool contains(const std::vector<int>& ranks, int rank) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
 std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
 // Waits for a line of this rank that has all these parts.
@@ -72,6 +76,41 @@ std::string text_of_end(F call) {
 }
 
 }  // namespace
+
+TEST_CASE("ranks that have not submitted a tensor are named after a while") {
+    const collects_lines collected;
+    on_few_ranks([](auto& comm) {
+        engine e{comm, {.stall_warn = lateness}};
+        std::vector<float> x(4, 1);
+        const int last = comm.size() - 1;
+        hvd::request r;
+        if (comm.rank() != last) {
+            r = e.allreduce("late", x, hvd::sum);
+            await_line(comm.rank(), {"for 'late': rank", " " + std::to_string(last) + " ha",
+                                     " not submitted it"});
+        }
+        comm.barrier();
+        if (comm.rank() == last) r = e.allreduce("late", x, hvd::sum);
+        r.wait();
+        CHECK(x[0] == comm.size());
+    });
+}
+
+TEST_CASE("an engine that waits too long is given up") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm, {.stall_warn = {}, .stall_abort = 100ms}};
+        std::vector<float> x(4);
+        if (comm.rank() == 0) {
+            const auto late = [&] { e.allreduce("late", x, hvd::sum).wait(); };
+            const std::string text = text_of<hvd::peer_error>(late);
+            CHECK(has(text, "'late' was not submitted on all ranks in time"));
+            CHECK(has(text, " not submitted it"));
+        }
+        comm.barrier();
+        const auto next = [&] { e.allreduce("y", x, hvd::sum).wait(); };
+        CHECK(has(text_of_end(next), "rank 0 gives up"));
+    });
+}
 
 TEST_CASE("a rank that hangs inside a unit is named with the tensors, and the unit completes") {
     const collects_lines collected;
@@ -206,6 +245,9 @@ TEST_CASE("the deadline of a tensor or of a barrier names the ranks that are mis
             }
             comm.barrier();
             CHECK(has(text_of_end(call), "gives up"));
+            const std::vector<int> peers = peers_of(call);
+            if (comm.rank() == last) CHECK(peers.size() == 1);  // the rank that gave up
+            CHECK(contains(peers, last) == (comm.rank() != last));
         });
 }
 

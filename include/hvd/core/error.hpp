@@ -132,6 +132,17 @@ inline message what_of(const std::exception_ptr& failure) {
     }
 }
 
+// The ranks that a peer_error names.
+inline std::vector<int> peers_of(const std::exception_ptr& failure) {
+    try {
+        std::rethrow_exception(failure);
+    } catch (const peer_error& e) {
+        return e.peers();
+    } catch (...) {
+        return {};
+    }
+}
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd

@@ -141,6 +141,7 @@ public:
             const lock_guard lock(mutex_);
             if (wishes_.leave.empty()) wishes_.leave = reason;  // the first reason counts
         }
+        stop_calls_at(now());  // the engine's thread may wait in one
         wake_();
     }
 
@@ -198,7 +199,6 @@ private:
             const lock_guard lock(mutex_);
             name = pending_.name_of(call);
         }
-        stop_calls_at(limit);
         const message why = text("rank ", rank(), ": the request of '", name,
                                  "' was destroyed before all ranks had submitted the tensor");
         const auto failure = std::make_exception_ptr(usage_error(rank(), text("hvd: ", why)));

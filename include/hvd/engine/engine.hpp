@@ -288,7 +288,6 @@ private:
         // Tells the others, unless the engine has ended.
         void end(std::string_view reason) {
             core->leave(reason);
-            core->stop_calls_at(detail::now());
             thread.reset();
             // Ranks that wait for this one learn it before it waits for them, with its devices.
             core->data().close("its engine was destroyed");

@@ -117,7 +117,7 @@ protected:
         throw peer_error(rank(),
                          text("hvd: '", name, "' on rank ", rank(),
                               ": this engine has ended: ", what_of(ended_)),
-                         {});
+                         peers_of(ended_));
     }
     [[noreturn]] void refuse_duplicate(std::string_view name) const {
         throw usage_error(rank(), text("hvd: rank ", rank(), ": '", name,

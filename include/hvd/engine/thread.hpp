@@ -68,6 +68,7 @@ private:
         flush();
         for (decision d; !over_ && negotiator_.next_decision(d);) {
             carry_out(d);
+            end_if_broken();
             submit();
             decide();
             flush();
@@ -87,12 +88,15 @@ private:
 
     // Called while this thread waits inside a call.
     bool ends_meanwhile() {
+        const decision* const end = hear_of_end();
+        if (end != nullptr) core_->set_reason(ending(*end));
+        return end != nullptr;
+    }
+    // Null if this rank has not heard of an end.
+    const decision* hear_of_end() {
         links_.wait(0);
         receive();
-        const decision* const end = negotiator_.end_to_come();
-        if (end == nullptr) return false;
-        core_->set_reason(ending(text("hvd: ", end->text), {end->rank}));
-        return true;
+        return negotiator_.end_to_come();
     }
 
     void submit() {
@@ -100,7 +104,8 @@ private:
         if (wishes.restart) negotiator_.restart(wishes.units);
         for (const auto& [name, mine] : wishes.submitted) negotiator_.submit(name, mine);
         if (wishes.join) negotiator_.join();
-        if (!wishes.leave.empty()) negotiator_.leave(wishes.leave);  // the better reason
+        if (!wishes.leave.empty())  // the better reason
+            negotiator_.leave(wishes.leave, rank_set(wishes.culprits));
         if (wishes.bye) negotiator_.bye();
     }
 
@@ -145,29 +150,21 @@ private:
         });
     }
 
-    // The communicator was given up in a unit. Ranks that took no part in it learn of it, too.
+    // The communicator was given up in a unit, perhaps since a rank left that has told why. Ranks
+    // that took no part in the unit learn of it, too.
     void end_if_broken() {
-        if (over_ || !core_->runner().broken()) return;
-        const std::exception_ptr failure = core_->end_reason();
-        if (!failure) return;
-        int culprit = core_->rank();
-        try {
-            std::rethrow_exception(failure);
-        } catch (const peer_error& e) {
-            if (!e.peers().empty()) culprit = e.peers().front();
-        } catch (...) {
-        }
-        end_by(failure, text("rank ", core_->rank(), " gave up: ", what_of(failure)), culprit);
+        const std::exception_ptr failure = core_->failure_of_unit();
+        if (over_ || !failure) return;
+        submit();
+        if (const decision* const end = hear_of_end()) return finish(*end);
+        end_by(failure, text("rank ", core_->rank(), " gave up: ", what_of(failure)));
     }
 
     // Ends the engine on all ranks, for a reason of this one.
     void end_by(const std::exception_ptr& failure, std::string_view reason) noexcept {
-        end_by(failure, reason, core_->rank());
-    }
-    void end_by(const std::exception_ptr& failure, std::string_view reason, int culprit) noexcept {
         over_ = true;
         try {
-            negotiator_.leave(reason, culprit);
+            negotiator_.leave(reason, rank_set(peers_of(failure)));
             flush();
         } catch (...) {  // the others see that the link ends
         }
@@ -176,6 +173,7 @@ private:
 
     void end_core(const std::exception_ptr& failure, const message& reason) noexcept {
         core_->set_reason(failure);
+        core_->stop_calls_at(now());
         core_->data().close(reason.c_str());
         core_->runner().give_up_devices(reason);
         core_->fail(failure);
@@ -191,25 +189,33 @@ private:
             case decision::what::joined: return core_->all_joined(d.rank);
             case decision::what::reset: return core_->resubmit();
             case decision::what::missing: return report(d);
-            case decision::what::ended: break;
+            case decision::what::ended: return finish(d);
         }
-        flush();
-        over_ = true;
-        if (d.rank < 0)
-            return core_->fail(ending(message("hvd: all ranks have ended this engine"), {}));
-        end_core(ending(text("hvd: ", d.text), {d.rank}), message(d.text));
     }
 
-    std::exception_ptr ending(const message& why, std::vector<int> ranks) const {
-        return std::make_exception_ptr(peer_error(core_->rank(), why, std::move(ranks)));
+    void finish(const decision& end) {
+        flush();
+        over_ = true;
+        if (end.rank < 0) core_->fail(ending(end));
+        else end_core(ending(end), message(end.text));
+    }
+
+    // It names the other ranks for whose sake the engine ends, or else the rank that ends it.
+    std::exception_ptr ending(const decision& end) const {
+        const int me = core_->rank();
+        std::vector<int> ranks = end.ranks.list();
+        std::erase(ranks, me);
+        if (ranks.empty() && end.rank >= 0 && end.rank != me) ranks.push_back(end.rank);
+        const std::string_view why =
+            end.rank < 0 ? "all ranks have ended this engine" : std::string_view(end.text);
+        return std::make_exception_ptr(peer_error(me, text("hvd: ", why), std::move(ranks)));
     }
 
     std::exception_ptr refusal(const decision& d) const {
         const int me = core_->rank();
         if (d.differs == field::none)
-            return std::make_exception_ptr(
-                peer_error(me, text("hvd: '", d.name, "' on rank ", me, ": ", d.text),
-                           d.rank >= 0 ? std::vector<int>{d.rank} : std::vector<int>{}));
+            return std::make_exception_ptr(peer_error(
+                me, text("hvd: '", d.name, "' on rank ", me, ": ", d.text), d.ranks.list()));
         std::vector<mismatch_error::entry> values;
         for (const auto& [rank, value] : d.values) values.emplace_back(rank, value);
         try {
@@ -244,23 +250,11 @@ private:
 
     // Ranks that do not answer in time, do not. Those further down have less of it.
     void close_questions() {
-        if (!negotiator_.has_open_questions()) {
-            questions_end_ = 0;
-            return;
-        }
+        int depth = 1;
+        for (int r = core_->rank(); r > 0; ++depth) r = parent_of(r, core_->options().fanout);
         const time_point time = now();
-        if (questions_end_ == 0) {
-            int depth = 1;
-            for (int r = core_->rank(); r > 0; ++depth) r = parent_of(r, core_->options().fanout);
-            questions_end_ = time + answer_time / depth;
-        }
-        if (time >= questions_end_) {
-            negotiator_.give_up_questions();
-            flush();
-            questions_end_ = 0;
-        } else {
-            look_again_at(questions_end_, time);
-        }
+        look_again_at(negotiator_.look_at_questions(time, answer_time / depth), time);
+        flush();
     }
 
     void look_again_at(time_point when, time_point time) {
@@ -276,7 +270,7 @@ private:
     }
 
     void report(const decision& d) {
-        if (stalls_.hear(d.name, d.text)) tell_stall(d.name);
+        if (stalls_.hear(d.name, d.text, d.ranks)) tell_stall(d.name);
     }
 
     void tell_stall(std::string_view name) {
@@ -290,7 +284,9 @@ private:
         core_->count([](engine_statistics& s) { ++s.stalls_aborted; });
         const message why = text("rank ", core_->rank(), " gives up: '", name,
                                  "' was not submitted on all ranks in time: ", stalls_.answer());
-        end_by(std::make_exception_ptr(peer_error(core_->rank(), text("hvd: ", why), {})), why);
+        end_by(std::make_exception_ptr(
+                   peer_error(core_->rank(), text("hvd: ", why), stalls_.missing().list())),
+               why);
     }
 
     std::int64_t next_look() {
@@ -308,7 +304,7 @@ private:
     std::int64_t next_patience_ = engine_core::never_again;
     std::int64_t next_stall_look_ = engine_core::never_again;
     negotiating_rank::work told_;  // the counts that the core has
-    time_point questions_end_ = 0, cycle_ends_ = 0;
+    time_point cycle_ends_ = 0;
     std::int64_t next_decision_ = engine_core::never_again;
     thread thread_;  // last: it uses all of the above, and its destructor joins it
 };

@@ -89,9 +89,12 @@ public:
     void lose_devices(const std::exception_ptr& why) {
         const lock_guard lock(mutex_);
         if (ended_) return;  // then there may be nobody to wake
-        if (wishes_.leave.empty())
+        if (wishes_.leave.empty()) {
             wishes_.leave = text("rank ", rank(), ": its device tensors failed: ",
                                  why ? what_of(why) : message("no reason was given"));
+            if (why) wishes_.culprits = peers_of(why);
+        }
+        runner_.driver().stop_at(now());  // the engine's thread may wait in a call
         wake_();
     }
     // The engine's thread calls `look` while it is inside a call: true if the engine ends.
@@ -189,10 +192,10 @@ public:
         else if (decline_.empty()) decline_ = "the deadline of a tensor is over";
     }
 
-    // Why the engine has ended; null if it has not.
-    std::exception_ptr end_reason() {
+    // Why a unit gave the communicator up; null if none did.
+    std::exception_ptr failure_of_unit() {
         const lock_guard lock(mutex_);
-        return ended_;
+        return unit_failure_;
     }
 
     static constexpr std::int64_t never_again = INT64_MAX;
@@ -324,9 +327,9 @@ private:
         try {
             runner_.decline(reason);
         } catch (const error& e) {
-            if (!unit_runner::is_decline(e)) fail_with_current();
+            if (!unit_runner::is_decline(e)) give_up_if_broken();
         } catch (...) {
-            fail_with_current();
+            give_up_if_broken();
         }
         return false;
     }
@@ -367,6 +370,7 @@ private:
         {
             const lock_guard lock(mutex_);
             driving_ = false;
+            if (!predicted_) return;  // the engine ends
             end_prediction();
             ++counts_.declined;
             wishes_.submitted = pending_.in_order();
@@ -410,9 +414,15 @@ private:
         std::vector<pending_tensor> finished;
         {
             const lock_guard lock(mutex_);
-            finished = pending_.take(unit);
             ++runs_;
             running_ = nullptr;
+            const bool is_broken = runner_.broken();
+            if (is_broken) give_up(failure ? failure : broken());
+            // Tensors whose unit gave the communicator up learn why from the engine's thread.
+            const bool learns = is_broken && failure;
+            if (learns && !ended_) pending_.unclaim(unit);
+            else finished = pending_.take(unit);
+            if (learns && ended_) failure = ended_;
             count_unit(counts_, finished, failure != nullptr, begun_);
             if (predicted_) {
                 if (predicted_->advance()) ++counts_.predicted_steps;
@@ -420,17 +430,15 @@ private:
                 ++units_;
             }
         }
-        if (runner_.has_lost_devices()) {
-            failure = first_reason(failure);
-            lose_devices(failure);
-        }
-        if (runner_.broken()) fail(failure ? failure : broken());
         complete_all(finished, std::move(failure));
     }
-    // If the engine has ended meanwhile, that is why its calls failed.
-    std::exception_ptr first_reason(const std::exception_ptr& failure) {
-        const lock_guard lock(mutex_);
-        return ended_ ? ended_ : failure;
+    // The communicator was given up. The engine's thread, which may know a better reason, ends the
+    // engine.
+    void give_up(const std::exception_ptr& failure) {
+        end_prediction();
+        if (ended_) return;
+        if (!unit_failure_) unit_failure_ = failure;
+        wake_();
     }
 
     // Tells an observer of those tensors of a unit that this rank has submitted.
@@ -455,8 +463,9 @@ private:
             rank(), text("hvd: rank ", rank(), ": the communicator of this engine was given up"),
             {}));
     }
-    void fail_with_current() {
-        if (runner_.broken()) fail(std::current_exception());
+    void give_up_if_broken() {
+        const lock_guard lock(mutex_);
+        if (runner_.broken()) give_up(std::current_exception());
     }
 
     // The driver's: the unit that runs, its calls and its begin.
@@ -467,6 +476,7 @@ private:
     // The lock is held for these.
     bool driving_ = false;                // a thread runs units of the prediction
     std::vector<known_reduction> usual_;  // for the runner
+    std::exception_ptr unit_failure_;     // why the communicator was given up
     std::function<bool()> look_out_;      // the engine's thread, which looks by it
     session_user::id looks_out_ = session_user::nobody;
     std::uint64_t runs_ = 0, units_ = 0;  // units of the prediction

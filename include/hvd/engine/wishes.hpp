@@ -21,8 +21,9 @@ struct engine_wishes {
     bool restart = false;  // a rank has declined the prediction: everything pending is in submitted
     std::uint64_t units = 0;  // of the prediction that have run
     bool join = false;
-    bool bye = false;   // this rank is done, and waits for the others
-    std::string leave;  // it leaves without the others: the reason, if not empty
+    bool bye = false;           // this rank is done, and waits for the others
+    std::string leave;          // it leaves without the others: the reason, if not empty
+    std::vector<int> culprits;  // for whose sake it leaves, if not for its own
 };
 
 }  // namespace detail

@@ -126,7 +126,7 @@ public:
     [[gnu::cold]] void end(const char* reason) noexcept {
         if (std::exchange(closed_, true)) return;
         if (fork_.in_child()) return abandon_queue();
-        stop_at(destructor_limit());
+        if (destructor_limit() < stop_.load_relaxed()) stop_at(destructor_limit());
         if (!take_until(destructor_limit() + tuning::time_to_give_up)) return abandon(reason);
         if (queue_) queue_->drain(*queue_);
         if (queue_) queue_->stop(*queue_);
@@ -346,7 +346,7 @@ private:
         throw peer_error(rank(),
                          text("hvd: ", op.entry.label(), " on rank ", rank(),
                               ": this communicator was given up after: ", broken_),
-                         {});
+                         broken_by_);
     }
 
     void throw_unseen() {
@@ -397,6 +397,7 @@ private:
     [[gnu::cold, noreturn]] void fail(operation& op) {
         if (traits_.transport && traits_.transport->lost) {
             broken_ = what_of(std::current_exception());
+            broken_by_ = peers_of(std::current_exception());
             is_broken_.store(true);
             leave(broken_);
         }
@@ -451,7 +452,8 @@ private:
     time_point looked_at_ = 0;  // without a thread: when a waiting call last looked; 0: not yet
     bool asked_ = false;
 
-    message broken_;  // the reason; it is written once, before the flag
+    message broken_;              // the reason; it is written once, before the flag
+    std::vector<int> broken_by_;  // the ranks that it names
     atomic<bool> is_broken_{false};
     std::exception_ptr unseen_;
     shared<call_queue> queue_;

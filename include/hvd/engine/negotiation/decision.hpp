@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "rank_set.hpp"
 #include "signature.hpp"
 
 namespace hvd {
@@ -34,17 +35,19 @@ struct decision {
         run,      // all ranks run `units[0]` now
         predict,  // from now on all ranks run `units` in this order, over and over, until one of
                   // them declines
-        refuse,   // the tensor `name` is refused on all ranks that have submitted it
+        refuse,   // the tensor `name` is refused on all ranks that have submitted it, by `ranks`
         joined,   // all ranks have joined; `rank` was the last one. All ranks are back
         reset,    // the negotiation begins anew: ranks submit everything pending once more
-        missing,  // a report: `text` says which ranks have not submitted `name`
-        ended,    // rank `rank` has left, died or failed; `text` says why. The last decision
+        missing,  // a report: `ranks` have not submitted `name`, or do not answer; `text` says it
+        ended,    // rank `rank` ends the engine; `text` says why. If it does for the sake of other
+                  // ranks, these are `ranks`. The last decision
     };
     what kind = what::run;
     std::vector<agreed_unit> units;
     std::string name;
     std::string text;
     int rank = -1;
+    rank_set ranks;
     // refuse: ranks disagree, and each rank's value of `differs` is in `values`. Otherwise `text`
     // is the reason why none of them may go on (for instance: the root has joined).
     field differs = field::none;

@@ -62,7 +62,7 @@ inline decision read_units(engine_word w, message_reader& in, const tensor_numbe
 }
 
 inline void write_refusal(message_writer& out, const decision& d) {
-    out.begin(engine_word::refuse).add(std::string_view(d.name)).add(d.rank + 1);
+    out.begin(engine_word::refuse).add(std::string_view(d.name)).add(d.ranks);
     out.add(std::uint64_t(d.differs)).add(std::string_view(d.text));
     out.add(std::uint64_t(d.values.size()));
     for (const auto& [rank, value] : d.values) out.add(rank).add(std::string_view(value));
@@ -71,7 +71,7 @@ inline decision read_refusal(message_reader& in, int size) {
     decision d;
     d.kind = decision::what::refuse;
     d.name = in.text();
-    d.rank = int(in.number(std::uint64_t(size))) - 1;
+    d.ranks = in.ranks(size);
     d.differs = field(in.number(std::uint64_t(field::none)));
     d.text = in.text();
     for (std::size_t n = in.count(); n > 0; --n) {
@@ -81,11 +81,11 @@ inline decision read_refusal(message_reader& in, int size) {
     return d;
 }
 
-inline decision refusal_of(std::string_view name, int rank, std::string_view why) {
+inline decision refusal_of(std::string_view name, const rank_set& by, std::string_view why) {
     decision d;
     d.kind = decision::what::refuse;
     d.name = name;
-    d.rank = rank;
+    d.ranks = by;
     d.text = why;
     return d;
 }
@@ -95,7 +95,7 @@ inline decision disagreement_of(std::string_view name, field differs,
     for (const signature_group& g : groups)
         for (const auto& [first, last] : g.ranks.ranges())
             for (int r = first; r <= last; ++r) values[r] = print_value(g.signature, differs);
-    decision d = refusal_of(name, -1, "");
+    decision d = refusal_of(name, {}, "");
     d.differs = differs;
     d.values = {values.begin(), values.end()};
     return d;
@@ -106,11 +106,46 @@ inline std::optional<decision> objection_to(std::string_view name,
     for (const signature_group& g : groups)
         if (g.signature.call.refused)
             return refusal_of(
-                name, g.ranks.ranges().front().first,
+                name, g.ranks,
                 text(g.ranks.print(), " refused it: ", std::string_view(g.signature.call.text)));
     if (const field f = difference_of(groups); f != field::none)
         return disagreement_of(name, f, groups);
     return {};
+}
+// Who has not submitted a tensor.
+inline decision report_of(std::string_view name, std::string_view who, const rank_set& ranks) {
+    decision d;
+    d.kind = decision::what::missing;
+    d.name = name;
+    d.text = who;
+    d.ranks = ranks;
+    return d;
+}
+inline void write_report(message_writer& out, const decision& d) {
+    out.begin(engine_word::missing).add(std::string_view(d.name)).add(std::string_view(d.text));
+    out.add(d.ranks);
+}
+inline decision read_report(message_reader& in, int size) {
+    const std::string_view name = in.text(), who = in.text();
+    return report_of(name, who, in.ranks(size));
+}
+
+// Why a rank ends the engine, perhaps for the sake of others. Rank -1: all ranks are done.
+inline decision end_of(int rank, std::string_view why, const rank_set& culprits) {
+    decision d;
+    d.kind = decision::what::ended;
+    d.rank = rank;
+    d.text = why;
+    d.ranks = culprits;
+    return d;
+}
+inline void write_end(message_writer& out, const decision& d) {
+    out.begin(engine_word::ended).add(d.rank + 1).add(std::string_view(d.text)).add(d.ranks);
+}
+inline decision read_end(message_reader& in, int size) {
+    const int rank = int(in.number(std::uint64_t(size))) - 1;
+    const std::string_view why = in.text();
+    return end_of(rank, why, in.ranks(size));
 }
 inline message in_vain(const rank_set& done, std::string_view name) {
     return text(done.print(),

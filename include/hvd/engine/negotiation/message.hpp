@@ -30,13 +30,13 @@ enum class engine_word : std::uint8_t {
     define,   // number, name, signature
     run,      // numbers and contributors
     predict,  // units of numbers
-    refuse,   // name, rank, field, text, values
+    refuse,   // name, ranks, field, text, values
     joined,   // rank
     reset,
     question,  // question, name
-    missing,   // name, text
+    missing,   // name, text, ranks
     // to both
-    ended,  // rank, text
+    ended,  // rank, text, ranks
 };
 constexpr std::uint8_t last_word = std::uint8_t(engine_word::ended);
 
@@ -48,7 +48,7 @@ public:
         add(generation);
     }
 
-    static constexpr std::uint8_t version = 1;
+    static constexpr std::uint8_t version = 2;
 
     message_writer& begin(engine_word w) {
         bytes_.push_back(std::byte(w));

@@ -70,12 +70,10 @@ protected:
     message_writer& down(const child_rank& c) { return outbox_.to(c.rank, generation_); }
     message_writer& down_always(const child_rank& c) { return outbox_.to(c.rank, outbox::always); }
 
-    decision& tell(decision::what kind, int rank = -1, std::string_view why = {}) {
+    void tell(decision::what kind, int rank = -1) {
         decision& d = decisions_.emplace_back();
         d.kind = kind;
         d.rank = rank;
-        d.text = why;
-        return d;
     }
 
     // A child has said that a tensor is ready. Nobody observes those of devices.

@@ -61,15 +61,16 @@ public:
         look_at_byes();
     }
 
-    // This rank leaves without the others; another rank may be the reason.
-    void leave(std::string_view reason) { leave(reason, rank_); }
-    void leave(std::string_view reason, int culprit) { end(culprit, reason, -1); }
+    // This rank leaves without the others; other ranks may be the reason.
+    void leave(std::string_view reason, const rank_set& culprits = {}) {
+        end(end_of(rank_, reason, culprits), -1);
+    }
 
     // A neighbour is gone without a word.
     void lose(int neighbour, std::string_view reason) {
-        end(neighbour,
-            text("rank ", rank_, " has lost its connection to rank ", neighbour, ": ", reason),
-            neighbour);
+        const message why =
+            text("rank ", rank_, " has lost its connection to rank ", neighbour, ": ", reason);
+        end(end_of(rank_, why, rank_set(neighbour, neighbour)), neighbour);
     }
 
     // The ranks have left a prediction, after some units of it.
@@ -85,11 +86,11 @@ public:
         if (rank_ == 0) open_question(++last_question_, name);
         else up_always().begin(engine_word::asks).add(name);
     }
-    bool has_open_questions() const { return questions_.are_open(); }
-    // Ranks that have not answered are named as silent.
-    void give_up_questions() {
-        questions_.give_up();
+    // Ranks that have not answered a question in time are named as silent: see questions::look.
+    time_point look_at_questions(time_point time, std::int64_t patience) {
+        const time_point next = questions_.look(time, patience);
         close_questions();
+        return next;
     }
 
     // ---- messages and decisions -----------------------------------------------------------------
@@ -153,7 +154,7 @@ private:
                 questions_.hear(id, c.rank, missing, silent);
                 return close_questions();
             }
-            case engine_word::ended: return hear_end(in, c.rank);
+            case engine_word::ended: return end(read_end(in, size_), c.rank);
             default: in.refuse("a child does not say this word");
         }
     }
@@ -230,7 +231,7 @@ private:
         for (const child_rank& c : children_)
             if (c.bye && !t.children[index_of(c)]) done.add(c.below);
         if (done.empty()) return;
-        end(done.ranges().front().first, in_vain(done, name), -1);
+        end(end_of(rank_, in_vain(done, name), done), -1);
     }
 
     void pass_on(const std::string& name, announced_tensor& t) {
@@ -255,7 +256,7 @@ private:
             t.groups.empty() ? *t.number : number_for(name, t.groups.front().signature);
         const message why =
             refusal_after_join(numbers_.at(number).signature, all_joined_, t.contributors, size_);
-        if (!why.empty()) return refuse(refusal_of(name, -1, why));
+        if (!why.empty()) return refuse(refusal_of(name, {}, why));
         return ready_tensor{number, t.contributors};
     }
 
@@ -349,13 +350,10 @@ private:
                 const std::uint64_t id = in.number();
                 return open_question(id, in.text());
             }
-            case engine_word::missing: {
-                decision& d = tell(decision::what::missing);
-                d.name = in.text();
-                d.text = in.text();
+            case engine_word::missing:
+                decisions_.push_back(read_report(in, size_));
                 return pass_down(outbox::always);
-            }
-            case engine_word::ended: return hear_end(in, parent_);
+            case engine_word::ended: return end(read_end(in, size_), parent_);
             case engine_word::reset:
                 if (is_old) return;
                 pass_down(generation_);
@@ -423,13 +421,9 @@ private:
                 up_always().begin(engine_word::answer).add(a.id).add(a.missing).add(a.silent);
                 continue;
             }
-            const std::string who = a.text();
-            for (const child_rank& c : children_)
-                down_always(c)
-                    .begin(engine_word::missing)
-                    .add(std::string_view(a.name))
-                    .add(std::string_view(who));
-            tell(decision::what::missing, -1, who).name = a.name;
+            const decision report = report_of(a.name, a.text(), a.ranks());
+            for (const child_rank& c : children_) write_report(down_always(c), report);
+            decisions_.push_back(report);
         }
     }
 
@@ -440,23 +434,16 @@ private:
         for (const child_rank& c : children_) all = all && c.bye;
         look_at_all();
         if (!all || std::exchange(said_bye_, true)) return;
-        if (rank_ == 0) end(-1, "", -1);
+        if (rank_ == 0) end(end_of(-1, "", {}), -1);
         else up_always().begin(engine_word::bye);
     }
-    void hear_end(message_reader& in, int from) {
-        const int who = int(in.number(std::uint64_t(size_))) - 1;
-        end(who, in.text(), from);
-    }
     // The first end counts. It floods the tree.
-    void end(int who, std::string_view why, int from) {
+    void end(const decision& d, int from) {
         if (std::exchange(over_, true)) return;
-        const auto say = [&](message_writer& out) {
-            out.begin(engine_word::ended).add(who + 1).add(why);
-        };
-        if (rank_ != 0 && from != parent_) say(up_always());
+        if (rank_ != 0 && from != parent_) write_end(up_always(), d);
         for (const child_rank& c : children_)
-            if (c.rank != from) say(down_always(c));
-        tell(decision::what::ended, who, why);
+            if (c.rank != from) write_end(down_always(c), d);
+        decisions_.push_back(d);
     }
 
     // ---- generations ----------------------------------------------------------------------------

@@ -4,10 +4,12 @@
 
 #include "../../standard.hpp"  // first: an older standard is told at once
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
 
+#include "../../platform/clock.hpp"
 #include "outbox.hpp"
 #include "rank_tree.hpp"
 
@@ -23,6 +25,11 @@ public:
         std::string name;
         rank_set missing, silent;
 
+        rank_set ranks() const {
+            rank_set all = missing;
+            all.add(silent);
+            return all;
+        }
         std::string text() const {
             message result;
             if (!missing.empty())
@@ -35,8 +42,6 @@ public:
             return std::string(std::string_view(result));
         }
     };
-
-    bool are_open() const { return !open_.empty(); }
 
     // `missing` has this rank, if the tensor is missing here.
     void open(std::uint64_t id, std::string_view name, const rank_set& missing,
@@ -54,12 +59,20 @@ public:
         found->second.answer.silent.add(silent);
         found->second.children.erase(child);
     }
-    // Who has not answered by now does not.
-    void give_up() {
+    // Who has not answered a question so long after the first look at it does not. It returns the
+    // time of the next look.
+    time_point look(time_point time, std::int64_t patience) {
+        time_point next = never;
         for (auto& [id, q] : open_) {
+            if (q.end == never) q.end = time + patience;
+            if (time < q.end) {
+                next = std::min(next, q.end);
+                continue;
+            }
             for (const auto& [child, below] : q.children) q.answer.silent.add(*below);
             q.children.clear();
         }
+        return next;
     }
     // The next question that all have answered.
     bool next(answer& a) {
@@ -76,6 +89,7 @@ private:
     struct question {
         questions::answer answer;
         std::map<int, const rank_set*> children;  // those that have not answered
+        time_point end = never;
     };
     std::map<std::uint64_t, question> open_;
 };

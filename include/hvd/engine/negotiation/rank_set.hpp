@@ -18,6 +18,9 @@ class rank_set {
 public:
     rank_set() = default;
     rank_set(int first, int last) { add(first, last); }
+    explicit rank_set(const std::vector<int>& ranks) {
+        for (const int rank : ranks) add(rank);
+    }
 
     const std::vector<std::pair<int, int>>& ranges() const { return ranges_; }
     bool empty() const { return ranges_.empty(); }
@@ -58,6 +61,13 @@ public:
             for (int r = first; r <= last; ++r)
                 if (!others.contains(r)) rest.add(r);
         ranges_ = std::move(rest.ranges_);
+    }
+
+    std::vector<int> list() const {
+        std::vector<int> ranks;
+        for (const auto& [first, last] : ranges_)
+            for (int r = first; r <= last; ++r) ranks.push_back(r);
+        return ranks;
     }
 
     // "rank 3", "ranks 0, 7 to 9"

@@ -8,6 +8,7 @@
 
 #include "../../core/tuning.hpp"
 #include "../../platform/clock.hpp"
+#include "rank_set.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -50,14 +51,16 @@ public:
 
     // The ranks have answered a question: `who` says which of them have not submitted the tensor.
     // True if this rank tells it.
-    bool hear(std::string_view name, std::string_view who) {
+    bool hear(std::string_view name, std::string_view who, const rank_set& missing) {
         if (!is_open() || name != question_.name) return false;
         question_.answer = who;
+        question_.missing = missing;
         return !question_.ends;
     }
 
     // The answer to the last question.
     const std::string& answer() const { return question_.answer; }
+    const rank_set& missing() const { return question_.missing; }
     // Since when this rank waits for the tensor that it last asked for.
     time_point since() const { return question_.at; }
 
@@ -66,6 +69,7 @@ private:
         std::string name, answer;
         time_point at = never, asked = never;
         bool ends = false;  // the engine is given up afterwards
+        rank_set missing;
     };
 
     bool is_open() const { return !question_.name.empty() && question_.answer.empty(); }
@@ -103,7 +107,7 @@ private:
     }
 
     finding ask(const tensor& t, time_point time, bool ends) {
-        question_ = {t.name, {}, t.at, time, ends};
+        question_ = {t.name, {}, t.at, time, ends, {}};
         return {verdict::ask, t.name, time + patience};
     }
 
@@ -111,6 +115,7 @@ private:
     bool awaits_answer(time_point time) {
         if (time < question_.asked + patience) return true;
         question_.answer = "rank 0 does not answer";
+        question_.missing.add(0);
         return false;
     }
 
