@@ -4,6 +4,9 @@
 
 #include "../standard.hpp"  // first: an older standard is told at once
 
+#include <algorithm>
+#include <vector>
+
 #include "../core/error_sink.hpp"
 #include "../observe/engine_statistics.hpp"
 #include "../platform/thread.hpp"
