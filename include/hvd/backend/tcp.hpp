@@ -25,10 +25,13 @@ namespace detail {
 class tcp_endpoint {
 public:
     static owner<tcp_endpoint> world(const communicator_options& options) {
-        return world(tcp_options_from_environment(), options);
+        return world(options_from_environment<tcp_options>(), options);
     }
     static owner<tcp_endpoint> world(const tcp_options& own, const communicator_options& options) {
-        const shared<tcp_job> job = tcp_job::of(own);
+        return world(tcp_job::of(own), options);
+    }
+    static owner<tcp_endpoint> world(const shared<tcp_job>& job,
+                                     const communicator_options& options) {
         std::vector<int> all(std::size_t(job->size()));
         for (std::size_t r = 0; r < all.size(); ++r) all[r] = int(r);
         owner<tcp_endpoint> made(new tcp_endpoint(job, std::move(all), job->next_context(),

@@ -44,10 +44,10 @@ inline std::vector<host_address> resolve(const char* host, std::string_view wher
 }
 
 // The address of this host by which a connection goes.
-inline host_address own_address_of(const descriptor& s) {
+inline host_address own_address_of(int socket) {
     sockaddr_storage bound{};
     socklen_t size = sizeof bound;
-    if (::getsockname(s.number(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) return {};
+    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return {};
     return address_in(reinterpret_cast<const sockaddr*>(&bound));
 }
 

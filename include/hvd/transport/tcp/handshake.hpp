@@ -11,6 +11,9 @@ namespace detail {
 
 using shared_secret = std::array<std::byte, 32>;
 
+// The time in which a host answers that is there.
+inline constexpr std::int64_t patience_with_host = 2 * tuning::second;
+
 // How two ranks prove to each other that they know the secret of their job. The one that connects
 // says who it is, for which context, and gives a random number; the other answers with a number of
 // its own and a proof; the first one gives its proof, and the other one lets it in with a byte. A

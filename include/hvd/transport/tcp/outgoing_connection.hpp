@@ -65,8 +65,7 @@ public:
     }
 
 private:
-    // A host that is there answers at once; its rank may be busy.
-    static constexpr std::int64_t patience_with_host = 2 * tuning::second;
+    // Its rank may be busy.
     static constexpr std::int64_t patience_with_peer = 10 * tuning::second;
     static constexpr std::int64_t rest = 10 * tuning::millisecond;
 

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../../platform/clock.hpp"
 #include "../../platform/network/resolve.hpp"
+#include "dial.hpp"
 #include "rendezvous_messages.hpp"
 
 namespace hvd {
@@ -15,6 +15,15 @@ struct job_table {
     std::uint64_t job = 0;
     std::vector<listening_place> places;  // by rank
 };
+
+// Adds this host's addresses to a place that has none. The address of a connection that works goes
+// first.
+inline void add_addresses(listening_place& mine, int working) {
+    if (mine.addresses > 0) return;
+    const host_address own = own_address_of(working);
+    if (!is_loopback(own)) mine.add(own);
+    for (const host_address& a : own_addresses()) mine.add(a);
+}
 
 // One rank's way to the rendezvous of its job.
 class rendezvous_client {
@@ -33,11 +42,7 @@ public:
     // rendezvous does not know the secret.
     job_table meet(listening_place mine, time_point limit) {
         descriptor socket = reach(limit);
-        if (mine.addresses == 0) {
-            const host_address own = own_address_of(socket);
-            if (!is_loopback(own)) mine.add(own);
-            for (const host_address& a : own_addresses()) mine.add(a);
-        }
+        add_addresses(mine, socket.number());
         registration r;
         r.size = size_;
         r.place = mine;
@@ -49,57 +54,23 @@ public:
     }
 
 private:
-    // The time in which a host answers that is there.
-    static constexpr std::int64_t patience = 2 * tuning::second;
-
     // Connects, and proves that both know the secret. The rendezvous may not be there yet.
     descriptor reach(time_point limit) {
+        dial to_it(secret_, rank_, rendezvous_rank);
         for (std::size_t i = 0;; ++i) {
-            const time_point begin = now();
-            const time_point until = begin + patience < limit ? begin + patience : limit;
-            descriptor socket = connect(addresses_[i % addresses_.size()], until);
-            if (socket && prove(socket, limit)) return socket;
+            const time_point until = now() + patience_with_host;
+            descriptor socket = to_it.to(addresses_[i % addresses_.size()], place_.port,
+                                         until < limit ? until : limit, limit);
+            if (socket) return socket;
+            if (to_it.is_foreign())
+                throw usage_error(rank_, text("hvd: rank ", rank_, ": the rendezvous at ", where_,
+                                              " can't be trusted: ", to_it.why()));
             if (now() > limit)
                 throw peer_error(rank_,
                                  text("hvd: rank ", rank_, " does not reach the rendezvous at ",
-                                      where_, ": ", why_),
+                                      where_, ": ", to_it.why()),
                                  {});
             sleep_for(20 * tuning::millisecond);
-        }
-    }
-
-    descriptor connect(const host_address& to, time_point until) {
-        descriptor socket = begin_connect(to, place_.port);
-        if (!socket) why_ = strerror(errno);
-        else if (!await(socket, POLLOUT, until)) why_ = "it does not answer";
-        else if (const int code = error_of(socket); code != 0) why_ = strerror(code);
-        else return socket;
-        return {};
-    }
-
-    bool prove(const descriptor& socket, time_point limit) {
-        handshake talk(secret_, rank_, rendezvous_rank);
-        for (;;) switch (talk.advance(socket)) {
-                case handshake::state::done: return true;
-                case handshake::state::goes_on:
-                    if (await(socket, talk.wants_to_write() ? POLLOUT : POLLIN, limit)) break;
-                    why_ = "it does not answer";
-                    return false;
-                case handshake::state::refused:
-                    why_ = talk.reason();
-                    if (talk.is_foreign())
-                        throw usage_error(rank_, text("hvd: rank ", rank_, ": the rendezvous at ",
-                                                      where_, " can't be trusted: ", why_));
-                    return false;
-            }
-    }
-
-    static bool await(const descriptor& socket, int events, time_point until) {
-        for (;;) {
-            const std::int64_t left = (until - now()) / tuning::millisecond + 1;
-            if (left <= 0) return false;
-            pollfd p{socket.number(), short(events), 0};
-            if (::poll(&p, 1, int(left < 1000 ? left : 1000)) > 0) return true;
         }
     }
 
@@ -150,7 +121,6 @@ private:
     std::vector<host_address> addresses_;
     int rank_, size_;
     shared_secret secret_;
-    message why_;
 };
 
 }  // namespace detail

@@ -15,12 +15,13 @@ inline namespace v0 {
 namespace detail {
 
 // Reads the variables of a launcher, and no others.
-inline tcp_options tcp_options_from_environment() {
+template <class Options>
+Options options_from_environment() {
     configuration written;
-    for (const setting& s : settings_of<tcp_options>::table)
+    for (const setting& s : settings_of<Options>::table)
         if (const char* const value = std::getenv(s.variable))
             written.add(s.key, value, s.variable);
-    return written.apply<tcp_options>();
+    return written.apply<Options>();
 }
 
 // True for a process that no launcher has started: a job of its own.
@@ -45,6 +46,26 @@ inline bool is_alone(const tcp_options& o) {
     if (o.rendezvous.empty()) missing("HVD_RENDEZVOUS");
     if (o.secret_file.empty() && o.secret.empty())
         missing("the secret of the job, HVD_SECRET_FILE,");
+}
+
+inline shared_secret secret_of(const tcp_options& o) {
+    return o.secret_file.empty() ? secret_from_hex(o.secret, "HVD_SECRET")
+                                 : secret_from_file(o.secret_file.c_str());
+}
+
+// Where this process listens, as far as its options say it. @throws usage_error
+inline listening_place place_of(const tcp_options& o, const listening_socket& listener) {
+    listening_place mine;
+    mine.host = o.host_id.empty() ? host_identity() : hash().add(o.host_id).value();
+    mine.port = listener.port();
+    if (!o.address.empty())
+        for (const host_address& a : resolve(o.address.c_str(), "HVD_ADDRESS")) mine.add(a);
+    else if (!o.interface.empty())
+        for (const host_address& a : own_addresses(o.interface)) mine.add(a);
+    if (mine.addresses == 0 && !o.interface.empty())
+        throw usage_error(o.rank, text("hvd: HVD_INTERFACE is '", o.interface,
+                                       "', and this host has no such interface with an address"));
+    return mine;
 }
 
 // The rendezvous of a job whose launcher serves none: rank 0 serves it in a thread.
@@ -85,6 +106,15 @@ public:
     explicit tcp_job(const tcp_options& o)
         : rank_(o.rank < 0 ? 0 : o.rank), size_(o.size < 1 ? 1 : o.size) {
         if (size_ > 1) meet(o);
+    }
+
+    // A job whose ranks know each other already. `number` is the same on all, and new.
+    tcp_job(int rank, std::uint64_t number, const shared_secret& secret, listening_socket listener,
+            std::vector<listening_place> places)
+        : rank_(rank), size_(int(places.size())), number_(number) {
+        if (size_ > 1)
+            connections_ = owner<job_connections>::make(rank, derived_secret(secret, number),
+                                                        std::move(listener), std::move(places));
     }
 
     ~tcp_job() {
@@ -153,9 +183,7 @@ private:
     }
 
     [[gnu::cold]] void meet(const tcp_options& o) {
-        const shared_secret secret = o.secret_file.empty()
-                                         ? secret_from_hex(o.secret, "HVD_SECRET")
-                                         : secret_from_file(o.secret_file.c_str());
+        const shared_secret secret = secret_of(o);
         listening_socket listener(rank_);
         owner<own_rendezvous> served;
         if (rank_ == 0 && !o.rendezvous_served) served = owner<own_rendezvous>::make(o, secret);
@@ -167,21 +195,6 @@ private:
         number_ = all.job;
         connections_ = owner<job_connections>::make(rank_, derived_secret(secret, number_),
                                                     std::move(listener), std::move(all.places));
-    }
-
-    static listening_place place_of(const tcp_options& o, const listening_socket& listener) {
-        listening_place mine;
-        mine.host = o.host_id.empty() ? host_identity() : hash().add(o.host_id).value();
-        mine.port = listener.port();
-        if (!o.address.empty())
-            for (const host_address& a : resolve(o.address.c_str(), "HVD_ADDRESS")) mine.add(a);
-        else if (!o.interface.empty())
-            for (const host_address& a : own_addresses(o.interface)) mine.add(a);
-        if (mine.addresses == 0 && !o.interface.empty())
-            throw usage_error(o.rank,
-                              text("hvd: HVD_INTERFACE is '", o.interface,
-                                   "', and this host has no such interface with an address"));
-        return mine;
     }
 
     // Goes on with the last words; true while some have not gone.

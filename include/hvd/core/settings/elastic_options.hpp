@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../options.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+/// The bounds of an elastic job, for `run_elastic`. All its processes have the same; a launcher
+/// sets them in the environment. Features J4, J7.
+/// @snippet tests/docs/snippets.cpp elastic_options
+struct elastic_options {
+    int least = 1;  ///< the job waits while it has fewer ranks
+    int most = 0;   ///< further processes wait until there is room; 0 is no bound
+    /// enough ranks have come in this time; 0 waits without a limit
+    time_span join_deadline = time_span::of_nanoseconds(600 * detail::tuning::second);
+    /// a rank that is connected, and has not come this time after another one, is left out until it
+    /// comes
+    time_span late = time_span::of_nanoseconds(5 * detail::tuning::second);
+};
+
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "elastic_options.hpp"
+#include "setting.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+template <>
+struct settings_of<elastic_options> {
+    using o = elastic_options;
+
+    static constexpr setting table[] = {
+        from(1, entry<&o::least>("elastic.least", "HVD_MIN_SIZE", "", "the job waits below it"),
+             "one rank"),
+        from(0, entry<&o::most>("elastic.most", "HVD_MAX_SIZE", "", "further processes wait"),
+             "no bound"),
+        in_seconds(entry<&o::join_deadline>("elastic.join_deadline", "HVD_ELASTIC_DEADLINE",
+                                            "HOROVOD_ELASTIC_TIMEOUT",
+                                            "enough ranks have come in this time")),
+        in_seconds(entry<&o::late>("elastic.late", "HVD_ELASTIC_LATE", "",
+                                   "a rank that comes later is left out until it comes")),
+    };
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

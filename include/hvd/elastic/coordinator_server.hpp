@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../core/lean/atomic.hpp"
+#include "../core/settings/elastic_options.hpp"
+#include "../core/settings/tcp_options.hpp"
+#include "../platform/network/wake_up.hpp"
+#include "../platform/thread.hpp"
+#include "../transport/tcp/strangers.hpp"
+#include "coordinator.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// A connection between a coordinator and a process of its job tells at once that a process has
+// died, and in less than two seconds that a host is silent. Messages on it are short, and both
+// sides always read.
+inline void tune_membership([[maybe_unused]] const framed_socket& s) {
+#if defined(TCP_USER_TIMEOUT)
+    constexpr int milliseconds = 1500;
+    ::setsockopt(s.number(), IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
+#endif
+}
+
+// What the options of a job say to its coordinator.
+inline coordinator_rules coordinator_rules_of(const tcp_options& own,
+                                              const elastic_options& bounds) {
+    coordinator_rules r;
+    const auto span = [](time_span s) { return s.nanoseconds > 0 ? s.nanoseconds : never; };
+    r.start = std::size_t(own.size < 1 ? 1 : own.size);
+    r.least = std::size_t(bounds.least);
+    if (bounds.most > 0) r.most = std::size_t(bounds.most);
+    r.start_span = span(own.start_deadline);
+    r.join_span = span(bounds.join_deadline);
+    r.late = span(bounds.late);
+    return r;
+}
+
+// The coordinator of an elastic job and its connections, served by a thread of its own, which
+// sleeps while nothing happens. Each process of a job has one, and one of them acts.
+class coordinator_server {
+public:
+    // @throws usage_error if the port is taken
+    coordinator_server(const coordinator_rules& rules, const shared_secret& secret,
+                       std::uint16_t port = 0)
+        : secret_(secret), listener_(-1, port), wake_(-1), machine_(rules), thread_([this] {
+              serve();
+          }) {
+        if (!thread_) throw usage_error(-1, "hvd: the system starts no thread");
+    }
+    coordinator_server(const coordinator_server&) = delete;
+    coordinator_server& operator=(const coordinator_server&) = delete;
+    ~coordinator_server() {
+        stopped_.store(true);
+        wake_.wake();
+    }
+
+    std::uint16_t port() const noexcept { return listener_.port(); }
+
+private:
+    static constexpr std::int64_t last_words = 2 * tuning::second;
+
+    struct connection {
+        int link;
+        framed_socket socket;
+        time_point ends = never;  // it is only told why
+    };
+
+    void serve() noexcept try {
+        while (!stopped_.load()) {
+            turn();
+            look_at_all();
+            if (machine_.awaits_time()) machine_.advance(now());
+            carry_out();
+        }
+    } catch (...) {
+        // The processes of the job see their connections end, and go to another coordinator.
+        connections_.clear();
+    }
+
+    void turn() {
+        fds_.clear();
+        fds_.push_back({wake_.number(), POLLIN, 0});
+        fds_.push_back({listener_.number(), POLLIN, 0});
+        strangers_.add_to(fds_);
+        const bool idle = fds_.size() == 2 && !machine_.awaits_time() && !speaks_last_words();
+        for (const connection& c : connections_)
+            fds_.push_back({c.socket.number(),
+                            short(c.socket.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0});
+        poll_sockets(fds_.data(), fds_.size(), idle ? INT64_MAX : 20 * tuning::millisecond);
+        strangers_.advance(listener_, [this](int, std::uint64_t, descriptor socket) {
+            const int link = ++links_;
+            connections_.push_back(
+                {link, framed_socket(link, std::move(socket), join_message::most_bytes())});
+            tune_membership(connections_.back().socket);
+        });
+    }
+
+    bool speaks_last_words() const {
+        for (const connection& c : connections_)
+            if (c.ends != never) return true;
+        return false;
+    }
+
+    void look_at_all() {
+        for (connection& c : connections_) {
+            c.socket.fill();
+            for (std::span<const std::byte> bytes; c.ends == never && c.socket.next(bytes);)
+                take(c, bytes);
+            c.socket.flush();
+            if (c.ends < now() || (c.ends != never && !c.socket.wants_to_write())) c.socket.close();
+        }
+        for (std::size_t i = connections_.size(); i-- > 0;) {
+            if (connections_[i].socket.is_open()) continue;
+            const int link = connections_[i].link;
+            connections_.erase(connections_.begin() + std::ptrdiff_t(i));
+            machine_.lose(link, now());
+        }
+    }
+
+    void take(connection& c, std::span<const std::byte> bytes) {
+        join_request request;
+        const char* const wrong = read_join(bytes, request);
+        if (*wrong != 0) return refuse(c, coordinator_message::refused, wrong);
+        machine_.join(c.link, std::move(request), now());
+    }
+
+    void carry_out() {
+        for (const coordinator::order& o : machine_.take_orders())
+            for (connection& c : connections_)
+                if (c.link == o.link) say(c, o);
+        for (connection& c : connections_) c.socket.flush();
+    }
+
+    void say(connection& c, const coordinator::order& o) {
+        if (o.reason != nullptr) return refuse(c, o.what, o.reason);
+        if (o.what != coordinator_message::epoch_begins) {
+            coordinator_message head;
+            head.what = o.what;
+            return c.socket.queue(wire_bytes(head));
+        }
+        coordinator_message head = machine_.head();
+        if (told_ != head.epoch) {
+            told_ = head.epoch;
+            fill_random(-1, reinterpret_cast<std::byte*>(&job_), sizeof job_);
+        }
+        head.rank = std::uint32_t(o.rank);
+        head.job = job_;
+        std::vector<std::byte> bytes(wire_bytes(head).begin(), wire_bytes(head).end());
+        for (const elastic_member& m : machine_.table())
+            bytes.insert(bytes.end(), wire_bytes(m).begin(), wire_bytes(m).end());
+        c.socket.queue(bytes);
+    }
+
+    void refuse(connection& c, coordinator_message::word how, const char* reason) {
+        coordinator_message head;
+        head.what = how;
+        std::vector<std::byte> bytes(wire_bytes(head).begin(), wire_bytes(head).end());
+        for (const char* at = reason; *at != 0; ++at) bytes.push_back(std::byte(*at));
+        c.socket.queue(bytes);
+        c.ends = now() + last_words;
+    }
+
+    const shared_secret secret_;
+    listening_socket listener_;
+    wake_up wake_;
+    atomic<bool> stopped_{false};
+    strangers strangers_{secret_, rendezvous_rank};
+    coordinator machine_;
+    std::vector<connection> connections_;
+    int links_ = 0;
+    std::uint64_t told_ = 0, job_ = 0;
+    std::vector<pollfd> fds_;
+    thread thread_;  // last: it uses all others
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

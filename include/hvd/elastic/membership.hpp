@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../core/settings/elastic_options.hpp"
+#include "../transport/tcp/dial.hpp"
+#include "../transport/tcp/tcp_job.hpp"
+#include "coordinator_server.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// One epoch of an elastic job, as one of its processes knows it.
+struct elastic_epoch {
+    bool has_ended = false;  // there is no further one: all have done their steps
+    int rank = 0, size = 0;
+    int source = 0;         // the rank whose state all take
+    bool is_equal = false;  // all have that state already
+    state_stamp stamp;      // of that state
+    std::uint64_t number = 0;
+    shared<tcp_job> job;
+};
+
+// The place of this process in an elastic job: its connection to the coordinator, and a coordinator
+// of its own, which sleeps until the others come to it because the acting one is gone.
+class membership {
+public:
+    // @throws usage_error for options that say too little or contradict each other
+    membership(const tcp_options& own, const elastic_options& bounds)
+        : own_(checked(own, bounds)),
+          bounds_(bounds),
+          secret_(derived_secret(is_alone(own) ? new_secret() : secret_of(own), purpose)),
+          id_(new_id()),
+          server_(rules(), secret_, port()) {}
+
+    int least() const { return bounds_.least; }
+
+    // Comes to the coordinator, and waits for the next epoch.
+    // @throws peer_error if too few processes come in time, or no coordinator can be reached
+    elastic_epoch join(state_stamp stamp, bool has_finished) {
+        const time_point limit = limit_of(bounds_.join_deadline);
+        listening_socket listener(-1);
+        for (std::size_t next = 0;;) {
+            if (link_ && hears_nothing_but_news()) {
+                say(listener, stamp, has_finished);
+                elastic_epoch made;
+                if (await_answer(listener, made, limit)) return made;
+            }
+            link_.reset();
+            if (now() > limit) give_up();
+            if (!reach(next++, limit) && next % (1 + table_.size()) == 0)
+                sleep_for(20 * tuning::millisecond);
+        }
+    }
+
+    // True if others wait to take part, or the coordinator is gone, so that all should join again.
+    bool should_join() {
+        if (!link_ || !hears_nothing_but_news()) return true;
+        return others_wait_;
+    }
+
+private:
+    // Connections of an elastic job's membership know another secret than those of its ranks.
+    static constexpr std::uint64_t purpose = 0x656c6173746963;
+    // The time in which a coordinator's host answers that is there.
+    static constexpr std::int64_t patience = 300 * tuning::millisecond;
+
+    static const tcp_options& checked(const tcp_options& own, const elastic_options& bounds) {
+        if (bounds.least < 1 || (bounds.most != 0 && bounds.most < bounds.least) ||
+            std::size_t(bounds.most) > most_members)
+            throw usage_error(
+                -1, text("hvd: an elastic job of at least ", bounds.least, " and at most ",
+                         bounds.most, " ranks: it takes 1 or more, and at most ", most_members));
+        if (is_alone(own)) return own;
+        if (own.rendezvous.empty() || own.size < 1)
+            throw usage_error(-1,
+                              "hvd: HVD_RENDEZVOUS or HVD_SIZE is missing: a launcher sets "
+                              "them for an elastic job (see docs/elastic.md)");
+        if (own.size < bounds.least || (bounds.most != 0 && own.size > bounds.most))
+            throw usage_error(
+                -1, text("hvd: an elastic job begins with HVD_SIZE=", own.size,
+                         " ranks, and has at least ", bounds.least, " and at most ", bounds.most));
+        return own;
+    }
+    static std::uint64_t new_id() {
+        std::uint64_t id = 0;
+        while (id == 0) fill_random(-1, reinterpret_cast<std::byte*>(&id), sizeof id);
+        return id;
+    }
+    bool serves_first() const {
+        return is_alone(own_) || (own_.rank == 0 && !own_.rendezvous_served);
+    }
+    std::uint16_t port() const {
+        if (is_alone(own_) || !serves_first()) return 0;
+        return read_host_and_port(own_.rendezvous, "HVD_RENDEZVOUS").port;
+    }
+    coordinator_rules rules() const {
+        coordinator_rules r = coordinator_rules_of(own_, bounds_);
+        r.self = id_;
+        r.acts = serves_first();
+        return r;
+    }
+
+    // ---- the connection -------------------------------------------------------------------------
+
+    // Candidate 0 is the address that the launcher gave, and the others are the members of the last
+    // epoch, by rank.
+    bool reach(std::size_t next, time_point limit) {
+        const std::size_t candidate = next % (1 + table_.size());
+        dial to_it(secret_, 0, rendezvous_rank);
+        for (const auto& [address, port] : addresses_of(candidate)) {
+            descriptor socket =
+                to_it.to(address, port, now() + patience, now() + patience_with_host);
+            if (socket) {
+                link_ = std::make_unique<framed_socket>(rendezvous_rank, std::move(socket),
+                                                        coordinator_message::most_bytes());
+                tune_membership(*link_);
+                return true;
+            }
+            why_ = text(to_it.why());
+            if (to_it.is_foreign() && candidate == 0)
+                throw usage_error(-1, text("hvd: the coordinator at ", own_.rendezvous,
+                                           " can't be trusted: ", why_));
+            if (now() > limit) break;
+        }
+        return false;
+    }
+
+    struct address_and_port {
+        host_address address;
+        std::uint16_t port;
+    };
+    std::vector<address_and_port> addresses_of(std::size_t candidate) const {
+        std::vector<address_and_port> all;
+        if (candidate == 0 && is_alone(own_)) return {{host_address::loopback(), server_.port()}};
+        if (candidate == 0) {
+            const host_and_port at = read_host_and_port(own_.rendezvous, "HVD_RENDEZVOUS");
+            for (const host_address& a : resolve(at.host.c_str(), "HVD_RENDEZVOUS"))
+                all.push_back({a, at.port});
+            return all;
+        }
+        const listening_place& place = table_[candidate - 1].coordinator;
+        if (place.host == own_host()) all.push_back({host_address::loopback(), place.port});
+        for (std::size_t i = 0; i < place.addresses && i < listening_place::most_addresses; ++i)
+            all.push_back({place.address[i], place.port});
+        return all;
+    }
+    std::uint64_t own_host() const {
+        return own_.host_id.empty() ? host_identity() : hash().add(own_.host_id).value();
+    }
+
+    // Takes what the coordinator has said of itself. False if it is gone, or has left this process
+    // out.
+    bool hears_nothing_but_news() {
+        link_->fill();
+        for (std::span<const std::byte> bytes; link_->next(bytes);) {
+            coordinator_message head;
+            if (!read_head(bytes, head) || head.what != coordinator_message::others_wait)
+                return false;
+            others_wait_ = true;
+        }
+        return link_->is_open();
+    }
+
+    static bool read_head(std::span<const std::byte>& bytes, coordinator_message& head) {
+        if (bytes.size() < sizeof head) return false;
+        std::memcpy(static_cast<void*>(&head), bytes.data(), sizeof head);
+        bytes = bytes.subspan(sizeof head);
+        return true;
+    }
+
+    // ---- joining --------------------------------------------------------------------------------
+
+    void say(const listening_socket& listener, state_stamp stamp, bool has_finished) {
+        join_message said;
+        said.finished = has_finished ? 1 : 0;
+        said.self.id = id_;
+        said.self.place = place_of(own_, listener);
+        add_addresses(said.self.place, link_->number());
+        said.self.coordinator = said.self.place;
+        said.self.coordinator.port = server_.port();
+        said.stamp = stamp;
+        said.epoch = epoch_;
+        said.served_by = served_by_;
+        std::vector<std::byte> bytes(wire_bytes(said).begin(), wire_bytes(said).end());
+        for (const elastic_member& m : table_)
+            bytes.insert(bytes.end(), wire_bytes(m.id).begin(), wire_bytes(m.id).end());
+        link_->queue(bytes);
+        others_wait_ = false;
+    }
+
+    // False if another coordinator has to be asked.
+    bool await_answer(listening_socket& listener, elastic_epoch& made, time_point limit) {
+        // The coordinator knows at the limit how many are missing.
+        const time_point last = limit == never ? never : limit + 2 * tuning::second;
+        for (std::span<const std::byte> bytes;;) {
+            link_->flush();
+            link_->fill();
+            while (link_->next(bytes)) {
+                coordinator_message head;
+                if (!read_head(bytes, head)) return false;
+                switch (head.what) {
+                    case coordinator_message::others_wait: continue;
+                    case coordinator_message::epoch_begins:
+                        return take_epoch(head, bytes, listener, made);
+                    case coordinator_message::job_has_ended: made.has_ended = true; return true;
+                    case coordinator_message::try_another: why_ = text_in(bytes); return false;
+                    default: why_ = text_in(bytes); give_up();
+                }
+            }
+            if (!link_->is_open()) {
+                why_ = link_->reason();
+                return false;
+            }
+            if (now() > last) give_up();
+            pollfd p{link_->number(), short(link_->wants_to_write() ? POLLIN | POLLOUT : POLLIN),
+                     0};
+            ::poll(&p, 1, 100);
+        }
+    }
+    static message text_in(std::span<const std::byte> bytes) {
+        const std::size_t n = std::min(bytes.size(), coordinator_message::most_reason);
+        return message(std::string_view(reinterpret_cast<const char*>(bytes.data()), n));
+    }
+
+    bool take_epoch(const coordinator_message& head, std::span<const std::byte> bytes,
+                    listening_socket& listener, elastic_epoch& made) {
+        if (head.size < 1 || head.size > most_members || head.rank >= head.size ||
+            head.source >= head.size || bytes.size() != head.size * sizeof(elastic_member)) {
+            why_ = "its table is none";
+            return false;
+        }
+        table_.resize(head.size);
+        std::memcpy(static_cast<void*>(table_.data()), bytes.data(), bytes.size());
+        epoch_ = head.epoch;
+        served_by_ = head.served_by;
+        std::vector<listening_place> places;
+        for (const elastic_member& m : table_) places.push_back(m.place);
+        made.rank = int(head.rank);
+        made.size = int(head.size);
+        made.source = int(head.source);
+        made.is_equal = head.equal != 0;
+        made.stamp = head.stamp;
+        made.number = head.epoch;
+        made.job = shared<tcp_job>::make(made.rank, head.job, secret_, std::move(listener),
+                                         std::move(places));
+        return true;
+    }
+
+    [[noreturn]] void give_up() const {
+        throw peer_error(
+            -1,
+            text("hvd: the elastic job does not come together (after epoch ", epoch_, "): ", why_),
+            {});
+    }
+
+    const tcp_options own_;
+    const elastic_options bounds_;
+    const shared_secret secret_;
+    const std::uint64_t id_;
+    std::unique_ptr<framed_socket> link_;
+    bool others_wait_ = false;
+    std::uint64_t epoch_ = 0, served_by_ = 0;
+    std::vector<elastic_member> table_;  // of the last epoch, by rank
+    message why_;
+    coordinator_server server_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

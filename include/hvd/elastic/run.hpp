@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <optional>
+
+#include "../backend/tcp.hpp"
+#include "../comm/communicator.hpp"
+#include "membership.hpp"
+#include "state.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+namespace detail {
+
+class elastic_access {
+public:
+    // A process that has committed nothing takes whatever the others have.
+    template <class State>
+    static state_stamp stamp_of(const State& s) {
+        return s.epoch_ == 0 ? state_stamp() : state_stamp{s.step_, s.epoch_};
+    }
+
+    // Gives all ranks the state of one of them, and keeps a copy of it.
+    template <class Comm, class... Ts>
+    static void begin_epoch(elastic::state<Ts...>& s, Comm& comm, const elastic_epoch& epoch) {
+        if (!epoch.is_equal) {
+            s.synchronize(comm, root{epoch.source}, std::index_sequence_for<Ts...>());
+            s.take(s.copies_[1 - s.current_]);
+            s.current_ = 1 - s.current_;
+            s.step_ = epoch.stamp.step < 0 ? 0 : epoch.stamp.step;
+            s.epoch_ = epoch.stamp.step < 0 ? epoch.number : epoch.stamp.epoch;
+        }
+        s.running_epoch_ = epoch.number;
+        for (const auto& f : s.callbacks_) f(comm.rank(), comm.size());
+    }
+    template <class State>
+    static void set_changes(State& s, std::function<bool()> changes) {
+        s.changes_ = std::move(changes);
+    }
+};
+
+// The state looks for newcomers while a communicator lives.
+template <class State>
+class elastic_watch {
+public:
+    template <class Comm>
+    elastic_watch(State& state, Comm& comm, membership& own) : state_(state) {
+        elastic_access::set_changes(state, [&comm, &own] {
+            std::uint8_t should_join = own.should_join() ? 1 : 0;
+            comm.allreduce(view(&should_join, 1), max, {.name = "elastic membership"});
+            return should_join != 0;
+        });
+    }
+    elastic_watch(const elastic_watch&) = delete;
+    ~elastic_watch() { elastic_access::set_changes(state_, {}); }
+
+private:
+    State& state_;
+};
+
+}  // namespace detail
+
+/// Options of `run_elastic`.
+struct run_elastic_options {
+    tcp_options tcp = detail::options_from_environment<tcp_options>();
+    elastic_options bounds = detail::options_from_environment<elastic_options>();
+    communicator_options communicator = {};  ///< of each epoch
+};
+
+/// Runs fn(communicator) until it returns on all ranks, through the loss of ranks and hosts and with
+/// newcomers. No committed step is lost while one rank survives.
+///
+/// Each epoch has a communicator of its own, over `hvd::tcp`. It ends when a call throws
+/// hvd::peer_error, since a rank is lost, or `state.commit()` throws membership_change, since
+/// newcomers wait. Then the state is put back to the last commit, the next epoch begins, all ranks
+/// get the state of the one that has done the most steps, and fn is called again. It should do the
+/// steps from `state.step()` on, and destroy what it has made of the communicator.
+///
+/// **Collective**: all processes that the launcher starts, at any time. Other collectives need a
+/// communicator of fn. The process with rank 0 at the start, or the launcher, coordinates. If it
+/// dies, another process takes over, if more than half of the last epoch's ranks still live.
+/// @throws what fn throws, but for the two above; hvd::peer_error if fewer than `bounds.least`
+/// processes come in time, or if epoch after epoch ends without a commit; hvd::usage_error for
+/// options that can't be. Features J1, J4, J7; complaint 13.
+/// @snippet tests/elastic/snippets.cpp run_elastic
+template <class... Ts, class F>
+void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& options = {}) {
+    using access = detail::elastic_access;
+    constexpr int most_vain_epochs = 10;
+    detail::membership own(options.tcp, options.bounds);
+    int vain = 0;
+    for (bool has_finished = false;;) {
+        const auto epoch = own.join(access::stamp_of(state), has_finished);
+        if (epoch.has_ended) return;
+        if (std::exchange(has_finished, false)) state.restore();  // others have not
+        const std::int64_t before = state.step();
+        try {
+            auto comm = communicator<tcp>::world(epoch.job, options.communicator);
+            access::begin_epoch(state, comm, epoch);
+            const detail::elastic_watch watch(state, comm, own);
+            fn(comm);
+            has_finished = true;
+        } catch (const elastic::membership_change&) {
+        } catch (const peer_error&) {
+            state.restore();
+            vain = state.step() > before ? 0 : vain + 1;
+            if (vain == most_vain_epochs) throw;
+        }
+    }
+}
+
+}  // namespace v0
+}  // namespace hvd

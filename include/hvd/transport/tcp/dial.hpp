@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../../platform/clock.hpp"
+#include "handshake.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Connects to one address and proves that both sides know the secret, while the caller waits.
+class dial {
+public:
+    dial(const shared_secret& secret, int me, int peer) : secret_(secret), me_(me), peer_(peer) {}
+
+    // Returns no connection if that fails: `why` says the reason. The peer's host answers before
+    // `until`, and the peer before `limit`.
+    descriptor to(const host_address& address, std::uint16_t port, time_point until,
+                  time_point limit) {
+        is_foreign_ = false;
+        descriptor socket = begin_connect(address, port);
+        if (!socket) why_ = strerror(errno);
+        else if (!await(socket, POLLOUT, until)) why_ = "it does not answer";
+        else if (const int code = error_of(socket); code != 0) why_ = strerror(code);
+        else if (prove(socket, limit)) return socket;
+        return {};
+    }
+
+    const message& why() const { return why_; }
+    // True if the peer has shown that it does not belong to this job.
+    bool is_foreign() const { return is_foreign_; }
+
+private:
+    bool prove(const descriptor& socket, time_point limit) {
+        handshake talk(secret_, me_, peer_);
+        for (;;) switch (talk.advance(socket)) {
+                case handshake::state::done: return true;
+                case handshake::state::goes_on:
+                    if (await(socket, talk.wants_to_write() ? POLLOUT : POLLIN, limit)) break;
+                    why_ = "it does not answer";
+                    return false;
+                case handshake::state::refused:
+                    why_ = talk.reason();
+                    is_foreign_ = talk.is_foreign();
+                    return false;
+            }
+    }
+
+    static bool await(const descriptor& socket, int events, time_point until) {
+        for (;;) {
+            const std::int64_t left = (until - now()) / tuning::millisecond + 1;
+            if (left <= 0) return false;
+            pollfd p{socket.number(), short(events), 0};
+            if (::poll(&p, 1, int(left < 1000 ? left : 1000)) > 0) return true;
+        }
+    }
+
+    const shared_secret& secret_;
+    int me_, peer_;
+    message why_;
+    bool is_foreign_ = false;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
