@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
+
 #include "../platform/clock.hpp"
 #include "messages.hpp"
 
@@ -10,14 +12,14 @@ inline namespace v0 {
 namespace detail {
 
 struct coordinator_rules {
-    std::size_t start = 1;            // the first epoch has as many members
-    std::size_t least = 1;            // no epoch has fewer
-    std::size_t most = most_members;  // or more
-    std::int64_t start_span = never;  // the first epoch begins then with `least`
-    std::int64_t join_span = never;   // enough have come then, or nobody gets an epoch
-    std::int64_t late = never;        // who comes later than others is left out
+    std::size_t start = 1;              // the first epoch has as many members
+    std::size_t least = 1;              // no epoch has fewer
+    std::size_t most = most_members;    // or more
+    std::int64_t start_span = never;    // the first epoch begins then with `least`
+    std::int64_t join_span = never;     // enough have come then, or nobody gets an epoch
+    std::int64_t late = never;          // who comes later than others is left out
     std::int64_t rest = 300 * tuning::millisecond;  // a successor waits so long for a minority
-    std::int64_t hold = 5 * tuning::second;         // a successor waits so long for a majority
+    std::int64_t hold = 5 * tuning::second;         // who waits without a majority is sent on
     std::uint64_t self = 0;  // the number of the process that coordinates; 0: a launcher
     bool acts = true;        // it coordinates the first epoch
 };
@@ -28,8 +30,15 @@ struct coordinator_rules {
 // A process joins, is a member of an epoch, and joins again when that ends for it: because another
 // one was lost, because newcomers wait, or because it has finished. The next epoch begins when all
 // members of the last one have joined or are lost. It goes on after the death of the coordinator:
-// the members join at another process, which takes over once more than half of the last epoch's
-// members have come. So two parts of a job that was torn never go on both.
+// then the members join at another process, which takes over.
+//
+// Two parts of a job that was torn never go on both. An epoch needs the votes of more than half of
+// the members of the last one, without those that are dead for certain. A launcher that coordinated
+// the last epoch votes, too, and decides if half of the votes are there. A member records an epoch
+// once it is connected to all others, and works in it only when all have recorded it. So the last
+// epoch is one of which a member knows that it has worked. Any later one that is known here, and
+// that all of its members who are here have recorded, may have worked, too: then both majorities
+// are needed.
 class coordinator {
 public:
     struct order {
@@ -43,22 +52,41 @@ public:
 
     // A process joins. `link` is the number of its connection.
     void join(int link, join_request request, time_point now) {
-        forget_older(link, request.said.self.id);
-        if (request.said.epoch > epoch_) follow(request);
-        member* m = find(link);
-        if (m == nullptr) m = &members_.emplace_back(member{link, {}, true, false});
-        m->said = request.said;
-        m->waits = true;
+        const std::uint64_t id = request.said.self.id;
+        forget_older(link, id);
+        set_absence(id, absence::none);
+        if (request.said.saw_end != 0 && request.said.ended != rules_.self)
+            set_absence(request.said.ended, absence::dead);
+        if (request.recorded.number > epoch_) {  // another process has coordinated since
+            epoch_ = request.recorded.number;
+            acts_ = false;
+        }
+        if (request.worked.number > worked_.number) worked_ = request.worked;
+        if (request.recorded.number > recorded_.number) recorded_ = request.recorded;
+        process* p = find(link);
+        if (p == nullptr) p = &processes_.emplace_back(process{link, {}, true, false, now});
+        p->request = std::move(request);
+        p->waits = true;
+        p->since = now;
         advance(now);
     }
 
-    // The connection of a process has ended.
-    void lose(int link, time_point now) {
-        for (std::size_t i = 0; i < members_.size(); ++i) {
-            if (members_[i].link != link) continue;
-            const std::size_t rank = rank_of(members_[i].said.self.id);
-            if (rank < gone_.size()) gone_[rank] = true;
-            members_.erase(members_.begin() + std::ptrdiff_t(i));
+    // The process that this coordinator belongs to is in an epoch that another one has begun.
+    void follow(std::uint64_t epoch, std::vector<elastic_member> table, time_point now) {
+        if (epoch <= epoch_) return;
+        epoch_ = epoch;
+        acts_ = false;
+        table_ = std::move(table);
+        advance(now);
+    }
+
+    // The connection of a process has ended. A process that is only silent may live on, and see the
+    // same of this one.
+    void lose(int link, bool is_silent, time_point now) {
+        for (std::size_t i = 0; i < processes_.size(); ++i) {
+            if (processes_[i].link != link) continue;
+            set_absence(processes_[i].id(), is_silent ? absence::lost : absence::dead);
+            processes_.erase(processes_.begin() + std::ptrdiff_t(i));
             break;
         }
         advance(now);
@@ -66,30 +94,32 @@ public:
 
     // Time has passed.
     void advance(time_point now) {
-        if (waiting() == 0) return forget_times();
+        if (!awaits_time()) return forget_times();
         if (is_running()) {
             forget_times();
             return tell_members();
         }
+        if (send_others_on()) return;
         if (since_ == never) since_ = now;
-        if (!all_have_come(now)) {
-            if (!acts_ && !has_majority() && now - since_ > rules_.hold)
-                return refuse_waiting(coordinator_message::try_another,
-                                      "it has no majority of the last epoch's members");
-        } else if (all_have_finished()) {
-            return end_job();
-        } else if (waiting() >= rules_.least) {
-            return begin_epoch();
+        const last_epoch last = find_last();
+        if (all_have_come(last, now)) {
+            if (all_have_finished(last)) return end_job();
+            if (waiting().size() >= rules_.least) return begin_epoch(last);
+        } else if (!last.has_majority || (last.newest == nullptr && !acts_)) {
+            send_on(now);
         }
         if (now - since_ > rules_.join_span)
             refuse_waiting(coordinator_message::refused, "too few processes have come in time");
     }
 
     // True while `advance` must be called from time to time.
-    bool awaits_time() const { return waiting() > 0; }
+    bool awaits_time() const {
+        return std::ranges::any_of(processes_, [](const process& p) { return p.waits; });
+    }
 
-    bool acts() const { return acts_; }
     std::uint64_t epoch() const { return epoch_; }
+    // The members of the last epoch, as far as it is known here: those of an epoch that begins, and
+    // those whom to ask for somebody who is sent on.
     const std::vector<elastic_member>& table() const { return table_; }
     // The head of an epoch's message, but for the rank and the job.
     const coordinator_message& head() const { return head_; }
@@ -97,189 +127,248 @@ public:
     std::vector<order> take_orders() { return std::exchange(orders_, {}); }
 
 private:
-    struct member {
+    enum class absence : std::uint8_t { none, lost, dead };
+
+    struct process {
         int link;
-        join_message said;
+        join_request request;
         bool waits, told;
+        time_point since;
+        std::uint64_t id() const { return request.said.self.id; }
+    };
+    struct absent {
+        std::uint64_t id;
+        absence how;
+    };
+    // The epochs that may have been the last one that worked, and their votes.
+    struct last_epoch {
+        const told_epoch* newest = nullptr;
+        bool has_majority = true, misses_only_lost = true;
+        bool has(std::uint64_t id) const { return newest != nullptr && newest->has(id); }
     };
 
-    member* find(int link) {
-        for (member& m : members_)
-            if (m.link == link) return &m;
+    // ---- the processes --------------------------------------------------------------------------
+
+    process* find(int link) {
+        for (process& p : processes_)
+            if (p.link == link) return &p;
         return nullptr;
     }
-    std::size_t rank_of(std::uint64_t id) const {
-        std::size_t rank = 0;
-        while (rank < current_.size() && current_[rank] != id) ++rank;
-        return rank;
-    }
-    bool belongs(const member& m) const { return rank_of(m.said.self.id) < current_.size(); }
-
-    // A process that comes again by another connection has lost the older one.
-    void forget_older(int link, std::uint64_t id) {
-        for (std::size_t i = members_.size(); i-- > 0;)
-            if (members_[i].said.self.id == id && members_[i].link != link) {
-                refuse(members_[i], coordinator_message::try_another, "it has come again");
-                members_.erase(members_.begin() + std::ptrdiff_t(i));
-            }
-    }
-
-    // Another process has coordinated since. This one takes over if the majority comes to it.
-    void follow(const join_request& request) {
-        epoch_ = request.said.epoch;
-        former_ = request.said.served_by;
-        current_ = request.members;
-        gone_.assign(current_.size(), false);
-        acts_ = false;
-        majority_since_ = never;
-    }
-
-    std::size_t waiting() const {
-        std::size_t n = 0;
-        for (const member& m : members_) n += m.waits ? 1 : 0;
-        return n;
-    }
-    std::size_t waiting_of_last() const {
-        std::size_t n = 0;
-        for (const member& m : members_) n += m.waits && belongs(m) ? 1 : 0;
-        return n;
-    }
-    bool has_majority() const { return 2 * waiting_of_last() > current_.size(); }
-    // True while members of the epoch work and none has come back, for all that is known here.
-    bool is_running() const {
-        if (!acts_ || epoch_ == 0 || waiting_of_last() > 0) return false;
-        for (const bool g : gone_)
-            if (!g) return true;
-        return false;
-    }
-
-    bool all_have_come(time_point now) {
-        if (epoch_ == 0)
-            return acts_ && (waiting() >= rules_.start || now - since_ > rules_.start_span);
-        if (acts_)
-            return now - since_ > rules_.late || misses_only([](std::uint64_t) { return false; });
-        if (!has_majority()) return false;
-        if (majority_since_ == never) majority_since_ = now;
-        return now - majority_since_ > rules_.rest ||
-               misses_only([this](std::uint64_t id) { return id == former_ && id != 0; });
-    }
-    // True if the members who have not come are lost, or may be missed.
-    template <class MayBeMissed>
-    bool misses_only(MayBeMissed may_be_missed) const {
-        for (std::size_t rank = 0; rank < current_.size(); ++rank)
-            if (!gone_[rank] && !waits(current_[rank]) && !may_be_missed(current_[rank]))
-                return false;
-        return true;
+    std::vector<const process*> waiting() const {
+        std::vector<const process*> all;
+        for (const process& p : processes_)
+            if (p.waits) all.push_back(&p);
+        return all;
     }
     bool waits(std::uint64_t id) const {
-        for (const member& m : members_)
-            if (m.said.self.id == id) return m.waits;
-        return false;
+        return std::ranges::any_of(processes_,
+                                   [id](const process& p) { return p.waits && p.id() == id; });
     }
-    bool all_have_finished() const {
+    void set_absence(std::uint64_t id, absence how) {
+        std::erase_if(absent_, [id](const absent& a) { return a.id == id; });
+        if (how != absence::none) absent_.push_back({id, how});
+    }
+    absence absence_of(std::uint64_t id) const {
+        for (const absent& a : absent_)
+            if (a.id == id) return a.how;
+        return absence::none;
+    }
+    // A process that comes again by another connection has lost the older one.
+    void forget_older(int link, std::uint64_t id) {
+        for (process& p : processes_)
+            if (p.id() == id && p.link != link) leave_out(p, "it has come again");
+        std::erase_if(processes_, [](const process& p) { return p.link < 0; });
+    }
+    void leave_out(process& p, const char* reason) {
+        orders_.push_back({p.link, coordinator_message::try_another, 0, reason});
+        p.link = -1;
+    }
+
+    // ---- when an epoch begins -------------------------------------------------------------------
+
+    // True while members of the epoch that was begun here work, and none has come back.
+    bool is_running() const {
+        bool any_works = false;
+        for (const process& p : processes_) {
+            if (p.waits && issued_.has(p.id())) return false;
+            any_works = any_works || !p.waits;
+        }
+        return acts_ && any_works;
+    }
+
+    // An epoch has not worked if one of its members is here and has not recorded it.
+    bool may_have_worked(const told_epoch& epoch) const {
+        return std::ranges::none_of(processes_, [&](const process& p) {
+            return p.waits && epoch.has(p.id()) && p.request.recorded.number < epoch.number;
+        });
+    }
+
+    last_epoch find_last() const {
+        const told_epoch* worked = &worked_;
+        for (const process& p : processes_)
+            if (p.waits && p.request.worked.number > worked->number) worked = &p.request.worked;
+        last_epoch last;
+        if (worked->number > 0) count_votes(*worked, last);
+        const auto count_if_later = [&](const told_epoch& epoch) {
+            if (epoch.number > worked->number && may_have_worked(epoch)) count_votes(epoch, last);
+        };
+        for (const process& p : processes_)
+            if (p.waits) count_if_later(p.request.recorded);
+        count_if_later(recorded_);
+        count_if_later(issued_);
+        return last;
+    }
+    void count_votes(const told_epoch& epoch, last_epoch& last) const {
+        const bool by_launcher = epoch.served_by == 0;
+        const bool votes_itself = by_launcher && rules_.self == 0;
+        std::size_t come = 0, living = 0;
+        for (const std::uint64_t id : epoch.members) {
+            const bool comes = waits(id);
+            const absence how = absence_of(id);
+            come += comes ? 1 : 0;
+            living += how == absence::dead ? 0 : 1;
+            if (!comes && how == absence::none) last.misses_only_lost = false;
+        }
+        const std::size_t all = living + (by_launcher && absence_of(0) != absence::dead ? 1 : 0);
+        const std::size_t votes = come + (votes_itself ? 1 : 0);
+        const bool is_most = 2 * votes > all || (votes_itself && 2 * votes == all);
+        last.has_majority = last.has_majority && is_most && (come > 0 || living == 0);
+        if (last.newest == nullptr || epoch.number > last.newest->number) last.newest = &epoch;
+    }
+
+    bool all_have_come(const last_epoch& last, time_point now) {
+        if (last.newest == nullptr)
+            return acts_ &&
+                   (waiting().size() >= rules_.start || now - since_ > rules_.start_span);
+        if (!last.has_majority) {
+            majority_since_ = never;
+            return false;
+        }
+        if (majority_since_ == never) majority_since_ = now;
+        return last.misses_only_lost || now - majority_since_ > (acts_ ? rules_.late : rules_.rest);
+    }
+
+    bool all_have_finished(const last_epoch& last) const {
         bool any = false;
-        for (const member& m : members_) {
-            if (!m.waits || !belongs(m)) continue;
-            if (m.said.finished == 0) return false;
+        for (const process* p : waiting()) {
+            if (!last.has(p->id())) continue;
+            if (p->request.said.finished == 0) return false;
             any = true;
         }
         return any;
     }
 
+    // ---- orders ---------------------------------------------------------------------------------
+
     // Tells the members that others wait, once in an epoch, if there is room for those.
     void tell_members() {
         std::size_t living = 0;
-        for (const bool g : gone_) living += g ? 0 : 1;
+        for (const std::uint64_t id : issued_.members)
+            living += absence_of(id) == absence::none ? 1 : 0;
         if (living >= rules_.most) return;
-        for (member& m : members_) {
-            if (m.waits || m.told || !belongs(m)) continue;
-            m.told = true;
-            orders_.push_back({m.link, coordinator_message::others_wait});
+        for (process& p : processes_) {
+            if (p.waits || p.told) continue;
+            p.told = true;
+            orders_.push_back({p.link, coordinator_message::others_wait});
         }
     }
 
-    void end_job() {
-        for (member& m : members_)
-            if (m.waits) orders_.push_back({m.link, coordinator_message::job_has_ended});
-        forget_waiting();
+    // Where another process coordinates, those who are not in its epoch need not wait here. True if
+    // nobody waits then.
+    bool send_others_on() {
+        if (acts_ || table_.empty()) return false;
+        for (process& p : processes_) {
+            const auto is_it = [&](const elastic_member& m) { return m.id == p.id(); };
+            if (p.waits && p.request.recorded.number < epoch_ &&
+                std::ranges::none_of(table_, is_it))
+                leave_out(p, "another one coordinates");
+        }
+        std::erase_if(processes_, [](const process& p) { return p.link < 0; });
+        return !awaits_time();
     }
 
-    void refuse(const member& m, coordinator_message::word how, const char* reason) {
-        orders_.push_back({m.link, how, 0, reason});
+    // Those who have waited here for long without a majority look for it elsewhere.
+    void send_on(time_point now) {
+        for (process& p : processes_) {
+            const std::int64_t hold = p.request.said.is_brief != 0 ? rules_.hold / 8 : rules_.hold;
+            if (p.waits && now - p.since > hold)
+                leave_out(p, "it has no majority of the last epoch's members");
+        }
+        std::erase_if(processes_, [](const process& p) { return p.link < 0; });
+    }
+
+    void end_job() {
+        for (const process* p : waiting())
+            orders_.push_back({p->link, coordinator_message::job_has_ended});
+        forget_waiting();
     }
     void refuse_waiting(coordinator_message::word how, const char* reason) {
-        for (const member& m : members_)
-            if (m.waits) refuse(m, how, reason);
+        for (const process* p : waiting()) orders_.push_back({p->link, how, 0, reason});
         forget_waiting();
     }
-    void forget_times() { since_ = majority_since_ = never; }
     void forget_waiting() {
-        std::vector<member> kept;
-        for (const member& m : members_)
-            if (!m.waits) kept.push_back(m);
-        members_ = std::move(kept);
+        std::erase_if(processes_, [](const process& p) { return p.waits; });
         forget_times();
     }
+    void forget_times() { since_ = majority_since_ = never; }
 
     // Members keep their order, and newcomers follow in the order in which they came.
-    void begin_epoch() {
-        std::vector<member*> chosen;
-        for (const std::uint64_t id : current_)
-            for (member& m : members_)
-                if (m.waits && m.said.self.id == id) chosen.push_back(&m);
-        for (member& m : members_)
-            if (m.waits && !belongs(m)) chosen.push_back(&m);
+    void begin_epoch(const last_epoch& last) {
+        std::vector<process*> chosen;
+        if (last.newest != nullptr)
+            for (const std::uint64_t id : last.newest->members)
+                for (process& p : processes_)
+                    if (p.waits && p.id() == id) chosen.push_back(&p);
+        for (process& p : processes_)
+            if (p.waits && !last.has(p.id())) chosen.push_back(&p);
         if (chosen.size() > rules_.most) chosen.resize(rules_.most);
-        drop_late();
-
+        ++epoch_;
+        write_head(chosen);
+        table_.clear();
+        issued_ = {epoch_, rules_.self, {}};
+        for (std::size_t rank = 0; rank < chosen.size(); ++rank) {
+            table_.push_back(chosen[rank]->request.said.self);
+            issued_.members.push_back(chosen[rank]->id());
+            orders_.push_back({chosen[rank]->link, coordinator_message::epoch_begins, rank});
+        }
+        // Those who have not come are left out, and may come again as newcomers.
+        for (process& p : processes_)
+            if (!p.waits) leave_out(p, "it came too late");
+        for (process* p : chosen) p->waits = p->told = false;
+        std::erase_if(processes_, [](const process& p) { return p.link < 0; });
+        acts_ = true;
+        forget_times();
+    }
+    void write_head(const std::vector<process*>& chosen) {
         head_ = {};
         head_.what = coordinator_message::epoch_begins;
         head_.size = std::uint32_t(chosen.size());
-        head_.epoch = ++epoch_;
-        head_.served_by = former_ = rules_.self;
+        head_.epoch = epoch_;
+        head_.served_by = rules_.self;
         head_.equal = 1;
-        head_.stamp = chosen[0]->said.stamp;
+        head_.stamp = chosen[0]->request.said.stamp;
         for (std::size_t rank = 0; rank < chosen.size(); ++rank) {
-            const state_stamp& stamp = chosen[rank]->said.stamp;
+            const state_stamp& stamp = chosen[rank]->request.said.stamp;
             if (stamp != head_.stamp || stamp.step < 0) head_.equal = 0;
             if (stamp <= head_.stamp) continue;
             head_.stamp = stamp;
             head_.source = std::uint32_t(rank);
         }
-        current_.clear();
-        table_.clear();
-        for (std::size_t rank = 0; rank < chosen.size(); ++rank) {
-            member& m = *chosen[rank];
-            m.waits = m.told = false;
-            current_.push_back(m.said.self.id);
-            table_.push_back(m.said.self);
-            orders_.push_back({m.link, coordinator_message::epoch_begins, rank});
-        }
-        gone_.assign(current_.size(), false);
-        acts_ = true;
-        forget_times();
-        std::erase_if(members_, [](const member& m) { return m.link < 0; });
-    }
-    // Those who have not come are left out, and may come again as newcomers.
-    void drop_late() {
-        for (member& m : members_)
-            if (!m.waits) {
-                refuse(m, coordinator_message::try_another, "it came too late");
-                m.link = -1;
-            }
     }
 
     const coordinator_rules rules_;
     bool acts_;
-    std::uint64_t epoch_ = 0, former_ = 0;
-    std::vector<std::uint64_t> current_;  // the members of the last epoch, by rank
-    std::vector<bool> gone_;              // their connection has ended since
+    std::uint64_t epoch_ = 0;  // the newest that is known here
     std::vector<elastic_member> table_;
+    // The last epoch that was begun here: as its members may tell of it, and as they were told.
+    told_epoch issued_;
     coordinator_message head_;
-    std::vector<member> members_;  // all who have joined
+    told_epoch worked_, recorded_;    // the newest that a process has told of
+    std::vector<process> processes_;  // those that are connected and have joined
+    std::vector<absent> absent_;      // those that are not any more
     std::vector<order> orders_;
     time_point since_ = never;           // the next epoch is awaited
-    time_point majority_since_ = never;  // a successor has a majority
+    time_point majority_since_ = never;  // its votes are there
 };
 
 }  // namespace detail

@@ -59,6 +59,14 @@ public:
 
     std::uint16_t port() const noexcept { return listener_.port(); }
 
+    // This process is in an epoch that another coordinator has begun.
+    void follow(std::uint64_t epoch, std::span<const elastic_member> table) {
+        const lock_guard lock(mutex_);
+        followed_ = epoch;
+        followed_table_.assign(table.begin(), table.end());
+        wake_.wake();
+    }
+
 private:
     static constexpr std::int64_t last_words = 2 * tuning::second;
 
@@ -71,6 +79,7 @@ private:
     void serve() noexcept try {
         while (!stopped_.load()) {
             turn();
+            follow_own();
             look_at_all();
             if (machine_.awaits_time()) machine_.advance(now());
             carry_out();
@@ -98,6 +107,13 @@ private:
         });
     }
 
+    void follow_own() {
+        wake_.take();
+        const lock_guard lock(mutex_);
+        if (followed_ > 0) machine_.follow(followed_, std::move(followed_table_), now());
+        followed_ = 0;
+    }
+
     bool speaks_last_words() const {
         for (const connection& c : connections_)
             if (c.ends != never) return true;
@@ -115,8 +131,9 @@ private:
         for (std::size_t i = connections_.size(); i-- > 0;) {
             if (connections_[i].socket.is_open()) continue;
             const int link = connections_[i].link;
+            const bool is_silent = connections_[i].socket.is_silent();
             connections_.erase(connections_.begin() + std::ptrdiff_t(i));
-            machine_.lose(link, now());
+            machine_.lose(link, is_silent, now());
         }
     }
 
@@ -136,31 +153,35 @@ private:
 
     void say(connection& c, const coordinator::order& o) {
         if (o.reason != nullptr) return refuse(c, o.what, o.reason);
-        if (o.what != coordinator_message::epoch_begins) {
-            coordinator_message head;
-            head.what = o.what;
-            return c.socket.queue(wire_bytes(head));
-        }
-        coordinator_message head = machine_.head();
+        coordinator_message head;
+        head.what = o.what;
+        if (o.what != coordinator_message::epoch_begins) return send(c, head, {});
+        head = machine_.head();
         if (told_ != head.epoch) {
             told_ = head.epoch;
             fill_random(-1, reinterpret_cast<std::byte*>(&job_), sizeof job_);
         }
         head.rank = std::uint32_t(o.rank);
         head.job = job_;
-        std::vector<std::byte> bytes(wire_bytes(head).begin(), wire_bytes(head).end());
-        for (const elastic_member& m : machine_.table())
-            bytes.insert(bytes.end(), wire_bytes(m).begin(), wire_bytes(m).end());
-        c.socket.queue(bytes);
+        send(c, head, machine_.table());
     }
 
     void refuse(connection& c, coordinator_message::word how, const char* reason) {
         coordinator_message head;
         head.what = how;
-        std::vector<std::byte> bytes(wire_bytes(head).begin(), wire_bytes(head).end());
-        for (const char* at = reason; *at != 0; ++at) bytes.push_back(std::byte(*at));
-        c.socket.queue(bytes);
+        head.epoch = machine_.epoch();
+        send(c, head, machine_.table(), reason);
         c.ends = now() + last_words;
+    }
+
+    static void send(connection& c, coordinator_message head, std::span<const elastic_member> table,
+                     std::string_view reason = {}) {
+        head.size = std::uint32_t(table.size());
+        std::vector<std::byte> bytes(wire_bytes(head).begin(), wire_bytes(head).end());
+        for (const elastic_member& m : table)
+            bytes.insert(bytes.end(), wire_bytes(m).begin(), wire_bytes(m).end());
+        for (const char letter : reason) bytes.push_back(std::byte(letter));
+        c.socket.queue(bytes);
     }
 
     const shared_secret secret_;
@@ -173,6 +194,9 @@ private:
     int links_ = 0;
     std::uint64_t told_ = 0, job_ = 0;
     std::vector<pollfd> fds_;
+    mutex mutex_;
+    std::uint64_t followed_ = 0;
+    std::vector<elastic_member> followed_table_;
     thread thread_;  // last: it uses all others
 };
 

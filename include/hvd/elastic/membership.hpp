@@ -34,25 +34,34 @@ public:
           id_(new_id()),
           server_(rules(), secret_, port()) {}
 
-    int least() const { return bounds_.least; }
-
     // Comes to the coordinator, and waits for the next epoch.
     // @throws peer_error if too few processes come in time, or no coordinator can be reached
     elastic_epoch join(state_stamp stamp, bool has_finished) {
         const time_point limit = limit_of(bounds_.join_deadline);
         listening_socket listener(-1);
-        for (std::size_t next = 0;;) {
+        for (bool is_brief = false;;) {
+            was_sent_on_ = false;
             if (link_ && hears_nothing_but_news()) {
-                say(listener, stamp, has_finished);
+                say(listener, stamp, has_finished, is_brief);
                 elastic_epoch made;
                 if (await_answer(listener, made, limit)) return made;
             }
+            if (link_ && link_serves_epoch_) saw_end_ = !link_->is_open() && !link_->is_silent();
             link_.reset();
             if (now() > limit) give_up();
-            if (!reach(next++, limit) && next % (1 + table_.size()) == 0)
-                sleep_for(20 * tuning::millisecond);
+            is_brief = was_sent_on_ && !is_brief && reach_another(limit);
+            if (!is_brief) reach_first(limit);
         }
     }
+
+    // Notes that this process is connected to all others of the epoch. It may do work in it when all
+    // have noted it.
+    void record(const elastic_epoch& epoch) {
+        recorded_ = {epoch.number, served_by_, {}};
+        for (const elastic_member& m : table_) recorded_.members.push_back(m.id);
+    }
+    // Notes that all have noted it.
+    void begin_work() { worked_ = recorded_; }
 
     // True if others wait to take part, or the coordinator is gone, so that all should join again.
     bool should_join() {
@@ -63,6 +72,7 @@ public:
 private:
     // Connections of an elastic job's membership know another secret than those of its ranks.
     static constexpr std::uint64_t purpose = 0x656c6173746963;
+    static constexpr std::size_t most_former = 64;
     // The time in which a coordinator's host answers that is there.
     static constexpr std::int64_t patience = 300 * tuning::millisecond;
 
@@ -104,10 +114,23 @@ private:
 
     // ---- the connection -------------------------------------------------------------------------
 
-    // Candidate 0 is the address that the launcher gave, and the others are the members of the last
-    // epoch, by rank.
-    bool reach(std::size_t next, time_point limit) {
-        const std::size_t candidate = next % (1 + table_.size());
+    // All processes go to the first candidate that they reach, so that they meet. If they are sent
+    // on, they try the others one after another, each for a short time, and go back.
+    void reach_first(time_point limit) {
+        for (first_ = 0; first_ <= candidates_.size() && now() <= limit; ++first_)
+            if (reach(first_, limit)) return;
+        sleep_for(20 * tuning::millisecond);
+    }
+    bool reach_another(time_point limit) {
+        for (std::size_t i = 0; i < candidates_.size(); ++i) {
+            const std::size_t candidate = ++next_ % (1 + candidates_.size());
+            if (candidate != first_ && reach(candidate, limit)) return true;
+        }
+        return false;
+    }
+
+    // Candidate 0 is at the address that the launcher gave.
+    bool reach(std::size_t candidate, time_point limit) {
         dial to_it(secret_, 0, rendezvous_rank);
         for (const auto& [address, port] : addresses_of(candidate)) {
             descriptor socket =
@@ -116,6 +139,7 @@ private:
                 link_ = std::make_unique<framed_socket>(rendezvous_rank, std::move(socket),
                                                         coordinator_message::most_bytes());
                 tune_membership(*link_);
+                link_serves_epoch_ = false;
                 return true;
             }
             why_ = text(to_it.why());
@@ -140,7 +164,7 @@ private:
                 all.push_back({a, at.port});
             return all;
         }
-        const listening_place& place = table_[candidate - 1].coordinator;
+        const listening_place& place = candidates_[candidate - 1].coordinator;
         if (place.host == own_host()) all.push_back({host_address::loopback(), place.port});
         for (std::size_t i = 0; i < place.addresses && i < listening_place::most_addresses; ++i)
             all.push_back({place.address[i], place.port});
@@ -172,20 +196,25 @@ private:
 
     // ---- joining --------------------------------------------------------------------------------
 
-    void say(const listening_socket& listener, state_stamp stamp, bool has_finished) {
+    void say(const listening_socket& listener, state_stamp stamp, bool has_finished,
+             bool is_brief) {
         join_message said;
         said.finished = has_finished ? 1 : 0;
+        said.saw_end = saw_end_ ? 1 : 0;
+        said.is_brief = is_brief ? 1 : 0;
         said.self.id = id_;
         said.self.place = place_of(own_, listener);
         add_addresses(said.self.place, link_->number());
         said.self.coordinator = said.self.place;
         said.self.coordinator.port = server_.port();
         said.stamp = stamp;
-        said.epoch = epoch_;
-        said.served_by = served_by_;
+        said.ended = served_by_;
+        said.worked = head_of(worked_);
+        said.recorded = head_of(recorded_);
         std::vector<std::byte> bytes(wire_bytes(said).begin(), wire_bytes(said).end());
-        for (const elastic_member& m : table_)
-            bytes.insert(bytes.end(), wire_bytes(m.id).begin(), wire_bytes(m.id).end());
+        for (const told_epoch* epoch : {&worked_, &recorded_})
+            for (const std::uint64_t id : epoch->members)
+                bytes.insert(bytes.end(), wire_bytes(id).begin(), wire_bytes(id).end());
         link_->queue(bytes);
         others_wait_ = false;
     }
@@ -205,8 +234,11 @@ private:
                     case coordinator_message::epoch_begins:
                         return take_epoch(head, bytes, listener, made);
                     case coordinator_message::job_has_ended: made.has_ended = true; return true;
-                    case coordinator_message::try_another: why_ = text_in(bytes); return false;
-                    default: why_ = text_in(bytes); give_up();
+                    case coordinator_message::try_another:
+                        take_advice(head, bytes);
+                        was_sent_on_ = true;
+                        return false;
+                    default: take_advice(head, bytes); give_up();
                 }
             }
             if (!link_->is_open()) {
@@ -219,22 +251,53 @@ private:
             ::poll(&p, 1, 100);
         }
     }
-    static message text_in(std::span<const std::byte> bytes) {
+    // Takes the members that follow the head of a message, and what comes then.
+    static bool take_table(const coordinator_message& head, std::span<const std::byte>& bytes,
+                           std::vector<elastic_member>& table) {
+        if (head.size > most_members || bytes.size() < head.size * sizeof(elastic_member))
+            return false;
+        table.resize(head.size);
+        const std::size_t size = head.size * sizeof(elastic_member);
+        if (size > 0) std::memcpy(static_cast<void*>(table.data()), bytes.data(), size);
+        bytes = bytes.subspan(size);
+        return true;
+    }
+
+    // Those of a newer epoch are asked first, and then some of those that were known before. Two
+    // coordinators may have begun epochs of one number, of which one at most works.
+    void ask_next(std::vector<elastic_member> members, std::uint64_t epoch) {
+        if (epoch < known_epoch_ || members.empty()) return;
+        if (epoch > known_epoch_) std::swap(candidates_, members);
+        known_epoch_ = epoch;
+        const std::size_t most = candidates_.size() + most_former;
+        for (const elastic_member& m : members)
+            if (candidates_.size() < most &&
+                std::ranges::none_of(candidates_, [&](const auto& c) { return c.id == m.id; }))
+                candidates_.push_back(m);
+    }
+
+    // Another process coordinates, perhaps one of those that are named.
+    void take_advice(const coordinator_message& head, std::span<const std::byte> bytes) {
+        std::vector<elastic_member> others;
+        if (take_table(head, bytes, others)) ask_next(others, head.epoch);
         const std::size_t n = std::min(bytes.size(), coordinator_message::most_reason);
-        return message(std::string_view(reinterpret_cast<const char*>(bytes.data()), n));
+        why_ = text(std::string_view(reinterpret_cast<const char*>(bytes.data()), n));
     }
 
     bool take_epoch(const coordinator_message& head, std::span<const std::byte> bytes,
                     listening_socket& listener, elastic_epoch& made) {
-        if (head.size < 1 || head.size > most_members || head.rank >= head.size ||
-            head.source >= head.size || bytes.size() != head.size * sizeof(elastic_member)) {
+        std::vector<elastic_member> table;
+        if (!take_table(head, bytes, table) || !bytes.empty() || head.rank >= head.size ||
+            head.source >= head.size || table[head.rank].id != id_) {
             why_ = "its table is none";
             return false;
         }
-        table_.resize(head.size);
-        std::memcpy(static_cast<void*>(table_.data()), bytes.data(), bytes.size());
-        epoch_ = head.epoch;
+        table_ = std::move(table);
+        ask_next(table_, head.epoch);
         served_by_ = head.served_by;
+        link_serves_epoch_ = true;
+        saw_end_ = false;
+        server_.follow(head.epoch, table_);
         std::vector<listening_place> places;
         for (const elastic_member& m : table_) places.push_back(m.place);
         made.rank = int(head.rank);
@@ -251,7 +314,7 @@ private:
     [[noreturn]] void give_up() const {
         throw peer_error(
             -1,
-            text("hvd: the elastic job does not come together (after epoch ", epoch_, "): ", why_),
+            text("hvd: the elastic job does not come together (after epoch ", recorded_.number, "): ", why_),
             {});
     }
 
@@ -260,9 +323,15 @@ private:
     const shared_secret secret_;
     const std::uint64_t id_;
     std::unique_ptr<framed_socket> link_;
-    bool others_wait_ = false;
-    std::uint64_t epoch_ = 0, served_by_ = 0;
-    std::vector<elastic_member> table_;  // of the last epoch, by rank
+    bool link_serves_epoch_ = false;  // the coordinator of the last epoch is at its other end
+    bool saw_end_ = false;            // and has closed it
+    bool others_wait_ = false, was_sent_on_ = false;
+    std::uint64_t served_by_ = 0;        // the coordinator of the last epoch
+    std::vector<elastic_member> table_;  // its members, by rank
+    std::size_t first_ = 0, next_ = 0;  // candidates: who is asked first, and who was asked last
+    std::uint64_t known_epoch_ = 0;
+    std::vector<elastic_member> candidates_;  // members of the newest known epoch, and former ones
+    told_epoch recorded_, worked_;       // it, or earlier ones
     message why_;
     coordinator_server server_;
 };

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
 #include <compare>
 
 #include "../transport/tcp/rendezvous_messages.hpp"
@@ -29,25 +30,46 @@ struct elastic_member {
 // The most ranks of an elastic job. It bounds the size of a message.
 inline constexpr std::size_t most_members = 4096;
 
-// A process comes to the coordinator, at first and after each epoch. The ids of the members of its
-// last epoch follow, by rank.
+// An epoch, as one of its members tells of it.
+struct told_epoch {
+    std::uint64_t number = 0;             // 0: there was none
+    std::uint64_t served_by = 0;          // the process that coordinated it; 0: a launcher
+    std::vector<std::uint64_t> members;   // by rank
+
+    bool has(std::uint64_t id) const {
+        return std::ranges::find(members, id) != members.end();
+    }
+    bool operator==(const told_epoch&) const = default;
+};
+
+// The head of an epoch in a message.
+struct epoch_head {
+    std::uint64_t number = 0, served_by = 0;
+    std::uint32_t members = 0, unused = 0;
+};
+
+// A process comes to the coordinator, at first and after each epoch. The ids of the members of both
+// epochs follow, by rank. Of an epoch that it has recorded it has known that it is connected to all
+// members; of one that has worked, that all of them have recorded it.
 struct join_message {
     static constexpr std::uint32_t current = 1;
     static constexpr std::size_t most_bytes();
 
     std::uint32_t version = current;
-    std::uint32_t finished = 0;  // 1: it has done all its steps
+    std::uint16_t finished = 0;  // 1: it has done all its steps
+    std::uint8_t saw_end = 0;    // 1: the process `ended` has closed its connection
+    std::uint8_t is_brief = 0;   // 1: it is sent on sooner
     elastic_member self;
     state_stamp stamp;
-    std::uint64_t epoch = 0;      // its last one; 0: none
-    std::uint64_t served_by = 0;  // the process that coordinated that epoch; 0: a launcher
+    epoch_head worked, recorded;
+    std::uint64_t ended = 0;
 };
 constexpr std::size_t join_message::most_bytes() {
-    return sizeof(join_message) + most_members * sizeof(std::uint64_t);
+    return sizeof(join_message) + 2 * most_members * sizeof(std::uint64_t);
 }
 
-// The coordinator says one of these. The members follow an epoch, by rank, and the reason follows a
-// refusal.
+// The coordinator says one of these. Then come the members of the epoch, by rank, or those whom to
+// ask instead, and the reason of a refusal.
 struct coordinator_message {
     enum word : std::uint32_t { epoch_begins, job_has_ended, others_wait, try_another, refused };
     static constexpr std::size_t most_reason = 1024;
@@ -60,18 +82,34 @@ struct coordinator_message {
     std::uint32_t unused = 0;
     state_stamp stamp;  // the state of the source
     std::uint64_t epoch = 0;
-    std::uint64_t served_by = 0;  // as above
+    std::uint64_t served_by = 0;
     std::uint64_t job = 0;        // a random number for the connections of this epoch
 };
 constexpr std::size_t coordinator_message::most_bytes() {
-    return sizeof(coordinator_message) + most_members * sizeof(elastic_member);
+    return sizeof(coordinator_message) + most_members * sizeof(elastic_member) + most_reason;
 }
 
-// A message that was received: its head, and what follows it.
+// A join_message as it was read.
 struct join_request {
     join_message said;
-    std::vector<std::uint64_t> members;  // of its last epoch
+    told_epoch worked, recorded;
 };
+
+inline epoch_head head_of(const told_epoch& epoch) {
+    return {epoch.number, epoch.served_by, std::uint32_t(epoch.members.size()), 0};
+}
+
+// Takes the members of an epoch from the front of the bytes.
+inline bool take_epoch(const epoch_head& head, std::span<const std::byte>& bytes,
+                       told_epoch& epoch) {
+    const std::size_t size = head.members * sizeof(std::uint64_t);
+    if (head.members > most_members || size > bytes.size()) return false;
+    if ((head.number == 0) != (head.members == 0)) return false;
+    epoch = {head.number, head.served_by, std::vector<std::uint64_t>(head.members)};
+    if (size > 0) std::memcpy(epoch.members.data(), bytes.data(), size);
+    bytes = bytes.subspan(size);
+    return true;
+}
 
 // Reads what a process says. Returns why it can't be, or an empty text.
 inline const char* read_join(std::span<const std::byte> bytes, join_request& request) {
@@ -80,16 +118,13 @@ inline const char* read_join(std::span<const std::byte> bytes, join_request& req
     std::memcpy(static_cast<void*>(&said), bytes.data(), sizeof said);
     if (said.version != join_message::current) return "it speaks another version of the protocol";
     bytes = bytes.subspan(sizeof said);
-    const std::size_t count = bytes.size() / sizeof(std::uint64_t);
-    if (bytes.size() % sizeof(std::uint64_t) != 0 || count > most_members)
-        return "its message has a wrong size";
-    if ((said.epoch == 0) != (count == 0)) return "its last epoch does not fit its members";
+    if (!take_epoch(said.worked, bytes, request.worked) ||
+        !take_epoch(said.recorded, bytes, request.recorded) || !bytes.empty())
+        return "the members of its epochs have a wrong size";
     if (said.self.id == 0) return "it has no number";
     if (said.self.place.addresses > listening_place::most_addresses ||
         said.self.coordinator.addresses > listening_place::most_addresses)
         return "it gives too many addresses";
-    request.members.resize(count);
-    if (count > 0) std::memcpy(request.members.data(), bytes.data(), bytes.size());
     return "";
 }
 

@@ -98,6 +98,9 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
         const std::int64_t before = state.step();
         try {
             auto comm = communicator<tcp>::world(epoch.job, options.communicator);
+            own.record(epoch);
+            comm.barrier();
+            own.begin_work();
             access::begin_epoch(state, comm, epoch);
             const detail::elastic_watch watch(state, comm, own);
             fn(comm);

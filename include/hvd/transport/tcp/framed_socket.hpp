@@ -26,6 +26,8 @@ public:
     bool is_open() const { return bool(socket_); }
     bool wants_to_write() const { return sent_ < out_.size(); }
     const char* reason() const { return reason_; }
+    // True if the peer did not close the link: its host is silent, or what came was wrong.
+    bool is_silent() const { return !is_open() && !closed_by_peer_; }
 
     // The message goes with the next `flush`.
     void queue(std::span<const std::byte> bytes) {
@@ -67,6 +69,7 @@ public:
             if (n > 0 && std::size_t(n) < room) return;
             if (n > 0 || (n < 0 && errno == EINTR)) continue;
             if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+            closed_by_peer_ = n == 0 || errno == ECONNRESET;
             return fail(n == 0 ? "it was closed" : strerror(errno));
         }
     }
@@ -108,7 +111,7 @@ private:
 
     int peer_;
     std::size_t most_;
-    bool writes_ = true;
+    bool writes_ = true, closed_by_peer_ = false;
     descriptor socket_;
     std::vector<std::byte> in_, out_;
     std::size_t taken_ = 0, sent_ = 0;

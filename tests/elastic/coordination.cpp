@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+#include <hvd/elastic/coordinator.hpp>
+
+// The coordination of elastic jobs without threads, connections and clocks: a random scheduler
+// delivers messages, kills processes, tears the network and lets time pass.
+
+using namespace hvd::detail;
+
+namespace {
+
+using word = coordinator_message::word;
+
+constexpr std::int64_t ms = 1'000'000;
+
+coordinator_rules rules_of(std::size_t start, std::size_t least, std::uint64_t self, bool acts) {
+    coordinator_rules r;
+    r.start = start;
+    r.least = least;
+    r.most = 8;
+    r.late = 5000 * ms;
+    r.join_span = 600'000 * ms;
+    r.self = self;
+    r.acts = acts;
+    return r;
+}
+
+join_request request_of(std::uint64_t id, state_stamp stamp = {}, std::uint64_t epoch = 0,
+                        std::vector<std::uint64_t> members = {}, std::uint64_t served_by = 0) {
+    join_request r;
+    r.said.self.id = id;
+    r.said.stamp = stamp;
+    r.worked = r.recorded = {epoch, served_by, std::move(members)};
+    return r;
+}
+
+std::vector<word> words(const std::vector<coordinator::order>& orders) {
+    std::vector<word> all;
+    for (const auto& o : orders) all.push_back(o.what);
+    return all;
+}
+
+const std::vector<word> none, begins{coordinator_message::epoch_begins},
+    ends{coordinator_message::job_has_ended}, waits{coordinator_message::others_wait},
+    refuses{coordinator_message::refused}, another{coordinator_message::try_another};
+
+template <class T>
+std::vector<T> twice(const std::vector<T>& v) {
+    return {v[0], v[0]};
+}
+
+}  // namespace
+
+TEST_CASE("the first epoch begins when all have come, or enough after a time") {
+    coordinator c(rules_of(3, 2, 0, true));
+    c.join(1, request_of(11), 0);
+    c.join(2, request_of(12), 0);
+    CHECK(words(c.take_orders()) == none);
+    c.join(3, request_of(13), 0);
+    CHECK(c.take_orders().size() == 3);
+    CHECK(c.head().size == 3);
+    CHECK(c.head().equal == 0);  // all are new
+
+    coordinator_rules r = rules_of(3, 2, 0, true);
+    r.start_span = 10;
+    coordinator d(r);
+    d.join(1, request_of(11), 0);
+    d.advance(11);
+    CHECK(words(d.take_orders()) == none);  // one is too few
+    d.join(2, request_of(12), 20);
+    CHECK(words(d.take_orders()) == twice(begins));
+    coordinator_rules s = rules_of(2, 2, 0, true);
+    s.join_span = 10;
+    coordinator e(s);
+    e.join(1, request_of(11), 0);
+    e.advance(11);
+    CHECK(words(e.take_orders()) == refuses);
+}
+
+TEST_CASE("members keep their order, the highest step is the source, and newcomers follow") {
+    coordinator c(rules_of(3, 1, 0, true));
+    for (const int id : {11, 12, 13}) c.join(id, request_of(std::uint64_t(id)), 0);
+    c.take_orders();
+    c.join(20, request_of(20), 1);
+    CHECK(words(c.take_orders()) == std::vector<word>(3, coordinator_message::others_wait));
+    c.advance(2);
+    CHECK(words(c.take_orders()) == none);  // they are told once
+    c.join(13, request_of(13, {7, 1}, 1, {11, 12, 13}), 3);
+    c.lose(12, false, 4);
+    CHECK(words(c.take_orders()) == none);
+    c.join(11, request_of(11, {6, 1}, 1, {11, 12, 13}), 5);
+    const auto orders = c.take_orders();
+    REQUIRE(orders.size() == 3);
+    CHECK(orders[0].link == 11);
+    CHECK(orders[1].link == 13);
+    CHECK(orders[2].link == 20);
+    CHECK(c.head().source == 1);
+    CHECK(c.head().stamp == state_stamp{7, 1});
+    CHECK(c.head().equal == 0);
+    CHECK(c.epoch() == 2);
+}
+
+TEST_CASE("ranks with one state need not send it") {
+    coordinator c(rules_of(2, 1, 0, true));
+    c.join(1, request_of(11), 0);
+    c.join(2, request_of(12), 0);
+    c.take_orders();
+    c.join(1, request_of(11, {5, 1}, 1, {11, 12}), 1);
+    c.join(2, request_of(12, {5, 1}, 1, {11, 12}), 1);
+    CHECK(c.head().equal == 1);
+    CHECK(c.epoch() == 2);
+    // A step of another epoch is another state, though its number is the same.
+    c.join(1, request_of(11, {6, 1}, 2, {11, 12}), 1);
+    c.join(2, request_of(12, {6, 2}, 2, {11, 12}), 1);
+    CHECK(c.head().equal == 0);
+    CHECK(c.head().source == 1);
+}
+
+TEST_CASE("a job ends when all have finished, and goes on while one has not") {
+    coordinator c(rules_of(2, 2, 0, true));
+    c.join(1, request_of(11), 0);
+    c.join(2, request_of(12), 0);
+    c.take_orders();
+    join_request done = request_of(11, {9, 1}, 1, {11, 12});
+    done.said.finished = 1;
+    c.join(1, done, 1);
+    CHECK(words(c.take_orders()) == none);
+    c.join(2, request_of(12, {8, 1}, 1, {11, 12}), 2);
+    CHECK(words(c.take_orders()) == twice(begins));
+    CHECK(c.head().source == 0);
+    done.worked.number = done.recorded.number = 2;
+    c.join(1, done, 3);
+    c.lose(2, false, 4);  // fewer than the least, and nothing is left to do
+    CHECK(words(c.take_orders()) == ends);
+}
+
+TEST_CASE("a member that does not come is left out, and may come again") {
+    coordinator c(rules_of(3, 1, 0, true));
+    for (const int id : {11, 12, 13}) c.join(id, request_of(std::uint64_t(id)), 0);
+    c.take_orders();
+    c.join(11, request_of(11, {4, 1}, 1, {11, 12, 13}), 0);
+    c.join(12, request_of(12, {4, 1}, 1, {11, 12, 13}), 0);
+    c.advance(4000 * ms);
+    CHECK(words(c.take_orders()) == none);
+    c.advance(5001 * ms);
+    const auto orders = c.take_orders();
+    REQUIRE(orders.size() == 3);
+    CHECK(orders[2].link == 13);
+    CHECK(orders[2].what == coordinator_message::try_another);
+    CHECK(c.head().size == 2);
+    c.join(30, request_of(13, {4, 1}, 1, {11, 12, 13}), 6000 * ms);
+    CHECK(words(c.take_orders()) == twice(waits));
+}
+
+TEST_CASE("a part of a torn job goes on only with the votes of the majority") {
+    const std::vector<std::uint64_t> four{11, 12, 13, 14};
+    const auto made = [&](coordinator& c) {
+        for (const std::uint64_t id : four) c.join(int(id), request_of(id), 0);
+        c.take_orders();
+    };
+    SUBCASE("silent members count, dead ones do not") {
+        coordinator c(rules_of(4, 1, 11, true));
+        made(c);
+        c.join(11, request_of(11, {1, 1}, 1, four, 11), 1);
+        c.join(12, request_of(12, {1, 1}, 1, four, 11), 1);
+        c.lose(13, true, 2);
+        c.lose(14, true, 2);
+        c.advance(4000 * ms);
+        CHECK(words(c.take_orders()) == none);  // two of four
+        c.advance(5001 * ms);
+        CHECK(words(c.take_orders()) == twice(another));
+        coordinator d(rules_of(4, 1, 11, true));
+        made(d);
+        d.join(11, request_of(11, {1, 1}, 1, four, 11), 1);
+        d.lose(13, false, 2);
+        d.lose(14, false, 2);
+        d.lose(12, false, 2);
+        CHECK(words(d.take_orders()) == begins);
+    }
+    SUBCASE("a launcher decides if half of the votes are there") {
+        coordinator c(rules_of(4, 1, 0, true));
+        made(c);
+        c.join(11, request_of(11, {1, 1}, 1, four, 0), 1);
+        for (const int lost : {12, 13, 14}) c.lose(lost, true, 2);
+        CHECK(words(c.take_orders()) == none);  // 2 votes of 5
+        c.join(12, request_of(12, {1, 1}, 1, four, 0), 3);
+        CHECK(words(c.take_orders()) == twice(begins));  // 3 of 5
+    }
+    SUBCASE("a successor needs more, and waits for the others a while") {
+        coordinator c(rules_of(4, 1, 12, false));
+        c.join(1, request_of(12, {1, 1}, 1, four, 11), 0);
+        c.join(2, request_of(13, {1, 1}, 1, four, 11), 0);
+        c.advance(4000 * ms);
+        CHECK(words(c.take_orders()) == none);  // two of four
+        join_request saw = request_of(13, {1, 1}, 1, four, 11);
+        saw.said.saw_end = 1;
+        saw.said.ended = 11;  // the coordinator is dead, so that there are three
+        c.join(2, saw, 4000 * ms);
+        CHECK(words(c.take_orders()) == none);
+        c.advance(4301 * ms);
+        CHECK(words(c.take_orders()) == twice(begins));
+        CHECK(c.epoch() == 2);
+    }
+    SUBCASE("a successor without a majority sends the members on") {
+        coordinator c(rules_of(4, 1, 12, false));
+        c.join(1, request_of(12, {1, 1}, 1, four, 0), 0);
+        c.advance(5001 * ms);
+        CHECK(words(c.take_orders()) == another);
+    }
+    SUBCASE("a coordinator that others have followed in gives way") {
+        coordinator c(rules_of(4, 1, 0, true));
+        made(c);
+        c.join(11, request_of(11, {1, 1}, 3, {11, 12, 13}, 12), 1);
+        c.advance(100);
+        CHECK(words(c.take_orders()) == none);  // its own vote is none in that epoch
+        c.join(12, request_of(12, {1, 1}, 3, {11, 12, 13}, 12), 2);
+        c.advance(400 * ms);
+        CHECK(words(c.take_orders()) == std::vector<word>{begins[0], begins[0], another[0], another[0]});
+        CHECK(c.epoch() == 4);
+    }
+}
+
+// ---- random runs --------------------------------------------------------------------------------
+
+namespace {
+
+// A process: its coordinator, and what `membership` and `run_elastic` would do.
+struct process {
+    std::uint64_t id = 0;
+    bool lives = true;
+    coordinator server;
+    int side = 0;                         // of a torn network
+    int asks = -1;                        // the process whose coordinator it is connected to
+    int link = 0;                         // the number of that connection
+    std::size_t first = 0, next = 0;      // candidates: who was asked first, and who was last
+    bool sent_on = false, is_brief = false;  // it only looks in
+    // It has received an epoch, is connected to all others of it, and works since all are.
+    bool waits = false, has_received = false, has_recorded = false, works = false;
+    bool others_wait = false, saw_end = false, serves_epoch = false;
+    state_stamp stamp;
+    told_epoch received, recorded, worked;
+    std::uint64_t known_epoch = 0;
+    std::vector<std::uint64_t> candidates;  // whom it asks after the first process of the job
+    state_stamp of_source;  // of the epoch that was received
+    bool is_equal = false;
+
+    process(std::uint64_t number, const coordinator_rules& r) : id(number), server(r) {}
+};
+
+class simulation {
+public:
+    simulation(unsigned seed, std::size_t start, bool has_launcher)
+        : random_(seed), start_(start) {
+        if (has_launcher) all_.emplace_back(0, rules_of(start, 1, 0, true));
+        while (living() < start) add();
+    }
+
+    int below(std::size_t n) { return int(random_() % n); }
+
+    void add() {
+        const std::uint64_t id = 100 + all_.size();
+        all_.emplace_back(id, rules_of(start_, 1, id, all_.empty()));
+    }
+
+    enum class faults { none, torn, all };
+
+    // Something happens, and now and then a fault.
+    void step(faults wanted) {
+        time_ += below(3) * ms;
+        const int p = below(all_.size());
+        process& one = all_[std::size_t(p)];
+        if (wanted == faults::all && below(4000) == 0 && living() > 1) return die(one);
+        if (wanted != faults::none && below(3000) == 0 && living() < 8) return add();
+        if (wanted != faults::none && below(3000) == 0)
+            for (process& q : all_) q.side = below(2);
+        else if (wanted != faults::none && below(200) == 0)
+            mend();
+        if (!one.lives) return;
+        one.server.advance(time_);
+        deliver(one);
+        notice_silence(one);
+        if (one.id != 0) act(one);
+    }
+    void mend() {
+        for (process& q : all_) q.side = 0;
+    }
+
+    std::size_t living() const {
+        std::size_t n = 0;
+        for (const process& q : all_) n += q.lives && q.id != 0 ? 1 : 0;
+        return n;
+    }
+    // True if all living processes work in one epoch.
+    bool is_whole() const {
+        std::uint64_t epoch = 0;
+        for (const process& q : all_) {
+            if (!q.lives || q.id == 0) continue;
+            if (!q.works || (epoch != 0 && q.received.number != epoch)) return false;
+            epoch = q.received.number;
+        }
+        return true;
+    }
+    std::uint64_t epochs() const { return epochs_; }
+
+private:
+    void die(process& one) {
+        one.lives = false;
+        leave_epoch(one);
+        for (process& q : all_) {  // what it asked sees the end, unless the network is torn
+            if (index(q) == one.asks && q.lives) q.server.lose(one.link, q.side != one.side, time_);
+            if (q.asks == index(one) && q.lives) {
+                q.saw_end = q.serves_epoch && q.side == one.side;
+                cut(q);
+            }
+        }
+    }
+    int index(const process& q) const {
+        for (std::size_t i = 0; i < all_.size(); ++i)
+            if (&all_[i] == &q) return int(i);
+        return -1;
+    }
+    // A connection has ended for the one that asked.
+    static void cut(process& q) {
+        q.asks = -1;
+        q.waits = q.serves_epoch = false;
+        q.others_wait = true;
+    }
+    // A torn network is noticed on both sides, sooner or later.
+    void notice_silence(process& one) {
+        if (one.asks < 0) return;
+        process& other = all_[std::size_t(one.asks)];
+        if (other.side == one.side || below(4) != 0) return;
+        if (other.lives) other.server.lose(one.link, true, time_);
+        cut(one);
+    }
+
+    void act(process& one) {
+        if (one.has_received) return work(one);
+        if (one.waits) return;
+        if (one.asks < 0) return dial(one);
+        say(one);
+    }
+
+    static void leave_epoch(process& one) {
+        one.has_received = one.has_recorded = one.works = false;
+    }
+    // True if f is true for all members of the epoch that one has received, who are in it, too.
+    template <class F>
+    bool all_of(const process& one, F f) {
+        for (const std::uint64_t id : one.received.members) {
+            const process& q = of(id);
+            if (!q.lives || q.side != one.side || q.received != one.received || !f(q)) return false;
+        }
+        return true;
+    }
+
+    // Members of one epoch connect, record it, and do steps together while all of them are there.
+    // Each commits by itself, so that some may be a step behind. One that is lost, or has left,
+    // ends it for all.
+    void work(process& one) {
+        const bool begins = !one.has_recorded;
+        if (!all_of(one, [&](const process& q) { return q.has_received || begins; })) {
+            if (!begins || below(20) == 0) leave_epoch(one);
+        } else if (begins) {
+            if (all_of(one, [](const process& q) { return q.has_received; })) record(one);
+        } else if (!one.works) {
+            if (all_of(one, [](const process& q) { return q.has_recorded; })) begin_work(one);
+        } else {
+            do_step(one);
+        }
+    }
+    void record(process& one) {
+        one.has_recorded = true;
+        one.recorded = one.received;
+    }
+    void begin_work(process& one) {
+        one.works = true;
+        one.worked = one.recorded;
+        if (!one.is_equal)
+            one.stamp = one.of_source.step < 0 ? state_stamp{0, one.received.number} : one.of_source;
+        if (working_.number == one.received.number) {
+            REQUIRE(working_ == one.received);
+            return;
+        }
+        REQUIRE(one.received.number > working_.number);
+        working_ = one.received;
+        ++epochs_;
+    }
+    void do_step(process& one) {
+        std::int64_t least = one.stamp.step, most = least;
+        bool any_news = false;
+        for (const std::uint64_t id : one.received.members) {
+            const process& q = of(id);
+            if (!q.works) return;
+            least = std::min(least, q.stamp.step);
+            most = std::max(most, q.stamp.step);
+            any_news = any_news || q.others_wait;
+        }
+        if (any_news && one.stamp.step == most && below(3) == 0) return leave_epoch(one);
+        if (one.stamp.step > least) return;  // it waits for the others
+        REQUIRE(working_ == one.received);   // no other part of the job works
+        one.stamp = {one.stamp.step + 1, one.received.number};
+    }
+    process& of(std::uint64_t id) {
+        for (process& q : all_)
+            if (q.id == id) return q;
+        FAIL("no such process");
+        return all_[0];
+    }
+
+    void dial(process& one) {
+        one.is_brief = one.sent_on && !one.is_brief && reach_another(one);
+        one.sent_on = false;
+        if (one.is_brief) return;
+        for (one.first = 0; one.first <= one.candidates.size(); ++one.first)
+            if (reach(one, one.first)) return;
+    }
+    bool reach_another(process& one) {
+        for (std::size_t i = 0; i < one.candidates.size(); ++i) {
+            const std::size_t candidate = ++one.next % (1 + one.candidates.size());
+            if (candidate != one.first && reach(one, candidate)) return true;
+        }
+        return false;
+    }
+    bool reach(process& one, std::size_t candidate) {
+        process& to = candidate == 0 ? all_[0] : of(one.candidates[candidate - 1]);
+        if (!to.lives || to.side != one.side) return false;
+        one.asks = index(to);
+        one.link = ++links_;
+        one.serves_epoch = false;
+        return true;
+    }
+    void say(process& one) {
+        join_request r = request_of(one.id, one.stamp);
+        r.worked = one.worked;
+        r.recorded = one.recorded;
+        r.said.ended = one.received.served_by;
+        r.said.is_brief = one.is_brief ? 1 : 0;
+        r.said.saw_end = one.saw_end ? 1 : 0;
+        one.waits = true;
+        one.others_wait = false;
+        all_[std::size_t(one.asks)].server.join(one.link, std::move(r), time_);
+    }
+
+    void deliver(process& server) {
+        for (const coordinator::order& o : server.server.take_orders())
+            for (process& q : all_) {
+                if (q.link != o.link || q.asks != index(server) || !q.lives) continue;
+                if (q.side != server.side) continue;  // it is lost
+                hear(q, server, o);
+            }
+    }
+    void hear(process& q, process& server, const coordinator::order& o) {
+        if (o.what == coordinator_message::others_wait) {
+            q.others_wait = true;
+        } else if (o.what != coordinator_message::epoch_begins) {
+            REQUIRE(o.what == coordinator_message::try_another);
+            ask_next(q, server.server);
+            cut(q);
+            q.sent_on = true;
+        } else {
+            begin(q, server.server, o.rank);
+        }
+    }
+    static std::vector<std::uint64_t> ids_of(const coordinator& server) {
+        std::vector<std::uint64_t> ids;
+        for (const elastic_member& m : server.table()) ids.push_back(m.id);
+        return ids;
+    }
+    static void ask_next(process& q, const coordinator& server) {
+        if (server.epoch() < q.known_epoch || server.table().empty()) return;
+        std::vector<std::uint64_t> others = ids_of(server);
+        if (server.epoch() > q.known_epoch) std::swap(others, q.candidates);
+        q.known_epoch = server.epoch();
+        for (const std::uint64_t id : others)
+            if (std::ranges::find(q.candidates, id) == q.candidates.end())
+                q.candidates.push_back(id);
+    }
+    void begin(process& q, const coordinator& server, std::size_t rank) {
+        const coordinator_message& head = server.head();
+        const std::vector<std::uint64_t> ids = ids_of(server);
+        REQUIRE(ids[rank] == q.id);
+        REQUIRE(head.epoch > q.recorded.number);
+        REQUIRE(q.stamp <= head.stamp);  // nobody is thrown back
+        q.waits = q.saw_end = false;
+        q.has_received = q.serves_epoch = true;
+        q.received = {head.epoch, head.served_by, ids};
+        ask_next(q, server);
+        q.server.follow(head.epoch, server.table(), time_);
+        q.of_source = head.stamp;
+        q.is_equal = head.equal != 0;
+    }
+
+    std::mt19937 random_;
+    std::size_t start_;
+    std::deque<process> all_;
+    std::int64_t time_ = 0;
+    int links_ = 0;
+    told_epoch working_;  // the newest epoch in which anybody has worked
+    std::uint64_t epochs_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("whatever dies, comes or is torn, there is one epoch at a time, and no step is lost") {
+    std::uint64_t epochs = 0;
+    int whole = 0;
+    for (unsigned seed = 1; seed <= 400; ++seed) {
+        CAPTURE(seed);
+        simulation s(seed, 2 + seed % 4, seed % 2 == 0);
+        for (int i = 0; i < 6000; ++i) s.step(simulation::faults::all);
+        s.mend();
+        for (int i = 0; i < 60000 && !s.is_whole(); ++i) s.step(simulation::faults::none);
+        epochs += s.epochs();
+        whole += s.is_whole() ? 1 : 0;
+    }
+    CHECK(epochs > 1000);
+    CHECK(whole > 200);  // the others have lost a majority for good
+}
+
+TEST_CASE("a network that is mended brings all together again") {
+    for (unsigned seed = 1; seed <= 200; ++seed) {
+        CAPTURE(seed);
+        simulation s(seed, 2 + seed % 4, seed % 2 == 0);
+        for (int i = 0; i < 6000; ++i) s.step(simulation::faults::torn);
+        s.mend();
+        for (int i = 0; i < 200000 && !s.is_whole(); ++i) s.step(simulation::faults::none);
+        CHECK(s.is_whole());
+    }
+}
