@@ -43,9 +43,11 @@ join_request request_of(std::uint64_t id, state_stamp stamp = {}, std::uint64_t 
     return r;
 }
 
+// The orders, without the news that an epoch ends for a member.
 std::vector<word> words(const std::vector<coordinator::order>& orders) {
     std::vector<word> all;
-    for (const auto& o : orders) all.push_back(o.what);
+    for (const auto& o : orders)
+        if (o.what != coordinator_message::epoch_ends) all.push_back(o.what);
     return all;
 }
 
@@ -96,7 +98,11 @@ TEST_CASE("members keep their order, the highest step is the source, and newcome
     CHECK(words(c.take_orders()) == none);  // they are told once
     c.join(13, request_of(13, {7, 1}, 1, {11, 12, 13}), 3);
     c.lose(12, false, 4);
-    CHECK(words(c.take_orders()) == none);
+    const auto news = c.take_orders();
+    REQUIRE(news.size() == 2);  // once for each of the two
+    CHECK(news[0].what == coordinator_message::epoch_ends);
+    CHECK(news[0].link == 11);
+    CHECK(news[1].link == 12);
     c.join(11, request_of(11, {6, 1}, 1, {11, 12, 13}), 5);
     const auto orders = c.take_orders();
     REQUIRE(orders.size() == 3);
@@ -140,6 +146,8 @@ TEST_CASE("a job ends when all have finished, and goes on while one has not") {
     done.worked.number = done.recorded.number = 2;
     c.join(1, done, 3);
     c.lose(2, false, 4);  // fewer than the least, and nothing is left to do
+    CHECK(words(c.take_orders()) == ends);
+    c.join(5, request_of(15), 5);
     CHECK(words(c.take_orders()) == ends);
 }
 
@@ -245,7 +253,7 @@ struct process {
     bool sent_on = false, is_brief = false;  // it only looks in
     // It has received an epoch, is connected to all others of it, and works since all are.
     bool waits = false, has_received = false, has_recorded = false, works = false;
-    bool others_wait = false, saw_end = false, serves_epoch = false;
+    bool others_wait = false, epoch_ends = false, saw_end = false, serves_epoch = false;
     state_stamp stamp;
     told_epoch received, recorded, worked;
     std::uint64_t known_epoch = 0;
@@ -332,13 +340,16 @@ private:
     static void cut(process& q) {
         q.asks = -1;
         q.waits = q.serves_epoch = false;
-        q.others_wait = true;
+        q.others_wait = q.epoch_ends = true;
     }
     // A torn network is noticed on both sides, sooner or later.
     void notice_silence(process& one) {
         if (one.asks < 0) return;
         process& other = all_[std::size_t(one.asks)];
-        if (other.side == one.side || below(4) != 0) return;
+        if (other.side != one.side && below(4) == 0) lose_connection(one);
+    }
+    void lose_connection(process& one) {
+        process& other = all_[std::size_t(one.asks)];
         if (other.lives) other.server.lose(one.link, true, time_);
         cut(one);
     }
@@ -367,11 +378,12 @@ private:
     // Each commits by itself, so that some may be a step behind. One that is lost, or has left,
     // ends it for all.
     void work(process& one) {
-        const bool begins = !one.has_recorded;
-        if (!all_of(one, [&](const process& q) { return q.has_received || begins; })) {
-            if (!begins || below(20) == 0) leave_epoch(one);
-        } else if (begins) {
-            if (all_of(one, [](const process& q) { return q.has_received; })) record(one);
+        const bool all_are_in = all_of(one, [](const process& q) { return q.has_received; });
+        if (!one.has_recorded) {
+            if (all_are_in) record(one);
+            else if (one.epoch_ends) leave_epoch(one);
+        } else if (!all_are_in) {
+            leave_epoch(one);
         } else if (!one.works) {
             if (all_of(one, [](const process& q) { return q.has_recorded; })) begin_work(one);
         } else {
@@ -447,7 +459,7 @@ private:
         r.said.is_brief = one.is_brief ? 1 : 0;
         r.said.saw_end = one.saw_end ? 1 : 0;
         one.waits = true;
-        one.others_wait = false;
+        one.others_wait = one.epoch_ends = false;
         all_[std::size_t(one.asks)].server.join(one.link, std::move(r), time_);
     }
 
@@ -455,13 +467,15 @@ private:
         for (const coordinator::order& o : server.server.take_orders())
             for (process& q : all_) {
                 if (q.link != o.link || q.asks != index(server) || !q.lives) continue;
-                if (q.side != server.side) continue;  // it is lost
-                hear(q, server, o);
+                if (q.side == server.side) hear(q, server, o);
+                else lose_connection(q);  // with what was said
             }
     }
     void hear(process& q, process& server, const coordinator::order& o) {
-        if (o.what == coordinator_message::others_wait) {
-            q.others_wait = true;
+        const bool ends = o.what == coordinator_message::epoch_ends;
+        if (ends || o.what == coordinator_message::others_wait) {
+            q.others_wait = q.others_wait || !q.waits;
+            q.epoch_ends = q.epoch_ends || (ends && !q.waits);
         } else if (o.what != coordinator_message::epoch_begins) {
             REQUIRE(o.what == coordinator_message::try_another);
             ask_next(q, server.server);

@@ -162,7 +162,9 @@ private:
         while (ranks_[std::size_t(rank_)] != job_->rank()) ++rank_;
     }
 
-    bool gone() const { return give_up_when_ != nullptr && give_up_when_(asked_); }
+    bool gone() const {
+        return give_up_when_ != nullptr ? give_up_when_(asked_) : job_->is_given_up();
+    }
 
     void connect() {
         if (size() == 1) messages_ = tcp_messages(std::vector<descriptor>(1));

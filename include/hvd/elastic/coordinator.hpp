@@ -64,7 +64,7 @@ public:
         if (request.worked.number > worked_.number) worked_ = request.worked;
         if (request.recorded.number > recorded_.number) recorded_ = request.recorded;
         process* p = find(link);
-        if (p == nullptr) p = &processes_.emplace_back(process{link, {}, true, false, now});
+        if (p == nullptr) p = &processes_.emplace_back(process{link, {}, true, false, false, now});
         p->request = std::move(request);
         p->waits = true;
         p->since = now;
@@ -94,11 +94,9 @@ public:
 
     // Time has passed.
     void advance(time_point now) {
-        if (!awaits_time()) return forget_times();
-        if (is_running()) {
-            forget_times();
-            return tell_members();
-        }
+        if (has_ended_) return end_job();
+        tell_members();
+        if (!awaits_time() || is_running()) return forget_times();
         if (send_others_on()) return;
         if (since_ == never) since_ = now;
         const last_epoch last = find_last();
@@ -132,7 +130,7 @@ private:
     struct process {
         int link;
         join_request request;
-        bool waits, told;
+        bool waits, knows_end, knows_others;
         time_point since;
         std::uint64_t id() const { return request.said.self.id; }
     };
@@ -203,6 +201,11 @@ private:
         });
     }
 
+    // While no epoch has worked, only the first coordinator begins one, or who inherits from it.
+    bool may_begin_first(const told_epoch& newest) const {
+        return rules_.acts || has_begun_ || absence_of(newest.served_by) == absence::dead;
+    }
+
     last_epoch find_last() const {
         const told_epoch* worked = &worked_;
         for (const process& p : processes_)
@@ -216,6 +219,8 @@ private:
             if (p.waits) count_if_later(p.request.recorded);
         count_if_later(recorded_);
         count_if_later(issued_);
+        if (worked->number == 0 && last.newest != nullptr && !may_begin_first(*last.newest))
+            last.has_majority = false;
         return last;
     }
     void count_votes(const told_epoch& epoch, last_epoch& last) const {
@@ -260,16 +265,20 @@ private:
 
     // ---- orders ---------------------------------------------------------------------------------
 
-    // Tells the members that others wait, once in an epoch, if there is room for those.
+    // Tells the members, once in an epoch, that it ends for one of them, or that others wait for
+    // whom there is room.
     void tell_members() {
-        std::size_t living = 0;
+        if (!acts_) return;
+        bool ends = false;
         for (const std::uint64_t id : issued_.members)
-            living += absence_of(id) == absence::none ? 1 : 0;
-        if (living >= rules_.most) return;
+            ends = ends || waits(id) || absence_of(id) != absence::none;
+        const bool others = awaits_time() && issued_.members.size() < rules_.most;
         for (process& p : processes_) {
-            if (p.waits || p.told) continue;
-            p.told = true;
-            orders_.push_back({p.link, coordinator_message::others_wait});
+            if (p.waits) continue;
+            if (ends && !std::exchange(p.knows_end, true))
+                orders_.push_back({p.link, coordinator_message::epoch_ends});
+            else if (!ends && others && !std::exchange(p.knows_others, true))
+                orders_.push_back({p.link, coordinator_message::others_wait});
         }
     }
 
@@ -298,6 +307,7 @@ private:
     }
 
     void end_job() {
+        has_ended_ = true;
         for (const process* p : waiting())
             orders_.push_back({p->link, coordinator_message::job_has_ended});
         forget_waiting();
@@ -334,9 +344,9 @@ private:
         // Those who have not come are left out, and may come again as newcomers.
         for (process& p : processes_)
             if (!p.waits) leave_out(p, "it came too late");
-        for (process* p : chosen) p->waits = p->told = false;
+        for (process* p : chosen) p->waits = p->knows_end = p->knows_others = false;
         std::erase_if(processes_, [](const process& p) { return p.link < 0; });
-        acts_ = true;
+        acts_ = has_begun_ = true;
         forget_times();
     }
     void write_head(const std::vector<process*>& chosen) {
@@ -357,7 +367,7 @@ private:
     }
 
     const coordinator_rules rules_;
-    bool acts_;
+    bool acts_, has_begun_ = false, has_ended_ = false;
     std::uint64_t epoch_ = 0;  // the newest that is known here
     std::vector<elastic_member> table_;
     // The last epoch that was begun here: as its members may tell of it, and as they were told.

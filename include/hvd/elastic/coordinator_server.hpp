@@ -7,6 +7,7 @@
 #include "../core/settings/tcp_options.hpp"
 #include "../platform/network/wake_up.hpp"
 #include "../platform/thread.hpp"
+#include "../transport/tcp/job_secret.hpp"
 #include "../transport/tcp/strangers.hpp"
 #include "coordinator.hpp"
 
@@ -22,6 +23,11 @@ inline void tune_membership([[maybe_unused]] const framed_socket& s) {
     constexpr int milliseconds = 1500;
     ::setsockopt(s.number(), IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
 #endif
+}
+
+// Connections for the membership of a job know another secret than those of its ranks.
+inline shared_secret membership_secret(const shared_secret& of_job) {
+    return derived_secret(of_job, 0x656c6173746963);
 }
 
 // What the options of a job say to its coordinator.

@@ -30,7 +30,7 @@ public:
     membership(const tcp_options& own, const elastic_options& bounds)
         : own_(checked(own, bounds)),
           bounds_(bounds),
-          secret_(derived_secret(is_alone(own) ? new_secret() : secret_of(own), purpose)),
+          secret_(membership_secret(is_alone(own) ? new_secret() : secret_of(own))),
           id_(new_id()),
           server_(rules(), secret_, port()) {}
 
@@ -63,15 +63,12 @@ public:
     // Notes that all have noted it.
     void begin_work() { worked_ = recorded_; }
 
-    // True if others wait to take part, or the coordinator is gone, so that all should join again.
-    bool should_join() {
-        if (!link_ || !hears_nothing_but_news()) return true;
-        return others_wait_;
-    }
+    // True if the epoch ends for another member, as far as the coordinator knows, or it is gone.
+    bool epoch_ends() { return !link_ || !hears_nothing_but_news() || epoch_ends_; }
+    // True if others wait to take part, too, so that all should join again.
+    bool should_join() { return epoch_ends() || others_wait_; }
 
 private:
-    // Connections of an elastic job's membership know another secret than those of its ranks.
-    static constexpr std::uint64_t purpose = 0x656c6173746963;
     static constexpr std::size_t most_former = 64;
     // The time in which a coordinator's host answers that is there.
     static constexpr std::int64_t patience = 300 * tuning::millisecond;
@@ -180,13 +177,17 @@ private:
         link_->fill();
         for (std::span<const std::byte> bytes; link_->next(bytes);) {
             coordinator_message head;
-            if (!read_head(bytes, head) || head.what != coordinator_message::others_wait)
-                return false;
-            others_wait_ = true;
+            if (!read_head(bytes, head) || !is_news(head)) return false;
+            others_wait_ = others_wait_ || head.what == coordinator_message::others_wait;
+            epoch_ends_ = epoch_ends_ || head.what == coordinator_message::epoch_ends;
         }
         return link_->is_open();
     }
 
+    static bool is_news(const coordinator_message& head) {
+        return head.what == coordinator_message::others_wait ||
+               head.what == coordinator_message::epoch_ends;
+    }
     static bool read_head(std::span<const std::byte>& bytes, coordinator_message& head) {
         if (bytes.size() < sizeof head) return false;
         std::memcpy(static_cast<void*>(&head), bytes.data(), sizeof head);
@@ -216,7 +217,7 @@ private:
             for (const std::uint64_t id : epoch->members)
                 bytes.insert(bytes.end(), wire_bytes(id).begin(), wire_bytes(id).end());
         link_->queue(bytes);
-        others_wait_ = false;
+        others_wait_ = epoch_ends_ = false;
     }
 
     // False if another coordinator has to be asked.
@@ -229,11 +230,14 @@ private:
             while (link_->next(bytes)) {
                 coordinator_message head;
                 if (!read_head(bytes, head)) return false;
+                if (is_news(head)) continue;
                 switch (head.what) {
-                    case coordinator_message::others_wait: continue;
                     case coordinator_message::epoch_begins:
                         return take_epoch(head, bytes, listener, made);
-                    case coordinator_message::job_has_ended: made.has_ended = true; return true;
+                    case coordinator_message::job_has_ended:
+                        made.has_ended = true;
+                        if (table_.empty()) give_up_late();
+                        return true;
                     case coordinator_message::try_another:
                         take_advice(head, bytes);
                         was_sent_on_ = true;
@@ -311,6 +315,10 @@ private:
         return true;
     }
 
+    [[noreturn]] static void give_up_late() {
+        throw peer_error(
+            -1, "hvd: the elastic job has ended before this process could take part", {});
+    }
     [[noreturn]] void give_up() const {
         throw peer_error(
             -1,
@@ -325,7 +333,7 @@ private:
     std::unique_ptr<framed_socket> link_;
     bool link_serves_epoch_ = false;  // the coordinator of the last epoch is at its other end
     bool saw_end_ = false;            // and has closed it
-    bool others_wait_ = false, was_sent_on_ = false;
+    bool others_wait_ = false, epoch_ends_ = false, was_sent_on_ = false;
     std::uint64_t served_by_ = 0;        // the coordinator of the last epoch
     std::vector<elastic_member> table_;  // its members, by rank
     std::size_t first_ = 0, next_ = 0;  // candidates: who is asked first, and who was asked last

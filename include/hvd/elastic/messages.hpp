@@ -71,7 +71,14 @@ constexpr std::size_t join_message::most_bytes() {
 // The coordinator says one of these. Then come the members of the epoch, by rank, or those whom to
 // ask instead, and the reason of a refusal.
 struct coordinator_message {
-    enum word : std::uint32_t { epoch_begins, job_has_ended, others_wait, try_another, refused };
+    enum word : std::uint32_t {
+        epoch_begins,
+        epoch_ends,   // a member has left it or is lost
+        others_wait,  // who want to be members
+        try_another,
+        job_has_ended,
+        refused,
+    };
     static constexpr std::size_t most_reason = 1024;
     static constexpr std::size_t most_bytes();
 

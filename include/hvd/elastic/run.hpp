@@ -82,8 +82,8 @@ struct run_elastic_options {
 /// communicator of fn. The process with rank 0 at the start, or the launcher, coordinates. If it
 /// dies, another process takes over, if more than half of the last epoch's ranks still live.
 /// @throws what fn throws, but for the two above; hvd::peer_error if fewer than `bounds.least`
-/// processes come in time, or if epoch after epoch ends without a commit; hvd::usage_error for
-/// options that can't be. Features J1, J4, J7; complaint 13.
+/// processes come in time, if the job has ended before this process could take part, or if epoch
+/// after epoch ends without a commit; hvd::usage_error for options that can't be. Features J1, J4, J7; complaint 13.
 /// @snippet tests/elastic/snippets.cpp run_elastic
 template <class... Ts, class F>
 void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& options = {}) {
@@ -96,7 +96,9 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
         if (epoch.has_ended) return;
         if (std::exchange(has_finished, false)) state.restore();  // others have not
         const std::int64_t before = state.step();
+        const auto ends = [&own] { return own.epoch_ends(); };
         try {
+            epoch.job->give_up_when(ends);
             auto comm = communicator<tcp>::world(epoch.job, options.communicator);
             own.record(epoch);
             comm.barrier();

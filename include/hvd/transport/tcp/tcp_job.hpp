@@ -132,6 +132,14 @@ public:
     }
     job_connections& connections() { return *connections_; }
 
+    // Connections between all ranks are given up where gone() is true: it may know more than they.
+    template <class F>
+    void give_up_when(const F& gone) {
+        gone_ = [](const void* f) { return (*static_cast<const F*>(f))(); };
+        asked_ = &gone;
+    }
+    bool is_given_up() const { return gone_ != nullptr && gone_(asked_); }
+
     // Takes the connections of a communicator that has ended, whose last words may not have gone.
     void end(tcp_messages messages) noexcept try {
         reap();
@@ -215,6 +223,8 @@ private:
     const pid_t process_ = getpid();
     std::uint64_t number_ = 0, worlds_ = 0;
     owner<job_connections> connections_;  // of several ranks
+    bool (*gone_)(const void*) = nullptr;
+    const void* asked_ = nullptr;
     mutex mutex_;
     std::vector<leftover> leftovers_;
 };

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""drive.py WORKER FIRST COUNT: plays elastic jobs in which processes are killed, stopped or added at any moment.
+
+A seed decides a job. Its steps must all be done once, by whoever lives. HVD_FAULT_RUNS multiplies COUNT. The times from a
+kill to the next step that is committed are printed, and not judged."""
+
+import mmap
+import os
+import pathlib
+import random
+import secrets
+import shlex
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+HANGS_AFTER = float(os.environ.get("HVD_TEST_TIMEOUT", "60"))
+COLUMN = struct.Struct("5q")
+COLUMN_BYTES, SLOTS = 64, 64
+
+
+class Job:
+    """The processes of one job, by slot, and what they show."""
+
+    def __init__(self, worker, dice, folder, size, has_launcher):
+        self.worker, self.folder, self.dice = worker, folder, dice
+        self.steps = dice.randint(60, 160)
+        self.pause = dice.choice([200, 1000, 3000])
+        self.neighbours = dice.choice([0, 0, 1])
+        self.board = folder / "board"
+        self.board.write_bytes(bytes(COLUMN_BYTES * SLOTS))
+        with open(self.board, "r+b") as file:
+            self.memory = mmap.mmap(file.fileno(), 0)
+        secret = folder / "secret"
+        secret.touch(mode=0o600)
+        secret.write_text(secrets.token_hex(32))
+        self.environment = dict(os.environ, HVD_SIZE=str(size), HVD_SECRET_FILE=str(secret), HVD_MIN_SIZE="1", HVD_ELASTIC_DEADLINE="30", HVD_RENDEZVOUS_DEADLINE="1")
+        self.processes, self.killed, self.launcher = [], set(), None
+        if has_launcher:
+            self.launcher = subprocess.Popen([worker, "coordinate"], env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            port = self.launcher.stdout.readline().strip()
+            self.environment["HVD_RENDEZVOUS_SERVED"] = "1"
+        else:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+        self.environment["HVD_RENDEZVOUS"] = f"127.0.0.1:{port}"
+        for _ in range(size):
+            self.add()
+
+    def add(self):
+        slot = len(self.processes)
+        output = open(self.folder / f"output.{slot}", "w")
+        self.processes.append(subprocess.Popen(
+            [self.worker, str(self.board), str(slot), str(self.steps), str(self.pause), str(self.neighbours)],
+            env=dict(self.environment, HVD_RANK=str(slot)), stdout=output, stderr=subprocess.STDOUT))
+        output.close()
+
+    def shown(self, slot):
+        """Steps, the time of the last one, epochs, ranks, thrown back."""
+        return COLUMN.unpack_from(self.memory, COLUMN_BYTES * slot)
+
+    def living(self):
+        return [s for s, p in enumerate(self.processes) if s not in self.killed and p.poll() is None]
+
+    def signal(self, slot, number):
+        if number == signal.SIGKILL:
+            self.killed.add(slot)
+        self.processes[slot].send_signal(number)
+
+    def close(self):
+        for process in [*self.processes, *filter(None, [self.launcher])]:
+            process.kill()
+            process.wait()
+
+
+def recovered_after(job, killed_at, slots, limit):
+    """Seconds from a kill until all have committed a step in a later epoch; None if the job has ended before."""
+    epochs = {slot: job.shown(slot)[2] for slot in slots}
+    while time.monotonic() < limit:
+        if any(job.processes[s].poll() is not None for s in slots):
+            return None
+        shown = [job.shown(slot) for slot in slots]
+        if all(s[2] > epochs[slot] and s[1] > killed_at * 1e9 for slot, s in zip(slots, shown)):
+            return max(s[1] for s in shown) / 1e9 - killed_at
+        time.sleep(0.001)
+    return None
+
+
+def disturb(job, what, limit, times):
+    """One event in a running job."""
+    living, dice = job.living(), job.dice
+    if what == "grow":
+        for _ in range(dice.randint(1, 2)):
+            job.add()
+    elif what == "stop" and living:
+        slot, span = dice.choice(living), dice.choice([0.05, 0.3, 1])
+        job.signal(slot, signal.SIGSTOP)
+        time.sleep(span)
+        job.signal(slot, signal.SIGCONT)
+    elif what.startswith("kill"):
+        count = 2 if what == "kill two" else 1
+        settled = all(job.shown(s)[0] > 0 for s in living)
+        # Without a launcher the first process is the coordinator.
+        if what == "kill the first" or (0 in living and not job.launcher):
+            if not settled or 0 not in living:
+                return
+        if len(living) <= count:
+            return
+        slots = dice.sample(living, count) if what != "kill the first" else [0]
+        if not job.launcher and 2 * (len(living) - count) <= len(living) and count > 1:
+            return  # the others would be no majority
+        killed_at = time.monotonic()
+        for slot in slots:
+            job.signal(slot, signal.SIGKILL)
+        if settled:
+            took = recovered_after(job, killed_at, [s for s in living if s not in slots], limit)
+            if took is not None:
+                times.append(took)
+
+
+def play(worker, seed, times):
+    """Returns the complaints about a job, and what its processes said."""
+    dice = random.Random(seed)
+    size, has_launcher = dice.randint(2, 4), dice.random() < 0.6
+    with tempfile.TemporaryDirectory(prefix="hvd-elastic-") as path:
+        folder = pathlib.Path(path)
+        job = Job(worker, dice, folder, size, has_launcher)
+        said = [f"job {seed}: {size} ranks, launcher: {has_launcher}, {job.steps} steps of {job.pause} us, {job.neighbours} threads beside"]
+        limit = time.monotonic() + HANGS_AFTER
+        try:
+            for _ in range(dice.randint(1, 3)):
+                time.sleep(dice.uniform(0, 0.25))
+                what = dice.choice(["kill", "kill", "kill the first", "kill two", "grow", "stop"])
+                # Newcomers find the job by its first process, where there is no launcher.
+                if what == "grow" and not has_launcher:
+                    continue
+                said.append(f"{what} at {[job.shown(s)[0] for s in range(len(job.processes))]}")
+                disturb(job, what, limit, times)
+            complaints = []
+            for slot, process in enumerate(job.processes):
+                try:
+                    code = process.wait(max(0.1, limit - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    complaints.append(f"process {slot} hangs at {job.shown(slot)}")
+                    continue
+                too_late = slot >= size and job.shown(slot)[2] == 0 and code == 5
+                if code != 0 and slot not in job.killed and not too_late:
+                    complaints.append(f"process {slot} ended with {code}")
+        finally:
+            job.close()
+        for slot in range(len(job.processes)):
+            said.append(f"---- process {slot}: {job.shown(slot)}\n{(folder / f'output.{slot}').read_text(errors='replace')}")
+    return complaints, "\n".join(said)
+
+
+def main():
+    worker, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    failed, times, begun = [], [], time.monotonic()
+    runs = count * int(os.environ.get("HVD_FAULT_RUNS", "1"))
+    for seed in range(first, first + runs):
+        complaints, said = play(worker, seed, times)
+        if complaints or runs == 1:
+            print(said)
+        if complaints:
+            failed.append(seed)
+            print(*complaints, sep="\n")
+            print("repeat:", shlex.join([sys.executable, sys.argv[0], worker, str(seed), "1"]), flush=True)
+    if times:
+        print(f"recovered {len(times)} times: median {1000 * statistics.median(times):.0f} ms, longest {1000 * max(times):.0f} ms")
+    print(f"{runs} jobs in {time.monotonic() - begun:.0f} s; failed seeds: {failed or 'none'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

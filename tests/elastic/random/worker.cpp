@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include <hvd/elastic.hpp>
+
+// One process of an elastic job, for drive.py: worker BOARD SLOT STEPS MICROSECONDS THREADS trains,
+// and worker coordinate serves the job as a launcher does, until its standard input ends. The
+// result depends on the steps alone, not on the ranks.
+
+namespace {
+
+// What a process shows to drive.py, by its slot.
+struct alignas(64) column {
+    std::atomic<std::int64_t> step, committed_at, epochs, size, thrown_back;
+};
+
+column& column_of(const char* board, int slot) {
+    const int file = open(board, O_RDWR);
+    void* const memory =
+        mmap(nullptr, 64 * sizeof(column), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (file < 0 || memory == MAP_FAILED) std::abort();
+    close(file);
+    return static_cast<column*>(memory)[slot];
+}
+
+std::int64_t nanoseconds() {
+    timespec t{};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return std::int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+constexpr std::size_t elements = 20'000;
+constexpr std::int64_t samples = 12;
+
+std::int64_t value(std::int64_t step, std::int64_t sample, std::size_t i) {
+    return (step * 7 + sample * 3 + std::int64_t(i)) % 11;
+}
+
+int coordinate() {
+    using namespace hvd::detail;
+    const auto own = options_from_environment<hvd::tcp_options>();
+    const auto bounds = options_from_environment<hvd::elastic_options>();
+    coordinator_server server(coordinator_rules_of(own, bounds), membership_secret(secret_of(own)));
+    std::printf("%d\n", int(server.port()));
+    std::fflush(stdout);
+    while (std::getchar() != EOF) {
+    }
+    return 0;
+}
+
+// Threads that compute beside the ranks.
+class neighbours {
+public:
+    explicit neighbours(int threads) {
+        for (int i = 0; i < threads; ++i)
+            std::thread([this] {
+                while (!ended_) ++work_;
+            }).detach();
+    }
+
+private:
+    std::atomic<bool> ended_{false};
+    std::atomic<std::int64_t> work_{0};
+};
+
+int train(column& shown, std::int64_t steps, int pause) {
+    std::vector<std::int64_t> weights(elements, 0);
+    hvd::elastic::state state(weights);
+    state.on_reset([&](int, int size) {
+        ++shown.epochs;
+        shown.size = size;
+    });
+    std::int64_t committed = 0;
+    hvd::run_elastic(state, [&](auto& comm) {
+        if (state.step() < committed) shown.thrown_back = 1;
+        while (state.step() < steps) {
+            std::vector<std::int64_t> gradient(elements, 0);
+            for (std::int64_t s = comm.rank(); s < samples; s += comm.size())
+                for (std::size_t i = 0; i < elements; ++i)
+                    gradient[i] += value(state.step(), s, i);
+            comm.allreduce(gradient, hvd::sum);
+            for (std::size_t i = 0; i < elements; ++i) weights[i] += gradient[i];
+            usleep(useconds_t(pause));
+            committed = state.step() + 1;
+            state.commit();
+            shown.step = state.step();
+            shown.committed_at = nanoseconds();
+        }
+    });
+    for (std::size_t i = 0; i < elements; i += 997) {
+        std::int64_t expected = 0;
+        for (std::int64_t n = 0; n < steps; ++n)
+            for (std::int64_t s = 0; s < samples; ++s) expected += value(n, s, i);
+        if (weights[i] == expected) continue;
+        std::fprintf(stderr, "weight %zu is %ld, and must be %ld\n", i, long(weights[i]),
+                     long(expected));
+        return 3;
+    }
+    return shown.thrown_back != 0 ? 4 : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        if (argc == 2 && std::strcmp(argv[1], "coordinate") == 0) return coordinate();
+        if (argc != 6) return 2;
+        column& shown = column_of(argv[1], std::atoi(argv[2]));
+        const neighbours busy(std::atoi(argv[5]));
+        const int code = train(shown, std::atoll(argv[3]), std::atoi(argv[4]));
+        std::_Exit(code);  // the neighbours work on
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "%s\n", e.what());
+        std::_Exit(5);
+    }
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <stdexcept>
+
+#include "elastic_test.hpp"
+
+// Elastic jobs on threads: ranks leave by an exception, and others come.
+
+using namespace hvd_test;
+
+namespace {
+
+constexpr std::int64_t samples = 24;
+
+// A trainer whose result does not depend on the number of ranks: in each step every sample adds to
+// the weights, whoever has it. The numbers are small enough for sums without rounding.
+struct trainer {
+    std::vector<float> weights = std::vector<float>(3, 0);
+    std::map<int, std::int64_t>* seen = nullptr;
+
+    template <class Comm>
+    void step(Comm& comm, std::int64_t number) {
+        std::vector<float> gradient(weights.size(), 0);
+        for (std::int64_t s = comm.rank(); s < samples; s += comm.size())
+            for (std::size_t i = 0; i < gradient.size(); ++i)
+                gradient[i] += float((number + s) % 7 + std::int64_t(i));
+        comm.allreduce(gradient, hvd::sum);
+        for (std::size_t i = 0; i < weights.size(); ++i) weights[i] += gradient[i];
+    }
+};
+
+std::vector<float> expected(std::int64_t steps) {
+    trainer alone;
+    for (std::int64_t n = 0; n < steps; ++n)
+        for (std::int64_t s = 0; s < samples; ++s)
+            for (std::size_t i = 0; i < alone.weights.size(); ++i)
+                alone.weights[i] += float((n + s) % 7 + std::int64_t(i));
+    return alone.weights;
+}
+
+class leaves : public std::exception {};
+
+// Trains to the end, unless `fault` throws in a step.
+struct report {
+    std::vector<float> weights;
+    std::int64_t step = -1;
+    std::vector<int> sizes;  // of the epochs
+    bool was_thrown_back = false, left = false;
+};
+template <class Fault>
+report train(const hvd::run_elastic_options& o, std::int64_t steps, Fault fault) {
+    trainer t;
+    report r;
+    hvd::elastic::state state(t.weights);
+    state.on_reset([&](int, int size) { r.sizes.push_back(size); });
+    std::int64_t committed = 0;
+    try {
+        hvd::run_elastic(
+            state,
+            [&](auto& comm) {
+                if (state.step() < committed) r.was_thrown_back = true;
+                while (state.step() < steps) {
+                    fault(comm, state.step());
+                    t.step(comm, state.step());
+                    committed = state.step() + 1;
+                    state.commit();
+                }
+            },
+            o);
+    } catch (const leaves&) {
+        r.left = true;
+    }
+    r.weights = t.weights;
+    r.step = state.step();
+    return r;
+}
+
+constexpr auto nothing = [](auto&, std::int64_t) {};
+
+}  // namespace
+
+TEST_CASE("a process without a launcher is an elastic job of its own") {
+    hvd::run_elastic_options o;
+    o.tcp = {};
+    const report r = train(o, 5, nothing);
+    CHECK(r.weights == expected(5));
+    CHECK(r.step == 5);
+    CHECK(r.sizes == std::vector<int>{1});
+}
+
+TEST_CASE("ranks train to the end, with the result of one") {
+    for (const int size : {1, 2, 3, 4})
+        for (const bool has_launcher : {false, true}) {
+            CAPTURE(size);
+            elastic_job job(size, has_launcher);
+            std::vector<report> all(static_cast<std::size_t>(size));
+            for (int r = 0; r < size; ++r)
+                job.start(r, [&, r](auto& o) { all[std::size_t(r)] = train(o, 20, nothing); });
+            job.await();
+            for (const report& r : all) {
+                CHECK(r.weights == expected(20));
+                CHECK(r.step == 20);
+                CHECK(r.sizes == std::vector<int>{size});
+            }
+        }
+}
+
+TEST_CASE("the others go on without a rank that leaves, and lose no step") {
+    for (const int size : {2, 3, 4})
+        for (int gone = 0; gone < size; ++gone)
+            for (const bool has_launcher : {false, true}) {
+                CAPTURE(size);
+                CAPTURE(gone);
+                CAPTURE(has_launcher);
+                elastic_job job(size, has_launcher);
+                std::vector<report> all(static_cast<std::size_t>(size));
+                for (int r = 0; r < size; ++r)
+                    job.start(r, [&, r](auto& o) {
+                        all[std::size_t(r)] = train(o, 20, [&](auto&, std::int64_t step) {
+                            if (r == gone && step == 9) throw leaves();
+                        });
+                    });
+                job.await();
+                for (int r = 0; r < size; ++r) {
+                    const report& one = all[std::size_t(r)];
+                    CHECK(one.left == (r == gone));
+                    if (r == gone) continue;
+                    CHECK(one.weights == expected(20));
+                    CHECK(!one.was_thrown_back);
+                    CHECK(one.sizes == std::vector<int>{size, size - 1});
+                }
+            }
+}
+
+TEST_CASE("a newcomer gets the state of the others, and takes part") {
+    for (const bool has_launcher : {false, true}) {
+        elastic_job job(2, has_launcher);
+        std::atomic<bool> comes{false}, is_there{false};
+        std::vector<report> all(3);
+        const auto wait = [&](auto& comm, std::int64_t step) {
+            if (step == 5 && comm.rank() == 0) comes = true;
+            if (comm.size() == 3) is_there = true;
+            if (step == 30)
+                while (!is_there) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        };
+        // The two go on until the third is there: it must not be needed for a collective before.
+        const auto slow = [&](auto& comm, std::int64_t step) {
+            if (step < 30) wait(comm, step);
+            else if (comm.size() == 3) is_there = true;
+        };
+        const auto until_there = [&](auto& o) {
+            trainer t;
+            report r;
+            hvd::elastic::state state(t.weights);
+            state.on_reset([&](int, int size) { r.sizes.push_back(size); });
+            hvd::run_elastic(
+                state,
+                [&](auto& comm) {
+                    while (comm.size() < 3 || state.step() % 40 != 0) {
+                        slow(comm, state.step());
+                        t.step(comm, state.step());
+                        state.commit();
+                    }
+                },
+                o);
+            r.weights = t.weights;
+            r.step = state.step();
+            return r;
+        };
+        for (int r = 0; r < 2; ++r)
+            job.start(r, [&, r](auto& o) { all[std::size_t(r)] = until_there(o); });
+        while (!comes) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        job.start(7, [&](auto& o) { all[2] = until_there(o); });
+        job.await();
+        CHECK(all[0].sizes == std::vector<int>{2, 3});
+        CHECK(all[2].sizes == std::vector<int>{3});
+        for (const report& r : all) {
+            CHECK(r.step == all[0].step);
+            CHECK(r.weights == expected(r.step));
+        }
+    }
+}
+
+TEST_CASE("the job goes on without its launcher") {
+    elastic_job job(3, true);
+    std::atomic<bool> is_dead{false};
+    std::vector<report> all(3);
+    for (int r = 0; r < 3; ++r)
+        job.start(r, [&, r](auto& o) {
+            all[std::size_t(r)] = train(o, 20, [&](auto& comm, std::int64_t step) {
+                if (step == 9 && comm.rank() == 0 && !is_dead.exchange(true)) job.kill_launcher();
+            });
+        });
+    job.await();
+    for (const report& r : all) CHECK(r.weights == expected(20));
+}
+
+TEST_CASE("fewer ranks than the least wait, and give up in time") {
+    hvd::elastic_options bounds;
+    bounds.least = 2;
+    bounds.join_deadline = hvd::time_span::of_nanoseconds(300'000'000);
+    elastic_job job(2, true, bounds);
+    std::string text;
+    job.start(0, [&](auto& o) {
+        try {
+            train(o, 20, nothing);
+        } catch (const hvd::peer_error& e) {
+            text = e.what();
+        }
+    });
+    job.start(1, [&](auto& o) {
+        train(o, 20, [](auto&, std::int64_t step) {
+            if (step == 5) throw leaves();
+        });
+    });
+    job.await();
+    CHECK(text.find("too few processes have come in time") != std::string::npos);
+}
+
+TEST_CASE("errors that no lost rank explains do not repeat for ever") {
+    elastic_job job(1);
+    int epochs = 0;
+    job.start(0, [&](auto& o) {
+        float x = 0;
+        hvd::elastic::state state(x);
+        CHECK_THROWS_AS(hvd::run_elastic(
+                            state,
+                            [&](auto&) {
+                                ++epochs;
+                                throw hvd::peer_error(0, "again", {});
+                            },
+                            o),
+                        hvd::peer_error);
+    });
+    job.await();
+    CHECK(epochs == 10);
+}
+
+TEST_CASE("options of an elastic job that can't be are refused") {
+    float x = 0;
+    hvd::elastic::state state(x);
+    const auto refusal = [&](auto change) {
+        hvd::run_elastic_options o = elastic_job(2).options(1);
+        change(o);
+        try {
+            hvd::run_elastic(state, [](auto&) {}, o);
+        } catch (const hvd::usage_error& e) {
+            return std::string(e.what());
+        }
+        return std::string();
+    };
+    const auto has = [](const std::string& text, const char* part) {
+        return text.find(part) != std::string::npos;
+    };
+    CHECK(has(refusal([](auto& o) { o.bounds.least = 0; }), "at least 0"));
+    CHECK(has(refusal([](auto& o) { o.bounds.least = 3, o.bounds.most = 2; }), "at most 2"));
+    CHECK(has(refusal([](auto& o) { o.bounds.least = 3; }), "HVD_SIZE=2"));
+    CHECK(has(refusal([](auto& o) { o.tcp.rendezvous = ""; }), "HVD_RENDEZVOUS"));
+    CHECK(has(refusal([](auto& o) { o.tcp.rendezvous = "nowhere"; }), "'nowhere'"));
+    CHECK(has(refusal([](auto& o) { o.tcp.secret = "12"; }), "HVD_SECRET"));
+}
+
+TEST_CASE("a process with another secret is refused and harms nobody") {
+    elastic_job job(2, true);
+    std::vector<report> all(2);
+    std::atomic<bool> was_refused{false};
+    for (int r = 0; r < 2; ++r)
+        job.start(r, [&, r](auto& o) {
+            all[std::size_t(r)] = train(o, 20, [&](auto&, std::int64_t step) {
+                if (step == 10)
+                    while (!was_refused) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            });
+        });
+    job.start(2, [&](hvd::run_elastic_options o) {
+        o.tcp.secret = std::string(64, '7');
+        CHECK_THROWS_AS(train(o, 20, nothing), hvd::usage_error);
+        was_refused = true;
+    });
+    job.await();
+    for (const report& r : all) CHECK(r.weights == expected(20));
+}
