@@ -94,12 +94,12 @@ missing_of() {
 # Without names, clang and the sanitizers run the parts with the most state, queues, threads and foreign bytes in --all, and the whole
 # matrix in --soak. gcc runs the whole matrix. clang's sanitizers compile much of what clang's own stage leaves out.
 clang_core=(unit.vocabulary unit.handles 'headers.every_call*' 'consumer.the_compiled_form*')
-asan_core=('unit.[!k]*' tcp.messages engine.{connections,negotiation} engine.*.{threads,mpi.np3} fault.threads fault.giving_up
+asan_core=('unit.[!k]*' tcp.messages elastic.{coordination,messages,runs} engine.{connections,negotiation} engine.*.{threads,mpi.np3} fault.threads fault.giving_up
   fault.{is_killed,throws,without_memory}.mpi.np3 collective.{fused,ragged,asynchronous,arena,handles,tuning}.mpi.np3
   collective.{thresholds,plans,objects,communicators,carried,disagreement,codecs}.mpi.np3 collective.thresholds.mpi.np2
   train.{optimizer,fused_step,state,crossed,sparse,feedback,reports,checkpoint,checkpoint_fuzz}.threads device.{nccl,cuda_ipc,faults,streams}.emulated
   train.device_optimizer.emulated)
-tsan_core=(tcp.faults engine.{connections,negotiation} engine.*.threads fault.threads
+tsan_core=(tcp.faults elastic.{messages,runs} engine.{connections,negotiation} engine.*.threads fault.threads
   collective.{asynchronous,plans,communicators,waiting,one_thread,handles,thresholds}.threads train.{optimizer,fused_step}.threads
   device.{nccl,cuda_ipc,ipc_signals,faults,streams}.emulated)
 only() { [[ -n "$whole" || ${#names[@]} -gt 0 ]] || names=("$@"); }

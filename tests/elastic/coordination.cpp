@@ -232,7 +232,8 @@ TEST_CASE("a part of a torn job goes on only with the votes of the majority") {
         CHECK(words(c.take_orders()) == none);  // its own vote is none in that epoch
         c.join(12, request_of(12, {1, 1}, 3, {11, 12, 13}, 12), 2);
         c.advance(400 * ms);
-        CHECK(words(c.take_orders()) == std::vector<word>{begins[0], begins[0], another[0], another[0]});
+        CHECK(words(c.take_orders()) ==
+              std::vector<word>{begins[0], begins[0], another[0], another[0]});
         CHECK(c.epoch() == 4);
     }
 }
@@ -246,10 +247,10 @@ struct process {
     std::uint64_t id = 0;
     bool lives = true;
     coordinator server;
-    int side = 0;                         // of a torn network
-    int asks = -1;                        // the process whose coordinator it is connected to
-    int link = 0;                         // the number of that connection
-    std::size_t first = 0, next = 0;      // candidates: who was asked first, and who was last
+    int side = 0;                            // of a torn network
+    int asks = -1;                           // the process whose coordinator it is connected to
+    int link = 0;                            // the number of that connection
+    std::size_t first = 0, next = 0;         // candidates: who was asked first, and who was last
     bool sent_on = false, is_brief = false;  // it only looks in
     // It has received an epoch, is connected to all others of it, and works since all are.
     bool waits = false, has_received = false, has_recorded = false, works = false;
@@ -258,7 +259,7 @@ struct process {
     told_epoch received, recorded, worked;
     std::uint64_t known_epoch = 0;
     std::vector<std::uint64_t> candidates;  // whom it asks after the first process of the job
-    state_stamp of_source;  // of the epoch that was received
+    state_stamp of_source;                  // of the epoch that was received
     bool is_equal = false;
 
     process(std::uint64_t number, const coordinator_rules& r) : id(number), server(r) {}
@@ -266,8 +267,7 @@ struct process {
 
 class simulation {
 public:
-    simulation(unsigned seed, std::size_t start, bool has_launcher)
-        : random_(seed), start_(start) {
+    simulation(unsigned seed, std::size_t start, bool has_launcher) : random_(seed), start_(start) {
         if (has_launcher) all_.emplace_back(0, rules_of(start, 1, 0, true));
         while (living() < start) add();
     }
@@ -290,8 +290,7 @@ public:
         if (wanted != faults::none && below(3000) == 0 && living() < 8) return add();
         if (wanted != faults::none && below(3000) == 0)
             for (process& q : all_) q.side = below(2);
-        else if (wanted != faults::none && below(200) == 0)
-            mend();
+        else if (wanted != faults::none && below(200) == 0) mend();
         if (!one.lives) return;
         one.server.advance(time_);
         deliver(one);
@@ -398,7 +397,8 @@ private:
         one.works = true;
         one.worked = one.recorded;
         if (!one.is_equal)
-            one.stamp = one.of_source.step < 0 ? state_stamp{0, one.received.number} : one.of_source;
+            one.stamp =
+                one.of_source.step < 0 ? state_stamp{0, one.received.number} : one.of_source;
         if (working_.number == one.received.number) {
             REQUIRE(working_ == one.received);
             return;

@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,7 +25,7 @@ public:
                               hvd::detail::membership_secret(secret_));
             port_ = launcher_->port();
         } else {
-            port_ = hvd::detail::listening_socket(-1).port();
+            port_ = free_port();
         }
     }
 
@@ -33,7 +35,7 @@ public:
         o.tcp = {};
         o.tcp.rank = rank;
         o.tcp.size = size_;
-        o.tcp.rendezvous = "127.0.0.1:" + std::to_string(port_ > 0 ? port_ : 1);
+        o.tcp.rendezvous = "127.0.0.1:" + std::to_string(port_);
         o.tcp.rendezvous_served = has_launcher_;
         o.tcp.secret = std::string(std::string_view(hvd::detail::hex_of(secret_)));
         o.bounds = bounds_;
@@ -53,6 +55,16 @@ public:
     std::uint16_t port() const { return port_; }
 
 private:
+    // A port that no outgoing connection takes meanwhile.
+    static std::uint16_t free_port() {
+        std::random_device random;
+        for (;;) try {
+                const auto port = std::uint16_t(20'000 + random() % 12'000);
+                return hvd::detail::listening_socket(-1, port).port();
+            } catch (const hvd::usage_error&) {
+            }
+    }
+
     const hvd::detail::shared_secret secret_ = hvd::detail::new_secret();
     int size_;
     hvd::elastic_options bounds_;

@@ -12,12 +12,12 @@ inline namespace v0 {
 namespace detail {
 
 struct coordinator_rules {
-    std::size_t start = 1;              // the first epoch has as many members
-    std::size_t least = 1;              // no epoch has fewer
-    std::size_t most = most_members;    // or more
-    std::int64_t start_span = never;    // the first epoch begins then with `least`
-    std::int64_t join_span = never;     // enough have come then, or nobody gets an epoch
-    std::int64_t late = never;          // who comes later than others is left out
+    std::size_t start = 1;            // the first epoch has as many members
+    std::size_t least = 1;            // no epoch has fewer
+    std::size_t most = most_members;  // or more
+    std::int64_t start_span = never;  // the first epoch begins then with `least`
+    std::int64_t join_span = never;   // enough have come then, or nobody gets an epoch
+    std::int64_t late = never;        // who comes later than others is left out
     std::int64_t rest = 300 * tuning::millisecond;  // a successor waits so long for a minority
     std::int64_t hold = 5 * tuning::second;         // who waits without a majority is sent on
     std::uint64_t self = 0;  // the number of the process that coordinates; 0: a launcher
@@ -243,8 +243,7 @@ private:
 
     bool all_have_come(const last_epoch& last, time_point now) {
         if (last.newest == nullptr)
-            return acts_ &&
-                   (waiting().size() >= rules_.start || now - since_ > rules_.start_span);
+            return acts_ && (waiting().size() >= rules_.start || now - since_ > rules_.start_span);
         if (!last.has_majority) {
             majority_since_ = never;
             return false;

@@ -316,14 +316,14 @@ private:
     }
 
     [[noreturn]] static void give_up_late() {
-        throw peer_error(
-            -1, "hvd: the elastic job has ended before this process could take part", {});
+        throw peer_error(-1, "hvd: the elastic job has ended before this process could take part",
+                         {});
     }
     [[noreturn]] void give_up() const {
-        throw peer_error(
-            -1,
-            text("hvd: the elastic job does not come together (after epoch ", recorded_.number, "): ", why_),
-            {});
+        throw peer_error(-1,
+                         text("hvd: the elastic job does not come together (after epoch ",
+                              recorded_.number, "): ", why_),
+                         {});
     }
 
     const tcp_options own_;
@@ -336,10 +336,10 @@ private:
     bool others_wait_ = false, epoch_ends_ = false, was_sent_on_ = false;
     std::uint64_t served_by_ = 0;        // the coordinator of the last epoch
     std::vector<elastic_member> table_;  // its members, by rank
-    std::size_t first_ = 0, next_ = 0;  // candidates: who is asked first, and who was asked last
+    std::size_t first_ = 0, next_ = 0;   // candidates: who is asked first, and who was asked last
     std::uint64_t known_epoch_ = 0;
     std::vector<elastic_member> candidates_;  // members of the newest known epoch, and former ones
-    told_epoch recorded_, worked_;       // it, or earlier ones
+    told_epoch recorded_, worked_;            // it, or earlier ones
     message why_;
     coordinator_server server_;
 };

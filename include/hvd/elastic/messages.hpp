@@ -32,13 +32,11 @@ inline constexpr std::size_t most_members = 4096;
 
 // An epoch, as one of its members tells of it.
 struct told_epoch {
-    std::uint64_t number = 0;             // 0: there was none
-    std::uint64_t served_by = 0;          // the process that coordinated it; 0: a launcher
-    std::vector<std::uint64_t> members;   // by rank
+    std::uint64_t number = 0;            // 0: there was none
+    std::uint64_t served_by = 0;         // the process that coordinated it; 0: a launcher
+    std::vector<std::uint64_t> members;  // by rank
 
-    bool has(std::uint64_t id) const {
-        return std::ranges::find(members, id) != members.end();
-    }
+    bool has(std::uint64_t id) const { return std::ranges::find(members, id) != members.end(); }
     bool operator==(const told_epoch&) const = default;
 };
 
@@ -90,7 +88,7 @@ struct coordinator_message {
     state_stamp stamp;  // the state of the source
     std::uint64_t epoch = 0;
     std::uint64_t served_by = 0;
-    std::uint64_t job = 0;        // a random number for the connections of this epoch
+    std::uint64_t job = 0;  // a random number for the connections of this epoch
 };
 constexpr std::size_t coordinator_message::most_bytes() {
     return sizeof(coordinator_message) + most_members * sizeof(elastic_member) + most_reason;

@@ -26,6 +26,18 @@ COLUMN = struct.Struct("5q")
 COLUMN_BYTES, SLOTS = 64, 64
 
 
+def free_port():
+    """A port that no outgoing connection takes meanwhile."""
+    while True:
+        port = random.SystemRandom().randint(20000, 32000)
+        with socket.socket() as tried:
+            try:
+                tried.bind(("", port))
+                return port
+            except OSError:
+                continue
+
+
 class Job:
     """The processes of one job, by slot, and what they show."""
 
@@ -48,9 +60,7 @@ class Job:
             port = self.launcher.stdout.readline().strip()
             self.environment["HVD_RENDEZVOUS_SERVED"] = "1"
         else:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
+            port = free_port()
         self.environment["HVD_RENDEZVOUS"] = f"127.0.0.1:{port}"
         for _ in range(size):
             self.add()

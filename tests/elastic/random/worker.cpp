@@ -87,8 +87,7 @@ int train(column& shown, std::int64_t steps, int pause) {
         while (state.step() < steps) {
             std::vector<std::int64_t> gradient(elements, 0);
             for (std::int64_t s = comm.rank(); s < samples; s += comm.size())
-                for (std::size_t i = 0; i < elements; ++i)
-                    gradient[i] += value(state.step(), s, i);
+                for (std::size_t i = 0; i < elements; ++i) gradient[i] += value(state.step(), s, i);
             comm.allreduce(gradient, hvd::sum);
             for (std::size_t i = 0; i < elements; ++i) weights[i] += gradient[i];
             usleep(useconds_t(pause));

@@ -9,7 +9,7 @@ inline namespace v0 {
 
 /// The bounds of an elastic job, for `run_elastic`. All its processes have the same; a launcher
 /// sets them in the environment. Features J4, J7.
-/// @snippet tests/docs/snippets.cpp elastic_options
+/// @snippet tests/elastic/snippets.cpp elastic_options
 struct elastic_options {
     int least = 1;  ///< the job waits while it has fewer ranks
     int most = 0;   ///< further processes wait until there is room; 0 is no bound

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <atomic>
+#include <chrono>
+#include <random>
+
+#include "elastic_test.hpp"
+
+// A coordinator that hears what no member says.
+
+using namespace hvd_test;
+using namespace hvd::detail;
+
+namespace {
+
+std::vector<std::byte> bytes_of(const join_message& said, std::size_t ids) {
+    std::vector<std::byte> all(wire_bytes(said).begin(), wire_bytes(said).end());
+    all.resize(all.size() + ids * sizeof(std::uint64_t), std::byte(7));
+    return all;
+}
+join_message plain() {
+    join_message said;
+    said.self.id = 5;
+    return said;
+}
+std::string why(const join_message& said, std::size_t ids) {
+    join_request r;
+    return read_join(bytes_of(said, ids), r);
+}
+
+coordinator_rules rules() {
+    coordinator_rules r;
+    r.start = 1;
+    return r;
+}
+
+// Connects to a coordinator and proves to know the secret.
+framed_socket reach(const coordinator_server& server, const shared_secret& secret) {
+    dial to_it(secret, 0, rendezvous_rank);
+    const time_point limit = now() + 10 * tuning::second;
+    descriptor socket = to_it.to(host_address::loopback(), server.port(), limit, limit);
+    REQUIRE(socket);
+    return {rendezvous_rank, std::move(socket), coordinator_message::most_bytes()};
+}
+
+// What the coordinator answers; the word `refused` and no text if it closes the connection.
+coordinator_message answer_of(framed_socket& link, std::string* text = nullptr) {
+    coordinator_message head;
+    head.what = coordinator_message::refused;
+    for (std::span<const std::byte> bytes;;) {
+        link.flush();
+        link.fill();
+        if (link.next(bytes)) {
+            REQUIRE(bytes.size() >= sizeof head);
+            std::memcpy(static_cast<void*>(&head), bytes.data(), sizeof head);
+            if (text != nullptr)
+                text->assign(reinterpret_cast<const char*>(bytes.data()) + sizeof head,
+                             bytes.size() - sizeof head);
+            return head;
+        }
+        if (!link.is_open()) return head;
+        pollfd p{link.number(), short(link.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0};
+        ::poll(&p, 1, 1000);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a message of a process is read strictly") {
+    CHECK(why(plain(), 0) == "");
+    join_message wrong = plain();
+    wrong.version = 99;
+    CHECK(why(wrong, 0) == "it speaks another version of the protocol");
+    wrong = plain();
+    wrong.self.id = 0;
+    CHECK(why(wrong, 0) == "it has no number");
+    wrong = plain();
+    wrong.self.place.addresses = listening_place::most_addresses + 1;
+    CHECK(why(wrong, 0) == "it gives too many addresses");
+    wrong = plain();
+    wrong.worked = {3, 0, 2, 0};
+    wrong.recorded = {4, 0, 1, 0};
+    CHECK(why(wrong, 3) == "");
+    for (const std::size_t ids : {0, 1, 2, 4})
+        CHECK(why(wrong, ids) == "the members of its epochs have a wrong size");
+    wrong.worked.members = 0xFFFFFFFF;
+    CHECK(why(wrong, 3) == "the members of its epochs have a wrong size");
+    wrong.worked = {0, 0, 2, 0};  // members of no epoch
+    CHECK(why(wrong, 3) == "the members of its epochs have a wrong size");
+    join_request r;
+    CHECK(read_join({}, r) == std::string("its message is too short"));
+}
+
+TEST_CASE("random messages are refused or understood, and move no coordinator out of its states") {
+    std::mt19937 random(7);
+    coordinator machine(rules());
+    int understood = 0;
+    for (int i = 0; i < 100'000; ++i) {
+        join_message said = plain();
+        std::byte* const at = reinterpret_cast<std::byte*>(&said);
+        for (int changes = int(random() % 6); changes > 0; --changes)
+            at[random() % sizeof said] = std::byte(random() % 3 == 0 ? random() : random() % 4);
+        std::vector<std::byte> bytes = bytes_of(said, random() % 4);
+        if (random() % 8 == 0) bytes.resize(random() % (bytes.size() + 1));
+        join_request r;
+        if (*read_join(bytes, r) != 0) continue;
+        ++understood;
+        machine.join(int(random() % 20), std::move(r), i);
+        if (random() % 3 == 0) machine.lose(int(random() % 20), random() % 2 == 0, i);
+        machine.take_orders();
+    }
+    CHECK(understood > 1000);
+}
+
+TEST_CASE("a coordinator refuses wrong messages with the reason, and goes on") {
+    const shared_secret secret = membership_secret(new_secret());
+    coordinator_server server(rules(), secret);
+    const auto refusal = [&](std::span<const std::byte> said) {
+        framed_socket link = reach(server, secret);
+        link.queue(said);
+        std::string text;
+        CHECK(answer_of(link, &text).what == coordinator_message::refused);
+        return text;
+    };
+    join_message wrong = plain();
+    wrong.version = 99;
+    CHECK(refusal(wire_bytes(wrong)) == "it speaks another version of the protocol");
+    CHECK(refusal(std::vector<std::byte>(3)) == "its message is too short");
+    const std::vector<std::byte> long_one(join_message::most_bytes() + 1);
+    CHECK(refusal(long_one) == "");  // the connection is closed
+    framed_socket link = reach(server, secret);
+    link.queue(wire_bytes(plain()));
+    CHECK(answer_of(link).what == coordinator_message::epoch_begins);
+}
+
+TEST_CASE("strangers at a coordinator are dropped, and a member comes in beside them") {
+    const shared_secret secret = membership_secret(new_secret());
+    coordinator_server server(rules(), secret);
+    std::mt19937 random(11);
+    std::vector<descriptor> strangers;
+    for (int i = 0; i < 300; ++i) {
+        descriptor s = begin_connect(host_address::loopback(), server.port());
+        REQUIRE(s);
+        pollfd p{s.number(), POLLOUT, 0};
+        ::poll(&p, 1, 5000);
+        std::vector<std::byte> noise(random() % 200);
+        for (std::byte& b : noise) b = std::byte(random());
+        if (i % 3 != 0) send_some(s, noise.data(), noise.size());
+        strangers.push_back(std::move(s));
+    }
+    const shared_secret other = membership_secret(new_secret());
+    dial to_it(other, 0, rendezvous_rank);
+    const time_point limit = now() + 10 * tuning::second;
+    CHECK(!to_it.to(host_address::loopback(), server.port(), limit, limit));
+    CHECK(to_it.is_foreign());
+    framed_socket link = reach(server, secret);
+    link.queue(wire_bytes(plain()));
+    CHECK(answer_of(link).what == coordinator_message::epoch_begins);
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <map>
+#include <string>
+
+#include "elastic_test.hpp"
+
+using namespace std::chrono_literals;
+using hvd_test::elastic_job;
+
+namespace {
+
+//! [run_elastic]
+double train(const hvd::run_elastic_options& options = {}) {
+    std::vector<float> weights(3, 0), gradient(3);
+    hvd::optimizers::momentum<float> momentum{.rate = 0.1f};
+    hvd::elastic::state state{weights, momentum};  // what must not be lost
+
+    hvd::run_elastic(
+        state,
+        [&](hvd::communicator<hvd::tcp>& world) {
+            hvd::distributed_optimizer optimizer{world, hvd::optimizers::by_reference{momentum}};
+            optimizer.register_parameter("weights", weights, gradient);
+            while (state.step() < 20) {
+                for (std::size_t i = 0; i < 3; ++i) gradient[i] = weights[i] - 1;
+                optimizer.step();
+                state.commit();  // after the last collective of the step
+            }
+        },
+        options);
+    return weights[0];
+}
+//! [run_elastic]
+
+struct scaler {
+    std::map<std::string, float> scales;
+};
+
+}  // namespace
+
+//! [saved]
+template <>
+struct hvd::elastic::saved<scaler> {
+    using copy = scaler;
+    static void take(const scaler& object, copy& to) { to = object; }
+    static void put_back(const copy& from, scaler& object) { object = from; }
+    template <class Comm>
+    static void synchronize(Comm& comm, scaler& object, hvd::root from) {
+        std::vector<std::string> names;
+        std::vector<float> values;
+        for (const auto& [name, value] : object.scales) {
+            names.push_back(name);
+            values.push_back(value);
+        }
+        comm.broadcast_object(names, from);
+        comm.broadcast_object(values, from);
+        object.scales.clear();
+        for (std::size_t i = 0; i < names.size(); ++i) object.scales[names[i]] = values[i];
+    }
+};
+//! [saved]
+
+TEST_CASE("an elastic trainer is the trainer of one rank, on any number") {
+    const double alone = train();
+    CHECK(alone != 0);
+    for (const int size : {2, 3}) {
+        elastic_job job(size);
+        std::vector<double> all(static_cast<std::size_t>(size));
+        for (int r = 0; r < size; ++r)
+            job.start(r, [&, r](auto& o) { all[std::size_t(r)] = train(o); });
+        job.await();
+        for (const double x : all) CHECK(x == doctest::Approx(alone));
+    }
+}
+
+TEST_CASE("options of a program") {
+    //! [elastic_options]
+    hvd::run_elastic_options options;
+    options.bounds.least = 2;  // ranks
+    options.bounds.late = 10s;
+    options.communicator.deadline = 60s;
+    //! [elastic_options]
+    CHECK(options.bounds.most == 0);
+}
+
+TEST_CASE("all kinds of objects go to newcomers, and come back after a failure") {
+    // What each rank has at first differs, in its size, too. The state is that of the first rank.
+    struct objects {
+        explicit objects(int n)
+            : vector(std::size_t(n + 1), float(n)),
+              tensors(std::size_t(n + 1), std::vector<double>(std::size_t(n + 2), n)),
+              memory(6, n),
+              views{hvd::view(memory.data(), 2), hvd::view(memory.data() + 2, 4)},
+              number(n),
+              text("rank " + std::to_string(n)),
+              own{{{"a", float(n)}}} {
+            adam.rate = float(n);
+            adam.mean.assign(std::size_t(n), {float(n)});
+        }
+        std::vector<float> vector;
+        std::vector<std::vector<double>> tensors;
+        std::vector<int> memory;
+        std::vector<hvd::tensor_view<int>> views;
+        std::int64_t number;
+        std::string text;
+        scaler own;
+        hvd::optimizers::adam<float> adam;
+
+        bool is_that_of(int n) const {
+            const objects other(n);
+            return vector == other.vector && tensors == other.tensors && memory == other.memory &&
+                   number == n && text == other.text && own.scales == other.own.scales &&
+                   adam.rate == other.adam.rate && adam.mean == other.adam.mean;
+        }
+    };
+    elastic_job job(2, true);
+    std::vector<int> good(2, 0);
+    for (int r = 0; r < 2; ++r)
+        job.start(r, [&, r](auto& o) {
+            objects mine(r + 3);
+            hvd::tensor_view<int> view = mine.views[0];
+            hvd::elastic::state state(mine.vector, mine.tensors, view, mine.views, mine.number,
+                                      mine.text, mine.own, mine.adam);
+            int epochs = 0, first = 0;
+            hvd::run_elastic(
+                state,
+                [&](auto& comm) {
+                    ++epochs;
+                    for (int n : {3, 4})
+                        if (mine.is_that_of(n)) first = n;
+                    if (first != 0 && mine.is_that_of(first)) ++good[std::size_t(r)];
+                    if (epochs > 1) return;
+                    state.commit();
+                    mine.vector.clear();
+                    mine.tensors.clear();
+                    mine.memory.assign(6, -1);
+                    mine.text = "half a step";
+                    mine.adam.mean.clear();
+                    comm.barrier();
+                    throw hvd::peer_error(comm.rank(), "as if a rank were lost", {});
+                },
+                o);
+        });
+    job.await();
+    CHECK(good == std::vector<int>{2, 2});
+}
