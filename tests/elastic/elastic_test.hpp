@@ -29,7 +29,7 @@ public:
         }
     }
 
-    // What the launcher tells a process. Newcomers have higher ranks than those of the start.
+    // The variables of a process, as options. Newcomers have higher ranks than those of the start.
     hvd::run_elastic_options options(int rank) const {
         hvd::run_elastic_options o;
         o.tcp = {};

@@ -43,7 +43,7 @@ framed_socket reach(const coordinator_server& server, const shared_secret& secre
     return {rendezvous_rank, std::move(socket), coordinator_message::most_bytes()};
 }
 
-// What the coordinator answers; the word `refused` and no text if it closes the connection.
+// Returns the coordinator's answer; the word `refused` and no text if it closes the connection.
 coordinator_message answer_of(framed_socket& link, std::string* text = nullptr) {
     coordinator_message head;
     head.what = coordinator_message::refused;

@@ -84,7 +84,7 @@ TEST_CASE("options of a program") {
 }
 
 TEST_CASE("all kinds of objects go to newcomers, and come back after a failure") {
-    // What each rank has at first differs, in its size, too. The state is that of the first rank.
+    // The ranks have different objects at first, of different sizes.
     struct objects {
         explicit objects(int n)
             : vector(std::size_t(n + 1), float(n)),

@@ -30,7 +30,7 @@ inline shared_secret membership_secret(const shared_secret& of_job) {
     return derived_secret(of_job, 0x656c6173746963);
 }
 
-// What the options of a job say to its coordinator.
+// Returns the rules that the options of a job give its coordinator.
 inline coordinator_rules coordinator_rules_of(const tcp_options& own,
                                               const elastic_options& bounds) {
     coordinator_rules r;

@@ -54,7 +54,7 @@ public:
         }
     }
 
-    // Notes that this process is connected to all others of the epoch. It may do work in it when all
+    // Notes that this process is connected to all others of the epoch. It may work in it when all
     // have noted it.
     void record(const elastic_epoch& epoch) {
         recorded_ = {epoch.number, served_by_, {}};

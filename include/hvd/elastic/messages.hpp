@@ -47,8 +47,8 @@ struct epoch_head {
 };
 
 // A process comes to the coordinator, at first and after each epoch. The ids of the members of both
-// epochs follow, by rank. Of an epoch that it has recorded it has known that it is connected to all
-// members; of one that has worked, that all of them have recorded it.
+// epochs follow, by rank. It has recorded an epoch when it was connected to all members, and an epoch
+// has worked when all of them have recorded it.
 struct join_message {
     static constexpr std::uint32_t current = 1;
     static constexpr std::size_t most_bytes();

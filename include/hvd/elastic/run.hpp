@@ -69,8 +69,8 @@ struct run_elastic_options {
     communicator_options communicator = {};  ///< of each epoch
 };
 
-/// Runs fn(communicator) until it returns on all ranks, through the loss of ranks and hosts and with
-/// newcomers. No committed step is lost while one rank survives.
+/// Runs fn(communicator) until it returns on all ranks, though ranks and hosts are lost and others
+/// come. No committed step is lost while one rank survives.
 ///
 /// Each epoch has a communicator of its own, over `hvd::tcp`. It ends when a call throws
 /// hvd::peer_error, since a rank is lost, or `state.commit()` throws membership_change, since
@@ -83,7 +83,8 @@ struct run_elastic_options {
 /// dies, another process takes over, if more than half of the last epoch's ranks still live.
 /// @throws what fn throws, but for the two above; hvd::peer_error if fewer than `bounds.least`
 /// processes come in time, if the job has ended before this process could take part, or if epoch
-/// after epoch ends without a commit; hvd::usage_error for options that can't be. Features J1, J4, J7; complaint 13.
+/// after epoch ends without a commit; hvd::usage_error for options that can't be. Features J1, J4,
+/// J7; complaint 13.
 /// @snippet tests/elastic/snippets.cpp run_elastic
 template <class... Ts, class F>
 void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& options = {}) {
@@ -108,6 +109,7 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
             fn(comm);
             has_finished = true;
         } catch (const elastic::membership_change&) {
+            vain = 0;
         } catch (const peer_error&) {
             state.restore();
             vain = state.step() > before ? 0 : vain + 1;

@@ -22,7 +22,7 @@ namespace elastic {
 /// changes its size. Let it pass: `run_elastic` goes on from it with another communicator.
 class membership_change {};
 
-/// What an elastic job must not lose: objects that the program owns, and the number of steps done.
+/// Holds what an elastic job must not lose: objects of the program, and the number of steps done.
 ///
 /// `commit()` copies the objects in memory. When a rank is lost, the others go on from the last
 /// commit, and newcomers get the objects of the rank that has done the most steps. Features J1, J2.

@@ -20,7 +20,7 @@
 
 namespace {
 
-// What a process shows to drive.py, by its slot.
+// A process shows this to drive.py, by its slot.
 struct alignas(64) column {
     std::atomic<std::int64_t> step, committed_at, epochs, size, thrown_back;
 };
