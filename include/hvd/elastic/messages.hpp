@@ -47,7 +47,7 @@ struct epoch_head {
 };
 
 // A process comes to the coordinator, at first and after each epoch. The ids of the members of both
-// epochs follow, by rank. It has recorded an epoch when it was connected to all members, and an epoch
+// epochs follow, by rank. It has recorded an epoch when it was connected to all members. An epoch
 // has worked when all of them have recorded it.
 struct join_message {
     static constexpr std::uint32_t current = 1;

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../core/tuning.hpp"
 #include "../../platform/network/socket.hpp"
 #include "sha256.hpp"
 
