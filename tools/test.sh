@@ -31,7 +31,9 @@ sanitized="$programs !examples !interop.torch* !interop.dlib* !network !gpu !tra
 # three the irregular one. Races do not depend on the element type.
 asan="$sanitized !train.*.mpi* !collective.*.threads !neighbours !np1 !np4"
 # These write files, or compute around calls that the other tests of training make.
-computes='!train.buffers.* !train.checkpoint_files.* !train.checkpoint_fuzz.* !train.checkpoint_local.* !train.epochs.* !train.loss_scale.* !train.saved_model.* !train.sparse_steps.* !train.step_counts.*'
+computing=(train.{buffers,checkpoint_files,checkpoint_fuzz,checkpoint_local,epochs,loss_scale,saved_model,sparse_steps,step_counts})
+printf -v computes '!%s.* ' "${computing[@]}"
+computing_on_mpi=("${computing[@]/%/.mpi.*}")
 tsan="$sanitized $computes !unit !collective.thresholds.apart !collective.*.others.threads !collective.thresholds.neighbours !collective.determinism.neighbours !collective.operations.neighbours"
 
 # These tests take too long for each change, and run only with --all or by name: counts beyond 2^31, training on MPI and on emulated
@@ -42,8 +44,11 @@ left_to_all=(big random 'train.*.mpi.np[23]' 'train.*.emulated'
   'device.*.mpi.*' 'interop.torch*' 'interop.dlib*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
   headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_site*' '*.package')
 # These take too long for --all as well, and run only with --soak or by name: the other half of the element types, threads without what only
-# Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and more placements of nodes, most collectives on TCP, and two large examples.
-left_to_soak=(integers posix np1 np4 queues neighbours rest_on_tcp 'examples.torch_mnist*' 'examples.dlib_mnist*')
+# Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and more placements of nodes, most collectives on TCP, two large examples,
+# training on MPI that computes around calls, and faults that wait for seconds alone and happen in another number or placement of ranks, too.
+left_to_soak=(integers posix np1 np4 queues neighbours rest_on_tcp 'examples.torch_mnist*' 'examples.dlib_mnist*' "${computing_on_mpi[@]}"
+  fault.is_stopped.mpi.np3.messages.{tcp,copies} fault.is_late.mpi.{np2,np3.messages,np3.nodes_of_2} fault.is_late_for_a_call.mpi.np3
+  fault.is_late_in_making.mpi.{np2,np2.messages,np3.messages} fault.is_killed_and_not_reaped.mpi.np2)
 
 stage_gcc() {
   local but=("${left_to_all[@]/#/!}" "${left_to_soak[@]/#/!}" '!apart')
@@ -52,7 +57,7 @@ stage_gcc() {
 }
 stage_more() {
   local more=("${left_to_all[@]}" "${left_to_soak[@]}")
-  [[ -n "$whole" || ${#names[@]} -gt 0 ]] || more=("${left_to_all[@]}" '!*')
+  [[ -n "$whole" || ${#names[@]} -gt 0 ]] || more=("${left_to_all[@]}" "${computing_on_mpi[@]/#/!!}" '!*')
   CXX=g++ stage build/gcc "${more[*]}" "${openmpi[@]}" "${quick[@]}"
 }
 # The real CUDA and NCCL, and no MPI; without a GPU its tests are skipped.
@@ -71,7 +76,8 @@ stage_bench() { CXX=g++ stage build/smoke benchmarks -Dmpi=enabled -Dmpi_flavour
 stage_clang() { only "${clang_core[@]}" concepts && CXX=$(clang) stage build/clang 'consumer.the_compiled_form* !big !consumer !queues !integers !mpi !examples !random !apart' "${openmpi[@]}"; }
 # The compiled form does not depend on whose MPI it is.
 stage_mpich() { only 'consumer.*installed*' consumer.pkg_config_names_the_flags consumer.meson_takes_it_as_a_subproject 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
-stage_nompi() { only unit.handles headers consumer fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
+# The compiled form and subprojects do not depend on MPI.
+stage_nompi() { only unit.handles headers 'consumer.cmake*' 'consumer.*installed*' consumer.pkg_config_names_the_flags consumer.an_include_path_is_enough_for_threads fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
 
 # Other processors, emulated. An emulated program sees memory in the order of this machine's processor, so that these stages say
 # little about orders of memory. RISC-V is the machine without vectors: the kernels are enough.
@@ -92,9 +98,10 @@ missing_of() {
 }
 
 # Without names, clang and the sanitizers run the parts with the most state, queues, threads and foreign bytes in --all, and the whole
-# matrix in --soak. gcc runs the whole matrix. clang's sanitizers compile much of what clang's own stage leaves out.
+# matrix in --soak. gcc runs the whole matrix. clang's sanitizers compile much of what clang's own stage leaves out. Engines are on MPI under ASan and on
+# threads under TSan.
 clang_core=(unit.vocabulary unit.handles 'headers.every_call*' 'consumer.the_compiled_form*')
-asan_core=('unit.[!k]*' tcp.messages elastic.{coordination,messages,runs} engine.{connections,negotiation} engine.*.{threads,mpi.np3} fault.threads fault.giving_up
+asan_core=('unit.[!k]*' tcp.messages elastic.{coordination,messages,runs} engine.{connections,negotiation} engine.*.mpi.np3 fault.threads fault.giving_up
   fault.{is_killed,throws,without_memory}.mpi.np3 collective.{fused,ragged,asynchronous,arena,handles,tuning}.mpi.np3
   collective.{thresholds,plans,objects,communicators,carried,disagreement,codecs}.mpi.np3 collective.thresholds.mpi.np2
   train.{optimizer,fused_step,state,crossed,sparse,feedback,reports,checkpoint,checkpoint_fuzz}.threads device.{nccl,cuda_ipc,faults,streams}.emulated

@@ -22,12 +22,14 @@ def matches(test, pattern):
 
 def select(folder, suites, *names):
     """Prints the tests of a stage that match a name, if names are given. Suites: "a" is a alone, "!b" all but b,
-    "a !b" all but b, and a in any case."""
-    excluded = [s[1:] for s in suites.split() if s.startswith("!")]
+    "a !b" all but b, and a in any case; with "!!c" c is in none."""
+    excluded = [s.lstrip("!") for s in suites.split() if s.startswith("!")]
+    never = [s[2:] for s in suites.split() if s.startswith("!!")]
     included = [s for s in suites.split() if not s.startswith("!")]
     for test in introspect(folder, "tests"):
         in_stage = any(matches(test, s) for s in included) or (
             not any(matches(test, s) for s in excluded) and (not included or bool(excluded)))
+        in_stage = in_stage and not any(matches(test, s) for s in never)
         if in_stage and (not names or any(matches(test, name) for name in names)):
             print(test["name"])
 
