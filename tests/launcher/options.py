@@ -74,10 +74,29 @@ class Options(LauncherTest):
         self.assert_refused(["-np", 2, "--network-interface", "none7", "./train"], "none7", "no such interface")
         self.assert_refused(["-np", 2, "--event-log", "absent/log", "./train"], "absent/log", "cannot be written")
 
-    def test_elastic_options_are_refused_as_such(self):
-        for option in ("--min-np", "--max-np", "--host-discovery-script", "--reset-limit", "--blacklist-cooldown-range", "--slots-per-host",
-                       "--elastic-timeout"):
-            self.assert_refused(["-np", 2, option, "3", "./train"], option, "static jobs only")
+    def test_wrong_options_of_elastic_jobs_are_refused(self):
+        for option, value in {"--slots-per-host": [2], "--reset-limit": [3], "--blacklist-cooldown-range": [1, 2], "--elastic-timeout": [9]}.items():
+            self.assert_refused(["-np", 2, option, *value, "./train"], option, "--min-np, --max-np or --host-discovery-script")
+        for option in ("--min-np", "--max-np", "--host-discovery-script"):
+            for backend in ("mpi", "nccl"):
+                self.assert_refused(["-np", 2, "--backend", backend, option, "2", "./train"], option, "elastic jobs need --backend tcp")
+        for words in (["--min-np", 0], ["--min-np", "x"], ["--max-np", 5000], ["--min-np", 2, "--reset-limit", -1],
+                      ["--min-np", 2, "--elastic-timeout", 0], ["--min-np", 2, "--blacklist-cooldown-range", 0, 2]):
+            self.assert_refused(["-np", 2, *words, "./train"], words[-2] if words[-2] != 0 else "range")
+        for bounds in ([3, 2, 4], [1, 3, 2], [2, 2, 1]):
+            self.assert_refused(["--min-np", bounds[0], "-np", bounds[1], "--max-np", bounds[2], "./train"],
+                                "--min-np {}, -np {}, --max-np {}: each must be".format(*bounds))
+        self.assert_refused(["-np", 2, "--min-np", 2, "--blacklist-cooldown-range", 3, 2, "./train"], "--blacklist-cooldown-range", "above")
+        self.assert_refused(["-np", 2, "--min-np", 2, "--blacklist-cooldown-range", 3], "--blacklist-cooldown-range", "a value is missing")
+        self.assert_refused(["--host-discovery-script", "x", "-H", "a", "./train"], "only one of them can name the hosts")
+        self.assert_refused(["-np", 2, "--min-np", 2, "--slots-per-host", 2, "./train"], "--slots-per-host needs --host-discovery-script")
+        self.assert_refused(["-np", 4, "--min-np", 2, "-H", "a:2", "./train"], "-np 4", "only 2 slots")
+
+    def test_an_elastic_job_begins_with_as_many_ranks_as_there_is_room_for(self):
+        for words, ranks in ((["-np", 3, "--min-np", 2], 3), (["-np", 2, "--max-np", 4, "-H", "a:3"], 3), (["--max-np", 2, "-H", "a:3"], 2),
+                             (["--min-np", 2], 2), (["--min-np", 1, "--host-discovery-script", "echo a:3"], 3),
+                             (["-np", 2, "--host-discovery-script", "echo a:3"], 2), (["--min-num-proc", 1, "--max-num-proc", 3], 3)):
+            self.assertEqual(len(self.placed(*words)), ranks, words)
 
     def test_options_of_the_program_are_left_to_it(self):
         ended = self.run_it("-np", 1, "sh", "-c", 'echo "$@"', "sh", "-np", "7", "--min-np", "a b")

@@ -38,6 +38,8 @@ class Page(LauncherTest):
         for name in ("train", "train_mpi"):
             (self.folder / name).write_text("#!/bin/sh\necho trains\n")
             (self.folder / name).chmod(0o755)
+        (self.folder / "discover_hosts.sh").write_text("#!/bin/sh\necho localhost:2\n")
+        (self.folder / "discover_hosts.sh").chmod(0o755)
         self.path = f"{tools}:{os.environ['PATH']}"
 
     def tool(self, name, script):

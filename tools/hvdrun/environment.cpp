@@ -3,6 +3,7 @@
 #include "environment.hpp"
 
 #include <array>
+#include <cmath>
 #include <string_view>
 
 #include <unistd.h>
@@ -11,9 +12,17 @@ namespace hvdrun {
 namespace {
 
 // Those of a job in which this hvdrun itself may run.
-constexpr std::array set_by_hvdrun = {"HVD_RANK",       "HVD_SIZE",       "HVD_LOCAL_RANK",
-                                      "HVD_LOCAL_SIZE", "HVD_RENDEZVOUS", "HVD_RENDEZVOUS_SERVED",
-                                      "HVD_SECRET",     "HVD_SECRET_FILE"};
+constexpr std::array set_by_hvdrun = {"HVD_RANK",
+                                      "HVD_SIZE",
+                                      "HVD_LOCAL_RANK",
+                                      "HVD_LOCAL_SIZE",
+                                      "HVD_RENDEZVOUS",
+                                      "HVD_RENDEZVOUS_SERVED",
+                                      "HVD_SECRET",
+                                      "HVD_SECRET_FILE",
+                                      "HVD_MIN_SIZE",
+                                      "HVD_MAX_SIZE",
+                                      "HVD_ELASTIC_DEADLINE"};
 
 }  // namespace
 
@@ -36,15 +45,19 @@ environment forwarded(const options& o) {
     return result;
 }
 
-environment contract(const placement& place, int ranks, const std::string& rendezvous,
-                     const std::string& interface) {
+environment contract(const options& o, const placement& place, int ranks,
+                     const std::string& rendezvous) {
     environment result = {{"HVD_RANK", std::to_string(place.rank)},
                           {"HVD_SIZE", std::to_string(ranks)},
                           {"HVD_LOCAL_RANK", std::to_string(place.local_rank)},
                           {"HVD_LOCAL_SIZE", std::to_string(place.local_size)},
                           {"HVD_RENDEZVOUS", rendezvous},
                           {"HVD_RENDEZVOUS_SERVED", "1"}};
-    if (!interface.empty()) result["HVD_INTERFACE"] = interface;
+    if (!o.interface.empty()) result["HVD_INTERFACE"] = o.interface;
+    if (!o.is_elastic()) return result;
+    result["HVD_MIN_SIZE"] = std::to_string(o.min_np);
+    result["HVD_MAX_SIZE"] = std::to_string(o.max_np);
+    result["HVD_ELASTIC_DEADLINE"] = std::to_string(std::llround(o.elastic_timeout * 1000)) + "ms";
     return result;
 }
 

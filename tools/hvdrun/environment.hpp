@@ -19,7 +19,7 @@ environment own_environment();
 environment forwarded(const options& o);
 
 // The variables by which a rank knows its place and finds the others.
-environment contract(const placement& place, int ranks, const std::string& rendezvous,
-                     const std::string& interface);
+environment contract(const options& o, const placement& place, int ranks,
+                     const std::string& rendezvous);
 
 }  // namespace hvdrun

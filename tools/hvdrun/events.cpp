@@ -67,6 +67,11 @@ json_value::json_value(double number) {
     text = digits;
 }
 
+json_value::json_value(const std::vector<int>& numbers) {
+    for (const int number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+    text = "[" + text + "]";
+}
+
 event_log::event_log(const std::string& path) {
     if (path.empty()) return;
     file_ = file_descriptor(
@@ -77,7 +82,7 @@ event_log::event_log(const std::string& path) {
 }
 
 void event_log::add(const char* event,
-                    std::initializer_list<std::pair<const char*, json_value>> values) const {
+                    const std::vector<std::pair<const char*, json_value>>& values) const {
     if (!file_) return;
     std::string line = "{\"time\": \"" + timestamp() + "\", \"event\": \"" + event + "\"";
     for (const auto& [name, value] : values)

@@ -2,9 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <initializer_list>
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "file_descriptor.hpp"
 
@@ -15,7 +16,9 @@ struct json_value {
     json_value(const std::string& value);
     json_value(const char* value) : json_value(std::string(value)) {}
     json_value(int number) : text(std::to_string(number)) {}
+    json_value(std::int64_t number) : text(std::to_string(number)) {}
     json_value(double number);
+    json_value(const std::vector<int>& numbers);
 
     std::string text;
 };
@@ -27,7 +30,7 @@ public:
     explicit event_log(const std::string& path);
 
     void add(const char* event,
-             std::initializer_list<std::pair<const char*, json_value>> values) const;
+             const std::vector<std::pair<const char*, json_value>>& values) const;
 
 private:
     file_descriptor file_;

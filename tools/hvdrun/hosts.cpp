@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include "hosts.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <string_view>
@@ -129,6 +130,29 @@ host_list read_hostfile(const std::string& path) {
     if (file.bad()) throw usage_failure("--hostfile " + path + ": the file cannot be read");
     if (result.empty()) throw usage_failure("--hostfile " + path + ": the file names no host");
     return result;
+}
+
+host_list read_discovered(const std::string& text, int slots_per_host) {
+    host_list result;
+    std::string_view rest = text;
+    while (!rest.empty()) {
+        const std::string_view line = rest.substr(0, rest.find('\n'));
+        rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+        const std::vector<std::string_view> all = words_of(line.substr(0, line.find('#')));
+        if (all.empty()) continue;
+        host_slots one;
+        const std::string why = all.size() > 1 ? "host:slots was expected" : read_host(all[0], one);
+        if (!why.empty()) throw failure(1, "it has printed \"" + std::string(line) + "\": " + why);
+        if (one.slots == 0) one.slots = slots_per_host;
+        add(result, one);
+    }
+    return result;
+}
+
+int number_of_slots(const host_list& hosts) {
+    int n = 0;
+    for (const host_slots& one : hosts) n += one.slots;
+    return n;
 }
 
 std::vector<placement> place(const host_list& hosts, int ranks) {

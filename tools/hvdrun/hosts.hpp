@@ -31,6 +31,12 @@ host_list parse_hosts(const std::string& text);
 // after #.
 host_list read_hostfile(const std::string& path);
 
+// Reads what a command of the user prints: lines `host:slots` or `host`, and comments after #. A
+// host without slots has `slots_per_host`.
+host_list read_discovered(const std::string& text, int slots_per_host);
+
+int number_of_slots(const host_list& hosts);
+
 // Fills the hosts with ranks in their order.
 std::vector<placement> place(const host_list& hosts, int ranks);
 

@@ -2,72 +2,103 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <deque>
+#include <list>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <poll.h>
 
+#include "discovery.hpp"
+#include "epochs.hpp"
 #include "events.hpp"
 #include "failure.hpp"
 #include "guard.hpp"
+#include "meeting_place.hpp"
 #include "options.hpp"
 #include "output.hpp"
 #include "rank.hpp"
-#include "rendezvous.hpp"
 #include "secret.hpp"
 #include "signals.hpp"
+#include "slots.hpp"
 
 namespace hvdrun {
 
-// A static job that hvdrun starts and watches itself: it ends when all ranks have, or when one has
-// failed.
+// A job that hvdrun starts and watches itself. It ends when all ranks have, or when its slots tell
+// that it cannot go on: a static one when a rank has failed.
 class job {
 public:
-    job(const options& o, std::vector<placement> places);
+    // It begins in these places of the hosts.
+    job(const options& o, const host_list& hosts, const std::vector<placement>& places);
 
     // Returns the exit code: 0, or that of the first failure.
     int run();
 
 private:
-    void start_all();
-    void start(rank& one);
-    bool is_over() const;
+    // A rank that has failed before hvdrun has ended any.
+    struct failed_rank {
+        int exit_code;
+        double at;
+        std::string text;
+    };
+
+    void start_first();
+    void start(const placement& where);
 
     void turn();
     void wait_for_something();
     void move_bytes();
-    void note_full(const failure& full);
-    void look_at_ranks();
-    void look_at_rendezvous();
-    void look_at_clock();
+    void look_at_hosts();
+    void start_and_end();
+    void show_status();
+
+    // The news, and the ends of ranks.
+    void look_at_news();
+    std::vector<const rank*> take_ended();
     void note_start(rank& one);
     void note_end(const rank& one);
-    void look_at_failures();
+    void note(const news& one);
+    void note_epoch(const news& next);
+    void note_job_end();
+    void judge(const rank& ended);
     std::string failure_of(const rank& one) const;
+    std::string why_ended(const rank& one) const;
+
+    // The end of the job.
+    void note_full(const failure& full);
+    void look_at_obstacles();
+    void look_at_clock();
+    void look_at_start(rank& one);
+    bool is_ending() const { return ending_since_ > 0; }
     void end_all(int code, const std::string& why);
     void finish_ended();
     void leave(rank& one);
-    void show_status();
-    std::string place_of(const rank& one) const;
 
     const options& options_;
+    const int size_at_start_;
     guard guard_;
     signal_watch signals_;
     event_log events_;
     screen screen_;
     job_secret secret_;
-    rendezvous rendezvous_;
+    std::unique_ptr<meeting_place> meeting_place_;
     std::string address_;
-    std::deque<rank> ranks_;
-    std::vector<const rank*> failed_;  // before hvdrun has ended any, in their order
+    slots slots_;
+    epochs epochs_;
+    std::unique_ptr<discovery> discovery_;
+    std::string why_not_discovered_;
+    std::set<int> have_files_;  // slots
+    std::list<rank> ranks_;     // that are not finished
+    std::vector<failed_rank> failed_;
     std::vector<pollfd> files_;
     double started_at_ = 0, ending_since_ = 0;
-    int exit_code_ = 0, hosts_ = 0;
-    int ending_step_ = 0;  // 1: TERM has been sent, 2: KILL, 3: connections are closed
-    bool has_told_rendezvous_ = false, has_remote_ = false;
+    int exit_code_ = 0;
+    bool has_remote_ = false;
     std::string why_, last_event_;
 };
+
+std::string name_of(const placement& where);
 
 // Prints what a job would start where.
 void print_job(const options& o, const std::vector<placement>& places);

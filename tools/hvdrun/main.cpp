@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 
 #include <fcntl.h>
 
 #include "check.hpp"
+#include "discovery.hpp"
 #include "failure.hpp"
 #include "job.hpp"
 #include "mpi.hpp"
@@ -21,12 +23,18 @@ void open_streams() {
 }
 
 host_list hosts_of(const options& o) {
-    return o.hosts.empty() ? host_list{{"localhost", o.ranks}} : o.hosts;
+    if (!o.discovery_script.empty())
+        return discover(o.discovery_script, o.slots_per_host, o.ranks, o.elastic_timeout);
+    if (!o.hosts.empty()) return o.hosts;
+    return {{"localhost", std::max({o.ranks, o.max_np, 1})}};
 }
 
 int run(const options& o) {
-    if (o.check) return check_hosts(o, o.hosts.empty() ? host_list{{"localhost", 1}} : o.hosts);
-    std::vector<placement> places = place(hosts_of(o), o.ranks);
+    const host_list hosts = hosts_of(o);
+    if (o.check) return check_hosts(o, hosts);
+    // An elastic job begins with as many ranks as there is room for.
+    const int ranks = std::max(o.ranks, std::min(o.max_np, number_of_slots(hosts)));
+    std::vector<placement> places = place(hosts, ranks);
     if (o.chosen == backend::mpi) {
         const mpi_launch launch = launch_by_mpi(o, places);
         if (o.dry_run) std::puts(launch.line().c_str());
@@ -38,7 +46,7 @@ int run(const options& o) {
         print_job(o, places);
         return 0;
     }
-    return job(o, places).run();
+    return job(o, hosts, places).run();
 }
 
 }  // namespace

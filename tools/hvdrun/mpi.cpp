@@ -226,7 +226,7 @@ void become(const mpi_launch& launch, bool verbose) {
     if (verbose) std::fprintf(stderr, "hvdrun: %s\n", launch.line().c_str());
     if (!launch.folder.empty()) make_folder(launch.folder);
     for (const auto& [name, value] : launch.variables) ::setenv(name.c_str(), value.c_str(), 1);
-    for (const auto& [name, value] : contract({}, 0, "", "")) ::unsetenv(name.c_str());
+    for (const auto& [name, value] : contract({}, {}, 0, "")) ::unsetenv(name.c_str());
     std::vector<char*> arguments;
     for (const std::string& word : launch.command)
         arguments.push_back(const_cast<char*>(word.c_str()));

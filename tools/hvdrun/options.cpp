@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include "options.hpp"
 
-#include <array>
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 
@@ -13,18 +13,43 @@
 namespace hvdrun {
 namespace {
 
-constexpr std::array elastic_options = {"--min-np",          "--max-np",
-                                        "--min-num-proc",    "--max-num-proc",
-                                        "--slots-per-host",  "--elastic-timeout",
-                                        "--reset-limit",     "--host-discovery-script",
-                                        "--network-timeout", "--blacklist-cooldown-range"};
-
 // The texts that CLI11 reads, before they are looked at.
 struct raw_options {
     std::string hosts, hostfile, backend = "tcp", mpi_args;
     std::string ssh_command = "ssh -o BatchMode=yes {host} {command}";
     std::vector<std::string> variables;
+    std::vector<double> cooldown;
 };
+
+constexpr int most_elastic_ranks = 4096;
+
+void describe_elastic(CLI::App& app, options& o, raw_options& raw) {
+    const CLI::Range of_ranks(1, most_elastic_ranks);
+    app.add_option("--min-np,--min-num-proc", o.min_np,
+                   "elastic: the job goes on with so many ranks (-np)")
+        ->check(of_ranks);
+    app.add_option("--max-np,--max-num-proc", o.max_np,
+                   "elastic: it grows to so many, as slots come (-np)")
+        ->check(of_ranks);
+    app.add_option(
+        "--host-discovery-script", o.discovery_script,
+        "elastic: a command that prints the hosts: lines host:slots; asked once a second");
+    app.add_option("--slots-per-host", o.slots_per_host,
+                   "elastic: slots of a host that is printed without a number (1)")
+        ->check(CLI::Range(1, 1 << 16));
+    app.add_option("--reset-limit", o.reset_limit,
+                   "elastic: so many processes may fail before the job does (any number)")
+        ->check(CLI::Range(0, 1 << 30));
+    app.add_option(
+           "--blacklist-cooldown-range", raw.cooldown,
+           "elastic: LOW HIGH, seconds before a slot whose process has failed gets another; "
+           "they double with each failure in a row (1 60)")
+        ->expected(2)
+        ->check(CLI::PositiveNumber);
+    app.add_option("--elastic-timeout", o.elastic_timeout,
+                   "elastic: seconds in which enough slots and ranks must come (600)")
+        ->check(CLI::Range(0.001, 2'592'000.0));
+}
 
 void describe(CLI::App& app, options& o, raw_options& raw) {
     app.set_help_flag("-h,--help", "print this and end");
@@ -58,22 +83,12 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
                    "starts {command} on {host} (ssh -o BatchMode=yes {host} {command})");
     app.add_option("--secret-file", o.secret_file,
                    "a file of mode 0600 with the job's secret (a new one is made)");
+    describe_elastic(app, o, raw);
     app.add_option("--mpi-args", raw.mpi_args, "more arguments for mpirun, mpiexec or srun");
     app.add_option("--mpi-launcher", o.mpi_launcher, "the program that starts MPI jobs");
     app.add_flag("--verbose", o.verbose, "say what is started where");
     app.add_flag("--dry-run", o.dry_run, "print the commands, and start nothing");
     app.add_flag("--check", o.check, "print a table of the hosts, and start nothing");
-}
-
-bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
-
-[[noreturn]] void refuse_unknown(const std::string& name) {
-    for (const char* elastic : elastic_options)
-        if (name == elastic)
-            throw usage_failure(name +
-                                ": elastic jobs cannot be started; this version of hvdrun "
-                                "starts static jobs only");
-    throw usage_failure(name + ": there is no such option (hvdrun --help lists them)");
 }
 
 // Separates hvdrun's own arguments from the program, which is the first word that is no option.
@@ -82,7 +97,8 @@ words own_arguments(const CLI::App& app, const words& all, words& program) {
     words own;
     std::size_t i = 0;
     for (; i < all.size(); ++i) {
-        std::string word = all[i];
+        const std::string given = all[i];
+        std::string word = given;
         if (word == "--") {
             ++i;
             break;
@@ -93,11 +109,14 @@ words own_arguments(const CLI::App& app, const words& all, words& program) {
         const bool is_long = word[1] == '-';
         const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
         const CLI::Option* option = app.get_option_no_throw(name);
-        if (option == nullptr) refuse_unknown(name);
+        if (option == nullptr)
+            throw usage_failure(name + ": there is no such option (hvdrun --help lists them)");
         own.push_back(word);
-        if (!takes_value(*option) || word.size() > name.size()) continue;
-        if (++i == all.size()) throw usage_failure(all[i - 1] + ": a value is missing");
-        own.push_back(all[i]);
+        // The first value may be a part of the word.
+        for (int n = word.size() > name.size() ? 1 : 0; n < option->get_items_expected_min(); ++n) {
+            if (++i == all.size()) throw usage_failure(given + ": a value is missing");
+            own.push_back(all[i]);
+        }
     }
     program.assign(all.begin() + std::ptrdiff_t(i), all.end());
     return own;
@@ -133,7 +152,38 @@ words ssh_words(const std::string& text) {
     throw usage_failure("--ssh-command " + text + ": it has no {command}");
 }
 
-void look_at(options& o, const raw_options& raw) {
+void look_at_elastic(options& o, const CLI::App& app, const raw_options& raw, int asked) {
+    const bool is_elastic = o.min_np > 0 || o.max_np > 0 || !o.discovery_script.empty();
+    for (const char* name :
+         {"--slots-per-host", "--reset-limit", "--blacklist-cooldown-range", "--elastic-timeout"})
+        if (!is_elastic && app.count(name) > 0)
+            throw usage_failure(std::string(name) +
+                                ": only elastic jobs have it; they need --min-np, --max-np or "
+                                "--host-discovery-script");
+    if (!is_elastic) return;
+    if (o.chosen != backend::tcp)
+        throw usage_failure(
+            "--min-np, --max-np and --host-discovery-script: elastic jobs need --backend tcp");
+    if (!o.discovery_script.empty() && !o.hosts.empty())
+        throw usage_failure(
+            "-H, --hostfile and --host-discovery-script: only one of them can name the hosts");
+    if (o.discovery_script.empty() && app.count("--slots-per-host") > 0)
+        throw usage_failure("--slots-per-host needs --host-discovery-script");
+    if (!raw.cooldown.empty()) o.cooldown = {raw.cooldown[0], raw.cooldown[1]};
+    if (o.cooldown.low > o.cooldown.high)
+        throw usage_failure("--blacklist-cooldown-range: the lower bound is above the upper one");
+    const bool is_open = asked == 0 && !o.discovery_script.empty();
+    if (o.ranks == 0) o.ranks = std::max(1, o.min_np);
+    if (o.min_np == 0) o.min_np = std::min(o.ranks, o.max_np > 0 ? o.max_np : o.ranks);
+    if (o.max_np == 0) o.max_np = is_open ? most_elastic_ranks : o.ranks;
+    if (asked == 0) o.ranks = std::min(o.ranks, o.max_np);
+    if (o.min_np > o.ranks || o.ranks > o.max_np)
+        throw usage_failure("--min-np " + std::to_string(o.min_np) + ", -np " +
+                            std::to_string(o.ranks) + ", --max-np " + std::to_string(o.max_np) +
+                            ": each must be at most the next");
+}
+
+void look_at(options& o, const CLI::App& app, const raw_options& raw) {
     if (!raw.hosts.empty() && !raw.hostfile.empty())
         throw usage_failure("-H and --hostfile: only one of them can name the hosts");
     if (!raw.hosts.empty()) o.hosts = parse_hosts(raw.hosts);
@@ -144,8 +194,9 @@ void look_at(options& o, const raw_options& raw) {
     o.mpi_args = split(raw.mpi_args, "--mpi-args");
     o.ssh_command = ssh_words(raw.ssh_command);
     o.variables = variables_of(raw.variables);
-    if (o.ranks == 0)
-        for (const host_slots& one : o.hosts) o.ranks += one.slots;
+    const int asked = o.ranks;
+    if (o.ranks == 0) o.ranks = number_of_slots(o.hosts);
+    look_at_elastic(o, app, raw, asked);
     if (o.check) return;
     if (o.ranks == 0) throw usage_failure("give the number of ranks (-np) or hosts (-H)");
     if (o.program.empty()) throw usage_failure("give the program that is to be started");
@@ -172,7 +223,7 @@ options read_options(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         throw usage_failure(error.what());
     }
-    look_at(result, raw);
+    look_at(result, app, raw);
     return result;
 }
 

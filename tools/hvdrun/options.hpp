@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cooldowns.hpp"
 #include "hosts.hpp"
 #include "shell.hpp"
 
@@ -26,6 +27,15 @@ struct options {
     double kill_after = 5;
     bool verbose = false, dry_run = false, check = false;
     std::string event_log;
+
+    // Of elastic jobs, which have these bounds. `ranks` must be there at the start.
+    int min_np = 0, max_np = 0;
+    std::string discovery_script;
+    int slots_per_host = 1;
+    int reset_limit = -1;  // less than 0: none
+    double elastic_timeout = 600;
+    cooldown_rules cooldown;
+    bool is_elastic() const { return min_np > 0; }
 
     words mpi_args;
     std::string mpi_launcher;

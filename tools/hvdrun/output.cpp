@@ -75,8 +75,9 @@ void screen::show_status(const std::string& text) {
     status_ = text;
 }
 
-void rank_stream::open_file(const std::string& path, bool with_times) {
-    file_ = file_descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+void rank_stream::open_file(const std::string& path, bool with_times, bool goes_on) {
+    const int how = goes_on ? O_APPEND : O_TRUNC;
+    file_ = file_descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | how | O_CLOEXEC, 0666));
     if (!file_) throw failure(1, path + ": the file cannot be written: " + strerror(errno));
     times_in_file_ = with_times;
 }
@@ -124,7 +125,8 @@ void make_folder(const std::string& path) {
 
 std::string make_rank_folder(const std::string& folder, int rank, int ranks) {
     std::string number = std::to_string(rank);
-    number.insert(0, std::to_string(ranks - 1).size() - number.size(), '0');
+    const std::size_t digits = std::to_string(ranks - 1).size();
+    if (number.size() < digits) number.insert(0, digits - number.size(), '0');
     const std::string path = folder + "/rank." + number;
     make_folder(path);
     return path;

@@ -44,8 +44,8 @@ class rank_stream {
 public:
     rank_stream(int rank, int stream) : rank_(rank), stream_(stream) {}
 
-    // `path` is a new file. With times each line of it begins with one.
-    void open_file(const std::string& path, bool with_times);
+    // `path` is a new file, or goes on. With times each line of it begins with one.
+    void open_file(const std::string& path, bool with_times, bool goes_on);
     // The first line is no output if it is this one. Returns when it has come by has_greeted().
     void expect(std::string greeting) { greeting_ = std::move(greeting); }
     bool has_greeted() const { return greeting_.empty(); }

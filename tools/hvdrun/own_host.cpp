@@ -121,7 +121,7 @@ bool is_this_host(const std::string& name) {
 }  // namespace
 
 void find_local(std::vector<placement>& places) {
-    std::map<std::string, bool> known;  // to look a name up can take seconds
+    static std::map<std::string, bool> known;  // to look a name up can take seconds
     for (placement& place : places) {
         if (known.count(place.host) == 0) known[place.host] = is_this_host(place.host);
         place.is_local = known[place.host];

@@ -12,10 +12,10 @@ namespace hvdrun {
 
 rank::rank(const placement& where) : where_(where), out_(where.rank, 1), err_(where.rank, 2) {}
 
-void rank::open_files(const std::string& folder, int ranks, bool with_times) {
+void rank::open_files(const std::string& folder, int ranks, bool with_times, bool go_on) {
     const std::string own = make_rank_folder(folder, where_.rank, ranks);
-    out_.open_file(own + "/stdout", with_times);
-    err_.open_file(own + "/stderr", with_times);
+    out_.open_file(own + "/stdout", with_times, go_on);
+    err_.open_file(own + "/stderr", with_times, go_on);
 }
 
 void rank::start_here(const words& program, const environment& variables) {
@@ -57,6 +57,24 @@ bool rank::look() {
     if (has_ended() || !hvdrun::has_ended(process_.id, how_)) return false;
     ended_at_ = seconds();
     return true;
+}
+
+void rank::ask_to_end(const std::string& why) {
+    if (is_asked() || is_finished_) return;
+    why_asked_ = why;
+    asked_at_ = seconds();
+    if (!has_ended()) terminate();
+}
+
+void rank::insist(double now, double patience) {
+    if (!is_asked()) return;
+    if (insisted_ == 0 && now > asked_at_ + patience) {
+        kill();
+        insisted_ = 1;
+    } else if (insisted_ == 1 && now > asked_at_ + patience + 2) {
+        kill_connection();
+        insisted_ = 2;
+    }
 }
 
 void rank::terminate() {

@@ -26,7 +26,7 @@ public:
 
     void start_here(const words& program, const environment& variables);
     void start_there(const words& command, const std::string& script);
-    void open_files(const std::string& folder, int ranks, bool with_times);
+    void open_files(const std::string& folder, int ranks, bool with_times, bool go_on);
 
     bool has_started() const { return out_.has_greeted(); }  // as far as hvdrun knows
     // Returns true once, when it has.
@@ -40,9 +40,14 @@ public:
 
     // Returns true once, when the process has ended.
     bool look();
-    // Ends it: politely, or at once. `last` also ends the local end of a connection.
+    // Asks it to end, once.
+    void ask_to_end(const std::string& why);
+    bool is_asked() const { return asked_at_ > 0; }
+    // hvdrun's reason.
+    const std::string& why_asked() const { return why_asked_; }
+    // Ends it in the end: it is killed after the patience, and then the local end of a connection.
+    void insist(double now, double patience);
     void terminate();
-    void kill();
     void kill_connection();
     // Gives up output that others hold open, and lets go of the process.
     void close_output(screen& to);
@@ -50,6 +55,7 @@ public:
     void finish();
 
 private:
+    void kill();
     void send_word(const char* word);
     void signal_group(int signal);
 
@@ -58,7 +64,9 @@ private:
     rank_stream out_, err_;
     std::string pending_;  // for the shell on the other host
     ending how_;
-    double started_at_ = 0, ended_at_ = 0;
+    double started_at_ = 0, ended_at_ = 0, asked_at_ = 0;
+    int insisted_ = 0;  // times
+    std::string why_asked_;
     bool is_finished_ = false, is_start_told_ = false;
 };
 

@@ -26,7 +26,7 @@ std::deque<entry> entries;
 std::atomic<entry*> first{nullptr};
 std::atomic<int> asked{0}, wake_end{-1};
 
-constexpr std::size_t most_ends = 4096;
+constexpr std::size_t most_ends = 4096;  // the last ones
 std::atomic<pid_t> ends[most_ends];
 std::atomic<std::size_t> number_of_ends{0};
 
@@ -45,8 +45,7 @@ void kill_all() {
 
 void on_signal(int signal, siginfo_t* about, void*) {
     const int code = errno;
-    if (signal == SIGCHLD)
-        if (const std::size_t i = number_of_ends++; i < most_ends) ends[i] = about->si_pid;
+    if (signal == SIGCHLD) ends[number_of_ends++ % most_ends] = about->si_pid;
     if (signal != SIGCHLD && asked.exchange(signal) != 0) {
         kill_all();
         ::_exit(128 + signal);
@@ -84,9 +83,10 @@ void signal_watch::take() const {
 int signal_watch::asked_to_end() { return asked; }
 
 std::size_t signal_watch::order_of_end(pid_t id) {
-    std::size_t i = 0;
-    while (i < most_ends && ends[i] != id) ++i;
-    return i;
+    const std::size_t all = number_of_ends, first = all > most_ends ? all - most_ends : 0;
+    for (std::size_t i = all; i-- > first;)
+        if (ends[i % most_ends] == id) return i;
+    return all;
 }
 
 void signal_watch::kill_at_second(pid_t group, int input) {

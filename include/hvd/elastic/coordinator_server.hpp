@@ -44,16 +44,32 @@ inline coordinator_rules coordinator_rules_of(const tcp_options& own,
     return r;
 }
 
+// Hears what happens to a job, in the thread of its coordinator.
+class coordinator_listener {
+public:
+    // The members are in the order of their ranks. The step is the one from which they go on.
+    virtual void begin_epoch(std::uint64_t epoch, std::int64_t step,
+                             const std::vector<elastic_member>& members) = 0;
+    virtual void lose(std::int64_t started_as) = 0;
+    virtual void end_job() = 0;
+
+protected:
+    ~coordinator_listener() = default;
+};
+
 // The coordinator of an elastic job and its connections, served by a thread of its own, which
 // sleeps while nothing happens. Each process of a job has one, and one of them acts.
 class coordinator_server {
 public:
     // @throws usage_error if the port is taken
     coordinator_server(const coordinator_rules& rules, const shared_secret& secret,
-                       std::uint16_t port = 0)
-        : secret_(secret), listener_(-1, port), wake_(-1), machine_(rules), thread_([this] {
-              serve();
-          }) {
+                       std::uint16_t port = 0, coordinator_listener* told = nullptr)
+        : secret_(secret),
+          listener_(-1, port),
+          wake_(-1),
+          told_(told),
+          machine_(rules),
+          thread_([this] { serve(); }) {
         if (!thread_) throw usage_error(-1, "hvd: the system starts no thread");
     }
     coordinator_server(const coordinator_server&) = delete;
@@ -80,6 +96,7 @@ private:
         int link;
         framed_socket socket;
         time_point ends = never;  // it is only told why
+        std::int64_t started_as = -1;
     };
 
     void serve() noexcept try {
@@ -138,6 +155,7 @@ private:
             if (connections_[i].socket.is_open()) continue;
             const int link = connections_[i].link;
             const bool is_silent = connections_[i].socket.is_silent();
+            if (told_ != nullptr) told_->lose(connections_[i].started_as);
             connections_.erase(connections_.begin() + std::ptrdiff_t(i));
             machine_.lose(link, is_silent, now());
         }
@@ -147,14 +165,29 @@ private:
         join_request request;
         const char* const wrong = read_join(bytes, request);
         if (*wrong != 0) return refuse(c, coordinator_message::refused, wrong);
+        c.started_as = request.said.self.started_as;
         machine_.join(c.link, std::move(request), now());
     }
 
     void carry_out() {
-        for (const coordinator::order& o : machine_.take_orders())
+        const std::vector<coordinator::order> orders = machine_.take_orders();
+        for (const coordinator::order& o : orders) {
+            if (o.what == coordinator_message::epoch_begins && epoch_ != machine_.epoch())
+                begin_epoch();
             for (connection& c : connections_)
                 if (c.link == o.link) say(c, o);
+        }
         for (connection& c : connections_) c.socket.flush();
+        if (told_ != nullptr && !orders.empty() &&
+            orders.back().what == coordinator_message::job_has_ended)
+            told_->end_job();
+    }
+
+    void begin_epoch() {
+        epoch_ = machine_.epoch();
+        fill_random(-1, reinterpret_cast<std::byte*>(&job_), sizeof job_);
+        if (told_ != nullptr)
+            told_->begin_epoch(epoch_, machine_.head().stamp.step, machine_.table());
     }
 
     void say(connection& c, const coordinator::order& o) {
@@ -163,10 +196,6 @@ private:
         head.what = o.what;
         if (o.what != coordinator_message::epoch_begins) return send(c, head, {});
         head = machine_.head();
-        if (told_ != head.epoch) {
-            told_ = head.epoch;
-            fill_random(-1, reinterpret_cast<std::byte*>(&job_), sizeof job_);
-        }
         head.rank = std::uint32_t(o.rank);
         head.job = job_;
         send(c, head, machine_.table());
@@ -193,12 +222,13 @@ private:
     const shared_secret secret_;
     listening_socket listener_;
     wake_up wake_;
+    coordinator_listener* const told_;
     atomic<bool> stopped_{false};
     strangers strangers_{secret_, rendezvous_rank};
     coordinator machine_;
     std::vector<connection> connections_;
     int links_ = 0;
-    std::uint64_t told_ = 0, job_ = 0;
+    std::uint64_t epoch_ = 0, job_ = 0;
     std::vector<pollfd> fds_;
     mutex mutex_;
     std::uint64_t followed_ = 0;

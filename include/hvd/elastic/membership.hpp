@@ -204,6 +204,7 @@ private:
         said.saw_end = saw_end_ ? 1 : 0;
         said.is_brief = is_brief ? 1 : 0;
         said.self.id = id_;
+        said.self.started_as = own_.rank;
         said.self.place = place_of(own_, listener);
         add_addresses(said.self.place, link_->number());
         said.self.coordinator = said.self.place;

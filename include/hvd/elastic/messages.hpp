@@ -23,6 +23,7 @@ struct state_stamp {
 // A process of an elastic job, as the others know it.
 struct elastic_member {
     std::uint64_t id = 0;         // a random number that it has chosen
+    std::int64_t started_as = 0;  // the rank that the launcher gave it
     listening_place place;        // for the connections of the next epoch
     listening_place coordinator;  // where it listens as a coordinator
 };

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""Elastic jobs by hvdrun: ranks that are killed are replaced, and jobs grow and shrink while they run."""
+
+import json
+import os
+import re
+import signal
+import unittest
+
+from launching import FAKE_SSH, LauncherTest, PATIENCE, processes_with, wait_until
+
+WORKER = os.environ["HVD_ELASTIC_WORKER"]
+SOON = ("--blacklist-cooldown-range", 0.05, 60)
+
+
+class Elastic(LauncherTest):
+    def events(self, name=None):
+        try:
+            lines = (self.folder / "log").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        return [event for event in map(json.loads, lines) if name in (None, event["event"])]
+
+    def start_elastic(self, *arguments, program=(WORKER, "go")):
+        return self.start_it("--event-log", "log", *arguments, *program)
+
+    def run_elastic(self, *arguments):
+        return self.run_it("--event-log", "log", *arguments)
+
+    def wait_for_epoch(self, condition, what):
+        """Returns the first epoch for which the condition holds."""
+        wait_until(lambda: any(map(condition, self.events("epoch"))), f"an epoch {what}")
+        return next(filter(condition, self.events("epoch")))
+
+    def wait_for_size(self, size):
+        """Returns the first epoch of so many ranks, which have done a step."""
+        self.wait_for_files(f"go.{size}")
+        return self.wait_for_epoch(lambda epoch: epoch["size"] == size, f"of {size} ranks")
+
+    def kill_worker(self, rank):
+        """Kills the program on the other host, not the shell that started it."""
+        of_rank = [pid for pid in processes_with(f"HVD_RANK={rank}\0") if os.path.samefile(f"/proc/{pid}/exe", WORKER)]
+        (worker,) = set(of_rank) & set(processes_with(self.mark))
+        os.kill(worker, signal.SIGKILL)
+
+    def pid_of(self, rank):
+        return [event["pid"] for event in self.events("started") if event["rank"] == rank][-1]
+
+    def show(self, hosts):
+        """The script shows these from now on."""
+        (self.folder / "new").write_text(hosts)
+        (self.folder / "new").rename(self.folder / "shown")
+
+    def assert_ends_well(self, job, ranks):
+        """The program ends, and these ranks have done the same steps with right results."""
+        (self.folder / "go").touch()
+        out, err = job.communicate(timeout=PATIENCE)
+        for file in self.folder.glob("go*"):
+            file.unlink()
+        self.assertEqual((job.returncode, err), (0, ""), out)
+        ends = dict(re.findall(r"(?m)^\[(\d+)\]<stdout>:(\d+ steps, \w+)$", out))
+        self.assertEqual(set(map(int, ends)), set(ranks), out)
+        self.assertEqual(len(set(ends.values())), 1, out)
+        self.assertIn("right", out)
+        steps = [epoch["step"] for epoch in self.events("epoch")]
+        self.assertEqual(steps, sorted(steps))
+        self.assertEqual([epoch["epoch"] for epoch in self.events("epoch")], list(range(1, len(steps) + 1)))
+        self.assert_nothing_is_left()
+
+    def test_a_rank_that_is_killed_is_replaced_and_no_step_is_lost(self):
+        for size, victim in ((2, 0), (3, 2), (4, 1)):
+            with self.subTest(size=size, victim=victim):
+                job = self.start_elastic("-np", size, "--min-np", 1, *SOON, "--output-filename", "out")
+                self.wait_for_size(size)
+                os.kill(self.pid_of(victim), signal.SIGKILL)
+                lost = self.wait_for_epoch(lambda epoch: epoch["lost"], "after a loss")
+                self.assertEqual((lost["lost"], lost["left"]), ([victim], []))
+                self.assertIn(f"rank {victim}: ", lost["why"])
+                self.assertGreater(lost["recovery_seconds"], 0)
+                back = self.wait_for_epoch(lambda epoch: epoch["epoch"] > 1 and epoch["joined"] == [victim], "with another process")
+                self.assertEqual((back["size"], sorted(back["ranks"])), (size, list(range(size))))
+                self.assert_ends_well(job, range(size))
+                self.assertEqual([(event["rank"], event["signal"]) for event in self.events("failed")], [(victim, signal.SIGKILL)])
+                # Its file has the output of both processes.
+                self.assertRegex((self.folder / f"out/rank.{victim}/stdout").read_text(), r"^begins\nbegins\n\d+ steps, right\n$")
+
+    def test_another_slot_takes_the_place_of_one_that_cools_down(self):
+        job = self.start_elastic("-np", 2, "--min-np", 1, "-H", "localhost:3", "--blacklist-cooldown-range", 1000, 2000)
+        self.wait_for_size(2)
+        os.kill(self.pid_of(0), signal.SIGKILL)
+        self.assertEqual(self.wait_for_epoch(lambda epoch: 2 in epoch["joined"], "with rank 2")["size"], 2)
+        self.assert_ends_well(job, (1, 2))
+
+    def test_ranks_on_other_hosts_are_replaced(self):
+        job = self.start_elastic("-H", "a:1,b:2", "--min-np", 2, *SOON, "--ssh-command", FAKE_SSH)
+        self.wait_for_size(3)
+        self.kill_worker(1)
+        self.wait_for_epoch(lambda epoch: epoch["epoch"] > 1 and 1 in epoch["joined"], "with rank 1 again")
+        self.assert_ends_well(job, range(3))
+
+    def test_a_job_grows_and_shrinks_with_the_slots_that_the_script_shows(self):
+        self.show("# one of them\nlocalhost:1\n")
+        job = self.start_elastic("--min-np", 1, "--max-np", 3, "--host-discovery-script", "cat shown")
+        self.wait_for_size(1)
+        self.show("localhost:9\n")
+        self.assertEqual(self.wait_for_size(3)["lost"], [])
+        self.show("localhost:2\n")
+        shrunk = self.wait_for_epoch(lambda epoch: epoch["left"], "after a slot has gone")
+        self.assertEqual((shrunk["left"], shrunk["lost"], sorted(shrunk["ranks"])), ([2], [], [0, 1]))
+        self.assert_ends_well(job, (0, 1))
+        self.assertEqual(self.events("failed"), [])
+        self.assertEqual({event["why"] for event in self.events("ended")}, {"its slot is no longer there"})
+
+    def test_a_later_failure_of_the_script_is_a_warning(self):
+        self.show("localhost:2\n")
+        job = self.start_elastic("--min-np", 2, "--host-discovery-script", "cat shown")
+        self.wait_for_size(2)
+        (self.folder / "shown").unlink()
+        wait_until(lambda: self.events("not_discovered"), "a warning")
+        self.assertIn("shown: No such file", self.events("not_discovered")[0]["why"])
+        (self.folder / "go").touch()
+        out, err = job.communicate(timeout=PATIENCE)
+        self.assertEqual(job.returncode, 0, out)
+        self.assertRegex(err, r"^hvdrun: --host-discovery-script cat shown: it ended with exit code 1: .*\n$")
+        self.assertEqual(self.events("ended"), [])
+
+    def test_a_first_failure_of_the_script_is_an_error(self):
+        for script, why in {"echo no cloud >&2; exit 7": "it ended with exit code 7: no cloud", "echo a:two": '"a:two": slots must be a number',
+                            "echo a slots=2": "host:slots was expected", "./absent": "exit code 127"}.items():
+            ended = self.run_elastic("--host-discovery-script", script, "true")
+            self.assertEqual((ended.returncode, ended.stdout), (1, ""))
+            self.assertIn(f"--host-discovery-script {script}: ", ended.stderr)
+            self.assertIn(why, ended.stderr)
+
+    def test_slots_that_do_not_come_in_time_are_an_error(self):
+        ended = self.run_elastic("-np", 3, "--host-discovery-script", "echo localhost", "--slots-per-host", 2, "--elastic-timeout", 0.3, "true")
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("it shows 2 of 3 slots", ended.stderr)
+
+    def test_ranks_that_have_not_joined_end_with_the_job(self):
+        self.show("localhost:2\n")
+        job = self.start_elastic("-np", 2, "--max-np", 3, "--host-discovery-script", "cat shown",
+                                 program=("sh", "-c", f"[ $HVD_RANK = 2 ] || exec {WORKER} go\nexec sleep 1000"))
+        self.wait_for_size(2)
+        self.show("localhost:3\n")
+        wait_until(lambda: len(self.events("started")) == 3, "a third process")
+        self.assert_ends_well(job, (0, 1))
+        self.assertEqual([(event["rank"], event["why"]) for event in self.events("ended")], [(2, "the job ended before it joined")])
+
+    def test_nothing_is_restarted_once_a_rank_has_ended_well(self):
+        ended = self.run_elastic("-np", 3, "--min-np", 1, *SOON, "sh", "-c",
+                                 "echo $$ >here.$HVD_RANK; while ! [ -e here.0 -a -e here.1 -a -e here.2 ]; do sleep 0.01; done\n[ $HVD_RANK = 0 ] && exit 0\n"
+                                 "while kill -0 $(cat here.0) 2>/dev/null; do sleep 0.01; done; exit $((HVD_RANK * 4 - 4))")
+        self.assertEqual(ended.returncode, 4)
+        self.assertIn("rank 2 on localhost failed with exit code 4", ended.stderr)
+        self.assertEqual(len(self.events("started")), 3)
+        self.assertEqual(self.events("ended"), [])
+
+    def test_more_failures_than_the_limit_end_the_job(self):
+        ended = self.run_elastic("-np", 2, "--min-np", 1, "--reset-limit", 2, *SOON, "sh", "-c", "[ $HVD_RANK = 1 ] && exit 9\nexec sleep 1000")
+        self.assertEqual(ended.returncode, 9)
+        self.assertRegex(ended.stderr, r"(?m)^hvdrun: rank 1 on localhost failed with exit code 9, .*; at most 2 processes may fail \(--reset-limit\); 1 other rank was ended$")
+        self.assertEqual(len(self.events("failed")), 3)
+
+    def test_a_slot_that_fails_again_and_again_is_given_up(self):
+        ended = self.run_elastic("-np", 2, "--min-np", 2, "--blacklist-cooldown-range", 0.01, 60, "sh", "-c", "[ $HVD_RANK = 0 ] && exit 9\nexec sleep 1000")
+        self.assertEqual(ended.returncode, 9)
+        self.assertIn("only 1 of at least 2 slots (--min-np) can be used", ended.stderr)
+        self.assertEqual([event["rank"] for event in self.events("failed")], [0] * 5)
+
+    def test_when_all_fail_the_job_does(self):
+        ended = self.run_elastic("-np", 3, "--min-np", 1, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c", "exit 6")
+        self.assertEqual(ended.returncode, 6)
+        self.assertIn("no process is left", ended.stderr)
+        self.assertEqual(len(self.events("started")), 3)
+
+    def test_newcomers_do_not_begin_anew_when_all_who_have_the_state_are_lost(self):
+        self.show("localhost:1\n")
+        job = self.start_elastic("--min-np", 1, "--max-np", 2, "--host-discovery-script", "cat shown",
+                                 program=("sh", "-c", f"[ $HVD_RANK = 0 ] || sleep 1000\nexec {WORKER} go"))
+        self.wait_for_size(1)
+        self.show("localhost:2\n")
+        wait_until(lambda: len(self.events("started")) == 2, "a second process")
+        os.kill(self.pid_of(0), signal.SIGKILL)
+        self.assertEqual(job.wait(PATIENCE), 128 + signal.SIGKILL)
+        self.assertIn("no rank is left that has the job's state", job.stderr.read())
+
+    def test_each_rank_is_told_the_bounds(self):
+        ended = self.run_it("-np", 2, "--min-np", 1, "--max-np", 3, "-H", "localhost:2", "--elastic-timeout", 7, "sh", "-c",
+                            "echo $HVD_RANK $HVD_SIZE $HVD_MIN_SIZE $HVD_MAX_SIZE $HVD_ELASTIC_DEADLINE $HVD_RENDEZVOUS_SERVED", HVD_MIN_SIZE="9")
+        self.assertEqual(sorted(ended.stdout.splitlines()), [f"[{r}]<stdout>:{r} 2 1 3 7000ms 1" for r in range(2)])
+
+    def test_an_interrupt_ends_the_job(self):
+        job = self.start_elastic("-np", 2, "--min-np", 1)
+        self.wait_for_size(2)
+        os.kill(job.pid, signal.SIGINT)
+        self.assertEqual(job.wait(PATIENCE), 130)
+        self.assert_nothing_is_left()
+
+    def test_nothing_is_left_when_hvdrun_is_killed(self):
+        job = self.start_elastic("-np", 2, "--min-np", 1, *SOON, "--kill-after", 1, program=("sh", "-c", "trap '' TERM; sleep 1000 & touch here.$$; wait"))
+        wait_until(lambda: len(list(self.folder.glob("here.*"))) == 2, "two processes")
+        os.kill(self.pid_of(1), signal.SIGKILL)
+        wait_until(lambda: len(list(self.folder.glob("here.*"))) == 3, "another process")
+        job.kill()
+        self.assert_nothing_is_left()
+
+
+if __name__ == "__main__":
+    unittest.main()

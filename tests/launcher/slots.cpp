@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <doctest/doctest.h>
+
+#include "epochs.hpp"
+#include "slots.hpp"
+
+// The decisions of hvdrun's elastic jobs: times and random numbers come from the tests.
+
+using namespace hvdrun;
+
+namespace {
+
+using numbers = std::vector<int>;
+
+std::function<double()> always(double number) {
+    return [number] { return number; };
+}
+
+slot_rules elastic(int least, int most) {
+    slot_rules rules;
+    rules.least = least;
+    rules.most = most;
+    rules.failures = -1;
+    rules.is_elastic = true;
+    return rules;
+}
+
+numbers started(slots& all, double now) {
+    numbers result;
+    for (const placement& one : all.take_starts(now)) result.push_back(one.rank);
+    return result;
+}
+
+// Ends a process at its start.
+void fail(slots& all, int slot, double now) {
+    all.end_process(slot, process_end::by_failure, 0, now);
+}
+
+news epoch(int number, std::vector<news::member> members, double at, std::int64_t step = 0) {
+    news result{.what = news::kind::epoch_begins, .at = at};
+    result.epoch = number;
+    result.step = step;
+    result.members = std::move(members);
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE("a cooldown doubles with each failure in a row, has jitter, and ends at its bound") {
+    cooldowns exact({2, 15}, always(0));
+    double expected[] = {2, 4, 8, 15};
+    for (const double length : expected) {
+        exact.note_failure(7, "a", 0, 100);
+        CHECK(exact.free_at(7, "a") == 100 + length);
+    }
+    cooldowns jittered({2, 15}, always(0.5));
+    jittered.note_failure(7, "a", 0, 100);
+    CHECK(jittered.free_at(7, "a") == 103);
+    CHECK(jittered.free_at(8, "a") < 0);
+    CHECK(jittered.free_at(7, "b") == 103);
+}
+
+TEST_CASE("a process that has lived long begins a new row of failures") {
+    cooldowns all({1, 10}, always(0));
+    for (int i = 0; i < 20; ++i) {
+        all.note_failure(0, "a", 10, 100 * i);
+        CHECK(all.free_at(0, "a") == 100 * i + 1);
+    }
+}
+
+TEST_CASE("a slot is given up after five failures in a row, until its host shows it anew") {
+    cooldowns all({1, 10}, always(0));
+    for (int i = 0; i < cooldowns::most_in_a_row; ++i) {
+        CHECK(all.free_at(0, "a") < never);
+        all.note_failure(0, "a", 1, i);
+    }
+    CHECK(all.free_at(0, "a") == never);
+    CHECK(all.free_at(1, "a") < never);
+    all.forget(0);
+    CHECK(all.free_at(0, "a") < never);
+}
+
+TEST_CASE("a host rests when three of its slots have failed in a row, and not before") {
+    cooldowns all({1, 30}, always(0));
+    for (int i = 0; i < 4; ++i) all.note_failure(0, "a", 0, 0);
+    all.note_failure(1, "a", 0, 0);
+    CHECK(all.free_at(2, "a") < 0);
+    all.note_failure(2, "a", 0, 5);
+    for (int slot = 1; slot < 4; ++slot) CHECK(all.free_at(slot, "a") == 35);
+    CHECK(all.free_at(3, "b") < 0);
+    SUBCASE("a process that has lived long ends the row") {
+        all.note_failure(5, "b", 0, 0);
+        all.note_failure(6, "b", 0, 0);
+        all.note_failure(7, "b", 30, 0);
+        CHECK(all.free_at(8, "b") < 0);
+    }
+}
+
+TEST_CASE("a static job starts its slots once, and one failure is the end") {
+    slots all({.least = 3, .most = 3}, always(0));
+    all.set_hosts({{"a", 2}, {"b", 5}});
+    const std::vector<placement> places = all.take_starts(0);
+    REQUIRE(places.size() == 3);
+    CHECK(places[1].local_rank == 1);
+    CHECK(places[1].local_size == 2);
+    CHECK(places[2].host == "b");
+    CHECK(places[2].local_size == 1);
+    all.end_process(0, process_end::well, 5, 5);
+    CHECK(!all.obstacle(5));
+    CHECK(started(all, 1e6).empty());
+    fail(all, 2, 6);
+    REQUIRE(all.obstacle(6));
+    CHECK(all.obstacle(6)->empty());
+}
+
+TEST_CASE("a process that fails is replaced in its slot after the cooldown, or in a free one") {
+    slots all(elastic(1, 2), always(0));
+    SUBCASE("its own") {
+        all.set_hosts({{"a", 2}});
+        CHECK(started(all, 0) == numbers{0, 1});
+        fail(all, 1, 10);
+        CHECK(!all.obstacle(10));
+        CHECK(started(all, 10.9).empty());
+        CHECK(all.awaits_time(10.9));
+        CHECK(started(all, 11) == numbers{1});
+        CHECK(!all.awaits_time(11));
+    }
+    SUBCASE("a free one") {
+        all.set_hosts({{"a", 2}, {"b", 1}});
+        CHECK(started(all, 0) == numbers{0, 1});
+        fail(all, 0, 10);
+        CHECK(started(all, 10) == numbers{2});
+        CHECK(started(all, 100).empty());
+    }
+}
+
+TEST_CASE("a job grows with its slots up to the bound, and loses those that vanish") {
+    slots all(elastic(1, 4), always(0));
+    all.set_hosts({{"a", 2}});
+    CHECK(started(all, 0) == numbers{0, 1});
+    all.set_hosts({{"a", 2}, {"b", 7}});
+    CHECK(started(all, 1) == numbers{2, 3});
+    all.set_hosts({{"b", 7}});
+    CHECK(!all.is_there(0));
+    CHECK(all.is_there(2));
+    CHECK(started(all, 2).empty());  // its processes have not ended yet
+    all.end_process(0, process_end::by_hvdrun, 1, 3);
+    CHECK(started(all, 3) == numbers{4});
+    all.set_hosts({{"a", 2}, {"b", 7}});
+    CHECK(all.is_there(0));
+}
+
+TEST_CASE("a process that ends well ends an elastic job: nothing is started any more") {
+    slots all(elastic(2, 2), always(0));
+    all.set_hosts({{"a", 2}});
+    started(all, 0);
+    all.end_process(0, process_end::well, 5, 5);
+    fail(all, 1, 5);
+    CHECK(all.is_closed());
+    CHECK(!all.obstacle(5));
+    CHECK(started(all, 100).empty());
+}
+
+TEST_CASE("a job cannot go on without slots, and says why") {
+    SUBCASE("all have failed") {
+        slots all(elastic(1, 2), always(0));
+        all.set_hosts({{"a", 2}});
+        started(all, 0);
+        fail(all, 0, 1);
+        CHECK(!all.obstacle(1));
+        fail(all, 1, 1);
+        CHECK(all.obstacle(1) == "no process is left");
+    }
+    SUBCASE("more have failed than may") {
+        slot_rules rules = elastic(1, 3);
+        rules.failures = 1;
+        slots all(rules, always(0));
+        all.set_hosts({{"a", 3}});
+        started(all, 0);
+        fail(all, 0, 1);
+        CHECK(!all.obstacle(1));
+        fail(all, 1, 1);
+        REQUIRE(all.obstacle(1));
+        CHECK(all.obstacle(1)->find("--reset-limit") != std::string::npos);
+    }
+    SUBCASE("a slot is given up") {
+        slots all(elastic(2, 2), always(0));
+        all.set_hosts({{"a", 2}});
+        started(all, 0);
+        for (int i = 0; i < cooldowns::most_in_a_row; ++i) {
+            CHECK(!all.obstacle(100 * i));
+            if (i > 0) REQUIRE(started(all, 100 * i) == numbers{1});
+            fail(all, 1, 100 * i);
+        }
+        CHECK(all.obstacle(1000) == "only 1 of at least 2 slots (--min-np) can be used");
+    }
+    SUBCASE("too few are shown for too long") {
+        slot_rules rules = elastic(2, 2);
+        rules.has_discovery = true;
+        rules.patience = 60;
+        slots all(rules, always(0));
+        all.set_hosts({{"a", 2}});
+        started(all, 0);
+        all.set_hosts({{"a", 1}});
+        all.end_process(1, process_end::by_hvdrun, 1, 10);
+        CHECK(!all.obstacle(10));
+        CHECK(!all.obstacle(69));
+        SUBCASE("they come back") {
+            all.set_hosts({{"a", 2}});
+            CHECK(!all.obstacle(71));
+            CHECK(started(all, 71) == numbers{1});
+        }
+        SUBCASE("they do not") {
+            REQUIRE(all.obstacle(71));
+            CHECK(all.obstacle(71)->find("--elastic-timeout") != std::string::npos);
+        }
+    }
+}
+
+TEST_CASE("a change of epochs tells who joined, left and was lost, why, and how long it took") {
+    epochs all;
+    epoch_change change = all.begin(epoch(1, {{0, 10}, {1, 11}, {2, 12}}, 5));
+    CHECK(change.joined == numbers{0, 1, 2});
+    CHECK(change.why.empty());
+    all.note_lost_connection(1, 7);
+    all.note_end(1, 7.5, "signal 9", false);
+    all.note_end(2, 8, "its slot is gone", true);
+    all.note_lost_connection(9, 1);  // no member
+    change = all.begin(epoch(2, {{0, 10}, {1, 21}}, 9, 100));
+    CHECK(change.members == numbers{0, 1});
+    CHECK(change.joined == numbers{1});
+    CHECK(change.lost == numbers{1});
+    CHECK(change.left == numbers{2});
+    CHECK(change.why == "rank 1: signal 9; rank 2: its slot is gone");
+    CHECK(change.recovery == 2);
+    CHECK(all.step() == 100);
+    change = all.begin(epoch(3, {{0, 10}, {1, 21}, {3, 13}}, 20));
+    CHECK(change.joined == numbers{3});
+    CHECK(change.recovery == 0);
+}
+
+TEST_CASE("an epoch knows when all who have its state are gone") {
+    epochs all;
+    CHECK(!all.all_have_ended());
+    CHECK(all.takes_part(5));
+    all.begin(epoch(1, {{0, 10}, {1, 11}}, 5));
+    CHECK(!all.takes_part(5));
+    all.note_end(1, 6, "signal 9", false);
+    all.note_end(5, 6, "signal 9", false);
+    CHECK(!all.all_have_ended());
+    all.note_end(0, 7, "signal 9", false);
+    CHECK(all.all_have_ended());
+    CHECK(all.takes_part(0));
+    all.note_lost_connection(0, 7);
+    CHECK(!all.takes_part(0));
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+
+#include "job.hpp"
+#include "times.hpp"
+
+// How a job hears of the ends of its ranks, and how it ends itself.
+
+namespace hvdrun {
+namespace {
+
+constexpr double time_to_hear = 0.2;
+constexpr std::size_t most_named = 4;
+
+std::string short_time(double s) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f s", s);
+    return text;
+}
+
+}  // namespace
+
+// The ends of ranks explain news that came before: they are noted first. News of the job's end
+// tell how the end of a rank is to be judged.
+void job::look_at_news() {
+    const std::vector<news> heard = meeting_place_->take_news();
+    const std::vector<const rank*> ended = take_ended();
+    for (const rank* one : ended) note_end(*one);
+    for (const news& one : heard) note(one);
+    for (const rank* one : ended) judge(*one);
+}
+
+// Returns those that have ended since, in their order.
+std::vector<const rank*> job::take_ended() {
+    std::vector<const rank*> ended;
+    for (rank& one : ranks_)
+        if (one.look()) ended.push_back(&one);
+    std::stable_sort(ended.begin(), ended.end(), [](const rank* a, const rank* b) {
+        return signal_watch::order_of_end(a->id()) < signal_watch::order_of_end(b->id());
+    });
+    return ended;
+}
+
+void job::note_start(rank& one) {
+    if (!one.take_start()) return;
+    events_.add("started",
+                {{"rank", one.where().rank}, {"host", one.where().host}, {"pid", int(one.id())}});
+}
+
+std::string job::why_ended(const rank& one) const {
+    return is_ending() ? why_ : one.is_asked() ? one.why_asked() : one.how().description();
+}
+
+void job::note_end(const rank& one) {
+    const bool was_ended = is_ending() || one.is_asked();
+    const char* event = was_ended ? "ended" : one.how().is_failure() ? "failed" : "exited";
+    events_.add(event, {{"rank", one.where().rank},
+                        {"host", one.where().host},
+                        {one.how().signal != 0 ? "signal" : "code",
+                         one.how().signal != 0 ? one.how().signal : one.how().code},
+                        {"seconds", one.ended_at() - one.started_at()},
+                        {"why", why_ended(one)}});
+    last_event_ = "rank " + std::to_string(one.where().rank) + ": " + one.how().description();
+    epochs_.note_end(one.where().rank, one.ended_at(), why_ended(one), was_ended);
+}
+
+void job::note(const news& one) {
+    switch (one.what) {
+        case news::kind::has_met:
+            last_event_ = "all ranks have met";
+            return events_.add("met", {{"seconds", one.at - started_at_}});
+        case news::kind::has_not_met:
+            events_.add("not_met", {{"why", one.why}});
+            return screen_.say(one.why);
+        case news::kind::epoch_begins: return note_epoch(one);
+        case news::kind::is_lost:
+            if (!slots_.is_closed()) epochs_.note_lost_connection(one.slot, one.at);
+            return;
+        case news::kind::job_ends: return note_job_end();
+    }
+}
+
+void job::note_epoch(const news& next) {
+    const epoch_change change = epochs_.begin(next);
+    std::vector<std::pair<const char*, json_value>> values = {
+        {"epoch", next.epoch},     {"size", epochs_.size()},  {"step", epochs_.step()},
+        {"ranks", change.members}, {"joined", change.joined}, {"left", change.left},
+        {"lost", change.lost}};
+    if (!change.why.empty()) {
+        values.push_back({"why", change.why});
+        values.push_back({"recovery_seconds", change.recovery});
+    }
+    events_.add("epoch", values);
+}
+
+// Processes that have not joined cannot do so any more.
+void job::note_job_end() {
+    slots_.close();
+    events_.add("job_done", {{"epoch", epochs_.number()}});
+    for (rank& one : ranks_)
+        if (!epochs_.has(one.where().rank)) one.ask_to_end("the job ended before it joined");
+}
+
+// While the job ends by itself, a rank that was lost before counts no more, and another failure
+// ends none of the others.
+void job::judge(const rank& ended) {
+    if (is_ending()) return;
+    const int slot = ended.where().rank;
+    const bool was_closed = slots_.is_closed();
+    const process_end how = ended.is_asked()           ? process_end::by_hvdrun
+                            : ended.how().is_failure() ? process_end::by_failure
+                                                       : process_end::well;
+    slots_.end_process(slot, how, ended.ended_at() - ended.started_at(), ended.ended_at());
+    if (how != process_end::by_failure) return;
+    if (!was_closed) {
+        failed_.push_back({ended.how().exit_code(), ended.ended_at(), failure_of(ended)});
+    } else if (epochs_.takes_part(slot) && exit_code_ == 0) {
+        exit_code_ = ended.how().exit_code();
+        why_ = failure_of(ended);
+    }
+}
+
+std::string job::failure_of(const rank& one) const {
+    if (!one.has_started())
+        return name_of(one.where()) + " was not started: " + for_shell(options_.ssh_command[0]) +
+               " ended with " + one.how().description();
+    return name_of(one.where()) + " failed with " + one.how().description() + ", " +
+           short_time(one.ended_at() - one.started_at()) + " after its start";
+}
+
+// The ends of ranks on other hosts are heard of late, perhaps after those of ranks that noticed
+// them: all that come within a short time are named.
+void job::look_at_obstacles() {
+    if (is_ending() || slots_.is_closed()) return;
+    std::optional<std::string> obstacle = slots_.obstacle(seconds());
+    if (!obstacle && epochs_.all_have_ended())
+        obstacle = "no rank is left that has the job's state";
+    if (!obstacle) return failed_.clear();
+    const bool is_over =
+        std::all_of(ranks_.begin(), ranks_.end(), [](const rank& one) { return one.has_ended(); });
+    if (has_remote_ && !is_over && !failed_.empty() && seconds() < failed_[0].at + time_to_hear)
+        return;
+    std::string why;
+    for (std::size_t i = 0; i < failed_.size() && i < (has_remote_ ? most_named : 1); ++i)
+        why += (why.empty() ? "" : "; ") + failed_[i].text;
+    if (!obstacle->empty()) why += (why.empty() ? "" : "; ") + *obstacle;
+    end_all(failed_.empty() ? 1 : failed_[0].exit_code, why);
+}
+
+// A file takes no more output. The screen still gets what was read.
+void job::note_full(const failure& full) {
+    screen_.flush();
+    if (!is_ending()) end_all(full.code(), full.what());
+}
+
+void job::look_at_clock() {
+    const double now = seconds();
+    if (!is_ending()) {
+        if (const int signal = signal_watch::asked_to_end(); signal != 0)
+            end_all(128 + signal, "ended by " + ending{0, signal}.description());
+        else if (screen_.is_closed())
+            end_all(128 + SIGPIPE, "ended, since nobody reads the output any more");
+    }
+    for (rank& one : ranks_) {
+        look_at_start(one);
+        one.insist(now, options_.kill_after);
+    }
+}
+
+// An elastic job starts another one.
+void job::look_at_start(rank& one) {
+    if (is_ending() || one.has_started() || one.has_ended() || one.is_asked() ||
+        seconds() < one.started_at() + options_.start_timeout)
+        return;
+    if (options_.is_elastic()) return one.kill_connection();
+    end_all(1, name_of(one.where()) + " was not started within " +
+                   short_time(options_.start_timeout) + " (--start-timeout)");
+}
+
+void job::end_all(int code, const std::string& why) {
+    exit_code_ = code;
+    int others = 0;
+    for (rank& one : ranks_) {
+        others += one.has_ended() ? 0 : 1;
+        one.ask_to_end(why);
+    }
+    why_ = why;
+    if (others > 0)
+        why_ += "; " + std::to_string(others) +
+                (others == 1 ? " other rank was" : " other ranks were") + " ended";
+    ending_since_ = seconds();
+}
+
+// Processes that a rank has left behind may hold its output open. They get the time of the others.
+void job::finish_ended() {
+    const double now = seconds();
+    for (rank& one : ranks_) {
+        if (!one.has_ended()) continue;
+        if (!one.has_open_output()) {
+            leave(one);
+        } else if (now > one.ended_at() + 2 * options_.kill_after + 1) {
+            try {
+                one.close_output(screen_);
+            } catch (const failure& full) {
+                note_full(full);
+            }
+        } else if (now > one.ended_at() + options_.kill_after) {
+            one.terminate();
+        }
+    }
+    ranks_.remove_if([](const rank& one) { return one.is_finished(); });
+}
+
+void job::leave(rank& one) {
+    const pid_t group = one.id();
+    signal_watch::forget(group);
+    one.finish();
+    guard_.forget(group);
+}
+
+}  // namespace hvdrun
