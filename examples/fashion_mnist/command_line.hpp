@@ -32,21 +32,27 @@ inline std::optional<int> parse(int argc, char** argv, options& result) {
         ->check(CLI::NonNegativeNumber);
     app.add_option("--codec", result.codec, "how gradients travel, with feedback of the rounding")
         ->check(CLI::IsMember({"none", "float16", "bfloat16"}));
-    app.add_flag("--float16", result.float16,
-                 "parameters and gradients of 16 bits, masters in float, and a scaled loss");
+    auto* float16 =
+        app.add_flag("--float16", result.float16,
+                     "parameters and gradients of 16 bits, masters in float, and a scaled loss");
     app.add_flag("--no-scale-lr", result.fixed_rate,
                  "do not multiply the learning rate by the number of ranks");
     app.add_option("--seed", result.seed);
     app.add_option("--data", result.data, "directory of the four IDX files");
     app.add_option("--limit", result.limit, "use the first N training images (0: all)");
-    app.add_option("--threads", result.threads, "ranks as threads of this process (0: MPI's world)")
-        ->check(CLI::NonNegativeNumber);
+    auto* threads = app.add_option("--threads", result.threads,
+                                   "ranks as threads of this process (0: MPI's world)");
+    threads->check(CLI::NonNegativeNumber);
+    auto* elastic = app.add_flag("--elastic", result.elastic,
+                                 "ranks come and go while it trains: an elastic job of hvdrun");
+    elastic->excludes(threads)->excludes(float16);
     app.add_option("--checkpoint", result.checkpoint, "write this file after each epoch");
-    app.add_option("--resume", result.resume, "go on from this file");
+    app.add_option("--resume", result.resume, "go on from this file")->excludes(elastic);
     app.add_flag("--progress", result.progress, "show progress even if nobody watches");
     app.add_flag("--log", result.log, "say after each epoch how well it does on the test images");
     app.add_flag("--scaling", result.scaling,
-                 "measure instead: epochs on rank 0 alone and on all ranks in turn");
+                 "measure instead: epochs on rank 0 alone and on all ranks in turn")
+        ->excludes(elastic);
 
     CLI11_PARSE(app, argc, argv);
     return std::nullopt;

@@ -9,6 +9,7 @@
 
 #include "command_line.hpp"
 #include "dataset.hpp"
+#include "elastic.hpp"
 #include "scaling.hpp"
 #include "train.hpp"
 
@@ -55,6 +56,10 @@ void run_on_mpi(int& argc, char**& argv, const options& options) {
 int main(int argc, char** argv) try {
     options options;
     if (const auto status = parse(argc, argv, options)) return *status;
+    if (options.elastic) {
+        train_elastic(options, load(options));
+        return EXIT_SUCCESS;
+    }
 #if HVD_HAS_MPI
     if (!options.threads) run_on_mpi(argc, argv, options);
     else run_on_threads(options.threads, options);

@@ -26,6 +26,7 @@ struct options {
     std::filesystem::path data = "/usr/share/datasets/fashion-mnist";
     std::size_t limit = 0;  // number of training images; 0: all
     int threads = 0;        // number of ranks as threads of this process; 0: the MPI world
+    bool elastic = false;   // ranks are processes of hvdrun, which come and go
     std::filesystem::path checkpoint;
     std::filesystem::path resume;
     bool progress = false;

@@ -24,9 +24,10 @@ inline double median(std::vector<double> values) {
 template <class Communicator>
 void measure_scaling(Communicator& comm, const options& options, const data& data) {
     auto chief = comm.subset({0});
+    training<float> of_one(options), of_all(options);
     std::optional<trainer<float, Communicator>> alone;
-    if (chief) alone.emplace(chief, options);
-    trainer<float, Communicator> together(comm, options);
+    if (chief) alone.emplace(chief, options, of_one);
+    trainer<float, Communicator> together(comm, options, of_all);
 
     const auto nothing = [](std::size_t) {};
     std::vector<double> one, all;

@@ -20,20 +20,20 @@ void log_epoch(const Communicator& comm, int number, const epoch_result& epoch, 
     std::fflush(stdout);
 }
 
-/// Trains parameters of type Stored, and evaluates. Rank 0 prints the results.
-template <class Stored, class Communicator>
-void train_stored(Communicator& comm, const options& options, const data& data) {
+/// Trains, calls `on_step()` after each step, and evaluates. Rank 0 prints the results.
+template <class Communicator, class Trainer, class OnStep>
+void train_to_the_end(Communicator& comm, Trainer& trainer, const options& options,
+                      const data& data, OnStep on_step) {
     const bool chief = comm.rank() == 0;
-    trainer<float, Communicator, Stored> trainer(comm, options);
-    if (!options.resume.empty()) trainer.resume(options.resume);
-
     double images = 0;
     double seconds = 0;
     while (trainer.epochs_done() < options.epochs) {
         progress_bar bar(chief && (options.progress || somebody_watches()),
                          trainer.epochs_done() + 1, options.epochs, data.train.size());
-        const auto epoch =
-            trainer.train_epoch(data.train, [&](std::size_t done) { bar.advance(done); });
+        const auto epoch = trainer.train_epoch(data.train, [&](std::size_t done) {
+            bar.advance(done);
+            on_step();
+        });
         bar.finish(epoch.training, epoch.rate());
         images += epoch.training.samples;
         seconds += epoch.seconds;
@@ -45,6 +45,15 @@ void train_stored(Communicator& comm, const options& options, const data& data) 
     if (!chief) return;
     fmt::print("{} ranks: test accuracy {:.2f} %, {:.0f} images/s\n", comm.size(),
                100 * test.accuracy(), seconds > 0 ? images / seconds : 0);
+}
+
+/// Trains parameters of type Stored.
+template <class Stored, class Communicator>
+void train_stored(Communicator& comm, const options& options, const data& data) {
+    training<float, Stored> kept(options);
+    trainer<float, Communicator, Stored> trainer(comm, options, kept);
+    if (!options.resume.empty()) trainer.resume(options.resume);
+    train_to_the_end(comm, trainer, options, data, [] {});
 }
 
 template <class Communicator>

@@ -17,10 +17,10 @@
 
 #include "dataset.hpp"
 #include "loss.hpp"
-#include "models.hpp"
 #include "options.hpp"
 #include "progress.hpp"
 #include "stored_parameters.hpp"
+#include "training.hpp"
 
 namespace fashion_mnist {
 
@@ -55,21 +55,20 @@ class trainer {
     static constexpr bool mixed = !std::is_same_v<Scalar, Stored>;
 
 public:
-    /// **Collective**: every rank begins with the parameters of rank 0.
-    trainer(Communicator& comm, const options& options)
+    /// **Collective**: every rank goes on from `kept`, with the parameters of rank 0.
+    trainer(Communicator& comm, const options& options, training<Scalar, Stored>& kept)
         : comm_(comm),
-          model_(make_model<Scalar>(options.model, options.seed)),
-          optimizer_(comm, make_momentum<Scalar, Stored>(options.momentum),
+          kept_(kept),
+          optimizer_(comm, kept.optimizer,
                      {.codec = codec_named(options.codec),
                       .error_feedback = options.codec != "none",
                       .skip_nonfinite = mixed}),
-          parameters_(model_.parameters(), optimizer_),
+          parameters_(kept.network.parameters(), optimizer_),
           batch_{options.batch_of(comm.size())},
           scaled_ranks_(options.scaled_ranks(comm.size())),
           rate_(hvd::scale_rate(options.rate, scaled_ranks_)),
           clip_(options.clip > 0 ? options.clip : HUGE_VAL),
-          decay_{0.1, options.decay_after > 0 ? double(options.decay_after) : HUGE_VAL},
-          progress_{.seed = options.seed} {
+          decay_{0.1, options.decay_after > 0 ? double(options.decay_after) : HUGE_VAL} {
         hvd::broadcast_parameters(optimizer_);
         parameters_.give_values();
     }
@@ -78,22 +77,28 @@ public:
 
     /// **Collective**: rank 0 reads the file, and all ranks go on from there.
     void resume(const std::filesystem::path& path) {
-        progress_ = hvd::load_checkpoint(path.string(), optimizer_);
+        kept_.progress = hvd::load_checkpoint(path.string(), optimizer_);
         parameters_.give_values();
     }
 
     /// **Collective**: rank 0 writes the file, in the format of safetensors.
     void save(const std::filesystem::path& path) {
-        hvd::save_checkpoint(path.string(), optimizer_, progress_, {{"model", model_.name()}});
+        hvd::save_checkpoint(path.string(), optimizer_, kept_.progress,
+                             {{"model", kept_.network.name()}});
     }
 
-    /// **Collective**: trains on each image once, and calls `on_step(images)` after each step.
+    /// The optimizer's state goes to where the training is kept. The rest of it is there.
+    void keep_optimizer() { kept_.optimizer = optimizer_.optimizer(); }
+
+    /// **Collective**: trains on each image once, and calls `on_step(images)` after each step. An
+    /// epoch that was begun before goes on.
     template <class OnStep>
     epoch_result train_epoch(const dataset& data, OnStep on_step) {
-        hvd::sharded_sampler sampler(data.size(), comm_.rank(), comm_.size(),
-                                     {.seed = progress_.seed, .rest = hvd::sampler_rest::keep});
-        sampler.begin_epoch(progress_.epoch);
-        optimizer_.begin_epoch(progress_.epoch);
+        hvd::sharded_sampler sampler(
+            data.size(), comm_.rank(), comm_.size(),
+            {.seed = kept_.progress.seed, .rest = hvd::sampler_rest::keep});
+        sampler.begin_epoch(kept_.progress.epoch, kept_.progress.samples_done);
+        optimizer_.begin_epoch(kept_.progress.epoch);
         comm_.barrier();
         const stopwatch watch;
         score mine;
@@ -102,12 +107,14 @@ public:
             // Warm-up in the first epoch, and a lower rate in late ones.
             const double epoch = sampler.epoch_after(step + 1, batch_);
             set_rate(rate_ * hvd::warmup_factor(epoch, scaled_ranks_, 1) *
-                     decay_.factor_at(double(progress_.epoch)));
+                     decay_.factor_at(double(kept_.progress.epoch)));
             mine += train_step(*batch, sampler.weight(step, batch_));
-            on_step(sampler.done_after(step + 1, batch_));
+            kept_.progress.samples_done = sampler.done_after(step + 1, batch_);
+            on_step(kept_.progress.samples_done);
         }
         const double seconds = watch.seconds();
-        ++progress_.epoch;
+        ++kept_.progress.epoch;
+        kept_.progress.samples_done = 0;
         return {of_all_ranks(mine), seconds};
     }
 
@@ -119,13 +126,14 @@ public:
         batch<Scalar> batch;
         for (std::size_t step = 0; step < sampler.steps(evaluated_at_once); ++step) {
             data.gather(sampler.batch(step, evaluated_at_once), batch.input, batch.labels);
-            mine += softmax_cross_entropy(model_.forward(batch.input, {}), batch.labels, Scalar(1));
+            mine += softmax_cross_entropy(kept_.network.forward(batch.input, {}), batch.labels,
+                                          Scalar(1));
         }
         return of_all_ranks(mine);
     }
 
-    int epochs_done() const { return static_cast<int>(progress_.epoch); }
-    const model<Scalar>& trained() const { return model_; }
+    int epochs_done() const { return static_cast<int>(kept_.progress.epoch); }
+    const model<Scalar>& trained() const { return kept_.network; }
 
 private:
     static constexpr int evaluated_at_once = 100;
@@ -143,20 +151,20 @@ private:
 
     // Gradients travel while the backward pass computes those of earlier layers.
     score train_step(batch<Scalar>& batch, double weight) {
-        auto& output =
-            model_.forward(batch.input, {true, progress_.seed, progress_.epoch, batch.samples});
-        const double scale = mixed ? progress_.scale.value : 1;
+        auto& output = kept_.network.forward(
+            batch.input, {true, kept_.progress.seed, kept_.progress.epoch, batch.samples});
+        const double scale = mixed ? kept_.progress.scale.value : 1;
         const score mine =
             softmax_cross_entropy(output, batch.labels, static_cast<Scalar>(weight * scale));
-        model_.backward(batch.input, output, [&](const parameter<Scalar>& p) {
+        kept_.network.backward(batch.input, output, [&](const parameter<Scalar>& p) {
             parameters_.take_gradient(p);
             optimizer_.gradient_ready(p.number);
         });
         auto gradients = optimizer_.synchronize();
-        if (mixed) progress_.scale.unscale(gradients);
+        if (mixed) kept_.progress.scale.unscale(gradients);
         if (clip_ < HUGE_VAL) hvd::clip_by_norm(gradients, clip_);
         const bool stepped = optimizer_.apply(std::move(gradients));
-        if (mixed) progress_.scale.update(stepped);
+        if (mixed) kept_.progress.scale.update(stepped);
         parameters_.give_values();
         return mine;
     }
@@ -173,7 +181,7 @@ private:
     }
 
     Communicator& comm_;
-    model<Scalar> model_;
+    training<Scalar, Stored>& kept_;
     hvd::distributed_optimizer<Communicator, momentum_of<Scalar, Stored>> optimizer_;
     stored_parameters<Scalar, Stored> parameters_;
     hvd::global_batch batch_;
@@ -181,7 +189,6 @@ private:
     double rate_;  // after the warm-up
     double clip_;
     hvd::rate_schedule<double> decay_;
-    hvd::training_progress progress_;
 };
 
 }  // namespace fashion_mnist

@@ -28,7 +28,8 @@ numbers parameters_of(const trainer<Scalar, Communicator, Stored>& trainer) {
 
 template <class Scalar, class Communicator>
 numbers train_on(Communicator& comm, const options& options, const dataset& data) {
-    trainer<Scalar, Communicator> trainer(comm, options);
+    training<Scalar> kept(options);
+    trainer<Scalar, Communicator> trainer(comm, options, kept);
     while (trainer.epochs_done() < options.epochs) trainer.train_epoch(data, nothing);
     return parameters_of(trainer);
 }
@@ -103,7 +104,8 @@ TEST_CASE("parameters of 16 bits with masters train the mlp on any number of ran
     const auto data = fixtures::small_dataset(480);
     hvd_test::on_ranks([&](auto& comm) {
         using communicator = std::remove_cvref_t<decltype(comm)>;
-        trainer<float, communicator, hvd::float16> mixed(comm, options);
+        training<float, hvd::float16> kept(options);
+        trainer<float, communicator, hvd::float16> mixed(comm, options, kept);
         while (mixed.epochs_done() < options.epochs) mixed.train_epoch(data, nothing);
         const numbers together = parameters_of(mixed);
         numbers of_rank_0 = together;
@@ -127,13 +129,15 @@ TEST_CASE("a resumed training ends like one that was never interrupted") {
             using communicator = std::remove_cvref_t<decltype(comm)>;
             const numbers uninterrupted = train_on<float>(comm, options, data);
             {
-                trainer<float, communicator> first(comm, options);
+                training<float> kept(options);
+                trainer<float, communicator> first(comm, options, kept);
                 first.train_epoch(data, nothing);
                 first.save(directory / "checkpoint");
             }
             auto other_seed = options;
             other_seed.seed = 6;  // the seed of the checkpoint wins
-            trainer<float, communicator> second(comm, other_seed);
+            training<float> kept(other_seed);
+            trainer<float, communicator> second(comm, other_seed, kept);
             second.resume(directory / "checkpoint");
             CHECK(second.epochs_done() == 1);
             while (second.epochs_done() < options.epochs) second.train_epoch(data, nothing);
@@ -146,14 +150,15 @@ TEST_CASE("the test score counts every image once, on any number of ranks") {
     const auto data = fixtures::small_dataset(250);
     const auto options = with_global_batch(10, "mlp", 2);
     hvd_test::on_ranks([&](auto& comm) {
-        trainer<double, std::remove_cvref_t<decltype(comm)>> together(comm, options);
+        training<double> of_all(options), of_one(options);
+        trainer<double, std::remove_cvref_t<decltype(comm)>> together(comm, options, of_all);
         while (together.epochs_done() < options.epochs) together.train_epoch(data, nothing);
         const score score = together.evaluate(data);
         CHECK(score.samples == 250);
         CHECK(score.accuracy() > 0.9);
 
         auto alone = comm.split(comm.rank(), 0);
-        trainer<double, std::remove_cvref_t<decltype(comm)>> same(alone, options);
+        trainer<double, std::remove_cvref_t<decltype(comm)>> same(alone, options, of_one);
         while (same.epochs_done() < options.epochs) same.train_epoch(data, nothing);
         const auto expected = same.evaluate(data);
         CHECK(score.correct == doctest::Approx(expected.correct));

@@ -28,7 +28,7 @@ struct options {
     bool verbose = false, dry_run = false, check = false;
     std::string event_log;
 
-    // Of elastic jobs, which have these bounds. `ranks` must be there at the start.
+    // Elastic jobs have these bounds. `ranks` must be there at the start.
     int min_np = 0, max_np = 0;
     std::string discovery_script;
     int slots_per_host = 1;
