@@ -85,6 +85,14 @@ class Elastic(LauncherTest):
                 # Its file has the output of both processes.
                 self.assertRegex((self.folder / f"out/rank.{victim}/stdout").read_text(), r"^begins\nbegins\n\d+ steps, right\n$")
 
+    def test_two_ranks_that_are_killed_at_once_are_replaced_from_the_first_epoch_on(self):
+        job = self.start_elastic("-np", 4, "--min-np", 1, *SOON)
+        self.wait_for_epoch(lambda epoch: epoch["size"] == 4, "of 4 ranks")
+        for victim in (0, 3):
+            os.kill(self.pid_of(victim), signal.SIGKILL)
+        self.wait_for_epoch(lambda epoch: epoch["epoch"] > 1 and epoch["size"] == 4, "of 4 ranks again")
+        self.assert_ends_well(job, range(4))
+
     def test_another_slot_takes_the_place_of_one_that_cools_down(self):
         job = self.start_elastic("-np", 2, "--min-np", 1, "-H", "localhost:3", "--blacklist-cooldown-range", 1000, 2000)
         self.wait_for_size(2)
