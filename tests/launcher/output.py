@@ -131,6 +131,12 @@ class Output(LauncherTest):
         for status in re.findall(r"\r\x1b\[K([^\r\n\x1b]+)", written):
             self.assertLess(len(status), 60)
 
+    def test_the_line_of_an_elastic_job_tells_its_epoch(self):
+        written = self.on_a_terminal("-np", 2, "--min-np", 1, "sh", "-c", "[ $HVD_RANK = 0 ] || { until [ -e go.2 ]; do sleep 0.02; done; sleep 0.2; touch go; } &\n"
+                                     f"exec {os.environ['HVD_ELASTIC_WORKER']} go")
+        self.assertIn("\r\33[Khvdrun: 2 ranks running on 1 host, 0:00:0", written)
+        self.assertIn(", epoch 1", written)
+
     def test_no_colour_is_respected(self):
         self.assertNotIn("\33[36m", self.on_a_terminal("-np", 1, "echo", "hello", NO_COLOR="1"))
 

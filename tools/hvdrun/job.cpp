@@ -27,6 +27,10 @@ std::string long_time(double s) {
     return text;
 }
 
+std::string counted(int number, const char* what) {
+    return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
+
 int number_of_hosts(const std::vector<placement>& places) {
     std::set<std::string> hosts;
     for (const placement& place : places) hosts.insert(place.host);
@@ -210,14 +214,14 @@ void job::show_status() {
     std::vector<placement> running;
     for (const rank& one : ranks_)
         if (!one.has_ended()) running.push_back(one.where());
-    const int hosts = number_of_hosts(running);
-    std::string text = "hvdrun: " + std::to_string(running.size());
-    if (!options_.is_elastic()) text += " of " + std::to_string(size_at_start_);
-    text += " ranks running on " + std::to_string(hosts) + (hosts == 1 ? " host, " : " hosts, ") +
+    const int ranks = int(running.size());
+    std::string text = "hvdrun: ";
+    if (options_.is_elastic()) text += counted(ranks, "rank");
+    else text += std::to_string(ranks) + " of " + counted(size_at_start_, "rank");
+    text += " running on " + counted(number_of_hosts(running), "host") + ", " +
             long_time(seconds() - started_at_);
     if (epochs_.number() > 0)
-        text += ", epoch " + std::to_string(epochs_.number()) + " of " +
-                std::to_string(epochs_.size()) + " ranks from step " +
+        text += ", epoch " + std::to_string(epochs_.number()) + " from step " +
                 std::to_string(epochs_.step());
     if (!last_event_.empty()) text += ", " + last_event_;
     screen_.show_status(text);
