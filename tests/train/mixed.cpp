@@ -113,6 +113,23 @@ TEST_CASE("error feedback adds a row's rounding errors to its next gradient") {
     });
 }
 
+TEST_CASE("an overflow of the codec in a row of doubles leaves no residual behind") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<double> table(2), gradient(2);
+        hvd::distributed_optimizer distributed(
+            comm, optimizers::sgd<double>{1},
+            {.codec = hvd::gradient_codec::float16, .error_feedback = true});
+        const std::size_t i = distributed.register_sparse("table", table, gradient, 1);
+        distributed.gradient_ready(i, hvd::sparse_rows<double>{{0}, {1e6}});
+        distributed.step();
+        CHECK(std::isinf(table[0]));
+        table[0] = 0;
+        distributed.gradient_ready(i, hvd::sparse_rows<double>{{0}, {1}});
+        distributed.step();
+        CHECK(table[0] == -1);
+    });
+}
+
 TEST_CASE(
     "rows that no rank reports, or none on some ranks, are zeros; passes are averaged on request") {
     hvd_test::on_ranks([](communicator& comm) {

@@ -174,6 +174,15 @@ TEST_CASE("counts that are not the gradient's are refused") {
         CHECK_THROWS_WITH_AS(vjp.allgather(values(3), {1}),
                              doctest::Contains("gradient of 3 elements with 1 counts"),
                              hvd::usage_error);
+        // Other than one for each rank, though they add up to the elements.
+        for (const int number : {comm.size() - 1, comm.size() + 1}) {
+            std::vector<std::size_t> counts(std::size_t(number), 0);
+            if (!counts.empty()) counts[0] = 3;
+            CHECK_THROWS_WITH_AS(vjp.allgather(values(3), counts),
+                                 doctest::Contains("elements with"), hvd::usage_error);
+            CHECK_THROWS_WITH_AS(vjp.alltoall(values(3), counts),
+                                 doctest::Contains("elements with"), hvd::usage_error);
+        }
     });
 }
 
