@@ -230,7 +230,7 @@ private:
             over.spread(p, centre, centres);
             over.spread(p, factor, factors);
             over.spread(p, offset, offsets);
-            over.for_each_pack<R>(
+            over.for_each_pack<T>(
                 p, [in, out, centre = centres.data(), factor = factors.data(),
                     offset = offsets.data()](std::size_t at, std::size_t lane, auto n) {
                     pack<n> y(in + at);
@@ -244,7 +244,7 @@ private:
     // Σ dy of each channel, then Σ dy · (x - mean) / deviation.
     std::vector<double> sums_of(const T* dy) const {
         const std::vector<R> centre(mean_.begin(), mean_.end());
-        detail::channel_sums<R> sums(passes_);
+        detail::channel_sums<T> sums(passes_);
         const T* const x = input_.data();
         passes_.for_each_section(input_.size(), [&](std::size_t begin, std::size_t samples) {
             sums.add(begin, samples, centre,
@@ -280,7 +280,7 @@ private:
             passes_.spread(p, of_dy, of_dys);
             passes_.spread(p, of_x, of_xs);
             passes_.spread(p, offset, offsets);
-            passes_.for_each_pack<R>(p, [&](std::size_t at, std::size_t lane, auto n) {
+            passes_.for_each_pack<T>(p, [&](std::size_t at, std::size_t lane, auto n) {
                 pack<n> d(dy + at);
                 d.all =
                     d.all * pack<n>(&of_dys[lane]).all + pack<n>(&offsets[lane]).all +

@@ -50,12 +50,12 @@ struct number_pack {
     }
 };
 
-// Calls f(place, n) for `size` numbers of R, n at a time. n is constant: that of a pack, or 1.
-template <class R, class F>
+// Calls f(place, n) for `size` numbers of T, n at a time. n is constant: that of a pack, or 1.
+template <class T, class F>
 void for_each_pack(std::size_t size, F f) {
     std::size_t at = 0;
-    for (; at + pack_size<R> <= size; at += pack_size<R>)
-        f(at, std::integral_constant<std::size_t, pack_size<R>>());
+    for (; at + pack_size<T> <= size; at += pack_size<T>)
+        f(at, std::integral_constant<std::size_t, pack_size<T>>());
     for (; at < size; ++at) f(at, std::integral_constant<std::size_t, 1>());
 }
 
@@ -112,12 +112,13 @@ public:
         for_each_part(0, samples_, 1024, f);
     }
 
-    // Calls f(lane, channel) for each lane of a row of samples.
+    // Calls f(first lane, channel) for the lanes of each channel of each sample in a row. There are
+    // as many as inner elements.
     template <class F>
-    void for_each_lane(F f) const {
+    void for_each_channel(F f) const {
         for (std::size_t lane = 0; lane < width_;)
-            for (std::size_t channel = 0; channel < channels_; ++channel)
-                for (std::size_t i = 0; i < inner_; ++i) f(lane++, channel);
+            for (std::size_t channel = 0; channel < channels_; ++channel, lane += inner_)
+                f(lane, channel);
     }
 
     // Sets each lane to the number of its channel.
@@ -125,16 +126,19 @@ public:
     void spread(const part& p, const std::vector<R>& of_channels, std::vector<R>& lanes) const {
         lanes.resize(width_);
         if (has_runs()) fill_run(lanes.data(), of_channels[p.first_channel]);
-        else for_each_lane([&](std::size_t lane, std::size_t c) { lanes[lane] = of_channels[c]; });
+        else
+            for_each_channel([&](std::size_t lane, std::size_t c) {
+                std::fill_n(lanes.data() + lane, inner_, of_channels[c]);
+            });
     }
 
     // Calls f(place in the tensor, lane, n) for all elements of a part, n at a time. n is constant:
-    // that of a pack of R, or 1.
-    template <class R, class F>
+    // that of a pack of T, or 1.
+    template <class T, class F>
     void for_each_pack(part p, F f) const {
         for (const std::size_t width = width_; p.size > 0;) {
             const std::size_t row = std::min(width, p.size);
-            hvd::detail::for_each_pack<R>(
+            hvd::detail::for_each_pack<T>(
                 row, [&](std::size_t lane, auto n) { f(p.begin + lane, lane, n); });
             p.begin += row;
             p.size -= row;
@@ -170,14 +174,15 @@ public:
 
 private:
     static constexpr std::size_t largest_pack = pack_size<float>, lanes_of_run = 16;
-    static constexpr std::size_t least_run = 16;  // inner elements
+    static constexpr std::size_t least_run = 64;  // inner elements
 
     std::size_t samples_, channels_, inner_, width_;
     bool by_sample_;
 };
 
-// Two sums of each channel over samples. Few elements are added in R, and these sums in double.
-template <class R>
+// Two sums of each channel over samples of T. Few elements are added in R, and these sums in
+// double.
+template <class T, class R = typename dtype_traits<T>::accumulator>
 class channel_sums {
 public:
     explicit channel_sums(const channel_passes& passes)
@@ -207,7 +212,7 @@ public:
 private:
     template <class Add>
     void add_part(const channel_passes::part& p, Add add) {
-        passes_.for_each_pack<R>(
+        passes_.for_each_pack<T>(
             p, [add, numbers = lanes_.data(), sums = of_lanes_.data(), others = others_.data()](
                    std::size_t at, std::size_t lane, auto n) {
                 add(at, n, numbers + lane, sums + lane, others + lane);
@@ -234,10 +239,18 @@ private:
             widen(of_lanes_, wide_);
             widen(others_, wide_others_);
         });
-        passes_.for_each_lane([&](std::size_t lane, std::size_t c) {
-            first[c] += std::exchange(wide_[lane], 0);
-            second[c] += std::exchange(wide_others_[lane], 0);
+        passes_.for_each_channel([&](std::size_t lane, std::size_t c) {
+            first[c] += take(wide_.data() + lane);
+            second[c] += take(wide_others_.data() + lane);
         });
+    }
+
+    // Returns the sum of a channel's lanes, and clears them.
+    double take(double* lanes) const {
+        const std::size_t inner = passes_.inner();
+        const double sum = std::accumulate(lanes, lanes + inner, 0.0);
+        std::fill_n(lanes, inner, 0.0);
+        return sum;
     }
 
     // Moves the sums in R into those in double.
@@ -286,7 +299,7 @@ R median(R a, R b, R c) {
 template <class T, class R = typename dtype_traits<T>::accumulator>
 channel_moments moments_of(const channel_passes& passes, const T* x) {
     channel_moments all(passes.channels());
-    channel_sums<R> sums(passes);
+    channel_sums<T> sums(passes);
     std::vector<R> origin(passes.channels());
     passes.for_each_section(512, [&](std::size_t begin, std::size_t samples) {
         for (std::size_t c = 0; c < origin.size(); ++c)
