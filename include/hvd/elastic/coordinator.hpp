@@ -20,6 +20,9 @@ struct coordinator_rules {
     std::int64_t late = never;        // who comes later than others is left out
     std::int64_t rest = 300 * tuning::millisecond;  // a successor waits so long for a minority
     std::int64_t hold = 5 * tuning::second;         // who waits without a majority is sent on
+    // Members hear so late of the end of their epoch, which most of them see by themselves. A
+    // message to a silent host would put off the time when its connection ends.
+    std::int64_t grace = 500 * tuning::millisecond;
     std::uint64_t self = 0;  // the number of the process that coordinates; 0: a launcher
     bool acts = true;        // it coordinates the first epoch
 };
@@ -95,8 +98,8 @@ public:
     // Time has passed.
     void advance(time_point now) {
         if (has_ended_) return end_job();
-        tell_members();
-        if (!awaits_time() || is_running()) return forget_times();
+        tell_members(now);
+        if (!any_waits() || is_running()) return forget_times();
         if (send_others_on()) return;
         if (since_ == never) since_ = now;
         const last_epoch last = find_last();
@@ -112,7 +115,9 @@ public:
 
     // True while `advance` must be called from time to time.
     bool awaits_time() const {
-        return std::ranges::any_of(processes_, [](const process& p) { return p.waits; });
+        return any_waits() || std::ranges::any_of(processes_, [this](const process& p) {
+                   return ending_since_ != never && !p.knows_end;
+               });
     }
 
     std::uint64_t epoch() const { return epoch_; }
@@ -157,6 +162,9 @@ private:
         for (const process& p : processes_)
             if (p.waits) all.push_back(&p);
         return all;
+    }
+    bool any_waits() const {
+        return std::ranges::any_of(processes_, [](const process& p) { return p.waits; });
     }
     bool waits(std::uint64_t id) const {
         return std::ranges::any_of(processes_,
@@ -266,15 +274,17 @@ private:
 
     // Tells the members, once in an epoch, that it ends for one of them, or that others wait for
     // whom there is room.
-    void tell_members() {
+    void tell_members(time_point now) {
         if (!acts_) return;
-        bool ends = false;
-        for (const std::uint64_t id : issued_.members)
-            ends = ends || waits(id) || absence_of(id) != absence::none;
-        const bool others = awaits_time() && issued_.members.size() < rules_.most;
+        const bool ends = std::ranges::any_of(issued_.members, [this](std::uint64_t id) {
+            return waits(id) || absence_of(id) != absence::none;
+        });
+        if (ends && ending_since_ == never) ending_since_ = now;
+        const bool ended = ends && now - ending_since_ > rules_.grace;
+        const bool others = any_waits() && issued_.members.size() < rules_.most;
         for (process& p : processes_) {
             if (p.waits) continue;
-            if (ends && !std::exchange(p.knows_end, true))
+            if (ended && !std::exchange(p.knows_end, true))
                 orders_.push_back({p.link, coordinator_message::epoch_ends});
             else if (!ends && others && !std::exchange(p.knows_others, true))
                 orders_.push_back({p.link, coordinator_message::others_wait});
@@ -292,7 +302,7 @@ private:
                 leave_out(p, "another one coordinates");
         }
         std::erase_if(processes_, [](const process& p) { return p.link < 0; });
-        return !awaits_time();
+        return !any_waits();
     }
 
     // Those who have waited here for long without a majority look for it elsewhere.
@@ -346,6 +356,7 @@ private:
         for (process* p : chosen) p->waits = p->knows_end = p->knows_others = false;
         std::erase_if(processes_, [](const process& p) { return p.link < 0; });
         acts_ = has_begun_ = true;
+        ending_since_ = never;
         forget_times();
     }
     void write_head(const std::vector<process*>& chosen) {
@@ -378,6 +389,7 @@ private:
     std::vector<order> orders_;
     time_point since_ = never;           // the next epoch is awaited
     time_point majority_since_ = never;  // its votes are there
+    time_point ending_since_ = never;    // the last epoch ends for a member
 };
 
 }  // namespace detail

@@ -41,9 +41,12 @@ def free_port():
 class Job:
     """The processes of one job, by slot, and what they show."""
 
+    address = "127.0.0.1"  # of the coordinator
+    steps = 0  # as many as the dice say
+
     def __init__(self, worker, dice, folder, size, has_launcher):
         self.worker, self.folder, self.dice = worker, folder, dice
-        self.steps = dice.randint(60, 160)
+        self.steps = self.steps or dice.randint(60, 160)
         self.pause = dice.choice([200, 1000, 3000])
         self.neighbours = dice.choice([0, 0, 1])
         self.board = folder / "board"
@@ -56,20 +59,24 @@ class Job:
         self.environment = dict(os.environ, HVD_SIZE=str(size), HVD_SECRET_FILE=str(secret), HVD_MIN_SIZE="1", HVD_ELASTIC_DEADLINE="30", HVD_RENDEZVOUS_DEADLINE="1")
         self.processes, self.killed, self.launcher = [], set(), None
         if has_launcher:
-            self.launcher = subprocess.Popen([worker, "coordinate"], env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.launcher = subprocess.Popen([*self.on_host(0), worker, "coordinate"], env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             port = self.launcher.stdout.readline().strip()
             self.environment["HVD_RENDEZVOUS_SERVED"] = "1"
         else:
             port = free_port()
-        self.environment["HVD_RENDEZVOUS"] = f"127.0.0.1:{port}"
+        self.environment["HVD_RENDEZVOUS"] = f"{self.address}:{port}"
         for _ in range(size):
             self.add()
+
+    def on_host(self, _slot):
+        """The words before a command that runs it on the host of a slot."""
+        return []
 
     def add(self):
         slot = len(self.processes)
         output = open(self.folder / f"output.{slot}", "w")
         self.processes.append(subprocess.Popen(
-            [self.worker, str(self.board), str(slot), str(self.steps), str(self.pause), str(self.neighbours)],
+            [*self.on_host(slot), self.worker, str(self.board), str(slot), str(self.steps), str(self.pause), str(self.neighbours)],
             env=dict(self.environment, HVD_RANK=str(slot)), stdout=output, stderr=subprocess.STDOUT))
         output.close()
 
