@@ -32,6 +32,7 @@ public:
           bounds_(bounds),
           secret_(membership_secret(is_alone(own) ? new_secret() : secret_of(own))),
           id_(new_id()),
+          rendezvous_(resolved(own)),
           server_(rules(), secret_, port()) {}
 
     // Comes to the coordinator, and waits for the next epoch.
@@ -69,6 +70,10 @@ public:
     bool should_join() { return epoch_ends() || others_wait_; }
 
 private:
+    struct address_and_port {
+        host_address address;
+        std::uint16_t port;
+    };
     static constexpr std::size_t most_former = 64;
     // The time in which a coordinator's host answers that is there.
     static constexpr std::int64_t patience = 300 * tuning::millisecond;
@@ -89,6 +94,15 @@ private:
                 -1, text("hvd: an elastic job begins with HVD_SIZE=", own.size,
                          " ranks, and has at least ", bounds.least, " and at most ", bounds.most));
         return own;
+    }
+    // The name of a host that dies later may not be known any more.
+    static std::vector<address_and_port> resolved(const tcp_options& own) {
+        std::vector<address_and_port> all;
+        if (is_alone(own)) return all;
+        const host_and_port at = read_host_and_port(own.rendezvous, "HVD_RENDEZVOUS");
+        for (const host_address& a : resolve(at.host.c_str(), "HVD_RENDEZVOUS"))
+            all.push_back({a, at.port});
+        return all;
     }
     static std::uint64_t new_id() {
         std::uint64_t id = 0;
@@ -148,19 +162,10 @@ private:
         return false;
     }
 
-    struct address_and_port {
-        host_address address;
-        std::uint16_t port;
-    };
     std::vector<address_and_port> addresses_of(std::size_t candidate) const {
         std::vector<address_and_port> all;
         if (candidate == 0 && is_alone(own_)) return {{host_address::loopback(), server_.port()}};
-        if (candidate == 0) {
-            const host_and_port at = read_host_and_port(own_.rendezvous, "HVD_RENDEZVOUS");
-            for (const host_address& a : resolve(at.host.c_str(), "HVD_RENDEZVOUS"))
-                all.push_back({a, at.port});
-            return all;
-        }
+        if (candidate == 0) return rendezvous_;
         const listening_place& place = candidates_[candidate - 1].coordinator;
         if (place.host == own_host()) all.push_back({host_address::loopback(), place.port});
         for (std::size_t i = 0; i < place.addresses && i < listening_place::most_addresses; ++i)
@@ -331,6 +336,7 @@ private:
     const elastic_options bounds_;
     const shared_secret secret_;
     const std::uint64_t id_;
+    const std::vector<address_and_port> rendezvous_;
     std::unique_ptr<framed_socket> link_;
     bool link_serves_epoch_ = false;  // the coordinator of the last epoch is at its other end
     bool saw_end_ = false;            // and has closed it
