@@ -153,6 +153,33 @@ TEST_CASE("a job ends when all have finished, and goes on while one has not") {
     CHECK(words(c.take_orders()) == ends);
 }
 
+TEST_CASE("those who have finished wait for one that is late") {
+    coordinator c(rules_of(3, 1, 0, true));
+    const std::vector<std::uint64_t> three{11, 12, 13};
+    for (const std::uint64_t id : three) c.join(int(id), request_of(id), 0);
+    c.take_orders();
+    join_request done = request_of(11, {9, 1}, 1, three);
+    done.said.finished = 1;
+    c.join(11, done, 1);
+    done.said.self.id = 12;
+    c.join(12, done, 2);
+    c.advance(100'000 * ms);
+    CHECK(words(c.take_orders()) == none);
+    SUBCASE("until it comes") {
+        done.said.self.id = 13;
+        c.join(13, done, 100'001 * ms);
+        CHECK(words(c.take_orders()) == std::vector<word>(3, ends[0]));
+    }
+    SUBCASE("until it is lost") {
+        c.lose(13, false, 100'001 * ms);
+        CHECK(words(c.take_orders()) == twice(ends));
+    }
+    SUBCASE("for the time of a join at most") {
+        c.advance(600'002 * ms);
+        CHECK(words(c.take_orders()) == twice(ends));
+    }
+}
+
 TEST_CASE("a member that does not come is left out, and may come again") {
     coordinator c(rules_of(3, 1, 0, true));
     for (const int id : {11, 12, 13}) c.join(id, request_of(std::uint64_t(id)), 0);

@@ -267,6 +267,77 @@ TEST_CASE("options of an elastic job that can't be are refused") {
     CHECK(has(refusal([](auto& o) { o.tcp.secret = "12"; }), "HVD_SECRET"));
 }
 
+TEST_CASE("a process takes part in a job once, not twice and not inside itself") {
+    elastic_job job(1, true);
+    job.start(0, [&](auto& o) {
+        CHECK_THROWS_AS(train(o, 5, [&](auto&, std::int64_t) { train(o, 5, nothing); }),
+                        hvd::usage_error);
+        CHECK_THROWS_AS(train(o, 5, nothing), hvd::usage_error);
+    });
+    job.await();
+}
+
+TEST_CASE("a newcomer whose objects do not fit leaves, and the others go on") {
+    elastic_job job(2, true);
+    std::atomic<bool> comes{false}, has_left{false};
+    std::vector<report> all(2);
+    for (int r = 0; r < 2; ++r)
+        job.start(r, [&, r](auto& o) {
+            all[std::size_t(r)] = train(o, 20, [&](auto&, std::int64_t step) {
+                comes = comes || step == 5;
+                if (step == 19)
+                    while (!has_left) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            });
+        });
+    while (!comes) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    job.start(7, [&](auto& o) {
+        float memory[8] = {};
+        hvd::tensor_view<float> wrong = hvd::view(memory, 8);
+        hvd::elastic::state state(wrong);
+        CHECK_THROWS_AS(hvd::run_elastic(state, [](auto&) {}, o), hvd::mismatch_error);
+        has_left = true;
+    });
+    job.await();
+    for (const report& r : all) {
+        CHECK(r.weights == expected(20));
+        CHECK(!r.was_thrown_back);
+    }
+}
+
+TEST_CASE("a job begins at the step of a checkpoint") {
+    elastic_job job(2);
+    std::vector<std::int64_t> steps(2, 0);
+    for (int r = 0; r < 2; ++r)
+        job.start(r, [&, r](auto& o) {
+            float x = 0;
+            hvd::elastic::state state(x);
+            state.begin_at(7);
+            hvd::run_elastic(
+                state,
+                [&](auto&) {
+                    while (state.step() < 10) {
+                        ++steps[std::size_t(r)];
+                        state.commit();
+                    }
+                },
+                o);
+        });
+    job.await();
+    CHECK(steps == std::vector<std::int64_t>{3, 3});
+}
+
+TEST_CASE("a view that has changed its size can't be put back") {
+    std::vector<float> memory(10);
+    hvd::tensor_view<float> one = hvd::view(memory.data(), 10);
+    std::vector<hvd::tensor_view<float>> list{one};
+    hvd::elastic::state state(one, list);
+    list.clear();
+    CHECK_THROWS_AS(state.restore(), hvd::usage_error);
+    list.push_back(one);
+    one = hvd::view(memory.data(), 4);
+    CHECK_THROWS_AS(state.restore(), hvd::usage_error);
+}
+
 TEST_CASE("a process with another secret is refused and harms nobody") {
     elastic_job job(2, true);
     std::vector<report> all(2);

@@ -96,6 +96,7 @@ TEST_CASE("all kinds of objects go to newcomers, and come back after a failure")
               own{{{"a", float(n)}}} {
             adam.rate = float(n);
             adam.mean.assign(std::size_t(n), {float(n)});
+            for (int g = 3; g < n + 1; ++g) groups.add_group({.rate = float(g)}, {std::size_t(g)});
         }
         std::vector<float> vector;
         std::vector<std::vector<double>> tensors;
@@ -105,12 +106,15 @@ TEST_CASE("all kinds of objects go to newcomers, and come back after a failure")
         std::string text;
         scaler own;
         hvd::optimizers::adam<float> adam;
+        hvd::optimizers::grouped<hvd::optimizers::sgd<float>> groups;
 
         bool is_that_of(int n) const {
             const objects other(n);
             return vector == other.vector && tensors == other.tensors && memory == other.memory &&
                    number == n && text == other.text && own.scales == other.own.scales &&
-                   adam.rate == other.adam.rate && adam.mean == other.adam.mean;
+                   adam.rate == other.adam.rate && adam.mean == other.adam.mean &&
+                   groups.members == other.groups.members &&
+                   groups.more[0].rate == other.groups.more[0].rate;
         }
     };
     elastic_job job(2, true);
@@ -120,7 +124,7 @@ TEST_CASE("all kinds of objects go to newcomers, and come back after a failure")
             objects mine(r + 3);
             hvd::tensor_view<int> view = mine.views[0];
             hvd::elastic::state state(mine.vector, mine.tensors, view, mine.views, mine.number,
-                                      mine.text, mine.own, mine.adam);
+                                      mine.text, mine.own, mine.adam, mine.groups);
             int epochs = 0, first = 0;
             hvd::run_elastic(
                 state,

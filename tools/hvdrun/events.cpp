@@ -82,13 +82,15 @@ event_log::event_log(const std::string& path) {
 }
 
 void event_log::add(const char* event,
-                    const std::vector<std::pair<const char*, json_value>>& values) const {
+                    const std::vector<std::pair<const char*, json_value>>& values) {
     if (!file_) return;
     std::string line = "{\"time\": \"" + timestamp() + "\", \"event\": \"" + event + "\"";
     for (const auto& [name, value] : values)
         line += std::string(", \"") + name + "\": " + value.text;
     line += "}\n";
-    write_all(file_.number(), line.data(), line.size());
+    if (write_all(file_.number(), line.data(), line.size())) return;
+    std::fprintf(stderr, "hvdrun: the event log ends here: %s\n", strerror(errno));
+    file_ = file_descriptor();
 }
 
 }  // namespace hvdrun

@@ -30,7 +30,7 @@ public:
     explicit event_log(const std::string& path);
 
     void add(const char* event,
-             const std::vector<std::pair<const char*, json_value>>& values) const;
+             const std::vector<std::pair<const char*, json_value>>& values);
 
 private:
     file_descriptor file_;

@@ -109,8 +109,9 @@ public:
         } else if (!last.has_majority || (last.newest == nullptr && !acts_)) {
             send_on(now);
         }
-        if (now - since_ > rules_.join_span)
-            refuse_waiting(coordinator_message::refused, "too few processes have come in time");
+        if (now - since_ <= rules_.join_span) return;
+        if (all_have_finished(last)) return end_job();
+        refuse_waiting(coordinator_message::refused, "too few processes have come in time");
     }
 
     // True while `advance` must be called from time to time.
@@ -257,7 +258,10 @@ private:
             return false;
         }
         if (majority_since_ == never) majority_since_ = now;
-        return last.misses_only_lost || now - majority_since_ > (acts_ ? rules_.late : rules_.rest);
+        // Nothing is left to do for those who have finished: they wait for the others.
+        return last.misses_only_lost ||
+               (!all_have_finished(last) &&
+                now - majority_since_ > (acts_ ? rules_.late : rules_.rest));
     }
 
     bool all_have_finished(const last_epoch& last) const {

@@ -17,6 +17,7 @@ struct elastic_epoch {
     int rank = 0, size = 0;
     int source = 0;         // the rank whose state all take
     bool is_equal = false;  // all have that state already
+    bool has_lost = false;  // a member of this process's last epoch is none any more
     state_stamp stamp;      // of that state
     std::uint64_t number = 0;
     shared<tcp_job> job;
@@ -33,7 +34,9 @@ public:
           secret_(membership_secret(is_alone(own) ? new_secret() : secret_of(own))),
           id_(new_id()),
           rendezvous_(resolved(own)),
-          server_(rules(), secret_, port()) {}
+          server_(rules(), secret_, port()) {
+        if (!is_alone(own)) take_part_once();
+    }
 
     // Comes to the coordinator, and waits for the next epoch.
     // @throws peer_error if too few processes come in time, or no coordinator can be reached
@@ -92,7 +95,8 @@ private:
         if (own.size < bounds.least || (bounds.most != 0 && own.size > bounds.most))
             throw usage_error(
                 -1, text("hvd: an elastic job begins with HVD_SIZE=", own.size,
-                         " ranks, and has at least ", bounds.least, " and at most ", bounds.most));
+                         " ranks, and has at least ", bounds.least,
+                         text(bounds.most == 0 ? message() : text(" and at most ", bounds.most))));
         return own;
     }
     // The name of a host that dies later may not be known any more.
@@ -108,6 +112,24 @@ private:
         std::uint64_t id = 0;
         while (id == 0) fill_random(-1, reinterpret_cast<std::byte*>(&id), sizeof id);
         return id;
+    }
+    // The others would take a process that comes again for a newcomer, after the end of their job
+    // or inside of it.
+    void take_part_once() const {
+        struct part {
+            int rank;
+            shared_secret secret;
+        };
+        static mutex guard;
+        static std::vector<part> known;
+        const lock_guard lock(guard);
+        if (std::ranges::any_of(known, [this](const part& p) {
+                return p.rank == own_.rank && equal_digests(p.secret, secret_);
+            }))
+            throw usage_error(own_.rank,
+                              text("hvd: run_elastic a second time in the job at ", own_.rendezvous,
+                                   ": a process takes part in it once (HVD_RANK=", own_.rank, ")"));
+        known.push_back({own_.rank, secret_});
     }
     bool serves_first() const {
         return is_alone(own_) || (own_.rank == 0 && !own_.rendezvous_served);
@@ -302,6 +324,9 @@ private:
             why_ = "its table is none";
             return false;
         }
+        made.has_lost = !std::ranges::all_of(table_, [&](const elastic_member& former) {
+            return std::ranges::any_of(table, [&](const auto& m) { return m.id == former.id; });
+        });
         table_ = std::move(table);
         ask_next(table_, head.epoch);
         served_by_ = head.served_by;

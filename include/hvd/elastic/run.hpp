@@ -27,9 +27,11 @@ public:
     static void begin_epoch(elastic::state<Ts...>& s, Comm& comm, const elastic_epoch& epoch) {
         if (!epoch.is_equal) {
             s.synchronize(comm, root{epoch.source}, std::index_sequence_for<Ts...>());
+            std::int64_t step = s.step_;
+            comm.broadcast_object(step, root{epoch.source});
             s.take(s.copies_[1 - s.current_]);
             s.current_ = 1 - s.current_;
-            s.step_ = epoch.stamp.step < 0 ? 0 : epoch.stamp.step;
+            s.step_ = step;
             s.epoch_ = epoch.stamp.step < 0 ? epoch.number : epoch.stamp.epoch;
         }
         s.running_epoch_ = epoch.number;
@@ -80,11 +82,13 @@ struct run_elastic_options {
 ///
 /// **Collective**: all processes that the launcher starts, at any time. Other collectives need a
 /// communicator of fn. The process with rank 0 at the start, or the launcher, coordinates. If it
-/// dies, another process takes over, if more than half of the last epoch's ranks still live.
+/// dies, another process takes over, if more than half of the last epoch's ranks still live. A
+/// process takes part in a job once. A newcomer needs objects that fit those of the others, or it
+/// leaves with hvd::mismatch_error.
 /// @throws what fn throws, but for the two above; hvd::peer_error if fewer than `bounds.least`
-/// processes come in time, if the job has ended before this process could take part, or if epoch
-/// after epoch ends without a commit; hvd::usage_error for options that can't be. Features J1, J4,
-/// J7; complaint 13.
+/// processes come in time, if the job has ended before this process could take part, or if ten epochs
+/// in a row end without a commit or the loss of a rank; hvd::usage_error for options that can't be,
+/// and the second time in a job. Features J1, J4, J7; complaint 13.
 /// @snippet tests/elastic/snippets.cpp run_elastic
 template <class... Ts, class F>
 void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& options = {}) {
@@ -93,11 +97,19 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
     detail::membership own(options.tcp, options.bounds);
     int vain = 0;
     for (bool has_finished = false;;) {
-        const auto epoch = own.join(access::stamp_of(state), has_finished);
+        const detail::state_stamp stamp = access::stamp_of(state);
+        const auto epoch = own.join(stamp, has_finished);
         if (epoch.has_ended) return;
         if (std::exchange(has_finished, false)) state.restore();  // others have not
+        if (epoch.has_lost) vain = 0;
         const std::int64_t before = state.step();
         const auto ends = [&own] { return own.epoch_ends(); };
+        bool has_begun = false;
+        const auto go_back = [&] {
+            state.restore();
+            vain = state.step() > before ? 0 : vain + 1;
+            return vain < most_vain_epochs;
+        };
         try {
             epoch.job->give_up_when(ends);
             auto comm = communicator<tcp>::world(epoch.job, options.communicator);
@@ -105,15 +117,17 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
             comm.barrier();
             own.begin_work();
             access::begin_epoch(state, comm, epoch);
+            has_begun = true;
             const detail::elastic_watch watch(state, comm, own);
             fn(comm);
             has_finished = true;
         } catch (const elastic::membership_change&) {
             vain = 0;
         } catch (const peer_error&) {
-            state.restore();
-            vain = state.step() > before ? 0 : vain + 1;
-            if (vain == most_vain_epochs) throw;
+            if (!go_back()) throw;
+        } catch (const mismatch_error&) {
+            // A newcomer whose objects do not fit leaves, and the others go on.
+            if (has_begun || stamp.step < 0 || !go_back()) throw;
         }
     }
 }

@@ -8,6 +8,7 @@
 
 #include "../comm/serializer.hpp"
 #include "../train/optimizer/state.hpp"
+#include "../train/wrappers/grouped.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -39,6 +40,27 @@ struct saved<O> {
     static void put_back(const copy& from, O& object) { object = from; }
     template <class Comm>
     static void synchronize(Comm& comm, O& object, root from) {
+        broadcast_optimizer_state(comm, object, from);
+    }
+};
+
+template <class O>
+struct saved<optimizers::grouped<O>> {
+    using grouped = optimizers::grouped<O>;
+    using copy = grouped;
+    static void take(const grouped& object, copy& to) { to = object; }
+    static void put_back(const copy& from, grouped& object) { object = from; }
+    // The root may have groups that a newcomer has not made yet.
+    template <class Comm>
+    static void synchronize(Comm& comm, grouped& object, root from) {
+        std::vector<std::vector<std::uint64_t>> groups;
+        for (const auto& of_group : object.members)
+            groups.emplace_back(of_group.begin(), of_group.end());
+        comm.broadcast_object(groups, from);
+        object.members.clear();
+        for (const auto& of_group : groups)
+            object.members.emplace_back(of_group.begin(), of_group.end());
+        object.more.resize(groups.size());
         broadcast_optimizer_state(comm, object, from);
     }
 };
@@ -83,6 +105,10 @@ struct saved<tensor_view<T, host, Rank, contiguous>> {
         to.assign(object.data(), object.data() + object.size());
     }
     static void put_back(const copy& from, const tensor& object) {
+        if (from.size() != object.size())
+            throw usage_error(-1, detail::text("hvd: a view in an elastic state has ",
+                                               object.size(), " elements, and had ", from.size(),
+                                               " at the last commit"));
         std::copy(from.begin(), from.end(), object.data());
     }
     template <class Comm>
@@ -100,6 +126,10 @@ struct saved<std::vector<tensor_view<T, host, Rank, contiguous>>> {
         for (std::size_t i = 0; i < object.size(); ++i) saved<tensor>::take(object[i], to[i]);
     }
     static void put_back(const copy& from, const std::vector<tensor>& object) {
+        if (from.size() != object.size())
+            throw usage_error(-1, detail::text("hvd: a list in an elastic state has ",
+                                               object.size(), " views, and had ", from.size(),
+                                               " at the last commit"));
         for (std::size_t i = 0; i < from.size(); ++i) saved<tensor>::put_back(from[i], object[i]);
     }
     template <class Comm>
