@@ -133,6 +133,29 @@ TEST_CASE("a coordinator refuses wrong messages with the reason, and goes on") {
     CHECK(answer_of(link).what == coordinator_message::epoch_begins);
 }
 
+TEST_CASE("who waits hears that the coordinator lives, and may go to another one") {
+    const shared_secret secret = membership_secret(new_secret());
+    coordinator_rules two = rules();
+    two.start = 2;
+    coordinator_server server(two, secret);
+    framed_socket link = reach(server, secret);
+    link.queue(wire_bytes(plain()));
+    CHECK(answer_of(link).what == coordinator_message::still_waits);
+    CHECK(answer_of(link).what == coordinator_message::still_waits);
+    join_message leaves = plain();
+    leaves.leaves = 1;
+    link.queue(wire_bytes(leaves));
+    while (link.is_open()) answer_of(link);
+    // It is no member, so that two others are needed.
+    framed_socket first = reach(server, secret), second = reach(server, secret);
+    join_message other = plain();
+    first.queue(wire_bytes(other));
+    other.self.id = 6;
+    second.queue(wire_bytes(other));
+    first.flush();
+    CHECK(answer_of(second).what == coordinator_message::epoch_begins);
+}
+
 TEST_CASE("strangers at a coordinator are dropped, and a member comes in beside them") {
     const shared_secret secret = membership_secret(new_secret());
     coordinator_server server(rules(), secret);

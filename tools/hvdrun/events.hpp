@@ -29,8 +29,7 @@ public:
     // Without a path nothing is written.
     explicit event_log(const std::string& path);
 
-    void add(const char* event,
-             const std::vector<std::pair<const char*, json_value>>& values);
+    void add(const char* event, const std::vector<std::pair<const char*, json_value>>& values);
 
 private:
     file_descriptor file_;

@@ -57,6 +57,9 @@ protected:
     ~coordinator_listener() = default;
 };
 
+// A coordinator says so often to those who wait that it lives.
+inline constexpr std::int64_t reassured_every = tuning::second;
+
 // The coordinator of an elastic job and its connections, served by a thread of its own, which
 // sleeps while nothing happens. Each process of a job has one, and one of them acts.
 class coordinator_server {
@@ -96,6 +99,7 @@ private:
         int link;
         framed_socket socket;
         time_point ends = never;  // it is only told why
+        bool waits = false;       // for the next epoch
         std::int64_t started_as = -1;
     };
 
@@ -106,6 +110,7 @@ private:
             look_at_all();
             if (machine_.awaits_time()) machine_.advance(now());
             carry_out();
+            reassure();
         }
     } catch (...) {
         // The processes of the job see their connections end, and go to another coordinator.
@@ -161,11 +166,29 @@ private:
         }
     }
 
+    // Those who wait hear so often that this process is not stopped, which their system can't see.
+    void reassure() {
+        if (now() < reassured_at_ + reassured_every) return;
+        reassured_at_ = now();
+        coordinator_message head;
+        head.what = coordinator_message::still_waits;
+        for (connection& c : connections_) {
+            if (!c.waits) continue;
+            send(c, head, {});
+            c.socket.flush();
+        }
+    }
+
     void take(connection& c, std::span<const std::byte> bytes) {
         join_request request;
         const char* const wrong = read_join(bytes, request);
         if (*wrong != 0) return refuse(c, coordinator_message::refused, wrong);
         c.started_as = request.said.self.started_as;
+        if (request.said.leaves != 0) {
+            machine_.lose(c.link, true, now());
+            return c.socket.close();
+        }
+        c.waits = true;
         machine_.join(c.link, std::move(request), now());
     }
 
@@ -191,6 +214,7 @@ private:
     }
 
     void say(connection& c, const coordinator::order& o) {
+        c.waits = false;
         if (o.reason != nullptr) return refuse(c, o.what, o.reason);
         coordinator_message head;
         head.what = o.what;
@@ -232,6 +256,7 @@ private:
     std::vector<pollfd> fds_;
     mutex mutex_;
     std::uint64_t followed_ = 0;
+    time_point reassured_at_ = 0;
     std::vector<elastic_member> followed_table_;
     thread thread_;  // last: it uses all others
 };

@@ -213,6 +213,7 @@ private:
 
     static bool is_news(const coordinator_message& head) {
         return head.what == coordinator_message::others_wait ||
+               head.what == coordinator_message::still_waits ||
                head.what == coordinator_message::epoch_ends;
     }
     static bool read_head(std::span<const std::byte>& bytes, coordinator_message& head) {
@@ -252,10 +253,12 @@ private:
     bool await_answer(listening_socket& listener, elastic_epoch& made, time_point limit) {
         // The coordinator knows at the limit how many are missing.
         const time_point last = limit == never ? never : limit + 2 * tuning::second;
+        time_point heard_at = now();
         for (std::span<const std::byte> bytes;;) {
             link_->flush();
             link_->fill();
             while (link_->next(bytes)) {
+                heard_at = now();
                 coordinator_message head;
                 if (!read_head(bytes, head)) return false;
                 if (is_news(head)) continue;
@@ -277,12 +280,25 @@ private:
                 why_ = link_->reason();
                 return false;
             }
+            if (now() > heard_at + 4 * reassured_every) return leave();
             if (now() > last) give_up();
             pollfd p{link_->number(), short(link_->wants_to_write() ? POLLIN | POLLOUT : POLLIN),
                      0};
             ::poll(&p, 1, 100);
         }
     }
+    // The coordinator is stopped. When it goes on it hears that this process is not dead.
+    bool leave() {
+        join_message said;
+        said.leaves = 1;
+        said.self.id = id_;
+        link_->queue(wire_bytes(said));
+        link_->flush();
+        why_ = "the coordinator says nothing";
+        was_sent_on_ = true;
+        return false;
+    }
+
     // Takes the members that follow the head of a message, and what comes then.
     static bool take_table(const coordinator_message& head, std::span<const std::byte>& bytes,
                            std::vector<elastic_member>& table) {

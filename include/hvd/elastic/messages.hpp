@@ -55,9 +55,10 @@ struct join_message {
     static constexpr std::size_t most_bytes();
 
     std::uint32_t version = current;
-    std::uint16_t finished = 0;  // 1: it has done all its steps
-    std::uint8_t saw_end = 0;    // 1: the process `ended` has closed its connection
-    std::uint8_t is_brief = 0;   // 1: it is sent on sooner
+    std::uint8_t finished = 0;  // 1: it has done all its steps
+    std::uint8_t leaves = 0;    // 1: it goes to another coordinator, and lives
+    std::uint8_t saw_end = 0;   // 1: the process `ended` has closed its connection
+    std::uint8_t is_brief = 0;  // 1: it is sent on sooner
     elastic_member self;
     state_stamp stamp;
     epoch_head worked, recorded;
@@ -74,6 +75,7 @@ struct coordinator_message {
         epoch_begins,
         epoch_ends,   // a member has left it or is lost
         others_wait,  // who want to be members
+        still_waits,  // the coordinator lives, and others have not come
         try_another,
         job_has_ended,
         refused,

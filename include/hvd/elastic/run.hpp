@@ -86,9 +86,9 @@ struct run_elastic_options {
 /// process takes part in a job once. A newcomer needs objects that fit those of the others, or it
 /// leaves with hvd::mismatch_error.
 /// @throws what fn throws, but for the two above; hvd::peer_error if fewer than `bounds.least`
-/// processes come in time, if the job has ended before this process could take part, or if ten epochs
-/// in a row end without a commit or the loss of a rank; hvd::usage_error for options that can't be,
-/// and the second time in a job. Features J1, J4, J7; complaint 13.
+/// processes come in time, if the job has ended before this process could take part, or if ten
+/// epochs in a row end without a commit or the loss of a rank; hvd::usage_error for options that
+/// can't be, and the second time in a job. Features J1, J4, J7; complaint 13.
 /// @snippet tests/elastic/snippets.cpp run_elastic
 template <class... Ts, class F>
 void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& options = {}) {

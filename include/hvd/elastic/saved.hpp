@@ -106,9 +106,9 @@ struct saved<tensor_view<T, host, Rank, contiguous>> {
     }
     static void put_back(const copy& from, const tensor& object) {
         if (from.size() != object.size())
-            throw usage_error(-1, detail::text("hvd: a view in an elastic state has ",
-                                               object.size(), " elements, and had ", from.size(),
-                                               " at the last commit"));
+            throw usage_error(
+                -1, detail::text("hvd: a view in an elastic state has ", object.size(),
+                                 " elements, and had ", from.size(), " at the last commit"));
         std::copy(from.begin(), from.end(), object.data());
     }
     template <class Comm>
@@ -127,9 +127,9 @@ struct saved<std::vector<tensor_view<T, host, Rank, contiguous>>> {
     }
     static void put_back(const copy& from, const std::vector<tensor>& object) {
         if (from.size() != object.size())
-            throw usage_error(-1, detail::text("hvd: a list in an elastic state has ",
-                                               object.size(), " views, and had ", from.size(),
-                                               " at the last commit"));
+            throw usage_error(-1,
+                              detail::text("hvd: a list in an elastic state has ", object.size(),
+                                           " views, and had ", from.size(), " at the last commit"));
         for (std::size_t i = 0; i < from.size(); ++i) saved<tensor>::put_back(from[i], object[i]);
     }
     template <class Comm>

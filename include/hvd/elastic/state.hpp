@@ -40,8 +40,8 @@ public:
     /// The steps that are done and committed, on this rank and in this job.
     std::int64_t step() const noexcept { return step_; }
 
-    /// Sets the number of steps that are done, of a checkpoint say, before `run_elastic`. That of the
-    /// first rank counts, as its objects do.
+    /// Sets the number of steps that are done, of a checkpoint say, before `run_elastic`. That of
+    /// the first rank counts, as its objects do.
     void begin_at(std::int64_t step) { step_ = step; }
 
     /// Ends a step: copies the objects, and counts it. Call it after the last collective of the

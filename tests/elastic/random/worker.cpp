@@ -82,7 +82,9 @@ int train(column& shown, std::int64_t steps, int pause) {
         shown.size = size;
     });
     std::int64_t committed = 0;
-    hvd::run_elastic(state, [&](auto& comm) {
+    hvd::run_elastic_options options;
+    options.communicator = hvd::detail::options_from_environment<hvd::communicator_options>();
+    const auto work = [&](auto& comm) {
         if (state.step() < committed) shown.thrown_back = 1;
         while (state.step() < steps) {
             std::vector<std::int64_t> gradient(elements, 0);
@@ -96,7 +98,8 @@ int train(column& shown, std::int64_t steps, int pause) {
             shown.step = state.step();
             shown.committed_at = nanoseconds();
         }
-    });
+    };
+    hvd::run_elastic(state, work, options);
     for (std::size_t i = 0; i < elements; i += 997) {
         std::int64_t expected = 0;
         for (std::int64_t n = 0; n < steps; ++n)
