@@ -243,7 +243,8 @@ private:
             living += how == absence::dead ? 0 : 1;
             if (!comes && how == absence::none) last.misses_only_lost = false;
         }
-        const std::size_t all = living + (by_launcher && absence_of(0) != absence::dead ? 1 : 0);
+        // A launcher that is dead may have decided before, so that its vote is missed.
+        const std::size_t all = living + (by_launcher ? 1 : 0);
         const std::size_t votes = come + (votes_itself ? 1 : 0);
         const bool is_most = 2 * votes > all || (votes_itself && 2 * votes == all);
         last.has_majority = last.has_majority && is_most && (come > 0 || living == 0);
