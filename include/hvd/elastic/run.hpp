@@ -2,8 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <optional>
-
 #include "../backend/tcp.hpp"
 #include "../comm/communicator.hpp"
 #include "membership.hpp"
@@ -64,9 +62,12 @@ private:
 
 }  // namespace detail
 
-/// Options of `run_elastic`.
+/// Options of `run_elastic`. Those that a launcher sets are read from the environment.
+/// @snippet tests/elastic/snippets.cpp elastic_options
 struct run_elastic_options {
+    /// the place of this process at the start
     tcp_options tcp = detail::options_from_environment<tcp_options>();
+    /// the sizes and the times of the job
     elastic_options bounds = detail::options_from_environment<elastic_options>();
     communicator_options communicator = {};  ///< of each epoch
 };
