@@ -226,7 +226,7 @@ PHASE = {"negotiate": "#c3cbd4", "queue": "#e3d38a", "pack": "#e59a9a", "communi
 
 
 def timeline():
-    """timeline.json is what hvd-trace made of two ranks of tests/engine/timeline_program.cpp: their third step."""
+    """timeline.json is what hvd-trace made of two ranks of tests/engine/timeline_program.cpp: their third step, without its plan."""
     events = json.loads((pathlib.Path(__file__).parent / "timeline.json").read_text(encoding="utf-8"))
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     spans = [e for e in events if e["ph"] == "X"]

@@ -174,5 +174,6 @@ def refused(folder):
     strict((folder / "out.json").read_text())
 
 
-with tempfile.TemporaryDirectory() as name:
-    {"merged": merged, "killed": killed, "refused": refused}[CASE](pathlib.Path(name))
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        {"merged": merged, "killed": killed, "refused": refused}[CASE](pathlib.Path(name))

@@ -23,7 +23,8 @@ void train(hvd::communicator<timed>& world, const std::string& file, int steps) 
     const std::size_t sizes[] = {200'000, 64, 80'000, 512, 1'000};
     for (const std::size_t n : sizes) gradients.emplace_back(n, 1.F);
     float loss = 1;
-    std::vector<float> strided(2'000, 1);
+    std::vector<float> strided(2'000, 1), weights(50'000, 1);
+    auto plan = world.plan_allreduce(weights, hvd::sum, {.name = "planned"});
     for (int step = 0; steps == 0 || step < steps; ++step) {
         std::vector<hvd::request> requests;
         for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -37,6 +38,7 @@ void train(hvd::communicator<timed>& world, const std::string& file, int steps) 
                                   hvd::max, {.name = "packed"});
         for (auto& r : requests) r.wait();
         queued.wait();
+        plan.run();
         world.allreduce(loss, hvd::average, {.name = "loss"});
         if (steps == 0 && step == 20 && world.rank() == 0) {
             std::puts("under way");

@@ -161,6 +161,22 @@ TEST_CASE("begins and ends that were lost leave a trace whose spans are complete
           1);
 }
 
+TEST_CASE("the phases of a call are written in two parts if the call is") {
+    std::vector<std::string> lines;
+    trace_tracks<collected> tracks(0, {&lines});
+    tracks.take(record(trace_kind::call_begins, 1000, "a"));
+    tracks.rest();
+    tracks.take(record(trace_kind::call_ended, 2000, "a", {1000}));
+    tracks.take(record(trace_kind::call_ended, 4000, "b", {3000}));
+    REQUIRE(lines.size() == 8);  // the first two name the track
+    const auto kind = [&](std::size_t i) { return lines[i].substr(7, 1); };
+    CHECK(kind(2) + kind(3) + kind(4) + kind(5) + kind(6) + kind(7) == "BBEEXX");
+    CHECK(count(lines, "\"ph\":\"B\",\"pid\":0,\"tid\":1,\"ts\":1.000,\"name\":\"communicate\"") ==
+          1);
+    CHECK(count(lines, "\"ph\":\"E\",\"pid\":0,\"tid\":1,\"ts\":2.000") == 2);
+    CHECK(tracks.open_spans() == 0);
+}
+
 TEST_CASE("the environment says whether there is a timeline") {
     const hvd_test::variables guard({{"HVD_TIMELINE", "run.{rank}.json"},
                                      {"HVD_TIMELINE_MOST_BYTES", "1MiB"},

@@ -45,9 +45,13 @@ public:
     }
     // The begin of a span whose end is not known yet.
     const std::string& begin(int track, std::string_view name, std::string_view category,
-                             std::int64_t time, const details& d) {
+                             std::int64_t time) {
         open('B', track, name, category, time);
-        close();
+        return close();
+    }
+    const std::string& begin(int track, std::string_view name, std::string_view category,
+                             std::int64_t time, const details& d) {
+        begin(track, name, category, time);
         return with(d);
     }
     const std::string& end(int track, std::int64_t time, std::string_view how = {}) {

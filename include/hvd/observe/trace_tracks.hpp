@@ -121,7 +121,7 @@ private:
             call_begins(as_begin(r, begun));
         track& t = *std::exchange(current, nullptr);
         end(t, r, [&] {
-            if (r.made != 0) put_(text_.span(t.number, "queue", "phase", t.begin, begun));
+            if (r.made != 0) put_phase(t, "queue", t.begin, begun);
             put_phases(t, r, 1, begun, r.time);
         });
     }
@@ -158,9 +158,9 @@ private:
         const std::int64_t ready = r.at[0], begun = r.at[1], ended = r.at[2];
         end(t, r, [&] {
             const std::int64_t known = ready != 0 ? ready : r.time;
-            if (known > t.begin) put_(text_.span(t.number, "negotiate", "phase", t.begin, known));
+            put_phase(t, "negotiate", t.begin, known);
             if (begun == 0) return;
-            put_(text_.span(t.number, "queue", "phase", known, begun));
+            put_phase(t, "queue", known, begun);
             put_phases(t, r, 3, begun, ended);
         });
     }
@@ -191,14 +191,25 @@ private:
                     std::int64_t end) {
         auto name = phase_names[1];
         for (std::size_t i = from; i < r.times; ++i) {
-            if (r.at[i] > begin) put_(text_.span(t.number, name, "phase", begin, r.at[i]));
+            put_phase(t, name, begin, r.at[i]);
             begin = r.at[i];
             name = phase_names[r.phases >> 2 * (i - from) & 3];
         }
-        put_(text_.span(t.number, name, "phase", begin, end));
+        put_phase(t, name, begin, end);
+    }
+    // Perfetto takes a whole span for the outer one where another begins at the same time in two
+    // parts. So a span is written as the one around it.
+    void put_phase(const track& t, std::string_view name, std::int64_t begin, std::int64_t end) {
+        if (end <= begin) return;
+        if (t.state != track_state::open) {
+            put_(text_.span(t.number, name, "phase", begin, end));
+        } else if (put_(text_.begin(t.number, name, "phase", begin))) {
+            ++open_;
+            close(t, end, "");
+        }
     }
 
-    void close(track& t, std::int64_t time, std::string_view how) {
+    void close(const track& t, std::int64_t time, std::string_view how) {
         put_(text_.end(t.number, time, how), true);
         --open_;
     }
