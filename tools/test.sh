@@ -101,7 +101,7 @@ missing_of() {
 # matrix in --soak. gcc runs the whole matrix. clang's sanitizers compile much of what clang's own stage leaves out. Engines are on MPI under ASan and on
 # threads under TSan.
 clang_core=(unit.vocabulary unit.handles 'headers.every_call*' 'consumer.the_compiled_form*')
-asan_core=('unit.[!k]*' tcp.messages elastic.{coordination,messages,runs} engine.{connections,negotiation} engine.*.mpi.np3 fault.threads fault.giving_up
+asan_core=('unit.[!k]*' tcp.{messages,fuzzer} elastic.{coordination,messages,runs} engine.{connections,negotiation} engine.*.mpi.np3 fault.threads fault.giving_up
   fault.{is_killed,throws,without_memory}.mpi.np3 collective.{fused,ragged,asynchronous,arena,handles,tuning}.mpi.np3
   collective.{thresholds,plans,objects,communicators,carried,disagreement,codecs}.mpi.np3 collective.thresholds.mpi.np2
   train.{optimizer,fused_step,state,crossed,sparse,feedback,reports,checkpoint,checkpoint_fuzz}.threads device.{nccl,cuda_ipc,faults,streams}.emulated
@@ -116,6 +116,7 @@ only() { [[ -n "$whole" || ${#names[@]} -gt 0 ]] || names=("$@"); }
 stage_asan() {
   only "${asan_core[@]}"
   export HVD_TEST_SEEDS=6
+  [[ -z "$whole" ]] || export HVD_FUZZ_SECONDS=600
   export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
   export ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=1:abort_on_error=0"
   # Only a full unwind recognises MPI's frames: libc between them and malloc keeps no frame pointers.

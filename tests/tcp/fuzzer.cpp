@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include <hvd/elastic.hpp>
+
+// All that reads bytes from a connection, played by libFuzzer: strangers who do not know the
+// secret, and peers who know it and send what none sends. Memory is checked by AddressSanitizer.
+
+using namespace hvd::detail;
+
+namespace {
+
+void require(bool holds) {
+    if (!holds) std::abort();
+}
+
+constexpr shared_secret secret{std::byte(7)};
+
+struct two_ends {
+    two_ends() {
+        int ends[2];
+        require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+        own = descriptor(ends[0]);
+        foreign = descriptor(ends[1]);
+    }
+    // Writes a part of what the foreign side says; false when all is said.
+    bool say_some(FuzzedDataProvider& from) {
+        if (from.remaining_bytes() == 0) return false;
+        say(from.ConsumeBytes<std::uint8_t>(from.ConsumeIntegral<std::uint16_t>()));
+        return true;
+    }
+    void say(std::span<const std::uint8_t> bytes) {
+        if (!bytes.empty())
+            (void)!::send(foreign.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    }
+    void drop_answers() {
+        std::byte answer[4096];
+        while (::recv(foreign.number(), answer, sizeof answer, 0) > 0) {
+        }
+    }
+    descriptor own, foreign;
+};
+
+// Nobody gets in who does not know the secret, whichever side it is on.
+void greet(FuzzedDataProvider& from) {
+    two_ends ends;
+    const int expected = from.ConsumeBool() ? 3 : -1;
+    handshake talk(secret, 5, expected, 17);
+    for (bool more = true; more;) {
+        more = ends.say_some(from);
+        const handshake::state now = talk.advance(ends.own);
+        require(now != handshake::state::done);
+        if (now == handshake::state::refused) return require(*talk.reason() != 0);
+        ends.drop_answers();
+    }
+}
+
+// A message that is nearly right, so that more of it is read than its length and its version.
+std::vector<std::uint8_t> join_with(FuzzedDataProvider& from) {
+    join_message said;
+    said.self.id = from.ConsumeIntegralInRange<std::uint64_t>(1, 4);
+    said.self.place.addresses = said.self.coordinator.addresses = 1;
+    said.leaves = from.ConsumeBool();
+    said.finished = from.ConsumeBool();
+    said.saw_end = from.ConsumeBool();
+    said.ended = from.ConsumeIntegralInRange<std::uint64_t>(0, 4);
+    said.stamp = {from.ConsumeIntegral<std::int8_t>(), from.ConsumeIntegral<std::uint8_t>()};
+    for (epoch_head* head : {&said.worked, &said.recorded})
+        *head = {from.ConsumeIntegral<std::uint8_t>(),
+                 from.ConsumeIntegralInRange<std::uint64_t>(0, 4),
+                 from.ConsumeIntegral<std::uint8_t>(), 0};
+    const std::size_t ids = from.ConsumeIntegral<std::uint8_t>();
+    const std::size_t bytes = sizeof said + ids * sizeof(std::uint64_t);
+    std::vector<std::uint8_t> frame(4 + bytes, 1);
+    for (std::size_t i = 0; i < 4; ++i) frame[i] = std::uint8_t(bytes >> (8 * i));
+    std::memcpy(frame.data() + 4, &said, sizeof said);
+    return frame;
+}
+
+// A member of an elastic job joins, leaves, and says what none says.
+void join(FuzzedDataProvider& from) {
+    coordinator_rules rules;
+    rules.start = from.ConsumeIntegralInRange<std::size_t>(1, 3);
+    rules.least = from.ConsumeIntegralInRange<std::size_t>(1, 2);
+    rules.acts = from.ConsumeBool();
+    coordinator machine(rules);
+    struct member {
+        two_ends ends;
+        std::unique_ptr<framed_socket> link;
+    };
+    member members[3];
+    for (member& m : members)
+        m.link =
+            std::make_unique<framed_socket>(0, std::move(m.ends.own), join_message::most_bytes());
+    time_point at = 1;
+    while (from.remaining_bytes() > 0) {
+        const int who = from.ConsumeIntegralInRange(0, 2);
+        member& m = members[who];
+        if (from.ConsumeBool()) m.ends.say(join_with(from));
+        else m.ends.say_some(from);
+        at += from.ConsumeIntegral<std::uint32_t>();
+        m.link->fill();
+        for (std::span<const std::byte> bytes; m.link->next(bytes);) {
+            join_request request;
+            // A copy of its own, so that nothing is read beside it.
+            const std::vector<std::byte> message(bytes.begin(), bytes.end());
+            if (*read_join(message, request) != 0) continue;
+            request.said.leaves != 0 ? machine.lose(who, true, at)
+                                     : machine.join(who, std::move(request), at);
+        }
+        if (from.ConsumeBool()) machine.lose(who, from.ConsumeBool(), at);
+        machine.advance(at);
+        for (const coordinator::order& o : machine.take_orders())
+            require(o.what != coordinator_message::epoch_begins || o.rank < machine.table().size());
+    }
+}
+
+// A rank of a communicator sends data, notices, and frames that none sends.
+void send(FuzzedDataProvider& from) {
+    two_ends ends;
+    std::vector<descriptor> sockets(2);
+    sockets[1] = std::move(ends.own);
+    tcp_messages messages(std::move(sockets));
+    std::vector<std::unique_ptr<std::byte[]>> blocks;
+    message why;
+    while (ends.say_some(from)) {
+        switch (from.ConsumeIntegralInRange(0, 4)) {
+            case 0: {
+                const std::size_t bytes = from.ConsumeIntegralInRange<std::size_t>(1, 5000);
+                blocks.push_back(std::make_unique<std::byte[]>(bytes));
+                messages.receive(1, blocks.back().get(), bytes);
+                break;
+            }
+            case 1: messages.cancel(); break;
+            case 2: messages.lost(why); break;
+            default: break;
+        }
+        messages.poll();
+        for (failure_notice news; messages.receive_notice(news);) {
+            require(news.sender == 1 && std::string_view(news.text).size() < sizeof news.text);
+            for (const int rank : news.ranks) require(rank < 2);
+        }
+        ends.drop_answers();
+    }
+    messages.say_goodbye();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    FuzzedDataProvider from(data, size);
+    switch (from.ConsumeIntegralInRange(0, 2)) {
+        case 0: greet(from); break;
+        case 1: join(from); break;
+        default: send(from);
+    }
+    return 0;
+}
