@@ -12,6 +12,8 @@
 
 using namespace hvd_test;
 
+static_assert(hvd::detail::is_elastic<hvd::tcp> && !hvd::detail::is_elastic<hvd::threads>);
+
 namespace {
 
 constexpr std::int64_t samples = 24;

@@ -2,9 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../backend/tcp.hpp"
-#include "../comm/communicator.hpp"
-#include "membership.hpp"
+#include "part.hpp"
 #include "state.hpp"
 
 namespace hvd {
@@ -46,9 +44,9 @@ template <class State>
 class elastic_watch {
 public:
     template <class Comm>
-    elastic_watch(State& state, Comm& comm, membership& own) : state_(state) {
-        elastic_access::set_changes(state, [&comm, &own] {
-            std::uint8_t should_join = own.should_join() ? 1 : 0;
+    elastic_watch(State& state, Comm& comm, epoch_news& news) : state_(state) {
+        elastic_access::set_changes(state, [&comm, &news] {
+            std::uint8_t should_join = news.should_join() ? 1 : 0;
             comm.allreduce(view(&should_join, 1), max, {.name = "elastic membership"});
             return should_join != 0;
         });
@@ -75,7 +73,7 @@ struct run_elastic_options {
 /// Runs fn(communicator) until it returns on all ranks, though ranks and hosts are lost and others
 /// come. No committed step is lost while one rank survives.
 ///
-/// Each epoch has a communicator of its own, over `hvd::tcp`. It ends when a call throws
+/// Each epoch has a communicator of its own. It ends when a call throws
 /// hvd::peer_error, since a rank is lost, or `state.commit()` throws membership_change, since
 /// newcomers wait. Then the state is put back to the last commit, the next epoch begins, all ranks
 /// get the state of the one that has done the most steps, and fn is called again. It should do the
@@ -90,12 +88,17 @@ struct run_elastic_options {
 /// processes come in time, if the job has ended before this process could take part, or if ten
 /// epochs in a row end without a commit or the loss of a rank; hvd::usage_error for options that
 /// can't be, and the second time in a job. Features J1, J4, J7; complaint 13.
+/// @tparam Backend of the communicators: an elastic one, such as `tcp`
 /// @snippet tests/elastic/snippets.cpp run_elastic
-template <class... Ts, class F>
+template <class Backend = tcp, class... Ts, class F>
 void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& options = {}) {
+    static_assert(detail::is_elastic<Backend>,
+                  "hvd: run_elastic: this backend is not elastic, or its header is missing: see "
+                  "docs/elastic.md");
     using access = detail::elastic_access;
     constexpr int most_vain_epochs = 10;
-    detail::membership own(options.tcp, options.bounds);
+    detail::elastic_part<Backend> part(options.tcp, options.bounds);
+    detail::membership& own = part.own();
     int vain = 0;
     for (bool has_finished = false;;) {
         const detail::state_stamp stamp = access::stamp_of(state);
@@ -104,7 +107,7 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
         if (std::exchange(has_finished, false)) state.restore();  // others have not
         if (epoch.has_lost) vain = 0;
         const std::int64_t before = state.step();
-        const auto ends = [&own] { return own.epoch_ends(); };
+        const detail::heard_epoch heard(own);
         bool has_begun = false;
         const auto go_back = [&] {
             state.restore();
@@ -112,14 +115,13 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
             return vain < most_vain_epochs;
         };
         try {
-            epoch.job->give_up_when(ends);
-            auto comm = communicator<tcp>::world(epoch.job, options.communicator);
+            auto comm = part.communicator_of(epoch, heard.news(), options.communicator);
             own.record(epoch);
             comm.barrier();
             own.begin_work();
             access::begin_epoch(state, comm, epoch);
             has_begun = true;
-            const detail::elastic_watch watch(state, comm, own);
+            const detail::elastic_watch watch(state, comm, *heard.news());
             fn(comm);
             has_finished = true;
         } catch (const elastic::membership_change&) {

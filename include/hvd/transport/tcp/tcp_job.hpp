@@ -5,6 +5,7 @@
 #include "../../core/settings/configuration.hpp"
 #include "../../platform/host_identity.hpp"
 #include "../../protocol/call_header.hpp"
+#include "../../protocol/outside_news.hpp"
 #include "../frames/tcp_messages.hpp"
 #include "job_connections.hpp"
 #include "job_secret.hpp"
@@ -132,13 +133,10 @@ public:
     }
     job_connections& connections() { return *connections_; }
 
-    // Connections between all ranks are given up where gone() is true: it may know more than they.
-    template <class F>
-    void give_up_when(const F& gone) {
-        gone_ = [](const void* f) { return (*static_cast<const F*>(f))(); };
-        asked_ = &gone;
-    }
-    bool is_given_up() const { return gone_ != nullptr && gone_(asked_); }
+    // The making of connections between all ranks is given up then: the news may know more than
+    // they.
+    void give_up_when(shared<outside_news> tell_of_an_end) { news_ = std::move(tell_of_an_end); }
+    bool is_given_up() const { return news_ && news_->tell_of_an_end(); }
 
     // Takes the connections of a communicator that has ended, whose last words may not have gone.
     void end(tcp_messages messages) noexcept try {
@@ -223,8 +221,7 @@ private:
     const pid_t process_ = getpid();
     std::uint64_t number_ = 0, worlds_ = 0;
     owner<job_connections> connections_;  // of several ranks
-    bool (*gone_)(const void*) = nullptr;
-    const void* asked_ = nullptr;
+    shared<outside_news> news_;
     mutex mutex_;
     std::vector<leftover> leftovers_;
 };

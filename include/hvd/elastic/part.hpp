@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../backend/tcp.hpp"
+#include "../comm/communicator.hpp"
+#include "../protocol/outside_news.hpp"
+#include "membership.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// Tells calls of the end of an epoch, as the membership hears it. Once the epoch is over, it asks
+// the membership no more.
+class epoch_news final : public outside_news {
+public:
+    explicit epoch_news(membership& own)
+        : outside_news([](outside_news& self) {
+              return static_cast<epoch_news&>(self).ask(&membership::epoch_ends);
+          }),
+          own_(&own) {}
+
+    bool should_join() { return ask(&membership::should_join); }
+    void forget_membership() {
+        const lock_guard lock(mutex_);
+        own_ = nullptr;
+    }
+
+private:
+    bool ask(bool (membership::*question)()) {
+        const lock_guard lock(mutex_);
+        return own_ == nullptr || (own_->*question)();
+    }
+
+    mutex mutex_;
+    membership* own_;
+};
+
+// Ends the news with the epoch.
+class heard_epoch {
+public:
+    explicit heard_epoch(membership& own) : news_(shared<epoch_news>::make(own)) {}
+    heard_epoch(const heard_epoch&) = delete;
+    ~heard_epoch() { news_->forget_membership(); }
+    const shared<epoch_news>& news() const { return news_; }
+
+private:
+    shared<epoch_news> news_;
+};
+
+// The part of this process in an elastic job over a backend. A backend is elastic if it has one,
+// with these functions. The calls of a communicator throw peer_error within milliseconds once the
+// news tell of an end, or a rank that they wait for is dead.
+template <class Backend>
+class elastic_part;
+
+template <>
+class elastic_part<tcp> {
+public:
+    // @throws usage_error for options that say too little or contradict each other
+    elastic_part(const tcp_options& own, const elastic_options& bounds)
+        : membership_(own, bounds) {}
+
+    membership& own() { return membership_; }
+
+    // Makes the communicator of an epoch, with all its members.
+    // @throws peer_error if one of them is lost meanwhile
+    static communicator<tcp> communicator_of(const elastic_epoch& epoch,
+                                             const shared<outside_news>& news,
+                                             const communicator_options& options) {
+        epoch.job->give_up_when(news);
+        return communicator<tcp>::world(epoch.job, options);
+    }
+
+private:
+    membership membership_;
+};
+
+template <class Backend>
+constexpr bool is_elastic = requires { sizeof(elastic_part<Backend>); };
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
