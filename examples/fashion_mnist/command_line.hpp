@@ -46,6 +46,9 @@ inline std::optional<int> parse(int argc, char** argv, options& result) {
     auto* elastic = app.add_flag("--elastic", result.elastic,
                                  "ranks come and go while it trains: an elastic job of hvdrun");
     elastic->excludes(threads)->excludes(float16);
+    app.add_option("--keep", result.keep,
+                   "directory in which an elastic job keeps its state, and from which it goes on")
+        ->needs(elastic);
     app.add_option("--checkpoint", result.checkpoint, "write this file after each epoch");
     app.add_option("--resume", result.resume, "go on from this file")->excludes(elastic);
     app.add_flag("--progress", result.progress, "show progress even if nobody watches");

@@ -117,6 +117,28 @@ TEST_CASE("members keep their order, the highest step is the source, and newcome
     CHECK(c.epoch() == 2);
 }
 
+TEST_CASE("states of an earlier job count by their steps, and less than those of this one") {
+    coordinator c(rules_of(2, 1, 0, true));
+    c.join(1, request_of(11, {9, 0}), 0);
+    c.join(2, request_of(12, {12, 0}), 0);
+    c.take_orders();
+    CHECK(c.head().source == 1);
+    CHECK(c.head().equal == 0);
+    c.join(3, request_of(13, {1000, 0}), 1);
+    c.join(1, request_of(11, {13, 1}, 1, {11, 12}), 1);
+    c.join(2, request_of(12, {14, 1}, 1, {11, 12}), 1);
+    CHECK(c.head().size == 3);
+    CHECK(c.head().stamp == state_stamp{14, 1});
+}
+
+TEST_CASE("states of one step of earlier jobs may differ") {
+    coordinator c(rules_of(2, 1, 0, true));
+    c.join(1, request_of(11, {9, 0}), 0);
+    c.join(2, request_of(12, {9, 0}), 0);
+    CHECK(c.head().size == 2);
+    CHECK(c.head().equal == 0);
+}
+
 TEST_CASE("ranks with one state need not send it") {
     coordinator c(rules_of(2, 1, 0, true));
     c.join(1, request_of(11), 0);

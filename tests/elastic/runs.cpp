@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <sys/resource.h>
+
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <numeric>
 #include <stdexcept>
 
 #include "elastic_test.hpp"
+#include "temporary_directory.hpp"
 
 // Elastic jobs on threads: ranks leave by an exception, and others come.
 
@@ -49,15 +54,17 @@ class leaves : public std::exception {};
 // Trains to the end, unless `fault` throws in a step.
 struct report {
     std::vector<float> weights;
-    std::int64_t step = -1;
+    std::int64_t step = -1, began_at = -1;
     std::vector<int> sizes;  // of the epochs
     bool was_thrown_back = false, left = false;
 };
 template <class Fault>
-report train(const hvd::run_elastic_options& o, std::int64_t steps, Fault fault) {
+report train(const hvd::run_elastic_options& o, std::int64_t steps, Fault fault,
+             const std::string& directory = "") {
     trainer t;
     report r;
     hvd::elastic::state state(t.weights);
+    if (!directory.empty()) state.keep_in(directory);
     state.on_reset([&](int, int size) { r.sizes.push_back(size); });
     std::int64_t committed = 0;
     try {
@@ -65,6 +72,7 @@ report train(const hvd::run_elastic_options& o, std::int64_t steps, Fault fault)
             state,
             [&](auto& comm) {
                 if (state.step() < committed) r.was_thrown_back = true;
+                if (r.began_at < 0) r.began_at = state.step();
                 while (state.step() < steps) {
                     fault(comm, state.step());
                     t.step(comm, state.step());
@@ -367,4 +375,260 @@ TEST_CASE("a process with another secret is refused and harms nobody") {
     });
     job.await();
     for (const report& r : all) CHECK(r.weights == expected(20));
+}
+
+// ---- states in files ----------------------------------------------------------------------------
+
+namespace {
+
+std::filesystem::path file_in(const std::string& directory) {
+    for (const auto& entry : std::filesystem::directory_iterator(directory))
+        if (entry.path().extension() == ".hvd_state") return entry.path();
+    return {};
+}
+
+std::string bytes_of(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Trains alone up to a step, and leaves its state in the directory.
+void keep(const std::string& directory, std::int64_t steps) {
+    hvd::run_elastic_options o;
+    o.tcp = {};
+    train(o, steps, nothing, directory);
+}
+
+template <class State>
+std::string why_it_is_refused(State& state, const std::string& directory) {
+    try {
+        state.keep_in(directory);
+        hvd::detail::elastic_access::read_kept(state);
+    } catch (const hvd::checkpoint_error& e) {
+        return e.what();
+    }
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("when all processes have died, another job goes on from their last step") {
+    for (const int size : {1, 2, 3, 4})
+        for (const bool has_launcher : {false, true}) {
+            CAPTURE(size);
+            CAPTURE(has_launcher);
+            const temporary_directory directory;
+            elastic_job first(size, has_launcher);
+            for (int r = 0; r < size; ++r)
+                first.start(r, [&](auto& o) {
+                    train(
+                        o, 20,
+                        [](auto&, std::int64_t step) {
+                            if (step == 9) throw leaves();
+                        },
+                        directory.path());
+                });
+            first.await();
+            const int next_size = size % 4 + 1;
+            elastic_job second(next_size, has_launcher);
+            std::vector<report> all(static_cast<std::size_t>(next_size));
+            for (int r = 0; r < next_size; ++r)
+                second.start(r, [&, r](auto& o) {
+                    all[std::size_t(r)] = train(o, 20, nothing, directory.path());
+                });
+            second.await();
+            for (const report& r : all) {
+                CHECK(r.began_at == 9);
+                CHECK(r.weights == expected(20));
+            }
+        }
+}
+
+TEST_CASE("all hosts go on from the most steps that one of them finds") {
+    const temporary_directory directories[3];
+    keep(directories[1].path(), 9);
+    keep(directories[2].path(), 7);
+    elastic_job job(3);
+    std::vector<report> all(3);
+    for (int r = 0; r < 3; ++r)
+        job.start(r, [&, r](hvd::run_elastic_options o) {
+            o.tcp.host_id = "host " + std::to_string(r);
+            all[std::size_t(r)] = train(o, 20, nothing, directories[r].path());
+        });
+    job.await();
+    for (const report& r : all) {
+        CHECK(r.began_at == 9);
+        CHECK(r.weights == expected(20));
+    }
+    for (const auto& directory : directories) {
+        trainer t;
+        hvd::elastic::state state(t.weights);
+        CHECK(why_it_is_refused(state, directory.path()) == "");
+        CHECK(state.step() == 20);
+        CHECK(t.weights == expected(20));
+    }
+}
+
+TEST_CASE("a file is whole at any time, and its state is that of its step") {
+    const temporary_directory directory;
+    hvd::run_elastic_options o;
+    o.tcp = {};
+    std::int64_t last = 0;
+    const auto look = [&](auto&, std::int64_t step) {
+        trainer t;
+        hvd::elastic::state state(t.weights);
+        CHECK(why_it_is_refused(state, directory.path()) == "");
+        CHECK(state.step() >= last);
+        CHECK(state.step() <= step);
+        CHECK(t.weights == expected(state.step()));
+        last = state.step();
+    };
+    train(o, 100, look, directory.path());
+    look(o, 100);
+    CHECK(last == 100);
+}
+
+TEST_CASE("every n-th step is kept, and a checkpoint of more steps is taken in its place") {
+    const temporary_directory directory;
+    hvd::run_elastic_options o;
+    o.tcp = {};
+    trainer t;
+    {
+        hvd::elastic::state state(t.weights);
+        CHECK(state.kept().step == -1);
+        state.keep_in(directory.path(), {.every = 10});
+        hvd::run_elastic(
+            state,
+            [&](auto& comm) {
+                while (state.step() < 10) {
+                    CHECK(!std::filesystem::exists(file_in(directory.path())));
+                    t.step(comm, state.step());
+                    state.commit();
+                }
+                while (state.kept().step != 10)
+                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                while (state.step() < 19) {
+                    t.step(comm, state.step());
+                    state.commit();
+                }
+            },
+            o);
+        CHECK(state.kept().error == "");
+    }
+    for (const std::int64_t begin : {0, 9, 10, 11}) {
+        trainer again;
+        hvd::elastic::state state(again.weights);
+        state.begin_at(begin);
+        CHECK(why_it_is_refused(state, directory.path()) == "");
+        CHECK(state.step() == std::max<std::int64_t>(begin, 10));
+        CHECK(again.weights == expected(begin < 10 ? 10 : 0));
+    }
+    CHECK_THROWS_AS(hvd::elastic::state(o.tcp.rank).keep_in(directory.path(), {.every = 0}),
+                    hvd::usage_error);
+}
+
+TEST_CASE("a file that is torn or damaged is refused by its name, and changes nothing") {
+    const temporary_directory directory;
+    keep(directory.path(), 3);
+    const std::filesystem::path path = file_in(directory.path());
+    const std::string whole = bytes_of(path);
+    const auto is_refused = [&](const std::string& bytes) {
+        std::ofstream(path, std::ios::binary) << bytes;
+        trainer t;
+        hvd::elastic::state state(t.weights);
+        const std::string why = why_it_is_refused(state, directory.path());
+        return why.find(path.string()) != std::string::npos && t.weights == trainer().weights &&
+               state.step() == 0;
+    };
+    for (std::size_t size = 0; size < whole.size(); ++size) {
+        CAPTURE(size);
+        CHECK(is_refused(whole.substr(0, size)));
+        std::string flipped = whole;
+        flipped[size] = char(flipped[size] ^ (1 << size % 8));
+        CHECK(is_refused(flipped));
+    }
+    CHECK(is_refused(whole + "more"));
+    CHECK(!is_refused(whole));
+}
+
+TEST_CASE("the file of another program is refused, and says what differs") {
+    const temporary_directory directory;
+    keep(directory.path(), 3);
+    const auto refusal = [&](auto&... objects) {
+        hvd::elastic::state state(objects...);
+        return why_it_is_refused(state, directory.path());
+    };
+    const auto has = [](const std::string& text, const char* part) {
+        return text.find(part) != std::string::npos;
+    };
+    std::vector<double> doubles;
+    std::vector<float> floats(2, 5);
+    std::string text;
+    CHECK(
+        has(refusal(doubles), "vector of float32, and that of this program of vector of float64"));
+    CHECK(has(refusal(text), "string"));
+    CHECK(has(refusal(floats, text), "1 objects"));
+    hvd::tensor_view<float> view = hvd::view(floats.data(), 2);
+    CHECK(has(refusal(view), "2 elements"));
+    CHECK(floats == std::vector<float>(2, 5));
+    CHECK(refusal(floats) == "");
+    CHECK(floats == expected(3));
+}
+
+TEST_CASE("a directory that can't be used is refused by its name") {
+    const temporary_directory directory;
+    keep(directory.path(), 3);
+    float x = 0;
+    hvd::elastic::state state(x);
+    for (const std::string& path :
+         {directory.path() + "/not/there", file_in(directory.path()).string()})
+        CHECK(why_it_is_refused(state, path).find(path) != std::string::npos);
+    CHECK(why_it_is_refused(state, directory.path() + "/new") == "");
+}
+
+TEST_CASE("a full disk does not end the job, and the last file stays") {
+    const temporary_directory directory;
+    std::vector<float> weights(100'000, 1);
+    hvd::elastic::state state(weights);
+    state.keep_in(directory.path());
+    rlimit limit{};
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+    const auto limit_files = [&](rlim_t bytes) {
+        const rlimit own{std::min(bytes, limit.rlim_max), limit.rlim_max};
+        REQUIRE(setrlimit(RLIMIT_FSIZE, &own) == 0);
+    };
+    const auto await_step = [&](std::int64_t step) {
+        while (state.kept().step != step) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    static std::atomic<int> lines{0};
+    const auto sink = hvd::set_error_sink([](std::string_view) { ++lines; });
+    hvd::run_elastic_options o;
+    o.tcp = {};
+    hvd::run_elastic(
+        state,
+        [&](auto&) {
+            state.commit();
+            await_step(1);
+            limit_files(64 * 1024);
+            for (int n = 0; n < 3; ++n) {
+                state.commit();
+                while (state.kept().error.empty())
+                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+            CHECK(state.kept().error.find(directory.path()) != std::string::npos);
+            CHECK(state.kept().step == 1);
+            std::vector<float> in_file;
+            hvd::elastic::state other(in_file);
+            CHECK(why_it_is_refused(other, directory.path()) == "");
+            CHECK(other.step() == 1);
+            CHECK(in_file == weights);
+            limit_files(limit.rlim_cur);
+            state.commit();
+            await_step(5);
+            CHECK(state.kept().error == "");
+        },
+        o);
+    limit_files(limit.rlim_cur);
+    hvd::set_error_sink(sink);
+    CHECK(lines == 1);
 }

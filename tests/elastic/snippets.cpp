@@ -4,6 +4,7 @@
 #include <string>
 
 #include "elastic_test.hpp"
+#include "temporary_directory.hpp"
 
 using namespace std::chrono_literals;
 using hvd_test::elastic_job;
@@ -83,40 +84,45 @@ TEST_CASE("options of a program") {
     CHECK(options.bounds.most == 0);
 }
 
-TEST_CASE("all kinds of objects go to newcomers, and come back after a failure") {
-    // The ranks have different objects at first, of different sizes.
-    struct objects {
-        explicit objects(int n)
-            : vector(std::size_t(n + 1), float(n)),
-              tensors(std::size_t(n + 1), std::vector<double>(std::size_t(n + 2), n)),
-              memory(6, n),
-              views{hvd::view(memory.data(), 2), hvd::view(memory.data() + 2, 4)},
-              number(n),
-              text("rank " + std::to_string(n)),
-              own{{{"a", float(n)}}} {
-            adam.rate = float(n);
-            adam.mean.assign(std::size_t(n), {float(n)});
-            for (int g = 3; g < n + 1; ++g) groups.add_group({.rate = float(g)}, {std::size_t(g)});
-        }
-        std::vector<float> vector;
-        std::vector<std::vector<double>> tensors;
-        std::vector<int> memory;
-        std::vector<hvd::tensor_view<int>> views;
-        std::int64_t number;
-        std::string text;
-        scaler own;
-        hvd::optimizers::adam<float> adam;
-        hvd::optimizers::grouped<hvd::optimizers::sgd<float>> groups;
+namespace {
 
-        bool is_that_of(int n) const {
-            const objects other(n);
-            return vector == other.vector && tensors == other.tensors && memory == other.memory &&
-                   number == n && text == other.text && own.scales == other.own.scales &&
-                   adam.rate == other.adam.rate && adam.mean == other.adam.mean &&
-                   groups.members == other.groups.members &&
-                   groups.more[0].rate == other.groups.more[0].rate;
-        }
-    };
+// Objects of all kinds. Those of ranks differ, also in their sizes.
+struct objects {
+    explicit objects(int n)
+        : vector(std::size_t(n + 1), float(n)),
+          tensors(std::size_t(n + 1), std::vector<double>(std::size_t(n + 2), n)),
+          memory(6, n),
+          views{hvd::view(memory.data(), 2), hvd::view(memory.data() + 2, 4)},
+          number(n),
+          text("rank " + std::to_string(n)),
+          own{{{"a", float(n)}}} {
+        adam.rate = float(n);
+        adam.mean.assign(std::size_t(n), {float(n)});
+        for (int g = 3; g < n + 1; ++g) groups.add_group({.rate = float(g)}, {std::size_t(g)});
+    }
+    std::vector<float> vector;
+    std::vector<std::vector<double>> tensors;
+    std::vector<int> memory;
+    std::vector<hvd::tensor_view<int>> views;
+    std::int64_t number;
+    std::string text;
+    scaler own;
+    hvd::optimizers::adam<float> adam;
+    hvd::optimizers::grouped<hvd::optimizers::sgd<float>> groups;
+
+    bool is_that_of(int n) const {
+        const objects other(n);
+        return vector == other.vector && tensors == other.tensors && memory == other.memory &&
+               number == n && text == other.text && own.scales == other.own.scales &&
+               adam.rate == other.adam.rate && adam.mean == other.adam.mean &&
+               groups.members == other.groups.members &&
+               groups.more[0].rate == other.groups.more[0].rate;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("all kinds of objects go to newcomers, and come back after a failure") {
     elastic_job job(2, true);
     std::vector<int> good(2, 0);
     for (int r = 0; r < 2; ++r)
@@ -147,4 +153,33 @@ TEST_CASE("all kinds of objects go to newcomers, and come back after a failure")
         });
     job.await();
     CHECK(good == std::vector<int>{2, 2});
+}
+
+TEST_CASE("all kinds of objects are kept in a file") {
+    const hvd_test::temporary_directory made;
+    const std::string directory = made.path();
+    const auto with_state = [](objects& of, auto f) {
+        hvd::tensor_view<int> view = of.views[0];
+        hvd::elastic::state state(of.vector, of.tensors, view, of.views, of.number, of.text,
+                                  of.adam, of.groups);
+        f(state);
+    };
+    objects mine(4), other(6);
+    with_state(mine, [&](auto& state) {
+        //! [keep_in]
+        state.keep_in(directory, {.every = 10});  // before run_elastic
+        //! [keep_in]
+        state.begin_at(9);
+        hvd::run_elastic_options o;
+        o.tcp = {};
+        hvd::run_elastic(state, [&](auto&) { state.commit(); }, o);
+    });
+    with_state(other, [&](auto& state) {
+        state.keep_in(directory);
+        hvd::detail::elastic_access::read_kept(state);
+        CHECK(state.step() == 10);
+        CHECK(state.kept().step == 10);
+    });
+    other.own = mine.own;
+    CHECK(other.is_that_of(4));
 }

@@ -24,7 +24,8 @@ if [ "$HVD_RANK" = 1 ] && ! [ -e "$work/is_once" ]; then touch "$work/is_once" &
 exec "$@"
 END
 export work
-said=$("$hvdrun" -np 2 --min-np 1 --blacklist-cooldown-range 0.1 60 --event-log "$work/events" --output-filename "$work/output" sh "$work/rank" "$program" --elastic "${training[@]}")
+said=$("$hvdrun" -np 2 --min-np 1 --blacklist-cooldown-range 0.1 60 --event-log "$work/events" --output-filename "$work/output" sh "$work/rank" "$program" --elastic --keep "$work/state" "${training[@]}")
+[[ -s $(echo "$work"/state/*.hvd_state) ]] || fail "no state was kept"
 grep -q '"lost": \[1\]' "$work/events" || fail "no rank was lost: $(cat "$work/events")"
 expected=$("$program" --threads 2 "${training[@]}")
 awk -v a="$(accuracy "$said")" -v b="$(accuracy "$expected")" 'BEGIN { exit !(a != "" && b != "" && a - b < 1 && b - a < 1) }' ||

@@ -23,6 +23,7 @@ public:
     temporary_directory& operator=(const temporary_directory&) = delete;
     ~temporary_directory() { std::filesystem::remove_all(path_); }
 
+    std::string path() const { return path_.string(); }
     std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
 
 private:

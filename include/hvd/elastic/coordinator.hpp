@@ -374,7 +374,7 @@ private:
         head_.stamp = chosen[0]->request.said.stamp;
         for (std::size_t rank = 0; rank < chosen.size(); ++rank) {
             const state_stamp& stamp = chosen[rank]->request.said.stamp;
-            if (stamp != head_.stamp || stamp.step < 0) head_.equal = 0;
+            if (stamp != head_.stamp || stamp.epoch == 0) head_.equal = 0;
             if (stamp <= head_.stamp) continue;
             head_.stamp = stamp;
             head_.source = std::uint32_t(rank);

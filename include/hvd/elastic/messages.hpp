@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <compare>
+#include <tuple>
 
 #include "../transport/tcp/rendezvous_messages.hpp"
 
@@ -12,12 +13,17 @@ inline namespace v0 {
 namespace detail {
 
 // Says which state a process has: the last step that it has committed, and the epoch in which it
-// did so. A new process has committed nothing.
+// did so. A new process has committed nothing, or an earlier job has, in epoch 0. Steps of this job
+// count more than those of an earlier one.
 struct state_stamp {
     std::int64_t step = -1;
     std::uint64_t epoch = 0;
 
-    friend auto operator<=>(const state_stamp&, const state_stamp&) = default;
+    friend bool operator==(const state_stamp&, const state_stamp&) = default;
+    friend auto operator<=>(const state_stamp& a, const state_stamp& b) {
+        return std::tuple(a.epoch > 0, a.step, a.epoch) <=>
+               std::tuple(b.epoch > 0, b.step, b.epoch);
+    }
 };
 
 // A process of an elastic job, as the others know it.

@@ -12,23 +12,26 @@ namespace detail {
 
 class elastic_access {
 public:
+    // Takes the state that an earlier job has kept, if there is one.
+    template <class State>
+    static void read_kept(State& s) {
+        if (s.read_kept_) s.read_kept_();
+    }
     // A process that has committed nothing takes whatever the others have.
     template <class State>
     static state_stamp stamp_of(const State& s) {
-        return s.epoch_ == 0 ? state_stamp() : state_stamp{s.step_, s.epoch_};
+        return s.epoch_ == 0 && !s.was_kept_ ? state_stamp() : state_stamp{s.step_, s.epoch_};
     }
 
     // Gives all ranks the state of one of them, and keeps a copy of it.
     template <class Comm, class... Ts>
     static void begin_epoch(elastic::state<Ts...>& s, Comm& comm, const elastic_epoch& epoch) {
+        if (s.keeper_) s.keeper_->set_writes(comm.local_rank() == 0);
         if (!epoch.is_equal) {
             s.synchronize(comm, root{epoch.source}, std::index_sequence_for<Ts...>());
             std::int64_t step = s.step_;
             comm.broadcast_object(step, root{epoch.source});
-            s.take(s.copies_[1 - s.current_]);
-            s.current_ = 1 - s.current_;
-            s.step_ = step;
-            s.epoch_ = epoch.stamp.step < 0 ? epoch.number : epoch.stamp.epoch;
+            s.hold(step, epoch.stamp.epoch == 0 ? epoch.number : epoch.stamp.epoch);
         }
         s.running_epoch_ = epoch.number;
         for (const auto& f : s.callbacks_) f(comm.rank(), comm.size());
@@ -97,6 +100,7 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
                   "docs/elastic.md");
     using access = detail::elastic_access;
     constexpr int most_vain_epochs = 10;
+    access::read_kept(state);
     detail::elastic_part<Backend> part(options.tcp, options.bounds);
     detail::membership& own = part.own();
     int vain = 0;
@@ -130,7 +134,7 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
             if (!go_back()) throw;
         } catch (const mismatch_error&) {
             // A newcomer whose objects do not fit leaves, and the others go on.
-            if (has_begun || stamp.step < 0 || !go_back()) throw;
+            if (has_begun || stamp.epoch == 0 || !go_back()) throw;
         }
     }
 }

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <tuple>
 #include <utility>
 
+#include "keeper.hpp"
+#include "kept_object.hpp"
 #include "messages.hpp"
 #include "saved.hpp"
 
@@ -51,15 +54,37 @@ public:
     /// **Collective** inside `run_elastic`. @throws membership_change, on all ranks, if the job
     /// changes its size; hvd::peer_error if a rank is lost. The step is committed even so.
     void commit() {
-        take(copies_[1 - current_]);
-        current_ = 1 - current_;
-        ++step_;
-        epoch_ = running_epoch_;
+        hold(step_ + 1, running_epoch_);
         if (changes_ && changes_()) throw membership_change();
     }
 
     /// Puts the objects back as they were at the last commit.
     void restore() { put_back(copies_[current_], std::index_sequence_for<Ts...>()); }
+
+    /// Also writes what is committed into a file of a directory, so that the job goes on from there
+    /// when all its processes have died: with a directory of /dev/shm while the host runs, with one
+    /// on a disk after that, too. Call it before `run_elastic`, in all processes alike.
+    ///
+    /// A thread of the first process on each host writes the newest commit to `HOST.hvd_state`,
+    /// which is whole at any time. No step waits for it: if it is slower than the steps, it leaves
+    /// some out. A full disk is told in `kept()` and by a line of hvd, and does not end the job.
+    /// The destructor waits until the last commit is written.
+    ///
+    /// When the job begins, all ranks go on from the most steps that one of them finds in its
+    /// directory, if they are more than its `step()`. Newcomers take the state of the others. All
+    /// copies of the state are `serializable` then, or of the types that `saved` names.
+    /// @throws hvd::checkpoint_error if the directory can't be made or written. `run_elastic`
+    /// throws it for a file that is torn or damaged, or has other objects than this state.
+    /// @snippet tests/elastic/snippets.cpp keep_in
+    void keep_in(const std::string& directory, const keep_options& options = {}) {
+        read_kept_ = [this] { read_newest_kept(); };
+        keeper_ = std::make_unique<hvd::detail::state_keeper>(
+            directory, options, [this](hvd::detail::kept_writer& to, int copy) {
+                write_kept(to, copies_[copy], std::index_sequence_for<Ts...>());
+            });
+    }
+    /// Says what `keep_in` has done so far. **Threads**: any.
+    kept_steps kept() const { return keeper_ ? keeper_->kept() : kept_steps(); }
 
     /// Calls f(rank, size) at the begin of each epoch, when all ranks have the same objects: for
     /// what depends on the number of ranks, such as a learning rate.
@@ -73,6 +98,39 @@ private:
 
     using copies = std::tuple<typename saved<std::remove_const_t<Ts>>::copy...>;
 
+    // Copies the objects. The copy of the last commit stays meanwhile, and one that is written.
+    void hold(std::int64_t step, std::uint64_t epoch) {
+        const int copy = free_copy();
+        take(copies_[copy]);
+        current_ = copy;
+        step_ = step;
+        epoch_ = epoch;
+        if (keeper_) keeper_->commit(current_, step_);
+    }
+    int free_copy() const {
+        const int written = keeper_ ? keeper_->written_copy() : -1;
+        for (int copy = 0;; ++copy)
+            if (copy != current_ && copy != written) return copy;
+    }
+
+    void read_newest_kept() {
+        const auto file = hvd::detail::newest_kept_file(keeper_->directory(), step_);
+        if (!file) return;
+        copies before, kept;
+        take(before);
+        take(kept);
+        read_kept(*file, kept, std::index_sequence_for<Ts...>());
+        try {
+            put_back(kept, std::index_sequence_for<Ts...>());
+        } catch (const usage_error& e) {  // a view of another size
+            put_back(before, std::index_sequence_for<Ts...>());
+            file->refuse(e.what());
+        }
+        hold(file->step(), 0);
+        was_kept_ = true;
+        keeper_->has_read(step_);
+    }
+
     void take(copies& to) { take(to, std::index_sequence_for<Ts...>()); }
     template <std::size_t... I>
     void take(copies& to, std::index_sequence<I...>) {
@@ -82,18 +140,33 @@ private:
     void put_back(const copies& from, std::index_sequence<I...>) {
         (saved<std::remove_const_t<Ts>>::put_back(std::get<I>(from), std::get<I>(objects_)), ...);
     }
+    template <std::size_t... I>
+    void write_kept(hvd::detail::kept_writer& to, const copies& from, std::index_sequence<I...>) {
+        to.put_number<std::uint64_t>(sizeof...(I));
+        (hvd::detail::write_kept_object(to, std::get<I>(from)), ...);
+    }
+    template <std::size_t... I>
+    void read_kept(hvd::detail::kept_reader& from, copies& to, std::index_sequence<I...>) {
+        if (const auto count = from.take_number<std::uint64_t>(); count != sizeof...(I))
+            from.refuse("has another state: of ", count, " objects, and that of this program has ",
+                        sizeof...(I));
+        (hvd::detail::read_kept_object(from, I + 1, std::get<I>(to)), ...);
+    }
     template <class Comm, std::size_t... I>
     void synchronize(Comm& comm, root from, std::index_sequence<I...>) {
         (saved<std::remove_const_t<Ts>>::synchronize(comm, std::get<I>(objects_), from), ...);
     }
 
     std::tuple<Ts&...> objects_;
-    copies copies_[2];
+    copies copies_[3];  // the third is for commits while another one is written
     int current_ = 0;
+    bool was_kept_ = false;  // an earlier job has committed it
     std::int64_t step_ = 0;
     std::uint64_t epoch_ = 0, running_epoch_ = 0;
     std::function<bool()> changes_;
     std::vector<std::function<void(int, int)>> callbacks_;
+    std::function<void()> read_kept_;
+    std::unique_ptr<hvd::detail::state_keeper> keeper_;  // the last member: it reads the others
 };
 
 template <class... Ts>

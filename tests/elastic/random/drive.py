@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""drive.py WORKER FIRST COUNT: plays elastic jobs in which processes are killed, stopped or added at any moment.
+"""drive.py WORKER FIRST COUNT: plays elastic jobs in which processes are killed, stopped or added at any moment, or all are
+killed and others go on with the state that is kept in a file.
 
 A seed decides a job. Its steps must all be done once, by whoever lives. HVD_FAULT_RUNS multiplies COUNT. The times from a
 kill to the next step that is committed are printed, and not judged."""
@@ -22,7 +23,8 @@ import tempfile
 import time
 
 HANGS_AFTER = float(os.environ.get("HVD_TEST_TIMEOUT", "60"))
-COLUMN = struct.Struct("5q")
+COLUMN = struct.Struct("6q")
+KEPT = struct.Struct("<8sq")  # the head of a file
 COLUMN_BYTES, SLOTS = 64, 64
 
 
@@ -53,18 +55,27 @@ class Job:
         self.board.write_bytes(bytes(COLUMN_BYTES * SLOTS))
         with open(self.board, "r+b") as file:
             self.memory = mmap.mmap(file.fileno(), 0)
-        secret = folder / "secret"
+        self.environment = dict(os.environ, HVD_MIN_SIZE="1", HVD_ELASTIC_DEADLINE="30", HVD_RENDEZVOUS_DEADLINE="1")
+        self.processes, self.killed, self.launcher = [], set(), None
+        self.kept = folder / "kept"
+        if dice.random() < 0.5:
+            self.environment["HVD_TEST_KEEP"] = str(self.kept)
+        self.begin(size, has_launcher)
+
+    def begin(self, size, has_launcher):
+        """Begins a job, the first one or another one with its state."""
+        secret = self.folder / f"secret.{len(self.processes)}"
         secret.touch(mode=0o600)
         secret.write_text(secrets.token_hex(32))
-        self.environment = dict(os.environ, HVD_SIZE=str(size), HVD_SECRET_FILE=str(secret), HVD_MIN_SIZE="1", HVD_ELASTIC_DEADLINE="30", HVD_RENDEZVOUS_DEADLINE="1")
-        self.processes, self.killed, self.launcher = [], set(), None
+        self.environment |= {"HVD_SECRET_FILE": str(secret), "HVD_SIZE": str(size)}
         if has_launcher:
-            self.launcher = subprocess.Popen([*self.on_host(0), worker, "coordinate"], env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.launcher = subprocess.Popen([*self.on_host(0), self.worker, "coordinate"], env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             port = self.launcher.stdout.readline().strip()
             self.environment["HVD_RENDEZVOUS_SERVED"] = "1"
         else:
             port = free_port()
         self.environment["HVD_RENDEZVOUS"] = f"{self.address}:{port}"
+        self.first = len(self.processes)
         for _ in range(size):
             self.add()
 
@@ -77,12 +88,16 @@ class Job:
         output = open(self.folder / f"output.{slot}", "w")
         self.processes.append(subprocess.Popen(
             [*self.on_host(slot), self.worker, str(self.board), str(slot), str(self.steps), str(self.pause), str(self.neighbours)],
-            env=dict(self.environment, HVD_RANK=str(slot)), stdout=output, stderr=subprocess.STDOUT))
+            env=dict(self.environment, HVD_RANK=str(slot - self.first)), stdout=output, stderr=subprocess.STDOUT))
         output.close()
 
     def shown(self, slot):
-        """Steps, the time of the last one, epochs, ranks, thrown back."""
+        """Steps, the time of the last one, epochs, ranks, thrown back, the step at the begin."""
         return COLUMN.unpack_from(self.memory, COLUMN_BYTES * slot)
+
+    def kept_step(self):
+        """The step of the state in the file, 0 if there is none."""
+        return max((KEPT.unpack(path.read_bytes()[: KEPT.size])[1] for path in self.kept.glob("*.hvd_state")), default=0)
 
     def living(self):
         return [s for s, p in enumerate(self.processes) if s not in self.killed and p.poll() is None]
@@ -109,6 +124,31 @@ def recovered_after(job, killed_at, slots, limit):
             return max(s[1] for s in shown) / 1e9 - killed_at
         time.sleep(0.001)
     return None
+
+
+def kill_all(job, limit):
+    """Kills all processes at once, and lets others go on, under the same launcher or in another job. Returns what is wrong then."""
+    if not any(job.shown(s)[0] > 0 for s in job.living()):
+        return []
+    for slot in job.living():
+        job.signal(slot, signal.SIGKILL)
+    for process in job.processes:
+        process.wait()
+    kept, first, size = job.kept_step(), len(job.processes), job.dice.randint(1, 4)
+    if job.launcher and job.dice.random() < 0.5:
+        for _ in range(size):
+            job.add()
+    else:
+        if job.launcher:
+            job.launcher.kill()
+            job.launcher.wait()
+        job.begin(size, bool(job.launcher))
+    slots = range(first, len(job.processes))
+    while not any(job.shown(s)[2] > 0 for s in slots) and any(job.processes[s].poll() is None for s in slots) and time.monotonic() < limit:
+        time.sleep(0.001)
+    # The launcher of a job that has ended takes nobody.
+    begun = min((job.shown(s)[5] for s in slots if job.shown(s)[2] > 0), default=kept)
+    return [] if begun == kept else [f"step {kept} was kept, and the others began at {begun}"]
 
 
 def disturb(job, what, limit, times):
@@ -162,6 +202,9 @@ def play(worker, seed, times):
                 said.append(f"{what} at {[job.shown(s)[0] for s in range(len(job.processes))]}")
                 disturb(job, what, limit, times)
             complaints = []
+            if "HVD_TEST_KEEP" in job.environment:
+                said.append(f"kill all at {[job.shown(s)[0] for s in range(len(job.processes))]}")
+                complaints = kill_all(job, limit)
             for slot, process in enumerate(job.processes):
                 try:
                     code = process.wait(max(0.1, limit - time.monotonic()))

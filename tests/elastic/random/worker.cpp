@@ -16,13 +16,13 @@
 
 // One process of an elastic job, for drive.py: worker BOARD SLOT STEPS MICROSECONDS THREADS trains,
 // and worker coordinate serves the job as a launcher does, until its standard input ends. The
-// result depends on the steps alone, not on the ranks.
+// result depends on the steps alone, not on the ranks. HVD_TEST_KEEP is a directory for its state.
 
 namespace {
 
 // A process shows this to drive.py, by its slot.
 struct alignas(64) column {
-    std::atomic<std::int64_t> step, committed_at, epochs, size, thrown_back;
+    std::atomic<std::int64_t> step, committed_at, epochs, size, thrown_back, began_at;
 };
 
 column& column_of(const char* board, int slot) {
@@ -77,7 +77,9 @@ private:
 int train(column& shown, std::int64_t steps, int pause) {
     std::vector<std::int64_t> weights(elements, 0);
     hvd::elastic::state state(weights);
+    if (const char* directory = std::getenv("HVD_TEST_KEEP")) state.keep_in(directory);
     state.on_reset([&](int, int size) {
+        if (shown.epochs == 0) shown.began_at = state.step();
         ++shown.epochs;
         shown.size = size;
     });

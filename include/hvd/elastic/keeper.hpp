@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <signal.h>
+
+#include <functional>
+
+#include "../core/error_sink.hpp"
+#include "../platform/thread.hpp"
+#include "kept_file.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace elastic {
+
+/// Options of `state::keep_in`.
+struct keep_options {
+    std::int64_t every = 1;  ///< every n-th step is written
+};
+
+/// The steps of an elastic state that are in a file.
+struct kept_steps {
+    std::int64_t step = -1;  ///< the last one that this process has written or read; -1: none
+    std::string error = {};  ///< why the last attempt failed, or empty
+};
+
+}  // namespace elastic
+
+namespace detail {
+
+// Writes the newest committed copy of a state into a file, in a thread of its own. While it writes
+// one copy, the state commits to others. If the disk is slower than the steps, it leaves steps out.
+class state_keeper {
+public:
+    using write_copy = std::function<void(kept_writer&, int copy)>;
+
+    // @throws checkpoint_error if the directory is missing and can't be made, or not for writing
+    state_keeper(std::string directory, const elastic::keep_options& options, write_copy write)
+        : directory_(std::move(directory)), every_(options.every), write_(std::move(write)) {
+        if (every_ < 1) throw usage_error(-1, text("hvd: every ", every_, " steps are kept"));
+        require_no_nul(directory_, "the path", directory_);
+        if (::mkdir(directory_.c_str(), 0777) != 0 && errno != EEXIST)
+            refuse_file(directory_, "cannot be made: ", std::strerror(errno));
+        if (::access(directory_.c_str(), R_OK | W_OK | X_OK) != 0)
+            refuse_file(directory_, "cannot be written: ", std::strerror(errno));
+        static_cast<void>(kept_files_in(directory_));
+        char name[128] = {};
+        ::gethostname(name, sizeof name - 1);
+        path_ = text(directory_, "/", name, kept_head::suffix);
+        thread_ = thread([this] { work(); });
+        if (!thread_) throw usage_error(-1, "hvd: the system starts no thread");
+    }
+    state_keeper(const state_keeper&) = delete;
+    state_keeper& operator=(const state_keeper&) = delete;
+    // The last commit is written first.
+    ~state_keeper() {
+        {
+            const lock_guard lock(mutex_);
+            stops_ = true;
+        }
+        changed_.notify_all();
+    }
+
+    const std::string& directory() const { return directory_; }
+
+    // One process of a host writes for all of them.
+    void set_writes(bool writes) {
+        const lock_guard lock(mutex_);
+        writes_ = writes;
+        is_due_ = is_due_ && writes;
+    }
+    // The state has committed a step to this copy, and does not change it before the next one.
+    void commit(int copy, std::int64_t step) {
+        {
+            const lock_guard lock(mutex_);
+            newest_ = copy;
+            newest_step_ = step;
+            is_due_ = is_due_ || (writes_ && step % every_ == 0);
+        }
+        changed_.notify_all();
+    }
+    // The copy that is written now, or -1.
+    int written_copy() const {
+        const lock_guard lock(mutex_);
+        return written_;
+    }
+
+    void has_read(std::int64_t step) {
+        const lock_guard lock(mutex_);
+        kept_.step = step;
+    }
+    elastic::kept_steps kept() const {
+        const lock_guard lock(mutex_);
+        return kept_;
+    }
+
+private:
+    void work() {
+        // A file beyond RLIMIT_FSIZE would end the process by a signal. Others are not for here.
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, nullptr);
+        while (take_newest()) {
+            const std::string error = write();
+            const lock_guard lock(mutex_);
+            written_ = -1;
+            if (error.empty()) kept_.step = written_step_;
+            kept_.error = error;
+        }
+    }
+    bool take_newest() {
+        const lock_guard lock(mutex_);
+        while (!is_due_ && !stops_) changed_.wait(mutex_);
+        written_ = newest_;
+        written_step_ = newest_step_;
+        return std::exchange(is_due_, false);
+    }
+    // Returns why it failed. The line is written once, and not again for each step.
+    std::string write() {
+        try {
+            kept_writer file(path_, written_step_);
+            write_(file, written_);
+            file.commit();
+            has_told_ = false;
+            return "";
+        } catch (const std::exception& e) {
+            if (!std::exchange(has_told_, true))
+                write_line(text("hvd: step ", written_step_,
+                                " is not kept, and the job goes on: ", e.what()));
+            return e.what();
+        }
+    }
+
+    const std::string directory_;
+    const std::int64_t every_;
+    const write_copy write_;
+    std::string path_;
+    std::int64_t written_step_ = 0;  // this and the next one: of the thread alone
+    bool has_told_ = false;
+    mutable mutex mutex_;
+    condition changed_;
+    bool writes_ = false, is_due_ = false, stops_ = false;
+    int newest_ = 0, written_ = -1;
+    std::int64_t newest_step_ = 0;
+    elastic::kept_steps kept_;
+    thread thread_;  // the last member: it ends before the others
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <memory>
+
+#include "../comm/serializer.hpp"
+#include "../train/checkpoint/atomic_file.hpp"
+#include "../train/optimizer/compare.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The state of an elastic job in a file: a head, the objects, and a checksum of all bytes before
+// it. A name in its place is complete, since the file was renamed to it.
+struct kept_head {
+    static constexpr std::uint64_t current = 0x3176'7473'6c65'6468;  // "hdelstv1"
+    static constexpr std::string_view suffix = ".hvd_state";
+
+    explicit kept_head(std::int64_t s = 0) : step(s), check(check_of(s)) {}
+    static std::uint64_t check_of(std::int64_t step) {
+        return hash().add(std::uint64_t(step)).value();
+    }
+
+    std::uint64_t mark = current;
+    std::int64_t step;
+    std::uint64_t check;  // of the step
+};
+
+// The bytes of a file so far. Writers and readers add the same chunks.
+class kept_checksum {
+public:
+    static constexpr std::size_t chunk_bytes = 256 * 1024;
+    void add(std::span<const std::byte> chunk) { all_.add(checksum(chunk.data(), chunk.size())); }
+    std::uint64_t value() const { return all_.value(); }
+
+private:
+    hash all_;
+};
+
+class kept_writer {
+public:
+    kept_writer(const std::string& path, std::int64_t step) : file_(path) {
+        put_number(kept_head(step));
+    }
+    void put(const void* data, std::size_t n) {
+        for (const auto* from = static_cast<const std::byte*>(data); n > 0;) {
+            const std::size_t part = std::min(n, kept_checksum::chunk_bytes - chunk_.size());
+            chunk_.insert(chunk_.end(), from, from + part);
+            from += part;
+            n -= part;
+            if (chunk_.size() == kept_checksum::chunk_bytes) write_chunk();
+        }
+    }
+    template <class N>
+    void put_number(const N& number) {
+        put(&number, sizeof number);
+    }
+    void commit() {
+        write_chunk();
+        const std::uint64_t sum = sum_.value();
+        file_.write(std::as_bytes(std::span(&sum, 1)));
+        file_.commit();
+    }
+
+private:
+    void write_chunk() {
+        if (chunk_.empty()) return;
+        sum_.add(chunk_);
+        file_.write(chunk_);
+        chunk_.clear();
+    }
+
+    atomic_file file_;
+    kept_checksum sum_;
+    std::vector<std::byte> chunk_;
+};
+
+// @throws checkpoint_error for a file that is not whole, here and in `take`.
+class kept_reader {
+public:
+    explicit kept_reader(std::string path)
+        : path_(std::move(path)), file_(path_, O_RDONLY | O_NONBLOCK) {
+        struct stat status;
+        if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0) refuse(std::strerror(errno));
+        constexpr std::size_t least = sizeof(kept_head) + sizeof(std::uint64_t);
+        end_ = std::size_t(status.st_size);
+        if (!S_ISREG(status.st_mode) || end_ < least)
+            refuse("is no state of an elastic job, or torn: it has ", end_, " bytes");
+        end_ -= sizeof(std::uint64_t);
+        read_bytes(0, static_cast<void*>(&head_), sizeof head_);
+        if (head_.mark != kept_head::current || head_.check != kept_head::check_of(head_.step))
+            refuse("is no state of an elastic job, damaged, or of another version of hvd");
+        at_ = sizeof head_;
+    }
+
+    const std::string& path() const { return path_; }
+    std::int64_t step() const { return head_.step; }
+    std::size_t left() const { return end_ - at_; }
+
+    void require_checksum() const {
+        std::vector<std::byte> chunk(kept_checksum::chunk_bytes);
+        kept_checksum sum;
+        for (std::size_t at = 0; at < end_; at += chunk.size()) {
+            const std::size_t n = std::min(chunk.size(), end_ - at);
+            read_bytes(at, chunk.data(), n);
+            sum.add({chunk.data(), n});
+        }
+        std::uint64_t written = 0;
+        read_bytes(end_, &written, sizeof written);
+        if (sum.value() != written)
+            refuse("is torn or damaged: its checksum is wrong. Remove it to go on without it");
+    }
+
+    void take(void* to, std::size_t n) {
+        if (n > left()) refuse("ends early: ", n, " bytes expected, ", left(), " left");
+        read_bytes(at_, to, n);
+        at_ += n;
+    }
+    template <class N>
+    N take_number() {
+        N number{};
+        take(&number, sizeof number);
+        return number;
+    }
+    // The number of things that follow, each of which has at least so many bytes.
+    std::size_t take_count(std::size_t bytes_of_one) {
+        const auto count = take_number<std::uint64_t>();
+        if (count > left() / bytes_of_one)
+            refuse("ends early: ", count, " times ", bytes_of_one, " bytes expected, ", left(),
+                   " left");
+        return std::size_t(count);
+    }
+
+    template <class... Parts>
+    [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {
+        refuse_file(path_, parts...);
+    }
+
+private:
+    void read_bytes(std::size_t first, void* to, std::size_t n) const {
+        for (auto* at = static_cast<std::byte*>(to); n > 0;) {
+            const ssize_t got = ::pread(file_.get(), at, n, off_t(first));
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0) refuse("cannot be read: ", std::strerror(errno));
+            if (got == 0) refuse("torn: it ends at byte ", first);
+            at += got;
+            first += std::size_t(got);
+            n -= std::size_t(got);
+        }
+    }
+
+    std::string path_;
+    file_descriptor file_;
+    kept_head head_;
+    std::size_t at_ = 0, end_ = 0;  // of the objects
+};
+
+// The states in a directory, of this host and others.
+inline std::vector<std::string> kept_files_in(const std::string& directory) {
+    DIR* const list = ::opendir(directory.c_str());
+    if (list == nullptr) refuse_file(directory, "cannot be read: ", std::strerror(errno));
+    std::vector<std::string> all;
+    while (const dirent* entry = ::readdir(list))
+        if (std::string_view(entry->d_name).ends_with(kept_head::suffix))
+            all.push_back(directory + "/" + entry->d_name);
+    ::closedir(list);
+    return all;
+}
+
+// Opens the file of the most steps, if one has more than `step`.
+inline std::unique_ptr<kept_reader> newest_kept_file(const std::string& directory,
+                                                     std::int64_t step) {
+    std::unique_ptr<kept_reader> newest;
+    for (const std::string& path : kept_files_in(directory)) {
+        auto file = std::make_unique<kept_reader>(path);
+        if (file->step() > (newest ? newest->step() : step)) newest = std::move(file);
+    }
+    if (newest) newest->require_checksum();
+    return newest;
+}
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
