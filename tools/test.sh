@@ -24,8 +24,8 @@ clang() { compgen -c clang++- | grep -E '^clang\+\+-[0-9]+$' | sort -t- -k2 -n |
 # The tests that run programs, without those that only read sources or test the build.
 programs='!big !headers !compile_fail !concepts !consumer !docs !overhead !queues !integers !device.compiles* !device.the_kernel*'
 # Sanitizers skip some tests. LibTorch is not built for them, hosts test speed and order, and the examples' networks would
-# take all day. Files that Python reads, or that a killed rank leaves, do not depend on them.
-sanitized="$programs !examples !interop.torch* !interop.dlib* !network !gpu !train.safetensors* !train.killed* !random"
+# take all day. Files that Python reads, or that a killed rank leaves, and the variables of Slurm do not depend on them.
+sanitized="$programs !examples !interop.torch* !interop.dlib* !network !gpu !train.safetensors* !train.killed* !launcher.slurm !random"
 # Collectives use MPI under ASan and threads under TSan, and under both threads that reach only each other's arenas (apart), so that
 # the sanitizers see what passes through windows; all other tests use threads. Two ranks are the special case, and
 # three the irregular one. Races do not depend on the element type.

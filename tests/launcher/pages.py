@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The hvd authors
 """The commands, scripts and files of docs/launching.md do what it says."""
 
+import copy
 import os
 import pathlib
 import re
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import unittest
 
+import mpi_job
 from launching import HVDRUN, LauncherTest, PATIENCE
 
 PAGE = pathlib.Path(os.environ["HVD_SOURCE"], "docs/launching.md").read_text()
@@ -70,39 +72,50 @@ class Page(LauncherTest):
         self.tool("scontrol", "echo node1; echo node2")
         self.tool("srun", 'case "$*" in --version) echo "slurm-wlm 22.05.8";; *sh\\ -c*) for a; do last=$a; done; exec sh -c "$last";; *) echo "srun $*";; esac')
         inside = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "8", "SLURM_NTASKS_PER_NODE": "4"}
-        (with_mpi, _), (without, _) = blocks("bash")
+        (bare, _), (with_mpi, _), (without, _) = blocks("bash")
+        self.assertEqual(self.shell(bare, **inside).stdout, "srun ./train\n")
         self.assertRegex(self.shell(with_mpi, **inside).stdout, r"^srun --ntasks=8 .* \./train_mpi\n$")
         ended = self.shell(without, **inside)
         self.assertEqual((ended.returncode, sorted(ended.stdout.splitlines())), (0, [f"[{r}]<stdout>:trains" for r in range(8)]))
 
-    def test_the_job_for_kubernetes_is_one_of_the_operator(self):
+    def jobs_for_kubernetes(self):
+        """The job on the page, and the same with each of the other commands that the page names."""
         try:
             import yaml
         except ImportError:
             self.skipTest("python3-yaml is not installed")
         ((text, _),) = blocks("yaml")
-        job = yaml.safe_load(text)
-        self.assertEqual((job["apiVersion"], job["kind"]), ("kubeflow.org/v2beta1", "MPIJob"))
-        self.assertEqual(set(job), {"apiVersion", "kind", "metadata", "spec"})
-        self.assertLessEqual(set(job["spec"]), {"slotsPerWorker", "sshAuthMountPath", "runPolicy", "mpiReplicaSpecs", "mpiImplementation"})
-        replicas = job["spec"]["mpiReplicaSpecs"]
-        self.assertEqual(set(replicas), {"Launcher", "Worker"})
-        for replica in replicas.values():
-            self.assertEqual(set(replica), {"replicas", "template"})
-            (container,) = replica["template"]["spec"]["containers"]
-            self.assertEqual(set(container), {"name", "image", "command"})
-            self.assertTrue(all(isinstance(word, str) for word in container["command"]))
-        command = replicas["Launcher"]["template"]["spec"]["containers"][0]["command"]
-        other = yaml.safe_load(re.search(r"`(command: \[hvdrun.*\])`", PAGE)[1])["command"]
-        slots, workers = job["spec"]["slotsPerWorker"], replicas["Worker"]["replicas"]
-        (self.folder / "hostfile").write_text("".join(f"train-worker-{i}.train.default.svc slots={slots}\n" for i in range(workers)))
+        others = re.findall(r"^ *(command: \[hvdrun.*\])$", PAGE.replace(text, ""), re.M)
+        self.assertEqual(len(others), 2)
+        own = next(line.strip() for line in text.splitlines() if "command: [hvdrun" in line)
+        return [yaml.safe_load(text.replace(own, other)) for other in (own, *others)]
+
+    def test_the_jobs_for_kubernetes_fit_the_schema_of_the_operator(self):
+        with_error = copy.deepcopy(self.jobs_for_kubernetes()[0])
+        for job in self.jobs_for_kubernetes():
+            self.assertEqual((job["apiVersion"], job["kind"]), ("kubeflow.org/v2beta1", "MPIJob"))
+            self.assertEqual(mpi_job.faults(job), [])
+        with_error["spec"]["slotsPerWorkers"] = with_error["spec"].pop("slotsPerWorker")
+        with_error["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = "2"
+        del with_error["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["name"]
+        self.assertEqual(sorted(fault.partition(": ")[2] for fault in mpi_job.faults(with_error)), ["integer expected", "name is missing", "unknown"])
+
+    def test_hvdrun_takes_the_commands_and_the_hosts_of_the_operator(self):
         self.tool("mpirun", "echo 'mpirun (Open MPI) 4.1.4'")
-        for words in (command, other):
-            self.assertEqual(words[words.index("-np") + 1], str(slots * workers))
-            ended = self.run_it(*[word.replace("/etc/mpi/", "") for word in words[1:-1]], "--dry-run", words[-1], PATH=self.path)
+        for job in self.jobs_for_kubernetes():
+            replicas = job["spec"]["mpiReplicaSpecs"]
+            slots, workers = job["spec"]["slotsPerWorker"], replicas["Worker"]["replicas"]
+            names = [f"train-worker-{i}.train.default.svc" for i in range(workers)]
+            (self.folder / "hostfile").write_text("".join(f"{name} slots={slots}\n" for name in names))
+            # The operator's script names the pods that run, and no slots.
+            (self.folder / "discover_hosts.sh").write_text("#!/bin/sh\n" + "".join(f"echo {name}\n" for name in names))
+            words = replicas["Launcher"]["template"]["spec"]["containers"][0]["command"]
+            ended = self.run_it(*[word.replace("/etc/mpi/", "./") for word in words[1:-1]], "--dry-run", words[-1], PATH=self.path)
             self.assertEqual(ended.returncode, 0, ended.stderr)
-            for worker in range(workers):
-                self.assertIn(f"train-worker-{worker}.train.default.svc", ended.stdout)
+            for name in names:
+                self.assertIn(name, ended.stdout)
+            if "--backend" not in words:
+                self.assertEqual(ended.stdout.count("HVD_RANK="), slots * workers, ended.stdout)
 
     def test_each_option_of_the_page_is_one_of_hvdrun(self):
         known = self.run_it("--help").stdout

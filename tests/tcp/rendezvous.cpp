@@ -10,6 +10,7 @@
 
 #include <hvd/hvd.hpp>
 #include <hvd/transport/tcp/job_secret.hpp>
+#include <hvd/transport/tcp/launcher_variables.hpp>
 #include <hvd/transport/tcp/outgoing_connection.hpp>
 #include <hvd/transport/tcp/rendezvous.hpp>
 #include <hvd/transport/tcp/rendezvous_client.hpp>
@@ -17,6 +18,7 @@
 #include "hvd_test.hpp"
 #include "sanitizers.hpp"
 #include "temporary_directory.hpp"
+#include "variables.hpp"
 
 // The ranks of a job find each other, with the secret of the job and with nothing else.
 
@@ -417,4 +419,60 @@ TEST_CASE("a rendezvous is written as a host and a port") {
          {"", "node1", "node1:", ":7000", "node1:0", "node1:65536", "node1:7x", "::1:7000", "[]:1"})
         CHECK_THROWS_WITH_AS(read(wrong), doctest::Contains("it takes a host and a port"),
                              hvd::usage_error);
+}
+
+TEST_CASE("a process takes its place from the launcher that started it") {
+    const auto place = [](const hvd_test::values& set) {
+        const hvd_test::variables environment(set);
+        const hvd::tcp_options own = place_from_environment();
+        return std::pair(own.rank, own.size);
+    };
+    hvd_test::values set;
+    CHECK(place(set) == std::pair(-1, 0));
+    set["SLURM_PROCID"] = "1";
+    set["SLURM_NTASKS"] = "2";
+    CHECK(place(set) == std::pair(-1, 0));  // a batch script
+    set["SLURM_STEP_NUM_TASKS"] = "2";
+    CHECK(place(set) == std::pair(1, 2));
+    set["PMI_RANK"] = "2";
+    CHECK(place(set) == std::pair(1, 2));
+    set["PMI_SIZE"] = "3";
+    CHECK(place(set) == std::pair(2, 3));
+    set["OMPI_COMM_WORLD_RANK"] = "3";
+    set["OMPI_COMM_WORLD_SIZE"] = "4";
+    CHECK(place(set) == std::pair(3, 4));
+    set["HVD_RANK"] = "4";
+    set["HVD_SIZE"] = "5";
+    CHECK(place(set) == std::pair(4, 5));
+    CHECK_THROWS_WITH_AS(place({{"PMI_RANK", "1"}, {"PMI_SIZE", "two"}}),
+                         doctest::Contains("PMI_SIZE: tcp.size is 'two'"), hvd::usage_error);
+}
+
+TEST_CASE("the ranks of a step of Slurm meet on its first node") {
+    hvd_test::values set{{"SLURM_PROCID", "0"},
+                         {"SLURM_STEP_NUM_TASKS", "2"},
+                         {"SLURM_STEP_NODELIST", "n1"},
+                         {"SLURM_JOB_ID", "7"},
+                         {"SLURM_STEP_ID", "0"}};
+    const auto rendezvous = [&] {
+        const hvd_test::variables environment(set);
+        return place_from_environment().rendezvous;
+    };
+    const std::string first = rendezvous();
+    const host_and_port at = read_host_and_port(first, "it");
+    CHECK(std::string_view(at.host) == "n1");
+    CHECK((at.port >= 20000 && at.port < 30000));
+    set["SLURM_PROCID"] = "1";
+    CHECK(rendezvous() == first);
+    set["SLURM_STEP_ID"] = "1";
+    CHECK(rendezvous() != first);
+    set["HVD_RENDEZVOUS"] = "there:1";
+    CHECK(rendezvous() == "there:1");
+    for (const auto& [list, name] : {std::pair("node1", "node1"),
+                                     {"a,b", "a"},
+                                     {"node[07-12,20],other", "node07"},
+                                     {"rack[2,4]n[1-3].lan", "rack2n1.lan"},
+                                     {"torn[3-4", "torn3"},
+                                     {"", ""}})
+        CHECK(first_of_node_list(list) == name);
 }

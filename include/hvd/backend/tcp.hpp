@@ -25,7 +25,7 @@ namespace detail {
 class tcp_endpoint {
 public:
     static owner<tcp_endpoint> world(const communicator_options& options) {
-        return world(options_from_environment<tcp_options>(), options);
+        return world(place_from_environment(), options);
     }
     static owner<tcp_endpoint> world(const tcp_options& own, const communicator_options& options) {
         return world(tcp_job::of(own), options);
@@ -247,9 +247,10 @@ private:
 /// hosts in the order of the hosts: the bits are those of `mpi`.
 ///
 /// The launcher (`hvdrun`) sets HVD_RANK, HVD_SIZE, HVD_RENDEZVOUS and HVD_SECRET_FILE, or the
-/// program gives `tcp_options`. A process without them is a job of one rank. Connections are
-/// authenticated with the job's secret, and not encrypted. A process that dies is noticed at once,
-/// and a host that falls silent in two seconds, while somebody waits for it. Feature K1.
+/// program gives `tcp_options`. The rank and the size may be those of mpirun, mpiexec or srun. A
+/// process without them is a job of one rank. Connections are authenticated with the job's secret,
+/// and not encrypted. A process that dies is noticed at once, and a host that falls silent in two
+/// seconds, while somebody waits for it. Feature K1.
 /// @snippet tests/docs/snippets.cpp tcp
 struct tcp {
     using endpoint_type = detail::tcp_endpoint;

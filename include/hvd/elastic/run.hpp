@@ -67,7 +67,7 @@ private:
 /// @snippet tests/elastic/snippets.cpp elastic_options
 struct run_elastic_options {
     /// the place of this process at the start
-    tcp_options tcp = detail::options_from_environment<tcp_options>();
+    tcp_options tcp = detail::place_from_environment();
     /// the sizes and the times of the job
     elastic_options bounds = detail::options_from_environment<elastic_options>();
     communicator_options communicator = {};  ///< of each epoch

@@ -2,28 +2,18 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../../core/settings/configuration.hpp"
 #include "../../platform/host_identity.hpp"
 #include "../../protocol/call_header.hpp"
 #include "../../protocol/outside_news.hpp"
 #include "../frames/tcp_messages.hpp"
 #include "job_connections.hpp"
 #include "job_secret.hpp"
+#include "launcher_variables.hpp"
 #include "rendezvous.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
-
-// Reads the variables of a launcher, and no others.
-template <class Options>
-Options options_from_environment() {
-    configuration written;
-    for (const setting& s : settings_of<Options>::table)
-        if (const char* const value = std::getenv(s.variable))
-            written.add(s.key, value, s.variable);
-    return written.apply<Options>();
-}
 
 // True for a process that no launcher has started: a job of its own.
 inline bool is_alone(const tcp_options& o) {

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""Programs start under srun, without hvdrun, in a Slurm of one node that this script starts and ends."""
+
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import pages
+import slurm_lab
+from launching import HVDRUN, PATIENCE
+
+TCP = os.environ["HVD_TCP_PROGRAM"]
+MPI = os.environ.get("HVD_MPI_PROGRAM")
+SLURM = None  # while the tests run
+
+
+class UnderSrun(unittest.TestCase):
+    def run_it(self, *command, **more):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("HVD_", "SLURM_"))}
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=2 * PATIENCE,
+                              env=clean | SLURM.environment | more)
+
+    def srun(self, *arguments, **more):
+        return self.run_it("srun", "--quiet", "--immediate=60", "--kill-on-bad-exit=1", *map(str, arguments), **more)
+
+    def with_secret(self):
+        return {"HVD_SECRET": secrets.token_hex(32)}
+
+    def assert_met(self, ended, size):
+        """Ranks have met that are as many as there should be."""
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        total = size * (size - 1) // 2
+        self.assertEqual(sorted(ended.stdout.splitlines()), [f"rank {r} of {size}, local {r} of {size}, sum {total}" for r in range(size)])
+
+    def test_the_ranks_of_a_step_find_each_other(self):
+        for size in (1, 2, 3, 4):
+            with self.subTest(size=size):
+                self.assert_met(self.srun("-n", size, TCP, **self.with_secret()), size)
+
+    def test_the_script_of_the_page_starts_the_ranks(self):
+        script = next(text for text, _ in pages.blocks("bash") if "HVD_SECRET" in text)
+        self.assert_met(self.run_it("salloc", "--quiet", "-n", "2", "bash", "-c", script.replace("./train", TCP)), 2)
+
+    def test_each_of_two_steps_at_once_is_a_job(self):
+        one = f"srun --quiet --exact --overlap -n 2 {TCP}"
+        ended = self.run_it("salloc", "--quiet", "-n", "4", "sh", "-c", f"{one} >{SLURM.folder}/first & {one}; wait $!", **self.with_secret())
+        self.assert_met(ended, 2)
+        self.assertEqual(sorted((SLURM.folder / "first").read_text().splitlines()), sorted(ended.stdout.splitlines()))
+
+    def test_a_step_without_a_secret_is_refused_with_the_reason(self):
+        ended = self.srun("-n", 2, TCP)
+        self.assertEqual((ended.returncode, ended.stdout), (1, ""))
+        self.assertIn("HVD_SECRET_FILE, is missing", ended.stderr)
+
+    def test_a_rank_that_ends_is_an_error_of_the_others(self):
+        ended = self.srun("-n", 2, TCP, "ends", **self.with_secret())
+        self.assertEqual(ended.returncode, 23, ended.stderr)
+
+    def test_the_variables_of_hvdrun_win(self):
+        ended = self.srun("-n", 1, HVDRUN, "-np", 2, TCP)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(sorted(re.findall(r"rank \d of \d", ended.stdout)), ["rank 0 of 2", "rank 1 of 2"])
+
+    def test_hvdrun_starts_ranks_by_srun_in_the_place_of_ssh(self):
+        ended = self.run_it("salloc", "--quiet", "-n", "2", HVDRUN, "-H", f"{SLURM.node}:2", "--ssh-command",
+                            "srun --overlap --nodes=1 --ntasks=1 --nodelist={host} sh -c {command}", TCP)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(sorted(re.findall(r"rank \d of \d", ended.stdout)), ["rank 0 of 2", "rank 1 of 2"])
+
+    def test_programs_of_mpi_start(self):
+        if MPI is None:
+            self.skipTest("hvd was built without MPI")
+        plugin = "pmix" if "Open MPI" in os.environ["HVD_MPI_VERSION"] else "pmi2"
+        if plugin not in self.run_it("srun", "--mpi=list").stdout:
+            self.skipTest(f"Slurm has no {plugin} here")
+        ended = self.srun(f"--mpi={plugin}", "-n", 2, MPI)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(sorted(re.findall(r"rank \d of \d", ended.stdout)), ["rank 0 of 2", "rank 1 of 2"])
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="hvd-slurm-") as folder:
+        try:
+            socket.gethostbyname(slurm_lab.node())
+            with slurm_lab.Slurm(folder) as SLURM:
+                unittest.main(exit=False).result.wasSuccessful() or sys.exit(1)
+        except (slurm_lab.Unusable, OSError) as reason:
+            print(f"skipped: {reason}")
+            sys.exit(77)
