@@ -100,6 +100,17 @@ class Elastic(LauncherTest):
         self.assertEqual(self.wait_for_epoch(lambda epoch: 2 in epoch["joined"], "with rank 2")["size"], 2)
         self.assert_ends_well(job, (1, 2))
 
+    def test_a_lost_rank_whose_process_lives_on_is_replaced(self):
+        # As one behind a pulled cable, whose ssh waits. It holds its slot for the time of --start-timeout.
+        program = ("sh", "-c", f"exec 2>/dev/null; {WORKER} go & echo $! >new.$HVD_RANK; mv new.$HVD_RANK pid.$HVD_RANK; wait $! && exit; exec sleep 1000")
+        job = self.start_elastic("-np", 2, "--min-np", 1, "-H", "localhost:3", "--start-timeout", 1, program=program)
+        self.wait_for_size(2)
+        os.kill(int((self.folder / "pid.1").read_text()), signal.SIGKILL)
+        self.assertEqual(self.wait_for_epoch(lambda epoch: epoch["lost"], "after a loss")["lost"], [1])
+        self.assertEqual(self.wait_for_epoch(lambda epoch: 2 in epoch["joined"], "with rank 2")["size"], 2)
+        self.assert_ends_well(job, (0, 2))
+        self.assertEqual([event["rank"] for event in self.events("failed")], [1])
+
     def test_ranks_on_other_hosts_are_replaced(self):
         job = self.start_elastic("-H", "a:1,b:2", "--min-np", 2, *SOON, "--ssh-command", FAKE_SSH)
         self.wait_for_size(3)

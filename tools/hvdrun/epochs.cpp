@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cooldowns.hpp"
+
 namespace hvdrun {
 
 const epochs::member* epochs::find(int slot) const {
@@ -22,12 +24,18 @@ bool epochs::takes_part(int slot) const {
     return number_ == 0 || (one != nullptr && !one->is_lost);
 }
 
+double epochs::missed_since(int slot) const {
+    const auto found = missed_.find(slot);
+    return found == missed_.end() ? never : found->second;
+}
+
 bool epochs::all_have_ended() const {
     return number_ > 0 && std::all_of(members_.begin(), members_.end(),
                                       [](const member& one) { return one.has_ended; });
 }
 
 void epochs::note_end(int slot, double at, const std::string& why, bool was_told) {
+    missed_.erase(slot);
     member* const one = find(slot);
     if (one == nullptr || one->has_ended) return;
     one->has_ended = true;
@@ -54,12 +62,14 @@ epoch_change epochs::begin(const news& next) {
     for (const member& one : members_) {
         if (has(next.members, one)) continue;
         (one.was_told ? change.left : change.lost).push_back(one.slot);
+        if (!one.has_ended) missed_[one.slot] = next.at;
         const std::string why = one.has_ended ? one.why : "its connection has ended";
         change.why +=
             (change.why.empty() ? "rank " : "; rank ") + std::to_string(one.slot) + ": " + why;
     }
     for (const news::member& one : next.members) {
         change.members.push_back(one.slot);
+        missed_.erase(one.slot);
         if (!has(members_, one)) change.joined.push_back(one.slot);
     }
     const bool has_lost = !change.lost.empty() || !change.left.empty();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ public:
     // False for a process that the others have lost or that has not joined; true before the first
     // epoch.
     bool takes_part(int slot) const;
+    // Since when the epochs go on without the process of the slot, which has not ended.
+    double missed_since(int slot) const;
     // Nobody is left who has the job's state.
     bool all_have_ended() const;
 
@@ -51,6 +54,7 @@ private:
     std::int64_t step_ = 0;  // from which the epoch goes on
     std::vector<member> members_;
     double lost_at_ = 0;  // 0: no member is lost
+    std::map<int, double> missed_;
 };
 
 }  // namespace hvdrun

@@ -170,10 +170,13 @@ void job::look_at_clock() {
     }
 }
 
-// An elastic job starts another one.
+// An elastic job starts another one, also for one that the others have lost and that does not come
+// back: its host may be silent.
 void job::look_at_start(rank& one) {
-    if (is_ending() || one.has_started() || one.has_ended() || one.is_asked() ||
-        seconds() < one.started_at() + options_.start_timeout)
+    const double since =
+        one.has_started() ? epochs_.missed_since(one.where().rank) : one.started_at();
+    if (is_ending() || one.has_ended() || one.is_asked() ||
+        seconds() < since + options_.start_timeout)
         return;
     if (options_.is_elastic()) return one.kill_connection();
     end_all(1, name_of(one.where()) + " was not started within " +
