@@ -74,6 +74,41 @@ TEST_CASE("an elastic trainer is the trainer of one rank, on any number") {
     }
 }
 
+TEST_CASE("float masters by reference live through the epochs") {
+    // Each step is too small for 16 bits, and would be lost without the masters.
+    const auto train_in_16_bits = [](const hvd::run_elastic_options& options, bool fails) {
+        using hvd::bfloat16;
+        std::vector<bfloat16> weights(3, bfloat16(1)), gradient(3, bfloat16(1));
+        hvd::optimizers::float_masters<bfloat16, hvd::optimizers::sgd<float>> sgd{{.rate = 1e-3f}};
+        hvd::elastic::state state{weights, sgd};
+        hvd::run_elastic(
+            state,
+            [&](auto& world) {
+                hvd::distributed_optimizer optimizer{
+                    world, hvd::optimizers::by_reference{sgd}, {.skip_nonfinite = true}};
+                optimizer.register_parameter("weights", weights, gradient);
+                hvd::loss_scale scale{.value = 8};
+                while (state.step() < 20) {
+                    for (bfloat16& g : gradient) g = bfloat16(8);
+                    scale.step(optimizer);
+                    state.commit();
+                    if (fails && state.step() % 3 == 0) throw hvd::peer_error(0, "as if", {});
+                }
+            },
+            options);
+        CHECK(sgd.master[0][0] == doctest::Approx(0.98));
+        return float(weights[0]);
+    };
+    hvd::run_elastic_options alone;
+    alone.tcp = {};
+    const float undisturbed = train_in_16_bits(alone, false);
+    CHECK(undisturbed < 1);
+    elastic_job job(2);
+    for (int r = 0; r < 2; ++r)
+        job.start(r, [&](auto& o) { CHECK(train_in_16_bits(o, true) == undisturbed); });
+    job.await();
+}
+
 TEST_CASE("options of a program") {
     //! [elastic_options]
     hvd::run_elastic_options options;

@@ -27,11 +27,12 @@ void read_model(const safetensors_file& file, Trained& optimizer) {
 template <class Trained>
 void forget_masters(Trained& optimizer) {
     using O = std::remove_cvref_t<decltype(optimizer.optimizer())>;
-    if constexpr (keeps_masters<O>) {
-        auto& masters = optimizer.optimizer().master;
-        for (std::size_t i = 0; i < masters.size(); ++i)
-            if (!optimizer.is_local(i)) masters[i].clear();
-    }
+    if constexpr (keeps_masters<O>)
+        optimizer.optimizer().for_each_slot([&](std::string_view slot, auto& masters) {
+            if (slot != "master") return;
+            for (std::size_t i = 0; i < masters.size(); ++i)
+                if (!optimizer.is_local(i)) masters[i].resize(0);
+        });
 }
 
 }  // namespace detail

@@ -9,6 +9,36 @@
 
 namespace hvd {
 inline namespace v0 {
+namespace detail {
+
+// The members of an optimizer by reference that hvd uses if the optimizer has them.
+template <class O>
+struct members_by_reference {
+    explicit members_by_reference(O&) {}
+};
+template <keeps_masters O>
+struct members_by_reference<O> {
+    using master_type = typename O::master_type;
+
+    class factor {
+    public:
+        explicit factor(float& its) : its_(&its) {}
+        factor& operator=(float value) {
+            *its_ = value;
+            return *this;
+        }
+
+    private:
+        float* its_;
+    };
+
+    explicit members_by_reference(O& optimizer) : gradient_factor(optimizer.gradient_factor) {}
+
+    factor gradient_factor;
+};
+
+}  // namespace detail
+
 namespace optimizers {
 
 /// An optimizer that lives elsewhere: `by_reference{adam}`. A `distributed_optimizer` takes it in
@@ -18,13 +48,12 @@ namespace optimizers {
 /// @tparam O an optimizer of these, or one like them
 /// @snippet tests/elastic/snippets.cpp run_elastic
 template <class O>
-struct by_reference {
-    static_assert(!hvd::detail::keeps_masters<O>,
-                  "hvd: float_masters can't be taken by reference: its masters belong to a model");
+struct by_reference : hvd::detail::members_by_reference<O> {
     using value_type = typename O::value_type;
     using T = value_type;  ///< the elements of the parameters
 
-    explicit by_reference(O& optimizer) : its(&optimizer) {}
+    explicit by_reference(O& optimizer)
+        : hvd::detail::members_by_reference<O>(optimizer), its(&optimizer) {}
 
     void step(tensors<T> parameters, tensors<T> gradients) { its->step(parameters, gradients); }
 
