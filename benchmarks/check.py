@@ -80,6 +80,10 @@ def joined_state(results, memory):
     return (joined[0]["state"] / separate[0]["state"], "") if separate and joined else None
 
 
+def by_engine(results, file, job, value):
+    return worst([(row[value], "") for row in results.rows(file, job=job, path="engine")], lowest=False)
+
+
 def compiled(results, header, form):
     return worst([(row["ratio"], row["optimisation"]) for row in results.rows("compile_time", header=header, form=form)
                   if row["ratio"]], lowest=False)
@@ -123,6 +127,10 @@ def figures(r):
         yield f"ResNet-50, plan, {memory}: speed over 161 calls", fused(r, "resnet50", memory, "ratio_calls"), at_least, calls
         yield f"ResNet-50, plan, {memory}: speed over a packed buffer", fused(r, "resnet50", memory, "ratio_packed"), at_least, 4.0
         yield f"1000 x 1 KiB, plan, {memory}: speed over a packed buffer", fused(r, "1000x1KiB", memory, "ratio_packed"), at_least, limit
+    yield "4 KiB by an engine: microseconds", by_engine(r, "engine", "call", "time"), at_most, 15.0
+    yield "4 KiB by an engine beside 1 endless loop: microseconds", by_engine(r, "engine_loops_1", "call", "time"), at_most, 40.0
+    yield "ResNet-50 by an engine, in random orders: time over the plan's", by_engine(r, "engine", "resnet50", "ratio"), at_most, 1.1
+    yield "an engine at rest: percent of a core", by_engine(r, "engine", "rest", "percent"), at_most, 0.1
     for half in ("bfloat16", "float16"):
         for memory in ("plain", "arena"):
             yield f"{half}, {memory}, from 16 MiB of float: time over float's", half_of_float(r, half, memory), at_most, 0.6

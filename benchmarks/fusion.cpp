@@ -4,20 +4,18 @@
 // Measures the average of many gradients: one call for each, all in one hand-packed buffer (as
 // Horovod does it), hvd's fused call and plan, and an engine that gets the gradients by name in a
 // random order. It also measures the step of Adam after it. All candidates take turns.
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <deque>
-#include <random>
 #include <string>
 
-#include <hvd/engine.hpp>
 #include <hvd/train/fused/fused_step.hpp>
 
 #include "support/bandwidth.hpp"
 #include "support/gradients.hpp"
 #include "support/memory.hpp"
 #include "support/mpi_peer.hpp"
+#include "support/named_gradients.hpp"
 #include "support/pattern.hpp"
 #include "support/program.hpp"
 
@@ -126,37 +124,11 @@ private:
                 comm_.allreduce(hvd::fuse(*list), hvd::average);
             }));
             to.push_back(verified("hvd plan " + kinds[k].name, g, [plan, list] { plan->run(); }));
-            to.push_back(verified("hvd engine " + kinds[k].name, g, by_name(list)));
+            const auto named =
+                std::make_shared<bench::named_gradients<typename Comm::backend_type>>(comm_, *list);
+            to.push_back(
+                verified("hvd engine " + kinds[k].name, g, [named, list] { named->step(); }));
         }
-    }
-
-    // Each rank submits the tensors to an engine, in another random order each time.
-    std::function<void()> by_name(const std::shared_ptr<views>& list) {
-        struct named {
-            hvd::engine<typename Comm::backend_type> engine;
-            std::shared_ptr<views> list;
-            std::vector<std::string> names;
-            std::vector<std::size_t> order;
-            std::vector<hvd::request> requests;
-            std::mt19937 random;
-
-            named(Comm& comm, const std::shared_ptr<views>& tensors)
-                : engine(comm), list(tensors), random(unsigned(comm.rank())) {
-                for (std::size_t i = 0; i < list->size(); ++i) {
-                    names.push_back("layer" + std::to_string(i));
-                    order.push_back(i);
-                }
-            }
-            void run() {
-                std::shuffle(order.begin(), order.end(), random);
-                for (const std::size_t i : order)
-                    requests.push_back(engine.allreduce(names[i], (*list)[i], hvd::average));
-                for (hvd::request& r : requests) r.wait();
-                requests.clear();
-            }
-        };
-        const auto all = std::make_shared<named>(comm_, list);
-        return [all] { all->run(); };
     }
 
     // The step after the average is the peer of a plan's run_and_apply, which fuses the two.

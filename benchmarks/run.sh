@@ -117,6 +117,8 @@ figures() {
   done
   measure halves 2 collectives --collectives all_reduce --type float,bfloat16,float16 --min 16MiB --seconds 4
   measure fusion 2 fusion --seconds 8
+  measure engine 2 engine --seconds 4
+  measure engine_loops_1 2 engine --loops 1 --seconds 4 --idle 0
   measure step 2 fusion --step --sets resnet50 --seconds 5
   compile_time 3
 }
@@ -128,6 +130,7 @@ sweep() {
     measure collectives_threads 2 collectives --factor 8 --max 64MiB --seconds 0.3 --threads 2 --bind
   fi
   if wanted fusion; then measure fusion 2 fusion --seconds 4; fi
+  if wanted engine && built engine; then measure engine 2 engine --seconds 2; fi
   for name in peers peers_mpich; do
     if wanted "${name%_mpich}" && built "$name"; then measure "$name" 2 "$name" --factor 8 --max 64MiB --seconds 1; fi
   done
