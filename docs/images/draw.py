@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Draws the pictures of docs/concepts.md, one SVG per collective, and those of README.md and docs/observing.md: draw.py [FOLDER]
+"""Draws the pictures of docs/concepts.md, one SVG per collective, and those of README.md, docs/observing.md and docs/elastic.md: draw.py [FOLDER]
 
 A picture shows three ranks, before and after. A cell's colour is the rank that it comes from; a cell of several colours is a
 reduction."""
 
+import datetime
 import json
 import pathlib
 import sys
@@ -268,7 +269,54 @@ def timeline():
     return picture
 
 
-DRAWINGS = [allreduce, broadcast, reduce, allgather, gather, scatter, reduce_scatter, scan, exscan, alltoall, barrier, training, timeline]
+def elastic():
+    """elastic.json is the event log of ./run demo-elastic with the trainer's lines about its epochs, and their times."""
+    events = json.loads((pathlib.Path(__file__).parent / "elastic.json").read_text(encoding="utf-8"))
+    clock = [datetime.datetime.fromisoformat(e["time"].replace("Z", "+00:00")) for e in events]
+    for e, at in zip(events, clock):
+        e["at"] = (at - clock[0]).total_seconds()
+    slots = sorted({e["rank"] for e in events if e["event"] == "started"})
+    epochs = [e for e in events if e["event"] == "epoch"]
+    trained = [e for e in events if e["event"] == "trained"]
+    picture, left, wide, low = Picture("An elastic job: its ranks, and the images that it trains in a second"), 70, 690, 110
+    scale = wide / events[-1]["at"]
+    bottom = TOP + len(slots) * (HEIGHT + 8)
+
+    def line(path, colour, width=2, opacity=1):
+        picture.parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-opacity="{opacity}"/>')
+
+    for lane, slot in enumerate(slots):
+        y = TOP + lane * (HEIGHT + 8)
+        picture.text(8, y + HEIGHT / 2 + 5, f"rank {slot}", anchor="start", weight="bold")
+        for e, after in zip(epochs, [*epochs[1:], events[-1]]):
+            if slot in e["ranks"]:
+                picture.parts.append(f'<rect x="{left + e["at"] * scale:.1f}" y="{y}" width="{(after["at"] - e["at"]) * scale:.1f}" height="{HEIGHT}" '
+                                     f'fill="{[*RANK, "#c9a3d6"][lane % 4]}"/>')
+        for e in events:
+            if e["event"] == "failed" and e["rank"] == slot:
+                x = left + e["at"] * scale
+                line(f"M{x - 6:.1f} {y + 10}l12 12m0 -12l-12 12", "#d1495b", 3)
+                picture.text(round(x + 10, 1), y + 21, "killed; the others go on after " + f'{1000 * epochs[-1]["recovery_seconds"]:.0f} ms', size=12, anchor="start")
+    for e in epochs:
+        x = left + e["at"] * scale
+        line(f"M{x:.1f} {TOP - 8}V{bottom + low}", GREY, 1, 0.5)
+        picture.text(round(x, 1), TOP - 14, f'{e["size"]} ranks', size=12, anchor="start")
+    most = max(e["images_per_second"] for e in trained)
+    base = bottom + low
+    points = [(left + e["at"] * scale, base - e["images_per_second"] / most * (low - 24)) for e in trained]
+    line("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), "#4b86c6")
+    for x, y in points:
+        picture.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#4b86c6"/>')
+    picture.text(left - 8, bottom + 30, f"{most / 1000:.0f}k", size=12, anchor="end")
+    picture.text(left - 8, bottom + 46, "images/s", size=12, anchor="end")
+    line(f"M{left} {base}H{left + wide}", GREY, 1)
+    for second in range(int(events[-1]["at"]) + 1):
+        picture.text(round(left + second * scale, 1), base + 16, f"{second} s", size=11)
+    picture.grow(left + wide + 20, base + 18)
+    return picture
+
+
+DRAWINGS = [allreduce, broadcast, reduce, allgather, gather, scatter, reduce_scatter, scan, exscan, alltoall, barrier, training, timeline, elastic]
 
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)

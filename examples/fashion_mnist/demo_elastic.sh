@@ -28,7 +28,7 @@ accuracy() { sed -n 's/.*ranks: test accuracy \([0-9.]*\) %.*/\1/p' "$1"; }
 
 show 2
 touch "$work/said" "$work/events"
-"$hvdrun" --min-np 2 --max-np 4 --host-discovery-script "cat '$work/hosts'" --blacklist-cooldown-range 5 60 --event-log "$work/events" \
+"$hvdrun" --min-np 2 --max-np 4 --host-discovery-script "cat '$work/hosts'" --blacklist-cooldown-range 5 60 --event-log "$work/events" --timestamp \
   "$program" --elastic "${training[@]}" > >(tee "$work/said") &
 job=$!
 
