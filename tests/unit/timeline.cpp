@@ -8,6 +8,7 @@
 
 #include <hvd/observe/clock_offset.hpp>
 #include <hvd/observe/trace_recorder.hpp>
+#include <hvd/platform/clock.hpp>
 #include <hvd/settings.hpp>
 
 #include <random>
@@ -98,6 +99,66 @@ TEST_CASE("the offset of a clock is known up to its error, which shrinks with mo
         CHECK(std::abs(many.value() - ahead) <= many.error());
         CHECK(many.error() < few.error());
         CHECK(many.error() < 60'000);
+    }
+}
+
+TEST_CASE("a clock of ticks follows the clock of the system, and never goes back") {
+    std::mt19937 random(3);
+    const auto draw = [&](std::int64_t low, std::int64_t high) {
+        return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+    };
+    tick_clock clock;
+    double system = 5e9, rate = 0.4;  // nanoseconds; of a tick
+    std::uint64_t tick = 77'000'000'000;
+    std::int64_t last = 0;
+    std::uint64_t corrected = 0;
+    int corrections = 0;
+    for (int i = 0; i < 200'000; ++i) {
+        const bool pauses = draw(0, 999) == 0;
+        const auto ticks = draw(1, pauses ? 1'000'000'000 : 100'000);
+        tick += std::uint64_t(ticks);
+        system += double(ticks) * rate;
+        if (i % 1000 == 0) rate = 0.4 * (1 + double(draw(-500, 500)) / 1e6);  // as NTP adjusts it
+        std::int64_t time = clock.at(tick);
+        if (time == 0) {
+            ++corrections;
+            last = std::max(last, clock.at(corrected + tick_clock::window - 1));
+            corrected = tick;
+            time = clock.correct(tick, std::int64_t(system) + draw(-200, 200));
+        }
+        REQUIRE(time >= last);
+        REQUIRE(std::abs(double(time) - system) < 2'000);
+        last = time;
+    }
+    CHECK(corrections < 50'000);
+}
+
+TEST_CASE("a clock of ticks that come to a halt or begin anew is corrected") {
+    constexpr std::uint64_t window = tick_clock::window;
+    for (const std::uint64_t again : {1 * window, 5 * window}) {
+        tick_clock clock;
+        for (std::uint64_t i = 1; i < 5; ++i) clock.correct(i * window, std::int64_t(i * window));
+        CHECK(clock.at(4 * window + 1000) == std::int64_t(4 * window + 1000));
+        CHECK(clock.at(5 * window) == 0);
+        std::int64_t last = 0;
+        for (std::uint64_t i = 0; i < 9; ++i) {  // an hour is gone
+            const std::int64_t time = 3'600'000'000'000 + std::int64_t(i * window);
+            const std::int64_t corrected = clock.correct(again + i * window, time);
+            CHECK(corrected >= last);
+            CHECK(clock.at(again + i * window + window - 1) >= corrected);
+            last = corrected;
+        }
+        const std::int64_t after = clock.at(again + 8 * window + 1000) - 3'600'000'000'000;
+        CHECK(std::abs(after - std::int64_t(8 * window + 1000)) < 10);
+    }
+}
+
+TEST_CASE("the time of an observed event is that of the steady clock") {
+    const std::int64_t begin = now();
+    while (now() < begin + 20'000'000) {
+        const std::int64_t before = now(), time = quick_now(), after = now();
+        REQUIRE(time >= before - 10'000);
+        REQUIRE(time <= after + 10'000);
     }
 }
 

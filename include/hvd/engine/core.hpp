@@ -159,7 +159,7 @@ private:
             refuse_if_ended(name);
             if (join_) refuse_after_join(name);
             queued& call = *entry.call;
-            entry.since = now();
+            entry.since = quick_now();
             if (call.deadline.nanoseconds > 0)
                 entry.limit = entry.since + call.deadline.nanoseconds;
             entry.number = ++submissions_;

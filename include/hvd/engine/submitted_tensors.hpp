@@ -71,7 +71,7 @@ public:
             if (refused.call) count_failed(refused);
         }
         if (!refused.call) return;
-        tell(observed_moment::incomplete, name, refused.mine, now(), refused.since);
+        tell(observed_moment::incomplete, name, refused.mine, quick_now(), refused.since);
         complete(refused, std::move(why));
         completions_.announce();
     }

@@ -117,7 +117,7 @@ public:
         heard.listener = this;
         heard.on_child_ready = [](void* self, const std::string& name, int rank) {
             const unit_driver& here = *static_cast<unit_driver*>(self);
-            here.observing_.tell({"", name, dtype::byte, 0, here.rank(), here.size(), now()},
+            here.observing_.tell({"", name, dtype::byte, 0, here.rank(), here.size(), quick_now()},
                                  observed_moment::rank_ready, rank);
         };
     }
@@ -445,7 +445,7 @@ private:
     // A predicted one is ready when it is submitted.
     void tell_unit(observed_moment m, const agreed_unit& unit, bool is_predicted = false) const {
         if (!observing_.wants(m)) return;
-        const time_point time = now();
+        const time_point time = quick_now();
         for (std::size_t i = 0; i < unit.size(); ++i)
             if (const queued* const call = claimed_[i])
                 tell(m, unit[i].name, unit[i].signature, is_predicted ? call->made : time,

@@ -423,7 +423,7 @@ private:
                 std::size_t(entry.count) * op.element_bytes,
                 rank(),
                 size(),
-                now(),
+                quick_now(),
                 made_};
         if (m == observed_moment::begin && traits_.transport) traits_.transport->reached = false;
         if (m == observed_moment::end) describe_end(op, e);

@@ -144,7 +144,7 @@ public:
         call->queue = &functions;
         call->owner = shared<counted>(&owner_);
         call->deadline = deadline;
-        if (owner_.observing().call != nullptr) call->made = now();
+        if (owner_.observing().call != nullptr) call->made = quick_now();
         if (!worker_ && owner_.threaded()) worker_ = thread([this] { serve(); });
         const lock_guard lock(mutex_);
         if (last_) last_->behind = call;

@@ -137,7 +137,7 @@ public:
                                                running_->file.name(), "' already"));
         require_room("most_bytes", o.most_bytes, place.rank);
         require_room("buffer_bytes", o.buffer_bytes, place.rank);
-        running_ = std::make_unique<session>(o, place);
+        running_ = std::make_unique<session>(o, place, pushing_);
         marks_units_.store(o.mark_units);
         session_.store(running_.get());
     }
@@ -145,12 +145,15 @@ public:
     timeline_summary stop() {
         const lock_guard lock(mutex_);
         if (!running_) return {};
-        session_.exchange(nullptr);
         if (running_->process != getpid()) {  // a forked child: the threads are the parent's
+            session_.store(nullptr);
             (void)running_.release();
             return {};
         }
-        while (users_.load_in_order() > 0) sleep_for(10'000);
+        {
+            const lock_guard no_push(pushing_);
+            session_.store(nullptr);
+        }
         const timeline_summary result = running_->finish();
         running_.reset();
         return result;
@@ -158,9 +161,8 @@ public:
 
     void push(const trace_record& head, slice<const std::int64_t> times,
               std::string_view collective, std::string_view name) {
-        users_.add(1);
-        if (session* const s = session_.load_in_order()) s->push(head, times, collective, name);
-        users_.add(-1);
+        const lock_guard lock(pushing_);
+        if (session* const s = session_.load_relaxed()) s->push(head, times, collective, name);
     }
     bool marks_units() const { return records() && marks_units_.load(); }
 
@@ -174,8 +176,9 @@ private:
 
     // One recording, from its start to its stop.
     struct session {
-        session(const timeline_options& o, const trace_place& where)
-            : file(file_of_rank(o.file, where.rank), where.rank, o.most_bytes),
+        session(const timeline_options& o, const trace_place& where, mutex& lock)
+            : pushing(lock),
+              file(file_of_rank(o.file, where.rank), where.rank, o.most_bytes),
               place(where),
               ring(std::bit_ceil(o.buffer_bytes)),
               tracks(where.rank, putting{this}),
@@ -185,14 +188,14 @@ private:
                                                    ": the system gives no thread to a timeline"));
         }
 
-        // Called by any thread.
+        // Called by any thread, with the lock held.
         void push(const trace_record& head, slice<const std::int64_t> times,
                   std::string_view collective, std::string_view name) {
             if (is_full.load_relaxed() || !ring.push(head, times, collective, name)) {
                 dropped.add(1);
                 return;
             }
-            const bool sleeps = idle.load_in_order() && idle.exchange(false);
+            const bool sleeps = idle.load_relaxed() && idle.exchange(false);
             const bool fills = ring.half_full() && !urged.load_relaxed() && !urged.exchange(true);
             if (sleeps || fills) wake();
         }
@@ -235,10 +238,16 @@ private:
                     sleep_while(word, seen, nap);
                     continue;
                 }
-                idle.exchange(true);
-                if (ring.empty()) sleep_while(word, seen, tuning::second * 3600);
+                if (begin_rest()) sleep_while(word, seen, tuning::second * 3600);
                 idle.exchange(false);
             }
+        }
+
+        // Whoever pushes from now on sees it, and wakes this thread.
+        bool begin_rest() {
+            const lock_guard lock(pushing);
+            idle.store(true);
+            return ring.empty();
         }
 
         bool drain() {
@@ -292,6 +301,7 @@ private:
         static constexpr std::int64_t nap = 20 * tuning::millisecond;
         static constexpr std::size_t last_words = 512, room_for_end = 128;
 
+        mutex& pushing;
         trace_file file;
         const trace_place place;
         const pid_t process = getpid();
@@ -305,10 +315,10 @@ private:
         thread writer;  // last: it uses all of the above
     };
 
-    mutex mutex_;  // of start and stop
+    mutex mutex_;    // of start and stop
+    mutex pushing_;  // of those who push, and of the session's end
     std::unique_ptr<session> running_;
     atomic<session*> session_{nullptr};
-    atomic<int> users_{0};
     atomic<std::uint16_t> sources_{0};
     atomic<bool> marks_units_{false};
 };

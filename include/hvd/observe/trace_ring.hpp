@@ -12,7 +12,6 @@
 #include "../core/dtype.hpp"
 #include "../core/lean/atomic.hpp"
 #include "../core/lean/slice.hpp"
-#include "../platform/thread.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -52,7 +51,7 @@ struct taken_record : trace_record {
     std::string_view collective, name;
 };
 
-// Records on their way from the threads that make calls to the one that writes.
+// Records on their way from the threads that make calls, one at a time, to the one that writes.
 class trace_ring {
 public:
     // Names are cut after so many bytes.
@@ -61,7 +60,7 @@ public:
     // `bytes` is a power of two.
     explicit trace_ring(std::size_t bytes) : memory_(bytes) {}
 
-    // Any thread. False if there is no room for the record.
+    // False if there is no room for the record.
     bool push(trace_record head, slice<const std::int64_t> times, std::string_view collective,
               std::string_view name) {
         if (name.size() > most_of_a_name) name = name.substr(0, most_of_a_name);
@@ -71,7 +70,6 @@ public:
         const std::size_t whole = sizeof head + times.size() * sizeof(std::int64_t) +
                                   (collective.size() + name.size() + 7) / 8 * 8;
         head.bytes_in_ring = std::uint32_t(whole);
-        const lock_guard lock(mutex_);
         std::uint64_t at = tail_.load_relaxed();
         if (whole > memory_.size() - (at - head_.load())) return false;
         write(at, &head, sizeof head);
@@ -79,11 +77,11 @@ public:
         at += sizeof head + times.size() * sizeof(std::int64_t);
         write(at, collective.data(), collective.size());
         write(at + collective.size(), name.data(), name.size());
-        tail_.exchange(at + (collective.size() + name.size() + 7) / 8 * 8);
+        tail_.store(at + (collective.size() + name.size() + 7) / 8 * 8);
         return true;
     }
 
-    bool empty() const { return head_.load_relaxed() == tail_.load_in_order(); }
+    bool empty() const { return head_.load_relaxed() == tail_.load(); }
     bool half_full() const {
         return tail_.load_relaxed() - head_.load_relaxed() > memory_.size() / 2;
     }
@@ -121,7 +119,6 @@ private:
 
     std::vector<char> memory_;
     std::vector<char> text_;  // the writer's
-    mutex mutex_;             // of those who push
     atomic<std::uint64_t> head_{0}, tail_{0};
 };
 

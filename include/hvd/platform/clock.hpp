@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <fcntl.h>
 #include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "../core/lean/atomic.hpp"
 #include "../core/options.hpp"
 #include "../core/tuning.hpp"
 #include "linux.hpp"
@@ -26,6 +28,97 @@ inline time_point now() {
     timespec time{};
     clock_gettime(CLOCK_MONOTONIC, &time);
     return std::int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+// Tells the time from ticks that come at a constant rate. A pair of the two clocks corrects it once
+// for each window of ticks, since the system adjusts the rate of its clock. It never goes back.
+class tick_clock {
+public:
+    static constexpr std::uint64_t window = 1U << 21;  // half a millisecond at 4 GHz
+
+    // The time at a tick; 0 if the clock has to be corrected first.
+    time_point at(std::uint64_t tick) const {
+        const unsigned version = version_.load();
+        const std::uint64_t since = tick - tick_.load();
+        const time_point time = time_.load() + time_point(since * rate_.load() >> 32);
+        const bool holds = version % 2 == 0 && version == version_.load_relaxed();
+        return holds && since < window ? time : 0;
+    }
+
+    // Both clocks at one moment. Returns the time, of this clock where it is ahead.
+    [[gnu::cold]] time_point correct(std::uint64_t tick, time_point time) {
+        const unsigned version = version_.load();
+        if (version % 2 != 0 || !version_.compare_exchange(version, version + 1)) return time;
+        const std::uint64_t ticks = tick - measured_tick_;
+        if (measured_tick_ == 0) {
+            measure(tick, time);
+        } else if (ticks >= window / 2) {
+            double rate = double(time - measured_time_) / double(ticks);
+            if (rate > longest_tick) rate = longest_tick;             // ticks came to a halt
+            const time_point end = time + time_point(rate * window);  // the clocks meet there
+            const time_point reached = time_.load() + time_point(window * rate_.load() >> 32);
+            measure(tick, time);
+            if (time < reached) time = reached;
+            tick_.store(tick);
+            time_.store(time);
+            rate_.store(time < end ? (std::uint64_t(end - time) << 32) / window : 0);
+        }
+        version_.store(version + 2);
+        return time;
+    }
+
+private:
+    static constexpr double longest_tick = 4;  // nanoseconds
+
+    void measure(std::uint64_t tick, time_point time) {
+        measured_tick_ = tick;
+        measured_time_ = time;
+    }
+
+    atomic<unsigned> version_{0};  // odd while the clock is corrected
+    atomic<std::uint64_t> tick_{0};
+    atomic<time_point> time_{0};
+    atomic<std::uint64_t> rate_{0};  // nanoseconds for 2^32 ticks
+    std::uint64_t measured_tick_ = 0;
+    time_point measured_time_ = 0;
+};
+
+#if HVD_LINUX && defined(__x86_64__)
+inline tick_clock clock_of_process;
+
+// The kernel itself takes the time from the ticks if they are the same on all processors.
+[[gnu::cold]] inline bool ticks_are_steady() {
+    static const bool steady = [] {
+        const int file = open("/sys/devices/system/clocksource/clocksource0/current_clocksource",
+                              O_RDONLY | O_CLOEXEC);
+        if (file < 0) return false;
+        char name[4] = {};
+        const bool is_tsc = read(file, name, sizeof name) == sizeof name && name[0] == 't' &&
+                            name[1] == 's' && name[2] == 'c' && name[3] == '\n';
+        close(file);
+        return is_tsc;
+    }();
+    return steady;
+}
+
+[[gnu::cold, gnu::noinline]] inline time_point corrected_now() {
+    constexpr std::uint64_t longest_read = 1024;  // the pair is wrong by half of it at most
+    const std::uint64_t before = __builtin_ia32_rdtsc();
+    const time_point time = now();
+    const std::uint64_t took = __builtin_ia32_rdtsc() - before;
+    if (took > longest_read || !ticks_are_steady()) return time;
+    return clock_of_process.correct(before + took / 2, time);
+}
+#endif
+
+// The time of an observed event: that of now(), within half a microsecond, in a third of the time.
+inline time_point quick_now() {
+#if HVD_LINUX && defined(__x86_64__)
+    const time_point time = clock_of_process.at(__builtin_ia32_rdtsc());
+    return time != 0 ? time : corrected_now();
+#else
+    return now();
+#endif
 }
 
 // A deadline from now on; 0: never. A negative one is none yet either: the ranks first have to come
