@@ -68,10 +68,12 @@ class UnderSrun(unittest.TestCase):
         self.assertEqual(sorted(re.findall(r"rank \d of \d", ended.stdout)), ["rank 0 of 2", "rank 1 of 2"])
 
     def test_hvdrun_starts_ranks_by_srun_in_the_place_of_ssh(self):
-        ended = self.run_it("salloc", "--quiet", "-n", "2", HVDRUN, "-H", f"{SLURM.node}:2", "--ssh-command",
-                            "srun --overlap --nodes=1 --ntasks=1 --nodelist={host} sh -c {command}", TCP)
+        # By the name of the node hvdrun would know its own host, and need no srun.
+        ended = self.run_it("salloc", "--quiet", "-n", "2", HVDRUN, "-H", "elsewhere:2", "--network-interface", "lo", "--ssh-command",
+                            f"srun --overlap --nodes=1 --ntasks=1 --nodelist={SLURM.node} --job-name={{host}} sh -c {{command}}",
+                            "sh", "-c", f"echo $SLURM_STEP_NUM_TASKS task; exec {TCP}")
         self.assertEqual(ended.returncode, 0, ended.stderr)
-        self.assertEqual(sorted(re.findall(r"rank \d of \d", ended.stdout)), ["rank 0 of 2", "rank 1 of 2"])
+        self.assertEqual(sorted(re.findall(r"rank \d of \d|1 task", ended.stdout)), ["1 task", "1 task", "rank 0 of 2", "rank 1 of 2"])
 
     def test_programs_of_mpi_start(self):
         if MPI is None:
