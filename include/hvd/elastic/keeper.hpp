@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "../core/error_sink.hpp"
+#include "../platform/linux.hpp"
 #include "../platform/thread.hpp"
 #include "kept_file.hpp"
 
@@ -101,6 +102,7 @@ private:
         sigset_t all;
         sigfillset(&all);
         pthread_sigmask(SIG_BLOCK, &all, nullptr);
+        wake_without_preempting();  // the step that has woken it
         while (take_newest()) {
             const std::string error = write();
             const lock_guard lock(mutex_);

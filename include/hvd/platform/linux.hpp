@@ -93,6 +93,14 @@ inline bool keep_to_processors([[maybe_unused]] const unsigned long* words,
 #endif
 }
 
+// From now on, the calling thread does not take the processor from another one when it is woken.
+inline void wake_without_preempting() {
+#if HVD_LINUX
+    const sched_param none{};
+    sched_setscheduler(0, SCHED_BATCH, &none);
+#endif
+}
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd
