@@ -4,8 +4,10 @@
 // Measures what hvd::autotune gains: from a bad start and from the defaults, for an engine that
 // gets gradients by name and for calls on a communicator. Afterwards the thresholds of the start
 // and those that were chosen take turns.
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include <hvd/autotune.hpp>
 
@@ -31,9 +33,12 @@ public:
             names_.push_back("layer" + std::to_string(i));
     }
 
-    void run(auto& engine) {
-        for (std::size_t i = 0; i < views_.size(); ++i)
+    // A tensor is there `pause` after the one before it, as if a device computed it.
+    void run(auto& engine, std::chrono::microseconds pause = {}) {
+        for (std::size_t i = 0; i < views_.size(); ++i) {
+            if (pause.count() > 0) std::this_thread::sleep_for(pause);
             requests_.push_back(engine.allreduce(names_[i], views_[i], hvd::average));
+        }
         for (hvd::request& r : requests_) r.wait();
         requests_.clear();
     }
@@ -77,6 +82,15 @@ public:
                                        .most_in_slices = 0};
         tune_engine("engine, bad start", {.fusion_threshold = 1024, .tuning = slow});
         tune_engine("engine, defaults", {});
+        tune_engine("engine, no prediction at the start", {.prediction = false});
+        using std::chrono::microseconds;
+        const std::size_t small = 4 << 10, large = 4 << 20;
+        tune_order("engine, ascending tensors at once", small, false, {});
+        tune_order("engine, ascending tensors one by one, largest first at the start", large, true,
+                   microseconds(100));
+        tune_order("engine, ascending tensors one by one", large, false, microseconds(100));
+        tune_communicator("communicator, one algorithm at the start",
+                          {.most_by_all = 0, .most_by_all_crowded = 0, .most_by_two = 0});
         tune_communicator("communicator, bad start", slow);
         tune_communicator("communicator, defaults", {});
         out_.write();
@@ -89,20 +103,45 @@ private:
         return bench::gradient_counts(o.set, o.tensors);
     }
 
+    // Tensors that fill units badly in their order: several of the small ones travel together, and
+    // those of more than half a unit alone.
+    static std::vector<std::size_t> ascending(std::size_t unit_bytes) {
+        std::vector<std::size_t> counts;
+        for (const std::size_t share : {7, 3, 2})
+            counts.insert(counts.end(), 12, unit_bytes / sizeof(float) / share + 8);
+        return counts;
+    }
+
     hvd::autotune_options options(const std::string& name) const {
         return {.most_steps = o_.steps, .log = o_.log.empty() ? "" : o_.log + name + ".csv"};
     }
 
     void tune_engine(const std::string& name, const hvd::engine_tuning& start) {
+        tune(name, start, options(name), tensors_, {});
+    }
+    // The units stay as large as they are.
+    void tune_order(const std::string& name, std::size_t unit_bytes, bool largest_first,
+                    std::chrono::microseconds pause) {
+        auto how = options(name);
+        how.fixed = "engine.fusion_threshold, engine.cycle_time";
+        step_tensors tensors(ascending(unit_bytes));
+        tune(name, {.fusion_threshold = unit_bytes, .largest_first = largest_first}, how, tensors,
+             pause);
+    }
+    void tune(const std::string& name, const hvd::engine_tuning& start,
+              const hvd::autotune_options& how, step_tensors& tensors,
+              std::chrono::microseconds pause) {
         engine_type before{comm_}, tuned{comm_};
         before.retune(start);
         tuned.retune(start);
-        hvd::autotune tuner{tuned, options(name)};
+        hvd::autotune tuner{tuned, how};
         while (!tuner.is_over()) {
-            tensors_.run(tuned);
+            tensors.run(tuned, pause);
             tuner.step();
         }
-        compare(name, tuner.result(), [&] { tensors_.run(before); }, [&] { tensors_.run(tuned); });
+        compare(
+            name, tuner.result(), tensors, [&] { tensors.run(before, pause); },
+            [&] { tensors.run(tuned, pause); });
     }
 
     void tune_communicator(const std::string& name, const hvd::tuning_options& start) {
@@ -115,16 +154,16 @@ private:
             tuner.step();
         }
         compare(
-            name, tuner.result(), [&] { tensors_.run_calls(before); },
+            name, tuner.result(), tensors_, [&] { tensors_.run_calls(before); },
             [&] { tensors_.run_calls(tuned); });
     }
 
-    void compare(const std::string& name, const hvd::autotune_result& result,
+    void compare(const std::string& name, const hvd::autotune_result& result, step_tensors& tensors,
                  std::function<void()> before, std::function<void()> after) {
         std::vector<bench::candidate> candidates;
         for (auto& call : {before, after})
-            candidates.push_back({name, call, [this] { tensors_.fill(comm_.rank(), comm_.size()); },
-                                  [this] { return tensors_.wrong(comm_.size()); }});
+            candidates.push_back({name, call, [&] { tensors.fill(comm_.rank(), comm_.size()); },
+                                  [&] { return tensors.wrong(comm_.size()); }});
         const auto timings = bench::interleave(comm_, candidates, o_.work);
         const double start = timings[0].time, chosen = timings[1].time;
         const std::size_t wrong = timings[0].wrong + timings[1].wrong;

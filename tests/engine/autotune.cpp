@@ -88,6 +88,37 @@ TEST_CASE("an engine finds the good region from a bad start, and its results sta
     });
 }
 
+TEST_CASE(
+    "an engine leaves a bad order, a bad way to agree and a bad algorithm, which may be fixed") {
+    on_ranks([](auto& comm) {
+        const bool of_two = comm.size() == 2 && comm.local_size() == 2;
+        // Each choice that is not the best one costs a millisecond.
+        const auto cost = [&](const hvd::engine_tuning& t) {
+            return hvd::time_span(std::chrono::milliseconds(
+                1 + !t.prediction + !t.largest_first +
+                (of_two && t.tuning.most_by_two > (std::size_t(1) << 20))));
+        };
+        for (const char* const fixed :
+             {"engine.cycle_time", "engine.cycle_time, engine.prediction"}) {
+            engine e{comm, {.prediction = false}};
+            auto options = quick();
+            options.fixed = fixed;
+            hvd::autotune tuner{e, options};
+            for (int step = 0; !tuner.is_over(); ++step) {
+                REQUIRE(step <= options.most_steps);
+                reduce_some(e, step);
+                tuner.step(cost(e.tuned()));
+            }
+            const hvd::engine_tuning chosen = tuner.result().chosen;
+            CHECK(e.tuned() == chosen);
+            CHECK(chosen.largest_first);
+            CHECK(chosen.prediction == (options.fixed == "engine.cycle_time"));
+            CHECK((chosen.tuning.most_by_two <= (std::size_t(1) << 20)) == of_two);
+            reduce_some(e, 1);
+        }
+    });
+}
+
 TEST_CASE("a function .changed that throws on one rank holds up no other") {
     on_ranks([](auto& comm) {
         engine e{comm};
@@ -243,7 +274,7 @@ TEST_CASE("the log has a line for each sample") {
         REQUIRE(lines.size() > 3);
         CHECK(
             lines[0].starts_with("step,stage,seconds,engine.fusion_threshold,engine.cycle_time,"));
-        CHECK(lines[1].find(",heat,1e-06,128MiB,0,4MiB,") != std::string::npos);
+        CHECK(lines[1].find(",heat,1e-06,128MiB,0,false,true,4MiB,") != std::string::npos);
         CHECK(lines.back().find(",chosen,") != std::string::npos);
     });
 }

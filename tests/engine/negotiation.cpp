@@ -480,6 +480,33 @@ TEST_CASE("a coordinator's work does not grow with the number of ranks") {
     }
 }
 
+TEST_CASE("units hold the largest tensors first if they are asked to, and priorities still count") {
+    for (const bool largest_first : {false, true}) {
+        negotiator alone(0, 1, {.fusion_threshold = 4000, .largest_first = largest_first});
+        // Submits tensors of so many bytes, and returns the units.
+        const auto units = [&](bool predicted) {
+            std::string said;
+            while (said.empty()) {
+                for (const auto& [name, count] : std::map<std::string, int>{
+                         {"a", 300}, {"b", 300}, {"c", 600}, {"d", 700}, {"e", 100}, {"late", 900}})
+                    alone.submit(name, tensor(std::uint64_t(count), name == "late" ? -1 : 0));
+                alone.decide();
+                for (decision d; alone.next_decision(d);)
+                    if ((d.kind == decision::what::predict) == predicted)
+                        for (const agreed_unit& u : d.units) {
+                            for (const agreed_tensor& t : u) said += t.name + " ";
+                            said += "| ";
+                        }
+            }
+            return said;
+        };
+        const char* const expected =
+            largest_first ? "d a | c b e | late | " : "a b e | c | d | late | ";
+        CHECK(units(false) == expected);
+        CHECK(units(true) == expected);
+    }
+}
+
 TEST_CASE("whatever happens in whatever order, all ranks see the same") {
     std::uint64_t events = 0;
     const auto wanted = std::uint64_t(events_wanted());
@@ -491,6 +518,7 @@ TEST_CASE("whatever happens in whatever order, all ranks see the same") {
         simulation all(size, seed,
                        {.fanout = 1 + int(random() % 9),
                         .fusion_threshold = random() % 4000,
+                        .largest_first = random() % 2 == 0,
                         .cache_capacity = random() % 3 == 0 ? random() % 10 : 1024});
         auto list = tensors(1 + int(random() % 12), all.random());
         for (int step = 0; step < 10; ++step) {

@@ -36,8 +36,11 @@ hvd::engine_tuning drawn(std::mt19937& random) {
     };
     return {.fusion_threshold = random() % 4 == 0 ? 0 : bytes(2, 20),
             .cycle_time = hvd::time_span(std::chrono::microseconds(random() % 3 * 50)),
+            .largest_first = random() % 2 == 0,
+            .prediction = random() % 3 != 0,
             .tuning = {.least_in_place = bytes(0, 16),
                        .most_by_all = bytes(0, 16),
+                       .most_by_two = bytes(0, 16),
                        .chunk_bytes = bytes(6, 16),
                        .exchange_chunk_bytes = bytes(6, 16),
                        .most_carried = bytes(0, 12),
@@ -119,6 +122,8 @@ TEST_CASE("ranks that retune to different values are told each rank's, and keep 
         const bool odd = comm.rank() == 1;
         differ({.fusion_threshold = odd ? 5u : 6u}, ".fusion_threshold");
         differ({.cycle_time = hvd::time_span(odd ? 1ms : 2ms)}, ".cycle_time");
+        differ({.largest_first = odd}, ".largest_first");
+        differ({.prediction = odd}, ".prediction");
         differ({.tuning = {.least_in_place = odd ? 5u : 6u}}, ".tuning.least_in_place");
     });
 }
@@ -231,7 +236,25 @@ TEST_CASE("after a retune the step is predicted again, in units of the new size"
         hvd::detail::decision d;
         REQUIRE(alone.next_decision(d));
         CHECK(d.kind == hvd::detail::decision::what::run);
-        alone.set_fusion_threshold(units == 2 ? 150 : 200);
+        alone.retune({.fusion_threshold = units == 2 ? 150u : 200u});
         CHECK(predicted_units() == units);
     }
+}
+
+TEST_CASE("a prediction that a retune has switched off is not made until another switches it on") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        const auto predicted = [&] {
+            const auto before = e.statistics().predicted_steps;
+            for (int n = 0; n < 6; ++n) step(e, n);
+            return e.statistics().predicted_steps - before;
+        };
+        CHECK(predicted() > 0);
+        for (int time = 0; time < 2; ++time) {
+            e.retune({.prediction = false});
+            CHECK(predicted() == 0);
+            e.retune({.prediction = true});
+            CHECK(predicted() > 0);
+        }
+    });
 }

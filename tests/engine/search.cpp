@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <random>
+#include <set>
 
 #include <hvd/autotune.hpp>
 #include <hvd/settings.hpp>
@@ -93,6 +94,10 @@ struct searched {
     }
 };
 
+std::set<std::int64_t> as_set(const std::vector<std::int64_t>& values) {
+    return {values.begin(), values.end()};
+}
+
 }  // namespace
 
 TEST_CASE("the search never ends worse than it began, and gains from bad starts") {
@@ -114,6 +119,29 @@ TEST_CASE("the search never ends worse than it began, and gains from bad starts"
     }
     CHECK(bad_starts > 20);
     CHECK(std::pow(gain, 1.0 / bad_starts) > 1.5);
+}
+
+TEST_CASE("a crossover is tried where a call goes one way always, and a choice both ways") {
+    using hvd::detail::tuning::GiB;
+    for (const knob& k : hvd::detail::knobs_of({true, true, true, 2, true}, "", 0)) {
+        INFO(k.key());
+        std::set<std::int64_t> tried{k.get({})};
+        for (std::size_t before = 0; before < tried.size();) {
+            before = tried.size();
+            for (const std::int64_t v : std::set(tried)) tried.merge(as_set(k.around(v, {})));
+        }
+        for (const std::int64_t v : tried) CHECK(k.get(k.with({}, v)) == v);
+        if (k.key() == "engine.prediction" || k.key() == "engine.largest_first")
+            CHECK(tried == std::set<std::int64_t>{0, 1});
+        for (const char* const crossover :
+             {"engine.fusion_threshold", "tuning.least_in_place", "tuning.most_by_two",
+              "tuning.most_in_slices", "tuning.most_broadcast_whole"})
+            if (k.key() == crossover) {
+                CHECK(*tried.begin() <= 64);
+                CHECK(*tried.rbegin() >= std::int64_t(GiB));
+                CHECK(tried.size() >= 7);
+            }
+    }
 }
 
 TEST_CASE("a machine too busy to tell keeps the thresholds of the start, or takes faster ones") {

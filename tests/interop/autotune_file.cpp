@@ -20,7 +20,10 @@ const hvd_test::temporary_directory folder;
 
 const hvd::tuning_key here{"a \"fast\" processor\n", 4, 2, "mpi", true, 0xfedcba9876543210u};
 const hvd::autotune_result found{
-    {.fusion_threshold = 0, .tuning = {.chunk_bytes = 64, .streaming_from = 12345}},
+    {.fusion_threshold = 0,
+     .largest_first = true,
+     .prediction = false,
+     .tuning = {.most_by_two = 0, .chunk_bytes = 64, .streaming_from = 12345}},
     0.1 + 0.2,
     1e-7,
     17};
@@ -106,7 +109,7 @@ TEST_CASE("garbage is an error with file, line and value") {
         return refusal(text.replace(text.find(old), old.size(), now));
     };
     CHECK(with("\"64\"", "\"65\"") ==
-          "10: tuning.chunk_bytes is '65'; it takes bytes from 64 to 1GiB, a multiple of 64 (K, "
+          "13: tuning.chunk_bytes is '65'; it takes bytes from 64 to 1GiB, a multiple of 64 (K, "
           "KiB, M, MiB, G, GiB)");
     CHECK(with("\"engine.cycle_time\": \"0\"", "\"engine.cycle_time\": \"soon\"")
               .find("4: engine.cycle_time is 'soon'") == 0);
@@ -119,7 +122,7 @@ TEST_CASE("garbage is an error with file, line and value") {
     CHECK(with("\"ranks\": 4, ", "") == "2: a result has 9 of its 10 members");
     CHECK(with("\"ranks\": 4", "\"ranks\": 4, \"ranks\": 4") == "2: ranks stands twice");
     CHECK(with("\"tuning.chunk_bytes\"", "\"tuning.chunks\"") ==
-          "10: 'tuning.chunks' is unknown here");
+          "13: 'tuning.chunks' is unknown here");
     CHECK(with("\"results\"", "\"result\"") == "1: 'result' is unknown here");
     CHECK(with("[", "{") != "");
     CHECK(refusal("") == "1: the file is empty");

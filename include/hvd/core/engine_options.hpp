@@ -24,6 +24,10 @@ struct engine_options {
     /// time that rank 0 waits for more tensors before it lets those run that are ready. It plays no
     /// part once a step is predicted
     time_span cycle_time = time_span::of_nanoseconds(0);
+    /// of tensors that are ready and have one priority the largest goes first, so that fewer units
+    /// hold them all. Otherwise the one that was ready first does: it travels while others are
+    /// still computed
+    bool largest_first = false;
     std::size_t cache_capacity = 1024;  ///< tensors that are known by a short number; 0: none
     /// steps that repeat are expected to come again, so that ranks need not ask each other
     bool prediction = true;
@@ -43,16 +47,20 @@ struct engine_options {
     std::vector<int> cpus = {};
 };
 
-/// The thresholds of an engine that `engine::retune` changes between steps.
+/// The thresholds and choices of an engine that `engine::retune` changes between steps.
 struct engine_tuning {
     /// as `engine_options::fusion_threshold`
     std::size_t fusion_threshold = engine_options{}.fusion_threshold;
-    time_span cycle_time = engine_options{}.cycle_time;  ///< as `engine_options::cycle_time`
-    tuning_options tuning = {};                          ///< of the engine's communicator
+    time_span cycle_time = engine_options{}.cycle_time;   ///< as `engine_options::cycle_time`
+    bool largest_first = engine_options{}.largest_first;  ///< as `engine_options::largest_first`
+    bool prediction = engine_options{}.prediction;        ///< as `engine_options::prediction`
+    tuning_options tuning = {};                           ///< of the engine's communicator
 
     friend bool operator==(const engine_tuning& a, const engine_tuning& b) {
         return a.fusion_threshold == b.fusion_threshold &&
-               a.cycle_time.nanoseconds == b.cycle_time.nanoseconds && a.tuning == b.tuning;
+               a.cycle_time.nanoseconds == b.cycle_time.nanoseconds &&
+               a.largest_first == b.largest_first && a.prediction == b.prediction &&
+               a.tuning == b.tuning;
     }
 };
 
@@ -76,6 +84,8 @@ template <class Say>
 [[gnu::cold]] void say_engine_tuning(const engine_tuning& t, Say&& say) {
     say(std::string_view(".fusion_threshold"), text(t.fusion_threshold));
     say(std::string_view(".cycle_time"), text(t.cycle_time.nanoseconds, " ns"));
+    say(std::string_view(".largest_first"), text(t.largest_first ? "true" : "false"));
+    say(std::string_view(".prediction"), text(t.prediction ? "true" : "false"));
     say_tuning(t.tuning, say);
 }
 

@@ -18,6 +18,8 @@ struct tuning_options {
     std::size_t most_by_all = detail::tuning::most_by_all;
     /// the same if ranks outnumber the processors
     std::size_t most_by_all_crowded = detail::tuning::most_by_all_crowded;
+    /// up to which each of two ranks reduces a whole tensor, if it is not 16-bit floating-point
+    std::size_t most_by_two = detail::tuning::most_by_two;
     /// up to which each of two ranks reduces a whole 16-bit floating-point tensor
     std::size_t most_by_two_16_bit = detail::tuning::most_by_two_16_bit;
     /// a chunk of a reduction between nodes, and of an allgather
@@ -55,6 +57,7 @@ inline constexpr tuning_range tuning_ranges[] = {
     {"least_in_place", &tuning_options::least_in_place, 1, tuning::GiB, 1},
     {"most_by_all", &tuning_options::most_by_all, 0, tuning::GiB, 1},
     {"most_by_all_crowded", &tuning_options::most_by_all_crowded, 0, tuning::GiB, 1},
+    {"most_by_two", &tuning_options::most_by_two, 0, 1024 * tuning::GiB, 1},
     {"most_by_two_16_bit", &tuning_options::most_by_two_16_bit, 0, tuning::GiB, 1},
     {"chunk_bytes", &tuning_options::chunk_bytes, tuning::cache_line, tuning::GiB,
      tuning::cache_line},

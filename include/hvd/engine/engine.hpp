@@ -19,6 +19,7 @@ template <class F>
 void each_compared(const engine_options& o, F f) {
     f("fusion_threshold", text(o.fusion_threshold));
     f("cycle_time", text(o.cycle_time.nanoseconds, " ns"));
+    f("largest_first", text(o.largest_first ? "true" : "false"));
     f("cache_capacity", text(o.cache_capacity));
     f("prediction", text(o.prediction ? "true" : "false"));
     f("stall_warn", text(o.stall_warn.nanoseconds, " ns"));

@@ -42,6 +42,7 @@ private:
     static negotiation_options settings(const engine_options& o) {
         return {.fanout = o.fanout,
                 .fusion_threshold = o.fusion_threshold,
+                .largest_first = o.largest_first,
                 .cache_capacity = o.cache_capacity,
                 .predict = o.prediction};
     }
@@ -183,7 +184,7 @@ private:
         switch (d.kind) {
             case decision::what::run:
                 core_->run_agreed(d.units.front(), threads);
-                return negotiator_.set_fusion_threshold(core_->tuned().fusion_threshold);
+                return negotiator_.retune(core_->tuned());
             case decision::what::predict: return core_->begin_prediction(std::move(d.units));
             case decision::what::refuse: return core_->refuse(d.name, refusal(d));
             case decision::what::joined: return core_->all_joined(d.rank);

@@ -208,7 +208,8 @@ protected:
           options_(options),
           session_(std::move(data)),
           wake_(std::move(wake)),
-          tuned_{options.fusion_threshold, options.cycle_time, session_->options().tuning} {
+          tuned_{options.fusion_threshold, options.cycle_time, options.largest_first,
+                 options.prediction, session_->options().tuning} {
         counts_.rank = session_->rank();
         counts_.size = session_->size();
         runner_.driver().tell_waits(

@@ -20,6 +20,8 @@ struct settings_of<engine_options> {
                  0, std::int64_t(most_fusion_threshold)),
         entry<&o::cycle_time>("engine.cycle_time", "HVD_CYCLE_TIME", "HOROVOD_CYCLE_TIME",
                               "time that rank 0 waits for more tensors"),
+        entry<&o::largest_first>("engine.largest_first", "HVD_LARGEST_FIRST", "",
+                                 "of tensors that are ready the largest travels first"),
         entry<&o::cache_capacity>("engine.cache_capacity", "HVD_CACHE_CAPACITY",
                                   "HOROVOD_CACHE_CAPACITY",
                                   "tensors known by a short number; 0 knows none"),

@@ -32,10 +32,13 @@ struct settings_of<engine_tuning> {
     static constexpr setting table[] = {
         tuned_entry<&o::fusion_threshold>("engine.fusion_threshold"),
         tuned_entry<&o::cycle_time>("engine.cycle_time"),
+        tuned_entry<&o::largest_first>("engine.largest_first"),
+        tuned_entry<&o::prediction>("engine.prediction"),
         tuned_entry<&o::tuning, &t::bucket_bytes>("tuning.bucket_bytes"),
         tuned_entry<&o::tuning, &t::least_in_place>("tuning.least_in_place"),
         tuned_entry<&o::tuning, &t::most_by_all>("tuning.most_by_all"),
         tuned_entry<&o::tuning, &t::most_by_all_crowded>("tuning.most_by_all_crowded"),
+        tuned_entry<&o::tuning, &t::most_by_two>("tuning.most_by_two"),
         tuned_entry<&o::tuning, &t::most_by_two_16_bit>("tuning.most_by_two_16_bit"),
         tuned_entry<&o::tuning, &t::chunk_bytes>("tuning.chunk_bytes"),
         tuned_entry<&o::tuning, &t::exchange_chunk_bytes>("tuning.exchange_chunk_bytes"),
@@ -46,7 +49,7 @@ struct settings_of<engine_tuning> {
         tuned_entry<&o::tuning, &t::streaming_from>("tuning.streaming_from"),
         tuned_entry<&o::tuning, &t::fetched_ahead>("tuning.fetched_ahead"),
     };
-    static_assert(std::size(table) == std::size(tuning_ranges) + 2);
+    static_assert(std::size(table) == std::size(tuning_ranges) + 4);
 };
 
 }  // namespace detail

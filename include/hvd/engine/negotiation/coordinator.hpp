@@ -19,6 +19,7 @@ namespace detail {
 struct negotiation_options {
     int fanout = 8;                     // children of a rank in the tree of ranks
     std::size_t fusion_threshold = 0;   // bytes up to which tensors travel together
+    bool largest_first = false;         // of tensors with one priority
     std::size_t cache_capacity = 1024;  // tensors with a number; 0: none
     bool predict = true;
     int repeats_before_prediction = 2;  // of a step
@@ -42,16 +43,19 @@ struct ready_tensor {
     int contributors;
 };
 
-// Forms units of tensors that are ready: the highest priority first, otherwise in the order given.
-// Tensors that travel together do so up to the threshold, past others that don't.
+// Forms units of tensors that are ready: the highest priority first, then the largest if it is
+// asked for, otherwise in the order given. Tensors that travel together do so up to the threshold,
+// past others that don't.
 inline std::vector<std::vector<ready_tensor>> units_of(
     std::vector<ready_tensor> ready, const std::map<std::uint32_t, numbered_tensor>& numbered,
-    std::size_t threshold) {
+    const negotiation_options& how) {
     const auto signature_of = [&](const ready_tensor& t) -> const signature& {
         return numbered.at(t.number).signature;
     };
     std::stable_sort(ready.begin(), ready.end(), [&](const auto& a, const auto& b) {
-        return signature_of(a).priority > signature_of(b).priority;
+        const signature &x = signature_of(a), &y = signature_of(b);
+        if (x.priority != y.priority) return x.priority > y.priority;
+        return how.largest_first && x.bytes > y.bytes;
     });
     std::vector<std::vector<ready_tensor>> units;
     std::vector<bool> taken(ready.size());
@@ -63,7 +67,8 @@ inline std::vector<std::vector<ready_tensor>> units_of(
         std::uint64_t bytes = first.bytes;
         for (std::size_t k = i + 1; k < ready.size() && first.fuses; ++k) {
             const signature& next = signature_of(ready[k]);
-            if (taken[k] || !first.travels_with(next) || bytes + next.bytes > threshold) continue;
+            if (taken[k] || !first.travels_with(next) || bytes + next.bytes > how.fusion_threshold)
+                continue;
             taken[k] = true;
             bytes += next.bytes;
             unit.push_back(ready[k]);

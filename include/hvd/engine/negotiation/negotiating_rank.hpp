@@ -6,6 +6,7 @@
 
 #include <deque>
 
+#include "../../core/engine_options.hpp"
 #include "coordinator.hpp"
 #include "outbox.hpp"
 #include "rank_tree.hpp"
@@ -41,8 +42,12 @@ public:
         return nullptr;
     }
 
-    // Units that are formed later have at most so many bytes.
-    void set_fusion_threshold(std::size_t bytes) { options_.fusion_threshold = bytes; }
+    // Later decisions follow these values.
+    void retune(const engine_tuning& to) {
+        options_.fusion_threshold = to.fusion_threshold;
+        options_.largest_first = to.largest_first;
+        options_.predict = to.prediction;
+    }
 
     // Called when a child says that a tensor of the host is ready there and below it; null: nobody
     // wants to know.

@@ -122,8 +122,7 @@ public:
         std::vector<ready_tensor> agreed;
         for (const std::string& name : std::exchange(ready_, {}))
             if (const auto t = settle(name)) agreed.push_back(*t);
-        for (const auto& unit : units_of(agreed, numbers_.all(), options_.fusion_threshold))
-            run(unit);
+        for (const auto& unit : units_of(agreed, numbers_.all(), options_)) run(unit);
         predict_after(agreed);
         if (options_.cache_capacity == 0) numbers_.clear();
         else if (numbers_.size() > options_.cache_capacity && !predicting_) reset();
@@ -278,15 +277,15 @@ private:
     }
 
     void predict_after(const std::vector<ready_tensor>& agreed) {
-        if (!options_.predict || options_.cache_capacity == 0) return;
+        if (options_.cache_capacity == 0) return;
         if (!all_joined_.empty()) return learner_.forget();
         // The prediction begins with the next step: nothing of it may have run.
         bool ends_step = false;
         for (const ready_tensor& t : agreed)
             ends_step = is_retune(numbers_.at(t.number).signature) ? learner_.begin_anew()
                                                                    : learner_.note(t);
-        if (ends_step)
-            predict(units_of(learner_.step(), numbers_.all(), options_.fusion_threshold));
+        if (ends_step && options_.predict)
+            predict(units_of(learner_.step(), numbers_.all(), options_));
     }
 
     void predict(const std::vector<std::vector<ready_tensor>>& units) {

@@ -24,20 +24,24 @@ struct tuned_calls {
     bool makes_buckets = false;  // the trainer takes other buckets when it is told to
 };
 
-// A threshold that a search may change, and the values that it tries: the default times powers of
-// four, and zero where it is allowed.
+// A threshold or choice that a search may change, and the values that it tries: the default times
+// powers of four. A crossover between two ways of a call is tried at both ends of its range, too,
+// where the call goes one way always.
 class knob {
 public:
     explicit knob(const setting& s) : setting_(&s) {
         const engine_tuning defaults;
-        const std::int64_t middle = get(defaults);
+        const std::int64_t middle = std::min(get(defaults), most());
         if (s.least == 0) values_.push_back(0);
-        if (s.kind == setting_kind::span) {
+        if (s.kind == setting_kind::flag) {
+            values_.push_back(1);
+        } else if (s.kind == setting_kind::span) {
             for (const std::int64_t us : {50, 250, 1000, 5000}) values_.push_back(us * 1000);
         } else {
             for (int power = -10; power <= 6; power += 2) add_near(scaled(middle, power));
+            if (is_crossover()) add_near(most());
         }
-        add_near(middle);
+        sort_unique(values_);
     }
 
     std::string_view key() const { return setting_->key; }
@@ -45,18 +49,20 @@ public:
         const void* const member = setting_->member(&const_cast<engine_tuning&>(t));
         if (setting_->kind == setting_kind::span)
             return static_cast<const time_span*>(member)->nanoseconds;
+        if (setting_->kind == setting_kind::flag) return *static_cast<const bool*>(member);
         return std::int64_t(*static_cast<const std::size_t*>(member));
     }
     engine_tuning with(engine_tuning t, std::int64_t value) const {
         void* const member = setting_->member(&t);
         if (setting_->kind == setting_kind::span)
             *static_cast<time_span*>(member) = time_span::of_nanoseconds(value);
+        else if (setting_->kind == setting_kind::flag) *static_cast<bool*>(member) = value != 0;
         else *static_cast<std::size_t*>(member) = std::size_t(value);
         return t;
     }
 
-    // The values to try beside `now`: the next ones, one that is far away on each side, and
-    // `others`, which are the default and the start.
+    // The values to try beside `now`: the next ones, one that is far away on each side, the ends
+    // of a crossover, and `others`, which are the default and the start.
     std::vector<std::int64_t> around(std::int64_t now, std::vector<std::int64_t> others) const {
         std::vector<std::int64_t> ladder = values_;
         ladder.push_back(now);
@@ -65,6 +71,7 @@ public:
         for (const int step : {-3, -1, 1, 3})
             if (at + step >= 0 && at + step < std::ptrdiff_t(ladder.size()))
                 others.push_back(ladder[std::size_t(at + step)]);
+        if (is_crossover()) others.insert(others.end(), {values_.front(), values_.back()});
         sort_unique(others);
         others.erase(std::remove(others.begin(), others.end(), now), others.end());
         return others;
@@ -74,14 +81,15 @@ private:
     static std::int64_t scaled(std::int64_t middle, int power) {
         return power < 0 ? middle >> -power : middle << power;
     }
+    // Chunks are multiples of a cache line.
+    bool is_crossover() const {
+        return setting_->kind == setting_kind::bytes && setting_->multiple == 1;
+    }
     // Communicators check the range. Much below 64 bytes and above 1 GiB nothing changes.
+    std::int64_t most() const { return std::min(setting_->most, std::int64_t(tuning::GiB)); }
     void add_near(std::int64_t value) {
-        const std::int64_t most = std::min(setting_->most, std::int64_t(tuning::GiB));
-        const bool is_time = setting_->kind == setting_kind::span;
-        if (!is_time && (value < std::max<std::int64_t>(64, setting_->least) || value > most))
-            return;
+        if (value < std::max<std::int64_t>(64, setting_->least) || value > most()) return;
         if (value % setting_->multiple == 0) values_.push_back(value);
-        sort_unique(values_);
     }
     static void sort_unique(std::vector<std::int64_t>& values) {
         std::sort(values.begin(), values.end());
@@ -95,7 +103,7 @@ private:
 inline bool plays_a_part(std::string_view key, const tuned_calls& calls) {
     if (key.starts_with("engine.")) return calls.of_engine;
     if (key == "tuning.bucket_bytes") return calls.makes_buckets;
-    if (key == "tuning.most_by_two_16_bit") return calls.ranks == 2 && calls.share_a_node;
+    if (key.starts_with("tuning.most_by_two")) return calls.ranks == 2 && calls.share_a_node;
     if (key.starts_with("tuning.most_by_all")) return calls.ranks > 2 && calls.share_a_node;
     if (key == "tuning.least_in_place") return calls.share_a_node;
     for (const char* const either : {"tuning.streaming_from", "tuning.fetched_ahead"})

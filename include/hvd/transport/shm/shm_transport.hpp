@@ -35,7 +35,7 @@ public:
         // Between two ranks little more moves where both reduce the whole. More ranks repeat much
         // work, which pays for small tensors, since they wait for each other only once. An update
         // needs slices, since each rank has the state of its slice alone.
-        std::size_t most_by_all = converts ? tuned_.most_by_two_16_bit : SIZE_MAX;
+        std::size_t most_by_all = converts ? tuned_.most_by_two_16_bit : tuned_.most_by_two;
         if (size_ > 2)
             most_by_all =
                 (crowded_ ? tuned_.most_by_all_crowded : tuned_.most_by_all) / std::size_t(size_);
