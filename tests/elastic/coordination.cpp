@@ -97,7 +97,7 @@ TEST_CASE("members keep their order, the highest step is the source, and newcome
     c.advance(2);
     CHECK(words(c.take_orders()) == none);  // they are told once
     c.join(13, request_of(13, {7, 1}, 1, {11, 12, 13}), 3);
-    c.lose(12, false, 4);
+    c.lose(12, true, 4);
     CHECK(c.take_orders().empty());
     CHECK(c.awaits_time());
     c.advance(501 * ms);
@@ -137,6 +137,17 @@ TEST_CASE("states of one step of earlier jobs may differ") {
     c.join(2, request_of(12, {9, 0}), 0);
     CHECK(c.head().size == 2);
     CHECK(c.head().equal == 0);
+}
+
+TEST_CASE("members hear at once that one is dead") {
+    coordinator c(rules_of(3, 1, 0, true));
+    for (const int link : {1, 2, 3}) c.join(link, request_of(std::uint64_t(10 + link)), 0);
+    c.take_orders();
+    c.lose(2, false, 1);
+    const auto news = c.take_orders();
+    REQUIRE(news.size() == 2);
+    CHECK(news[0].what == coordinator_message::epoch_ends);
+    CHECK(news[1].what == coordinator_message::epoch_ends);
 }
 
 TEST_CASE("ranks with one state need not send it") {

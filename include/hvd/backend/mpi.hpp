@@ -16,6 +16,7 @@
 #include "../transport/node_map.hpp"
 #include "concept.hpp"
 #include "mpi_leftovers.hpp"
+#include "mpi_members.hpp"
 #include "mpi_messages.hpp"
 #include "mpi_steps.hpp"
 #include "node_memory.hpp"
@@ -45,6 +46,16 @@ public:
         auto endpoint = of(MPI_COMM_WORLD, borrow, options);
         endpoint->show_own_handle();
         return endpoint;
+    }
+
+    static owner<mpi_endpoint> world(const shared<mpi_members>& members,
+                                     const communicator_options& options) {
+        require_running();
+        owner<mpi_endpoint> made(new mpi_endpoint(window_of(options)));
+        made->steps_ = mpi_steps(limit_of(options.deadline));
+        made->set_up(members);
+        made->find_place(options);
+        return made;
     }
 
     mpi_endpoint(const mpi_endpoint&) = delete;
@@ -82,6 +93,14 @@ public:
         return messages_->send_notice(peer, news);
     }
     bool receive_notice(failure_notice& news) { return messages_->receive_notice(news); }
+    std::vector<int> lost(message& why) {
+        std::vector<int> ranks;
+        if (!members_ || !members_->news->tell_of_an_end()) return ranks;
+        for (int p = 0; p < size_; ++p)
+            if (p != rank_ && pending(p)) ranks.push_back(p);
+        why = "a rank is lost or has left, as others have told";
+        return ranks;
+    }
 
     // As in node_memory.
     template <header_channel C>
@@ -95,6 +114,7 @@ public:
     // A channel of protocol/agreement.hpp, before there is a session. The limit is that of the
     // making.
     [[gnu::cold]] table<call_header> exchange_headers(const call_header& mine, time_point) const {
+        if (members_) return headers_by_messages(mine);
         table<call_header> all;
         together([&] {
             all = table<call_header>(static_cast<std::size_t>(size_));
@@ -144,14 +164,7 @@ public:
         steps_.give_up_when(gone);
     }
     [[gnu::cold]] void join() {
-        // The tag differs from hvd's own: receives and probes of those would find Open MPI's
-        // messages for it.
-        const int created = MPI_Comm_create_group(
-            parent_, group_, mpi_messages::tags + context_ % 32000, &messages_->comm);
-        MPI_Group_free(&group_);
-        check(created, "MPI_Comm_create_group");
-        comm_ = native_ = messages_->comm;
-        together([&] { set_up(); });
+        if (!members_) create();
         if (window_ > 0) make_area();
     }
 
@@ -205,6 +218,10 @@ protected:
         made.nodes_ = nodes_among(ranks);
         made.by_library_ = by_library_;
         made.memory_ = memory_.for_subset();
+        if (members_) {
+            made.set_up(members_->subset(ranks, context));
+            return endpoint;
+        }
         made.parent_ = comm_;
         made.context_ = context;
         MPI_Group all = MPI_GROUP_NULL;
@@ -215,6 +232,17 @@ protected:
         return endpoint;
     }
 
+    [[gnu::cold]] void create() {
+        // The tag differs from hvd's own: receives and probes of those would find Open MPI's
+        // messages for it.
+        const int created = MPI_Comm_create_group(
+            parent_, group_, mpi_messages::tags + context_ % 32000, &messages_->comm);
+        MPI_Group_free(&group_);
+        check(created, "MPI_Comm_create_group");
+        comm_ = native_ = messages_->comm;
+        together([&] { set_up(); });
+    }
+
     void gather_headers(const call_header& mine, call_header* all) const {
         constexpr int bytes = sizeof mine;
         check(MPI_Allgather(&mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, comm_), "MPI_Allgather");
@@ -223,7 +251,8 @@ protected:
     // Runs a part of the making of this endpoint.
     template <class F>
     void together(F f) const {
-        leaving_messages([&] { steps_.together(comm_, f); });
+        if (members_) run_on_all(*this, making, never, f);
+        else leaving_messages([&] { steps_.together(comm_, f); });
     }
     template <class F>
     void leaving_messages(F f) const {
@@ -238,6 +267,10 @@ protected:
     void find_place(const communicator_options& options) {
         by_library_ = options.cross_by_library;
         const bool declared = agreed_node_size(*this, making, options) > 0;
+        if (by_library_ && members_)
+            throw usage_error(rank_,
+                              "hvd: .cross_by_library: MPI's own collectives wait for ever for a "
+                              "lost rank, so that an elastic job can't use them");
         together([&] { nodes_ = nodes_of_one_host(size_, options); });
         if (!declared) find_nodes();
         if (window_ > 0) make_area();
@@ -293,6 +326,15 @@ private:
         set_up();
     }
 
+    // Nothing of it waits for the others.
+    void set_up(shared<mpi_members> members) {
+        mpi_leftovers::reap();
+        rank_ = members->rank;
+        size_ = int(members->ranks.size());
+        messages_->set_up_among(members->comm, rank_, members->ranks, members->first_tag());
+        members_ = std::move(members);
+    }
+
     void set_up() {
         mpi_leftovers::reap();
         // Failures return as codes on this communicator only, which is hvd's own.
@@ -305,9 +347,41 @@ private:
     // Ranks share a node if MPI says that they can share memory. A node is named by its first rank.
     [[gnu::cold]] void find_nodes() {
         std::int64_t first = rank_;
-        together([&] { first = first_that_shares_memory(); });
+        together(
+            [&] { first = members_ ? members_->first_on_host() : first_that_shares_memory(); });
         const auto firsts = numbers_of_all(*this, making, {&first, 1}, never);
         for (std::size_t r = 0; r < nodes_.size(); ++r) nodes_[r] = int(firsts[r]);
+    }
+
+    [[gnu::cold]] table<call_header> headers_by_messages(const call_header& mine) const {
+        table<call_header> all(static_cast<std::size_t>(size_));
+        copy_header(all[std::size_t(rank_)], mine);
+        try {
+            for (int p = 0; p < size_; ++p) {
+                if (p == rank_) continue;
+                messages_->receive(p, reinterpret_cast<std::byte*>(&all[std::size_t(p)]),
+                                   sizeof mine);
+                messages_->send(p, reinterpret_cast<const std::byte*>(&all[std::size_t(rank_)]),
+                                sizeof mine);
+            }
+            await_messages();
+        } catch (...) {
+            messages_->cancel();
+            throw;
+        }
+        return all;
+    }
+    [[gnu::cold]] void await_messages() const {
+        backoff pauses(false);
+        while (!messages_->poll()) {
+            if (!pauses.pause()) continue;
+            if (!steps_.should_give_up() && !members_->news->tell_of_an_end()) continue;
+            std::vector<int> late;
+            for (int p = 0; p < size_; ++p)
+                if (p != rank_ && pending(p)) late.push_back(p);
+            throw peer_error(rank_, text("hvd: ", making, ": other ranks did not come in time"),
+                             std::move(late));
+        }
     }
 
     int first_that_shares_memory() const {
@@ -345,6 +419,7 @@ private:
     static constexpr const char* making = "making of a communicator";
 
     owner<mpi_messages> messages_;
+    shared<mpi_members> members_;  // null: the ranks are those of MPI's communicator
     MPI_Comm native_ = MPI_COMM_NULL;
     std::vector<int> nodes_;
     std::size_t window_ = 0;

@@ -4,9 +4,11 @@
 
 #include <cstring>
 #include <new>
+#include <span>
 #include <vector>
 
 #include "../core/lean/table.hpp"
+#include "../core/lean/text.hpp"
 #include "../core/tuning.hpp"
 #include "../platform/mpi_api.hpp"
 #include "../platform/shared_memory.hpp"
@@ -24,7 +26,7 @@ namespace detail {
 // that it provides. The object lives until MPI has done with them: see mpi_leftovers.hpp.
 class mpi_messages {
 public:
-    static constexpr int data_tag = 0, notice_tag = 1, tags = 2;
+    static constexpr int tags = 2;  // that a communicator needs
 
     MPI_Comm comm;
     // A communicator that ends with this one: see mpi_endpoint.
@@ -40,6 +42,8 @@ public:
         rank_ = rank;
         const std::size_t ranks = std::size_t(size),
                           most = 2 * ranks * std::size_t(tuning::messages_under_way);
+        numbers_ = table<int>(ranks);
+        for (int r = 0; r < size; ++r) numbers_[std::size_t(r)] = r;
         sends_ = table<lane>(ranks);
         receives_ = table<lane>(ranks);
         for (table<lane>* lanes : {&sends_, &receives_})
@@ -52,6 +56,16 @@ public:
         free_buffers_.reserve(most);
         notices_.reserve(2 * ranks);
         notice_memory_.reserve(2);
+    }
+
+    // The ranks are some of those of the communicator, which is not freed at the end. Others of it
+    // may be dead, so that MPI's errors tell of lost ranks.
+    void set_up_among(MPI_Comm all, int rank, std::span<const int> ranks, int first_tag) {
+        set_up(rank, int(ranks.size()));
+        for (std::size_t r = 0; r < ranks.size(); ++r) numbers_[r] = ranks[r];
+        comm = all;
+        data_tag_ = first_tag;
+        is_part_ = true;
     }
 
     void send(int peer, const std::byte* data, std::size_t bytes) {
@@ -69,9 +83,9 @@ public:
     bool poll() {
         if (requests_.empty()) return true;
         int n = 0;
-        check_mpi(MPI_Testsome(int(requests_.size()), requests_.data(), &n, completed_.data(),
-                               MPI_STATUSES_IGNORE),
-                  "MPI_Testsome", rank_);
+        check(MPI_Testsome(int(requests_.size()), requests_.data(), &n, completed_.data(),
+                           MPI_STATUSES_IGNORE),
+              "MPI_Testsome");
         if (n == MPI_UNDEFINED) n = 0;
         for (int i = 0; i < n; ++i) finish(under_way_[std::size_t(completed_[std::size_t(i)])]);
         if (n > 0) remove_finished();
@@ -122,7 +136,8 @@ public:
         std::memcpy(copy, &news, sizeof news);
         notices_.reserve(notices_.size() + 1);
         MPI_Request request = MPI_REQUEST_NULL;
-        if (MPI_Isend(copy, sizeof news, MPI_BYTE, peer, notice_tag, comm, &request) == MPI_SUCCESS)
+        if (MPI_Isend(copy, sizeof news, MPI_BYTE, numbers_[std::size_t(peer)], notice_tag(), comm,
+                      &request) == MPI_SUCCESS)
             notices_.push_back(request);
         return true;
     } catch (const std::bad_alloc&) {
@@ -132,12 +147,11 @@ public:
     bool receive_notice(failure_notice& news) {
         int there = 0;
         MPI_Status status;
-        check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, notice_tag, comm, &there, &status), "MPI_Iprobe",
-                  rank_);
+        check(MPI_Iprobe(MPI_ANY_SOURCE, notice_tag(), comm, &there, &status), "MPI_Iprobe");
         if (there == 0) return false;
-        check_mpi(MPI_Recv(&news, sizeof news, MPI_BYTE, status.MPI_SOURCE, notice_tag, comm,
-                           MPI_STATUS_IGNORE),
-                  "MPI_Recv", rank_);
+        check(MPI_Recv(&news, sizeof news, MPI_BYTE, status.MPI_SOURCE, notice_tag(), comm,
+                       MPI_STATUS_IGNORE),
+              "MPI_Recv");
         if (news.what == word::departs) ++departed_;
         return true;
     }
@@ -163,7 +177,7 @@ public:
     // and not in the same order.
     void free() noexcept {
         if (across != MPI_COMM_NULL) MPI_Comm_free(&across);
-        if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
+        if (comm != MPI_COMM_NULL && !is_part_) MPI_Comm_free(&comm);
     }
 
     // Leaves messages under way to MPI, which is about to end, and their memory to the system.
@@ -253,13 +267,25 @@ private:
         under_way_.push_back(m);
         completed_.resize(requests_.size());
         ++l.under_way;
+        const int number = numbers_[std::size_t(peer)];
         if (receives)
-            check_mpi(MPI_Irecv(data, int(n), MPI_BYTE, peer, data_tag, comm, &requests_.back()),
-                      "MPI_Irecv", rank_);
+            check(MPI_Irecv(data, int(n), MPI_BYTE, number, data_tag_, comm, &requests_.back()),
+                  "MPI_Irecv");
         else
-            check_mpi(MPI_Isend(data, int(n), MPI_BYTE, peer, data_tag, comm, &requests_.back()),
-                      "MPI_Isend", rank_);
+            check(MPI_Isend(data, int(n), MPI_BYTE, number, data_tag_, comm, &requests_.back()),
+                  "MPI_Isend");
     }
+
+    void check(int code, const char* api) const {
+        if (code == MPI_SUCCESS) [[likely]]
+            return;
+        if (is_part_)
+            throw peer_error(
+                rank_, text("hvd: rank ", rank_, ": ", api, " fails, since a rank is lost"), {});
+        check_mpi(code, api, rank_);
+    }
+
+    int notice_tag() const { return data_tag_ + 1; }
 
     void finish(message& m) {
         m.finished = true;
@@ -320,6 +346,9 @@ private:
     }
 
     int rank_ = -1;
+    table<int> numbers_;  // in the communicator, by peer
+    int data_tag_ = 0;    // and the next is that of notices
+    bool is_part_ = false;
     table<lane> sends_, receives_;  // by peer
     std::vector<MPI_Request> requests_;
     std::vector<message> under_way_;  // by request

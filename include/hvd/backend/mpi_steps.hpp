@@ -50,6 +50,8 @@ public:
         asked_ = &gone;
     }
 
+    bool should_give_up() const { return now() > limit_ || (gone_ != nullptr && gone_(asked_)); }
+
     // Duplicates a communicator of the user.
     MPI_Comm duplicate(MPI_Comm handle) {
         MPI_Request request = MPI_REQUEST_NULL;
@@ -139,7 +141,7 @@ private:
             check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test", rank_);
             if (done != 0) return;
             if (!pauses.pause()) continue;
-            if (now() <= limit_ && (gone_ == nullptr || !gone_(asked_))) continue;
+            if (!should_give_up()) continue;
             left_ = true;
             throw peer_error(rank_,
                              "hvd: making of a communicator: other ranks did not come in time", {});

@@ -14,6 +14,7 @@ inline namespace v0 {
 HVD_INLINE void mpi_environment::end() {
     if (terminate_ != nullptr) std::set_terminate(terminate_);
     if (getpid() != process_ || !detail::mpi_is_running()) return;
+    if (detail::mpi_ranks_end_apart) return;
     if (std::uncaught_exceptions() > exceptions_) abort_job();
     if (owner_) MPI_Finalize();
 }
@@ -65,11 +66,13 @@ HVD_INLINE void mpi_environment::report_and_abort() noexcept {
 HVD_INLINE void mpi_environment::last_words(const char* reason) {
     int rank = -1;
     if (detail::mpi_is_running()) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    detail::write_line(detail::text("hvd: rank ", rank, " aborts the job: ", reason));
+    const char* const does = detail::mpi_ranks_end_apart ? " leaves" : " aborts";
+    detail::write_line(detail::text("hvd: rank ", rank, does, " the job: ", reason));
 }
 
 HVD_INLINE void mpi_environment::end_job() noexcept {
-    if (getpid() == starter() && detail::mpi_is_running()) MPI_Abort(MPI_COMM_WORLD, 1);
+    if (getpid() == starter() && detail::mpi_is_running() && !detail::mpi_ranks_end_apart)
+        MPI_Abort(MPI_COMM_WORLD, 1);
     std::abort();
 }
 

@@ -20,8 +20,9 @@ struct coordinator_rules {
     std::int64_t late = never;        // who comes later than others is left out
     std::int64_t rest = 300 * tuning::millisecond;  // a successor waits so long for a minority
     std::int64_t hold = 5 * tuning::second;         // who waits without a majority is sent on
-    // Members hear so late of the end of their epoch, which most of them see by themselves. A
-    // message to a silent host would put off the time when its connection ends.
+    // Members hear at once of a death, and so late of another end of their epoch, which most of
+    // them see by themselves. A message to a silent host would put off the time when its connection
+    // ends.
     std::int64_t grace = 500 * tuning::millisecond;
     std::uint64_t self = 0;  // the number of the process that coordinates; 0: a launcher
     bool acts = true;        // it coordinates the first epoch
@@ -285,7 +286,9 @@ private:
             return waits(id) || absence_of(id) != absence::none;
         });
         if (ends && ending_since_ == never) ending_since_ = now;
-        const bool ended = ends && now - ending_since_ > rules_.grace;
+        const bool is_certain = std::ranges::any_of(
+            issued_.members, [this](std::uint64_t id) { return absence_of(id) == absence::dead; });
+        const bool ended = is_certain || (ends && now - ending_since_ > rules_.grace);
         const bool others = any_waits() && issued_.members.size() < rules_.most;
         for (process& p : processes_) {
             if (p.waits) continue;

@@ -20,6 +20,8 @@ struct elastic_epoch {
     bool has_lost = false;  // a member of this process's last epoch is none any more
     state_stamp stamp;      // of that state
     std::uint64_t number = 0;
+    std::uint64_t job_number = 0;         // a random one, which no other epoch has
+    std::vector<elastic_member> members;  // by rank
     shared<tcp_job> job;
 };
 
@@ -29,13 +31,25 @@ class membership {
 public:
     // @throws usage_error for options that say too little or contradict each other
     membership(const tcp_options& own, const elastic_options& bounds)
+        : membership(own, bounds, resolved(checked(own, bounds))) {}
+
+    // The first coordinator listens at `first`. It may choose a port if it is this process.
+    membership(const tcp_options& own, const elastic_options& bounds, const listening_place& first)
         : own_(checked(own, bounds)),
           bounds_(bounds),
           secret_(membership_secret(is_alone(own) ? new_secret() : secret_of(own))),
           id_(new_id()),
-          rendezvous_(resolved(own)),
-          server_(rules(), secret_, port()) {
+          first_place_(first),
+          server_(rules(), secret_, serves_first() ? first.port : std::uint16_t(0)) {
         if (!is_alone(own)) take_part_once();
+    }
+
+    // Where the coordinator of this process listens.
+    listening_place coordinator_place() const {
+        listening_place place = place_of(own_, server_.port());
+        if (place.addresses == 0)
+            for (const host_address& a : own_addresses()) place.add(a);
+        return place;
     }
 
     // Comes to the coordinator, and waits for the next epoch.
@@ -66,6 +80,9 @@ public:
     }
     // Notes that all have noted it.
     void begin_work() { worked_ = recorded_; }
+
+    // True if all have done their steps, and know it.
+    bool has_ended() const { return has_ended_; }
 
     // True if the epoch ends for another member, as far as the coordinator knows, or it is gone.
     bool epoch_ends() { return !link_ || !hears_nothing_but_news() || epoch_ends_; }
@@ -100,13 +117,13 @@ private:
         return own;
     }
     // The name of a host that dies later may not be known any more.
-    static std::vector<address_and_port> resolved(const tcp_options& own) {
-        std::vector<address_and_port> all;
-        if (is_alone(own)) return all;
+    static listening_place resolved(const tcp_options& own) {
+        listening_place place;
+        if (is_alone(own)) return place;
         const host_and_port at = read_host_and_port(own.rendezvous, "HVD_RENDEZVOUS");
-        for (const host_address& a : resolve(at.host.c_str(), "HVD_RENDEZVOUS"))
-            all.push_back({a, at.port});
-        return all;
+        place.port = at.port;
+        for (const host_address& a : resolve(at.host.c_str(), "HVD_RENDEZVOUS")) place.add(a);
+        return place;
     }
     static std::uint64_t new_id() {
         std::uint64_t id = 0;
@@ -133,10 +150,6 @@ private:
     }
     bool serves_first() const {
         return is_alone(own_) || (own_.rank == 0 && !own_.rendezvous_served);
-    }
-    std::uint16_t port() const {
-        if (is_alone(own_) || !serves_first()) return 0;
-        return read_host_and_port(own_.rendezvous, "HVD_RENDEZVOUS").port;
     }
     coordinator_rules rules() const {
         coordinator_rules r = coordinator_rules_of(own_, bounds_);
@@ -186,9 +199,9 @@ private:
 
     std::vector<address_and_port> addresses_of(std::size_t candidate) const {
         std::vector<address_and_port> all;
-        if (candidate == 0 && is_alone(own_)) return {{host_address::loopback(), server_.port()}};
-        if (candidate == 0) return rendezvous_;
-        const listening_place& place = candidates_[candidate - 1].coordinator;
+        if (candidate == 0 && serves_first()) return {{host_address::loopback(), server_.port()}};
+        const listening_place& place =
+            candidate == 0 ? first_place_ : candidates_[candidate - 1].coordinator;
         if (place.host == own_host()) all.push_back({host_address::loopback(), place.port});
         for (std::size_t i = 0; i < place.addresses && i < listening_place::most_addresses; ++i)
             all.push_back({place.address[i], place.port});
@@ -233,7 +246,7 @@ private:
         said.is_brief = is_brief ? 1 : 0;
         said.self.id = id_;
         said.self.started_as = own_.rank;
-        said.self.place = place_of(own_, listener);
+        said.self.place = place_of(own_, listener.port());
         add_addresses(said.self.place, link_->number());
         said.self.coordinator = said.self.place;
         said.self.coordinator.port = server_.port();
@@ -266,7 +279,7 @@ private:
                     case coordinator_message::epoch_begins:
                         return take_epoch(head, bytes, listener, made);
                     case coordinator_message::job_has_ended:
-                        made.has_ended = true;
+                        made.has_ended = has_ended_ = true;
                         if (table_.empty()) give_up_late();
                         return true;
                     case coordinator_message::try_another:
@@ -357,6 +370,8 @@ private:
         made.is_equal = head.equal != 0;
         made.stamp = head.stamp;
         made.number = head.epoch;
+        made.job_number = head.job;
+        made.members = table_;
         made.job = shared<tcp_job>::make(made.rank, head.job, secret_, std::move(listener),
                                          std::move(places));
         return true;
@@ -377,10 +392,11 @@ private:
     const elastic_options bounds_;
     const shared_secret secret_;
     const std::uint64_t id_;
-    const std::vector<address_and_port> rendezvous_;
+    const listening_place first_place_;
     std::unique_ptr<framed_socket> link_;
     bool link_serves_epoch_ = false;  // the coordinator of the last epoch is at its other end
     bool saw_end_ = false;            // and has closed it
+    bool has_ended_ = false;
     bool others_wait_ = false, epoch_ends_ = false, was_sent_on_ = false;
     std::uint64_t served_by_ = 0;        // the coordinator of the last epoch
     std::vector<elastic_member> table_;  // its members, by rank

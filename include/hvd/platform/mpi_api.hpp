@@ -20,9 +20,22 @@
 
 #include "../core/error.hpp"
 
+// Open MPI has it from version 5 on, whatever the header that a program was compiled with.
+#ifdef OPEN_MPI
+extern "C" [[gnu::weak]] int MPIX_Comm_failure_ack(MPI_Comm);
+#endif
+
 namespace hvd {
 inline namespace v0 {
 namespace detail {
+
+// An MPI that knows of lost ranks (ULFM) answers questions about messages of any rank after this
+// again. Others have nothing to take note of.
+inline void acknowledge_lost_ranks([[maybe_unused]] MPI_Comm comm) {
+#ifdef OPEN_MPI
+    if (MPIX_Comm_failure_ack != nullptr) MPIX_Comm_failure_ack(comm);
+#endif
+}
 
 [[noreturn]] inline void throw_mpi_error(int code, const char* api, int rank,
                                          std::source_location where) {
@@ -44,6 +57,10 @@ inline bool mpi_is_running() {
     MPI_Finalized(&finalized);
     return initialized != 0 && finalized == 0;
 }
+
+// True if the ranks of MPI_COMM_WORLD end each by itself, since some may be lost: MPI_Finalize
+// might wait for them, and MPI_Abort would end those that go on.
+[[gnu::visibility("default")]] inline constinit bool mpi_ranks_end_apart = false;
 
 inline int mpi_thread_level() {
     int level = MPI_THREAD_SINGLE;

@@ -23,7 +23,7 @@ import tempfile
 import time
 
 HANGS_AFTER = float(os.environ.get("HVD_TEST_TIMEOUT", "60"))
-COLUMN = struct.Struct("6q")
+COLUMN = struct.Struct("8q")
 KEPT = struct.Struct("<8sq")  # the head of a file
 COLUMN_BYTES, SLOTS = 64, 64
 
@@ -51,10 +51,7 @@ class Job:
         self.steps = self.steps or dice.randint(60, 160)
         self.pause = dice.choice([200, 1000, 3000])
         self.neighbours = dice.choice([0, 0, 1])
-        self.board = folder / "board"
-        self.board.write_bytes(bytes(COLUMN_BYTES * SLOTS))
-        with open(self.board, "r+b") as file:
-            self.memory = mmap.mmap(file.fileno(), 0)
+        self.open_board()
         self.environment = dict(os.environ, HVD_MIN_SIZE="1", HVD_ELASTIC_DEADLINE="30", HVD_RENDEZVOUS_DEADLINE="1")
         self.processes, self.killed, self.launcher = [], set(), None
         self.kept = folder / "kept"
@@ -79,6 +76,12 @@ class Job:
         for _ in range(size):
             self.add()
 
+    def open_board(self):
+        self.board = self.folder / "board"
+        self.board.write_bytes(bytes(COLUMN_BYTES * SLOTS))
+        with open(self.board, "r+b") as file:
+            self.memory = mmap.mmap(file.fileno(), 0)
+
     def on_host(self, _slot):
         """The words before a command that runs it on the host of a slot."""
         return []
@@ -92,15 +95,18 @@ class Job:
         output.close()
 
     def shown(self, slot):
-        """Steps, the time of the last one, epochs, ranks, thrown back, the step at the begin."""
+        """Steps, the time of the last one, epochs, ranks, thrown back, the step at the begin, the process, 1 and its exit code."""
         return COLUMN.unpack_from(self.memory, COLUMN_BYTES * slot)
 
     def kept_step(self):
         """The step of the state in the file, 0 if there is none."""
         return max((KEPT.unpack(path.read_bytes()[: KEPT.size])[1] for path in self.kept.glob("*.hvd_state")), default=0)
 
+    def has_ended(self, slot):
+        return self.processes[slot].poll() is not None
+
     def living(self):
-        return [s for s, p in enumerate(self.processes) if s not in self.killed and p.poll() is None]
+        return [s for s in range(len(self.processes)) if s not in self.killed and not self.has_ended(s)]
 
     def signal(self, slot, number):
         if number == signal.SIGKILL:
@@ -117,7 +123,7 @@ def recovered_after(job, killed_at, slots, limit):
     """Seconds from a kill until all have committed a step in a later epoch; None if the job has ended before."""
     epochs = {slot: job.shown(slot)[2] for slot in slots}
     while time.monotonic() < limit:
-        if any(job.processes[s].poll() is not None for s in slots):
+        if any(job.has_ended(slot) for slot in slots):
             return None
         shown = [job.shown(slot) for slot in slots]
         if all(s[2] > epochs[slot] and s[1] > killed_at * 1e9 for slot, s in zip(slots, shown)):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,20 +10,27 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
+#ifdef HVD_ELASTIC_OVER_MPI
+#include <hvd/elastic/mpi.hpp>
+#else
 #include <hvd/elastic.hpp>
+#endif
 
 // One process of an elastic job, for drive.py: worker BOARD SLOT STEPS MICROSECONDS THREADS trains,
-// and worker coordinate serves the job as a launcher does, until its standard input ends. The
-// result depends on the steps alone, not on the ranks. HVD_TEST_KEEP is a directory for its state.
+// and worker coordinate serves the job as a launcher does, until its standard input ends. Over MPI
+// the slot is the rank. The result depends on the steps alone, not on the ranks. HVD_TEST_KEEP is a
+// directory for its state.
 
 namespace {
 
 // A process shows this to drive.py, by its slot.
 struct alignas(64) column {
-    std::atomic<std::int64_t> step, committed_at, epochs, size, thrown_back, began_at;
+    std::atomic<std::int64_t> step, committed_at, epochs, size, thrown_back, began_at, process,
+        ended;
 };
 
 column& column_of(const char* board, int slot) {
@@ -47,6 +55,10 @@ std::int64_t value(std::int64_t step, std::int64_t sample, std::size_t i) {
     return (step * 7 + sample * 3 + std::int64_t(i)) % 11;
 }
 
+#ifdef HVD_ELASTIC_OVER_MPI
+using backend = hvd::mpi;
+#else
+using backend = hvd::tcp;
 int coordinate() {
     using namespace hvd::detail;
     const auto own = options_from_environment<hvd::tcp_options>();
@@ -58,6 +70,7 @@ int coordinate() {
     }
     return 0;
 }
+#endif
 
 // Threads that compute beside the ranks.
 class neighbours {
@@ -74,6 +87,8 @@ private:
     std::atomic<std::int64_t> work_{0};
 };
 
+volatile sig_atomic_t should_leave = 0;
+
 int train(column& shown, std::int64_t steps, int pause) {
     std::vector<std::int64_t> weights(elements, 0);
     hvd::elastic::state state(weights);
@@ -88,7 +103,10 @@ int train(column& shown, std::int64_t steps, int pause) {
     options.communicator = hvd::detail::options_from_environment<hvd::communicator_options>();
     const auto work = [&](auto& comm) {
         if (state.step() < committed) shown.thrown_back = 1;
+        auto neighbour = comm.split(comm.rank() / 2);
         while (state.step() < steps) {
+            if (should_leave) throw std::runtime_error("the driver lets this process leave");
+            neighbour.barrier();
             std::vector<std::int64_t> gradient(elements, 0);
             for (std::int64_t s = comm.rank(); s < samples; s += comm.size())
                 for (std::size_t i = 0; i < elements; ++i) gradient[i] += value(state.step(), s, i);
@@ -101,7 +119,7 @@ int train(column& shown, std::int64_t steps, int pause) {
             shown.committed_at = nanoseconds();
         }
     };
-    hvd::run_elastic(state, work, options);
+    hvd::run_elastic<backend>(state, work, options);
     for (std::size_t i = 0; i < elements; i += 997) {
         std::int64_t expected = 0;
         for (std::int64_t n = 0; n < steps; ++n)
@@ -117,15 +135,28 @@ int train(column& shown, std::int64_t steps, int pause) {
 }  // namespace
 
 int main(int argc, char** argv) {
+#ifdef HVD_ELASTIC_OVER_MPI
+    const hvd::mpi_environment environment(argc, argv);
+    int slot = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &slot);
+#else
+    if (argc == 2 && std::strcmp(argv[1], "coordinate") == 0) return coordinate();
+    const int slot = argc > 2 ? std::atoi(argv[2]) : 0;
+#endif
+    if (argc != 6) return 2;
+    column& shown = column_of(argv[1], slot);
+    shown.process = getpid();
+    int code = 5;
     try {
-        if (argc == 2 && std::strcmp(argv[1], "coordinate") == 0) return coordinate();
-        if (argc != 6) return 2;
-        column& shown = column_of(argv[1], std::atoi(argv[2]));
-        const neighbours busy(std::atoi(argv[5]));
-        const int code = train(shown, std::atoll(argv[3]), std::atoi(argv[4]));
-        std::_Exit(code);  // the neighbours work on
+        signal(SIGUSR1, [](int) { should_leave = 1; });
+        static const neighbours work_on(std::atoi(argv[5]));
+        code = train(shown, std::atoll(argv[3]), std::atoi(argv[4]));
     } catch (const std::exception& e) {
         std::fprintf(stderr, "%s\n", e.what());
-        std::_Exit(5);
     }
+    shown.ended = 1 + code;  // where a launcher has other codes
+#ifndef HVD_ELASTIC_OVER_MPI
+    std::_Exit(code);
+#endif
+    return code;
 }

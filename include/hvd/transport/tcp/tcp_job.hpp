@@ -45,10 +45,10 @@ inline shared_secret secret_of(const tcp_options& o) {
 }
 
 // Where this process listens, as far as its options say it. @throws usage_error
-inline listening_place place_of(const tcp_options& o, const listening_socket& listener) {
+inline listening_place place_of(const tcp_options& o, std::uint16_t port) {
     listening_place mine;
     mine.host = o.host_id.empty() ? host_identity() : hash().add(o.host_id).value();
-    mine.port = listener.port();
+    mine.port = port;
     if (!o.address.empty())
         for (const host_address& a : resolve(o.address.c_str(), "HVD_ADDRESS")) mine.add(a);
     else if (!o.interface.empty())
@@ -186,8 +186,8 @@ private:
         const time_point limit = limit_of(o.start_deadline);
         rendezvous_client client(o.rendezvous, rank_, size_, secret);
         // The rendezvous knows at the limit who is missing.
-        job_table all =
-            client.meet(place_of(o, listener), limit == never ? never : limit + tuning::second);
+        job_table all = client.meet(place_of(o, listener.port()),
+                                    limit == never ? never : limit + tuning::second);
         number_ = all.job;
         connections_ = owner<job_connections>::make(rank_, derived_secret(secret, number_),
                                                     std::move(listener), std::move(all.places));

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// The door to elastic training over MPI: run_elastic<hvd::mpi>.
+#include "../mpi.hpp"
+
+#include "../elastic.hpp"
+#include "mpi_part.hpp"
