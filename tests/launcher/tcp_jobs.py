@@ -15,6 +15,9 @@ from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "network"))
 import lab
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "elastic/random"))
+from drive import free_port
+
 PROGRAM = os.environ["HVD_TCP_PROGRAM"]
 
 
@@ -38,6 +41,17 @@ class TcpJobs(LauncherTest):
 
     def test_they_meet_by_the_named_interface(self):
         self.assert_sums(self.run_it("-H", "a:1,localhost:1", "--network-interface", "lo", "--ssh-command", FAKE_SSH, PROGRAM), 2)
+
+    def test_mpiexec_gives_ranks_their_places_if_they_can_meet(self):
+        mpiexec = os.environ.get("HVD_MPIEXEC")
+        if mpiexec is None:
+            self.skipTest("hvd was built without MPI")
+        for told, size in (({}, 1), ({"HVD_RENDEZVOUS": f"127.0.0.1:{free_port()}", "HVD_SECRET": "0123456789abcdef" * 4}, 2)):
+            told |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+            ended = subprocess.run([mpiexec, "-n", "2", PROGRAM], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, env=self.environment(**told))
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            ranks = (0, 0) if size == 1 else (0, 1)
+            self.assertEqual(sorted(ended.stdout.splitlines()), [f"rank {r} of {size}, local {r} of {size}, sum {size - 1}" for r in ranks])
 
     def test_the_users_secret_serves(self):
         file = self.folder / "mine"

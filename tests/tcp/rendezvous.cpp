@@ -429,6 +429,8 @@ TEST_CASE("a process takes its place from the launcher that started it") {
     };
     hvd_test::values set;
     CHECK(place(set) == std::pair(-1, 0));
+    set["HVD_RENDEZVOUS"] = "here:1";
+    CHECK(place(set) == std::pair(-1, 0));
     set["SLURM_PROCID"] = "1";
     set["SLURM_NTASKS"] = "2";
     CHECK(place(set) == std::pair(-1, 0));  // a batch script
@@ -441,11 +443,15 @@ TEST_CASE("a process takes its place from the launcher that started it") {
     set["OMPI_COMM_WORLD_RANK"] = "3";
     set["OMPI_COMM_WORLD_SIZE"] = "4";
     CHECK(place(set) == std::pair(3, 4));
+    set.erase("HVD_RENDEZVOUS");
+    CHECK(place(set) == std::pair(-1, 0));  // a program of MPI may also make jobs of one
+    set["HVD_RENDEZVOUS"] = "here:1";
     set["HVD_RANK"] = "4";
     set["HVD_SIZE"] = "5";
     CHECK(place(set) == std::pair(4, 5));
-    CHECK_THROWS_WITH_AS(place({{"PMI_RANK", "1"}, {"PMI_SIZE", "two"}}),
-                         doctest::Contains("PMI_SIZE: tcp.size is 'two'"), hvd::usage_error);
+    CHECK_THROWS_WITH_AS(
+        place({{"HVD_RENDEZVOUS", "here:1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "two"}}),
+        doctest::Contains("PMI_SIZE: tcp.size is 'two'"), hvd::usage_error);
 }
 
 TEST_CASE("the ranks of a step of Slurm meet on its first node") {
@@ -468,6 +474,9 @@ TEST_CASE("the ranks of a step of Slurm meet on its first node") {
     CHECK(rendezvous() != first);
     set["HVD_RENDEZVOUS"] = "there:1";
     CHECK(rendezvous() == "there:1");
+    set.erase("HVD_RENDEZVOUS");
+    set["SLURM_STEP_NUM_TASKS"] = "1";
+    CHECK(rendezvous() == "");
     for (const auto& [list, name] : {std::pair("node1", "node1"),
                                      {"a,b", "a"},
                                      {"node[07-12,20],other", "node07"},

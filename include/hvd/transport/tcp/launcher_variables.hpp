@@ -13,17 +13,12 @@ namespace detail {
 
 // Reads the variables of hvd's launcher, and no others.
 template <class Options>
-configuration launcher_variables() {
+Options options_from_environment() {
     configuration written;
     for (const setting& s : settings_of<Options>::table)
         if (const char* const value = std::getenv(s.variable))
             written.add(s.key, value, s.variable);
-    return written;
-}
-
-template <class Options>
-Options options_from_environment() {
-    return launcher_variables<Options>().template apply<Options>();
+    return written.apply<Options>();
 }
 
 // The first name of a list as Slurm writes it: node[07-12,20],other is node07.
@@ -43,20 +38,22 @@ inline std::string first_of_node_list(std::string_view list) {
 }
 
 // Rank 0 of a step of Slurm is on its first node. Its port is below those that systems give to
-// outgoing connections, and another one for each step. Empty outside of a step.
+// outgoing connections, and another one for each step. Empty outside of a step of several tasks.
 inline std::string rendezvous_of_step() {
     const char* const nodes = std::getenv("SLURM_STEP_NODELIST");
+    const char* const tasks = std::getenv("SLURM_STEP_NUM_TASKS");
     const char* const job = std::getenv("SLURM_JOB_ID");
     const char* const step = std::getenv("SLURM_STEP_ID");
-    if (nodes == nullptr || job == nullptr || step == nullptr) return {};
+    if (nodes == nullptr || tasks == nullptr || job == nullptr || step == nullptr) return {};
+    if (std::string_view(tasks) == "1") return {};
     const std::uint64_t number =
         hash().add(std::string_view(job)).add(std::string_view(step)).value();
     return std::string(text(first_of_node_list(nodes), ":", 20000 + number % 10000));
 }
 
-// The place of this process. Where hvd's launcher says nothing, it is that of the innermost of the
-// others: mpirun may itself run in a step of Slurm. A batch script has a SLURM_PROCID, too, and is
-// no rank.
+// The place of this process. Where hvd's launcher says nothing, and there is a rendezvous, it is
+// that of the innermost of the others: mpirun may itself run in a step of Slurm. A batch script has
+// a SLURM_PROCID, too, and is no rank.
 inline tcp_options place_from_environment() {
     struct launcher {
         const char *rank, *size;
@@ -64,19 +61,19 @@ inline tcp_options place_from_environment() {
     constexpr launcher others[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                    {"PMI_RANK", "PMI_SIZE"},
                                    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
-    configuration written = launcher_variables<tcp_options>();
-    if (std::getenv("HVD_RANK") != nullptr || std::getenv("HVD_SIZE") != nullptr)
-        return written.apply<tcp_options>();
+    tcp_options own = options_from_environment<tcp_options>();
+    if (std::getenv("HVD_RANK") != nullptr || std::getenv("HVD_SIZE") != nullptr) return own;
+    if (own.rendezvous.empty()) own.rendezvous = rendezvous_of_step();
+    if (own.rendezvous.empty()) return own;
     for (const launcher& l : others) {
         const char* const rank = std::getenv(l.rank);
         const char* const size = std::getenv(l.size);
         if (rank == nullptr || size == nullptr) continue;
-        written.add("tcp.rank", rank, l.rank);
-        written.add("tcp.size", size, l.size);
-        break;
+        configuration place;
+        place.add("tcp.rank", rank, l.rank);
+        place.add("tcp.size", size, l.size);
+        return place.apply(std::move(own));
     }
-    tcp_options own = written.apply<tcp_options>();
-    if (own.size > 1 && own.rendezvous.empty()) own.rendezvous = rendezvous_of_step();
     return own;
 }
 
