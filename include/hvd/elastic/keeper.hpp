@@ -71,13 +71,14 @@ public:
         writes_ = writes;
         is_due_ = is_due_ && writes;
     }
-    // The state has committed a step to this copy, and does not change it before the next one.
+    // The state has committed a step to this copy, and does not change it before the next one. At
+    // step 0 nothing is done that is worth a file.
     void commit(int copy, std::int64_t step) {
         {
             const lock_guard lock(mutex_);
             newest_ = copy;
             newest_step_ = step;
-            is_due_ = is_due_ || (writes_ && step % every_ == 0);
+            is_due_ = is_due_ || (writes_ && step > 0 && step % every_ == 0);
         }
         changed_.notify_all();
     }
