@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Collectives over several nodes: hvd beside raw MPI, and without it. nodes.py launches it on hosts
-// with shaped cables. --node-size declares nodes of one host instead.
+// Collectives over several nodes: hvd on MPI, without it and by Gloo, beside raw MPI and raw Gloo.
+// nodes.py launches it on hosts with shaped cables. --node-size declares nodes of one host instead.
 #include <hvd/tcp.hpp>
+#if BENCH_WITH_GLOO
+#include <hvd/interop/gloo.hpp>
+
+#include "support/gloo_peer.hpp"
+#endif
 
 #include "support/mpi_peer.hpp"
 #include "support/pattern.hpp"
@@ -18,20 +23,23 @@ struct node_options : bench::sweep_options {
 
 using communicator = hvd::communicator<hvd::mpi>;
 
+std::string own_address() {
+    const std::vector<hvd::detail::host_address> own = hvd::detail::own_addresses();
+    return own.empty() ? "127.0.0.1" : std::string(std::string_view(own[0].print()));
+}
+
 // A communicator without MPI among the processes that MPI has started. Rank 0 serves the
 // rendezvous.
-hvd::communicator<hvd::tcp> without_mpi(communicator& comm, const node_options& o) {
+template <class Backend>
+hvd::communicator<Backend> without_mpi(communicator& comm, const node_options& o) {
     namespace d = hvd::detail;
     d::shared_secret secret = d::new_secret();
     comm.broadcast(secret, hvd::root{0});
     std::vector<char> place(64);
     if (comm.rank() == 0) {
-        const std::vector<d::host_address> own = d::own_addresses();
         const d::listening_socket reserved(0);
-        const auto written =
-            d::text(own.empty() ? "127.0.0.1" : own[0].print(), ":", reserved.port());
-        std::copy_n(written.c_str(), std::min(place.size() - 1, std::string_view(written).size()),
-                    place.data());
+        const std::string written = own_address() + ":" + std::to_string(reserved.port());
+        std::copy_n(written.c_str(), std::min(place.size() - 1, written.size()), place.data());
     }
     comm.broadcast(place, hvd::root{0});
     hvd::tcp_options own;
@@ -39,7 +47,7 @@ hvd::communicator<hvd::tcp> without_mpi(communicator& comm, const node_options& 
     own.size = comm.size();
     own.rendezvous = place.data();
     own.secret = std::string_view(d::hex_of(secret));
-    return hvd::communicator<hvd::tcp>::world(own, {.node_size = o.node_size});
+    return hvd::communicator<Backend>::world(own, {.node_size = o.node_size});
 }
 
 class nodes {
@@ -50,8 +58,13 @@ public:
           out_(comm, "nodes", o),
           own_(communicator::world({.node_size = o.node_size})),
           by_library_(communicator::world({.node_size = o.node_size, .cross_by_library = true})),
-          tcp_(without_mpi(comm, o)),
-          tensor_(o.max_bytes / sizeof(float)) {}
+          tcp_(without_mpi<hvd::tcp>(comm, o)),
+#if BENCH_WITH_GLOO
+          gloo_(without_mpi<hvd::gloo>(comm, o)),
+          plain_gloo_(comm, own_address().c_str()),
+#endif
+          tensor_(o.max_bytes / sizeof(float)) {
+    }
 
     void run() {
         out_.set("nodes", own_.cross_size());
@@ -76,6 +89,12 @@ private:
         add("hvd by_library",
             [this, x, count] { by_library_.allreduce(hvd::view(x, count), hvd::average); });
         add("tcp", [this, x, count] { tcp_.allreduce(hvd::view(x, count), hvd::average); });
+#if BENCH_WITH_GLOO
+        add("gloo", [this, x, count] { gloo_.allreduce(hvd::view(x, count), hvd::average); });
+        for (const bool ring : {true, false})
+            add(ring ? "plain gloo ring" : "plain gloo bcube",
+                [this, x, count, ring] { plain_gloo_.average(x, count, ring); });
+#endif
         add("mpi", [mpi, x, count] { mpi.allreduce(MPI_IN_PLACE, x, count); });
         print("all_reduce", "average", count);
     }
@@ -122,6 +141,10 @@ private:
     bench::report<communicator> out_;
     communicator own_, by_library_;
     hvd::communicator<hvd::tcp> tcp_;
+#if BENCH_WITH_GLOO
+    hvd::communicator<hvd::gloo> gloo_;
+    bench::gloo_peer plain_gloo_;
+#endif
     std::vector<float> tensor_;
     int root_ = 0;  // the root of the last broadcast
     std::vector<bench::candidate> candidates_;

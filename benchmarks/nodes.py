@@ -3,7 +3,8 @@
 # SPDX-FileCopyrightText: The hvd authors
 """Measures collectives of hvd and MPI over several hosts, which are made on this machine with shaped cables between them
 (tests/network/lab.py). Open MPI runs as it comes, with a second connection between hosts, and without its own way of writing into
-the receiver's memory; each of the last two lets it fill a wire. The column `tcp` is hvd without MPI. The superuser runs it:
+the receiver's memory; each of the last two lets it fill a wire. The column `tcp` is hvd without MPI, and `gloo` hvd with Gloo as the
+carrier, beside the algorithms of Gloo itself. The superuser runs it:
 
     nodes.py build/bench/benchmarks/nodes [--hosts 2] [--slots 2] [--rate 1gbit] [--max 16MiB]
 
@@ -18,6 +19,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "network"))
 import lab
 
+CANDIDATES = {"mpi": "MPI", "hvd by_library": "by libr.", "tcp": "tcp", "gloo": "gloo", "plain gloo ring": "its ring", "plain gloo bcube": "its bcube"}
 SETTINGS = {"as it comes": [], "btl_tcp_links 2": ["--mca", "btl_tcp_links", "2"], "btl_tcp_flags 1": ["--mca", "btl_tcp_flags", "1"]}
 
 
@@ -41,7 +43,7 @@ def print_rows(name, rows):
     for (collective, size), by in lines.items():
         hvd = by["hvd"]["time"]
         cells = [f"{by[who]['time'] / 1000:9.2f} {by[who]['time'] / hvd:5.2f}x" if who in by else " " * 16
-                 for who in ("mpi", "hvd by_library", "tcp")]
+                 for who in CANDIDATES]
         wrong = sum(one["wrong"] for one in by.values())
         print(f"{name:16} {collective:10} {size:>9} {hvd / 1000:9.2f}  {'  '.join(cells)}  {wrong}")
 
@@ -60,7 +62,8 @@ def main():
     lab.end_on_signals()
     print(f"# {given.hosts} hosts of {given.slots} ranks, cables of {given.rate or 'no limit'}, float, "
           f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC")
-    print(f"{'Open MPI':16} {'':10} {'bytes':>9} {'hvd, ms':>9}  {'MPI, ms':>9} {'/hvd':>6}  {'by libr.':>9} {'/hvd':>6}  {'tcp, ms':>9} {'/hvd':>6}  #wrong")
+    columns = "  ".join(f"{name:>9} {'/hvd':>6}" for name in CANDIDATES.values())
+    print(f"{'Open MPI':16} {'':10} {'bytes':>9} {'hvd, ms':>9}  {columns}  #wrong")
     for name, options in SETTINGS.items():
         print_rows(name, measure(given, options))
 

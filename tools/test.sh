@@ -44,7 +44,7 @@ left_to_all=(big random 'train.*.mpi.np[23]' 'train.*.emulated'
   'device.*.mpi.*' 'interop.torch*' 'interop.dlib*' 'device.compiles*' 'device.the_kernel*' device.on_a_gpu
   headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_site*' '*.package')
 # These take too long for --all as well, and run only with --soak or by name: the other half of the element types, threads without what only
-# Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and more placements of nodes, most collectives on TCP, two large examples,
+# Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and more placements of nodes, most collectives on TCP and Gloo, two large examples,
 # training on MPI that computes around calls, and faults that wait for seconds alone and happen in another number or placement of ranks, too.
 left_to_soak=(integers posix np1 np4 queues neighbours rest_on_tcp 'examples.torch_mnist*' 'examples.dlib_mnist*' "${computing_on_mpi[@]}"
   fault.is_stopped.mpi.np3.messages.{tcp,copies} fault.is_late.mpi.{np2,np3.messages,np3.nodes_of_2} fault.is_late_for_a_call.mpi.np3

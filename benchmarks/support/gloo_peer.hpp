@@ -2,8 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// Gloo between the ranks of a communicator, over TCP on the loopback interface. That is its
-// transport between hosts.
+// Gloo between the ranks of a communicator, over TCP. That is its transport between hosts.
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
@@ -23,14 +22,14 @@ class gloo_peer {
 public:
     /// **Collective**: the ranks meet in a folder of rank 0 until all are connected.
     template <class Comm>
-    explicit gloo_peer(Comm& comm) {
+    explicit gloo_peer(Comm& comm, const char* own_address = "127.0.0.1") {
         std::string folder = (std::filesystem::temp_directory_path() / "hvd-bench-XXXXXX").string();
         if (comm.rank() == 0 && mkdtemp(folder.data()) == nullptr)
             throw std::runtime_error("bench: can't make " + folder);
         comm.broadcast(folder, hvd::root{0});
         auto context = std::make_shared<gloo::rendezvous::Context>(comm.rank(), comm.size());
         gloo::rendezvous::FileStore store(folder);
-        gloo::transport::tcp::attr address("127.0.0.1");
+        gloo::transport::tcp::attr address(own_address);
         auto device = gloo::transport::tcp::CreateDevice(address);
         context->connectFullMesh(store, device);
         context_ = context;

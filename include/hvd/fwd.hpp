@@ -28,6 +28,7 @@ class mpi_environment;
 struct threads;
 struct mpi;
 struct tcp;
+struct gloo;
 template <class Backend>
 struct direct;
 

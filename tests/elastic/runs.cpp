@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "elastic_test.hpp"
+#include "tcp_backend.hpp"
 #include "temporary_directory.hpp"
 
 // Elastic jobs on threads: ranks leave by an exception, and others come.
@@ -68,7 +69,7 @@ report train(const hvd::run_elastic_options& o, std::int64_t steps, Fault fault,
     state.on_reset([&](int, int size) { r.sizes.push_back(size); });
     std::int64_t committed = 0;
     try {
-        hvd::run_elastic(
+        hvd::run_elastic<hvd_test::tcp>(
             state,
             [&](auto& comm) {
                 if (state.step() < committed) r.was_thrown_back = true;
@@ -170,7 +171,7 @@ TEST_CASE("a newcomer gets the state of the others, and takes part") {
             report r;
             hvd::elastic::state state(t.weights);
             state.on_reset([&](int, int size) { r.sizes.push_back(size); });
-            hvd::run_elastic(
+            hvd::run_elastic<hvd_test::tcp>(
                 state,
                 [&](auto& comm) {
                     while (comm.size() < 3 || state.step() % 40 != 0) {
@@ -240,7 +241,7 @@ TEST_CASE("errors that no lost rank explains do not repeat for ever") {
     job.start(0, [&](auto& o) {
         float x = 0;
         hvd::elastic::state state(x);
-        CHECK_THROWS_AS(hvd::run_elastic(
+        CHECK_THROWS_AS(hvd::run_elastic<hvd_test::tcp>(
                             state,
                             [&](auto&) {
                                 ++epochs;
@@ -260,7 +261,7 @@ TEST_CASE("options of an elastic job that can't be are refused") {
         hvd::run_elastic_options o = elastic_job(2).options(1);
         change(o);
         try {
-            hvd::run_elastic(state, [](auto&) {}, o);
+            hvd::run_elastic<hvd_test::tcp>(state, [](auto&) {}, o);
         } catch (const hvd::usage_error& e) {
             return std::string(e.what());
         }
@@ -295,7 +296,7 @@ TEST_CASE("a newcomer whose objects do not fit leaves, and the others go on") {
         job.start(r, [&, r](auto& o) {
             trainer t;
             hvd::elastic::state state(t.weights);
-            hvd::run_elastic(
+            hvd::run_elastic<hvd_test::tcp>(
                 state,
                 [&](auto& comm) {
                     for (;;) {
@@ -316,7 +317,8 @@ TEST_CASE("a newcomer whose objects do not fit leaves, and the others go on") {
         float memory[8] = {};
         hvd::tensor_view<float> wrong = hvd::view(memory, 8);
         hvd::elastic::state state(wrong);
-        CHECK_THROWS_AS(hvd::run_elastic(state, [](auto&) {}, o), hvd::mismatch_error);
+        CHECK_THROWS_AS(
+            hvd::run_elastic<hvd_test::tcp>(state, [](auto&) {}, o), hvd::mismatch_error);
         has_left = true;
     });
     job.await();
@@ -331,7 +333,7 @@ TEST_CASE("a job begins at the step of a checkpoint") {
             float x = 0;
             hvd::elastic::state state(x);
             state.begin_at(7);
-            hvd::run_elastic(
+            hvd::run_elastic<hvd_test::tcp>(
                 state,
                 [&](auto&) {
                     while (state.step() < 10) {
@@ -497,7 +499,7 @@ TEST_CASE("every n-th step is kept, and a checkpoint of more steps is taken in i
         hvd::elastic::state state(t.weights);
         CHECK(state.kept().step == -1);
         state.keep_in(directory.path(), {.every = 10});
-        hvd::run_elastic(
+        hvd::run_elastic<hvd_test::tcp>(
             state,
             [&](auto& comm) {
                 while (state.step() < 10) {
@@ -604,7 +606,7 @@ TEST_CASE("a full disk does not end the job, and the last file stays") {
     const auto sink = hvd::set_error_sink([](std::string_view) { ++lines; });
     hvd::run_elastic_options o;
     o.tcp = {};
-    hvd::run_elastic(
+    hvd::run_elastic<hvd_test::tcp>(
         state,
         [&](auto&) {
             state.commit();

@@ -29,7 +29,7 @@
 #include "apart.hpp"
 #endif
 #if defined(HVD_TEST_BACKEND_TCP)
-#include <hvd/tcp.hpp>
+#include "tcp_backend.hpp"
 #endif
 #if defined(HVD_TEST_BACKEND_MPI) || defined(HVD_TEST_BACKEND_TCP)
 #define HVD_TEST_LAUNCHED  // ranks are processes
@@ -40,7 +40,7 @@ namespace hvd_test {
 #if defined(HVD_TEST_BACKEND_MPI)
 using backend = hvd::mpi;
 #elif defined(HVD_TEST_BACKEND_TCP)
-using backend = hvd::tcp;
+using backend = tcp;
 #elif defined(HVD_TEST_BACKEND_APART)
 using backend = apart;
 #else

@@ -6,12 +6,14 @@
 #include <hvd/engine.hpp>
 
 #include "hvd_test.hpp"
+#include "tcp_backend.hpp"
 #include "tcp_ranks.hpp"
 
-// Ranks of hvd::tcp that die, stop, leave or never come. Each test launches its own processes.
+// Ranks of hvd::tcp and hvd::gloo that die, stop, leave or never come. Each test launches its own
+// processes.
 
 using namespace std::chrono_literals;
-using communicator = hvd::communicator<hvd::tcp>;
+using communicator = hvd::communicator<hvd_test::tcp>;
 
 namespace {
 

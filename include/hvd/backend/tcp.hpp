@@ -20,33 +20,35 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// One rank of a communicator without MPI: connections to all other ranks, and shared memory for the
-// ranks of each node.
-class tcp_endpoint {
+// One rank of a communicator without MPI: messages to all other ranks over connections of hvd's
+// own, and shared memory for the ranks of each node. A library may carry the data.
+template <class Messages>
+class job_endpoint {
 public:
-    static owner<tcp_endpoint> world(const communicator_options& options) {
+    static owner<job_endpoint> world(const communicator_options& options) {
         return world(place_from_environment(), options);
     }
-    static owner<tcp_endpoint> world(const tcp_options& own, const communicator_options& options) {
+    static owner<job_endpoint> world(const tcp_options& own, const communicator_options& options) {
         return world(tcp_job::of(own), options);
     }
-    static owner<tcp_endpoint> world(const shared<tcp_job>& job,
+    static owner<job_endpoint> world(const shared<tcp_job>& job,
                                      const communicator_options& options) {
         std::vector<int> all(std::size_t(job->size()));
         for (std::size_t r = 0; r < all.size(); ++r) all[r] = int(r);
-        owner<tcp_endpoint> made(new tcp_endpoint(job, std::move(all), job->next_context(),
+        owner<job_endpoint> made(new job_endpoint(job, std::move(all), job->next_context(),
                                                   options.window_bytes,
                                                   limit_of(options.deadline)));
         made->connect();
         made->find_nodes(options);
+        made->connect_library();
         made->make_area();
         return made;
     }
 
-    tcp_endpoint(const tcp_endpoint&) = delete;
-    tcp_endpoint& operator=(const tcp_endpoint&) = delete;
+    job_endpoint(const job_endpoint&) = delete;
+    job_endpoint& operator=(const job_endpoint&) = delete;
 
-    ~tcp_endpoint() {
+    ~job_endpoint() {
         if (getpid() == process_) job_->end(std::move(messages_));
     }
 
@@ -100,12 +102,7 @@ public:
         const std::byte* const shown = reinterpret_cast<const std::byte*>(&all[std::size_t(rank_)]);
         for (int p = 0; p < size(); ++p)
             if (p != rank_) messages_.send(p, shown, sizeof mine);
-        try {
-            await();
-        } catch (...) {
-            messages_.cancel();
-            throw;
-        }
+        await();
         return all;
     }
 
@@ -119,7 +116,7 @@ public:
 
     // The endpoint of a subset of the ranks, for one of them. `join` makes the rest: it waits for
     // the other ranks of the subset, until one of them is gone, if `gone` tells that.
-    [[gnu::cold]] owner<tcp_endpoint> prepare_subset(std::span<const int> ranks, int context,
+    [[gnu::cold]] owner<job_endpoint> prepare_subset(std::span<const int> ranks, int context,
                                                      time_point limit) const {
         std::vector<int> members;
         std::vector<int> nodes;
@@ -127,7 +124,7 @@ public:
             members.push_back(ranks_[std::size_t(r)]);
             nodes.push_back(node_of(r));
         }
-        owner<tcp_endpoint> made(new tcp_endpoint(
+        owner<job_endpoint> made(new job_endpoint(
             job_, std::move(members), hash().add(context_).add(std::uint64_t(context)).value(),
             window_, limit));
         made->nodes_ = std::move(nodes);
@@ -141,10 +138,11 @@ public:
     }
     [[gnu::cold]] void join() {
         connect();
+        connect_library();
         make_area();
     }
-    owner<tcp_endpoint> subset(std::span<const int> ranks, int context) const {
-        owner<tcp_endpoint> made = prepare_subset(ranks, context, never);
+    owner<job_endpoint> subset(std::span<const int> ranks, int context) const {
+        owner<job_endpoint> made = prepare_subset(ranks, context, never);
         made->join();
         return made;
     }
@@ -152,7 +150,7 @@ public:
 private:
     static constexpr const char* making = "making of a communicator";
 
-    tcp_endpoint(shared<tcp_job> job, std::vector<int> ranks, std::uint64_t context,
+    job_endpoint(shared<tcp_job> job, std::vector<int> ranks, std::uint64_t context,
                  std::size_t window, time_point limit)
         : job_(std::move(job)),
           ranks_(std::move(ranks)),
@@ -167,14 +165,55 @@ private:
     }
 
     void connect() {
-        if (size() == 1) messages_ = tcp_messages(std::vector<descriptor>(1));
+        if (size() == 1) messages_ = Messages(std::vector<descriptor>(1));
         else
-            messages_ = tcp_messages(
+            messages_ = Messages(
                 job_->connections().connect(context_, ranks_, limit_, [this] { return gone(); }));
     }
 
-    // Waits for the messages of an agreement.
+    // A library has connections of its own. The ranks tell each other where it listens.
+    [[gnu::cold]] void connect_library() {
+        if constexpr (requires { typename Messages::library; }) {
+            using library = typename Messages::library;
+            if (!Messages::needs_library(nodes_)) return;
+            shared<library> made;
+            run_on_all(*this, making, never, [&] {
+                made = shared<library>::make(rank_, size(), messages_.own_address());
+            });
+            const auto all = exchange(made->places());
+            messages_.use(std::move(made));
+            messages_.connect_library(all);
+            await();
+        }
+    }
+
+    // Sends each rank the element with its number, and returns those that come from them.
+    template <class T>
+    [[gnu::cold]] std::vector<T> exchange(const std::vector<T>& mine) {
+        std::vector<T> theirs(mine.size());
+        for (int p = 0; p < size(); ++p)
+            if (p != rank_) messages_.receive(p, as_bytes(theirs[std::size_t(p)]), sizeof(T));
+        for (int p = 0; p < size(); ++p)
+            if (p != rank_) messages_.send(p, as_bytes(mine[std::size_t(p)]), sizeof(T));
+        await();
+        return theirs;
+    }
+    template <class T>
+    static auto as_bytes(T& data) {
+        using byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+        return reinterpret_cast<byte*>(&data);
+    }
+
+    // Waits for the messages under way.
     [[gnu::cold]] void await() {
+        try {
+            await_messages();
+        } catch (...) {
+            messages_.cancel();
+            throw;
+        }
+    }
+    void await_messages() {
         backoff pauses(false);
         const auto sleep = [this](std::int64_t nanoseconds) {
             messages_.sleep(nanoseconds);
@@ -235,10 +274,12 @@ private:
     bool (*give_up_when_)(const void*) = nullptr;
     const void* asked_ = nullptr;
     std::vector<int> nodes_;
-    tcp_messages messages_;
+    Messages messages_;
     node_memory memory_;
     pid_t process_ = getpid();  // a forked child does not use the connections
 };
+
+using tcp_endpoint = job_endpoint<tcp_messages>;
 
 }  // namespace detail
 

@@ -55,8 +55,14 @@ private:
 template <class Backend>
 class elastic_part;
 
-template <>
-class elastic_part<tcp> {
+template <class Endpoint>
+concept made_of_a_job = requires(const shared<tcp_job>& job, const communicator_options& options) {
+    Endpoint::world(job, options);
+};
+
+template <class Backend>
+    requires made_of_a_job<typename Backend::endpoint_type>
+class elastic_part<Backend> {
 public:
     // @throws usage_error for options that say too little or contradict each other
     elastic_part(const tcp_options& own, const elastic_options& bounds)
@@ -66,11 +72,11 @@ public:
 
     // Makes the communicator of an epoch, with all its members.
     // @throws peer_error if one of them is lost meanwhile
-    static communicator<tcp> communicator_of(const elastic_epoch& epoch,
-                                             const shared<outside_news>& news,
-                                             const communicator_options& options) {
+    static communicator<Backend> communicator_of(const elastic_epoch& epoch,
+                                                 const shared<outside_news>& news,
+                                                 const communicator_options& options) {
         epoch.job->give_up_when(news);
-        return communicator<tcp>::world(epoch.job, options);
+        return communicator<Backend>::world(epoch.job, options);
     }
 
 private:

@@ -76,6 +76,12 @@ struct host_address {
         std::memcpy(result.bytes, local, 4);
         return result;
     }
+    bool is_loopback() const {
+        if (is_v6 == 0) return bytes[0] == 127;
+        host_address own;
+        own.bytes[15] = 1;
+        return std::memcmp(bytes, own.bytes, sizeof bytes) == 0;
+    }
     message print() const {
         if (is_v6 == 0)
             return text(int(bytes[0]), ".", int(bytes[1]), ".", int(bytes[2]), ".", int(bytes[3]));
@@ -142,6 +148,28 @@ inline descriptor make_socket(int family) {
 
 inline void set_option(const descriptor& s, int level, int name, int value) {
     ::setsockopt(s.number(), level, name, &value, sizeof value);
+}
+
+// The address of this host that a connection uses.
+inline host_address address_of(const descriptor& s) {
+    host_address result = host_address::loopback();
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    if (::getsockname(s.number(), reinterpret_cast<sockaddr*>(&own), &size) != 0) return result;
+    sockaddr_in v4{};
+    sockaddr_in6 v6{};
+    if (own.ss_family == AF_INET) std::memcpy(&v4, &own, sizeof v4);
+    if (own.ss_family == AF_INET6) std::memcpy(&v6, &own, sizeof v6);
+    if (own.ss_family == AF_INET) {
+        std::memcpy(result.bytes, &v4.sin_addr, 4);
+    } else if (own.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+        std::memcpy(result.bytes, v6.sin6_addr.s6_addr + 12, 4);
+    } else if (own.ss_family == AF_INET6) {
+        result.is_v6 = 1;
+        result.scope = v6.sin6_scope_id;
+        std::memcpy(result.bytes, &v6.sin6_addr, 16);
+    }
+    return result;
 }
 
 // Small messages go at once, and a host that is silent for some seconds is noticed.

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../core/lean/handles.hpp"
 #include "../../platform/clock.hpp"
 #include "frame_reader.hpp"
 #include "frame_writer.hpp"
@@ -94,21 +95,7 @@ public:
     // The ranks that messages are under way with, and whose connection is over or whose host is
     // silent. `why` gets a text for an error.
     std::vector<int> lost(message& why) {
-        std::vector<int> ranks;
-        for (std::size_t p = 0; p < links_.size(); ++p) {
-            link& l = links_[p];
-            if (!l.is_pending()) continue;
-            // The end itself may lie behind much data that nobody asks for.
-            const char* reason = l.in.has_ended()    ? l.in.reason()
-                                 : l.out.is_broken() ? "its connection was closed"
-                                                     : nullptr;
-            if (reason == nullptr && l.silence.look(l.socket)) reason = "its host does not answer";
-            if (l.silence.wants_probe()) l.out.add_probe();
-            if (reason == nullptr) continue;
-            why += text(ranks.empty() ? "" : ", ", "rank ", p, " is gone (", reason, ")");
-            ranks.push_back(int(p));
-        }
-        return ranks;
+        return lost(why, [this](int p) { return pending(p); });
     }
 
     // Ends the connections in order: sends the last notices, says that nothing follows, and drops
@@ -133,6 +120,32 @@ public:
         return any;
     }
 
+protected:
+    // The same for the ranks that awaits(rank) is true of.
+    template <class F>
+    std::vector<int> lost(message& why, F awaits) {
+        std::vector<int> ranks;
+        for (std::size_t p = 0; p < links_.size(); ++p) {
+            link& l = links_[p];
+            if (!l.socket || !awaits(int(p))) continue;
+            // The end itself may lie behind much data that nobody asks for.
+            const char* reason = l.in.has_ended()    ? l.in.reason()
+                                 : l.out.is_broken() ? "its connection was closed"
+                                                     : nullptr;
+            if (reason == nullptr && l.silence.look(l.socket)) reason = "its host does not answer";
+            if (l.silence.wants_probe()) l.out.add_probe();
+            if (reason == nullptr) continue;
+            why += text(ranks.empty() ? "" : ", ", "rank ", p, " is gone (", reason, ")");
+            ranks.push_back(int(p));
+        }
+        return ranks;
+    }
+    int ranks() const { return int(links_.size()); }
+    bool has_ended(int peer) const { return links_[std::size_t(peer)].has_ended(); }
+    const descriptor& socket_of(int peer) const { return links_[std::size_t(peer)].socket; }
+    // Something that lives as long as the connections.
+    void keep(shared<counted> companion) { companion_ = std::move(companion); }
+
 private:
     struct link {
         descriptor socket;
@@ -142,6 +155,7 @@ private:
         bool said_goodbye = false;
 
         bool is_pending() const { return !in.is_idle() || !out.is_idle(); }
+        bool has_ended() const { return in.has_ended() || out.is_broken(); }
     };
 
     // False for a notice that no rank sends, which is dropped.
@@ -164,6 +178,7 @@ private:
 
     std::vector<link> links_;  // by rank
     std::vector<pollfd> fds_;
+    shared<counted> companion_;
 };
 
 }  // namespace detail
