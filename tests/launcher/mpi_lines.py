@@ -3,9 +3,10 @@
 """The lines by which MPI jobs start, for launchers that only print their version, and with the MPI of this machine."""
 
 import os
+import signal
 import unittest
 
-from launching import LauncherTest
+from launching import PATIENCE, LauncherTest, wait_until
 
 OPEN_MPI_4 = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/"
 OPEN_MPI_5 = "mpirun (Open MPI) 5.0.7\n\nReport bugs to https://www.open-mpi.org/community/help/"
@@ -46,6 +47,37 @@ class Lines(LauncherTest):
             self.line(OPEN_MPI_5, "-H", "a:2,b:1", "--timestamp", "--output-filename", "out", "-x", "A=1", "--network-interface", "eth1"),
             f"A=1 mpirun {AS_ROOT}-n 3 --host a:2,b:1 --bind-to none --map-by slot --mca btl_tcp_links 2 --mca btl_tcp_if_include eth1 "
             "--prtemca prte_if_include eth1 -x A --output tag,timestamp,dir=out")
+
+    def test_open_mpi_bears_the_loss_of_ranks_of_elastic_jobs(self):
+        for version in (OPEN_MPI_4, OPEN_MPI_5):
+            line = self.line(version, "-np", 3, "--min-np", 2)
+            self.assertIn(" --enable-recovery -x HVD_MIN_SIZE=2 ", line)
+            self.assertNotIn("--enable-recovery", self.line(version, "-np", 3))
+        self.assert_mpi_refused(MPICH, ["-np", 3, "--min-np", 2], "--restart starts it again")
+        self.assert_mpi_refused(SLURM, ["-np", 3, "--min-np", 2], "--restart starts it again")
+        self.assert_mpi_refused(OPEN_MPI_4, ["-np", 3, "--min-np", 2, "--max-np", 4], "MPI takes no new ranks")
+        self.assert_mpi_refused(OPEN_MPI_4, ["-np", 3, "--min-np", 2, "--restart", 1], "only one of them")
+
+    def test_a_job_that_fails_is_started_again(self):
+        self.assertIn(" --mca odls_base_sigkill_timeout 0 ", self.line(OPEN_MPI_4, "-np", 3, "--restart", 1))
+        count = self.folder / "count"
+        self.fake("mpirun", MPICH)
+        launcher = self.folder / "mpirun"
+        launcher.write_text(launcher.read_text().replace("exit 5", f"echo run >>{count}; [ $(wc -l <{count}) -ge 3 ] || kill -9 $$"))
+        for restarts, code, runs in ((0, -9, 1), (1, 137, 2), (2, 0, 3), (5, 0, 3)):
+            count.unlink(missing_ok=True)
+            ended = self.run_it("--backend", "mpi", "-np", 2, "--restart", restarts, "./train", PATH=f"{self.folder}:/usr/bin:/bin")
+            self.assertEqual((ended.returncode, count.read_text().count("run")), (code, runs), ended.stderr)
+            self.assertEqual(ended.stderr.count("the job ended with 137; it is started again"), runs - 1)
+
+    def test_a_signal_ends_a_job_that_may_be_started_again(self):
+        self.fake("mpirun", MPICH)
+        launcher, here = self.folder / "mpirun", self.folder / "here"
+        launcher.write_text(launcher.read_text().replace("exit 5", f"touch {here}; exec sleep 100"))
+        job = self.start_it("--backend", "mpi", "-np", 2, "--restart", 9, "./train", PATH=f"{self.folder}:/usr/bin:/bin")
+        wait_until(here.exists, "the job runs")
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(PATIENCE), 128 + signal.SIGTERM)
 
     def test_mpich(self):
         self.assertEqual(self.line(MPICH, "-np", 2), "mpirun -n 2 -bind-to none -prepend-rank")

@@ -78,8 +78,8 @@ class Options(LauncherTest):
         for option, value in {"--slots-per-host": [2], "--reset-limit": [3], "--blacklist-cooldown-range": [1, 2], "--elastic-timeout": [9]}.items():
             self.assert_refused(["-np", 2, option, *value, "./train"], option, "--min-np, --max-np or --host-discovery-script")
         for option in ("--min-np", "--max-np", "--host-discovery-script"):
-            for backend in ("mpi", "nccl"):
-                self.assert_refused(["-np", 2, "--backend", backend, option, "2", "./train"], option, "elastic jobs need --backend tcp")
+            self.assert_refused(["-np", 2, "--backend", "nccl", option, "2", "./train"], option, "elastic jobs need --backend tcp or mpi")
+        self.assert_refused(["-np", 2, "--restart", 2, "./train"], "--restart need --backend mpi")
         for words in (["--min-np", 0], ["--min-np", "x"], ["--max-np", 5000], ["--min-np", 2, "--reset-limit", -1],
                       ["--min-np", 2, "--elastic-timeout", 0], ["--min-np", 2, "--blacklist-cooldown-range", 0, 2]):
             self.assert_refused(["-np", 2, *words, "./train"], words[-2] if words[-2] != 0 else "range")

@@ -37,6 +37,7 @@ int run(const options& o) {
     std::vector<placement> places = place(hosts, ranks);
     if (o.chosen == backend::mpi) {
         const mpi_launch launch = launch_by_mpi(o, places);
+        if (!o.dry_run && o.restarts > 0) return run_again(launch, o.restarts, o.verbose);
         if (o.dry_run) std::puts(launch.line().c_str());
         else become(launch, o.verbose);
         return 0;

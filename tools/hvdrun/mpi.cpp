@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "environment.hpp"
@@ -97,11 +98,15 @@ void add_open_mpi(parts& p, bool is_5, const std::map<std::string, std::string>&
     p.add({"--bind-to", "none", "--map-by", "slot"});
     if (p.hosts.size() > 1) mca("btl_tcp_links", "2");
     if (!is_5) mca("btl", "^openib");
+    // The ranks of a job that has failed are gone at once, and not after a second.
+    if (!is_5 && p.o.restarts > 0) mca("odls_base_sigkill_timeout", "0");
     if (!p.o.interface.empty()) {
         mca("btl_tcp_if_include", p.o.interface);
         if (is_5) p.add({"--prtemca", "prte_if_include", p.o.interface});
         else mca("oob_tcp_if_include", p.o.interface);
     }
+    if (p.o.is_elastic())
+        p.add({"--enable-recovery", "-x", "HVD_MIN_SIZE=" + std::to_string(p.o.min_np)});
     if (!is_5 && p.hosts.size() >= many_hosts) {
         mca("plm_rsh_no_tree_spawn", "true");
         mca("plm_rsh_num_concurrent", std::to_string(p.hosts.size()));
@@ -163,6 +168,9 @@ void add_srun(parts& p, const std::map<std::string, std::string>& variables) {
 }
 
 void add_launcher(parts& p, mpi_kind kind, const std::map<std::string, std::string>& variables) {
+    if (p.o.is_elastic() && kind != mpi_kind::open_mpi_4 && kind != mpi_kind::open_mpi_5)
+        throw usage_failure(
+            "--min-np: this launcher ends the job when a rank dies; --restart starts it again");
     switch (kind) {
         case mpi_kind::open_mpi_4:
             add_open_mpi(p, false, variables);
@@ -234,6 +242,55 @@ void become(const mpi_launch& launch, bool verbose) {
     ::signal(SIGPIPE, SIG_DFL);
     ::execvp(arguments[0], arguments.data());
     throw failure(127, launch.command[0] + ": it cannot be started: " + strerror(errno));
+}
+
+namespace {
+
+volatile sig_atomic_t asked_to_end = 0;
+volatile sig_atomic_t running = 0;  // the process of the command
+
+void pass_on(int number) {
+    asked_to_end = number;
+    if (running > 0) ::kill(pid_t(running), number);
+}
+
+// Signals wait until the number of the process is known.
+int run_once(const mpi_launch& launch, bool verbose) {
+    sigset_t ending, before;
+    sigemptyset(&ending);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, number);
+    ::sigprocmask(SIG_BLOCK, &ending, &before);
+    const pid_t child = ::fork();
+    if (child < 0) throw failure(1, std::string("fork: ") + strerror(errno));
+    if (child == 0) {
+        for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, SIG_DFL);
+        ::sigprocmask(SIG_SETMASK, &before, nullptr);
+        try {
+            become(launch, verbose);
+        } catch (const failure& end) {
+            std::fprintf(stderr, "hvdrun: %s\n", end.what());
+            ::_exit(end.code());
+        }
+    }
+    running = child;
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    running = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace
+
+int run_again(const mpi_launch& launch, int restarts, bool verbose) {
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, pass_on);
+    for (int again = 0;; ++again) {
+        const int code = run_once(launch, verbose);
+        if (code == 0 || asked_to_end != 0 || again == restarts) return code;
+        std::fprintf(stderr, "hvdrun: the job ended with %d; it is started again (%d of %d)\n",
+                     code, again + 1, restarts);
+    }
 }
 
 }  // namespace hvdrun

@@ -85,6 +85,9 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
                    "a file of mode 0600 with the job's secret (a new one is made)");
     describe_elastic(app, o, raw);
     app.add_option("--mpi-args", raw.mpi_args, "more arguments for mpirun, mpiexec or srun");
+    app.add_option("--restart", o.restarts,
+                   "MPI: so many times the job is started again when it fails (0)")
+        ->check(CLI::Range(0, 1 << 30));
     app.add_option("--mpi-launcher", o.mpi_launcher, "the program that starts MPI jobs");
     app.add_flag("--verbose", o.verbose, "say what is started where");
     app.add_flag("--dry-run", o.dry_run, "print the commands, and start nothing");
@@ -161,9 +164,21 @@ void look_at_elastic(options& o, const CLI::App& app, const raw_options& raw, in
                                 ": only elastic jobs have it; they need --min-np, --max-np or "
                                 "--host-discovery-script");
     if (!is_elastic) return;
-    if (o.chosen != backend::tcp)
+    if (o.chosen == backend::nccl)
         throw usage_failure(
-            "--min-np, --max-np and --host-discovery-script: elastic jobs need --backend tcp");
+            "--min-np, --max-np and --host-discovery-script: elastic jobs need --backend tcp or "
+            "mpi");
+    if (o.chosen == backend::mpi) {
+        for (const char* name : {"--max-np", "--host-discovery-script", "--reset-limit",
+                                 "--blacklist-cooldown-range", "--elastic-timeout"})
+            if (app.count(name) > 0)
+                throw usage_failure(std::string(name) +
+                                    ": MPI takes no new ranks; its elastic jobs have --min-np");
+        if (o.restarts > 0)
+            throw usage_failure(
+                "--min-np and --restart: a launcher that bears the loss of ranks tells of no "
+                "failure, so that only one of them can be given");
+    }
     if (!o.discovery_script.empty() && !o.hosts.empty())
         throw usage_failure(
             "-H, --hostfile and --host-discovery-script: only one of them can name the hosts");
@@ -204,8 +219,9 @@ void look_at(options& o, const CLI::App& app, const raw_options& raw) {
         throw usage_failure(
             "--event-log: the MPI's launcher starts and ends the ranks of an MPI "
             "job, so that hvdrun sees no events");
-    if (o.chosen != backend::mpi && !(o.mpi_args.empty() && o.mpi_launcher.empty()))
-        throw usage_failure("--mpi-args and --mpi-launcher need --backend mpi");
+    if (o.chosen != backend::mpi &&
+        !(o.mpi_args.empty() && o.mpi_launcher.empty() && o.restarts == 0))
+        throw usage_failure("--mpi-args, --mpi-launcher and --restart need --backend mpi");
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ struct options {
     bool is_elastic() const { return min_np > 0; }
 
     words mpi_args;
+    int restarts = 0;  // of an MPI job that fails
     std::string mpi_launcher;
     std::string interface;
     words ssh_command;
