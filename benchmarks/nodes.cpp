@@ -4,6 +4,9 @@
 // Collectives over several nodes: hvd on MPI, without it and by Gloo, beside raw MPI and raw Gloo.
 // nodes.py launches it on hosts with shaped cables. --node-size declares nodes of one host instead.
 #include <hvd/tcp.hpp>
+#if BENCH_WITH_OPENSSL
+#include <hvd/interop/openssl.hpp>
+#endif
 #if BENCH_WITH_GLOO
 #include <hvd/interop/gloo.hpp>
 
@@ -59,6 +62,9 @@ public:
           own_(communicator::world({.node_size = o.node_size})),
           by_library_(communicator::world({.node_size = o.node_size, .cross_by_library = true})),
           tcp_(without_mpi<hvd::tcp>(comm, o)),
+#if BENCH_WITH_OPENSSL
+          encrypted_(without_mpi<hvd::encrypted<hvd::tcp>>(comm, o)),
+#endif
 #if BENCH_WITH_GLOO
           gloo_(without_mpi<hvd::gloo>(comm, o)),
           plain_gloo_(comm, own_address().c_str()),
@@ -89,6 +95,10 @@ private:
         add("hvd by_library",
             [this, x, count] { by_library_.allreduce(hvd::view(x, count), hvd::average); });
         add("tcp", [this, x, count] { tcp_.allreduce(hvd::view(x, count), hvd::average); });
+#if BENCH_WITH_OPENSSL
+        add("encrypted",
+            [this, x, count] { encrypted_.allreduce(hvd::view(x, count), hvd::average); });
+#endif
 #if BENCH_WITH_GLOO
         add("gloo", [this, x, count] { gloo_.allreduce(hvd::view(x, count), hvd::average); });
         for (const bool ring : {true, false})
@@ -113,6 +123,10 @@ private:
         };
         add("hvd", [=, this] { own_.broadcast(hvd::view(x, count), hvd::root{next()}); });
         add("tcp", [=, this] { tcp_.broadcast(hvd::view(x, count), hvd::root{next()}); });
+#if BENCH_WITH_OPENSSL
+        add("encrypted",
+            [=, this] { encrypted_.broadcast(hvd::view(x, count), hvd::root{next()}); });
+#endif
         add("mpi", [=] {
             bench::check(MPI_Bcast(x, int(count), MPI_FLOAT, next(), MPI_COMM_WORLD), "MPI_Bcast");
         });
@@ -141,6 +155,9 @@ private:
     bench::report<communicator> out_;
     communicator own_, by_library_;
     hvd::communicator<hvd::tcp> tcp_;
+#if BENCH_WITH_OPENSSL
+    hvd::communicator<hvd::encrypted<hvd::tcp>> encrypted_;
+#endif
 #if BENCH_WITH_GLOO
     hvd::communicator<hvd::gloo> gloo_;
     bench::gloo_peer plain_gloo_;

@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: The hvd authors
 """Measures collectives of hvd and MPI over several hosts, which are made on this machine with shaped cables between them
 (tests/network/lab.py). Open MPI runs as it comes, with a second connection between hosts, and without its own way of writing into
-the receiver's memory; each of the last two lets it fill a wire. The column `tcp` is hvd without MPI, and `gloo` hvd with Gloo as the
+the receiver's memory; each of the last two lets it fill a wire. The column `tcp` is hvd without MPI, `tls` the same with encrypted connections, and `gloo` hvd with Gloo as the
 carrier, beside the algorithms of Gloo itself. The superuser runs it:
 
     nodes.py build/bench/benchmarks/nodes [--hosts 2] [--slots 2] [--rate 1gbit] [--max 16MiB]
@@ -19,7 +19,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "network"))
 import lab
 
-CANDIDATES = {"mpi": "MPI", "hvd by_library": "by libr.", "tcp": "tcp", "gloo": "gloo", "plain gloo ring": "its ring", "plain gloo bcube": "its bcube"}
+CANDIDATES = {"mpi": "MPI", "hvd by_library": "by libr.", "tcp": "tcp", "encrypted": "tls", "gloo": "gloo", "plain gloo ring": "its ring", "plain gloo bcube": "its bcube"}
 SETTINGS = {"as it comes": [], "btl_tcp_links 2": ["--mca", "btl_tcp_links", "2"], "btl_tcp_flags 1": ["--mca", "btl_tcp_flags", "1"]}
 
 

@@ -17,12 +17,12 @@ packages() {
   local clang
   case "$1" in
     demo) echo g++ ninja-build meson pkg-config openmpi-bin libopenmpi-dev libfmt-dev libcli11-dev libeigen3-dev zlib1g-dev nlohmann-json3-dev dataset-fashion-mnist ;;
-    test) echo python3 python3-venv python3-yaml libcli11-dev cmake iproute2 doctest-dev libboost-mpi-dev libboost-serialization-dev libdlpack-dev perl-doc valgrind "$(where_known clang-format-19)" "$(where_known libtorch-dev)" "$(where_known libdlib-dev)" "$(where_known libyaml-cpp-dev)" "$(where_known libgloo-dev)" "$(where_known munge)" "$(where_known slurm-client)" "$(where_known slurmctld)" "$(where_known slurmd)" ;;
+    test) echo python3 python3-venv python3-yaml libcli11-dev cmake iproute2 doctest-dev libboost-mpi-dev libboost-serialization-dev libdlpack-dev libssl-dev perl-doc valgrind "$(where_known clang-format-19)" "$(where_known libtorch-dev)" "$(where_known libdlib-dev)" "$(where_known libyaml-cpp-dev)" "$(where_known libgloo-dev)" "$(where_known munge)" "$(where_known slurm-client)" "$(where_known slurmctld)" "$(where_known slurmd)" ;;
     clang) newest_package clang 16 ;;
     sanitizers) clang=$(newest_package clang 16) && echo "$clang" "lib${clang/-/-rt-}-dev" "${clang/clang/llvm}" ;;
     aarch64 | riscv64) where_known "g++-$1-linux-gnu" && where_known qemu-user ;;
     mpich) echo mpich libmpich-dev ;;
-    bench) echo iproute2 mpich libmpich-dev nlohmann-json3-dev libboost-mpi-dev libboost-serialization-dev python3 python3-venv python3-matplotlib "$(where_known libgloo-dev)" ;;
+    bench) echo iproute2 libssl-dev mpich libmpich-dev nlohmann-json3-dev libboost-mpi-dev libboost-serialization-dev python3 python3-venv python3-matplotlib "$(where_known libgloo-dev)" ;;
     docs) echo doxygen python3 "$(where_known doxygen-awesome-css)" ;;
     browser) echo "$(where_known chromium)" "$(where_known chromium-driver)" "$(where_known python3-selenium)" ;;
     format) echo git clang-format-19 ;;

@@ -10,6 +10,10 @@
 #include <numeric>
 #include <stdexcept>
 
+#if defined(HVD_TEST_OPENSSL)
+#include <hvd/interop/openssl.hpp>
+#endif
+
 #include "elastic_test.hpp"
 #include "tcp_backend.hpp"
 #include "temporary_directory.hpp"
@@ -59,7 +63,7 @@ struct report {
     std::vector<int> sizes;  // of the epochs
     bool was_thrown_back = false, left = false;
 };
-template <class Fault>
+template <class Backend = hvd_test::tcp, class Fault>
 report train(const hvd::run_elastic_options& o, std::int64_t steps, Fault fault,
              const std::string& directory = "") {
     trainer t;
@@ -69,7 +73,7 @@ report train(const hvd::run_elastic_options& o, std::int64_t steps, Fault fault,
     state.on_reset([&](int, int size) { r.sizes.push_back(size); });
     std::int64_t committed = 0;
     try {
-        hvd::run_elastic<hvd_test::tcp>(
+        hvd::run_elastic<Backend>(
             state,
             [&](auto& comm) {
                 if (state.step() < committed) r.was_thrown_back = true;
@@ -119,6 +123,25 @@ TEST_CASE("ranks train to the end, with the result of one") {
             }
         }
 }
+
+#if defined(HVD_TEST_OPENSSL)
+TEST_CASE("the others go on over encrypted connections without a rank that leaves") {
+    elastic_job job(3);
+    std::vector<report> all(3);
+    for (int r = 0; r < 3; ++r)
+        job.start(r, [&, r](auto& o) {
+            const auto fault = [&](auto&, std::int64_t step) {
+                if (r == 1 && step == 9) throw leaves();
+            };
+            all[std::size_t(r)] = train<hvd::encrypted<hvd::tcp>>(o, 20, fault);
+        });
+    job.await();
+    for (const int r : {0, 2}) {
+        CHECK(all[std::size_t(r)].weights == expected(20));
+        CHECK(all[std::size_t(r)].sizes == std::vector<int>{3, 2});
+    }
+}
+#endif
 
 TEST_CASE("the others go on without a rank that leaves, and lose no step") {
     for (const int size : {2, 3, 4})

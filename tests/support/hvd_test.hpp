@@ -29,7 +29,13 @@
 #include "apart.hpp"
 #endif
 #if defined(HVD_TEST_BACKEND_TCP)
+#if defined(HVD_TEST_OPENSSL)
+#include <hvd/tcp.hpp>
+
+#include <hvd/interop/openssl.hpp>
+#else
 #include "tcp_backend.hpp"
+#endif
 #endif
 #if defined(HVD_TEST_BACKEND_MPI) || defined(HVD_TEST_BACKEND_TCP)
 #define HVD_TEST_LAUNCHED  // ranks are processes
@@ -39,6 +45,8 @@ namespace hvd_test {
 
 #if defined(HVD_TEST_BACKEND_MPI)
 using backend = hvd::mpi;
+#elif defined(HVD_TEST_BACKEND_TCP) && defined(HVD_TEST_OPENSSL)
+using backend = hvd::encrypted<hvd::tcp>;
 #elif defined(HVD_TEST_BACKEND_TCP)
 using backend = tcp;
 #elif defined(HVD_TEST_BACKEND_APART)

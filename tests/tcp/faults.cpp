@@ -4,6 +4,9 @@
 #include <string>
 
 #include <hvd/engine.hpp>
+#if defined(HVD_TEST_OPENSSL)
+#include <hvd/interop/openssl.hpp>
+#endif
 
 #include "hvd_test.hpp"
 #include "tcp_backend.hpp"
@@ -80,7 +83,8 @@ int reported(report& r, F f) {
 }
 
 // Allreduces until something fails.
-void work(communicator& comm, std::atomic<int>& steps, std::size_t elements) {
+template <class Comm>
+void work(Comm& comm, std::atomic<int>& steps, std::size_t elements) {
     std::vector<float> x(elements);
     for (;;) {
         x.assign(elements, float(comm.rank()));
@@ -219,6 +223,68 @@ TEST_CASE("a rank that is killed while others make communicators ends their call
     on_working_ranks(3, split, kill_rank, [](const report&, int) {});
 }
 
+#if defined(HVD_TEST_OPENSSL)
+using encrypted = hvd::communicator<hvd::encrypted<hvd::tcp>>;
+
+TEST_CASE("a rank that is killed is named over encrypted connections, though its children live") {
+    const auto reduce = [](int, std::atomic<int>& done) {
+        auto comm = encrypted::world();
+        for (int i = 0; i < 3; ++i) {
+            comm.barrier();
+            const pid_t child = fork();
+            if (child == 0) std::exit(0);  // and says nothing to the others
+            waitpid(child, nullptr, 0);
+        }
+        work(comm, done, 200000);
+    };
+    on_working_ranks(20, reduce, kill_rank, check_rank);
+}
+
+TEST_CASE("a rank that ends in order has left, over encrypted connections") {
+    for (const layout& l : layouts) {
+        reports all(l.ranks);
+        hvd_test::tcp_ranks job(l.ranks, l.host_size);
+        const int last = l.ranks - 1;
+        job.start([&](int rank) {
+            return reported(all[rank], [&] {
+                auto comm = encrypted::world();
+                comm.split(rank % 2).barrier();
+                if (rank != last) work(comm, all[rank].steps, 100);
+            });
+        });
+        for (int r = 0; r < l.ranks; ++r) {
+            CHECK(job.wait_for(r) == 0);
+            INFO("rank ", r, ": ", all[r].text);
+            CHECK(all[r].kind == (r == last ? report::well : report::peer_error));
+            if (r != last) CHECK(all[r].has("rank " + std::to_string(last) + " left"));
+        }
+    }
+}
+
+namespace {
+std::unique_ptr<encrypted> kept_to_the_end;  // longer than OpenSSL lives
+}
+
+TEST_CASE("ranks of one job use encrypted and plain communicators, and keep some to their end") {
+    hvd_test::tcp_ranks job(3, 1);
+    job.start([](int rank) {
+        int sum = 0;
+        kept_to_the_end = std::make_unique<encrypted>(encrypted::world());
+        kept_to_the_end->barrier();
+        for (int i = 0; i < 3; ++i) {
+            auto plain = communicator::world();
+            auto secure = encrypted::world();
+            int x = rank, y = 10 * rank;
+            plain.allreduce(x, hvd::sum);
+            secure.allreduce(y, hvd::sum);
+            sum += x + y;
+        }
+        return sum == 99 ? 0 : 1;
+    });
+    for (int r = 0; r < 3; ++r) CHECK(job.wait_for(r) == 0);
+}
+#endif
+
 // ---- at the start -------------------------------------------------------------------------------
 
 namespace {
@@ -258,6 +324,42 @@ TEST_CASE("ranks may be threads that give their options") {
     for (std::thread& t : threads) t.join();
     serves.join();
 }
+
+#if defined(HVD_TEST_OPENSSL)
+TEST_CASE("ranks that encrypt and ranks that don't make no communicator, and say why") {
+    for (const int encrypts : {0, 1}) {
+        const auto secret = hvd::detail::new_secret();
+        hvd::detail::rendezvous_server server(0, 2, secret, 20s);
+        std::thread serves([&] { CHECK(server.serve()); });
+        auto own = options_of(0, 2, server, secret);
+        own.start_deadline = 20s;
+        std::thread other([&, own]() mutable {
+            own.rank = encrypts;
+            const std::string why = "rank " + std::to_string(1 - encrypts) +
+                                    " is gone (it does not encrypt its connections, and this "
+                                    "rank does)";
+            CHECK_THROWS_WITH_AS(encrypted::world(own), doctest::Contains(why.c_str()),
+                                 hvd::peer_error);
+        });
+        own.rank = 1 - encrypts;
+        const std::string why = "rank " + std::to_string(encrypts) +
+                                " is gone (it encrypts its connections, and this rank does not)";
+        CHECK_THROWS_WITH_AS(communicator::world(own), doctest::Contains(why.c_str()),
+                             hvd::peer_error);
+        other.join();
+        serves.join();
+    }
+}
+
+TEST_CASE("encrypted snippet") {
+    //! [encrypted]
+    auto world = hvd::communicator<hvd::encrypted<hvd::tcp>>::world();  // HVD_RANK, HVD_SIZE, …
+    std::vector<float> gradient(1000, 1);
+    world.allreduce(gradient, hvd::average);
+    //! [encrypted]
+    CHECK(gradient.back() == 1);
+}
+#endif
 
 TEST_CASE("a rank that is missing at the start is named to those that have come") {
     const auto secret = hvd::detail::new_secret();

@@ -6,6 +6,9 @@
 #include <memory>
 
 #include <hvd/elastic.hpp>
+#if defined(HVD_TEST_OPENSSL)
+#include <hvd/interop/openssl.hpp>
+#endif
 
 // All that reads bytes from a connection, played by libFuzzer: strangers who do not know the
 // secret, and peers who know it and send what none sends. Memory is checked by AddressSanitizer.
@@ -120,11 +123,11 @@ void join(FuzzedDataProvider& from) {
 }
 
 // A rank of a communicator sends data, notices, and frames that none sends.
-void send(FuzzedDataProvider& from) {
-    two_ends ends;
-    std::vector<descriptor> sockets(2);
-    sockets[1] = std::move(ends.own);
-    tcp_messages messages(std::move(sockets));
+template <class Wire>
+void send(FuzzedDataProvider& from, two_ends& ends, Wire wire) {
+    std::vector<Wire> wires(2);
+    wires[1] = std::move(wire);
+    basic_tcp_messages<Wire> messages(std::move(wires));
     std::vector<std::unique_ptr<std::byte[]>> blocks;
     message why;
     while (ends.say_some(from)) {
@@ -149,14 +152,38 @@ void send(FuzzedDataProvider& from) {
     messages.say_goodbye();
 }
 
+void send_plain(FuzzedDataProvider& from) {
+    two_ends ends;
+    plain_wire wire(std::move(ends.own));
+    send(from, ends, std::move(wire));
+}
+
+#if defined(HVD_TEST_OPENSSL)
+// Somebody who does not know the secret, so that nothing that he says is data.
+void send_encrypted(FuzzedDataProvider& from) {
+    two_ends ends;
+    if (from.ConsumeBool()) {
+        const frame greeting{0, frame::kind::encrypted};
+        std::uint8_t bytes[sizeof greeting];
+        std::memcpy(bytes, &greeting, sizeof greeting);
+        ends.say(bytes);
+    }
+    tls_wire wire(std::move(ends.own), from.ConsumeBool(), secret);
+    send(from, ends, std::move(wire));
+}
+#else
+void send_encrypted(FuzzedDataProvider&) {}
+#endif
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     FuzzedDataProvider from(data, size);
-    switch (from.ConsumeIntegralInRange(0, 2)) {
+    switch (from.ConsumeIntegralInRange(0, 3)) {
         case 0: greet(from); break;
         case 1: join(from); break;
-        default: send(from);
+        case 2: send_encrypted(from); break;
+        default: send_plain(from);
     }
     return 0;
 }

@@ -30,9 +30,9 @@ struct two_ranks {
         REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
         shared<gloo_pairs> pairs[2];
         for (int r = 0; r < 2; ++r) {
-            std::vector<descriptor> sockets(2);
-            sockets[std::size_t(1 - r)] = descriptor(ends[r]);
-            rank[r] = gloo_messages(std::move(sockets));
+            std::vector<plain_wire> wires(2);
+            wires[std::size_t(1 - r)] = plain_wire(descriptor(ends[r]));
+            rank[r] = gloo_messages(std::move(wires));
             pairs[r] = shared<gloo_pairs>::make(r, 2, rank[r].own_address());
         }
         for (int r = 0; r < 2; ++r) {

@@ -6,52 +6,31 @@
 #include <string>
 #include <vector>
 
-#include <hvd/tcp.hpp>
-
 #include "hvd_test.hpp"
+#include "wires.hpp"
 
 // The connections between two ranks of a communicator: messages, notices, and bytes that no rank
-// sends.
+// sends. encrypted.cpp has what encryption adds.
 
 using namespace hvd::detail;
+using namespace hvd_test;
 
 namespace {
 
-// Rank 0 and rank 1 of a communicator, or rank 0 and somebody who writes what he likes.
+// Rank 0, and somebody who writes what he likes.
 struct pair_of_sockets {
-    pair_of_sockets() {
-        int ends[2];
-        REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
-        for (int i = 0; i < 2; ++i) socket[i] = descriptor(ends[i]);
-    }
-    tcp_messages take(int rank) {
-        std::vector<descriptor> sockets(2);
-        sockets[std::size_t(1 - rank)] = std::move(socket[rank]);
-        return tcp_messages(std::move(sockets));
-    }
+    pair_of_sockets() { open_both_ends(socket); }
+    tcp_messages take(int rank) { return messages_over<plain_wire>(socket, rank); }
     descriptor socket[2];
 };
-
-std::vector<std::byte> random_bytes(std::size_t n, std::mt19937& random) {
-    std::vector<std::byte> bytes(n);
-    for (std::byte& b : bytes) b = std::byte(random());
-    return bytes;
-}
 
 failure_notice notice(int sender, const char* words) {
     return notice_of(sender, word::failed, words, {sender});
 }
 
-void finish(tcp_messages& a, tcp_messages& b) {
-    for (int i = 0; i < 100000; ++i) {
-        const bool one = a.poll(), other = b.poll();
-        if (one && other) return;
-    }
-    FAIL("the messages do not arrive");
-}
-
 // The first notice that comes.
-failure_notice await_notice(tcp_messages& from, tcp_messages& to) {
+template <class Messages>
+failure_notice await_notice(Messages& from, Messages& to) {
     failure_notice news;
     for (int i = 0; i < 100000; ++i) {
         if (to.receive_notice(news)) return news;
@@ -65,23 +44,12 @@ void say(const descriptor& socket, const void* data, std::size_t bytes) {
     CHECK(::send(socket.number(), data, bytes, MSG_NOSIGNAL) == ssize_t(bytes));
 }
 
-// The reason for which rank 1 is lost, or "".
-std::string why_lost(tcp_messages& m) {
-    failure_notice news;
-    message why;
-    m.poll();
-    while (m.receive_notice(news)) {
-    }
-    const std::vector<int> ranks = m.lost(why);
-    CHECK((ranks.empty() || ranks == std::vector<int>{1}));
-    return std::string(std::string_view(why));
-}
-
 }  // namespace
 
-TEST_CASE("messages of any size arrive in their order, in both directions at once") {
-    pair_of_sockets ends;
-    tcp_messages a = ends.take(0), b = ends.take(1);
+TEST_CASE_TEMPLATE("messages of any size arrive in their order, in both directions at once", Wire,
+                   HVD_TEST_WIRES) {
+    pair_of_ranks<Wire> ranks;
+    auto &a = ranks.end[0], &b = ranks.end[1];
     std::mt19937 random(1);
     for (int round = 0; round < 30; ++round) {
         std::vector<std::vector<std::byte>> sent[2], got[2];
@@ -102,13 +70,13 @@ TEST_CASE("messages of any size arrive in their order, in both directions at onc
         CHECK(got[0] == sent[0]);
         CHECK(got[1] == sent[1]);
     }
-    CHECK(a.sends_begun(1) == 180);
-    CHECK(b.receives_begun(0) == 180);
+    CHECK(a.sends_begun(1) == 180 + ranks.begun);
+    CHECK(b.receives_begun(0) == 180 + ranks.begun);
 }
 
-TEST_CASE("a message may be shorter than the memory that it fills") {
-    pair_of_sockets ends;
-    tcp_messages a = ends.take(0), b = ends.take(1);
+TEST_CASE_TEMPLATE("a message may be shorter than the memory that it fills", Wire, HVD_TEST_WIRES) {
+    pair_of_ranks<Wire> ranks;
+    auto &a = ranks.end[0], &b = ranks.end[1];
     const std::vector<int> sent{1, 2, 3};
     std::vector<int> got(10), next(1);
     b.receive(0, reinterpret_cast<std::byte*>(got.data()), 40);
@@ -120,9 +88,11 @@ TEST_CASE("a message may be shorter than the memory that it fills") {
     CHECK(next[0] == 1);
 }
 
-TEST_CASE("a notice is heard beside data, behind data that nobody asked for, and after a cancel") {
-    pair_of_sockets ends;
-    tcp_messages a = ends.take(0), b = ends.take(1);
+TEST_CASE_TEMPLATE(
+    "a notice is heard beside data, behind data that nobody asked for, and after a cancel", Wire,
+    HVD_TEST_WIRES) {
+    pair_of_ranks<Wire> ranks;
+    auto &a = ranks.end[0], &b = ranks.end[1];
     std::mt19937 random(2);
     const auto sent = random_bytes(100000, random);
     auto got = std::vector<std::byte>(sent.size());
@@ -185,9 +155,11 @@ TEST_CASE("a notice is heard beside data, behind data that nobody asked for, and
     }
 }
 
-TEST_CASE("a notice in the name of another rank, or of ranks that do not exist, is dropped") {
-    pair_of_sockets ends;
-    tcp_messages a = ends.take(0), b = ends.take(1);
+TEST_CASE_TEMPLATE(
+    "a notice in the name of another rank, or of ranks that do not exist, is dropped", Wire,
+    HVD_TEST_WIRES) {
+    pair_of_ranks<Wire> ranks;
+    auto &a = ranks.end[0], &b = ranks.end[1];
     b.send_notice(0, notice(0, "forged"));
     b.send_notice(0, notice_of(1, word::waits, "of ranks that do not exist", {0, 2}));
     b.send_notice(0, notice_of(1, word(7), "of a kind that does not exist", {}));
@@ -195,11 +167,13 @@ TEST_CASE("a notice in the name of another rank, or of ranks that do not exist, 
     CHECK(std::string(await_notice(b, a).text) == "own");
 }
 
-TEST_CASE("a peer that is gone is named while its data is waited for, and its last data counts") {
-    pair_of_sockets ends;
-    tcp_messages a = ends.take(0);
+TEST_CASE_TEMPLATE(
+    "a peer that is gone is named while its data is waited for, and its last data counts", Wire,
+    HVD_TEST_WIRES) {
+    pair_of_ranks<Wire> ranks;
+    auto& a = ranks.end[0];
     {
-        tcp_messages b = ends.take(1);
+        auto b = std::move(ranks.end[1]);
         const int x = 7;
         b.send(0, reinterpret_cast<const std::byte*>(&x), sizeof x);
     }
@@ -215,12 +189,13 @@ TEST_CASE("a peer that is gone is named while its data is waited for, and its la
     CHECK(a.pending(1));
 }
 
-TEST_CASE("a peer that is gone is named behind much data that nobody asked for") {
-    pair_of_sockets ends;
-    tcp_messages a = ends.take(0);
+TEST_CASE_TEMPLATE("a peer that is gone is named behind much data that nobody asked for", Wire,
+                   HVD_TEST_WIRES) {
+    pair_of_ranks<Wire> ranks;
+    auto& a = ranks.end[0];
     std::vector<std::byte> unasked(2 * tuning::read_ahead), asked(1000000);
     {
-        tcp_messages b = ends.take(1);
+        auto b = std::move(ranks.end[1]);
         b.send(0, unasked.data(), unasked.size());
         failure_notice news;
         for (int i = 0; i < 1000; ++i) {
@@ -241,7 +216,7 @@ TEST_CASE("the system keeps a connection to a rank that reads nothing, however l
     sockets[1] = begin_connect(host_address::loopback(), listener.port());
     REQUIRE(sockets[1]);
     const int number = sockets[1].number();
-    const tcp_messages a(std::move(sockets));
+    const tcp_messages a = messages_over<plain_wire>(sockets.data(), 1);
     unsigned limit = 1;
     socklen_t size = sizeof limit;
     REQUIRE(::getsockopt(number, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &size) == 0);

@@ -10,6 +10,7 @@
 #include "../core/lean/handles.hpp"
 #include "../core/settings/tcp_options.hpp"
 #include "../protocol/agreement.hpp"
+#include "../transport/frames/tcp_messages.hpp"
 #include "../transport/node_map.hpp"
 #include "../transport/tcp/tcp_job.hpp"
 #include "concept.hpp"
@@ -29,6 +30,7 @@ public:
         return world(place_from_environment(), options);
     }
     static owner<job_endpoint> world(const tcp_options& own, const communicator_options& options) {
+        Messages::wire::prepare();  // what it needs outlives the job
         return world(tcp_job::of(own), options);
     }
     static owner<job_endpoint> world(const shared<tcp_job>& job,
@@ -165,10 +167,17 @@ private:
     }
 
     void connect() {
-        if (size() == 1) messages_ = Messages(std::vector<descriptor>(1));
-        else
-            messages_ = Messages(
-                job_->connections().connect(context_, ranks_, limit_, [this] { return gone(); }));
+        using wire = typename Messages::wire;
+        std::vector<wire> wires(ranks_.size());
+        if (size() > 1) {
+            job_connections& own = job_->connections();
+            auto sockets = own.connect(context_, ranks_, limit_, [this] { return gone(); });
+            for (std::size_t p = 0; p < sockets.size(); ++p)
+                if (sockets[p])
+                    wires[p] = wire::over(std::move(sockets[p]), own.connects_to(ranks_[p]),
+                                          [&] { return own.secret_with(ranks_[p], context_); });
+        }
+        messages_ = Messages(std::move(wires));
     }
 
     // A library has connections of its own. The ranks tell each other where it listens.
@@ -290,8 +299,8 @@ using tcp_endpoint = job_endpoint<tcp_messages>;
 /// The launcher (`hvdrun`) sets HVD_RANK, HVD_SIZE, HVD_RENDEZVOUS and HVD_SECRET_FILE, or the
 /// program gives `tcp_options`. The rank and the size may be those of mpirun, mpiexec or srun. A
 /// process without them is a job of one rank. Connections are authenticated with the job's secret,
-/// and not encrypted. A process that dies is noticed at once, and a host that falls silent in two
-/// seconds, while somebody waits for it. Feature K1.
+/// and not encrypted: see `encrypted`. A process that dies is noticed at once, and a host that
+/// falls silent in two seconds, while somebody waits for it. Feature K1.
 /// @snippet tests/docs/snippets.cpp tcp
 struct tcp {
     using endpoint_type = detail::tcp_endpoint;

@@ -91,7 +91,7 @@ struct run_elastic_options {
 /// processes come in time, if the job has ended before this process could take part, or if ten
 /// epochs in a row end without a commit or the loss of a rank; hvd::usage_error for options that
 /// can't be, and the second time in a job. Features J1, J4, J7; complaint 13.
-/// @tparam Backend of the communicators: an elastic one, such as `tcp`
+/// @tparam Backend of the communicators: an elastic one, such as `tcp` and `encrypted<tcp>`
 /// @snippet tests/elastic/snippets.cpp run_elastic
 template <class Backend = tcp, class... Ts, class F>
 void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& options = {}) {

@@ -232,6 +232,17 @@ inline ssize_t receive_both(const descriptor& s, std::byte* first, std::size_t f
     return ::recvmsg(s.number(), &all, 0);
 }
 
+// Drops what has come. False when the peer has ended the connection.
+inline bool drop_what_comes(const descriptor& s) noexcept {
+    std::byte dropped[4096];
+    for (int turns = 64; turns > 0; --turns) {
+        const ssize_t n = ::recv(s.number(), dropped, sizeof dropped, 0);
+        if (n == 0) return false;
+        if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    }
+    return true;
+}
+
 // Waits for events at sockets, for some nanoseconds at most; INT64_MAX waits without a limit.
 inline void poll_sockets(pollfd* fds, std::size_t count, std::int64_t nanoseconds) {
 #if HVD_LINUX

@@ -2,7 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../../platform/network/socket.hpp"
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
 #include "frame.hpp"
 
 namespace hvd {
@@ -27,20 +33,22 @@ public:
     const char* reason() const { return reason_; }
 
     // Takes what has come of the data that was asked for.
-    void pull(const descriptor& socket) {
+    template <class Wire>
+    void pull(Wire& wire) {
         do
             while (take()) {
             }
-        while (!blocks_.empty() && read(socket));
+        while (!blocks_.empty() && read(wire));
     }
 
     // Takes the next notice, also from behind data that was not asked for.
-    bool take_notice(const descriptor& socket, failure_notice& news) {
+    template <class Wire>
+    bool take_notice(Wire& wire, failure_notice& news) {
         for (;;) {
-            pull(socket);
+            pull(wire);
             if (blocks_.empty()) find_notices();
             if (!notices_.empty()) break;
-            if (!blocks_.empty() || !read_ahead(socket)) return false;
+            if (!blocks_.empty() || !read_ahead(wire)) return false;
         }
         news = notices_.front();
         notices_.erase(notices_.begin());
@@ -70,7 +78,7 @@ private:
         if (staged() < sizeof head_) return false;
         std::memcpy(&head_, in_.data() + begin_, sizeof head_);
         if (!head_.is_valid()) {
-            end("it sent what no rank sends");
+            end(head_.why());
             return false;
         }
         if (head_.what == frame::kind::notice) return take_staged_notice();
@@ -125,15 +133,16 @@ private:
     }
 
     // Reads once more. The frame under way goes to its place, and what is behind it is staged.
-    bool read(const descriptor& socket) {
+    template <class Wire>
+    bool read(Wire& wire) {
         if (ended_) return false;
         make_room(room);
         std::byte* const place = left_ > 0 && !drops_ ? blocks_[first_].data : nullptr;
         const std::size_t direct = place != nullptr ? left_ : 0,
                           behind = direct > 0 ? room / 16 : in_.size() - end_,
                           asked = direct + behind;
-        const ssize_t n = receive_both(socket, place, direct, in_.data() + end_, behind);
-        if (n <= 0) return end_unless_later(n);
+        const ssize_t n = wire.read(place, direct, in_.data() + end_, behind);
+        if (n <= 0) return end_unless_later(wire, n);
         const std::size_t there = std::size_t(n) < direct ? std::size_t(n) : direct;
         end_ += std::size_t(n) - there;
         if (there > 0) advance(there);
@@ -144,19 +153,21 @@ private:
     }
 
     // Reads behind data that was not asked for.
-    bool read_ahead(const descriptor& socket) {
+    template <class Wire>
+    bool read_ahead(Wire& wire) {
         if (ended_ || staged() >= tuning::read_ahead) return false;
         make_room(staged() + room);
-        const ssize_t n = ::recv(socket.number(), in_.data() + end_, in_.size() - end_, 0);
-        if (n <= 0) return end_unless_later(n);
+        const ssize_t n = wire.read(in_.data() + end_, in_.size() - end_, nullptr, 0);
+        if (n <= 0) return end_unless_later(wire, n);
         end_ += std::size_t(n);
         return true;
     }
 
-    bool end_unless_later(ssize_t n) {
-        if (n == 0) end("its connection was closed");
+    template <class Wire>
+    bool end_unless_later(const Wire& wire, ssize_t n) {
+        if (n == 0) end(wire.why_closed());
         else if (errno == EINTR) return true;
-        else if (errno != EAGAIN && errno != EWOULDBLOCK) end(strerror(errno));
+        else if (errno != EAGAIN && errno != EWOULDBLOCK) end(wire.why());
         return false;
     }
     void end(const char* why) {
@@ -179,7 +190,7 @@ private:
         for (frame head; end_ - at >= sizeof head;) {
             std::memcpy(&head, in_.data() + at, sizeof head);
             const std::size_t bytes = sizeof head + head.bytes;
-            if (!head.is_valid()) return end("it sent what no rank sends");
+            if (!head.is_valid()) return end(head.why());
             if (end_ - at < bytes) return;
             if (!head.is_data()) {
                 if (head.what == frame::kind::notice) keep_notice(at);

@@ -2,7 +2,14 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../../platform/network/socket.hpp"
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
 #include "frame.hpp"
 
 namespace hvd {
@@ -30,15 +37,19 @@ public:
     }
     bool is_broken() const { return !writes_; }
 
-    // Writes as much as the system takes.
-    void push(const descriptor& socket) {
+    // Writes as much as the wire takes.
+    template <class Wire>
+    void push(Wire& wire) {
         while (writes_ && (left_ > 0 || begin_frame())) {
-            const ssize_t n = write(socket);
+            const ssize_t n = write(wire);
             if (n >= 0) advance(std::size_t(n));
             else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
             else if (errno != EINTR) writes_ = false;
-            if (left_ == 0) end_frame();
+            if (left_ == 0) kept_ = false;
         }
+        if (left_ > 0 || first_ < blocks_.size() || !wire.flush()) return;
+        blocks_.clear();
+        first_ = 0;
     }
 
     // Afterwards no memory of the caller is read. The rest of a frame whose begin has gone is kept,
@@ -90,21 +101,14 @@ private:
         return true;
     }
 
-    void end_frame() {
-        kept_ = false;
-        if (first_ < blocks_.size()) return;
-        blocks_.clear();
-        first_ = 0;
-    }
-
     std::size_t payload_left() const { return left_ < head_.bytes ? left_ : head_.bytes; }
 
     // The rest of the head, and of what follows it.
-    ssize_t write(const descriptor& socket) {
+    template <class Wire>
+    ssize_t write(Wire& wire) {
         const std::size_t of_head = left_ - payload_left();
         const std::byte* const head = reinterpret_cast<const std::byte*>(&head_);
-        return send_both(socket, head + (sizeof head_ - of_head), of_head, payload_,
-                         payload_left());
+        return wire.write(head + (sizeof head_ - of_head), of_head, payload_, payload_left());
     }
     void advance(std::size_t n) {
         const std::size_t of_head = left_ - payload_left();

@@ -7,6 +7,7 @@
 #include "frame_reader.hpp"
 #include "frame_writer.hpp"
 #include "host_silence.hpp"
+#include "plain_wire.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -15,24 +16,27 @@ namespace detail {
 // The messages of one rank of a communicator: a connection to every other rank, with data and
 // notices. Memory of the caller is used without a copy, since a connection can be left in the
 // middle of a message.
-class tcp_messages {
+template <class Wire>
+class basic_tcp_messages {
 public:
-    tcp_messages() = default;
+    using wire = Wire;
 
-    // One socket for each rank; none for this one.
-    explicit tcp_messages(std::vector<descriptor> sockets) : links_(sockets.size()) {
-        for (std::size_t p = 0; p < sockets.size(); ++p) {
-            links_[p].socket = std::move(sockets[p]);
-            if (!links_[p].socket) continue;
-            tune_socket(links_[p].socket);
-            keep_with_busy_peer(links_[p].socket);
+    basic_tcp_messages() = default;
+
+    // One wire for each rank; none for this one.
+    explicit basic_tcp_messages(std::vector<Wire> wires) : links_(wires.size()) {
+        for (std::size_t p = 0; p < wires.size(); ++p) {
+            links_[p].wire = std::move(wires[p]);
+            if (!links_[p].wire) continue;
+            tune_socket(links_[p].wire.socket());
+            keep_with_busy_peer(links_[p].wire.socket());
         }
     }
 
     void send(int peer, const std::byte* data, std::size_t bytes) {
         link& l = links_[std::size_t(peer)];
         l.out.add(data, bytes);
-        l.out.push(l.socket);
+        l.push();
     }
     void receive(int peer, std::byte* data, std::size_t bytes) {
         links_[std::size_t(peer)].in.add(data, bytes);
@@ -45,8 +49,8 @@ public:
     bool poll() {
         bool complete = true;
         for (link& l : links_) {
-            if (l.out.has_work()) l.out.push(l.socket);
-            if (!l.in.is_idle()) l.in.pull(l.socket);
+            l.push();
+            if (!l.in.is_idle()) l.in.pull(l.wire);
             complete = complete && !l.is_pending();
         }
         return complete;
@@ -57,9 +61,9 @@ public:
     void sleep(std::int64_t nanoseconds) {
         fds_.clear();
         for (const link& l : links_) {
-            const int events = (l.in.is_idle() ? 0 : POLLIN) | (l.out.has_work() ? POLLOUT : 0);
-            if (events != 0 && !l.in.has_ended())
-                fds_.push_back({l.socket.number(), short(events), 0});
+            const bool reads = !l.in.is_idle(), writes = l.has_work();
+            if ((reads || writes) && !l.in.has_ended())
+                fds_.push_back({l.wire.socket().number(), l.wire.events(reads, writes), 0});
         }
         poll_sockets(fds_.data(), fds_.size(), nanoseconds);
     }
@@ -75,7 +79,7 @@ public:
     bool send_notice(int peer, const failure_notice& news) noexcept try {
         link& l = links_[std::size_t(peer)];
         l.out.add_notice(news);
-        l.out.push(l.socket);
+        l.push();
         return true;
     } catch (const std::bad_alloc&) {
         return false;
@@ -84,9 +88,9 @@ public:
     bool receive_notice(failure_notice& news) {
         for (std::size_t p = 0; p < links_.size(); ++p) {
             link& l = links_[p];
-            if (!l.socket) continue;
-            if (l.out.has_work()) l.out.push(l.socket);
-            if (!l.in.take_notice(l.socket, news)) continue;
+            if (!l.wire) continue;
+            l.push();
+            if (!l.in.take_notice(l.wire, news)) continue;
             if (news.sender == int(p) && names_ranks_of(news, int(links_.size()))) return true;
         }
         return false;
@@ -104,19 +108,18 @@ public:
     bool say_goodbye() noexcept {
         bool any = false;
         for (link& l : links_) {
-            if (!l.socket) continue;
-            if (l.out.has_work()) l.out.push(l.socket);
-            if (!l.out.has_work() && !std::exchange(l.said_goodbye, true))
-                ::shutdown(l.socket.number(), SHUT_WR);
-            if (drop_what_comes(l.socket)) any = true;
-            else l.socket = descriptor();
+            if (!l.wire) continue;
+            l.push();
+            if (!l.has_work() && !l.said_goodbye) l.said_goodbye = l.wire.end_writing();
+            if (l.wire.drop_what_comes()) any = true;
+            else l.wire = Wire();
         }
         return any;
     }
     // True if some notices have not gone.
     bool has_words() const noexcept {
         bool any = false;
-        for (const link& l : links_) any = any || (l.socket && l.out.has_work());
+        for (const link& l : links_) any = any || (l.wire && l.has_work());
         return any;
     }
 
@@ -127,12 +130,13 @@ protected:
         std::vector<int> ranks;
         for (std::size_t p = 0; p < links_.size(); ++p) {
             link& l = links_[p];
-            if (!l.socket || !awaits(int(p))) continue;
+            if (!l.wire || !awaits(int(p))) continue;
             // The end itself may lie behind much data that nobody asks for.
             const char* reason = l.in.has_ended()    ? l.in.reason()
-                                 : l.out.is_broken() ? "its connection was closed"
+                                 : l.out.is_broken() ? l.wire.why_closed()
                                                      : nullptr;
-            if (reason == nullptr && l.silence.look(l.socket)) reason = "its host does not answer";
+            if (reason == nullptr && l.silence.look(l.wire.socket()))
+                reason = "its host does not answer";
             if (l.silence.wants_probe()) l.out.add_probe();
             if (reason == nullptr) continue;
             why += text(ranks.empty() ? "" : ", ", "rank ", p, " is gone (", reason, ")");
@@ -142,13 +146,13 @@ protected:
     }
     int ranks() const { return int(links_.size()); }
     bool has_ended(int peer) const { return links_[std::size_t(peer)].has_ended(); }
-    const descriptor& socket_of(int peer) const { return links_[std::size_t(peer)].socket; }
+    const descriptor& socket_of(int peer) const { return links_[std::size_t(peer)].wire.socket(); }
     // Something that lives as long as the connections.
     void keep(shared<counted> companion) { companion_ = std::move(companion); }
 
 private:
     struct link {
-        descriptor socket;
+        Wire wire;
         frame_writer out;
         frame_reader in;
         host_silence silence;
@@ -156,6 +160,11 @@ private:
 
         bool is_pending() const { return !in.is_idle() || !out.is_idle(); }
         bool has_ended() const { return in.has_ended() || out.is_broken(); }
+        bool has_work() const { return out.has_work() || wire.has_unsent(); }
+        void push() {
+            if (out.has_work()) out.push(wire);
+            else wire.flush();
+        }
     };
 
     // False for a notice that no rank sends, which is dropped.
@@ -165,21 +174,13 @@ private:
         for (const int rank : news.ranks) known = known && rank < size;
         return known;
     }
-    // False when the peer has ended the connection.
-    static bool drop_what_comes(const descriptor& socket) noexcept {
-        std::byte dropped[4096];
-        for (int turns = 64; turns > 0; --turns) {
-            const ssize_t n = ::recv(socket.number(), dropped, sizeof dropped, 0);
-            if (n == 0) return false;
-            if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-        }
-        return true;
-    }
 
     std::vector<link> links_;  // by rank
     std::vector<pollfd> fds_;
     shared<counted> companion_;
 };
+
+using tcp_messages = basic_tcp_messages<plain_wire>;
 
 }  // namespace detail
 }  // namespace v0

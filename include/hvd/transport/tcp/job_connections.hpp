@@ -4,6 +4,7 @@
 
 #include "../../core/lean/atomic.hpp"
 #include "../../platform/thread.hpp"
+#include "job_secret.hpp"
 #include "outgoing_connection.hpp"
 #include "rendezvous_client.hpp"
 #include "strangers.hpp"
@@ -14,8 +15,8 @@ namespace detail {
 
 // Makes the connections of one process of a job, which knows where all others listen. Each
 // communicator has connections of its own, under a number (its context) that its ranks know
-// without a word. The higher one of two ranks connects. Several threads may make communicators at
-// the same time: a connection that one of them lets in for another waits for it here.
+// without a word. Several threads may make communicators at the same time: a connection that one
+// of them lets in for another waits for it here.
 class job_connections {
 public:
     job_connections(int rank, const shared_secret& secret, listening_socket listener,
@@ -30,6 +31,14 @@ public:
 
     const std::vector<listening_place>& places() const { return places_; }
 
+    // The higher one of two ranks connects.
+    bool connects_to(int rank) const { return rank < rank_; }
+    // A secret of this job for the connection with that rank, and for no other connection.
+    shared_secret secret_with(int rank, std::uint64_t context) const {
+        const int connecting = connects_to(rank) ? rank_ : rank;
+        return connection_secret(secret_, connecting, rank_ + rank - connecting, context);
+    }
+
     // Returns a connection to each of `ranks` of the job, in their order, and none for this rank.
     // gone() ends it early. @throws peer_error that names the ranks by their place in `ranks`.
     template <class F>
@@ -37,7 +46,7 @@ public:
                                     time_point limit, F gone) {
         making m{context, ranks, std::vector<descriptor>(ranks.size()), {}};
         for (const int r : ranks)
-            if (r < rank_)
+            if (connects_to(r))
                 m.outgoing.emplace_back(secret_, rank_, r, places_[std::size_t(r)], is_here(r),
                                         context);
         const counts_as_active active(active_);

@@ -72,6 +72,19 @@ inline shared_secret derived_secret(const shared_secret& secret, std::uint64_t p
     return hmac_sha256(secret, number);
 }
 
+// A secret of one connection between two ranks. None of another purpose is made of as many bytes.
+inline shared_secret connection_secret(const shared_secret& secret, int connecting, int accepting,
+                                       std::uint64_t context) {
+    std::byte said[24];
+    std::memcpy(said, "encrypts", 8);
+    for (std::size_t i = 0; i < 4; ++i) {
+        said[8 + i] = std::byte(std::uint32_t(connecting) >> (8 * i));
+        said[12 + i] = std::byte(std::uint32_t(accepting) >> (8 * i));
+    }
+    for (std::size_t i = 0; i < 8; ++i) said[16 + i] = std::byte(context >> (8 * i));
+    return hmac_sha256(secret, said);
+}
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd

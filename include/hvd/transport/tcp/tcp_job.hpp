@@ -5,7 +5,6 @@
 #include "../../platform/host_identity.hpp"
 #include "../../protocol/call_header.hpp"
 #include "../../protocol/outside_news.hpp"
-#include "../frames/tcp_messages.hpp"
 #include "job_connections.hpp"
 #include "job_secret.hpp"
 #include "launcher_variables.hpp"
@@ -129,11 +128,13 @@ public:
     bool is_given_up() const { return news_ && news_->tell_of_an_end(); }
 
     // Takes the connections of a communicator that has ended, whose last words may not have gone.
-    void end(tcp_messages messages) noexcept try {
+    template <class Messages>
+    void end(Messages messages) noexcept try {
         reap();
         if (!messages.say_goodbye()) return;
+        auto left = owner<leftover_of<Messages>>::make(std::move(messages));
         const lock_guard lock(mutex_);
-        leftovers_.push_back({std::move(messages), now() + patience});
+        leftovers_.push_back(std::move(left));
     } catch (const std::bad_alloc&) {
     }
 
@@ -144,8 +145,17 @@ private:
     static constexpr std::int64_t farewell = 200 * tuning::millisecond;
 
     struct leftover {
-        tcp_messages messages;
-        time_point limit = 0;
+        virtual ~leftover() = default;
+        virtual bool say_goodbye() noexcept = 0;
+        virtual bool has_words() const noexcept = 0;
+        const time_point limit = now() + patience;
+    };
+    template <class Messages>
+    struct leftover_of final : leftover {
+        explicit leftover_of(Messages left) : messages(std::move(left)) {}
+        bool say_goodbye() noexcept override { return messages.say_goodbye(); }
+        bool has_words() const noexcept override { return messages.has_words(); }
+        Messages messages;
     };
 
     // The jobs of this process: one, but for tests, where its threads are ranks.
@@ -198,9 +208,9 @@ private:
         const lock_guard lock(mutex_);
         bool any = false;
         std::size_t kept = 0;
-        for (leftover& l : leftovers_) {
-            if (!l.messages.say_goodbye() || now() > l.limit) continue;
-            any = any || l.messages.has_words();
+        for (owner<leftover>& l : leftovers_) {
+            if (!l->say_goodbye() || now() > l->limit) continue;
+            any = any || l->has_words();
             std::swap(leftovers_[kept++], l);
         }
         leftovers_.resize(kept);
@@ -213,7 +223,7 @@ private:
     owner<job_connections> connections_;  // of several ranks
     shared<outside_news> news_;
     mutex mutex_;
-    std::vector<leftover> leftovers_;
+    std::vector<owner<leftover>> leftovers_;
 };
 
 }  // namespace detail
