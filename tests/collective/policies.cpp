@@ -364,6 +364,34 @@ TEST_CASE("direct<mpi>: an error nobody looked at is thrown by the next call") {
     });
 }
 
+TEST_CASE("direct<mpi>: a deadline is refused by its name, since MPI gives up no call") {
+    using direct = hvd::direct<hvd::mpi>;
+    on_ranks_of<direct>([](auto& comm) {
+        const hvd::options o{.deadline = std::chrono::seconds(1)};
+        const hvd::reduce_options r{.deadline = std::chrono::seconds(1)};
+        float x = 1, y = 1;
+        std::vector<float> all(size_of(comm));
+        const auto refused = [&](auto call) {
+            const auto e = thrown<hvd::usage_error>(call);
+            if (e) CHECK(contains(e->what(), ".deadline"));
+        };
+        refused([&] { comm.allreduce(x, hvd::sum, r); });
+        refused([&] { comm.reduce(x, hvd::sum, hvd::root{0}, r); });
+        refused([&] { comm.broadcast(x, hvd::root{0}, o); });
+        refused([&] { comm.allgather(std::as_const(x), hvd::into(all), o); });
+        refused([&] { comm.barrier(o); });
+        refused([&] { comm.allreduce(hvd::fuse(x, y), hvd::sum, r); });
+        refused([&] { (void)comm.allgather(std::as_const(x), o); });
+        refused([&] { comm.allreduce_async(x, hvd::sum, r).wait(); });
+        CHECK(x == 1);
+        refused([&] {
+            const hvd::communicator<direct> late(comm.native_handle(), hvd::borrow,
+                                                 {.deadline = std::chrono::seconds(1)});
+        });
+        check_that_it_works(comm);
+    });
+}
+
 TEST_CASE("direct<mpi>: a count above that of one MPI call is refused before anything is sent") {
     on_ranks_of<hvd::direct<hvd::mpi>>([](auto& comm) {
         // No memory is there: reading any of it would be a crash.

@@ -25,7 +25,7 @@ public:
     void barrier(const options& o = {}) {
         Comm& self = static_cast<Comm&>(*this);
         if constexpr (is_direct<B>) {
-            access::direct_endpoint_of(self, collective::barrier)->barrier();
+            access::direct_endpoint_of(self, collective::barrier, o.deadline)->barrier();
         } else {
             barrier_call call(o);
             run_call(self, call, o);

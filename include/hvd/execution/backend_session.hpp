@@ -56,6 +56,7 @@ public:
         : call_driver(endpoint->rank(), endpoint->size(), options) {
         check_tuning(options.tuning, rank());
         check_times(options, rank());
+        if (is_direct<B> && options.deadline.nanoseconds > 0) throw_no_deadline("a communicator");
         set_traits(*endpoint);
         if (traits_.transport && !(options.tuning == tuning_options{})) {
             traits_.transport->prepare(options.tuning);
@@ -86,6 +87,7 @@ private:
                           { l.threaded() } -> std::convertible_to<bool>;
                       })
             traits_.threaded = l.threaded();
+        traits_.knows_no_deadline = is_direct<B>;
         traits_.agrees_on_names = requires { requires B::agrees_on_names; };
         if constexpr (observes<B>) traits_.observing = observing_by(observer_);
     }

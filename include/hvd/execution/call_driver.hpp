@@ -30,6 +30,7 @@ struct session_traits {
     owner<detail::transport> transport;
     bool threaded = false;  // a progress thread may drive it
     bool agrees_on_names = false;
+    bool knows_no_deadline = false;  // it refuses those of calls
     // Set by a backend that runs whole collectives itself.
     void (*run_whole)(void* endpoint, operation&, workspace&) = nullptr;
     void* endpoint = nullptr;
@@ -104,6 +105,14 @@ public:
             catch_up(kind);
     }
 
+    static constexpr std::string_view no_deadline =
+        ": .deadline is given, and direct<> gives up no call that is inside the library: hvd::mpi "
+        "and hvd::checked<hvd::direct<hvd::mpi>> do";
+    // For such a call, and for such a communicator.
+    [[gnu::cold, gnu::noinline, noreturn]] void throw_no_deadline(std::string_view what) const {
+        throw usage_error(rank_, text("hvd: ", what, " on rank ", rank_, no_deadline));
+    }
+
     // A callable or an observer that runs in the progress thread makes no calls: the thread would
     // wait for itself.
     template <class Call>
@@ -172,6 +181,8 @@ public:
     time_point limit_for(operation& op, time_span deadline) const {
         if (deadline.nanoseconds < 0) [[unlikely]]
             refuse_deadline(op.entry, deadline);
+        if (deadline.nanoseconds > 0 && traits_.knows_no_deadline) [[unlikely]]
+            op.entry.refuse(text("hvd: ", op.entry.label(), no_deadline));
         if (deadline.nanoseconds <= 0) deadline = options_.deadline;
         return deadline.nanoseconds == 0 ? never : now() + deadline.nanoseconds;
     }

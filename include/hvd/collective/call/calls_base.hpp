@@ -70,8 +70,10 @@ struct access {
     template <class Session>
     class held_endpoint {
     public:
-        [[gnu::always_inline]] held_endpoint(Session& own, collective kind)
+        [[gnu::always_inline]] held_endpoint(Session& own, collective kind, time_span deadline)
             : own_(own), use_(own.user(), name_of(kind)) {
+            if (deadline.nanoseconds != 0) [[unlikely]]
+                own_.throw_no_deadline(name_of(kind));
             own_.precede(kind);
         }
         // Out of line, it would need both members in memory.
@@ -84,9 +86,9 @@ struct access {
     };
 
     template <class Comm>
-    static auto direct_endpoint_of(Comm& comm, collective kind) {
+    static auto direct_endpoint_of(Comm& comm, collective kind, time_span deadline) {
         return held_endpoint<std::remove_reference_t<decltype(backend_of(comm))>>(backend_of(comm),
-                                                                                  kind);
+                                                                                  kind, deadline);
     }
 
     // Holds the communicator for a call that is prepared in its memory.

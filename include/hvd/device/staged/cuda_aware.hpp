@@ -27,7 +27,9 @@ public:
         constexpr const char* name = "communicator<cuda_aware<mpi>>";
         meet(bootstrap, name, options);
         auto host = bootstrap.split(0, bootstrap.rank());
-        communicator<direct<Host>> direct(host.native_handle(), borrow, options);
+        communicator_options of_direct = options;
+        of_direct.deadline = {};  // that of the calls on the host holds
+        communicator<direct<Host>> direct(host.native_handle(), borrow, of_direct);
         return make_on_all(bootstrap, name, options, [&] {
             if (!is_cuda_aware())
                 throw usage_error(host.rank(),
