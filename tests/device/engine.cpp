@@ -3,7 +3,6 @@
 // An engine with tensors of the host and of devices: results, order, streams, ranks that join.
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <memory>
 #include <random>
@@ -154,46 +153,6 @@ void run_step(auto& e, const std::vector<drawn>& tensors, std::mt19937& mine) {
     }
 }
 
-// ---- streams --------------------------------------------------------------------------------
-
-struct user_stream {
-    cudaStream_t handle{};
-    user_stream() { cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking); }
-    user_stream(const user_stream&) = delete;
-    ~user_stream() { cudaStreamDestroy(handle); }
-};
-
-// A kernel that takes long and computes a number for each element.
-template <class F>
-void compute(cudaStream_t stream, const tensor<float>& x, int count, F f) {
-    emulation::enqueue(stream, [] { std::this_thread::sleep_for(2ms); });
-    emulation::launch(stream, count, [f, data = x.data()](int i) {
-        auto* const seen =
-            reinterpret_cast<float*>(emulation::seen_by_device(data + i, sizeof(float)));
-        *seen = f(*seen);
-    });
-}
-
-// ---- observers ------------------------------------------------------------------------------
-
-// Counts what it is told of an engine's tensors.
-class counting {
-public:
-    void on_begin(const hvd::event&) {}
-    void on_end(const hvd::event&, bool) {}
-    void on_submitted(const hvd::event& e) { count(e); }
-    void on_rank_ready(const hvd::event& e, int) { count(e); }
-    void on_ready(const hvd::event& e) { count(e); }
-    void on_complete(const hvd::event& e, bool) { count(e); }
-
-    int told_of(std::string_view name) const { return name == "host" ? host_ : others_; }
-
-private:
-    void count(const hvd::event& e) { ++(e.name == "host" ? host_ : others_); }
-
-    std::atomic<int> host_{0}, others_{0};  // the threads of a rank tell it
-};
-
 }  // namespace
 
 TEST_CASE_TEMPLATE("random tensors of host and device in random order have exact results", Devices,
@@ -228,27 +187,6 @@ TEST_CASE_TEMPLATE("combined policies run each kind of tensor by its backend", D
         const auto tensors = draw(alike, 20, e.size());
         for (int step = 0; step < 5; ++step) run_step(e, tensors, mine);
     });
-}
-
-TEST_CASE("small tensors of one type are one group for NCCL, and those of the host are apart") {
-    on_engines_of<hvd::nccl>(2,
-                             [](auto& e) {
-                                 const tensor<float> a{1, 2}, b{3}, c{4};
-                                 std::vector<float> h{1};
-                                 const int before = emulation::calls_of("ncclGroupEnd");
-                                 auto x = e.allreduce("a", a.view(), hvd::sum);
-                                 auto y = e.allreduce("b", b.view(), hvd::sum);
-                                 auto z = e.allreduce("c", c.view(), hvd::sum);
-                                 auto w = e.allreduce("h", h, hvd::sum);
-                                 x.wait(), y.wait(), z.wait(), w.wait();
-                                 e.barrier().wait();
-                                 CHECK(emulation::calls_of("ncclGroupEnd") - before <= e.size());
-                                 CHECK(a.values() == std::vector<float>{2, 4});
-                                 CHECK(c.values() == std::vector<float>{8});
-                                 CHECK(h[0] == 2);
-                                 e.barrier("end").wait();
-                             },
-                             {.cycle_time = std::chrono::milliseconds(300)});
 }
 
 TEST_CASE_TEMPLATE("an allreduce from one tensor to another", Devices, every_kind) {
@@ -322,24 +260,6 @@ TEST_CASE_TEMPLATE("a tensor is read after its stream's work, and a stream waits
         e.allreduce("z", z.view(), hvd::sum).wait();  // after the default streams
         CHECK(z.values() == filled(40, float(sum_to(n))));
     });
-}
-
-TEST_CASE("an observer is told of an engine's tensors on the host, and of none on a device") {
-    using observed = hvd::observed<hvd::threads, counting>;
-    hvd::run_threads<observed>(3, [](hvd::communicator<observed>& world) {
-        hvd::communicator<hvd::nccl> gpus(world, {.deadline = 20s});
-        hvd::engine e{world, gpus};
-        for (int step = 0; step < 8; ++step) {  // some are negotiated, some are predicted
-            const tensor<float> x(filled(30, 1.0f));
-            std::vector<float> y(30, 1);
-            auto a = e.allreduce("device", x.view(), hvd::sum);
-            e.allreduce("host", y, hvd::sum).wait();
-            a.wait();
-        }
-        CHECK(e.observer().told_of("host") >= 8 * 3);
-        CHECK(e.observer().told_of("device") == 0);
-    });
-    check_clean();
 }
 
 TEST_CASE_TEMPLATE("threads of a rank submit and wait side by side", Devices, every_kind) {

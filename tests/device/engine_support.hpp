@@ -4,6 +4,8 @@
 
 // Engines with tensors of the host and of devices, on threads as ranks.
 
+#include <thread>
+
 #include <hvd/engine/device.hpp>
 
 #include "support.hpp"
@@ -49,6 +51,24 @@ std::vector<T> filled(std::size_t count, T value) {
 
 // 1 + … + n.
 constexpr int sum_to(int n) { return n * (n + 1) / 2; }
+
+struct user_stream {
+    cudaStream_t handle{};
+    user_stream() { cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking); }
+    user_stream(const user_stream&) = delete;
+    ~user_stream() { cudaStreamDestroy(handle); }
+};
+
+// A kernel that takes long and computes a number for each element.
+template <class F>
+void compute(cudaStream_t stream, const tensor<float>& x, int count, F f) {
+    emulation::enqueue(stream, [] { std::this_thread::sleep_for(2ms); });
+    emulation::launch(stream, count, [f, data = x.data()](int i) {
+        auto* const seen =
+            reinterpret_cast<float*>(emulation::seen_by_device(data + i, sizeof(float)));
+        *seen = f(*seen);
+    });
+}
 
 inline bool has(const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;

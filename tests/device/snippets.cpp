@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 // The examples of the device path's reference and of docs/device.md, on the emulation.
 
+#include <cstdio>
+
 #include <hvd/engine/device.hpp>
 
 #include "support.hpp"
@@ -149,6 +151,13 @@ void named(world_type& world) {
         //! [engine_streams]
         a.wait(compute);  // later kernels on `compute` come after the result; a.wait(): the host
         //! [engine_streams]
+        //! [engine_then]
+        auto told = engine.allreduce("rows", rows.view(), hvd::sum,
+                                     {.then = [](std::exception_ptr failure) {
+                                         if (!failure) std::puts("the device is done with rows");
+                                     }});
+        //! [engine_then]
+        told.wait();
         CHECK(c.counts().size() == std::size_t(world.size()));
         cudaStreamSynchronize(compute);
     }

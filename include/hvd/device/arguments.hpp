@@ -54,6 +54,11 @@ struct device_access {
         }
     }
 
+    // Makes later work of the stream wait for a call, whose request stays as it is.
+    static void follow(const device_request& call, device_stream stream) {
+        if (call.session_) call.session_->follow(call.done_, stream, call.label_);
+    }
+
     template <class Comm, class Session>
     static Comm made_of(std::shared_ptr<Session> session, topology place) {
         Comm comm;

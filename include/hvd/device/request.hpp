@@ -8,6 +8,11 @@
 
 namespace hvd {
 inline namespace v0 {
+namespace detail {
+
+struct device_access;
+
+}  // namespace detail
 
 /// A call on device tensors that is under way. The host waits for it, or a stream does.
 ///
@@ -81,6 +86,8 @@ public:
     }
 
 private:
+    friend struct detail::device_access;
+
     void finish_quietly(detail::time_point limit) noexcept {
         if (limit < limit_) limit_ = limit;
         const auto session = session_;

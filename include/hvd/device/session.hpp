@@ -208,15 +208,18 @@ public:
     void hand_over(cuda_event& done, std::uint64_t call, device_stream stream, const char* label,
                    time_point limit) {
         const current_device here(device_, rank_);
-        refuse_if_broken(label);
-        if (is_captured(stream))
-            throw usage_error(rank_, text("hvd: ", label, " on rank ", rank_,
-                                          ": a stream that is being captured into a graph can't "
-                                          "wait for a call outside of it"));
+        refuse_to_follow(stream, label);
         const bool watched = leave_to_stream(call, label) || limit != never;
         done.make_wait(stream.given() ? stream.get() : own_stream(), rank_);
         if (watched) watcher_.add(std::move(done), label, limit);
         else done = {};
+    }
+
+    // The same for a call that somebody else goes on watching.
+    void follow(const cuda_event& done, device_stream stream, const char* label) {
+        const current_device here(device_, rank_);
+        refuse_to_follow(stream, label);
+        done.make_wait(stream.given() ? stream.get() : own_stream(), rank_);
     }
 
     // Ends the watcher, which uses the whole session.
@@ -322,6 +325,14 @@ protected:
     }
 
 private:
+    void refuse_to_follow(device_stream stream, const char* label) const {
+        refuse_if_broken(label);
+        if (is_captured(stream))
+            throw usage_error(rank_, text("hvd: ", label, " on rank ", rank_,
+                                          ": a stream that is being captured into a graph can't "
+                                          "wait for a call outside of it"));
+    }
+
     void look(const char* label) {
         const inside turn(*this);
         look_for_errors(label);

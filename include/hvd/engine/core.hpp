@@ -23,10 +23,15 @@ public:
     void submit(std::string_view name, const shared<queued>& call, const signature& mine,
                 callback then, void (*fill)(queued&)) {
         runner_.driver().refuse_if_forked(*call->op);
-        call->queue = &functions;
-        call->owner = shared<counted>(this);
+        adopt(*call);
         pending_tensor entry{call, mine, std::move(then)};
         while (!take(name, entry, fill)) wait_for_refusal_of(name);
+    }
+
+    // Requests of this call wait in the engine.
+    void adopt(queued& call) {
+        call.queue = &functions;
+        call.owner = shared<counted>(this);
     }
 
     // The others learn why this rank has no tensor of that name.
@@ -82,8 +87,7 @@ public:
             refuse_if_ended("join");
             throw_unseen();
             if (join_) throw usage_error(rank(), text("hvd: rank ", rank(), " has joined already"));
-            call->queue = &functions;
-            call->owner = shared<counted>(this);
+            adopt(*call);
             join_ = call;
             if (predicted_) decline_ = "it has joined";
             else wishes_.join = true;
@@ -199,8 +203,12 @@ private:
             const lock_guard lock(mutex_);
             name = pending_.name_of(call);
         }
-        const message why = text("rank ", rank(), ": the request of '", name,
-                                 "' was destroyed before all ranks had submitted the tensor");
+        const bool works = name.empty() && call.op->entry.name[0] != 0;
+        const message why =
+            text("rank ", rank(), ": the request of '",
+                 works ? std::string_view(call.op->entry.name) : std::string_view(name),
+                 "' was destroyed before ",
+                 works ? "its work was done" : "all ranks had submitted the tensor");
         const auto failure = std::make_exception_ptr(usage_error(rank(), text("hvd: ", why)));
         set_reason(failure);  // before that of the engine's thread, which tells the other ranks
         leave(why);

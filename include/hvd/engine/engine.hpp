@@ -292,6 +292,7 @@ private:
             thread.reset();
             // Ranks that wait for this one learn it before it waits for them, with its devices.
             core->data().close("its engine was destroyed");
+            core->runner().end_devices();
             try {
                 core->run_ready();  // all calls are complete, so that no coroutine is forgotten
             } catch (...) {         // thrown by a coroutine: nobody is there to catch it

@@ -37,7 +37,7 @@ public:
 
     bool is_idle() {
         const lock_guard lock(mutex_);
-        return pending_.empty() && !join_;
+        return pending_.empty() && !join_ && watched_.load() == 0;
     }
     // The names of the tensors that are pending, a few of them.
     message pending_names() {
@@ -89,6 +89,32 @@ public:
         completions_.announce();
     }
 
+    // ---- for device tensors, whose work may be under way when they are not pending any more -----
+
+    bool tells_of_work() const { return observing_.wants(observed_moment::complete); }
+    void tell_of_work(const event& e, bool succeeded) const {
+        if (tells_of_work())
+            observing_.tell(e, succeeded ? observed_moment::complete : observed_moment::incomplete);
+    }
+    // Somebody wants to be told when the work of a tensor is over.
+    void begin_watch() { watched_.add(1); }
+    void end_watch() {
+        watched_.add(-1);
+        completions_.announce();
+    }
+
+    // Calls back on this thread, if somebody wants it.
+    void call_back(const callback& then, const std::exception_ptr& failure) {
+        if (!then) return;
+        const callback_scope scope(*this);
+        try {
+            then(failure);
+        } catch (...) {
+            write_line(text("hvd: rank ", rank(), ": the callback of a tensor threw: ",
+                            what_of(std::current_exception())));
+        }
+    }
+
     stall_watch::tensor oldest() {
         const lock_guard lock(mutex_);
         return pending_.oldest();
@@ -103,14 +129,20 @@ protected:
         : observing_(data.observing()), rank_(data.rank()), size_(data.size()) {}
     ~submitted_tensors() = default;
 
-    // Tells an observer of a tensor that was submitted at that time, if it wants to know. It is
-    // told nothing of device tensors: nobody here knows when their work begins and ends.
+    // Tells an observer of a tensor that was submitted at that time, if it wants to know.
     void tell(observed_moment m, std::string_view name, const signature& s, time_point time,
               time_point submitted) const {
-        if (!observing_.wants(m) || s.where == tensor_memory::device) return;
-        observing_.tell({name_of(s.call.kind), name, s.call.id, std::size_t(s.bytes), rank_, size_,
-                         time, submitted},
-                        m);
+        if (!observing_.wants(m)) return;
+        event e{name_of(s.call.kind),
+                name,
+                s.call.id,
+                std::size_t(s.bytes),
+                rank_,
+                size_,
+                time,
+                submitted};
+        e.on_device = s.where == tensor_memory::device;
+        observing_.tell(e, m);
     }
 
     // ---- with the lock held ---------------------------------------------------------------------
@@ -144,13 +176,7 @@ protected:
         const callback then = std::move(entry.then);
         if (!then) return entry.call->finish(std::move(failure));
         entry.call->finish(failure);
-        const callback_scope scope(*this);
-        try {
-            then(failure);
-        } catch (...) {
-            write_line(text("hvd: rank ", rank(), ": the callback of a tensor threw: ",
-                            what_of(std::current_exception())));
-        }
+        call_back(then, failure);
     }
 
     // The threads that wait get the exception, and it dies there: its counter is not visible to
@@ -198,6 +224,7 @@ protected:
     std::vector<session_user::id> in_callbacks_;  // the threads that run one
 
     completions completions_;
+    atomic<int> watched_{0};  // device tensors that somebody wants to be told of
 
     const observing observing_;
 

@@ -443,14 +443,18 @@ private:
     }
 
     // Tells an observer of those tensors of a unit that this rank has submitted.
-    // A predicted one is ready when it is submitted.
+    // A predicted one is ready when it is submitted. The work of a device tensor is not over yet.
     void tell_unit(observed_moment m, const agreed_unit& unit, bool is_predicted = false) const {
-        if (!observing_.wants(m)) return;
+        if (observing_.call == nullptr) return;
         const time_point time = quick_now();
-        for (std::size_t i = 0; i < unit.size(); ++i)
-            if (const queued* const call = claimed_[i])
-                tell(m, unit[i].name, unit[i].signature, is_predicted ? call->made : time,
-                     call->made);
+        for (std::size_t i = 0; i < unit.size(); ++i) {
+            const signature& s = unit[i].signature;
+            queued* const call = claimed_[i];
+            if (call == nullptr) continue;
+            if (m == observed_moment::ready) call->ready = is_predicted ? call->made : time;
+            else if (m == observed_moment::complete && s.where == tensor_memory::device) continue;
+            tell(m, unit[i].name, s, is_predicted ? call->made : time, call->made);
+        }
     }
 
     // A rank waits long in a call of the driver, which says so. It returns the place.

@@ -39,6 +39,8 @@ struct device_units {
     void (*give_up)(void* self, std::string_view why) noexcept = nullptr;
     // Ends the calls under way for a reason that is no empty text. The thread inside one asks.
     void (*end_calls_if)(void* self, std::function<message()> reason) = nullptr;
+    // Nobody is told of work any more. Work that somebody wants to be told of is given up.
+    void (*end)(void* self) noexcept = nullptr;
 };
 
 // Runs units on the communicator of an engine. One thread at a time uses it.
@@ -70,6 +72,9 @@ public:
     }
     void give_up_devices(std::string_view why) noexcept {
         if (devices_.self) devices_.give_up(devices_.self.get(), why);
+    }
+    void end_devices() noexcept {
+        if (devices_.self) devices_.end(devices_.self.get());
     }
     call_driver& driver() const { return static_cast<call_driver&>(*data_); }
 

@@ -46,6 +46,7 @@ public:
     time_span deadline{};      // counts from the call's turn
     time_point limit = never;  // known when the call has begun
     time_point made = 0;       // known of an engine's, and if somebody observes the calls
+    time_point ready = 0;      // known of an engine's if somebody observes them
     const queue_of_calls* queue = nullptr;
     shared<counted> owner;  // a session, or an engine: its queue knows
     shared<queued> behind;  // the next in the queue

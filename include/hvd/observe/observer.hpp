@@ -31,6 +31,9 @@ struct event {
     /// allgather and a gather, and `bytes` for others
     std::size_t total_bytes = 0;
     data_path path = data_path::none;  ///< at the end of a call that succeeded
+    bool on_device = false;            ///< a tensor of a device that was submitted to an engine
+    /// of such a tensor that is complete: when it was ready, and when its work was enqueued; else 0
+    std::int64_t ready = 0, enqueued = 0;
 };
 
 /// A part of a call, which lasts until the next one begins or the call ends.
@@ -58,7 +61,7 @@ enum class phase : std::uint8_t {
 /// An engine works on a duplicate of its communicator. The observer of the duplicate, which
 /// `engine::observer()` returns, is told of the engine's tensors by these functions. That of the
 /// communicator learns of them only if `on_split` joins the two. The name of the event is that of
-/// the tensor. Nothing is told of tensors of devices.
+/// the tensor.
 /// - `on_submitted(event)`: this rank has submitted a tensor. Any thread calls it, one at a time.
 /// - `on_rank_ready(event, int rank)`: another rank has submitted it, with those that report to it.
 ///   Only ranks that others report to know that, while they negotiate. The event has the name, but
@@ -67,8 +70,11 @@ enum class phase : std::uint8_t {
 ///   needs nobody's word: its time is that of the submission. If a rank declines the prediction, it
 ///   is told once more.
 /// - `on_complete(event, bool succeeded)`: the tensor is complete. A tensor that was never ready
-///   may end without it.
-/// The first two may be called while another thread is inside another function. None may throw.
+///   may end without it. A tensor of a device (`event.on_device`) is complete when its work is
+///   done. A thread that looks for that calls the function, also while another tensor of the name
+///   is under way.
+/// The first two, and `on_complete` for tensors of devices, may be called while another thread is
+/// inside another function. None may throw.
 template <class O>
 concept observer = std::default_initializable<O> && requires(O& o, const event& e, bool succeeded) {
     o.on_begin(e);

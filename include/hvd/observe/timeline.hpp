@@ -65,13 +65,15 @@ public:
         source_ = recorder_->next_source();
     }
 
+    // A tensor of a device leaves one record, when it is complete: its name may come again before.
     void on_submitted(const event& e) {
-        if (recorder_->records()) push(detail::trace_kind::submitted, e, true, {});
+        if (recorder_->records() && !e.on_device) push(detail::trace_kind::submitted, e, true, {});
     }
     void on_rank_ready(const event& e, int rank) {
         if (recorder_->records()) push(detail::trace_kind::rank_ready, e, true, {}, 0, rank);
     }
     void on_ready(const event& e) {
+        if (e.on_device) return;
         if (std::exchange(unit_begun_, 0) != 0) unit_tensors_ = 0;
         ++unit_tensors_;
         unit_is_new_ = true;
@@ -79,6 +81,7 @@ public:
         ready_ = e.time;
     }
     void on_complete(const event& e, bool succeeded) {
+        if (e.on_device) return device_tensor_ended(e, succeeded);
         const bool has_run = unit_tensors_ > 0;  // else the ranks have refused it
         if (has_run) --unit_tensors_;
         if (!recorder_->records()) return;
@@ -96,6 +99,12 @@ public:
 private:
     static constexpr std::size_t first_phase = 3, most_phases = 8;
     static_assert(first_phase + most_phases == detail::trace_record::most_times);
+
+    void device_tensor_ended(const event& e, bool succeeded) {
+        const std::int64_t times[first_phase] = {e.ready, e.enqueued, e.time};
+        if (recorder_->records())
+            push(detail::trace_kind::tensor_ended, e, succeeded, {times, first_phase});
+    }
 
     // It reads nothing of the call under way, which another thread may run.
     void push(detail::trace_kind kind, const event& e, bool succeeded,

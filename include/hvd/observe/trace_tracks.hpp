@@ -155,9 +155,11 @@ private:
     void tensor_ended(const taken_record& r) {
         track& t = track_of_tensor(r);
         if (t.state == track_state::idle) begin(t, r, r.collective, "tensor");
-        const std::int64_t ready = r.at[0], begun = r.at[1], ended = r.at[2];
+        const std::int64_t ready = r.at[0], ended = r.at[2];
         end(t, r, [&] {
-            const std::int64_t known = ready != 0 ? ready : r.time;
+            // A tensor of a device may come again before the one before it is done.
+            const std::int64_t known = std::max(ready != 0 ? ready : r.time, t.begin);
+            const std::int64_t begun = r.at[1] == 0 ? 0 : std::max(r.at[1], known);
             put_phase(t, "negotiate", t.begin, known);
             if (begun == 0) return;
             put_phase(t, "queue", known, begun);

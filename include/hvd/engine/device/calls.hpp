@@ -53,9 +53,13 @@ class named_device_calls {
     using broadcasting = typename policies_of<D>::broadcasting;
 
 public:
-    named_device_calls(engine_core& core, const engine_devices& devices, std::string_view name,
+    named_device_calls(engine_core& core, device_runner& runner, std::string_view name,
                        const named_device_options& options)
-        : core_(core), devices_(devices), name_(name), options_(options) {
+        : core_(core),
+          devices_(runner.devices()),
+          watch_(runner.watch()),
+          name_(name),
+          options_(options) {
         refuse_wrong_name(core.rank(), name);
     }
 
@@ -314,8 +318,26 @@ private:
         store(call->described.entry.name, name_);
         core_.throw_unseen_instead_of(name_, mine);
         if (failure) refuse(mine, failure);
-        core_.submit(name_, call, mine, {}, [](queued&) {});
+        hand_in(call, mine);
         return named_device_request(call);
+    }
+
+    void hand_in(const shared<device_tensor_call>& call, const signature& mine) {
+        call->watch = &watch_;
+        call->bytes = std::size_t(mine.bytes);
+        call->then = options_.then;
+        if (core_.tells_of_work()) call->observed_name = name_;
+        core_.adopt(*call);
+        if (call->then || !call->observed_name.empty()) watch_.begin(*call);
+        try {
+            core_.submit(
+                name_, call, mine,
+                [made = call.get()](std::exception_ptr why) { made->watch->hear(*made, why); },
+                [](queued&) {});
+        } catch (...) {
+            work_watch::forget(*call);
+            throw;
+        }
     }
 
     [[noreturn]] void refuse(const signature& mine, const std::exception_ptr& failure) {
@@ -353,6 +375,7 @@ private:
 
     engine_core& core_;
     const engine_devices& devices_;
+    work_watch& watch_;
     std::string_view name_;
     const named_device_options& options_;
 };

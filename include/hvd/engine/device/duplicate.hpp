@@ -56,6 +56,13 @@ engine_devices devices_of(const communicator<D>& gpus) {
     return devices;
 }
 
+// The ranks may be different programs.
+inline bool all_have_kernels(session& ranks, time_point limit) {
+    const std::int64_t mine = has_kernels();
+    const auto all = numbers_of_all(ranks, devices_of_an_engine, {&mine, 1}, limit);
+    return std::ranges::all_of(all, [](std::int64_t has) { return has != 0; });
+}
+
 // The engine's own communicator of devices, on which nobody else makes calls.
 template <class Backend, class D>
 std::shared_ptr<device_runner> run_on_duplicate(communicator<Backend>& comm, communicator<D>& gpus,
@@ -69,10 +76,13 @@ std::shared_ptr<device_runner> run_on_duplicate(communicator<Backend>& comm, com
     });
     const engine_devices devices = devices_of(gpus);
     check_same_ranks(comm, devices, limit);
+    const bool packs = all_have_kernels(ranks, limit);
     std::shared_ptr<device_runner> runner;
     run_on_all(ranks, devices_of_an_engine, limit, [&] {
         const current_device here(devices.reducing->device(), comm.rank());
-        runner = std::make_shared<device_runner>(devices_of(gpus.split(0, comm.rank())));
+        engine_devices own = devices_of(gpus.split(0, comm.rank()));
+        own.packs = packs;
+        runner = std::make_shared<device_runner>(std::move(own));
     });
     return runner;
 }

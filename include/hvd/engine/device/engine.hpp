@@ -15,7 +15,7 @@ inline namespace v0 {
 /// `gpus` has the same ranks as `world`, in the same order. Ranks negotiate on the host, and
 /// tensors of both kinds mix freely by name. Those of a device go by NCCL, CUDA IPC or through the
 /// host, as the type of `gpus` says, on a stream of the engine's own. They never travel with those
-/// of the host. Small ones of one type are one group.
+/// of the host. Small ones of one type are packed, and travel as one.
 ///
 /// **Collective**: all ranks make the engine. It works on duplicates of both communicators.
 /// **Buffers** of a device tensor are read after what `.stream`, or else the default streams, have
@@ -146,7 +146,7 @@ private:
 
     detail::named_device_calls<Devices> device_calls(std::string_view name,
                                                      const named_device_options& o) const {
-        return {this->core(), runner_->devices(), name, o};
+        return {this->core(), *runner_, name, o};
     }
 
     std::shared_ptr<detail::device_runner> runner_;

@@ -4,6 +4,9 @@
 
 #include "../../standard.hpp"  // first: an older standard is told at once
 
+#include <exception>
+#include <functional>
+
 #include "../../device/options.hpp"
 
 namespace hvd {
@@ -18,6 +21,9 @@ struct named_device_options {
     /// The tensor is read after what this stream has been given before the submission. If none is
     /// given, it is read after what the calling thread has given the default streams.
     device_stream stream = {};
+    /// called once the work of the tensor is done, or has failed, with its exception or null, by a
+    /// thread of the engine. It may submit tensors. It must not wait for one, and must not throw
+    std::function<void(std::exception_ptr)> then = {};
 };
 
 }  // namespace v0

@@ -6,7 +6,7 @@
 
 #include "../../execution/request.hpp"
 #include "../core.hpp"
-#include "tensor_call.hpp"
+#include "work_watch.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -14,7 +14,7 @@ inline namespace v0 {
 /// A device tensor that was submitted to an engine. The host waits for it, or a stream does.
 ///
 /// **Buffers** of the tensor stay untouched until it is complete. **Completion**: `wait()`, a
-/// `test()` that is true, or the destructor, which waits until the communicator's
+/// `test()` that is true, `co_await`, or the destructor, which waits until the communicator's
 /// `destructor_deadline` at most. After `wait(stream)` the stream's later work comes after the
 /// result. Movable, and empty after a move.
 /// @throws hvd::mismatch_error, hvd::usage_error and hvd::peer_error as an engine's other requests
@@ -25,13 +25,17 @@ class [[nodiscard(
 public:
     named_device_request() = default;
     explicit named_device_request(detail::shared<detail::device_tensor_call> call)
-        : submitted_(call), call_(std::move(call)) {}
-    named_device_request(named_device_request&&) noexcept = default;
+        : submitted_(call), call_(std::move(call)), is_open_(true) {}
+    named_device_request(named_device_request&& other) noexcept
+        : submitted_(std::move(other.submitted_)),
+          call_(std::move(other.call_)),
+          is_open_(std::exchange(other.is_open_, false)) {}
     named_device_request& operator=(named_device_request&& other) noexcept {
         if (this != &other) {
             finish();
             submitted_ = std::move(other.submitted_);
             call_ = std::move(other.call_);
+            is_open_ = std::exchange(other.is_open_, false);
         }
         return *this;
     }
@@ -39,21 +43,32 @@ public:
 
     /// True for a tensor that nobody has waited for.
     explicit operator bool() const noexcept {
-        return bool(submitted_) || (call_ && bool(call_->under_way));
+        return bool(submitted_) || (is_watched() ? is_open_ : call_ && bool(call_->under_way));
     }
 
     /// Checks once if the tensor is complete. After a deadline it throws as `wait()` does.
     bool test() {
         if (!submitted_.test()) return false;
+        if (is_watched()) {
+            if (!call_->over->done()) return false;
+            collect();
+            return true;
+        }
         bool complete = true;
         use([&](device_request& work) { complete = work.test(); });
         return complete;
     }
 
-    /// The host waits until the result is there.
+    /// The host waits until the result is there. It resumes coroutines whose tensors are complete.
     void wait() {
         submitted_.wait();
-        use([](device_request& work) { work.wait(); });
+        if (is_watched()) return collect();
+        use([&](device_request& work) {
+            if (work.test()) return;
+            core().wait(*call_);  // a callback of the engine may not wait for a device
+            work.wait();
+        });
+        if (call_) call_->run_ready();
     }
 
     /// Makes later work of `stream` wait for the result. The host waits only until all ranks have
@@ -62,8 +77,17 @@ public:
     /// @throws hvd::usage_error for a stream that is being captured.
     void wait(device_stream stream) {
         submitted_.wait();
-        use([&](device_request& work) { work.wait(stream); });
+        if (is_watched() && call_->over->done()) return collect();
+        use([&](device_request& work) {
+            if (is_watched()) call_->watch->follow(*call_, stream);
+            else work.wait(stream);
+        });
+        is_open_ = false;
     }
+
+    /// Resumes once the work is done, on the thread that next waits on the engine, calls its
+    /// `run_ready()` or destroys it. Without an engine it waits at once.
+    auto operator co_await() { return awaiter(*this); }
 
     /// The elements that came from each rank, one number for each, of an allgather or alltoall. It
     /// is empty before the tensor was waited for, and for other collectives.
@@ -73,12 +97,50 @@ public:
     }
 
 private:
+    // It lives in the coroutine's frame.
+    class awaiter {
+    public:
+        explicit awaiter(named_device_request& self)
+            : self_(self), over_(self.watched_end()), inner_(over_.operator co_await()) {}
+        awaiter(const awaiter&) = delete;
+        awaiter& operator=(const awaiter&) = delete;
+
+        bool await_ready() { return inner_.await_ready(); }
+        void await_suspend(std::coroutine_handle<> coroutine) { inner_.await_suspend(coroutine); }
+        void await_resume() {
+            self_.wait();
+            inner_.await_resume();
+        }
+
+    private:
+        named_device_request& self_;
+        request over_;  // empty if nobody watches the work: then there is nothing to wait for
+        decltype(std::declval<request&>().operator co_await()) inner_;
+    };
+
+    detail::engine_core& core() const { return static_cast<detail::engine_core&>(*call_->owner); }
+    bool is_watched() const noexcept { return call_ && call_->over; }
+
+    request watched_end() {
+        if (!call_ || (!is_watched() && !call_->watch->begin(*call_))) return request();
+        return request(call_->over);
+    }
+
+    void collect() {
+        if (!call_->over->done()) core().wait(*call_->over);  // it may refuse to
+        request over(call_->over);
+        over.wait();
+        is_open_ = false;
+    }
+
     // The engine may hold the call for a moment longer, but not its work. The destructors wait.
     void finish() noexcept {
         {
             const request first(std::move(submitted_));
         }
-        if (call_) const device_request then(std::move(call_->under_way));
+        if (is_watched() && is_open_) const request then(call_->over);
+        else if (call_ && !is_watched()) const device_request then(std::move(call_->under_way));
+        is_open_ = false;
     }
 
     // A failure of the work ends the engine on all ranks.
@@ -90,13 +152,14 @@ private:
         } catch (const usage_error&) {
             throw;
         } catch (const error&) {
-            static_cast<detail::engine_core&>(*call_->owner).lose_devices(std::current_exception());
+            core().lose_devices(std::current_exception());
             throw;
         }
     }
 
     request submitted_;
     detail::shared<detail::device_tensor_call> call_;
+    bool is_open_ = false;  // nobody has waited for a tensor that is watched
 };
 
 }  // namespace v0

@@ -12,7 +12,9 @@
 #include "../unit_runner.hpp"
 #include "counts.hpp"
 #include "neutral.hpp"
+#include "packing.hpp"
 #include "tensor_call.hpp"
+#include "work_watch.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -22,6 +24,7 @@ namespace detail {
 struct engine_devices {
     std::shared_ptr<device_session> reducing, gathering, broadcasting;
     bool reduces_on_host = false;
+    bool packs = false;  // all ranks have hvd's kernels
 
     const std::shared_ptr<device_session>& session_for(collective kind) const {
         switch (kind) {
@@ -40,13 +43,14 @@ struct engine_devices {
 };
 
 // Enqueues the device tensors of an engine, on the own stream of its communicator. The ranks run
-// the same units in the same order, so that the calls of their devices are matched. A tensor of a
-// unit is a call, and the calls of a unit are one group, as those of a `fuse` are.
+// the same units in the same order, so that the calls of their devices are matched. The small
+// tensors of a unit are packed into one call. Its calls are one group, as those of a `fuse` are.
 class device_runner {
 public:
     explicit device_runner(engine_devices devices) : devices_(std::move(devices)) {}
 
     const engine_devices& devices() const { return devices_; }
+    work_watch& watch() { return watch_; }
 
     // The functions by which an engine uses a runner.
     static device_units units_of(std::shared_ptr<device_runner> runner) {
@@ -62,6 +66,7 @@ public:
         units.give_up = [](void* self, std::string_view why) noexcept {
             of(self).devices_.each([&](device_session& s) { s.give_up(why); });
         };
+        units.end = [](void* self) noexcept { of(self).end(); };
         units.end_calls_if = [](void* self, std::function<message()> reason) {
             of(self).devices_.each([&](device_session& s) { s.end_calls_if(reason); });
         };
@@ -70,6 +75,12 @@ public:
 
 private:
     static device_runner& of(void* self) { return *static_cast<device_runner*>(self); }
+
+    void end() noexcept {
+        if (!watch_.is_empty())
+            devices_.each([](device_session& s) { s.give_up("its engine was destroyed"); });
+        watch_.stop();
+    }
 
     static device_tensor_call* tensor(const unit_part& part, std::size_t i) {
         return static_cast<device_tensor_call*>(part.calls[i]);
@@ -85,8 +96,9 @@ private:
         prepare_for_joined(part, session, limit);
         if (kind == collective::allgather || kind == collective::alltoall)
             learn_counts(part, limit);
+        const bool packs = prepare_to_pack(part, session, limit);
         try {
-            enqueue(part, session, limit);
+            enqueue(part, session, limit, packs);
         } catch (...) {
             session.give_up(what_of(std::current_exception()));
             throw;
@@ -193,9 +205,30 @@ private:
                counts.end();
     }
 
+    // ---- small tensors --------------------------------------------------------------------------
+
+    // True if tensors of the part are packed. All ranks decide alike, and make room together.
+    bool prepare_to_pack(const unit_part& part, device_session& session, time_point limit) {
+        const agreed_tensor& first = part.unit[part.first];
+        if (!devices_.packs || session.size() == 1 || !first.signature.fuses ||
+            first.contributors != session.size())
+            return false;
+        calls_.clear();
+        for (std::size_t i = part.first; i < part.end; ++i)
+            for (const collective_call& call : tensor(part, i)->calls) calls_.push_back(call);
+        const std::size_t bytes = unit_packing::bytes_of_small(calls_);
+        if (bytes > 0 && !packing_.has_room(bytes))
+            run_on_all(part.runner.driver(), "the buffer of small device tensors", limit, [&] {
+                const device_session::inside turn(session);
+                const current_device here(session.device(), session.rank());
+                packing_.make_room(session, bytes);
+            });
+        return bytes > 0;
+    }
+
     // ---- the work -------------------------------------------------------------------------------
 
-    void enqueue(const unit_part& part, device_session& session, time_point limit) {
+    void enqueue(const unit_part& part, device_session& session, time_point limit, bool packs) {
         const device_session::inside turn(session);
         const current_device here(session.device(), session.rank());
         const cudaStream_t stream = session.own_stream();
@@ -214,11 +247,14 @@ private:
             }
         }
         for (collective_call& call : calls_) call.entry.postscale *= part.factor;
+        if (packs) packing_.pack(calls_, stream, session.rank());
         if (!calls_.empty()) enqueue_calls(session, calls_, label, stream, limit, true);
+        if (packs) packing_.unpack(stream, session.rank());
         for (std::size_t i = part.first; i < part.end; ++i) {
             device_tensor_call* const t = tensor(part, i);
             if (t == nullptr) continue;
             t->point.record(stream, session.rank());
+            t->enqueued = quick_now();
             t->under_way = device_request(devices_.session_for(h.kind), std::move(t->point), label,
                                           std::min(limit, t->due));
         }
@@ -226,9 +262,11 @@ private:
 
     engine_devices devices_;
     neutral_memory memory_;
+    unit_packing packing_;
     std::vector<collective_call> calls_;
     std::vector<std::size_t> counts_;
     bool counts_are_needed_ = false;
+    work_watch watch_;
 };
 
 }  // namespace detail
