@@ -19,12 +19,14 @@ public:
 
     // ---- for any thread -----------------------------------------------------------------------
 
-    // `fill` is called for the call once its name is known to be free.
+    // `fill` is called for the call once its name is known to be free, `hear` when the engine is
+    // done with it.
     void submit(std::string_view name, const shared<queued>& call, const signature& mine,
-                callback then, void (*fill)(queued&)) {
+                callback then, void (*fill)(queued&),
+                void (*hear)(queued&, bool has_failed) = nullptr) {
         runner_.driver().refuse_if_forked(*call->op);
         adopt(*call);
-        pending_tensor entry{call, mine, std::move(then)};
+        pending_tensor entry{call, mine, std::move(then), hear};
         while (!take(name, entry, fill)) wait_for_refusal_of(name);
     }
 

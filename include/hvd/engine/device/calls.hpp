@@ -322,6 +322,14 @@ private:
         return named_device_request(call);
     }
 
+    // The watch calls back when the work is done.
+    static std::function<void(std::exception_ptr)> call_back_on_failure(device_tensor_call& call) {
+        if (!call.then) return {};
+        return [made = &call](std::exception_ptr why) {
+            if (why) made->then(std::move(why));
+        };
+    }
+
     void hand_in(const shared<device_tensor_call>& call, const signature& mine) {
         call->watch = &watch_;
         call->bytes = std::size_t(mine.bytes);
@@ -331,9 +339,11 @@ private:
         if (call->then || !call->observed_name.empty()) watch_.begin(*call);
         try {
             core_.submit(
-                name_, call, mine,
-                [made = call.get()](std::exception_ptr why) { made->watch->hear(*made, why); },
-                [](queued&) {});
+                name_, call, mine, call_back_on_failure(*call), [](queued&) {},
+                [](queued& done, bool has_failed) {
+                    auto& made = static_cast<device_tensor_call&>(done);
+                    made.watch->hear(made, has_failed);
+                });
         } catch (...) {
             work_watch::forget(*call);
             throw;

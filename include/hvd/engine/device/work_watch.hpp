@@ -46,17 +46,15 @@ public:
     }
 
     // The engine is done with a tensor: its work is enqueued, or it has failed.
-    void hear(device_tensor_call& call, const std::exception_ptr& failure) {
+    void hear(device_tensor_call& call, bool has_failed) {
         {
             const lock_guard lock(mutex_);
-            call.known =
-                failure ? device_tensor_call::state::failed : device_tensor_call::state::enqueued;
+            call.known = has_failed ? device_tensor_call::state::failed
+                                    : device_tensor_call::state::enqueued;
             if (!call.over) return;
-            if (!failure) return add(call);
+            if (!has_failed) return add(call);
         }
-        // The request of the tensor has the exception.
-        call.over->finish(nullptr);
-        core_of(call).call_back(std::move(call.then), failure);
+        call.over->finish(nullptr);  // the request of the tensor gets the exception
         core_of(call).end_watch();
     }
 
