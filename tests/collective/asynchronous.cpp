@@ -6,24 +6,13 @@
 #include <stdexcept>
 #include <thread>
 
+#include "detached.hpp"
 #include "reference.hpp"
 #include "support.hpp"
 
 using namespace hvd_test;
 
 namespace {
-
-// A coroutine that runs from the call and is forgotten. done() tells if it has ended, and on which
-// thread.
-struct detached {
-    struct promise_type {
-        detached get_return_object() { return {}; }
-        std::suspend_never initial_suspend() { return {}; }
-        std::suspend_never final_suspend() noexcept { return {}; }
-        void return_void() {}
-        void unhandled_exception() { std::terminate(); }
-    };
-};
 
 struct trace {
     bool done = false;

@@ -16,9 +16,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "detached.hpp"
 #include "engine_support.hpp"
 
 using namespace device_test;
+using hvd_test::detached;
 
 namespace {
 
@@ -78,16 +80,6 @@ private:
 void wait_for(const std::atomic<int>& count, int wanted) {
     while (count < wanted) std::this_thread::yield();
 }
-
-struct detached {
-    struct promise_type {
-        detached get_return_object() { return {}; }
-        std::suspend_never initial_suspend() { return {}; }
-        std::suspend_never final_suspend() noexcept { return {}; }
-        void return_void() {}
-        void unhandled_exception() { std::terminate(); }
-    };
-};
 
 // Waits for a tensor, and keeps its first element, or the text of its exception.
 detached await(hvd::named_device_request request, const tensor<float>& x, std::string& result) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "detached.hpp"
 #include "engine_test.hpp"
 
 // Tensors that ranks submit in any order, from any thread, and what becomes of their requests.
@@ -229,16 +230,6 @@ TEST_CASE("a name takes the callable of each submission") {
 }
 
 namespace {
-
-struct detached {
-    struct promise_type {
-        detached get_return_object() { return {}; }
-        std::suspend_never initial_suspend() { return {}; }
-        std::suspend_never final_suspend() noexcept { return {}; }
-        void return_void() {}
-        void unhandled_exception() { std::terminate(); }
-    };
-};
 
 detached add_up(engine& e, std::vector<float>& x, std::thread::id& where) {
     co_await e.allreduce("x", x, hvd::sum);
