@@ -33,7 +33,9 @@ asan="$sanitized !train.*.mpi* !collective.*.threads !neighbours !np1 !np4"
 # These write files, or compute around calls that the other tests of training make.
 computing=(train.{buffers,checkpoint_files,checkpoint_fuzz,checkpoint_local,epochs,loss_scale,saved_model,sparse_steps,step_counts})
 printf -v computes '!%s.* ' "${computing[@]}"
-computing_on_mpi=("${computing[@]/%/.mpi.*}")
+# On MPI they say what they say on threads, as do these, and the registers of most GPUs what those of one say.
+told_elsewhere=("${computing[@]/%/.mpi.*}" train.{callbacks,compare,eigen,feedback,grouped,mixed,snippets,step_watch,steps_by_hand,vjp}.mpi.*
+  device.the_kernels_keep_to_registers.sm_{75,80,100})
 tsan="$sanitized $computes !unit !collective.thresholds.apart !collective.*.others.threads !collective.thresholds.neighbours !collective.determinism.neighbours !collective.operations.neighbours"
 
 # These tests take too long for each change, and run only with --all or by name: counts beyond 2^31, training on MPI and on emulated
@@ -45,8 +47,8 @@ left_to_all=(big random 'train.*.mpi.np[23]' 'train.*.emulated'
   headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_site*' '*.package')
 # These take too long for --all as well, and run only with --soak or by name: the other half of the element types, threads without what only
 # Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and more placements of nodes, most collectives on TCP and Gloo, two large examples,
-# training on MPI that computes around calls, and faults that wait for seconds alone and happen in another number or placement of ranks, too.
-left_to_soak=(integers posix np1 np4 queues neighbours rest_on_tcp 'examples.torch_mnist*' 'examples.dlib_mnist*' "${computing_on_mpi[@]}"
+# what is told elsewhere, and faults that wait for seconds alone and happen in another number or placement of ranks, too.
+left_to_soak=(integers posix np1 np4 queues neighbours rest_on_tcp 'examples.torch_mnist*' 'examples.dlib_mnist*' "${told_elsewhere[@]}"
   fault.is_stopped.mpi.np3.messages.{tcp,copies} fault.is_late.mpi.{np2,np3.messages,np3.nodes_of_2} fault.is_late_for_a_call.mpi.np3
   fault.is_late_in_making.mpi.{np2,np2.messages,np3.messages} fault.is_killed_and_not_reaped.mpi.np2)
 
@@ -57,7 +59,7 @@ stage_gcc() {
 }
 stage_more() {
   local more=("${left_to_all[@]}" "${left_to_soak[@]}")
-  [[ -n "$whole" || ${#names[@]} -gt 0 ]] || more=("${left_to_all[@]}" "${computing_on_mpi[@]/#/!!}" '!*')
+  [[ -n "$whole" || ${#names[@]} -gt 0 ]] || more=("${left_to_all[@]}" "${told_elsewhere[@]/#/!!}" '!*')
   CXX=g++ stage build/gcc "${more[*]}" "${openmpi[@]}" "${quick[@]}"
 }
 # The real CUDA and NCCL, and no MPI; without a GPU its tests are skipped.
