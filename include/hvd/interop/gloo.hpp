@@ -51,9 +51,14 @@ static_assert(backend<gloo>);
 #else
 // Every use of the name is an error that says how to get Gloo. No code uses it, so that files with
 // and without Gloo still link.
-struct __attribute__((unavailable(
-    "hvd: there is no Gloo here: <gloo/transport/tcp/device.h> is not on the include path (Debian "
-    "has it in libgloo-dev), or HVD_WITH_GLOO is 0"))) gloo;
+#define HVD_NO_GLOO                                                                             \
+    __attribute__((unavailable(                                                                 \
+        "hvd: there is no Gloo here: <gloo/transport/tcp/device.h> is not on the include path " \
+        "(Debian has it in libgloo-dev), or HVD_WITH_GLOO is 0")))
+
+struct HVD_NO_GLOO gloo;
+
+#undef HVD_NO_GLOO
 
 struct gloo : detail::refused_backend {};
 #endif
