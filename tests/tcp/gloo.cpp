@@ -71,6 +71,14 @@ std::string why_lost(gloo_messages& m) {
     CHECK((ranks.empty() || ranks == std::vector<int>{1}));
     return std::string(std::string_view(why));
 }
+std::string await_loss(gloo_messages& m) {
+    std::string why;
+    for (int i = 0; i < 20000 && why.empty(); ++i) {
+        why = why_lost(m);
+        std::this_thread::sleep_for(1ms);
+    }
+    return why;
+}
 
 hvd::communicator_options on_nodes_of_one() { return {.deadline = 20s, .node_size = 1}; }
 
@@ -129,12 +137,7 @@ TEST_CASE("a pair that ends names its rank, and nothing of Gloo's is thrown") {
     std::byte word[8] = {};
     both.rank[0].receive(1, word, sizeof word);
     both.rank[1].cancel();  // its pairs end, and its rank says nothing
-    std::string why;
-    for (int i = 0; i < 2000 && why.empty(); ++i) {
-        why = why_lost(both.rank[0]);
-        std::this_thread::sleep_for(10ms);
-    }
-    CHECK(why.find("rank 1 is gone (Gloo: ") == 0);
+    CHECK(await_loss(both.rank[0]).find("rank 1 is gone (Gloo: ") == 0);
     both.rank[0].send(1, word, sizeof word);
     CHECK_FALSE(both.rank[0].poll());
     CHECK(both.rank[0].pending(1));
@@ -146,12 +149,7 @@ TEST_CASE("a rank whose both connections end is named at once") {
     std::byte word[8] = {};
     both.rank[0].receive(1, word, sizeof word);
     both.rank[1] = gloo_messages();
-    std::string why;
-    for (int i = 0; i < 20000 && why.empty(); ++i) {
-        why = why_lost(both.rank[0]);
-        std::this_thread::sleep_for(1ms);
-    }
-    CHECK(why == "rank 1 is gone (its connection was closed)");
+    CHECK(await_loss(both.rank[0]) == "rank 1 is gone (its connection was closed)");
 }
 
 TEST_CASE("the data of a rank that has departed comes after the end of hvd's connection") {

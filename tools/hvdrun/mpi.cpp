@@ -260,6 +260,7 @@ int run_once(const mpi_launch& launch, bool verbose) {
     sigemptyset(&ending);
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, number);
     ::sigprocmask(SIG_BLOCK, &ending, &before);
+    if (asked_to_end != 0) return 128 + asked_to_end;  // after the end of the last run
     const pid_t child = ::fork();
     if (child < 0) throw failure(1, std::string("fork: ") + strerror(errno));
     if (child == 0) {

@@ -227,18 +227,18 @@ def play(worker, seed, times):
     return complaints, "\n".join(said)
 
 
-def main():
-    worker, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+def play_all(play, worker, first, count, *more):
+    """Plays play(worker, seed, *more, times) for each seed. Returns the exit code."""
     failed, times, begun = [], [], time.monotonic()
     runs = count * int(os.environ.get("HVD_FAULT_RUNS", "1"))
     for seed in range(first, first + runs):
-        complaints, said = play(worker, seed, times)
+        complaints, said = play(worker, seed, *more, times)
         if complaints or runs == 1:
             print(said)
         if complaints:
             failed.append(seed)
             print(*complaints, sep="\n")
-            print("repeat:", shlex.join([sys.executable, sys.argv[0], worker, str(seed), "1"]), flush=True)
+            print("repeat:", shlex.join([sys.executable, sys.argv[0], worker, str(seed), "1", *(word for words in more for word in words)]), flush=True)
     if times:
         print(f"recovered {len(times)} times: median {1000 * statistics.median(times):.0f} ms, longest {1000 * max(times):.0f} ms")
     print(f"{runs} jobs in {time.monotonic() - begun:.0f} s; failed seeds: {failed or 'none'}")
@@ -246,4 +246,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play_all(play, sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

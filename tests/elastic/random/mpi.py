@@ -8,16 +8,14 @@ As drive.py does, but the ranks are started by the MPI's launcher, and nobody co
 import os
 import pathlib
 import random
-import shlex
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from drive import HANGS_AFTER, Job, disturb, recovered_after  # noqa: E402
+from drive import HANGS_AFTER, Job, disturb, play_all, recovered_after  # noqa: E402
 
 
 class MpiJob(Job):
@@ -115,23 +113,5 @@ def play(worker, seed, mpiexec, times):
     return complaints, "\n".join(said)
 
 
-def main():
-    worker, first, count, mpiexec = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
-    failed, times, begun = [], [], time.monotonic()
-    runs = count * int(os.environ.get("HVD_FAULT_RUNS", "1"))
-    for seed in range(first, first + runs):
-        complaints, said = play(worker, seed, mpiexec, times)
-        if complaints or runs == 1:
-            print(said)
-        if complaints:
-            failed.append(seed)
-            print(*complaints, sep="\n")
-            print("repeat:", shlex.join([sys.executable, sys.argv[0], worker, str(seed), "1", *mpiexec]), flush=True)
-    if times:
-        print(f"recovered {len(times)} times: median {1000 * statistics.median(times):.0f} ms, longest {1000 * max(times):.0f} ms")
-    print(f"{runs} jobs in {time.monotonic() - begun:.0f} s; failed seeds: {failed or 'none'}")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play_all(play, sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))
