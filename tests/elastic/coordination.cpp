@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include <hvd/elastic/coordinator.hpp>
+#include <hvd/elastic/members/coordinator.hpp>
 
 // The coordination of elastic jobs without threads, connections and clocks: a random scheduler
 // delivers messages, kills processes, tears the network and lets time pass.

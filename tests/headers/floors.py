@@ -18,7 +18,7 @@ ROOMS = [
     "transport", "transport/shm", "transport/multinode", "transport/frames", "transport/tcp", "backend", "execution",
     "collective/call", "collective/fused", "collective", "comm",
     "device", "device/staged", "device/nccl", "device/cuda_ipc", "device/combined", "engine/negotiation", "engine", "engine/tuning", "engine/device",
-    "train", "train/gradients", "train/sparse", "train/optimizer", "train/wrappers", "train/fused", "train/checkpoint", "train/input", "train/device", "train/engine", "elastic", "data", "interop",
+    "train", "train/gradients", "train/sparse", "train/optimizer", "train/wrappers", "train/fused", "train/checkpoint", "train/input", "train/device", "train/engine", "elastic/members", "elastic/kept", "elastic", "data", "interop",
 ]
 NAMES_ONLY = ["version.hpp", "fwd.hpp", "standard.hpp"]
 INNER_DOORS = ["elastic/mpi.hpp", "engine/device.hpp", "train/checkpoint.hpp", "train/device.hpp", "train/engine.hpp"]

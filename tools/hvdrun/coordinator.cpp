@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-#include <hvd/elastic/coordinator_server.hpp>
+#include <hvd/elastic/members/coordinator_server.hpp>
 #include <hvd/transport/tcp/tcp_job.hpp>
 
 #include "failure.hpp"

@@ -5,7 +5,7 @@
 #include "../backend/tcp.hpp"
 #include "../comm/communicator.hpp"
 #include "../protocol/outside_news.hpp"
-#include "membership.hpp"
+#include "members/membership.hpp"
 
 namespace hvd {
 inline namespace v0 {

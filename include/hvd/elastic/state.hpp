@@ -7,9 +7,9 @@
 #include <tuple>
 #include <utility>
 
-#include "keeper.hpp"
-#include "kept_object.hpp"
-#include "messages.hpp"
+#include "kept/keeper.hpp"
+#include "kept/kept_object.hpp"
+#include "members/messages.hpp"
 #include "saved.hpp"
 
 namespace hvd {

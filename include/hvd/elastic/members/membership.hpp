@@ -2,9 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../core/settings/elastic_options.hpp"
-#include "../transport/tcp/dial.hpp"
-#include "../transport/tcp/tcp_job.hpp"
+#include "../../core/settings/elastic_options.hpp"
+#include "../../transport/tcp/dial.hpp"
+#include "../../transport/tcp/tcp_job.hpp"
 #include "coordinator_server.hpp"
 
 namespace hvd {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "../platform/clock.hpp"
+#include "../../platform/clock.hpp"
 #include "messages.hpp"
 
 namespace hvd {

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../train/wrappers/grouped.hpp"
+#include "../../train/wrappers/grouped.hpp"
 #include "kept_file.hpp"
 
 namespace hvd {

@@ -2,13 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../core/lean/atomic.hpp"
-#include "../core/settings/elastic_options.hpp"
-#include "../core/settings/tcp_options.hpp"
-#include "../platform/network/wake_up.hpp"
-#include "../platform/thread.hpp"
-#include "../transport/tcp/job_secret.hpp"
-#include "../transport/tcp/strangers.hpp"
+#include "../../core/lean/atomic.hpp"
+#include "../../core/settings/elastic_options.hpp"
+#include "../../core/settings/tcp_options.hpp"
+#include "../../platform/network/wake_up.hpp"
+#include "../../platform/thread.hpp"
+#include "../../transport/tcp/job_secret.hpp"
+#include "../../transport/tcp/strangers.hpp"
 #include "coordinator.hpp"
 
 namespace hvd {

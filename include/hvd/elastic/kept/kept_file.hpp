@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "../comm/serializer.hpp"
-#include "../train/checkpoint/atomic_file.hpp"
-#include "../train/optimizer/compare.hpp"
+#include "../../comm/serializer.hpp"
+#include "../../train/checkpoint/atomic_file.hpp"
+#include "../../train/optimizer/compare.hpp"
 
 namespace hvd {
 inline namespace v0 {

@@ -6,9 +6,9 @@
 
 #include <functional>
 
-#include "../core/error_sink.hpp"
-#include "../platform/linux.hpp"
-#include "../platform/thread.hpp"
+#include "../../core/error_sink.hpp"
+#include "../../platform/linux.hpp"
+#include "../../platform/thread.hpp"
 #include "kept_file.hpp"
 
 namespace hvd {

@@ -6,7 +6,7 @@
 #include <compare>
 #include <tuple>
 
-#include "../transport/tcp/rendezvous_messages.hpp"
+#include "../../transport/tcp/rendezvous_messages.hpp"
 
 namespace hvd {
 inline namespace v0 {
