@@ -78,8 +78,8 @@ stage_bench() { CXX=g++ stage build/smoke benchmarks -Dmpi=enabled -Dmpi_flavour
 stage_clang() { only "${clang_core[@]}" concepts && CXX=$(clang) stage build/clang 'consumer.the_compiled_form* !big !consumer !queues !integers !mpi !examples !random !apart' "${openmpi[@]}"; }
 # The compiled form does not depend on whose MPI it is.
 stage_mpich() { only 'consumer.*installed*' consumer.pkg_config_names_the_flags consumer.meson_takes_it_as_a_subproject 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
-# The compiled form and subprojects do not depend on MPI.
-stage_nompi() { only unit.handles headers 'consumer.cmake*' 'consumer.*installed*' consumer.pkg_config_names_the_flags consumer.an_include_path_is_enough_for_threads fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
+# The compiled form, subprojects, and each header by itself do not depend on MPI.
+stage_nompi() { only unit.handles 'headers.every_call*' headers.units_with_different_flags_work_together 'consumer.cmake*' 'consumer.*installed*' consumer.pkg_config_names_the_flags consumer.an_include_path_is_enough_for_threads fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
 
 # Other processors, emulated. An emulated program sees memory in the order of this machine's processor, so that these stages say
 # little about orders of memory. RISC-V is the machine without vectors: the kernels are enough.
