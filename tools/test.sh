@@ -72,8 +72,8 @@ stage_torch_cuda() {
   [[ -n "$torch" ]] || { skipped "Python's package torch can't be had here with CUDA: see build/packages/torch.log" && return; }
   CXX=g++ stage build/torch_cuda 'interop.torch_cuda* examples.torch_mnist*' -Dtorch_root="$torch" -Dmpi=enabled -Dmpi_flavour=openmpi "${all_parts[@]}" "${quick[@]}"
 }
-# Two thousand runs of random calls in which something fails: an hour.
-stage_soak() { HVD_FAULT_RUNS=10 slower=10 CXX=g++ stage build/gcc random "${openmpi[@]}" "${quick[@]}"; }
+# Two thousand runs of random calls in which something fails, and a thousand elastic jobs: more than an hour.
+stage_soak() { HVD_FAULT_RUNS=10 HVD_ELASTIC_RUNS=20 slower=10 CXX=g++ stage build/gcc random "${openmpi[@]}" "${quick[@]}"; }
 stage_bench() { CXX=g++ stage build/smoke benchmarks -Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled -Dtests=disabled -Dexamples=disabled -Dbenchmarks=enabled -Ddebug=false "${quick[@]}"; }
 stage_clang() { only "${clang_core[@]}" concepts && CXX=$(clang) stage build/clang 'consumer.the_compiled_form* !big !consumer !queues !integers !mpi !examples !random !apart' "${openmpi[@]}"; }
 # The compiled form does not depend on whose MPI it is.
@@ -148,7 +148,7 @@ mpich=(-Dmpi=enabled -Dmpi_flavour=mpich "${all_parts[@]}")
 
 # stage FOLDER SUITES OPTION...: configures, builds what the chosen tests need, runs them.
 stage() {
-  export CXX HVD_TEST_TIMEOUT HVD_FAULT_RUNS
+  export CXX HVD_TEST_TIMEOUT HVD_FAULT_RUNS HVD_ELASTIC_RUNS
   local folder="$1" suites="$2" log arguments="'-g1'"
   shift 2
   log="$folder/meson-logs/testlog-$current.json"

@@ -4,7 +4,7 @@
 """drive.py WORKER FIRST COUNT: plays elastic jobs in which processes are killed, stopped or added at any moment, or all are
 killed and others go on with the state that is kept in a file.
 
-A seed decides a job. Its steps must all be done once, by whoever lives. HVD_FAULT_RUNS multiplies COUNT. The times from a
+A seed decides a job. Its steps must all be done once, by whoever lives. HVD_ELASTIC_RUNS multiplies COUNT. The times from a
 kill to the next step that is committed are printed, and not judged."""
 
 import mmap
@@ -230,7 +230,7 @@ def play(worker, seed, times):
 def play_all(play, worker, first, count, *more):
     """Plays play(worker, seed, *more, times) for each seed. Returns the exit code."""
     failed, times, begun = [], [], time.monotonic()
-    runs = count * int(os.environ.get("HVD_FAULT_RUNS", "1"))
+    runs = count * int(os.environ.get("HVD_ELASTIC_RUNS", "1"))
     for seed in range(first, first + runs):
         complaints, said = play(worker, seed, *more, times)
         if complaints or runs == 1:

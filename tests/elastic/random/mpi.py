@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: The hvd authors
 """mpi.py WORKER FIRST COUNT MPIEXEC OPTION...: plays elastic jobs over MPI in which ranks are killed or stopped at any moment.
 
-As drive.py does, but the ranks are started by the MPI's launcher, and nobody comes. HVD_FAULT_RUNS multiplies COUNT."""
+As drive.py does, but the ranks are started by the MPI's launcher, and nobody comes. HVD_ELASTIC_RUNS multiplies COUNT."""
 
 import os
 import pathlib
