@@ -17,9 +17,9 @@ inline void train_elastic(const options& options, const data& data) {
     if (!options.keep.empty()) state.keep_in(options.keep.string());
     hvd::run_elastic(state, [&](auto& comm) {
         trainer trainer(comm, options, kept);
-        train_to_the_end(comm, trainer, options, data, [&] {
+        train_to_the_end(comm, trainer, options, data, [&](std::size_t images) {
             trainer.keep_optimizer();
-            state.commit();
+            state.commit({.samples = std::int64_t(images)});
         });
     });
 }

@@ -29,7 +29,7 @@ void measure_scaling(Communicator& comm, const options& options, const data& dat
     if (chief) alone.emplace(chief, options, of_one);
     trainer<float, Communicator> together(comm, options, of_all);
 
-    const auto nothing = [](std::size_t) {};
+    const auto nothing = [](std::size_t, std::size_t) {};
     std::vector<double> one, all;
     for (int round = 0; round <= options.epochs; ++round) {
         comm.barrier();

@@ -20,7 +20,8 @@ void log_epoch(const Communicator& comm, int number, const epoch_result& epoch, 
     std::fflush(stdout);
 }
 
-/// Trains, calls `on_step()` after each step, and evaluates. Rank 0 prints the results.
+/// Trains, calls `on_step(images)` after each step of so many images of this rank, and evaluates.
+/// Rank 0 prints the results.
 template <class Communicator, class Trainer, class OnStep>
 void train_to_the_end(Communicator& comm, Trainer& trainer, const options& options,
                       const data& data, OnStep on_step) {
@@ -30,9 +31,9 @@ void train_to_the_end(Communicator& comm, Trainer& trainer, const options& optio
     while (trainer.epochs_done() < options.epochs) {
         progress_bar bar(chief && (options.progress || somebody_watches()),
                          trainer.epochs_done() + 1, options.epochs, data.train.size());
-        const auto epoch = trainer.train_epoch(data.train, [&](std::size_t done) {
+        const auto epoch = trainer.train_epoch(data.train, [&](std::size_t done, std::size_t own) {
             bar.advance(done);
-            on_step();
+            on_step(own);
         });
         bar.finish(epoch.training, epoch.rate());
         images += epoch.training.samples;
@@ -53,7 +54,7 @@ void train_stored(Communicator& comm, const options& options, const data& data) 
     training<float, Stored> kept(options);
     trainer<float, Communicator, Stored> trainer(comm, options, kept);
     if (!options.resume.empty()) trainer.resume(options.resume);
-    train_to_the_end(comm, trainer, options, data, [] {});
+    train_to_the_end(comm, trainer, options, data, [](std::size_t) {});
 }
 
 template <class Communicator>

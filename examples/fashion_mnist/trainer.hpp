@@ -90,8 +90,9 @@ public:
     /// The optimizer's state goes to where the training is kept. The rest of it is there.
     void keep_optimizer() { kept_.optimizer = optimizer_.optimizer(); }
 
-    /// **Collective**: trains on each image once, and calls `on_step(images)` after each step. An
-    /// epoch that was begun before goes on.
+    /// **Collective**: trains on each image once, and calls `on_step(images, own)` after each
+    /// step: the images of the epoch so far, and those of this rank in the step. An epoch that was
+    /// begun before goes on.
     template <class OnStep>
     epoch_result train_epoch(const dataset& data, OnStep on_step) {
         hvd::sharded_sampler sampler(
@@ -110,7 +111,7 @@ public:
                      decay_.factor_at(double(kept_.progress.epoch)));
             mine += train_step(*batch, sampler.weight(step, batch_));
             kept_.progress.samples_done = sampler.done_after(step + 1, batch_);
-            on_step(kept_.progress.samples_done);
+            on_step(kept_.progress.samples_done, batch->samples.size());
         }
         const double seconds = watch.seconds();
         ++kept_.progress.epoch;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <random>
 
 #include "elastic_test.hpp"
@@ -23,9 +25,17 @@ join_message plain() {
     said.self.id = 5;
     return said;
 }
+// Reads a message as a coordinator does.
+const char* read(std::span<const std::byte> bytes, join_request& r) {
+    member_head head;
+    const char* const wrong = read_head(bytes, head);
+    if (*wrong != 0) return wrong;
+    work_message work;
+    return head.what == member_head::works ? read_work(bytes, work) : read_join(bytes, r);
+}
 std::string why(const join_message& said, std::size_t ids) {
     join_request r;
-    return read_join(bytes_of(said, ids), r);
+    return read(bytes_of(said, ids), r);
 }
 
 coordinator_rules rules() {
@@ -69,8 +79,11 @@ coordinator_message answer_of(framed_socket& link, std::string* text = nullptr) 
 TEST_CASE("a message of a process is read strictly") {
     CHECK(why(plain(), 0) == "");
     join_message wrong = plain();
-    wrong.version = 99;
+    wrong.head.version = 1;
     CHECK(why(wrong, 0) == "it speaks another version of the protocol");
+    wrong = plain();
+    wrong.head.what = member_head::word(member_head::works + 1);
+    CHECK(why(wrong, 0) == "its message has no meaning");
     wrong = plain();
     wrong.self.id = 0;
     CHECK(why(wrong, 0) == "it has no number");
@@ -88,7 +101,23 @@ TEST_CASE("a message of a process is read strictly") {
     wrong.worked = {0, 0, 2, 0};  // members of no epoch
     CHECK(why(wrong, 3) == "the members of its epochs have a wrong size");
     join_request r;
-    CHECK(read_join({}, r) == std::string("its message is too short"));
+    CHECK(read({}, r) == std::string("its message is too short"));
+    CHECK(read(wire_bytes(member_head()), r) == std::string("its message is too short"));
+}
+
+TEST_CASE("a message of a step's work is read strictly") {
+    work_message said{.step = 7, .samples = 12};
+    join_request r;
+    CHECK(read(wire_bytes(said), r) == std::string());
+    for (const std::size_t bytes : {sizeof said - 1, sizeof said + 1}) {
+        std::vector<std::byte> all(wire_bytes(said).begin(), wire_bytes(said).end());
+        all.resize(bytes);
+        CHECK(read(all, r) == std::string("its message has a wrong size"));
+    }
+    said.samples = -1;
+    CHECK(read(wire_bytes(said), r) == std::string("it counts less than nothing"));
+    said = {.step = -1};
+    CHECK(read(wire_bytes(said), r) == std::string("it counts less than nothing"));
 }
 
 TEST_CASE("random messages are refused or understood, and move no coordinator out of its states") {
@@ -103,7 +132,8 @@ TEST_CASE("random messages are refused or understood, and move no coordinator ou
         std::vector<std::byte> bytes = bytes_of(said, random() % 4);
         if (random() % 8 == 0) bytes.resize(random() % (bytes.size() + 1));
         join_request r;
-        if (*read_join(bytes, r) != 0) continue;
+        if (*read(bytes, r) != 0) continue;
+        if (r.said.head.what == member_head::works) continue;
         ++understood;
         machine.join(int(random() % 20), std::move(r), i);
         if (random() % 3 == 0) machine.lose(int(random() % 20), random() % 2 == 0, i);
@@ -123,14 +153,51 @@ TEST_CASE("a coordinator refuses wrong messages with the reason, and goes on") {
         return text;
     };
     join_message wrong = plain();
-    wrong.version = 99;
+    wrong.head.version = 1;
     CHECK(refusal(wire_bytes(wrong)) == "it speaks another version of the protocol");
+    CHECK(refusal(wire_bytes(work_message())) == "it has not joined");
     CHECK(refusal(std::vector<std::byte>(3)) == "its message is too short");
     const std::vector<std::byte> long_one(join_message::most_bytes() + 1);
     CHECK(refusal(long_one) == "");  // the connection is closed
     framed_socket link = reach(server, secret);
     link.queue(wire_bytes(plain()));
     CHECK(answer_of(link).what == coordinator_message::epoch_begins);
+}
+
+TEST_CASE("a launcher hears of the work of those who have joined, in any epoch, and goes on") {
+    struct listener final : coordinator_listener {
+        void begin_epoch(std::uint64_t, std::int64_t, const std::vector<elastic_member>&) override {
+        }
+        void work(std::int64_t slot, std::int64_t step, std::int64_t samples) override {
+            const std::lock_guard lock(mutex);
+            heard.push_back({slot, step, samples});
+        }
+        void lose(std::int64_t) override {}
+        void end_job() override {}
+
+        std::mutex mutex;
+        std::vector<std::array<std::int64_t, 3>> heard;
+    };
+    const shared_secret secret = membership_secret(new_secret());
+    listener told;
+    {
+        coordinator_server server(rules(), secret, 0, &told);
+        framed_socket link = reach(server, secret);
+        join_message said = plain();
+        said.self.started_as = 3;
+        for (const std::int64_t step : {5, 6}) {
+            link.queue(wire_bytes(said));
+            CHECK(answer_of(link).what == coordinator_message::epoch_begins);
+            link.queue(wire_bytes(work_message{.step = step, .samples = 10 * step}));
+        }
+        work_message wrong{.samples = -1};
+        link.queue(wire_bytes(wrong));
+        CHECK(answer_of(link).what == coordinator_message::refused);
+        framed_socket another = reach(server, secret);
+        another.queue(wire_bytes(plain()));
+        CHECK(answer_of(another).what == coordinator_message::epoch_begins);
+    }
+    CHECK(told.heard == std::vector<std::array<std::int64_t, 3>>{{3, 5, 50}, {3, 6, 60}});
 }
 
 TEST_CASE("who waits hears that the coordinator lives, and may go to another one") {

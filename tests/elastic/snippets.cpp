@@ -109,6 +109,28 @@ TEST_CASE("float masters by reference live through the epochs") {
     job.await();
 }
 
+TEST_CASE("a rank tells the launcher how many samples it has done") {
+    elastic_job job(3, true);
+    for (int r = 0; r < 3; ++r)
+        job.start(r, [](auto& o) {
+            const std::vector<int> labels(32);
+            double loss = 0;
+            hvd::elastic::state state(loss);
+            hvd::run_elastic(
+                state,
+                [&](auto&) {
+                    while (state.step() < 3) {
+                        //! [samples]
+                        state.commit({.samples = std::ssize(labels)});  // of this rank's batch
+                        //! [samples]
+                    }
+                },
+                o);
+            CHECK(state.step() == 3);
+        });
+    job.await();
+}
+
 TEST_CASE("options of a program") {
     //! [elastic_options]
     hvd::run_elastic_options options;

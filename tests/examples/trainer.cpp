@@ -16,7 +16,7 @@ using namespace fashion_mnist;
 
 using numbers = std::vector<double>;
 
-const auto nothing = [](std::size_t) {};
+const auto nothing = [](std::size_t, std::size_t) {};
 
 template <class Scalar, class Communicator, class Stored>
 numbers parameters_of(const trainer<Scalar, Communicator, Stored>& trainer) {

@@ -15,9 +15,9 @@ SOON = ("--blacklist-cooldown-range", 0.05, 60)
 
 
 class Elastic(LauncherTest):
-    def events(self, name=None):
+    def events(self, name=None, log="log"):
         try:
-            lines = (self.folder / "log").read_text().splitlines()
+            lines = (self.folder / log).read_text().splitlines()
         except FileNotFoundError:
             return []
         return [event for event in map(json.loads, lines) if name in (None, event["event"])]
@@ -92,6 +92,22 @@ class Elastic(LauncherTest):
             os.kill(self.pid_of(victim), signal.SIGKILL)
         self.wait_for_epoch(lambda epoch: epoch["epoch"] > 1 and epoch["size"] == 4, "of 4 ranks again")
         self.assert_ends_well(job, range(4))
+
+    def test_the_log_tells_the_steps_and_the_sum_of_the_samples_of_all_ranks(self):
+        jobs = {}
+        for size in (1, 2, 3, 4):
+            environment = {"HVD_TEST_SAMPLES": "1"} if size > 1 else {}
+            jobs[size] = self.start_it("--event-log", f"log{size}", "-np", size, "--min-np", 1, WORKER, "go", **environment)
+        wait_until(lambda: all(self.events("progress", f"log{size}") for size in jobs), "progress")
+        (self.folder / "go").touch()
+        for size, job in jobs.items():
+            self.assertEqual(job.wait(PATIENCE), 0)
+            told = self.events("progress", f"log{size}")[0]
+            self.assertGreater(told["step"], 0)
+            self.assertEqual("samples_per_second" in told, size > 1)
+            if size > 1:  # at about 5 s
+                self.assertGreater(told["samples_per_second"], 0.65 * told["step"] / 5 * sum(range(size + 1)))
+                self.assertLess(told["samples_per_second"], 1.3 * told["step"] / 5 * sum(range(size + 1)))
 
     def test_another_slot_takes_the_place_of_one_that_cools_down(self):
         job = self.start_elastic("-np", 2, "--min-np", 1, "-H", "localhost:3", "--blacklist-cooldown-range", 1000, 2000)

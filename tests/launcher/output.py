@@ -105,10 +105,10 @@ class Output(LauncherTest):
         self.assert_nothing_is_left()
         job.stdout = None
 
-    def on_a_terminal(self, *arguments, **more):
-        """Runs hvdrun on a terminal of 60 columns and returns all that it writes there."""
+    def on_a_terminal(self, *arguments, columns=60, until=None, **more):
+        """Runs hvdrun on a terminal and returns all that it writes there. The file "go" appears when it has written a text."""
         ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         job = subprocess.Popen([HVDRUN, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, cwd=self.folder,
                                env=self.environment(TERM="xterm", **more), start_new_session=True)
         os.close(theirs)
@@ -116,6 +116,8 @@ class Output(LauncherTest):
         try:
             while piece := os.read(ours, 65536):
                 written += piece
+                if until is not None and re.search(until, written.decode(errors="replace")):
+                    (self.folder / "go").touch()
         except OSError:  # the terminal's other end is closed
             pass
         os.close(ours)
@@ -131,11 +133,13 @@ class Output(LauncherTest):
         for status in re.findall(r"\r\x1b\[K([^\r\n\x1b]+)", written):
             self.assertLess(len(status), 60)
 
-    def test_the_line_of_an_elastic_job_tells_its_epoch(self):
-        written = self.on_a_terminal("-np", 2, "--min-np", 1, "sh", "-c", "[ $HVD_RANK = 0 ] || { until [ -e go.2 ]; do sleep 0.02; done; sleep 0.2; touch go; } &\n"
-                                     f"exec {os.environ['HVD_ELASTIC_WORKER']} go")
+    def test_the_line_of_an_elastic_job_tells_its_epoch_its_step_and_the_samples_a_second(self):
+        job = ("-np", 2, "--min-np", 1, os.environ["HVD_ELASTIC_WORKER"], "go")
+        written = self.on_a_terminal(*job, columns=160, until=r"step [1-9]\d*, [1-9]\d* samples/s", HVD_TEST_SAMPLES="1")
         self.assertIn("\r\33[Khvdrun: 2 ranks running on 1 host, 0:00:0", written)
-        self.assertIn(", epoch 1", written)
+        self.assertRegex(written, r", epoch 1, step [1-9]\d*, [1-9]\d* samples/s")
+        (self.folder / "go").unlink()
+        self.assertNotIn("samples", self.on_a_terminal(*job, columns=160, until=r", epoch 1, step [1-9]"))
 
     def test_no_colour_is_respected(self):
         self.assertNotIn("\33[36m", self.on_a_terminal("-np", 1, "echo", "hello", NO_COLOR="1"))

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "epochs.hpp"
+#include "progress.hpp"
 #include "slots.hpp"
 
 // The decisions of hvdrun's elastic jobs: times and random numbers come from the tests.
@@ -254,4 +255,46 @@ TEST_CASE("an epoch knows when all who have its state are gone") {
     CHECK(all.takes_part(0));
     all.note_lost_connection(0, 7);
     CHECK(!all.takes_part(0));
+}
+
+TEST_CASE("a job's samples a second are the sum of what its processes report of the last seconds") {
+    for (int size = 1; size <= 4; ++size) {
+        CAPTURE(size);
+        progress all;
+        CHECK(!all.samples_per_second(0));
+        // Each has begun with other samples before, and does other ones in each of its steps.
+        for (int second = 0; second <= 20; ++second)
+            for (int slot = 0; slot < size; ++slot)
+                all.note(slot, second + 0.1 * slot, 5 * second, 1000 * slot + second * (slot + 1));
+        const double sum = size * (size + 1) / 2;
+        CHECK(all.samples_per_second(20.5) == doctest::Approx(sum));
+        CHECK(all.step() == 100);
+        all.forget(size - 1);
+        if (size > 1) CHECK(all.samples_per_second(20.5) == doctest::Approx(sum - size));
+        else CHECK(!all.samples_per_second(20.5));
+        CHECK(all.step() == 100);
+    }
+}
+
+TEST_CASE("the rate is that of the last seconds, or of the last step if it took longer") {
+    progress all;
+    double at = 0;
+    std::int64_t samples = 0;
+    for (int i = 0; i < 50; ++i) all.note(0, at += 1, i, samples += 100);
+    CHECK(all.samples_per_second(at) == doctest::Approx(100));
+    for (int i = 0; i < 6; ++i) all.note(0, at += 1, 50 + i, samples += 10);
+    CHECK(all.samples_per_second(at) == doctest::Approx(10));
+    for (int i = 0; i < 3; ++i) all.note(0, at += 30, 60 + i, samples += 60);
+    CHECK(all.samples_per_second(at) == doctest::Approx(2));
+    CHECK(all.samples_per_second(at + 29) == doctest::Approx(2));
+    CHECK(all.samples_per_second(at + 120) == doctest::Approx(0.5));  // it hangs
+}
+
+TEST_CASE("a program that counts no samples has no rate, and steps") {
+    progress all;
+    for (int i = 0; i < 10; ++i) all.note(0, i, 7 * i, 0);
+    CHECK(!all.samples_per_second(9));
+    CHECK(all.step() == 63);
+    all.note(1, 9, 70, 5);  // another one has begun to count
+    CHECK(all.samples_per_second(9) == 0);
 }

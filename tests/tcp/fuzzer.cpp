@@ -62,6 +62,22 @@ void greet(FuzzedDataProvider& from) {
     }
 }
 
+template <class Message>
+std::vector<std::uint8_t> frame_of(const Message& said, std::size_t more_bytes) {
+    const std::size_t bytes = sizeof said + more_bytes;
+    std::vector<std::uint8_t> frame(4 + bytes, 1);
+    for (std::size_t i = 0; i < 4; ++i) frame[i] = std::uint8_t(bytes >> (8 * i));
+    std::memcpy(frame.data() + 4, &said, sizeof said);
+    return frame;
+}
+
+std::vector<std::uint8_t> work_with(FuzzedDataProvider& from) {
+    work_message said;
+    said.step = from.ConsumeIntegral<std::int8_t>();
+    said.samples = from.ConsumeIntegral<std::int64_t>();
+    return frame_of(said, from.ConsumeIntegralInRange<std::size_t>(0, 1));
+}
+
 // A message that is nearly right, so that more of it is read than its length and its version.
 std::vector<std::uint8_t> join_with(FuzzedDataProvider& from) {
     join_message said;
@@ -76,12 +92,7 @@ std::vector<std::uint8_t> join_with(FuzzedDataProvider& from) {
         *head = {from.ConsumeIntegral<std::uint8_t>(),
                  from.ConsumeIntegralInRange<std::uint64_t>(0, 4),
                  from.ConsumeIntegral<std::uint8_t>(), 0};
-    const std::size_t ids = from.ConsumeIntegral<std::uint8_t>();
-    const std::size_t bytes = sizeof said + ids * sizeof(std::uint64_t);
-    std::vector<std::uint8_t> frame(4 + bytes, 1);
-    for (std::size_t i = 0; i < 4; ++i) frame[i] = std::uint8_t(bytes >> (8 * i));
-    std::memcpy(frame.data() + 4, &said, sizeof said);
-    return frame;
+    return frame_of(said, from.ConsumeIntegral<std::uint8_t>() * sizeof(std::uint64_t));
 }
 
 // A member of an elastic job joins, leaves, and says what none says.
@@ -103,14 +114,23 @@ void join(FuzzedDataProvider& from) {
     while (from.remaining_bytes() > 0) {
         const int who = from.ConsumeIntegralInRange(0, 2);
         member& m = members[who];
-        if (from.ConsumeBool()) m.ends.say(join_with(from));
-        else m.ends.say_some(from);
+        switch (from.ConsumeIntegralInRange(0, 2)) {
+            case 0: m.ends.say(join_with(from)); break;
+            case 1: m.ends.say(work_with(from)); break;
+            default: m.ends.say_some(from);
+        }
         at += from.ConsumeIntegral<std::uint32_t>();
         m.link->fill();
         for (std::span<const std::byte> bytes; m.link->next(bytes);) {
             join_request request;
             // A copy of its own, so that nothing is read beside it.
             const std::vector<std::byte> message(bytes.begin(), bytes.end());
+            member_head head;
+            if (*read_head(message, head) != 0) continue;
+            if (work_message work; head.what == member_head::works) {
+                require(*read_work(message, work) != 0 || (work.step >= 0 && work.samples >= 0));
+                continue;
+            }
             if (*read_join(message, request) != 0) continue;
             request.said.leaves != 0 ? machine.lose(who, true, at)
                                      : machine.join(who, std::move(request), at);

@@ -37,6 +37,10 @@ private:
         for (const auto& m : members) said.members.push_back({int(m.started_as), m.id});
         tell(std::move(said));
     }
+    void work(std::int64_t started_as, std::int64_t step, std::int64_t samples) override {
+        tell(
+            {.what = news::kind::works, .step = step, .slot = int(started_as), .samples = samples});
+    }
     void lose(std::int64_t started_as) override {
         tell({.what = news::kind::is_lost, .slot = int(started_as)});
     }

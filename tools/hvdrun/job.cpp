@@ -3,6 +3,7 @@
 #include "job.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <random>
@@ -221,8 +222,10 @@ void job::show_status() {
     text += " running on " + counted(number_of_hosts(running), "host") + ", " +
             long_time(seconds() - started_at_);
     if (epochs_.number() > 0)
-        text += ", epoch " + std::to_string(epochs_.number()) + " from step " +
-                std::to_string(epochs_.step());
+        text += ", epoch " + std::to_string(epochs_.number()) + ", step " +
+                std::to_string(std::max(epochs_.step(), progress_.step()));
+    if (const auto rate = progress_.samples_per_second(seconds()))
+        text += ", " + std::to_string(std::llround(*rate)) + " samples/s";
     if (!last_event_.empty()) text += ", " + last_event_;
     screen_.show_status(text);
 }

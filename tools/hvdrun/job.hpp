@@ -18,6 +18,7 @@
 #include "meeting_place.hpp"
 #include "options.hpp"
 #include "output.hpp"
+#include "progress.hpp"
 #include "rank.hpp"
 #include "secret.hpp"
 #include "signals.hpp"
@@ -60,6 +61,7 @@ private:
     void note_end(const rank& one);
     void note(const news& one);
     void note_epoch(const news& next);
+    void note_work(const news& one);
     void note_job_end();
     void judge(const rank& ended);
     std::string failure_of(const rank& one) const;
@@ -86,6 +88,8 @@ private:
     std::string address_;
     slots slots_;
     epochs epochs_;
+    progress progress_;
+    double progress_told_at_ = 0;  // 0: nobody has done a step
     std::unique_ptr<discovery> discovery_;
     std::string why_not_discovered_;
     std::set<int> have_files_;  // slots

@@ -13,6 +13,7 @@ namespace hvdrun {
 namespace {
 
 constexpr double time_to_hear = 0.2;
+constexpr double time_between_progress = 5;
 constexpr std::size_t most_named = 4;
 
 std::string short_time(double s) {
@@ -76,7 +77,9 @@ void job::note(const news& one) {
             events_.add("not_met", {{"why", one.why}});
             return screen_.say(one.why);
         case news::kind::epoch_begins: return note_epoch(one);
+        case news::kind::works: return note_work(one);
         case news::kind::is_lost:
+            progress_.forget(one.slot);
             if (!slots_.is_closed()) epochs_.note_lost_connection(one.slot, one.at);
             return;
         case news::kind::job_ends: return note_job_end();
@@ -94,6 +97,17 @@ void job::note_epoch(const news& next) {
         values.push_back({"recovery_seconds", change.recovery});
     }
     events_.add("epoch", values);
+}
+
+void job::note_work(const news& one) {
+    progress_.note(one.slot, one.at, one.step, one.samples);
+    if (progress_told_at_ == 0) progress_told_at_ = one.at;
+    if (one.at < progress_told_at_ + time_between_progress) return;
+    progress_told_at_ = one.at;
+    std::vector<std::pair<const char*, json_value>> values = {{"step", progress_.step()}};
+    if (const auto rate = progress_.samples_per_second(one.at))
+        values.push_back({"samples_per_second", *rate});
+    events_.add("progress", values);
 }
 
 // Processes that have not joined cannot do so any more.

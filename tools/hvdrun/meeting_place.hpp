@@ -15,7 +15,7 @@ namespace hvdrun {
 
 // Something that a meeting place has to tell.
 struct news {
-    enum class kind { has_met, has_not_met, epoch_begins, is_lost, job_ends };
+    enum class kind { has_met, has_not_met, epoch_begins, works, is_lost, job_ends };
     // A process by the number of its slot, and its own random number.
     struct member {
         int slot;
@@ -26,9 +26,10 @@ struct news {
     double at = 0;
     std::string why = {};  // the ranks have not met
     int epoch = 0;
-    std::int64_t step = 0;             // from which the epoch goes on
+    std::int64_t step = 0;             // from which the epoch goes on, or that is committed
     std::vector<member> members = {};  // of the epoch, by rank
-    int slot = -1;                     // of the process whose connection has ended
+    int slot = -1;                     // of the process that works, or whose connection has ended
+    std::int64_t samples = 0;          // of the process so far
 };
 
 // The place where the ranks of a job find each other, in a thread of hvdrun.

@@ -22,6 +22,10 @@ public:
           own_(&own) {}
 
     bool should_join() { return ask(&membership::should_join); }
+    void tell_work(std::int64_t step, std::int64_t samples) {
+        const lock_guard lock(mutex_);
+        if (own_ != nullptr) own_->tell_work(step, samples);
+    }
     void forget_membership() {
         const lock_guard lock(mutex_);
         own_ = nullptr;

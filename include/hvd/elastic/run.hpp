@@ -40,15 +40,21 @@ public:
     static void set_changes(State& s, std::function<bool()> changes) {
         s.changes_ = std::move(changes);
     }
+    template <class State>
+    static std::int64_t samples_of(const State& s) {
+        return s.samples_;
+    }
 };
 
-// The state looks for newcomers while a communicator lives.
+// After each commit the state tells the launcher how far it is, and looks for newcomers, while a
+// communicator lives.
 template <class State>
 class elastic_watch {
 public:
     template <class Comm>
     elastic_watch(State& state, Comm& comm, epoch_news& news) : state_(state) {
-        elastic_access::set_changes(state, [&comm, &news] {
+        elastic_access::set_changes(state, [&state, &comm, &news] {
+            news.tell_work(state.step(), elastic_access::samples_of(state));
             std::uint8_t should_join = news.should_join() ? 1 : 0;
             comm.allreduce(view(&should_join, 1), max, {.name = "elastic membership"});
             return should_join != 0;

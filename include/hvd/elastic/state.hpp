@@ -25,6 +25,12 @@ namespace elastic {
 /// changes its size. Let it pass: `run_elastic` goes on from it with another communicator.
 class membership_change {};
 
+/// Options of `state::commit`.
+struct commit_options {
+    /// The samples that this rank has processed in the step, for the launcher's display.
+    std::int64_t samples = 0;
+};
+
 /// Holds what an elastic job must not lose: objects of the program, and the number of steps done.
 ///
 /// `commit()` copies the objects in memory. When a rank is lost, the others go on from the last
@@ -51,9 +57,14 @@ public:
     /// step, when the objects have changed. Inside `run_elastic` the ranks also agree whether
     /// newcomers wait, by one small allreduce.
     ///
+    /// hvdrun shows the step, and the sum of the ranks' samples a second if they tell them. Ranks
+    /// report to it once a second.
+    ///
     /// **Collective** inside `run_elastic`. @throws membership_change, on all ranks, if the job
     /// changes its size; hvd::peer_error if a rank is lost. The step is committed even so.
-    void commit() {
+    /// @snippet tests/elastic/snippets.cpp samples
+    void commit(const commit_options& options = {}) {
+        samples_ += options.samples;
         hold(step_ + 1, running_epoch_);
         if (changes_ && changes_()) throw membership_change();
     }
@@ -160,8 +171,8 @@ private:
     std::tuple<Ts&...> objects_;
     copies copies_[3];  // the third is for commits while another one is written
     int current_ = 0;
-    bool was_kept_ = false;  // an earlier job has committed it
-    std::int64_t step_ = 0;
+    bool was_kept_ = false;                // an earlier job has committed it
+    std::int64_t step_ = 0, samples_ = 0;  // samples of this rank in all epochs
     std::uint64_t epoch_ = 0, running_epoch_ = 0;
     std::function<bool()> changes_;
     std::vector<std::function<void(int, int)>> callbacks_;

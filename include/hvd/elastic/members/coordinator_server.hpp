@@ -50,6 +50,8 @@ public:
     // The members are in the order of their ranks. The step is the one from which they go on.
     virtual void begin_epoch(std::uint64_t epoch, std::int64_t step,
                              const std::vector<elastic_member>& members) = 0;
+    // A member has committed this step, and so many samples since it has begun.
+    virtual void work(std::int64_t started_as, std::int64_t step, std::int64_t samples) = 0;
     virtual void lose(std::int64_t started_as) = 0;
     virtual void end_job() = 0;
 
@@ -180,16 +182,33 @@ private:
     }
 
     void take(connection& c, std::span<const std::byte> bytes) {
+        member_head head;
+        const char* wrong = read_head(bytes, head);
+        if (*wrong == 0)
+            wrong = head.what == member_head::works ? take_work(c, bytes) : take_join(c, bytes);
+        if (*wrong != 0) refuse(c, coordinator_message::refused, wrong);
+    }
+
+    const char* take_work(const connection& c, std::span<const std::byte> bytes) {
+        work_message said;
+        const char* const wrong = c.started_as < 0 ? "it has not joined" : read_work(bytes, said);
+        if (*wrong == 0 && told_ != nullptr) told_->work(c.started_as, said.step, said.samples);
+        return wrong;
+    }
+
+    const char* take_join(connection& c, std::span<const std::byte> bytes) {
         join_request request;
         const char* const wrong = read_join(bytes, request);
-        if (*wrong != 0) return refuse(c, coordinator_message::refused, wrong);
+        if (*wrong != 0) return wrong;
         c.started_as = request.said.self.started_as;
         if (request.said.leaves != 0) {
             machine_.lose(c.link, true, now());
-            return c.socket.close();
+            c.socket.close();
+            return "";
         }
         c.waits = true;
         machine_.join(c.link, std::move(request), now());
+        return "";
     }
 
     void carry_out() {

@@ -89,12 +89,25 @@ public:
     // True if others wait to take part, too, so that all should join again.
     bool should_join() { return epoch_ends() || others_wait_; }
 
+    // Tells a launcher that coordinates how far this process is, at most once a second.
+    void tell_work(std::int64_t step, std::int64_t samples) {
+        if (!link_ || served_by_ != 0 || now() < told_work_at_ + work_told_every) return;
+        told_work_at_ = now();
+        work_message said;
+        said.step = step;
+        said.samples = samples;
+        // A launcher that is stopped reads nothing, and gets no more then.
+        if (!link_->wants_to_write()) link_->queue(wire_bytes(said));
+        link_->flush();
+    }
+
 private:
     struct address_and_port {
         host_address address;
         std::uint16_t port;
     };
     static constexpr std::size_t most_former = 64;
+    static constexpr std::int64_t work_told_every = tuning::second;
     // The time in which a coordinator's host answers that is there.
     static constexpr std::int64_t patience = 300 * tuning::millisecond;
 
@@ -398,7 +411,8 @@ private:
     bool saw_end_ = false;            // and has closed it
     bool has_ended_ = false;
     bool others_wait_ = false, epoch_ends_ = false, was_sent_on_ = false;
-    std::uint64_t served_by_ = 0;        // the coordinator of the last epoch
+    std::uint64_t served_by_ = 0;  // the coordinator of the last epoch
+    time_point told_work_at_ = 0;
     std::vector<elastic_member> table_;  // its members, by rank
     std::size_t first_ = 0, next_ = 0;   // candidates: who is asked first, and who was asked last
     std::uint64_t known_epoch_ = 0;

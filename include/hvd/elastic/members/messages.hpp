@@ -53,18 +53,27 @@ struct epoch_head {
     std::uint32_t members = 0, unused = 0;
 };
 
+// The begin of each message of a process to the coordinator.
+struct member_head {
+    static constexpr std::uint32_t current = 2;
+    enum word : std::uint32_t { joins, works };
+
+    std::uint32_t version = current;
+    word what = joins;
+};
+
 // A process comes to the coordinator, at first and after each epoch. The ids of the members of both
 // epochs follow, by rank. It has recorded an epoch when it was connected to all members. An epoch
 // has worked when all of them have recorded it.
 struct join_message {
-    static constexpr std::uint32_t current = 1;
     static constexpr std::size_t most_bytes();
 
-    std::uint32_t version = current;
+    member_head head;
     std::uint8_t finished = 0;  // 1: it has done all its steps
     std::uint8_t leaves = 0;    // 1: it goes to another coordinator, and lives
     std::uint8_t saw_end = 0;   // 1: the process `ended` has closed its connection
     std::uint8_t is_brief = 0;  // 1: it is sent on sooner
+    std::uint32_t unused = 0;
     elastic_member self;
     state_stamp stamp;
     epoch_head worked, recorded;
@@ -73,6 +82,13 @@ struct join_message {
 constexpr std::size_t join_message::most_bytes() {
     return sizeof(join_message) + 2 * most_members * sizeof(std::uint64_t);
 }
+
+// A member tells a launcher how far it is. The launcher does not answer.
+struct work_message {
+    member_head head = {member_head::current, member_head::works};
+    std::int64_t step = 0;     // that is committed
+    std::int64_t samples = 0;  // of all steps that this process has committed so far
+};
 
 // The coordinator says one of these. Then come the members of the epoch, by rank, or those whom to
 // ask instead, and the reason of a refusal.
@@ -125,12 +141,26 @@ inline bool take_epoch(const epoch_head& head, std::span<const std::byte>& bytes
     return true;
 }
 
-// Reads what a process says. Returns why it can't be, or an empty text.
+// Reads the begin of what a process says. Returns why it can't be, or an empty text; so do those
+// that read the rest.
+inline const char* read_head(std::span<const std::byte> bytes, member_head& head) {
+    if (bytes.size() < sizeof head) return "its message is too short";
+    std::memcpy(static_cast<void*>(&head), bytes.data(), sizeof head);
+    if (head.version != member_head::current) return "it speaks another version of the protocol";
+    if (head.what > member_head::works) return "its message has no meaning";
+    return "";
+}
+
+inline const char* read_work(std::span<const std::byte> bytes, work_message& said) {
+    if (bytes.size() != sizeof said) return "its message has a wrong size";
+    std::memcpy(static_cast<void*>(&said), bytes.data(), sizeof said);
+    return said.step < 0 || said.samples < 0 ? "it counts less than nothing" : "";
+}
+
 inline const char* read_join(std::span<const std::byte> bytes, join_request& request) {
     join_message& said = request.said;
     if (bytes.size() < sizeof said) return "its message is too short";
     std::memcpy(static_cast<void*>(&said), bytes.data(), sizeof said);
-    if (said.version != join_message::current) return "it speaks another version of the protocol";
     bytes = bytes.subspan(sizeof said);
     if (!take_epoch(said.worked, bytes, request.worked) ||
         !take_epoch(said.recorded, bytes, request.recorded) || !bytes.empty())
