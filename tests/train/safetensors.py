@@ -10,6 +10,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
+from packages import environment_with  # noqa: E402
+
 
 def plain(path):
     with open(path, "rb") as file:
@@ -37,14 +40,7 @@ with safe_open(sys.argv[1], framework="numpy") as file:
 
 
 def package(path, folder):
-    environment = os.path.join(folder, "venv")
-    try:
-        subprocess.run([sys.executable, "-m", "venv", environment], check=True, timeout=120)
-        python = os.path.join(environment, "bin", "python")
-        subprocess.run([python, "-m", "pip", "install", "-q", "safetensors", "numpy"], check=True, timeout=240)
-    except (subprocess.SubprocessError, OSError) as reason:
-        print("the package safetensors cannot be had:", reason)
-        sys.exit(77)
+    python = environment_with(os.path.join(folder, "environment"), "safetensors", "numpy") / "bin/python"
     subprocess.run([python, "-c", PACKAGE, path], check=True)
 
 

@@ -105,8 +105,12 @@ void add_open_mpi(parts& p, bool is_5, const std::map<std::string, std::string>&
         if (is_5) p.add({"--prtemca", "prte_if_include", p.o.interface});
         else mca("oob_tcp_if_include", p.o.interface);
     }
-    if (p.o.is_elastic())
-        p.add({"--enable-recovery", "-x", "HVD_MIN_SIZE=" + std::to_string(p.o.min_np)});
+    if (p.o.is_elastic()) {
+        p.add({"--enable-recovery"});
+        // Else the next rank that is lost ends the job after one has left with an exit code.
+        if (is_5) p.add({"--runtime-options", "error-nonzero-status=0"});
+        p.add({"-x", "HVD_MIN_SIZE=" + std::to_string(p.o.min_np)});
+    }
     if (!is_5 && p.hosts.size() >= many_hosts) {
         mca("plm_rsh_no_tree_spawn", "true");
         mca("plm_rsh_num_concurrent", std::to_string(p.hosts.size()));
