@@ -47,10 +47,10 @@ left_to_all=(big random 'train.*.mpi.np[23]' 'train.*.emulated'
   headers.compile_alone compile_fail consumer examples.fashion_mnist.says 'examples.word2vec*' docs.mailboxes 'docs.the_site*' '*.package')
 # These take too long for --all as well, and run only with --soak or by name: the other half of the element types, threads without what only
 # Linux has, 1 and 4 ranks on MPI (threads have all numbers), a user's backend and more placements of nodes, most collectives on TCP and Gloo, two large examples,
-# what is told elsewhere, and faults that wait for seconds alone and happen in another number or placement of ranks, too.
+# what is told elsewhere, and faults that wait for seconds alone and happen in another number or placement of ranks, or on MPICH, too.
 left_to_soak=(integers posix np1 np4 queues neighbours rest_on_tcp 'examples.torch_mnist*' 'examples.dlib_mnist*' "${told_elsewhere[@]}"
   fault.is_stopped.mpi.np3.messages.{tcp,copies} fault.is_late.mpi.{np2,np3.messages,np3.nodes_of_2} fault.is_late_for_a_call.mpi.np3
-  fault.is_late_in_making.mpi.{np2,np2.messages,np3.messages} fault.is_killed_and_not_reaped.mpi.np2)
+  fault.is_late_in_making.mpi.{np2,np2.messages,np3.messages} fault.is_killed_and_not_reaped.mpi.np2 launcher.restart)
 
 stage_gcc() {
   local but=("${left_to_all[@]/#/!}" "${left_to_soak[@]/#/!}" '!apart')
@@ -77,7 +77,7 @@ stage_soak() { HVD_FAULT_RUNS=10 HVD_ELASTIC_RUNS=20 slower=10 CXX=g++ stage bui
 stage_bench() { CXX=g++ stage build/smoke benchmarks -Dmpi=enabled -Dmpi_flavour=openmpi -Dboost_mpi=enabled -Dtests=disabled -Dexamples=disabled -Dbenchmarks=enabled -Ddebug=false "${quick[@]}"; }
 stage_clang() { only "${clang_core[@]}" concepts && CXX=$(clang) stage build/clang 'consumer.the_compiled_form* !big !consumer !queues !integers !mpi !examples !random !apart' "${openmpi[@]}"; }
 # The compiled form does not depend on whose MPI it is.
-stage_mpich() { only 'consumer.*installed*' consumer.pkg_config_names_the_flags consumer.meson_takes_it_as_a_subproject 'collective.plans.mpi*' 'collective.objects.mpi*' && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
+stage_mpich() { only 'consumer.*installed*' consumer.pkg_config_names_the_flags consumer.meson_takes_it_as_a_subproject 'collective.plans.mpi*' 'collective.objects.mpi*' launcher.restart && CXX=g++ stage build/mpich "consumer $programs !threads !examples" "${mpich[@]}"; }
 # The compiled form, subprojects, and each header by itself do not depend on MPI.
 stage_nompi() { only unit.handles 'headers.every_call*' headers.units_with_different_flags_work_together 'consumer.cmake*' 'consumer.*installed*' consumer.pkg_config_names_the_flags consumer.an_include_path_is_enough_for_threads fault.threads && CXX=g++ stage build/nompi '!big !compile_fail !concepts !collective !examples !docs' -Dmpi=disabled "${all_parts[@]}"; }
 

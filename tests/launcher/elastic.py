@@ -204,11 +204,34 @@ class Elastic(LauncherTest):
         self.assertIn("only 1 of at least 2 slots (--min-np) can be used", ended.stderr)
         self.assertEqual([event["rank"] for event in self.events("failed")], [0] * 5)
 
+    def test_a_job_whose_ranks_have_all_died_goes_on_from_the_state_that_is_kept(self):
+        for size in (1, 2, 4):
+            with self.subTest(size=size):
+                job = self.start_elastic("-np", size, "--min-np", 1, "--restart", 1, "--blacklist-cooldown-range", 1000, 2000, program=("env", "HVD_TEST_KEEP=kept", WORKER, "go"))
+                self.wait_for_size(size)
+                wait_until(lambda: list((self.folder / "kept").glob("*.hvd_state")), "a kept step")
+                for rank in range(size):
+                    os.kill(self.pid_of(rank), signal.SIGKILL)
+                wait_until(lambda: len(self.events("job")) == 2 and self.events()[-1]["event"] == "epoch", "an epoch of the second run")
+                (self.folder / "go").touch()
+                out, err = job.communicate(timeout=PATIENCE)
+                self.assertEqual((job.returncode, err.count("the job ended with 137; it is started again (1 of 1)")), (0, 1), err)
+                steps = re.findall(r"(?m)^\[\d+\]<stdout>:(\d+) steps, right$", out)
+                self.assertEqual((len(steps), len(set(steps))), (size, 1), out)
+                last = self.events("epoch")[-1]
+                self.assertEqual((last["epoch"], last["size"], last["lost"]), (1, size, []))
+                self.assertGreater(last["step"], 0)
+                for file in [*self.folder.glob("go*"), *self.folder.glob("kept/*")]:
+                    file.unlink()
+
     def test_when_all_fail_the_job_does(self):
         ended = self.run_elastic("-np", 3, "--min-np", 1, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c", "exit 6")
         self.assertEqual(ended.returncode, 6)
         self.assertIn("no process is left", ended.stderr)
         self.assertEqual(len(self.events("started")), 3)
+        ended = self.run_elastic("-np", 3, "--min-np", 1, "--restart", 2, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c", "exit 6")
+        self.assertEqual(ended.returncode, 6)
+        self.assertEqual(len(self.events("started")), 9)
 
     def test_newcomers_do_not_begin_anew_when_all_who_have_the_state_are_lost(self):
         self.show("localhost:1\n")

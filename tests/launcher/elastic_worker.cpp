@@ -15,7 +15,7 @@
 // average of a tensor that differs between them, scaled so that it is 1 for any number of ranks. At
 // the end each tells how many steps were done, and whether the sums are those of as many. When an
 // epoch of N ranks has done a step, there is a file FILE.N. With HVD_TEST_SAMPLES each rank counts
-// its rank and 1 samples in each of its steps.
+// its rank and 1 samples in each of its steps. HVD_TEST_KEEP is a directory for the state.
 int main(int argc, char** argv) {
     if (argc != 2) return 2;
     std::printf("begins\n");
@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
     bool is_over = false;
     std::int64_t done = 0;
     hvd::elastic::state state(sums, done, is_over);
+    if (const char* directory = std::getenv("HVD_TEST_KEEP")) state.keep_in(directory);
     try {
         hvd::run_elastic(state, [&](auto& comm) {
             const double mean = (comm.size() + 1) / 2.0;

@@ -26,6 +26,14 @@ def state_of(pid):
         return ""
 
 
+def program_of(pid):
+    """Returns the path of a process's program, or an empty string if it is gone."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
+
+
 def processes_with(mark):
     """Returns the numbers of the living processes whose environment has this text."""
     found = []
@@ -89,6 +97,26 @@ class LauncherTest(unittest.TestCase):
         self.addCleanup(started.communicate)
         self.addCleanup(started.kill)
         return started
+
+    def end_while_it_says_something(self, *arguments, **more):
+        """Sends SIGTERM to hvdrun once it waits for a reader of its first message, and reads it then."""
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        try:
+            while True:
+                os.write(writing, bytes(4096))
+        except BlockingIOError:
+            os.set_blocking(writing, True)
+        job = subprocess.Popen([HVDRUN, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=writing, cwd=self.folder,
+                               env=self.environment(**more), start_new_session=True)
+        os.close(writing)
+        with open(reading, "rb") as messages:
+            self.addCleanup(job.kill)
+            self.wait_for_files("count")
+            wait_until(lambda: {program_of(pid) for pid in processes_with(self.mark)} == {os.path.realpath(HVDRUN)} and state_of(job.pid) == "S", "hvdrun waits")
+            job.send_signal(signal.SIGTERM)
+            messages.read()
+        return job.wait(PATIENCE)
 
     def assert_nothing_is_left(self):
         wait_until(lambda: not processes_with(self.mark), f"no process with {self.mark} is left")

@@ -79,6 +79,13 @@ class Lines(LauncherTest):
         job.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(PATIENCE), 128 + signal.SIGTERM)
 
+    def test_a_signal_between_two_runs_ends_the_job(self):
+        self.fake("mpirun", MPICH)
+        launcher = self.folder / "mpirun"
+        launcher.write_text(launcher.read_text().replace("exit 5", "echo run >>count; exit 5"))
+        code = self.end_while_it_says_something("--backend", "mpi", "-np", 2, "--restart", 9, "./train", PATH=f"{self.folder}:/usr/bin:/bin")
+        self.assertEqual((code, (self.folder / "count").read_text()), (143, "run\n"))
+
     def test_mpich(self):
         self.assertEqual(self.line(MPICH, "-np", 2), "mpirun -n 2 -bind-to none -prepend-rank")
         self.assertEqual(

@@ -79,7 +79,7 @@ class Options(LauncherTest):
             self.assert_refused(["-np", 2, option, *value, "./train"], option, "--min-np, --max-np or --host-discovery-script")
         for option in ("--min-np", "--max-np", "--host-discovery-script"):
             self.assert_refused(["-np", 2, "--backend", "nccl", option, "2", "./train"], option, "elastic jobs need --backend tcp or mpi")
-        self.assert_refused(["-np", 2, "--restart", 2, "./train"], "--restart need --backend mpi")
+        self.assert_refused(["-np", 2, "--restart", -1, "./train"], "--restart")
         for words in (["--min-np", 0], ["--min-np", "x"], ["--max-np", 5000], ["--min-np", 2, "--reset-limit", -1],
                       ["--min-np", 2, "--elastic-timeout", 0], ["--min-np", 2, "--blacklist-cooldown-range", 0, 2]):
             self.assert_refused(["-np", 2, *words, "./train"], words[-2] if words[-2] != 0 else "range")

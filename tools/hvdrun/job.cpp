@@ -58,11 +58,13 @@ std::function<double()> random_numbers() {
 }  // namespace
 
 // The guard comes first: nothing is open yet that it would hold.
-job::job(const options& o, const host_list& hosts, const std::vector<placement>& places)
+job::job(const options& o, const host_list& hosts, const std::vector<placement>& places,
+         job_records& records)
     : options_(o),
       size_at_start_(int(places.size())),
       guard_(o.kill_after + 2),
-      events_(o.event_log),
+      records_(records),
+      events_(records.events),
       screen_(o.timestamps),
       secret_(o.secret_file),
       meeting_place_(o.is_elastic()
@@ -77,7 +79,7 @@ job::job(const options& o, const host_list& hosts, const std::vector<placement>&
         discovery_ = std::make_unique<discovery>(o.discovery_script, o.slots_per_host);
 }
 
-int job::run() {
+run_end job::run() {
     allow_many_files();
     start_first();
     meeting_place_->serve();
@@ -85,13 +87,14 @@ int job::run() {
     events_.add("finished", {{"code", exit_code_}, {"seconds", seconds() - started_at_}});
     screen_.show_status("");
     if (!why_.empty()) screen_.say(why_);
-    return exit_code_;
+    return {exit_code_, is_for_good_};
 }
 
 void job::start_first() {
     started_at_ = seconds();
     const std::vector<placement> places = slots_.take_starts(started_at_);
-    events_.add("job", {{"ranks", size_at_start_},
+    events_.add("job", {{"run", ++records_.runs},
+                        {"ranks", size_at_start_},
                         {"hosts", number_of_hosts(places)},
                         {"program", line_of(options_.program)},
                         {"rendezvous", address_}});
@@ -113,7 +116,7 @@ void job::start(const placement& where) {
         address_ = rendezvous_at(own_address(place, options_.interface), meeting_place_->port());
     }
     if (!options_.output_folder.empty()) {
-        const bool is_again = !have_files_.insert(where.rank).second;
+        const bool is_again = !records_.have_files.insert(where.rank).second;
         one.open_files(options_.output_folder, std::max(size_at_start_, options_.max_np),
                        options_.timestamps, is_again);
     }

@@ -20,21 +20,32 @@
 #include "output.hpp"
 #include "progress.hpp"
 #include "rank.hpp"
+#include "restart.hpp"
 #include "secret.hpp"
 #include "signals.hpp"
 #include "slots.hpp"
 
 namespace hvdrun {
 
+// The records of a job. Those of all its runs are in the same files.
+struct job_records {
+    explicit job_records(const options& o) : events(o.event_log) {}
+
+    event_log events;
+    int runs = 0;
+    std::set<int> have_files;  // slots
+};
+
 // A job that hvdrun starts and watches itself. It ends when all ranks have, or when its slots tell
 // that it cannot go on: a static one when a rank has failed.
 class job {
 public:
     // It begins in these places of the hosts.
-    job(const options& o, const host_list& hosts, const std::vector<placement>& places);
+    job(const options& o, const host_list& hosts, const std::vector<placement>& places,
+        job_records& records);
 
     // Returns the exit code: 0, or that of the first failure.
-    int run();
+    run_end run();
 
 private:
     // A rank that has failed before hvdrun has ended any.
@@ -74,6 +85,7 @@ private:
     void look_at_start(rank& one);
     bool is_ending() const { return ending_since_ > 0; }
     void end_all(int code, const std::string& why);
+    void end_for_good(int code, const std::string& why);
     void finish_ended();
     void leave(rank& one);
 
@@ -81,7 +93,8 @@ private:
     const int size_at_start_;
     guard guard_;
     signal_watch signals_;
-    event_log events_;
+    job_records& records_;
+    event_log& events_;
     screen screen_;
     job_secret secret_;
     std::unique_ptr<meeting_place> meeting_place_;
@@ -92,13 +105,12 @@ private:
     double progress_told_at_ = 0;  // 0: nobody has done a step
     std::unique_ptr<discovery> discovery_;
     std::string why_not_discovered_;
-    std::set<int> have_files_;  // slots
-    std::list<rank> ranks_;     // that are not finished
+    std::list<rank> ranks_;  // that are not finished
     std::vector<failed_rank> failed_;
     std::vector<pollfd> files_;
     double started_at_ = 0, ending_since_ = 0;
     int exit_code_ = 0;
-    bool has_remote_ = false;
+    bool has_remote_ = false, is_for_good_ = false;
     std::string why_, last_event_;
 };
 

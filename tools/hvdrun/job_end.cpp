@@ -167,16 +167,16 @@ void job::look_at_obstacles() {
 // A file takes no more output. The screen still gets what was read.
 void job::note_full(const failure& full) {
     screen_.flush();
-    if (!is_ending()) end_all(full.code(), full.what());
+    if (!is_ending()) end_for_good(full.code(), full.what());
 }
 
 void job::look_at_clock() {
     const double now = seconds();
     if (!is_ending()) {
         if (const int signal = signal_watch::asked_to_end(); signal != 0)
-            end_all(128 + signal, "ended by " + ending{0, signal}.description());
+            end_for_good(128 + signal, "ended by " + ending{0, signal}.description());
         else if (screen_.is_closed())
-            end_all(128 + SIGPIPE, "ended, since nobody reads the output any more");
+            end_for_good(128 + SIGPIPE, "ended, since nobody reads the output any more");
     }
     for (rank& one : ranks_) {
         look_at_start(one);
@@ -209,6 +209,11 @@ void job::end_all(int code, const std::string& why) {
         why_ += "; " + std::to_string(others) +
                 (others == 1 ? " other rank was" : " other ranks were") + " ended";
     ending_since_ = seconds();
+}
+
+void job::end_for_good(int code, const std::string& why) {
+    is_for_good_ = true;
+    end_all(code, why);
 }
 
 // Processes that a rank has left behind may hold its output open. They get the time of the others.

@@ -29,25 +29,43 @@ host_list hosts_of(const options& o) {
     return {{"localhost", std::max({o.ranks, o.max_np, 1})}};
 }
 
-int run(const options& o) {
+// An elastic job begins with as many ranks as there is room for.
+std::vector<placement> places_of(const options& o, const host_list& hosts) {
+    return place(hosts, std::max(o.ranks, std::min(o.max_np, number_of_slots(hosts))));
+}
+
+int run_by_mpi(const options& o) {
+    const mpi_launch launch = launch_by_mpi(o, places_of(o, hosts_of(o)));
+    if (o.dry_run) std::puts(launch.line().c_str());
+    else if (o.restarts == 0) become(launch, o.verbose);
+    else return run_again(o.restarts, [&] { return run_once(launch, o.verbose); });
+    return 0;
+}
+
+// Each run asks for the hosts that are there. A signal that comes between two runs ends hvdrun, as
+// it does before the first.
+run_end run_job(const options& o, job_records& records) {
     const host_list hosts = hosts_of(o);
-    if (o.check) return check_hosts(o, hosts);
-    // An elastic job begins with as many ranks as there is room for.
-    const int ranks = std::max(o.ranks, std::min(o.max_np, number_of_slots(hosts)));
-    std::vector<placement> places = place(hosts, ranks);
-    if (o.chosen == backend::mpi) {
-        const mpi_launch launch = launch_by_mpi(o, places);
-        if (!o.dry_run && o.restarts > 0) return run_again(launch, o.restarts, o.verbose);
-        if (o.dry_run) std::puts(launch.line().c_str());
-        else become(launch, o.verbose);
-        return 0;
-    }
+    std::vector<placement> places = places_of(o, hosts);
     find_local(places);
+    const run_end ended = job(o, hosts, places, records).run();
+    // It came after the end of the ranks.
+    if (const int signal = signal_watch::asked_to_end(); signal != 0 && !ended.is_for_good)
+        return {128 + signal, true};
+    return ended;
+}
+
+int run(const options& o) {
+    if (o.check) return check_hosts(o, hosts_of(o));
+    if (o.chosen == backend::mpi) return run_by_mpi(o);
     if (o.dry_run) {
+        std::vector<placement> places = places_of(o, hosts_of(o));
+        find_local(places);
         print_job(o, places);
         return 0;
     }
-    return job(o, hosts, places).run();
+    job_records records(o);
+    return run_again(o.restarts, [&] { return run_job(o, records); });
 }
 
 }  // namespace

@@ -258,13 +258,16 @@ void pass_on(int number) {
     if (running > 0) ::kill(pid_t(running), number);
 }
 
+}  // namespace
+
 // Signals wait until the number of the process is known.
-int run_once(const mpi_launch& launch, bool verbose) {
+run_end run_once(const mpi_launch& launch, bool verbose) {
     sigset_t ending, before;
     sigemptyset(&ending);
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, number);
     ::sigprocmask(SIG_BLOCK, &ending, &before);
-    if (asked_to_end != 0) return 128 + asked_to_end;  // after the end of the last run
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, pass_on);
+    if (asked_to_end != 0) return {128 + asked_to_end, true};
     const pid_t child = ::fork();
     if (child < 0) throw failure(1, std::string("fork: ") + strerror(errno));
     if (child == 0) {
@@ -283,19 +286,7 @@ int run_once(const mpi_launch& launch, bool verbose) {
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     running = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-}  // namespace
-
-int run_again(const mpi_launch& launch, int restarts, bool verbose) {
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, pass_on);
-    for (int again = 0;; ++again) {
-        const int code = run_once(launch, verbose);
-        if (code == 0 || asked_to_end != 0 || again == restarts) return code;
-        std::fprintf(stderr, "hvdrun: the job ended with %d; it is started again (%d of %d)\n",
-                     code, again + 1, restarts);
-    }
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), asked_to_end != 0};
 }
 
 }  // namespace hvdrun

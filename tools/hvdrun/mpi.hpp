@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "options.hpp"
+#include "restart.hpp"
 
 namespace hvdrun {
 
@@ -38,8 +39,8 @@ mpi_launch launch_by_mpi(const options& o, const std::vector<placement>& places)
 
 void become(const mpi_launch& launch, bool verbose);
 
-// Runs the command, again when it fails, so many times. Returns the exit code of the last run. A
-// signal that ends hvdrun goes to the command, which is not run again.
-int run_again(const mpi_launch& launch, int restarts, bool verbose);
+// Runs the command. A signal that ends hvdrun goes to it, and is for good. So is one that came
+// after an earlier run.
+run_end run_once(const mpi_launch& launch, bool verbose);
 
 }  // namespace hvdrun

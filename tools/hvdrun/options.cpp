@@ -83,11 +83,11 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
                    "starts {command} on {host} (ssh -o BatchMode=yes {host} {command})");
     app.add_option("--secret-file", o.secret_file,
                    "a file of mode 0600 with the job's secret (a new one is made)");
+    app.add_option("--restart", o.restarts,
+                   "so many times the job is started again when it fails (0)")
+        ->check(CLI::Range(0, 1 << 30));
     describe_elastic(app, o, raw);
     app.add_option("--mpi-args", raw.mpi_args, "more arguments for mpirun, mpiexec or srun");
-    app.add_option("--restart", o.restarts,
-                   "MPI: so many times the job is started again when it fails (0)")
-        ->check(CLI::Range(0, 1 << 30));
     app.add_option("--mpi-launcher", o.mpi_launcher, "the program that starts MPI jobs");
     app.add_flag("--verbose", o.verbose, "say what is started where");
     app.add_flag("--dry-run", o.dry_run, "print the commands, and start nothing");
@@ -219,9 +219,8 @@ void look_at(options& o, const CLI::App& app, const raw_options& raw) {
         throw usage_failure(
             "--event-log: the MPI's launcher starts and ends the ranks of an MPI "
             "job, so that hvdrun sees no events");
-    if (o.chosen != backend::mpi &&
-        !(o.mpi_args.empty() && o.mpi_launcher.empty() && o.restarts == 0))
-        throw usage_failure("--mpi-args, --mpi-launcher and --restart need --backend mpi");
+    if (o.chosen != backend::mpi && !(o.mpi_args.empty() && o.mpi_launcher.empty()))
+        throw usage_failure("--mpi-args and --mpi-launcher need --backend mpi");
 }
 
 }  // namespace

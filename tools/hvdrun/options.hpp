@@ -27,6 +27,7 @@ struct options {
     double kill_after = 5;
     bool verbose = false, dry_run = false, check = false;
     std::string event_log;
+    int restarts = 0;
 
     // Elastic jobs have these bounds. `ranks` must be there at the start.
     int min_np = 0, max_np = 0;
@@ -38,7 +39,6 @@ struct options {
     bool is_elastic() const { return min_np > 0; }
 
     words mpi_args;
-    int restarts = 0;  // of an MPI job that fails
     std::string mpi_launcher;
     std::string interface;
     words ssh_command;
