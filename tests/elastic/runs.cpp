@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -10,6 +11,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include <hvd/hvd.hpp>
 #if defined(HVD_TEST_OPENSSL)
 #include <hvd/interop/openssl.hpp>
 #endif
@@ -219,6 +221,176 @@ TEST_CASE("a newcomer gets the state of the others, and takes part") {
             CHECK(r.step == all[0].step);
             CHECK(r.weights == expected(r.step));
         }
+    }
+}
+
+// ---- steps of optimizers, which bring the answer that a commit needs ----------------------------
+
+namespace {
+
+// Counts the calls by which commits ask whether newcomers wait.
+struct asking {
+    void on_begin(const hvd::event& e) {
+        if (e.name == "elastic membership") ++calls;
+    }
+    void on_end(const hvd::event&, bool) {}
+    int calls = 0;
+};
+using watched = hvd::observed<hvd_test::tcp, asking>;
+
+// Parameters that an optimizer steps from gradients which differ between ranks.
+struct model {
+    std::vector<float> x = std::vector<float>(5, 1), dx = x, y = std::vector<float>(2, 1), dy = y;
+
+    template <class Optimizer>
+    void step(Optimizer& optimizer) {
+        dx.assign(5, float(optimizer.comm().rank() + 1));
+        dy.assign(2, 1);
+        optimizer.step();
+    }
+};
+template <class Comm>
+struct optimized : model {
+    hvd::distributed_optimizer<Comm, hvd::optimizers::sgd<float>> optimizer;
+
+    explicit optimized(Comm& comm, const hvd::optimizer_options& options = {})
+        : optimizer(comm, {.rate = 1}, options) {
+        optimizer.register_parameter("x", x, dx);
+        optimizer.register_parameter("y", y, dy);
+    }
+    void step() { model::step(optimizer); }
+};
+
+// All ways of a step. The function takes the name of one, does it, and says how many calls the
+// commit after it makes.
+template <class Comm, class F>
+void for_each_way(Comm& comm, F check) {
+    using enum hvd::gradient_codec;
+    optimized first(comm), second(comm), halved(comm, {.codec = float16}),
+        with_feedback(comm, {.codec = float16, .error_feedback = true}),
+        by_adasum(comm, {.op = hvd::gradient_op::adasum}), careful(comm, {.skip_nonfinite = true});
+    check("nothing", 1, [] {});
+    check("a step", 0, [&] { first.step(); });
+    check("nothing after a step", 1, [] {});
+    check("steps of two optimizers", 0, [&] {
+        first.step();
+        second.step();
+    });
+    check("a step beside other calls", 0, [&] {
+        comm.barrier();
+        first.step();
+        comm.barrier();
+    });
+    check("another call", 1, [&] { comm.allreduce(first.x, hvd::average); });
+    check("a pass whose gradients stay", 1, [&] {
+        const auto held = first.optimizer.no_sync();
+        first.optimizer.gradient_ready(0);
+    });
+    check("the step after it", 0, [&] { first.step(); });
+    check("a step that is dropped", 0, [&] { auto unused = second.optimizer.synchronize(); });
+    check("a step that is left out", 0, [&] {
+        careful.dx.assign(5, comm.rank() == 0 ? HUGE_VALF : 0);
+        CHECK(!careful.optimizer.step());
+        CHECK(careful.x == std::vector<float>(5, 1));
+    });
+    check("a codec", 0, [&] { halved.step(); });
+    check("error feedback", 1, [&] { with_feedback.step(); });
+    check("Adasum", 1, [&] { by_adasum.step(); });
+    check("frozen parameters", 1, [&] {
+        for (const std::size_t i : {0, 1}) second.optimizer.freeze(i);
+        second.step();
+    });
+    // One rank steps more often than the others do.
+    auto some = comm.split(comm.rank() == 0 ? 0 : 1);
+    optimized apart(some);
+    check("steps of some ranks", 1, [&] {
+        for (int n = comm.rank() == 0 ? 2 : 1; n > 0; --n) apart.step();
+    });
+    check("a step that one rank gives up", 0, [&] {
+        if (comm.size() == 1) return first.step();
+        optimized by_one(comm, {.bucket_bytes = 1});
+        by_one.step();
+        // Its smaller bucket has the question, and has started on all ranks.
+        by_one.optimizer.gradient_ready(1);
+        if (comm.rank() == 0) {
+            by_one.optimizer.abandon("as if it failed");
+        } else {
+            by_one.optimizer.gradient_ready(0);
+            CHECK_THROWS_AS(by_one.optimizer.step(), hvd::peer_error);
+        }
+    });
+}
+
+}  // namespace
+
+TEST_CASE("a commit asks by a call of its own only if no step has brought the answer") {
+    for (const int size : {1, 2, 3, 4}) {
+        CAPTURE(size);
+        elastic_job job(size);
+        std::atomic<int> ways{0};
+        for (int r = 0; r < size; ++r)
+            job.start(r, [&](auto& o) {
+                float x = 0;
+                hvd::elastic::state state(x);
+                hvd::run_elastic<watched>(
+                    state,
+                    [&](auto& comm) {
+                        for_each_way(comm, [&](const std::string& way, int calls, auto step) {
+                            step();
+                            const int before = comm.observer().calls;
+                            state.commit();
+                            CAPTURE(way);
+                            CHECK(comm.observer().calls - before == calls);
+                            ++ways;
+                        });
+                    },
+                    o);
+            });
+        job.await();
+        CHECK(ways == 16 * size);
+    }
+}
+
+TEST_CASE("ranks that only step optimizers let newcomers in, after the same step") {
+    for (const auto codec : {hvd::gradient_codec::none, hvd::gradient_codec::float16}) {
+        elastic_job job(1, true);
+        constexpr int most = 4;
+        std::vector<std::map<int, std::int64_t>> began(most);  // by rank and size of the epoch
+        std::vector<std::vector<float>> all(most);
+        std::atomic<int> is_there{0};
+        const auto train = [&](auto& o, std::size_t who) {
+            model m;
+            hvd::elastic::state state(m.x, m.y);
+            hvd::run_elastic<watched>(
+                state,
+                [&](auto& comm) {
+                    began[who][comm.size()] = state.step();
+                    hvd::distributed_optimizer optimizer(
+                        comm, hvd::optimizers::sgd<float>{1},
+                        {.gradient_predivide_factor = 1e9, .codec = codec});
+                    optimizer.register_parameter("x", m.x, m.dx);
+                    optimizer.register_parameter("y", m.y, m.dy);
+                    if (comm.rank() == 0) is_there = comm.size();
+                    while (comm.size() < most) {
+                        m.step(optimizer);
+                        CHECK(comm.observer().calls == 0);
+                        state.commit();
+                    }
+                },
+                o);
+            all[who] = m.x;
+        };
+        for (int r = 0; r < most; ++r) {
+            job.start(r, [&, r](auto& o) { train(o, std::size_t(r)); });
+            while (is_there <= r) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        job.await();
+        for (int size = 2; size <= most; ++size)
+            for (int r = 0; r < size; ++r) {
+                CHECK(began[std::size_t(r)].at(size) == began[0].at(size));
+                CHECK(began[0].at(size) > began[0].at(size - 1));
+            }
+        for (const auto& x : all) CHECK(x == all[0]);
     }
 }
 

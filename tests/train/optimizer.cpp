@@ -421,6 +421,97 @@ TEST_CASE("the adasum optimizer steps with the sum or the mean of its passes, lo
     });
 }
 
+namespace {
+using answer = hvd::detail::step_question::answer;
+
+// Asks one rank alone, or none.
+class asked_rank final : public hvd::detail::step_question {
+public:
+    explicit asked_rank(bool says)
+        : step_question([](step_question& self) { return static_cast<asked_rank&>(self).says_; }),
+          says_(says) {}
+
+private:
+    bool says_;
+};
+
+// Takes a step on gradients of these sizes while one rank says yes, or none. The parameters get the
+// bits of a step without a question.
+template <class T>
+answer answer_of_step(communicator& comm, const hvd::optimizer_options& options,
+                      const std::vector<std::size_t>& sizes, int who) {
+    auto& question = hvd::detail::access::session_of(comm).question;
+    const auto step = [&] {
+        std::vector<std::vector<T>> values, gradients;
+        hvd::distributed_optimizer distributed(comm, optimizers::sgd<T>{1}, options);
+        for (const std::size_t size : sizes) {
+            values.emplace_back(size);
+            gradients.emplace_back();
+            for (std::size_t k = 0; k < size; ++k)
+                gradients.back().push_back(
+                    hvd::detail::from_double<T>(hvd_test::noise(k * 8 + std::size_t(comm.rank()))));
+        }
+        for (std::size_t i = 0; i < sizes.size(); ++i)
+            distributed.register_parameter(std::to_string(i), values[i], gradients[i]);
+        double norm = 0;
+        for (int n = 0; n < 2; ++n) {  // in the second the buckets are made anew
+            auto synchronized = distributed.synchronize();
+            norm += hvd::global_norm(synchronized);
+            distributed.apply(std::move(synchronized));
+        }
+        std::vector<double> all = {norm};
+        for (const auto& tensor : values)
+            for (const T& x : tensor) all.push_back(double(hvd::detail::as_double(x)));
+        return all;
+    };
+    const auto without = step();
+    const auto own = hvd::detail::shared<asked_rank>::make(comm.rank() == who);
+    question = own;
+    CHECK(step() == without);
+    question = {};
+    const answer brought = own->take_answer();
+    CHECK(own->take_answer() == answer::none);
+    return brought;
+}
+
+// The steps bring the answer, if one rank says yes and if none does.
+template <class T>
+void check_answers(communicator& comm, const hvd::optimizer_options& options,
+                   const std::vector<std::size_t>& sizes) {
+    CHECK(answer_of_step<T>(comm, options, sizes, -1) == answer::no);
+    CHECK(answer_of_step<T>(comm, options, sizes, comm.size() - 1) == answer::yes);
+}
+
+}  // namespace
+
+TEST_CASE("a question goes with the gradients of a step, and changes no bit of them") {
+    hvd_test::on_ranks([](communicator& comm) {
+        using enum hvd::gradient_codec;
+        for (const hvd::optimizer_options& options : std::vector<hvd::optimizer_options>{
+                 {},
+                 {.op = hvd::gradient_op::sum},
+                 {.bucket_bytes = 1},
+                 {.gradient_predivide_factor = 1e9},
+                 {.gradient_predivide_factor = 1e9, .codec = float16},
+                 {.bucket_bytes = 1, .codec = bfloat16},
+                 {.skip_nonfinite = true}}) {
+            check_answers<float>(comm, options, {7, 300, 2});
+            check_answers<hvd::float16>(comm, options, {2});
+        }
+        // A long gradient that is a bucket by itself stays where it is.
+        constexpr std::size_t is_long = 9'000;
+        check_answers<double>(comm, {}, {is_long, 2});
+        check_answers<double>(comm, {.bucket_bytes = 1}, {is_long, 2});
+        CHECK(answer_of_step<double>(comm, {}, {is_long}, 0) == answer::none);
+        check_answers<double>(comm, {.codec = float16}, {is_long});
+        CHECK(answer_of_step<float>(comm, {.op = hvd::gradient_op::adasum}, {7, 2}, 0) ==
+              answer::none);
+        CHECK(answer_of_step<float>(comm, {.codec = float16, .error_feedback = true}, {7, 2}, 0) ==
+              answer::none);
+        CHECK(answer_of_step<float>(comm, {}, {}, 0) == answer::none);
+    });
+}
+
 TEST_CASE("an optimizer on a subset of the ranks averages over these") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         std::vector<int> even;

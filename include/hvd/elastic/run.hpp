@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../protocol/step_question.hpp"
 #include "part.hpp"
 #include "state.hpp"
 
@@ -46,16 +47,34 @@ public:
     }
 };
 
+// Asks whether newcomers wait.
+class membership_question final : public step_question {
+public:
+    explicit membership_question(shared<epoch_news> news)
+        : step_question([](step_question& self) {
+              return static_cast<membership_question&>(self).news_->should_join();
+          }),
+          news_(std::move(news)) {}
+
+private:
+    shared<epoch_news> news_;
+};
+
 // After each commit the state tells the launcher how far it is, and looks for newcomers, while a
-// communicator lives.
+// communicator lives. Steps of optimizers on it bring the answer, and without one a call does.
 template <class State>
 class elastic_watch {
 public:
     template <class Comm>
-    elastic_watch(State& state, Comm& comm, epoch_news& news) : state_(state) {
-        elastic_access::set_changes(state, [&state, &comm, &news] {
-            news.tell_work(state.step(), elastic_access::samples_of(state));
-            std::uint8_t should_join = news.should_join() ? 1 : 0;
+    elastic_watch(State& state, Comm& comm, const shared<epoch_news>& news) : state_(state) {
+        using answer = step_question::answer;
+        const auto question = shared<membership_question>::make(news);
+        access::session_of(comm).question = question;
+        elastic_access::set_changes(state, [&state, &comm, news, question] {
+            news->tell_work(state.step(), elastic_access::samples_of(state));
+            const answer known = question->take_answer();
+            if (known != answer::none) return known == answer::yes;
+            std::uint8_t should_join = question->ask() ? 1 : 0;
             comm.allreduce(view(&should_join, 1), max, {.name = "elastic membership"});
             return should_join != 0;
         });
@@ -131,7 +150,7 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
             own.begin_work();
             access::begin_epoch(state, comm, epoch);
             has_begun = true;
-            const detail::elastic_watch watch(state, comm, *heard.news());
+            const detail::elastic_watch watch(state, comm, heard.news());
             fn(comm);
             has_finished = true;
         } catch (const elastic::membership_change&) {

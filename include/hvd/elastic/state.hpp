@@ -55,7 +55,8 @@ public:
 
     /// Ends a step: copies the objects, and counts it. Call it after the last collective of the
     /// step, when the objects have changed. Inside `run_elastic` the ranks also agree whether
-    /// newcomers wait, by one small allreduce.
+    /// newcomers wait. A step of a `distributed_optimizer` has brought the answer; without such a
+    /// step since the last commit they make one small allreduce.
     ///
     /// hvdrun shows the step, and the sum of the ranks' samples a second if they tell them. Ranks
     /// report to it once a second.

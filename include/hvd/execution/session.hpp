@@ -4,6 +4,7 @@
 
 #include "../core/lean/handles.hpp"
 #include "../platform/clock.hpp"
+#include "../protocol/step_question.hpp"
 #include "../transport/operation.hpp"
 #include "session_user.hpp"
 
@@ -26,6 +27,9 @@ public:
     std::uint64_t next_plan() noexcept { return ++plans_; }
 
     session_user& user() noexcept { return user_; }
+
+    // The question that steps of training take along, if there is one. All ranks have it, or none.
+    shared<step_question> question;
 
     // Runs a blocking call, after all that were made before it.
     void (*run)(session& self, operation& op, time_span deadline) = nullptr;

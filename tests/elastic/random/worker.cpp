@@ -55,6 +55,10 @@ std::int64_t value(std::int64_t step, std::int64_t sample, std::size_t i) {
     return (step * 7 + sample * 3 + std::int64_t(i)) % 11;
 }
 
+hvd::tensor_view<double> part_of(std::vector<double>& all, int begin, int end) {
+    return hvd::view(all.data() + begin, std::size_t(end - begin));
+}
+
 #ifdef HVD_ELASTIC_OVER_MPI
 using backend = hvd::mpi;
 #else
@@ -90,7 +94,7 @@ private:
 volatile sig_atomic_t should_leave = 0;
 
 int train(column& shown, std::int64_t steps, int pause) {
-    std::vector<std::int64_t> weights(elements, 0);
+    std::vector<double> weights(elements, 0), gradient(elements);
     hvd::elastic::state state(weights);
     if (const char* directory = std::getenv("HVD_TEST_KEEP")) state.keep_in(directory);
     state.on_reset([&](int, int size) {
@@ -104,14 +108,25 @@ int train(column& shown, std::int64_t steps, int pause) {
     const auto work = [&](auto& comm) {
         if (state.step() < committed) shown.thrown_back = 1;
         auto neighbour = comm.split(comm.rank() / 2);
+        hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<double>{1},
+                                             {.op = hvd::gradient_op::sum});
+        for (const auto& [from, to] : {std::pair(0, 2), std::pair(2, int(elements))})
+            optimizer.register_parameter(std::to_string(from), part_of(weights, from, to),
+                                         part_of(gradient, from, to));
         while (state.step() < steps) {
             if (should_leave) throw std::runtime_error("the driver lets this process leave");
             neighbour.barrier();
-            std::vector<std::int64_t> gradient(elements, 0);
+            gradient.assign(elements, 0);
             for (std::int64_t s = comm.rank(); s < samples; s += comm.size())
-                for (std::size_t i = 0; i < elements; ++i) gradient[i] += value(state.step(), s, i);
-            comm.allreduce(gradient, hvd::sum);
-            for (std::size_t i = 0; i < elements; ++i) weights[i] += gradient[i];
+                for (std::size_t i = 0; i < elements; ++i)
+                    gradient[i] -= double(value(state.step(), s, i));
+            // Every second step leaves the commit to ask whether newcomers wait.
+            if (state.step() % 2 == 0) {
+                optimizer.step();
+            } else {
+                comm.allreduce(gradient, hvd::sum);
+                for (std::size_t i = 0; i < elements; ++i) weights[i] -= gradient[i];
+            }
             usleep(useconds_t(pause));
             committed = state.step() + 1;
             state.commit();
@@ -124,8 +139,8 @@ int train(column& shown, std::int64_t steps, int pause) {
         std::int64_t expected = 0;
         for (std::int64_t n = 0; n < steps; ++n)
             for (std::int64_t s = 0; s < samples; ++s) expected += value(n, s, i);
-        if (weights[i] == expected) continue;
-        std::fprintf(stderr, "weight %zu is %ld, and must be %ld\n", i, long(weights[i]),
+        if (weights[i] == double(expected)) continue;
+        std::fprintf(stderr, "weight %zu is %.0f, and must be %ld\n", i, weights[i],
                      long(expected));
         return 3;
     }

@@ -2,11 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "../../protocol/step_question.hpp"
 #include "../calls.hpp"
 #include "feedback_wire.hpp"
 #include "gradient_wire.hpp"
@@ -22,19 +24,26 @@ namespace detail {
 template <class Comm, class T>
 class gradient_bucket {
 public:
-    // **Collective**: the ranks agree on the plan.
+    // **Collective**: the ranks agree on the plan. A question, if there is one, goes with the
+    // gradients. It is not for error feedback.
     gradient_bucket(Comm& comm, std::vector<std::size_t> members, parameter_list<T>& parameters,
-                    const optimizer_options& options, const reduce_options& scales)
-        : members_(std::move(members)), codec_(options.codec), scales_(scales) {
+                    const optimizer_options& options, const reduce_options& scales,
+                    shared<step_question> question)
+        : members_(std::move(members)),
+          codec_(options.codec),
+          scales_(scales),
+          question_(std::move(question)) {
         if (options.error_feedback) {
             feedback_.emplace(comm, members_, parameters, options, scales);
             return;
         }
-        std::size_t count = 0;
-        for (const std::size_t i : members_) {
-            gradients_.push_back(parameters[i].gradient);
-            count += parameters[i].gradient.size();
+        for (const std::size_t i : members_) gradients_.push_back(parameters[i].gradient);
+        if (question_) {
+            answer_.resize(1);
+            gradients_.push_back(flat_view(answer_));
         }
+        std::size_t count = 0;
+        for (const auto& g : gradients_) count += g.size();
         const auto plan_of = [&](auto&& tensors, const reduce_options& o) {
             return options.op == gradient_op::average ? comm.plan_allreduce(tensors, average, o)
                                                       : comm.plan_allreduce(tensors, sum, o);
@@ -57,6 +66,7 @@ public:
 
     void start() {
         if (feedback_) return feedback_->start();
+        if (question_) answer_[0] = from_double<T>(question_->ask() ? yes : 0);
         with_wire([&](auto& wire) { wire.encode(gradients_, scales_.prescale); });
         running_ = plan_.run_async();
     }
@@ -66,6 +76,7 @@ public:
         if (feedback_) return feedback_->wait();
         running_.wait();
         with_wire([&](auto& wire) { wire.decode(gradients_, scales_.postscale); });
+        if (question_) question_->settle(as_double(answer_[0]) != 0);
     }
     void send_back() {
         if (feedback_) feedback_->send_back();
@@ -80,6 +91,9 @@ public:
     }
 
 private:
+    // No scale, mean or 16-bit codec makes a zero of it.
+    static constexpr double yes = std::numeric_limits<double>::infinity();
+
     // Calls f with the wire format of the gradients. It is not called for gradients that travel
     // unchanged.
     template <class F>
@@ -89,9 +103,11 @@ private:
     }
 
     std::vector<std::size_t> members_;
-    std::vector<tensor_view<T>> gradients_;
+    std::vector<tensor_view<T>> gradients_;  // and the answer, if there is a question
     gradient_codec codec_;
     reduce_options scales_;
+    shared<step_question> question_;
+    std::vector<T> answer_;                                              // one element
     std::tuple<gradient_wire<float16>, gradient_wire<bfloat16>> wires_;  // at most one is in use
     std::optional<feedback_wire<Comm, T>> feedback_;                     // instead of the others
     plan_of<Comm> plan_;

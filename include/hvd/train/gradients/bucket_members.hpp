@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../core/tuning.hpp"
 #include "../agreement.hpp"
 #include "options.hpp"
 #include "registry.hpp"
@@ -98,6 +99,27 @@ member_lists bucket_members(const parameter_list<T, Space>& parameters,
         std::sort(all[b].begin(), all[b].end(), std::greater<>());
     order_by_last_report(all, expected.order);
     return all;
+}
+
+// Returns the bucket that takes a question along: the smallest. Several gradients, and those of a
+// codec, are copied side by side anyway. One by itself would be copied for the question, which only
+// a short one is. It returns the number of buckets if none takes it.
+template <class T, class Space>
+std::size_t bucket_with_question(const member_lists& all,
+                                 const parameter_list<T, Space>& parameters,
+                                 const optimizer_options& options) {
+    constexpr std::size_t is_short = 64 * tuning::KiB;
+    std::size_t chosen = all.size(), fewest = std::size_t(-1);
+    if (options.error_feedback) return chosen;
+    for (std::size_t b = 0; b < all.size(); ++b) {
+        std::size_t bytes = 0;
+        for (const std::size_t i : all[b]) bytes += parameters[i].gradient.size() * sizeof(T);
+        const bool is_copied = all[b].size() > 1 || options.codec != gradient_codec::none;
+        if (bytes >= fewest || (!is_copied && bytes > is_short)) continue;
+        chosen = b;
+        fewest = bytes;
+    }
+    return chosen;
 }
 
 }  // namespace detail

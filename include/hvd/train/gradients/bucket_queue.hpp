@@ -38,8 +38,10 @@ public:
 
     // **Collective**.
     void add(Comm& comm, std::vector<std::size_t> members, parameter_list<T>& parameters,
-             const optimizer_options& options, const reduce_options& scales) {
-        buckets_.emplace_back(comm, std::move(members), parameters, options, scales);
+             const optimizer_options& options, const reduce_options& scales,
+             shared<step_question> question) {
+        buckets_.emplace_back(comm, std::move(members), parameters, options, scales,
+                              std::move(question));
         place_members(buckets_.size() - 1);
     }
 

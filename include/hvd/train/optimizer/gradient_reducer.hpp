@@ -296,7 +296,8 @@ private:
     void seal();
     void agree_on(const std::string& described);
     void make_buckets(std::string described);
-    void add_bucket(std::vector<std::size_t> members);
+    void add_buckets(member_lists members);
+    void add_bucket(std::vector<std::size_t> members, shared<step_question> question);
 
     void start_complete_buckets();
     void scale_what_stayed();

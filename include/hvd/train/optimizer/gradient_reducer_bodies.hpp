@@ -285,7 +285,7 @@ void gradient_reducer<Comm, T>::make_buckets(std::string described) {
                                           reports_.expected(parameters_.size(), options_.unused));
     if (!anew && members == buckets_.members()) return;
     forget_agreement();
-    for (auto& bucket : members) add_bucket(std::move(bucket));
+    add_buckets(std::move(members));
     epoch_.tell(buckets_);
     agreed_ = std::move(described);
     if constexpr (named) step_.content.reset();
@@ -302,12 +302,23 @@ void gradient_reducer<Comm, T>::agree_on(const std::string& described) {
 }
 
 template <class Comm, class T>
-void gradient_reducer<Comm, T>::add_bucket(std::vector<std::size_t> members) {
+void gradient_reducer<Comm, T>::add_buckets(member_lists members) {
+    shared<step_question> question;
+    if constexpr (!named) question = access::session_of(comm_).question;
+    const std::size_t with_question = bucket_with_question(members, parameters_, options_);
+    for (std::size_t b = 0; b < members.size(); ++b)
+        add_bucket(std::move(members[b]), b == with_question ? question : shared<step_question>());
+}
+
+template <class Comm, class T>
+void gradient_reducer<Comm, T>::add_bucket(std::vector<std::size_t> members,
+                                           shared<step_question> question) {
     const double f = options_.gradient_predivide_factor;
     if constexpr (named) comm_.begin_plans_of(bucket_name(members), members.front());
     buckets_.add(
         comm_, std::move(members), parameters_, options_,
-        reduce_options{.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()});
+        reduce_options{.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()},
+        std::move(question));
 }
 
 template <class Comm, class T>
