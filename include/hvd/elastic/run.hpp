@@ -61,7 +61,8 @@ private:
 };
 
 // After each commit the state tells the launcher how far it is, and looks for newcomers, while a
-// communicator lives. Steps of optimizers on it bring the answer, and without one a call does.
+// communicator lives. Steps of optimizers bring the answer: the commit after them waits for no
+// other rank, which may not have begun it. Without an answer a call brings it.
 template <class State>
 class elastic_watch {
 public:
