@@ -69,9 +69,9 @@ class Elastic(LauncherTest):
         self.assert_nothing_is_left()
 
     def test_a_rank_that_is_killed_is_replaced_and_no_step_is_lost(self):
-        for size, victim in ((2, 0), (3, 2), (4, 1)):
+        for size, victim, least in ((2, 0, 1), (3, 2, 1), (4, 1, 4)):
             with self.subTest(size=size, victim=victim):
-                job = self.start_elastic("-np", size, "--min-np", 1, *SOON, "--output-filename", "out")
+                job = self.start_elastic("-np", size, "--min-np", least, *SOON, "--output-filename", "out")
                 self.wait_for_size(size)
                 os.kill(self.pid_of(victim), signal.SIGKILL)
                 lost = self.wait_for_epoch(lambda epoch: epoch["lost"], "after a loss")
@@ -191,6 +191,22 @@ class Elastic(LauncherTest):
         self.assertIn("rank 2 on localhost failed with exit code 4", ended.stderr)
         self.assertEqual(len(self.events("started")), 3)
         self.assertEqual(self.events("ended"), [])
+
+    def test_a_job_that_too_few_ranks_have_finished_has_failed(self):
+        # One rank does all its steps, and the others give up after ten epochs.
+        for size, least, code in ((2, 2, 1), (3, 3, 1), (4, 2, 1), (3, 1, 0)):
+            with self.subTest(size=size, least=least):
+                ended = self.run_elastic("-np", size, "--min-np", least, "--blacklist-cooldown-range", 1000, 2000, "env", "HVD_TEST_UNEVEN=1", WORKER, "go")
+                self.assertEqual(ended.returncode, code, ended.stderr)
+                failed = [event["rank"] for event in self.events("failed")]
+                self.assertEqual((len(failed), [event["code"] for event in self.events("finished")]), (size - 1, [code]))
+                why = fr"(?m)^hvdrun: rank [{''.join(map(str, failed))}] on localhost failed with exit code 1, .* after its start; only 1 of at least {least} ranks \(--min-np\) ended with 0$"
+                (self.assertRegex if code else self.assertNotRegex)(ended.stderr, why)
+
+    def test_a_rank_that_failed_before_the_others_ended_counts_if_they_are_too_few(self):
+        for least, code in ((2, 9), (1, 0)):
+            ended = self.run_elastic("-np", 2, "--min-np", least, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c", "[ $HVD_RANK = 1 ] && exit 9\nwhile ! grep -q failed log; do sleep 0.01; done; sleep 0.2")
+            self.assertEqual(ended.returncode, code)
 
     def test_more_failures_than_the_limit_end_the_job(self):
         ended = self.run_elastic("-np", 2, "--min-np", 1, "--reset-limit", 2, *SOON, "sh", "-c", "[ $HVD_RANK = 1 ] && exit 9\nexec sleep 1000")

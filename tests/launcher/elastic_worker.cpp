@@ -15,12 +15,14 @@
 // average of a tensor that differs between them, scaled so that it is 1 for any number of ranks. At
 // the end each tells how many steps were done, and whether the sums are those of as many. When an
 // epoch of N ranks has done a step, there is a file FILE.N. With HVD_TEST_SAMPLES each rank counts
-// its rank and 1 samples in each of its steps. HVD_TEST_KEEP is a directory for the state.
+// its rank and 1 samples in each of its steps. HVD_TEST_KEEP is a directory for the state. With
+// HVD_TEST_UNEVEN the ranks stop after different numbers of steps: their ranks and 3.
 int main(int argc, char** argv) {
     if (argc != 2) return 2;
     std::printf("begins\n");
     std::fflush(stdout);
     const bool counts = std::getenv("HVD_TEST_SAMPLES") != nullptr;
+    const bool is_uneven = std::getenv("HVD_TEST_UNEVEN") != nullptr;
     std::vector<double> sums(1000, 0);
     bool is_over = false;
     std::int64_t done = 0;
@@ -29,7 +31,7 @@ int main(int argc, char** argv) {
     try {
         hvd::run_elastic(state, [&](auto& comm) {
             const double mean = (comm.size() + 1) / 2.0;
-            while (!is_over) {
+            while (!is_over && !(is_uneven && done >= comm.rank() + 3)) {
                 std::vector<double> tensor(sums.size() + 1, comm.rank() + 1);
                 tensor.back() = ::access(argv[1], F_OK) == 0 ? 1 : 0;
                 comm.allreduce(tensor, hvd::average);

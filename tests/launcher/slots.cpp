@@ -163,6 +163,22 @@ TEST_CASE("a process that ends well ends an elastic job: nothing is started any 
     CHECK(started(all, 100).empty());
 }
 
+TEST_CASE("a job is finished when as many processes as it needs have ended well") {
+    for (int least = 1; least <= 4; ++least) {
+        CAPTURE(least);
+        slots all(elastic(least, 4), always(0));
+        all.set_hosts({{"a", 4}});
+        started(all, 0);
+        fail(all, 3, 1);
+        for (int slot = 0; slot < 3; ++slot) {
+            CHECK(bool(all.shortfall()) == (slot < least));
+            all.end_process(slot, process_end::well, 5, 5);
+        }
+        if (least < 4) CHECK(!all.shortfall());
+        else CHECK(all.shortfall() == "only 3 of at least 4 ranks (--min-np) ended with 0");
+    }
+}
+
 TEST_CASE("a job cannot go on without slots, and says why") {
     SUBCASE("all have failed") {
         slots all(elastic(1, 2), always(0));

@@ -84,6 +84,7 @@ run_end job::run() {
     start_first();
     meeting_place_->serve();
     while (!ranks_.empty()) turn();
+    look_at_shortfall();
     events_.add("finished", {{"code", exit_code_}, {"seconds", seconds() - started_at_}});
     screen_.show_status("");
     if (!why_.empty()) screen_.say(why_);

@@ -48,7 +48,7 @@ public:
     run_end run();
 
 private:
-    // A rank that has failed before hvdrun has ended any.
+    // A rank that has failed by itself.
     struct failed_rank {
         int exit_code;
         double at;
@@ -81,6 +81,7 @@ private:
     // The end of the job.
     void note_full(const failure& full);
     void look_at_obstacles();
+    void look_at_shortfall();
     void look_at_clock();
     void look_at_start(rank& one);
     bool is_ending() const { return ending_since_ > 0; }
@@ -106,7 +107,8 @@ private:
     std::unique_ptr<discovery> discovery_;
     std::string why_not_discovered_;
     std::list<rank> ranks_;  // that are not finished
-    std::vector<failed_rank> failed_;
+    std::vector<failed_rank> failed_;   // since the job could go on
+    std::vector<failed_rank> missing_;  // that have failed since the last epoch began
     std::vector<pollfd> files_;
     double started_at_ = 0, ending_since_ = 0;
     int exit_code_ = 0;

@@ -88,6 +88,8 @@ void job::note(const news& one) {
 
 void job::note_epoch(const news& next) {
     const epoch_change change = epochs_.begin(next);
+    // The epoch has enough ranks without those that failed before.
+    std::erase_if(missing_, [&](const failed_rank& one) { return one.at < next.at; });
     std::vector<std::pair<const char*, json_value>> values = {
         {"epoch", next.epoch},     {"size", epochs_.size()},  {"step", epochs_.step()},
         {"ranks", change.members}, {"joined", change.joined}, {"left", change.left},
@@ -129,11 +131,13 @@ void job::judge(const rank& ended) {
                                                        : process_end::well;
     slots_.end_process(slot, how, ended.ended_at() - ended.started_at(), ended.ended_at());
     if (how != process_end::by_failure) return;
+    const failed_rank failed = {ended.how().exit_code(), ended.ended_at(), failure_of(ended)};
+    missing_.push_back(failed);
     if (!was_closed) {
-        failed_.push_back({ended.how().exit_code(), ended.ended_at(), failure_of(ended)});
+        failed_.push_back(failed);
     } else if (epochs_.takes_part(slot) && exit_code_ == 0) {
-        exit_code_ = ended.how().exit_code();
-        why_ = failure_of(ended);
+        exit_code_ = failed.exit_code;
+        why_ = failed.text;
     }
 }
 
@@ -162,6 +166,14 @@ void job::look_at_obstacles() {
         why += (why.empty() ? "" : "; ") + failed_[i].text;
     if (!obstacle->empty()) why += (why.empty() ? "" : "; ") + *obstacle;
     end_all(failed_.empty() ? 1 : failed_[0].exit_code, why);
+}
+
+// The other ranks finish the job without those that have failed, if they are enough.
+void job::look_at_shortfall() {
+    const std::optional<std::string> shortfall = slots_.shortfall();
+    if (exit_code_ != 0 || missing_.empty() || !shortfall) return;
+    exit_code_ = missing_[0].exit_code;
+    why_ = missing_[0].text + "; " + *shortfall;
 }
 
 // A file takes no more output. The screen still gets what was read.

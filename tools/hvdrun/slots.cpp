@@ -70,6 +70,13 @@ std::optional<std::string> slots::obstacle(double now) {
            " s (--elastic-timeout)";
 }
 
+std::optional<std::string> slots::shortfall() const {
+    const int done = number_of(state::done);
+    if (done >= rules_.least) return {};
+    return "only " + std::to_string(done) + " of at least " + std::to_string(rules_.least) +
+           " ranks (--min-np) ended with 0";
+}
+
 bool slots::awaits_time(double now) const {
     if (is_closed_) return false;
     for (std::size_t i = 0; i < all_.size(); ++i)

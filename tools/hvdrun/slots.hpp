@@ -43,6 +43,8 @@ public:
     bool is_closed() const { return is_closed_; }
     // Returns why the job cannot go on, or nothing. The reason may be empty if a failure is all.
     std::optional<std::string> obstacle(double now);
+    // Says that fewer processes than the job needs have ended well, or returns nothing.
+    std::optional<std::string> shortfall() const;
     // True while a slot waits for its time.
     bool awaits_time(double now) const;
 
