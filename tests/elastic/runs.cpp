@@ -408,6 +408,62 @@ TEST_CASE("the job goes on without its launcher") {
     for (const report& r : all) CHECK(r.weights == expected(20));
 }
 
+TEST_CASE("a rank gives up when it is cut off from its launcher and from most others") {
+    hvd::elastic_options bounds;
+    bounds.cut_off = std::chrono::milliseconds(300);
+    for (const int size : {2, 3, 4}) {
+        CAPTURE(size);
+        elastic_job job(size, true, bounds);
+        std::atomic<bool> is_dead{false};
+        std::string text;
+        for (int r = 0; r < size; ++r)
+            job.start(r, [&, r](auto& o) {
+                const auto fault = [&](auto& comm, std::int64_t step) {
+                    if (step != 9) return;
+                    if (comm.rank() == 0) {
+                        job.kill_launcher();
+                        is_dead = true;
+                    }
+                    while (!is_dead) std::this_thread::yield();
+                    if (r < size - 1) throw leaves();
+                };
+                try {
+                    train(o, 20, fault);
+                } catch (const hvd::peer_error& e) {
+                    text = e.what();
+                }
+            });
+        job.await();
+        CHECK(text.find("has not answered for 300 ms") != std::string::npos);
+    }
+}
+
+TEST_CASE("a rank whose launcher answers waits longer than it would without") {
+    hvd::elastic_options bounds;
+    bounds.least = 2;
+    bounds.cut_off = std::chrono::milliseconds(1);
+    elastic_job job(2, true, bounds);
+    std::atomic<bool> has_left{false};
+    std::vector<report> all(3);
+    const auto leave = [](auto&, std::int64_t step) {
+        if (step == 9) throw leaves();
+    };
+    job.start(0, [&](auto& o) { all[0] = train(o, 20, nothing); });
+    job.start(1, [&](auto& o) {
+        all[1] = train(o, 20, leave);
+        has_left = true;
+    });
+    job.start(2, [&](auto& o) {
+        while (!has_left) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        all[2] = train(o, 20, nothing);
+    });
+    job.await();
+    CHECK(all[0].weights == expected(20));
+    CHECK(all[2].weights == expected(20));
+    CHECK(all[0].sizes == std::vector<int>{2, 2});
+}
+
 TEST_CASE("fewer ranks than the least wait, and give up in time") {
     hvd::elastic_options bounds;
     bounds.least = 2;

@@ -22,7 +22,10 @@ constexpr std::array set_by_hvdrun = {"HVD_RANK",
                                       "HVD_SECRET_FILE",
                                       "HVD_MIN_SIZE",
                                       "HVD_MAX_SIZE",
-                                      "HVD_ELASTIC_DEADLINE"};
+                                      "HVD_ELASTIC_DEADLINE",
+                                      "HVD_ELASTIC_CUT_OFF"};
+
+std::string in_milliseconds(double s) { return std::to_string(std::llround(s * 1000)) + "ms"; }
 
 }  // namespace
 
@@ -57,7 +60,9 @@ environment contract(const options& o, const placement& place, int ranks,
     if (!o.is_elastic()) return result;
     result["HVD_MIN_SIZE"] = std::to_string(o.min_np);
     result["HVD_MAX_SIZE"] = std::to_string(o.max_np);
-    result["HVD_ELASTIC_DEADLINE"] = std::to_string(std::llround(o.elastic_timeout * 1000)) + "ms";
+    result["HVD_ELASTIC_DEADLINE"] = in_milliseconds(o.elastic_timeout);
+    // A rank that is lost for longer counts as failed.
+    result["HVD_ELASTIC_CUT_OFF"] = in_milliseconds(o.start_timeout);
     return result;
 }
 

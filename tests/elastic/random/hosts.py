@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: The hvd authors
 """hosts.py WORKER COUNT: pulls the cable of one of three hosts of an elastic job, COUNT times.
 
-The others go on, and what is behind the cable gives up. The times from the cut to the next step that is committed are
+The others go on. Then the launcher is killed, and the process behind the cable gives up by itself. The times from the cut to the next step that is committed are
 printed, and not judged."""
 
 import pathlib
@@ -27,6 +27,10 @@ class JobOnHosts(Job):
         self.made, self.address = made, made.address(0)
         super().__init__(*arguments)
 
+    def begin(self, *arguments):
+        self.environment |= {"HVD_ELASTIC_DEADLINE": "600", "HVD_ELASTIC_CUT_OFF": "3"}
+        super().begin(*arguments)
+
     def on_host(self, slot):
         return ["nsenter", "--target", str(self.made.pid(slot)), "--net", "--uts", "--", "env", f"HVD_HOST_ID=host{slot}"]
 
@@ -49,8 +53,20 @@ def play(worker, seed, times):
                 return f"host {cut} has no cable, and the others do not go on: {[job.shown(s) for s in range(3)]}"
             times.append(took)
             last = job.shown(cut)
-            time.sleep(0.5)
-            return "" if job.shown(cut) == last else f"host {cut} has no cable, and does steps"
+            job.launcher.kill()
+            while not job.has_ended(cut):
+                if time.monotonic() > limit:
+                    return f"host {cut} has no cable, and its process lives on"
+                time.sleep(0.01)
+            done = job.shown(cut)[:7]
+            if done != last[:7]:
+                return f"host {cut} has no cable, and does steps"
+            steps = {slot: job.shown(slot)[0] for slot in others}
+            while any(job.shown(slot)[0] == steps[slot] for slot in others):
+                if time.monotonic() > limit:
+                    return "the others do not go on without a launcher"
+                time.sleep(0.01)
+            return ""
         finally:
             job.close()
 

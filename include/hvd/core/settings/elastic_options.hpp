@@ -18,6 +18,9 @@ struct elastic_options {
     /// a rank that is connected, and has not come this time after another one, is left out until it
     /// comes
     time_span late = time_span::of_nanoseconds(5 * detail::tuning::second);
+    /// a process gives up when its launcher has not answered for this time, while too few others go
+    /// on with it; 0 waits for `join_deadline`
+    time_span cut_off = {};
 };
 
 }  // namespace v0

@@ -23,6 +23,9 @@ struct settings_of<elastic_options> {
                                             "enough ranks have come in this time")),
         in_seconds(entry<&o::late>("elastic.late", "HVD_ELASTIC_LATE", "",
                                    "a rank that comes later is left out until it comes")),
+        in_seconds(entry<&o::cut_off>("elastic.cut_off", "HVD_ELASTIC_CUT_OFF", "",
+                                      "who is without its launcher for longer gives up; 0: "
+                                      "`elastic.join_deadline`")),
     };
 };
 

@@ -57,6 +57,7 @@ public:
     elastic_epoch join(state_stamp stamp, bool has_finished) {
         const time_point limit = limit_of(bounds_.join_deadline);
         listening_socket listener(-1);
+        launcher_answered_at_ = has_finished ? never : now();
         for (bool is_brief = false;;) {
             was_sent_on_ = false;
             if (link_ && hears_nothing_but_news()) {
@@ -66,6 +67,7 @@ public:
             }
             if (link_ && link_serves_epoch_) saw_end_ = !link_->is_open() && !link_->is_silent();
             link_.reset();
+            if (is_cut_off()) give_up_alone();
             if (now() > limit) give_up();
             is_brief = was_sent_on_ && !is_brief && reach_another(limit);
             if (!is_brief) reach_first(limit);
@@ -199,6 +201,7 @@ private:
                                                         coordinator_message::most_bytes());
                 tune_membership(*link_);
                 link_serves_epoch_ = false;
+                link_reaches_launcher_ = candidate == 0 && own_.rendezvous_served;
                 return true;
             }
             why_ = text(to_it.why());
@@ -285,6 +288,8 @@ private:
             link_->fill();
             while (link_->next(bytes)) {
                 heard_at = now();
+                if (link_reaches_launcher_ && launcher_answered_at_ != never)
+                    launcher_answered_at_ = heard_at;
                 coordinator_message head;
                 if (!read_head(bytes, head)) return false;
                 if (is_news(head)) continue;
@@ -307,11 +312,18 @@ private:
                 return false;
             }
             if (now() > heard_at + 4 * reassured_every) return leave();
+            if (!link_reaches_launcher_ && is_cut_off()) give_up_alone();
             if (now() > last) give_up();
             pollfd p{link_->number(), short(link_->wants_to_write() ? POLLIN | POLLOUT : POLLIN),
                      0};
             ::poll(&p, 1, 100);
         }
+    }
+    // The launcher counts this process as failed then, and may have another one in its place. Who
+    // has finished waits for the others.
+    bool is_cut_off() const {
+        return own_.rendezvous_served && bounds_.cut_off.nanoseconds > 0 &&
+               now() - launcher_answered_at_ > bounds_.cut_off.nanoseconds;
     }
     // The coordinator is stopped. When it goes on it hears that this process is not dead.
     bool leave() {
@@ -394,6 +406,12 @@ private:
         throw peer_error(-1, "hvd: the elastic job has ended before this process could take part",
                          {});
     }
+    [[noreturn]] void give_up_alone() {
+        why_ = text("the launcher at ", own_.rendezvous, " has not answered for ",
+                    bounds_.cut_off.nanoseconds / tuning::millisecond,
+                    " ms, and too few others go on with this process");
+        give_up();
+    }
     [[noreturn]] void give_up() const {
         throw peer_error(-1,
                          text("hvd: the elastic job does not come together (after epoch ",
@@ -408,7 +426,9 @@ private:
     const listening_place first_place_;
     std::unique_ptr<framed_socket> link_;
     bool link_serves_epoch_ = false;  // the coordinator of the last epoch is at its other end
-    bool saw_end_ = false;            // and has closed it
+    bool link_reaches_launcher_ = false;
+    time_point launcher_answered_at_ = never;  // `never`: it is not awaited
+    bool saw_end_ = false;                     // and has closed it
     bool has_ended_ = false;
     bool others_wait_ = false, epoch_ends_ = false, was_sent_on_ = false;
     std::uint64_t served_by_ = 0;  // the coordinator of the last epoch
