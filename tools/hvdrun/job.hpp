@@ -107,8 +107,8 @@ private:
     std::unique_ptr<discovery> discovery_;
     std::string why_not_discovered_;
     std::list<rank> ranks_;  // that are not finished
-    std::vector<failed_rank> failed_;   // since the job could go on
-    std::vector<failed_rank> missing_;  // that have failed since the last epoch began
+    // Those that have failed since the job could go on, and since the last epoch began.
+    std::vector<failed_rank> failed_, missing_;
     std::vector<pollfd> files_;
     double started_at_ = 0, ending_since_ = 0;
     int exit_code_ = 0;
