@@ -24,6 +24,7 @@ BROUGHT = {
                  [r"#define NCCL_(WIN|SHRINK|CTA_POLICY)_\w+ ", r"typedef struct \w+\* ncclWindow_t;"]),
     (2, 28, 3): (["ncclAlltoAll", "ncclGather", "ncclScatter"], ["nChannelsPerNetPeer", "nvlinkCentricSched"], []),
     (2, 28, 7): (["ncclCommRevoke"], [], [r"#define NCCL_REVOKE_\w+ "]),
+    (2, 29, 2): (["ncclCommGetUniqueId", "ncclCommGrow"], [], []),
 }
 OLDEST = (2, 19, 1)
 
@@ -67,11 +68,15 @@ def cut(text, version):
     return text
 
 
+def version_of(header):
+    return tuple(int(re.search(rf"#define NCCL_{name} (\d+)", header).group(1)) for name in ("MAJOR", "MINOR", "PATCH"))
+
+
 def main():
     compiler = Compiler(*sys.argv[1:])
     newest = found_header(compiler).read_text()
     failed = False
-    for version in [OLDEST, *BROUGHT]:
+    for version in [OLDEST, *(v for v in BROUGHT if v <= version_of(newest))]:
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "nccl.h").write_text(cut(newest, version))
             compiled = compiler.compile(PROGRAM.format(*version), "-I" + folder, "-Werror", "-Wall", "-Wextra")

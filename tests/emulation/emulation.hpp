@@ -96,6 +96,7 @@ int device_of_this_thread();
 int device_of(cudaStream_t stream);
 bool allocate_on_device(void** pointer, std::size_t bytes);
 int answer_of(const std::string& question);
+int nccl_version();
 bool is_registered(const void* address, std::size_t bytes);  // host memory, by cudaHostRegister
 int open_of_another_process(pid_t process, int file);        // -1 for this process, as CUDA does
 void enqueue(cudaStream_t stream, std::function<void()> task);

@@ -25,9 +25,21 @@ const by_name<int> versions = {{"ncclCommWindowRegister", 22703},
                                {"ncclAlltoAll", 22803},
                                {"ncclGather", 22803},
                                {"ncclScatter", 22803},
-                               {"ncclCommRevoke", 22807}};
+                               {"ncclCommRevoke", 22807},
+                               {"ncclCommGetUniqueId", 22902},
+                               {"ncclCommGrow", 22902}};
+
+int version() {
+    const auto told = answers.find("ncclGetVersion");
+    return told == answers.end() ? NCCL_VERSION_CODE : told->second;
+}
 
 }  // namespace
+
+int emulation::nccl_version() {
+    const std::lock_guard lock(mutex);
+    return version();
+}
 
 void emulation::fail(const std::string& function, int k, int code) {
     const std::lock_guard lock(mutex);
@@ -36,9 +48,8 @@ void emulation::fail(const std::string& function, int k, int code) {
 
 int emulation::faulted(const char* function) {
     const std::lock_guard lock(mutex);
-    const auto version = answers.find("ncclGetVersion");
     const auto since = versions.find(function);
-    if (version != answers.end() && since != versions.end() && version->second < since->second)
+    if (since != versions.end() && version() < since->second)
         die(std::string(function) + " is not in this version of NCCL");
     auto count = counts.find(function);
     if (count == counts.end()) count = counts.emplace(function, 0).first;

@@ -53,6 +53,9 @@ struct clique {
     // receiver, and which of them came.
     std::set<int> connecting;
     std::set<std::tuple<int, int, kind>> connections;
+    // The id with which it grows, and how many ranks have taken it.
+    std::string growing;
+    int grown = 0;
 
     explicit clique(int n) : size(n) {}
 };

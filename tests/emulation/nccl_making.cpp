@@ -3,6 +3,7 @@
 // NCCL's communicators are made, asked and ended.
 
 #include "nccl_comm.hpp"
+#include "newer_nccl.hpp"
 
 using namespace emulated_nccl;
 
@@ -11,6 +12,15 @@ namespace {
 // cliques that ranks have yet to join, by id
 std::map<std::string, std::shared_ptr<clique>> cliques;
 std::uint64_t ids = 0;
+
+ncclUniqueId new_id() {
+    ncclUniqueId id{};
+    ++ids;
+    std::memcpy(id.internal, &ids, sizeof ids);
+    return id;
+}
+
+std::string text_of(const ncclUniqueId& id) { return std::string(id.internal, sizeof id.internal); }
 
 shared_comm make_comm(int device, const ncclConfig_t& config) {
     auto comm = std::make_shared<ncclComm>();
@@ -117,8 +127,7 @@ extern "C" {
 ncclResult_t ncclGetVersion(int* version) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
     if (version == nullptr) return ncclInvalidArgument;
-    const int told = emulation::answer_of("ncclGetVersion");
-    *version = told == 1 ? NCCL_VERSION_CODE : told;
+    *version = emulation::nccl_version();
     return ncclSuccess;
 }
 
@@ -139,10 +148,66 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
     if (id == nullptr) return ncclInvalidArgument;
     const std::lock_guard lock(mutex);
-    *id = {};
-    ++ids;
-    std::memcpy(id->internal, &ids, sizeof ids);
+    *id = new_id();
     return ncclSuccess;
+}
+
+// An id is for one growth, after which another one may be made.
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
+    if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
+    if (comm == nullptr || id == nullptr) return ncclInvalidArgument;
+    const std::lock_guard lock(mutex);
+    if (const ncclResult_t no = usable(*comm); no != ncclSuccess) return no;
+    if (!comm->clique->growing.empty())
+        emulation::die("ncclCommGetUniqueId before the last growth is complete");
+    *id = new_id();
+    comm->clique->growing = text_of(*id);
+    comm->clique->grown = 0;
+    return ncclSuccess;
+}
+
+// The handle is there at once, to be polled, though the call returns ncclSuccess. A rank that has
+// the parent waits inside the call until one of them has made the id. The parent stays as it is.
+ncclResult_t ncclCommGrow(ncclComm_t parent, int size, const ncclUniqueId* id, int rank,
+                          ncclComm_t* result, ncclConfig_t* config) {
+    if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
+    not_in_a_group(__func__);
+    if (result == nullptr) return ncclInvalidArgument;
+    *result = nullptr;
+    ncclConfig_t plain = NCCL_CONFIG_INITIALIZER;
+    plain.blocking = 1;
+    const auto parsed_config = parsed(config, parent != nullptr ? parent->config : plain);
+    if (!parsed_config || size <= 0) return ncclInvalidArgument;
+    if (parent == nullptr && (id == nullptr || rank < 0 || rank >= size))
+        return ncclInvalidArgument;
+    int device = 0;
+    cudaGetDevice(&device);
+    std::unique_lock lock(mutex);
+    if (parent != nullptr) {
+        if (const ncclResult_t no = usable(*parent); no != ncclSuccess) return no;
+        if (parent->revoked) return ncclInvalidUsage;
+        if (size <= parent->clique->size || rank != -1) return ncclInvalidArgument;
+        if (parent->clique->growing.empty())
+            emulation::die("ncclCommGrow waits for an id inside the call");
+        device = parent->device;
+        rank = parent->rank;
+    }
+    const std::string key = parent != nullptr ? parent->clique->growing : text_of(*id);
+    if (parent != nullptr && ++parent->clique->grown == parent->clique->size)
+        parent->clique->growing.clear();
+    auto& all = cliques[key];
+    if (!all) all = std::make_shared<clique>(size);
+    const auto comm = make_comm(device, *parsed_config);
+    join(*comm, all, rank);
+    *result = comm.get();
+    const ncclResult_t state =
+        start(lock, *comm,
+              {[c = comm->clique] { return c->complete; },
+               [c = comm->clique, result, made = comm.get()](ncclResult_t ended) {
+                   if (ended != ncclSuccess && !c->complete) --c->joined;
+                   write_result(result, made);
+               }});
+    return comm->blocking() ? state : ncclSuccess;
 }
 
 // The handle is there at once, to be polled.
@@ -159,7 +224,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int size, ncclUniqueId i
     int device = 0;
     cudaGetDevice(&device);
     std::unique_lock lock(mutex);
-    auto& all = cliques[std::string(id.internal, sizeof id.internal)];
+    auto& all = cliques[text_of(id)];
     if (!all) all = std::make_shared<clique>(size);
     const auto comm = make_comm(device, *parsed_config);
     join(*comm, all, rank);

@@ -21,7 +21,7 @@ ROOMS = [
     "train", "train/gradients", "train/sparse", "train/optimizer", "train/wrappers", "train/fused", "train/checkpoint", "train/input", "train/device", "train/engine", "elastic/members", "elastic/kept", "elastic", "data", "interop",
 ]
 NAMES_ONLY = ["version.hpp", "fwd.hpp", "standard.hpp"]
-INNER_DOORS = ["elastic/mpi.hpp", "engine/device.hpp", "train/checkpoint.hpp", "train/device.hpp", "train/engine.hpp"]
+INNER_DOORS = ["elastic/mpi.hpp", "elastic/nccl.hpp", "engine/device.hpp", "train/checkpoint.hpp", "train/device.hpp", "train/engine.hpp"]
 SYSTEM = {"cxxabi.h", "dirent.h", "fcntl.h", "ifaddrs.h", "immintrin.h", "net/if.h", "netdb.h", "netinet/in.h", "netinet/tcp.h", "poll.h", "pthread.h", "sched.h", "signal.h", "time.h", "unistd.h", "x86intrin.h"}
 # The libraries that a header outside interop/ is there for; no door includes it.
 OWN_LIBRARY = {file: "nlohmann/json.hpp" for file in ("train/checkpoint/safetensors_file_inline.hpp",

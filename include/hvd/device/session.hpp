@@ -191,6 +191,13 @@ public:
         refuse_if_broken(label);
     }
 
+    // Waits for all work of the device, and looks for errors in it.
+    void await_device(const char* label) {
+        const current_device here(device_, rank_);
+        guarded([&] { check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize", rank_); });
+        look(label);
+    }
+
     // Checks once, and throws as the wait does.
     bool test(const cuda_event& done, const char* label, time_point limit) {
         const current_device here(device_, rank_);
@@ -222,6 +229,15 @@ public:
         done.make_wait(stream.given() ? stream.get() : own_stream(), rank_);
     }
 
+    // Gives the session up when these news tell of an end, wherever the callers are.
+    void hear(shared<outside_news> news) { watcher_.hear(std::move(news)); }
+    // Throws if they have told of one.
+    void stop_hearing(const char* label) {
+        watcher_.hear({});
+        if (is_late(never)) expire(label);
+        refuse_if_broken(label);
+    }
+
     // Ends the watcher, which uses the whole session.
     void stop_watching() noexcept { watcher_.stop(); }
 
@@ -251,7 +267,9 @@ public:
     }
 
     [[gnu::cold, noreturn]] void expire(const char* label) {
-        const message reason = reason_to_end_ ? reason_to_end_() : message();
+        const message reason = watcher_.has_heard() ? message("ranks are lost, or others come")
+                               : reason_to_end_     ? reason_to_end_()
+                                                    : message();
         const message what =
             text("hvd: ", label, " on rank ", rank_, ": ",
                  reason.empty() ? std::string_view("other ranks did not come in time")

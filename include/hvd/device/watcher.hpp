@@ -9,14 +9,15 @@
 #include "../platform/clock.hpp"
 #include "../platform/cuda_api.hpp"
 #include "../platform/thread.hpp"
+#include "../protocol/outside_news.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Watches work that only streams wait for. If it is late or has failed, the session is given up,
-// which ends the work, so that the streams go on. A thread does it, from the first work on. It
-// sleeps while there is no work.
+// Watches work that only streams wait for. If it is late or has failed, or if news tell that the
+// ranks wait in vain, the session is given up, which ends the work, so that the streams go on. A
+// thread does it, from the first work or news on. It sleeps while there are none.
 template <class Session>
 class device_watcher {
 public:
@@ -29,17 +30,25 @@ public:
     void add(cuda_event&& done, const char* label, time_point limit) {
         message name(label);
         const lock_guard lock(mutex_);
-        if (!thread_) thread_ = thread([this] { run(); });
-        if (!thread_)
-            throw usage_error(session_.rank(), text("hvd: ", label, " on rank ", session_.rank(),
-                                                    ": no thread to watch a stream"));
+        start(label);
         work_.push_back({std::move(done), std::move(name), limit});
         changed_.notify_all();
     }
 
-    // True from the moment when work is late. The thread that is inside the session gives it up, or
-    // else the watcher does.
+    // Listens to these news, also while nothing is watched. Without news it stops to listen.
+    void hear(shared<outside_news> news) {
+        const lock_guard lock(mutex_);
+        news_ = std::move(news);
+        if (!news_) return;
+        start("news");
+        changed_.notify_all();
+    }
+
+    // True from the moment when work is late, or news have told of an end. The thread that is
+    // inside the session gives it up, or else the watcher does.
     bool is_overdue() const noexcept { return overdue_.load(); }
+    // True if it was news.
+    bool has_heard() const noexcept { return is_overdue() && has_heard_; }
 
     void stop() noexcept {
         {
@@ -49,6 +58,7 @@ public:
         changed_.notify_all();
         thread_.join();
         work_.clear();
+        news_ = {};
     }
 
 private:
@@ -57,6 +67,13 @@ private:
         message label;
         time_point limit;
     };
+
+    void start(const char* label) {
+        if (!thread_) thread_ = thread([this] { run(); });
+        if (!thread_)
+            throw usage_error(session_.rank(), text("hvd: ", label, " on rank ", session_.rank(),
+                                                    ": no thread to watch a stream"));
+    }
 
     void run() {
         while (wait_for_work()) {
@@ -68,19 +85,21 @@ private:
     // Returns false at the end.
     bool wait_for_work() {
         const lock_guard lock(mutex_);
-        while (work_.empty() && !ending_) changed_.wait(mutex_);
+        while (work_.empty() && !news_ && !ending_) changed_.wait(mutex_);
         return !ending_;
     }
 
     void look() noexcept {
         try {
             drop_reached();
+            ask_news();
             if (is_overdue()) session_.expire(late_.c_str());
             session_.look_from_outside();
         } catch (const error& e) {
             session_.give_up(e.what());
             const lock_guard lock(mutex_);
             work_.clear();
+            news_ = {};
         }
     }
 
@@ -94,12 +113,22 @@ private:
         }
     }
 
+    void ask_news() {
+        const lock_guard lock(mutex_);
+        if (is_overdue() || !news_ || !news_->tell_of_an_end()) return;
+        late_ = message("a call");
+        has_heard_ = true;
+        overdue_.store(true);
+    }
+
     Session& session_;
-    mutex mutex_;  // guards the next two
+    mutex mutex_;  // guards the next three
     std::vector<watched> work_;
+    shared<outside_news> news_;
     bool ending_ = false;
     condition changed_;
-    message late_;  // the label of the late work
+    message late_;  // the label of the late work; not changed once overdue
+    bool has_heard_ = false;
     atomic<bool> overdue_ = false;
     thread thread_;  // last: it uses all others
 };

@@ -87,6 +87,17 @@ private:
     membership membership_;
 };
 
+// The communicator of an epoch is what fn takes, and its calls are over when it returns. Parts with
+// others have functions of these names for them.
+template <class F, class Comm>
+void call_with(F& fn, Comm& comm) {
+    fn(comm);
+}
+template <class Comm>
+void begin_step(Comm&) {}
+template <class Comm>
+void end_step(Comm&) {}
+
 template <class Backend>
 constexpr bool is_elastic = requires { sizeof(elastic_part<Backend>); };
 

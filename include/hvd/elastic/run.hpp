@@ -38,7 +38,8 @@ public:
         for (const auto& f : s.callbacks_) f(comm.rank(), comm.size());
     }
     template <class State>
-    static void set_changes(State& s, std::function<bool()> changes) {
+    static void set_watch(State& s, std::function<void()> end_step, std::function<bool()> changes) {
+        s.end_step_ = std::move(end_step);
         s.changes_ = std::move(changes);
     }
     template <class State>
@@ -60,9 +61,10 @@ private:
     shared<epoch_news> news_;
 };
 
-// After each commit the state tells the launcher how far it is, and looks for newcomers, while a
-// communicator lives. Steps of optimizers bring the answer: the commit after them waits for no
-// other rank, which may not have begun it. Without an answer a call brings it.
+// While a communicator lives, the state waits for its work before each commit. After it the state
+// tells the launcher how far it is, and looks for newcomers. Steps of optimizers bring the answer:
+// the commit after them waits for no other rank, which may not have begun it. Without an answer a
+// call brings it.
 template <class State>
 class elastic_watch {
 public:
@@ -71,20 +73,46 @@ public:
         using answer = step_question::answer;
         const auto question = shared<membership_question>::make(news);
         access::session_of(comm).question = question;
-        elastic_access::set_changes(state, [&state, &comm, news, question] {
+        const auto changes = [&state, &comm, news, question] {
             news->tell_work(state.step(), elastic_access::samples_of(state));
             const answer known = question->take_answer();
-            if (known != answer::none) return known == answer::yes;
-            std::uint8_t should_join = question->ask() ? 1 : 0;
-            comm.allreduce(view(&should_join, 1), max, {.name = "elastic membership"});
+            std::uint8_t should_join = known == answer::yes ? 1 : 0;
+            if (known == answer::none) {
+                should_join = question->ask() ? 1 : 0;
+                comm.allreduce(view(&should_join, 1), max, {.name = "elastic membership"});
+            }
+            if (should_join == 0) begin_step(comm);
             return should_join != 0;
-        });
+        };
+        elastic_access::set_watch(state, [&comm] { end_step(comm); }, changes);
     }
     elastic_watch(const elastic_watch&) = delete;
-    ~elastic_watch() { elastic_access::set_changes(state_, {}); }
+    ~elastic_watch() { elastic_access::set_watch(state_, {}, {}); }
 
 private:
     State& state_;
+};
+
+// The part of this process over a backend whose communicators may take options of their own.
+struct no_own_options {};
+template <class Backend>
+elastic_part<Backend> part_of(const tcp_options& own, const elastic_options& bounds,
+                              const no_own_options&) {
+    return elastic_part<Backend>(own, bounds);
+}
+template <class Backend, class Own>
+elastic_part<Backend> part_of(const tcp_options& own, const elastic_options& bounds,
+                              const Own& options) {
+    return elastic_part<Backend>(own, bounds, options);
+}
+template <class Backend>
+struct own_options_of {
+    using type = no_own_options;
+};
+template <class Backend>
+    requires has_own_options<Backend>
+struct own_options_of<Backend> {
+    using type = typename Backend::own_options;
 };
 
 }  // namespace detail
@@ -106,7 +134,8 @@ struct run_elastic_options {
 /// hvd::peer_error, since a rank is lost, or `state.commit()` throws membership_change, since
 /// newcomers wait. Then the state is put back to the last commit, the next epoch begins, all ranks
 /// get the state of the one that has done the most steps, and fn is called again. It should do the
-/// steps from `state.step()` on, and destroy what it has made of the communicator.
+/// steps from `state.step()` on, and destroy what it has made of the communicator. That of `nccl`
+/// is fn(gpus), or fn(gpus, hosts) with a `communicator<tcp>` of the same ranks.
 ///
 /// **Collective**: all processes that the launcher starts, at any time. Other collectives need a
 /// communicator of fn. The process with rank 0 at the start, or the launcher, coordinates. If it
@@ -117,17 +146,19 @@ struct run_elastic_options {
 /// processes come in time, if the job has ended before this process could take part, or if ten
 /// epochs in a row end without a commit or the loss of a rank; hvd::usage_error for options that
 /// can't be, and the second time in a job. Features J1, J4, J7; complaint 13.
-/// @tparam Backend of the communicators: an elastic one, such as `tcp` and `encrypted<tcp>`
+/// @param own_options of the backend, for each communicator: `nccl_options`, say
+/// @tparam Backend of the communicators: an elastic one, such as `tcp`, `encrypted<tcp>` and `nccl`
 /// @snippet tests/elastic/snippets.cpp run_elastic
 template <class Backend = tcp, class... Ts, class F>
-void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& options = {}) {
+void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& options = {},
+                 const typename detail::own_options_of<Backend>::type& own_options = {}) {
     static_assert(detail::is_elastic<Backend>,
                   "hvd: run_elastic: this backend is not elastic, or its header is missing: see "
                   "docs/elastic.md");
     using access = detail::elastic_access;
     constexpr int most_vain_epochs = 10;
     access::read_kept(state);
-    detail::elastic_part<Backend> part(options.tcp, options.bounds);
+    auto part = detail::part_of<Backend>(options.tcp, options.bounds, own_options);
     detail::membership& own = part.own();
     int vain = 0;
     for (bool has_finished = false;;) {
@@ -152,7 +183,7 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
             access::begin_epoch(state, comm, epoch);
             has_begun = true;
             const detail::elastic_watch watch(state, comm, heard.news());
-            fn(comm);
+            call_with(fn, comm);
             has_finished = true;
         } catch (const elastic::membership_change&) {
             vain = 0;

@@ -12,6 +12,22 @@
 
 namespace hvd {
 inline namespace v0 {
+
+namespace detail {
+
+inline void check_saved_view(std::size_t saved, std::size_t now) {
+    if (saved != now)
+        throw usage_error(-1, text("hvd: a view in an elastic state has ", now,
+                                   " elements, and had ", saved, " at the last commit"));
+}
+inline void check_saved_list(std::size_t saved, std::size_t now) {
+    if (saved != now)
+        throw usage_error(-1, text("hvd: a list in an elastic state has ", now, " views, and had ",
+                                   saved, " at the last commit"));
+}
+
+}  // namespace detail
+
 namespace elastic {
 
 /// How an elastic state copies and sends an object of type T. Specialise it for types that need
@@ -105,10 +121,7 @@ struct saved<tensor_view<T, host, Rank, contiguous>> {
         to.assign(object.data(), object.data() + object.size());
     }
     static void put_back(const copy& from, const tensor& object) {
-        if (from.size() != object.size())
-            throw usage_error(
-                -1, detail::text("hvd: a view in an elastic state has ", object.size(),
-                                 " elements, and had ", from.size(), " at the last commit"));
+        detail::check_saved_view(from.size(), object.size());
         std::copy(from.begin(), from.end(), object.data());
     }
     template <class Comm>
@@ -126,10 +139,7 @@ struct saved<std::vector<tensor_view<T, host, Rank, contiguous>>> {
         for (std::size_t i = 0; i < object.size(); ++i) saved<tensor>::take(object[i], to[i]);
     }
     static void put_back(const copy& from, const std::vector<tensor>& object) {
-        if (from.size() != object.size())
-            throw usage_error(-1,
-                              detail::text("hvd: a list in an elastic state has ", object.size(),
-                                           " views, and had ", from.size(), " at the last commit"));
+        detail::check_saved_list(from.size(), object.size());
         for (std::size_t i = 0; i < from.size(); ++i) saved<tensor>::put_back(from[i], object[i]);
     }
     template <class Comm>

@@ -56,15 +56,18 @@ public:
     /// Ends a step: copies the objects, and counts it. Call it after the last collective of the
     /// step, when the objects have changed. Inside `run_elastic` the ranks also agree whether
     /// newcomers wait. A step of a `distributed_optimizer` has brought the answer; without such a
-    /// step since the last commit they make one small allreduce.
+    /// step since the last commit they make one small allreduce. Over NCCL it waits for the work of
+    /// the GPU first.
     ///
     /// hvdrun shows the step, and the sum of the ranks' samples a second if they tell them. Ranks
     /// report to it once a second.
     ///
     /// **Collective** inside `run_elastic`. @throws membership_change, on all ranks, if the job
-    /// changes its size; hvd::peer_error if a rank is lost. The step is committed even so.
+    /// changes its size; hvd::peer_error if a rank is lost. The step is committed even
+    /// so, unless the rank was missing in work of the GPU.
     /// @snippet tests/elastic/snippets.cpp samples
     void commit(const commit_options& options = {}) {
+        if (end_step_) end_step_();
         samples_ += options.samples;
         hold(step_ + 1, running_epoch_);
         if (changes_ && changes_()) throw membership_change();
@@ -175,6 +178,7 @@ private:
     bool was_kept_ = false;                // an earlier job has committed it
     std::int64_t step_ = 0, samples_ = 0;  // samples of this rank in all epochs
     std::uint64_t epoch_ = 0, running_epoch_ = 0;
+    std::function<void()> end_step_;
     std::function<bool()> changes_;
     std::vector<std::function<void(int, int)>> callbacks_;
     std::function<void()> read_kept_;

@@ -24,6 +24,7 @@ enum class nccl_since {
     windows = NCCL_VERSION(2, 27, 3),           // ncclCommWindowRegister, ncclCommWindowDeregister
     rooted_movements = NCCL_VERSION(2, 28, 3),  // ncclAlltoAll, ncclGather, ncclScatter
     revoking = NCCL_VERSION(2, 28, 7),          // ncclCommRevoke; ncclCommShrink is older
+    growing = NCCL_VERSION(2, 29, 2),           // ncclCommGrow, ncclCommGetUniqueId
 };
 
 // Returns the version as NCCL writes it: 22809 is 2.28.9.
@@ -61,6 +62,13 @@ inline ncclResult_t ncclScatter(const void*, void*, std::size_t, ncclDataType_t,
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 7)
 constexpr int NCCL_REVOKE_DEFAULT = 0;
 inline ncclResult_t ncclCommRevoke(ncclComm_t, int) { return ncclInvalidUsage; }
+#endif
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 2)
+inline ncclResult_t ncclCommGetUniqueId(ncclComm_t, ncclUniqueId*) { return ncclInvalidUsage; }
+inline ncclResult_t ncclCommGrow(ncclComm_t, int, const ncclUniqueId*, int, ncclComm_t*,
+                                 ncclConfig_t*) {
+    return ncclInvalidUsage;
+}
 #endif
 
 }  // namespace detail

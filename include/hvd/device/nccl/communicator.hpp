@@ -16,6 +16,10 @@
 namespace hvd {
 inline namespace v0 {
 
+namespace detail {
+class nccl_succession;
+}
+
 /// Ranks with a GPU each. NCCL moves device tensors between them. `communicator<nccl> gpus(world)`
 /// makes it of the ranks of a communicator of any other backend, on the current device.
 ///
@@ -41,32 +45,8 @@ public:
     /// failed or did not come within `options.deadline`.
     template <class Bootstrap>
     explicit communicator(communicator<Bootstrap>& bootstrap,
-                          const communicator_options& options = {}, const nccl_options& own = {}) {
-        ncclUniqueId id{};
-        const int rank = bootstrap.rank(), size = bootstrap.size();
-        detail::session& ranks = detail::access::session_of(bootstrap);
-        const auto limit = detail::limit_of(options.deadline);
-        session_ = detail::run_on_all(ranks, "communicator<nccl>", limit, [&] {
-            detail::refuse_blocking_deadline(own, options, rank);
-            const int device = detail::device_of_this_thread(rank);
-            auto session = std::make_shared<session_type>(rank, size, device, options,
-                                                          detail::nccl_configuration(own, rank));
-            if (size > 1 && rank == 0)
-                detail::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", 0);
-            return session;
-        });
-        topology_ = place_of(bootstrap);
-        if (size == 1) return;
-        detail::agree_on_values(ranks, "communicator<nccl>", limit, [&](auto say) {
-            say("version of NCCL", detail::nccl_version_text(session_->library().version()));
-            session_->configuration().describe(say);
-        });
-        bootstrap.broadcast(tensor_view<std::byte>(reinterpret_cast<std::byte*>(&id), {sizeof id}),
-                            hvd::root{0}, {.deadline = options.deadline});
-        session_->join_all(
-            id, std::make_unique<detail::host_ranks_of<Bootstrap>>(bootstrap.split(0, rank)),
-            limit);
-    }
+                          const communicator_options& options = {}, const nccl_options& own = {})
+        : communicator(bootstrap, options, own, detail::nccl_beginning()) {}
 
     /// Takes over an NCCL communicator. It ends the communicator, also if this throws. It may be
     /// blocking or nonblocking. **Collective**: the ranks exchange their hosts by NCCL, unless
@@ -140,31 +120,66 @@ public:
         using namespace detail;  // an older header of NCCL lacks names below
         session().library().require(nccl_since::revoking, "shrink", rank());
         check_excluded(excluded);
-        session().give_up("shrink");
-        if (session().handle() == nullptr)
-            throw usage_error(rank(), "hvd: shrink: NCCL has nothing left to shrink");
-        std::vector<int> list(excluded.begin(), excluded.end()), members;
-        for (int r = 0; r < size(); ++r)
-            if (detail::position_of(r, list) < 0) members.push_back(r);
-        const auto shrunk = [&](ncclComm_t comm, ncclComm_t* result, ncclConfig_t* config) {
-            if (list.empty()) return ncclCommSplit(comm, 0, rank(), result, config);
-            return ncclCommShrink(comm, list.data(), int(list.size()), result, config,
-                                  NCCL_SHRINK_ABORT);
-        };
-        return derived(session().derive("shrink", "ncclCommShrink", shrunk), members);
+        return shrunk(std::vector<int>(excluded.begin(), excluded.end()));
     }
     communicator shrink(std::initializer_list<int> excluded) {
         return shrink(std::span<const int>(excluded.begin(), excluded.size()));
     }
 
 private:
+    friend class detail::nccl_succession;
     using device_ranks::device_ranks;
+
+    template <class Bootstrap>
+    communicator(communicator<Bootstrap>& bootstrap, const communicator_options& options,
+                 const nccl_options& own, detail::nccl_beginning beginning) {
+        const int rank = bootstrap.rank(), size = bootstrap.size();
+        detail::session& ranks = detail::access::session_of(bootstrap);
+        const auto limit = detail::limit_of(options.deadline);
+        session_ = detail::run_on_all(ranks, "communicator<nccl>", limit, [&] {
+            detail::refuse_blocking_deadline(own, options, rank);
+            const int device = detail::device_of_this_thread(rank);
+            auto session = std::make_shared<session_type>(rank, size, device, options,
+                                                          detail::nccl_configuration(own, rank));
+            if (size > 1 && rank == 0) beginning.make_id(rank);
+            return session;
+        });
+        topology_ = place_of(bootstrap);
+        if (size == 1) return;
+        detail::agree_on_values(ranks, "communicator<nccl>", limit, [&](auto say) {
+            say("version of NCCL", detail::nccl_version_text(session_->library().version()));
+            session_->configuration().describe(say);
+        });
+        bootstrap.broadcast(tensor_view<std::byte>(reinterpret_cast<std::byte*>(&beginning.id),
+                                                   {sizeof beginning.id}),
+                            hvd::root{0}, {.deadline = options.deadline});
+        session_->join_all(
+            beginning, std::make_unique<detail::host_ranks_of<Bootstrap>>(bootstrap.split(0, rank)),
+            limit);
+    }
 
     // A communicator of NCCL that no session owns yet.
     struct aborted {
         void operator()(ncclComm_t comm) const { ncclCommAbort(comm); }
     };
     using unclaimed = std::unique_ptr<std::remove_pointer_t<ncclComm_t>, aborted>;
+
+    // The ranks that are left may have a host of their own.
+    communicator shrunk(std::vector<int> list, detail::host_ranks* left = nullptr) {
+        using namespace detail;  // an older header of NCCL lacks names below
+        session().give_up("shrink");
+        if (session().handle() == nullptr)
+            throw usage_error(rank(), "hvd: shrink: NCCL has nothing left to shrink");
+        std::vector<int> members;
+        for (int r = 0; r < size(); ++r)
+            if (detail::position_of(r, list) < 0) members.push_back(r);
+        const auto make = [&](ncclComm_t comm, ncclComm_t* result, ncclConfig_t* config) {
+            if (list.empty()) return ncclCommSplit(comm, 0, rank(), result, config);
+            return ncclCommShrink(comm, list.data(), int(list.size()), result, config,
+                                  NCCL_SHRINK_ABORT);
+        };
+        return derived(session().derive("shrink", "ncclCommShrink", make, left), members);
+    }
 
     void check_excluded(std::span<const int> excluded) const {
         const auto refuse = [this](const auto&... why) {

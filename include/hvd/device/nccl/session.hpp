@@ -7,6 +7,8 @@
 
 #include "../../platform/nccl_api.hpp"
 #include "../session.hpp"
+#include "beginning.hpp"
+#include "headers.hpp"
 #include "issue.hpp"
 #include "options.hpp"
 #include "scale.hpp"
@@ -39,11 +41,12 @@ public:
     nccl_options own_options() const { return own_.options(); }
 
     // Joins the ranks by NCCL, all or none. The host tells failures to all, now and later.
-    void join_all(const ncclUniqueId& id, std::unique_ptr<host_ranks> host, time_point limit) {
+    void join_all(const nccl_beginning& beginning, std::unique_ptr<host_ranks> host,
+                  time_point limit) {
         host_ = std::move(host);
         try {
             work_together(*host_, "communicator<nccl>", options(), limit,
-                          [&](time_point until) { return join(id, until); });
+                          [&](time_point until) { return join(beginning, until); });
         } catch (...) {
             if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
             throw;
@@ -101,16 +104,18 @@ public:
     bool exchanges_in_place() const override { return false; }
 
     // Derives a communicator by NCCL's own function: `make(comm, result, config)`. It has the
-    // configuration of this one.
+    // configuration of this one. Ranks that are left of one that was given up may have a host of
+    // their own, `left`.
     template <class F>
-    ncclComm_t derive(const char* name, const char* api, F&& make) {
+    ncclComm_t derive(const char* name, const char* api, F&& make, host_ranks* left = nullptr) {
         const inside turn(*this);
         const current_device here(device(), rank());
         const time_point limit = limit_for({});
-        if (broken()) wait_for_revoke(api, limit);
+        if (broken() && left == nullptr) wait_for_revoke(api, limit);
         late_result<ncclComm_t> result;
         try {
-            do_together(name, api, limit, [&] { return make(comm_, result.get(), nullptr); });
+            do_together(broken() ? left : host_.get(), name, api, limit,
+                        [&] { return make(comm_, result.get(), nullptr); });
         } catch (...) {
             if (still_works()) result.leak();
             else if (*result.get() != nullptr)
@@ -230,12 +235,12 @@ private:
     };
 
     // Begins to join the other ranks, or goes on with it, at most until `until`.
-    joining join(const ncclUniqueId& id, time_point until) {
+    joining join(const nccl_beginning& beginning, time_point until) {
         const current_device here(device(), rank());
         ncclConfig_t config = own_.config();
         ncclResult_t state = ncclInProgress;
-        if (comm_ == nullptr) state = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
-        return proceed(state, "ncclCommInitRankConfig", until);
+        if (comm_ == nullptr) state = beginning.begin(&comm_, size(), rank(), &config);
+        return proceed(state, beginning.api(), until);
     }
 
     // Polls NCCL's thread, at most until `until`.
@@ -253,14 +258,20 @@ private:
         }
     }
 
-    // Makes a call that NCCL ends when all ranks have made it. Without the host a rank that fails
-    // is late for the others.
+    // Makes a call that NCCL ends when all ranks have made it. Without a host a rank that fails is
+    // late for the others.
     template <class Call>
-    void do_together(const char* name, const char* api, time_point limit, Call&& call) {
-        if (host_ == nullptr || broken()) return settle_later(call(), api, limit);
-        bool made = false;
+    void do_together(host_ranks* host, const char* name, const char* api, time_point limit,
+                     Call&& call) {
+        if (host == nullptr) return settle_later(call(), api, limit);
+        bool is_ready = !broken(), made = false;
         try {
-            work_together(*host_, name, options(), limit, [&](time_point until) {
+            work_together(*host, name, options(), limit, [&](time_point until) {
+                if (!is_ready) {
+                    const joining revoked = proceed(ncclInProgress, "ncclCommRevoke", until);
+                    if (revoked != joining::done) return revoked;
+                    is_ready = true;
+                }
                 return proceed(std::exchange(made, true) ? ncclInProgress : call(), api, until);
             });
         } catch (const error& e) {
@@ -317,7 +328,7 @@ private:
         constexpr const char* api = "ncclCommWindowRegister";
         late_result<ncclWindow_t> window;
         try {
-            do_together("window", api, limit, [&] {
+            do_together(broken() ? nullptr : host_.get(), "window", api, limit, [&] {
                 return ncclCommWindowRegister(comm_, memory, bytes, window.get(),
                                               NCCL_WIN_COLL_SYMMETRIC);
             });
@@ -358,8 +369,8 @@ private:
         for (const premultiplied& s : premultiplied_)
             if (s.id == id && s.factor == factor) return s.op;
         if (comm_ == nullptr) {  // a rank that is alone needs NCCL only for this
-            ncclUniqueId alone;
-            check_nccl(ncclGetUniqueId(&alone), "ncclGetUniqueId", rank());
+            nccl_beginning alone;
+            alone.make_id(0);
             while (join(alone, limit) == joining::under_way)
                 if (now() > limit) expire("ncclCommInitRankConfig");
         }
@@ -398,29 +409,8 @@ private:
         settle(ended, ended == ncclInProgress ? label : "ncclGroupEnd", limit);
     }
 
-    // The headers travel through device memory.
     void gather_headers(table<call_header>& all, time_point limit) override {
-        const current_device here(device(), rank());
-        const std::size_t each = sizeof(call_header);
-        const call_header& mine = all[std::size_t(rank())];
-        const cuda_memory memory = guarded(
-            [&] { return cuda_memory(cuda_memory::kind::device, each * all.size(), rank()); });
-        std::byte* const own = memory.data() + std::size_t(rank()) * each;
-        const cudaStream_t stream = own_stream();
-        const finish_before_leaving finish{stream};
-        guarded([&] { copy_async(own, &mine, each, cudaMemcpyHostToDevice, stream, rank()); });
-        collective_call gather;
-        gather.entry.kind = collective::allgather;
-        gather.entry.count = each;
-        gather.in = own;
-        gather.out = memory.data();
-        enqueue({&gather, 1}, "agreement", stream, limit);
-        wait(mark(stream), "agreement", limit);
-        guarded([&] {
-            copy_async(all.data(), memory.data(), memory.size(), cudaMemcpyDeviceToHost, stream,
-                       rank());
-        });
-        wait(mark(stream), "agreement", limit);
+        gather_through_device(*this, all, limit);
     }
 
     // Waits until NCCL's thread has done the call, and returns its result.

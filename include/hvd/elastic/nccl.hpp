@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// The door to elastic training over NCCL: run_elastic<hvd::nccl>, and device tensors in its state.
+#include "../nccl.hpp"
+
+#include "../elastic.hpp"
+#include "../train/device.hpp"
+
+#include "nccl_part.hpp"
+#include "saved_device.hpp"

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <concepts>
+
+#include "../device/nccl/succession.hpp"
+#include "part.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The ranks of an epoch, for calls of the host, and their GPUs. While work of the GPUs may be under
+// way, the news end it, since a rank that is lost would be missing in it for ever.
+class elastic_gpus : public communicator<tcp> {
+public:
+    elastic_gpus(communicator<tcp> hosts, communicator<nccl>& gpus,
+                 const shared<outside_news>& news)
+        : communicator<tcp>(std::move(hosts)), gpus_(gpus), news_(news) {
+        begin_step();
+    }
+    elastic_gpus(const elastic_gpus&) = delete;
+    ~elastic_gpus() {
+        if (works_) gpus_.abort();
+    }
+
+    communicator<nccl>& gpus() { return gpus_; }
+
+    void begin_step() {
+        works_ = true;
+        if (size() > 1) session().hear(news_);
+    }
+    // Waits for the work of the GPU. @throws peer_error if it was given up
+    void end_step() {
+        session().await_device("elastic step");
+        session().stop_hearing("elastic step");
+        works_ = false;
+    }
+
+private:
+    device_session& session() { return *device_access::session_of(gpus_); }
+
+    communicator<nccl>& gpus_;
+    shared<outside_news> news_;
+    bool works_ = false;
+};
+
+inline void begin_step(elastic_gpus& ranks) { ranks.begin_step(); }
+inline void end_step(elastic_gpus& ranks) { ranks.end_step(); }
+
+template <class F>
+void call_with(F& fn, elastic_gpus& ranks) {
+    communicator<tcp>& hosts = ranks;
+    if constexpr (std::invocable<F&, communicator<nccl>&, communicator<tcp>&>)
+        fn(ranks.gpus(), hosts);
+    else fn(ranks.gpus());
+    ranks.end_step();
+}
+
+// Ranks with a GPU each. The host side is that of hvd::tcp, and tells who is lost.
+template <>
+class elastic_part<nccl> {
+public:
+    // @throws usage_error for options that can't be, cuda_error without a GPU
+    elastic_part(const tcp_options& own, const elastic_options& bounds, const nccl_options& gpus)
+        : succession_(checked(gpus)), hosts_(own, bounds) {}
+
+    membership& own() { return hosts_.own(); }
+
+    elastic_gpus communicator_of(const elastic_epoch& epoch, const shared<outside_news>& news,
+                                 const communicator_options& options) {
+        auto hosts = hosts_.communicator_of(epoch, news, options);
+        succession_.follow(hosts, std::int64_t(epoch.number), options);
+        return {std::move(hosts), succession_.last(), news};
+    }
+
+private:
+    // A process without a GPU does not take part.
+    static const nccl_options& checked(const nccl_options& gpus) {
+        if (gpus.blocking)
+            throw usage_error(-1,
+                              "hvd: run_elastic<hvd::nccl>: nccl_options has .blocking: a blocking "
+                              "call of NCCL does not end when a rank is lost");
+        const nccl_configuration of_options(gpus);
+        const nccl_library of_enough(-1);
+        device_of_this_thread(-1);
+        return gpus;
+    }
+
+    nccl_succession succession_;
+    elastic_part<tcp> hosts_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

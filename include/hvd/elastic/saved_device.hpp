@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../platform/cuda_api.hpp"
+#include "../train/device/state.hpp"
+#include "saved.hpp"
+
+namespace hvd {
+inline namespace v0 {
+
+namespace detail {
+
+// Copies between the host and the current device, behind all earlier work of the device.
+class saved_copies {
+public:
+    saved_copies() { check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize", -1); }
+
+    void add(void* to, const void* from, std::size_t bytes) {
+        copy_async(to, from, bytes, cudaMemcpyDefault, cudaStreamLegacy, -1);
+    }
+    void finish() {
+        check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize", -1);
+    }
+
+private:
+    capture_relaxed relaxed_;
+};
+
+// NCCL does not compare the calls of its ranks.
+template <class Comm, class Tensors>
+void agree_on_sizes(Comm& comm, const Tensors& tensors) {
+    message sizes;
+    for (const auto& t : tensors) sizes += text(t.size(), " ");
+    agree_on_values(access::session_of(comm), "elastic state", never,
+                    [&](auto say) { say("sizes of device tensors", sizes); });
+}
+
+}  // namespace detail
+
+namespace elastic {
+
+// The copies of device tensors are in the host's memory. Those of NCCL's ranks go over NCCL, others
+// by the host.
+template <transportable T, std::size_t Rank>
+struct saved<std::vector<tensor_view<T, device, Rank, contiguous>>> {
+    using tensors = std::vector<tensor_view<T, device, Rank, contiguous>>;
+    using copy = std::vector<std::vector<T>>;
+    static void take(const tensors& object, copy& to) {
+        detail::saved_copies copies;
+        to.resize(object.size());
+        for (std::size_t i = 0; i < object.size(); ++i) {
+            to[i].resize(object[i].size());
+            copies.add(to[i].data(), object[i].data(), object[i].size() * sizeof(T));
+        }
+        copies.finish();
+    }
+    static void put_back(const copy& from, const tensors& object) {
+        detail::check_saved_list(from.size(), object.size());
+        for (std::size_t i = 0; i < from.size(); ++i)
+            detail::check_saved_view(from[i].size(), object[i].size());
+        detail::saved_copies copies;
+        for (std::size_t i = 0; i < from.size(); ++i)
+            copies.add(object[i].data(), from[i].data(), from[i].size() * sizeof(T));
+        copies.finish();
+    }
+    template <class Comm>
+    static void synchronize(Comm& comm, const tensors& object, root from) {
+        detail::agree_on_sizes(comm, object);
+        if (object.empty()) return;
+        if constexpr (requires { comm.gpus(); }) {
+            broadcast_parameters(comm.gpus(), object, from);
+        } else {
+            copy all;
+            take(object, all);
+            broadcast_parameters(comm, all, from);
+            put_back(all, object);
+        }
+    }
+};
+
+template <transportable T, std::size_t Rank>
+struct saved<tensor_view<T, device, Rank, contiguous>> {
+    using tensor = tensor_view<T, device, Rank, contiguous>;
+    using list = saved<std::vector<tensor>>;
+    using copy = typename list::copy;
+    static void take(const tensor& object, copy& to) { list::take({object}, to); }
+    static void put_back(const copy& from, const tensor& object) { list::put_back(from, {object}); }
+    template <class Comm>
+    static void synchronize(Comm& comm, const tensor& object, root from) {
+        list::synchronize(comm, {object}, from);
+    }
+};
+
+/// Copies the state of hvd's optimizers from the device to one of the host, which an
+/// `elastic::state` holds. Call it before `commit()`. The host waits.
+///
+/// **Collective** with `shard_state`: each rank gets the state of all slices.
+/// @snippet tests/device/elastic.cpp run_elastic_nccl
+template <hvd::detail::device_communicator Comm, class O, class T>
+void fetch_optimizer_state(distributed_optimizer<Comm, O, T>& optimizer, O& to) {
+    optimizer.with_state_on_host(hvd::detail::state_use::read,
+                                 [&](auto& on_host) { to = on_host.optimizer(); });
+}
+
+/// Gives an optimizer on the device the state of one on the host, when all parameters are
+/// registered and before the first step. The host waits.
+/// @snippet tests/device/elastic.cpp run_elastic_nccl
+template <hvd::detail::device_communicator Comm, class O, class T>
+void put_optimizer_state(distributed_optimizer<Comm, O, T>& optimizer, const O& from) {
+    optimizer.with_state_on_host(hvd::detail::state_use::write,
+                                 [&](auto& on_host) { on_host.optimizer() = from; });
+}
+
+}  // namespace elastic
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,575 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+// Elastic jobs over NCCL, on threads with an emulated GPU each. Ranks leave by an exception at a
+// step or in the middle of a call, and others come. The program is compiled as with the header of
+// NCCL 2.29.2, and runs with libraries of several versions.
+
+#include "newer_nccl.hpp"
+
+#include <atomic>
+
+#include <hvd/elastic/nccl.hpp>
+#include "../elastic/elastic_test.hpp"
+#include "support.hpp"
+#include "temporary_directory.hpp"
+
+using namespace device_test;
+using hvd_test::elastic_job;
+
+namespace {
+
+using gpus_type = hvd::communicator<hvd::nccl>;
+using hosts_type = hvd::communicator<hvd::tcp>;
+
+constexpr int samples = 24, growing = 22902, revoking = 22809, older = 22606;
+
+class leaves : public std::exception {};
+
+float contribution(std::int64_t step, int sample, int i) {
+    return float((step + sample) % 7 + std::int64_t(i));
+}
+std::vector<float> expected(std::int64_t steps) {
+    std::vector<float> weights(3, 0);
+    for (std::int64_t n = 0; n < steps; ++n)
+        for (int s = 0; s < samples; ++s)
+            for (int i = 0; i < 3; ++i) weights[std::size_t(i)] += contribution(n, s, i);
+    return weights;
+}
+
+// A trainer on a GPU whose result does not depend on the number of ranks.
+struct trainer {
+    tensor<float> weights{0, 0, 0}, gradient{0, 0, 0};
+    cudaStream_t stream = nullptr;
+
+    trainer() { cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); }
+    trainer(const trainer&) = delete;
+    ~trainer() { cudaStreamDestroy(stream); }
+
+    void differentiate(int rank, int size, std::int64_t step) {
+        std::vector<float> sum(3, 0);
+        for (int s = rank; s < samples; s += size)
+            for (int i = 0; i < 3; ++i) sum[std::size_t(i)] += contribution(step, s, i);
+        cudaMemcpyAsync(gradient.data(), sum.data(), 12, cudaMemcpyHostToDevice, stream);
+        cudaStreamSynchronize(stream);
+    }
+    // The host does not wait.
+    void step(gpus_type& gpus, std::int64_t number) {
+        differentiate(gpus.rank(), gpus.size(), number);
+        gpus.allreduce_async(gradient.view(), hvd::sum, {.stream = stream}).wait(stream);
+        emulation::enqueue(stream, [w = weights.data(), g = gradient.data()] {
+            auto* const to = reinterpret_cast<float*>(emulation::seen_by_device(w, 12));
+            const auto* const from = reinterpret_cast<float*>(emulation::seen_by_device(g, 12));
+            for (int i = 0; i < 3; ++i) to[i] += from[i];
+        });
+    }
+};
+
+struct report {
+    std::vector<float> weights;
+    std::int64_t step = -1;
+    std::vector<int> sizes;  // of the epochs
+    bool was_thrown_back = false, left = false;
+};
+
+// Trains to the end, unless `fault(gpus, hosts, trainer, step)` throws in a step.
+template <class Fault>
+report train(const hvd::run_elastic_options& o, std::int64_t steps, Fault fault) {
+    report r;
+    trainer t;
+    auto weights = t.weights.view();
+    hvd::elastic::state state(weights);
+    state.on_reset([&](int, int size) { r.sizes.push_back(size); });
+    std::int64_t committed = 0;
+    try {
+        hvd::run_elastic<hvd::nccl>(
+            state,
+            [&](gpus_type& gpus, hosts_type& hosts) {
+                CHECK(gpus.rank() == hosts.rank());
+                CHECK(gpus.size() == hosts.size());
+                if (state.step() < committed) r.was_thrown_back = true;
+                while (state.step() < steps) {
+                    fault(gpus, hosts, t, state.step());
+                    t.step(gpus, state.step());
+                    state.commit();
+                    committed = state.step();
+                }
+            },
+            o);
+    } catch (const leaves&) {
+        r.left = true;
+        return r;
+    }
+    r.weights = t.weights.values();
+    r.step = state.step();
+    return r;
+}
+
+// Called on a rank before it looks for its gradient.
+thread_local std::function<void()> before_backward;
+
+// It stands for the kernels of a model: the weights are drawn to 1.
+double backward(hvd::tensor_view<float, hvd::device> weights,
+                hvd::tensor_view<float, hvd::device> gradient, cudaStream_t stream) {
+    if (before_backward) before_backward();
+    emulation::enqueue(stream, [=] {
+        const auto seen = [](const auto& x) {
+            return reinterpret_cast<float*>(
+                emulation::seen_by_device(x.data(), x.size() * sizeof(float)));
+        };
+        for (std::size_t i = 0; i < weights.size(); ++i) seen(gradient)[i] = seen(weights)[i] - 1;
+    });
+    return 1;
+}
+
+constexpr auto nothing = [](auto&&...) {};
+
+void a_moment() { std::this_thread::sleep_for(1ms); }
+
+// Runs a job with a library of this version. Nothing is left of it.
+template <class F>
+void with_library(int version, F f) {
+    emulation::reset();
+    emulation::answer("ncclGetVersion", version);
+    f();
+    CHECK(emulation::live_objects() == 0);
+    CHECK(emulation::disagreements().empty());
+    emulation::reset();
+}
+
+//! [run_elastic_nccl]
+double train_on_gpus(hvd::tensor_view<float, hvd::device> weights,
+                     hvd::tensor_view<float, hvd::device> gradient, cudaStream_t stream,
+                     const hvd::run_elastic_options& options = {}) {
+    hvd::optimizers::momentum<float> momentum{.rate = 0.1f};
+    hvd::elastic::state state{weights, momentum};
+    double loss = 0;
+    hvd::run_elastic<hvd::nccl>(
+        state,
+        [&](hvd::communicator<hvd::nccl>& gpus, hvd::communicator<hvd::tcp>& hosts) {
+            hvd::distributed_optimizer optimizer{gpus, momentum};
+            optimizer.register_parameter("weights", weights, gradient);
+            hvd::elastic::put_optimizer_state(optimizer, momentum);
+            while (state.step() < 20) {
+                loss = backward(weights, gradient, stream);
+                optimizer.step(stream);
+                hosts.allreduce(loss, hvd::average);
+                hvd::elastic::fetch_optimizer_state(optimizer, momentum);
+                state.commit();  // waits for the GPU
+            }
+        },
+        options);
+    return loss;
+}
+//! [run_elastic_nccl]
+
+}  // namespace
+
+TEST_CASE("the state of hvd's optimizers on GPUs goes on when a rank is lost") {
+    const auto trained = [](int size, int gone) {
+        elastic_job job(size);
+        std::vector<std::vector<float>> all(static_cast<std::size_t>(size));
+        for (int r = 0; r < size; ++r)
+            job.start(r, [&, r](auto& o) {
+                trainer t;
+                before_backward = [r, gone, calls = 0]() mutable {
+                    if (r == gone && ++calls == 9) throw leaves();
+                };
+                try {
+                    train_on_gpus(t.weights.view(), t.gradient.view(), t.stream, o);
+                    all[std::size_t(r)] = t.weights.values();
+                } catch (const leaves&) {
+                }
+            });
+        job.await();
+        return all;
+    };
+    with_library(revoking, [&] {
+        const float alone = trained(1, -1)[0][0];
+        for (const int gone : {0, 2}) {
+            const auto all = trained(3, gone);
+            for (int r = 0; r < 3; ++r)
+                if (r != gone) CHECK(all[std::size_t(r)][0] == doctest::Approx(alone));
+        }
+    });
+}
+
+TEST_CASE("ranks with GPUs train to the end, with the result of one") {
+    for (int size = 1; size <= 4; ++size)
+        with_library(revoking, [&] {
+            CAPTURE(size);
+            elastic_job job(size, size % 2 == 0);
+            std::vector<report> all(static_cast<std::size_t>(size));
+            for (int r = 0; r < size; ++r)
+                job.start(r, [&, r](auto& o) { all[std::size_t(r)] = train(o, 20, nothing); });
+            job.await();
+            for (const report& r : all) {
+                CHECK(r.weights == expected(20));
+                CHECK(r.step == 20);
+                CHECK(r.sizes == std::vector<int>{size});
+            }
+        });
+}
+
+TEST_CASE("the others go on without a rank that leaves, by a shrink where NCCL can") {
+    for (const int version : {revoking, older}) {
+        int shrinks = 0;
+        for (int size = 2; size <= 4; ++size)
+            for (int gone = 0; gone < size; ++gone)
+                for (const bool is_inside : {false, true})
+                    with_library(version, [&] {
+                        CAPTURE(version);
+                        CAPTURE(size);
+                        CAPTURE(gone);
+                        CAPTURE(is_inside);
+                        elastic_job job(size);
+                        std::vector<report> all(static_cast<std::size_t>(size));
+                        for (int r = 0; r < size; ++r)
+                            job.start(r, [&, r](auto& o) {
+                                const auto fault = [&](auto& gpus, auto&, auto& t, auto step) {
+                                    if (r != gone || step != 3 + 5 * gone) return;
+                                    if (is_inside) t.step(gpus, step);
+                                    throw leaves();
+                                };
+                                all[std::size_t(r)] = train(o, 20, fault);
+                            });
+                        job.await();
+                        for (int r = 0; r < size; ++r) {
+                            const report& one = all[std::size_t(r)];
+                            CHECK(one.left == (r == gone));
+                            if (r == gone) continue;
+                            CHECK(one.weights == expected(20));
+                            CHECK(!one.was_thrown_back);
+                            CHECK(one.sizes.front() == size);
+                            CHECK(one.sizes.back() == size - 1);
+                        }
+                        CHECK((emulation::calls_of("ncclCommRevoke") > 0) == (version != older));
+                        shrinks += emulation::calls_of("ncclCommShrink");
+                    });
+        // Not all do: NCCL shrinks nothing from a rank on which it was still beginning a call.
+        CHECK((shrinks > 0) == (version != older));
+    }
+}
+
+TEST_CASE("streams go on when a rank is lost, though nobody waits inside hvd") {
+    for (const int version : {revoking, older})
+        with_library(version, [&] {
+            elastic_job job(2);
+            report one;
+            job.start(0, [&](auto& o) {
+                one = train(o, 20, [](auto& gpus, auto&, auto& t, auto step) {
+                    if (gpus.size() == 1 || step != 9) return;
+                    t.step(gpus, step);
+                    cudaStreamSynchronize(t.stream);
+                });
+            });
+            job.start(1, [&](auto& o) {
+                train(o, 20, [](auto&, auto&, auto&, auto step) {
+                    if (step == 9) throw leaves();
+                });
+            });
+            job.await();
+            CHECK(one.weights == expected(20));
+            CHECK(one.sizes == std::vector<int>{2, 1});
+        });
+}
+
+TEST_CASE("a commit holds nothing if work of its step has failed") {
+    with_library(revoking, [] {
+        elastic_job job(2);
+        std::atomic<bool> is_committed{false};
+        std::vector<float> held;
+        job.start(0, [&](auto& o) {
+            trainer t;
+            auto weights = t.weights.view();
+            hvd::elastic::state state(weights);
+            hvd::run_elastic<hvd::nccl>(
+                state,
+                [&](gpus_type& gpus) {
+                    if (gpus.size() == 1) return;
+                    t.step(gpus, 0);
+                    state.commit();
+                    is_committed = true;
+                    t.step(gpus, 1);
+                    CHECK_THROWS_AS(state.commit(), hvd::peer_error);
+                    CHECK(state.step() == 1);
+                    state.restore();
+                    held = t.weights.values();
+                    throw hvd::peer_error(0, "as commit", {});
+                },
+                o);
+        });
+        job.start(1, [&](auto& o) {
+            train(o, 20, [&](auto&, auto&, auto&, auto step) {
+                if (step == 0) return;
+                while (!is_committed) a_moment();
+                throw leaves();
+            });
+        });
+        job.await();
+        CHECK(held == expected(1));
+    });
+}
+
+TEST_CASE("ranks whose network is lost, or whose NCCL fails, go on anew") {
+    for (const bool is_network : {true, false})
+        for (int size = 3; size <= 4; ++size)
+            with_library(revoking, [&] {
+                CAPTURE(is_network);
+                CAPTURE(size);
+                elastic_job job(size);
+                std::vector<report> all(static_cast<std::size_t>(size));
+                for (int r = 0; r < size; ++r)
+                    job.start(r, [&, r](auto& o) {
+                        const auto fault = [&](auto& gpus, auto&, auto&, auto step) {
+                            if (r != 1 || step != 9) return;
+                            if (is_network) emulation::kill(gpus.native_handle());
+                            else emulation::fail("ncclCommShrink", size - 2, ncclSystemError);
+                            throw leaves();
+                        };
+                        all[std::size_t(r)] = train(o, 20, fault);
+                    });
+                job.await();
+                for (int r = 0; r < size; ++r) {
+                    if (r == 1) continue;
+                    CHECK(all[std::size_t(r)].weights == expected(20));
+                    CHECK(all[std::size_t(r)].sizes.back() == size - 1);
+                }
+                CHECK(emulation::calls_of("ncclCommInitRankConfig") == size + size - 1);
+            });
+}
+
+TEST_CASE("newcomers get the state of the others, by a growth where NCCL can") {
+    for (const int version : {growing, revoking, older})
+        for (int size = 1; size <= 3; ++size)
+            with_library(version, [&] {
+                CAPTURE(version);
+                CAPTURE(size);
+                elastic_job job(size);
+                std::atomic<bool> comes{false};
+                std::vector<report> all(std::size_t(size) + 1);
+                const auto until_there = [&](auto& o) {
+                    trainer t;
+                    report r;
+                    std::vector<hvd::tensor_view<float, hvd::device>> weights{t.weights.view()};
+                    hvd::elastic::state state(weights);
+                    state.on_reset([&](int, int n) { r.sizes.push_back(n); });
+                    hvd::run_elastic<hvd::nccl>(
+                        state,
+                        [&](gpus_type& gpus) {
+                            while (gpus.size() <= size || state.step() % 10 != 0) {
+                                t.step(gpus, state.step());
+                                state.commit();
+                                if (state.step() == 5) comes = true;
+                            }
+                        },
+                        o);
+                    r.weights = t.weights.values();
+                    r.step = state.step();
+                    return r;
+                };
+                for (int r = 0; r < size; ++r)
+                    job.start(r, [&, r](auto& o) { all[std::size_t(r)] = until_there(o); });
+                while (!comes) a_moment();
+                job.start(7, [&](auto& o) { all.back() = until_there(o); });
+                job.await();
+                for (const report& r : all) {
+                    CHECK(r.sizes.back() == size + 1);
+                    CHECK(r.step == all[0].step);
+                    CHECK(r.weights == expected(r.step));
+                }
+                const bool grows = version == growing && size > 1;
+                CHECK(emulation::calls_of("ncclCommGrow") == (grows ? size + 1 : 0));
+                CHECK(emulation::calls_of("ncclCommShrink") == 0);
+            });
+}
+
+TEST_CASE("ranks leave and come at random moments, and the result is that of one") {
+    for (unsigned seed = 1; seed <= 9; ++seed)
+        with_library(std::vector{growing, revoking, older}[seed % 3], [&] {
+            CAPTURE(seed);
+            std::minstd_rand random(seed);
+            const auto below = [&](unsigned n) { return random() % n; };
+            const int size = int(2 + below(3));
+            elastic_job job(size, true);
+            std::vector<report> all(std::size_t(size) + 2);
+            for (std::size_t r = 0; r < all.size(); ++r) {
+                const bool is_new = r >= std::size_t(size), leaves_early = r > 0 && below(2) == 0;
+                const std::int64_t last = below(30);
+                const bool is_inside = below(2) == 0;
+                if (is_new) std::this_thread::sleep_for(std::chrono::milliseconds(below(30)));
+                job.start(int(r), [=, &all](auto& o) {
+                    const auto fault = [&](auto& gpus, auto&, auto& t, auto step) {
+                        if (!leaves_early || step < last) return;
+                        if (is_inside) t.step(gpus, step);
+                        throw leaves();
+                    };
+                    try {
+                        all[r] = train(o, 30, fault);
+                    } catch (const hvd::peer_error& e) {  // it has come too late
+                        CHECK(std::string(e.what()).find("has ended") != std::string::npos);
+                        all[r].left = true;
+                    }
+                });
+            }
+            job.await();
+            CHECK(!all[0].left);
+            for (const report& r : all)
+                if (!r.left) CHECK(r.weights == expected(30));
+        });
+}
+
+TEST_CASE("a rank whose GPU fails leaves with its error, and the others go on") {
+    with_library(revoking, [] {
+        elastic_job job(3);
+        std::atomic<int> failed{0}, done{0};
+        for (int r = 0; r < 3; ++r)
+            job.start(r, [&](auto& o) {
+                try {
+                    const report one = train(o, 20, [](auto& gpus, auto&, auto&, auto step) {
+                        if (step == 9 && gpus.rank() == 0 && gpus.size() == 3)
+                            emulation::fail("cudaEventRecord", 1, cudaErrorECCUncorrectable);
+                    });
+                    CHECK(one.weights == expected(20));
+                    ++done;
+                } catch (const hvd::cuda_error&) {
+                    ++failed;
+                }
+            });
+        job.await();
+        CHECK(failed == 1);
+        CHECK(done == 2);
+    });
+}
+
+TEST_CASE("a process without a GPU, or with options that can't be, does not take part") {
+    emulation::reset();
+    const auto refusal = [](const hvd::nccl_options& own) {
+        float x = 0;
+        hvd::elastic::state state(x);
+        try {
+            hvd::run_elastic<hvd::nccl>(state, [](gpus_type&) {}, elastic_job(2).options(1), own);
+        } catch (const hvd::error& e) {
+            return std::string(e.what());
+        }
+        return std::string();
+    };
+    const auto has = [](const std::string& text, const char* part) {
+        return text.find(part) != std::string::npos;
+    };
+    CHECK(has(refusal({.blocking = true}), "run_elastic<hvd::nccl>: nccl_options has .blocking"));
+    CHECK(has(refusal({.max_ctas = -1}), ".max_ctas"));
+    emulation::fail("cudaGetDevice", 1, cudaErrorNoDevice);
+    CHECK(has(refusal({}), "cudaGetDevice"));
+    emulation::answer("ncclGetVersion", 21805);
+    CHECK(has(refusal({}), "2.18.5"));
+    emulation::reset();
+}
+
+TEST_CASE("device tensors are kept in files, and ranks of the host can have them, too") {
+    emulation::reset();
+    const hvd_test::temporary_directory directory;
+    for (const std::int64_t steps : {7, 15}) {
+        elastic_job job(2);
+        std::vector<float> of_one_rank(2, -1);
+        for (int r = 0; r < 2; ++r)
+            job.start(r, [&, r](auto& o) {
+                const tensor<float> memory{0, float(r)};
+                std::vector<hvd::tensor_view<float, hvd::device>> list{memory.view()};
+                auto one = memory.view();
+                hvd::elastic::state state(list, one);
+                state.keep_in(directory.path());
+                hvd::run_elastic(
+                    state,
+                    [&](hosts_type&) {
+                        CHECK(memory.values()[0] == float(state.step()));
+                        of_one_rank[std::size_t(r)] = memory.values()[1];
+                        while (state.step() < steps) {
+                            const float next = float(state.step() + 1);
+                            cudaMemcpy(memory.data(), &next, 4, cudaMemcpyHostToDevice);
+                            state.commit();
+                        }
+                    },
+                    o);
+            });
+        job.await();
+        CHECK(of_one_rank[0] == of_one_rank[1]);
+    }
+    CHECK(emulation::live_objects() == 0);
+}
+
+TEST_CASE("a view of the device that has changed its size can't be put back") {
+    const tensor<float> memory(std::vector<float>(10, 1));
+    auto one = memory.view();
+    std::vector<hvd::tensor_view<float, hvd::device>> list{one};
+    hvd::elastic::state state(one, list);
+    list.clear();
+    CHECK_THROWS_AS(state.restore(), hvd::usage_error);
+    list.push_back(one);
+    one = hvd::device_view(memory.data(), 4);
+    CHECK_THROWS_AS(state.restore(), hvd::usage_error);
+}
+
+TEST_CASE("a newcomer whose device tensors have other sizes leaves, and the others go on") {
+    with_library(growing, [] {
+        elastic_job job(2);
+        std::atomic<bool> has_begun{false}, has_left{false};
+        for (int r = 0; r < 2; ++r)
+            job.start(r, [&](auto& o) {
+                trainer t;
+                auto weights = t.weights.view();
+                hvd::elastic::state state(weights);
+                hvd::run_elastic<hvd::nccl>(
+                    state,
+                    [&](gpus_type& gpus, hosts_type& hosts) {
+                        for (;;) {
+                            int is_over = has_left ? 1 : 0;
+                            hosts.allreduce(is_over, hvd::min);
+                            if (is_over != 0) return;
+                            t.step(gpus, state.step());
+                            state.commit();
+                            has_begun = true;
+                        }
+                    },
+                    o);
+                CHECK(t.weights.values() == expected(state.step()));
+            });
+        while (!has_begun) a_moment();
+        job.start(7, [&](auto& o) {
+            const tensor<float> memory{1, 2};
+            auto wrong = memory.view();
+            hvd::elastic::state state(wrong);
+            CHECK_THROWS_AS(
+                hvd::run_elastic<hvd::nccl>(state, [](gpus_type&) {}, o), hvd::mismatch_error);
+            has_left = true;
+        });
+        job.await();
+    });
+}
+
+TEST_CASE("communicators descend from the last where its ranks come first in their order") {
+    using hvd::detail::descent;
+    using hvd::detail::told_communicator;
+    const auto of = [](std::vector<told_communicator> all) { return hvd::detail::descent_of(all); };
+    const auto had = [](int rank, int size, std::int64_t number = 5) {
+        return told_communicator{number, rank, size, true, true, true};
+    };
+    const told_communicator none{0, -1, 0, false, false, true};
+    CHECK(of({had(0, 4), had(2, 4), had(3, 4)}).how == descent::shrinks);
+    CHECK(of({had(0, 4), had(2, 4), had(3, 4)}).lost == std::vector<int>{1});
+    CHECK(of({had(0, 2), had(1, 2)}).lost.empty());
+    CHECK(of({had(0, 2), had(1, 2), none}).how == descent::grows);
+    CHECK(of({had(0, 2), had(1, 2), had(0, 3, 4)}).how == descent::grows);
+    CHECK(of({none, none}).how == descent::none);
+    CHECK(of({had(1, 2), none}).how == descent::none);
+    CHECK(of({had(1, 2)}).how == descent::none);
+    CHECK(of({had(0, 3), had(1, 3), none}).how == descent::none);
+    CHECK(of({had(1, 2), had(0, 2)}).how == descent::none);
+    CHECK(of({had(0, 3), had(1, 3), none, had(2, 3)}).how == descent::none);
+    told_communicator old = had(1, 2);
+    old.can_shrink = old.can_grow = false;
+    CHECK(of({had(0, 2), old}).how == descent::none);
+    CHECK(of({had(0, 2), old, none}).how == descent::none);
+    told_communicator behind = none;
+    behind.knows_growth = false;
+    CHECK(of({had(0, 2), had(1, 2), behind}).how == descent::none);
+}
