@@ -280,6 +280,22 @@ TEST_CASE("a part of a torn job goes on only with the votes of the majority") {
         CHECK(words(c.take_orders()) == twice(begins));
         CHECK(c.epoch() == 2);
     }
+    SUBCASE("those who are gone may have begun an epoch with newcomers, unless they were too few") {
+        const std::vector<std::uint64_t> one{13}, two{13, 14}, others{11, 12, 13, 14};
+        coordinator c(rules_of(4, 1, 12, false));
+        c.join(1, request_of(12, {1, 1}, 1, four, 11), 0);
+        c.find_gone(others, 1);  // it knows better of itself
+        c.advance(1000 * ms);
+        CHECK(words(c.take_orders()) == none);  // one of four
+        coordinator d(rules_of(4, 1, 12, false));
+        d.join(1, request_of(12, {1, 1}, 1, four, 11), 0);
+        d.join(2, request_of(11, {1, 1}, 1, four, 11), 0);
+        d.find_gone(one, 1);
+        d.advance(1000 * ms);
+        CHECK(words(d.take_orders()) == none);
+        d.find_gone(two, 1001 * ms);
+        CHECK(words(d.take_orders()) == twice(begins));  // two of four
+    }
     SUBCASE("a successor without a majority sends the members on") {
         coordinator c(rules_of(4, 1, 12, false));
         c.join(1, request_of(12, {1, 1}, 1, four, 0), 0);
@@ -317,6 +333,7 @@ struct process {
     // It has received an epoch, is connected to all others of it, and works since all are.
     bool waits = false, has_received = false, has_recorded = false, works = false;
     bool others_wait = false, epoch_ends = false, saw_end = false, serves_epoch = false;
+    std::vector<std::uint64_t> gone;  // whom it knows to be gone
     state_stamp stamp;
     told_epoch received, recorded, worked;
     std::uint64_t known_epoch = 0;
@@ -329,7 +346,8 @@ struct process {
 
 class simulation {
 public:
-    simulation(unsigned seed, std::size_t start, bool has_launcher) : random_(seed), start_(start) {
+    simulation(unsigned seed, std::size_t start, bool has_launcher)
+        : random_(seed), start_(start), has_hosts_(seed % 3 != 0) {
         if (has_launcher) all_.emplace_back(0, rules_of(start, 1, 0, true));
         while (living() < start) add();
     }
@@ -417,9 +435,24 @@ private:
 
     void act(process& one) {
         if (one.has_received) return work(one);
-        if (one.waits) return;
+        if (one.waits) return look_around(one);
         if (one.asks < 0) return dial(one);
         say(one);
+    }
+
+    // A process sees, though the network is torn, who of its own host is dead.
+    bool sees_gone(process& one, const process& q) {
+        if (q.lives || !has_hosts_ || one.id % 3 != q.id % 3) return false;
+        if (std::ranges::find(one.gone, q.id) == one.gone.end()) one.gone.push_back(q.id);
+        return true;
+    }
+    void look_around(process& one) {
+        if (one.candidates.empty() || below(20) != 0) return;
+        const std::uint64_t id = one.candidates[std::size_t(below(one.candidates.size()))];
+        if (sees_gone(one, of(id))) tell_of_gone(one);
+    }
+    void tell_of_gone(const process& one) {
+        all_[std::size_t(one.asks)].server.find_gone(one.gone, time_);
     }
 
     static void leave_epoch(process& one) {
@@ -507,6 +540,7 @@ private:
     }
     bool reach(process& one, std::size_t candidate) {
         process& to = candidate == 0 ? all_[0] : of(one.candidates[candidate - 1]);
+        if (candidate > 0 && sees_gone(one, to)) return false;
         if (!to.lives || to.side != one.side) return false;
         one.asks = index(to);
         one.link = ++links_;
@@ -518,11 +552,12 @@ private:
         r.worked = one.worked;
         r.recorded = one.recorded;
         r.said.ended = one.received.served_by;
-        r.said.is_brief = one.is_brief ? 1 : 0;
         r.said.saw_end = one.saw_end ? 1 : 0;
+        r.said.is_brief = one.is_brief ? 1 : 0;
         one.waits = true;
         one.others_wait = one.epoch_ends = false;
         all_[std::size_t(one.asks)].server.join(one.link, std::move(r), time_);
+        tell_of_gone(one);
     }
 
     void deliver(process& server) {
@@ -568,6 +603,7 @@ private:
         REQUIRE(head.epoch > q.recorded.number);
         REQUIRE(q.stamp <= head.stamp);  // nobody is thrown back
         q.waits = q.saw_end = false;
+        q.gone.clear();
         q.has_received = q.serves_epoch = true;
         q.received = {head.epoch, head.served_by, ids};
         ask_next(q, server);
@@ -578,6 +614,7 @@ private:
 
     std::mt19937 random_;
     std::size_t start_;
+    bool has_hosts_;  // of several processes, which see that others of the host are dead
     std::deque<process> all_;
     std::int64_t time_ = 0;
     int links_ = 0;

@@ -31,7 +31,9 @@ const char* read(std::span<const std::byte> bytes, join_request& r) {
     const char* const wrong = read_head(bytes, head);
     if (*wrong != 0) return wrong;
     work_message work;
-    return head.what == member_head::works ? read_work(bytes, work) : read_join(bytes, r);
+    std::vector<std::uint64_t> gone;
+    if (head.what == member_head::works) return read_work(bytes, work);
+    return head.what == member_head::joins ? read_join(bytes, r) : read_gone(bytes, gone);
 }
 std::string why(const join_message& said, std::size_t ids) {
     join_request r;
@@ -82,7 +84,7 @@ TEST_CASE("a message of a process is read strictly") {
     wrong.head.version = 1;
     CHECK(why(wrong, 0) == "it speaks another version of the protocol");
     wrong = plain();
-    wrong.head.what = member_head::word(member_head::works + 1);
+    wrong.head.what = member_head::word(member_head::finds_gone + 1);
     CHECK(why(wrong, 0) == "its message has no meaning");
     wrong = plain();
     wrong.self.id = 0;
@@ -101,6 +103,12 @@ TEST_CASE("a message of a process is read strictly") {
     wrong.worked = {0, 0, 2, 0};  // members of no epoch
     CHECK(why(wrong, 3) == "the members of its epochs have a wrong size");
     join_request r;
+    wrong.head.what = member_head::finds_gone;
+    CHECK(read(wire_bytes(wrong.head), r) == std::string());
+    CHECK(read(std::vector<std::byte>(bytes_of(wrong, 0)), r) == std::string());
+    std::vector<std::byte> uneven = bytes_of(wrong, 0);
+    uneven.resize(sizeof(member_head) + 9);
+    CHECK(read(uneven, r) == std::string("its message has a wrong size"));
     CHECK(read({}, r) == std::string("its message is too short"));
     CHECK(read(wire_bytes(member_head()), r) == std::string("its message is too short"));
 }
@@ -133,7 +141,7 @@ TEST_CASE("random messages are refused or understood, and move no coordinator ou
         if (random() % 8 == 0) bytes.resize(random() % (bytes.size() + 1));
         join_request r;
         if (*read(bytes, r) != 0) continue;
-        if (r.said.head.what == member_head::works) continue;
+        if (r.said.head.what != member_head::joins) continue;
         ++understood;
         machine.join(int(random() % 20), std::move(r), i);
         if (random() % 3 == 0) machine.lose(int(random() % 20), random() % 2 == 0, i);
@@ -156,6 +164,9 @@ TEST_CASE("a coordinator refuses wrong messages with the reason, and goes on") {
     wrong.head.version = 1;
     CHECK(refusal(wire_bytes(wrong)) == "it speaks another version of the protocol");
     CHECK(refusal(wire_bytes(work_message())) == "it has not joined");
+    member_head gone;
+    gone.what = member_head::finds_gone;
+    CHECK(refusal(wire_bytes(gone)) == "it has not joined");
     CHECK(refusal(std::vector<std::byte>(3)) == "its message is too short");
     const std::vector<std::byte> long_one(join_message::most_bytes() + 1);
     CHECK(refusal(long_one) == "");  // the connection is closed

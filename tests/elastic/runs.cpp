@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 
 #include <hvd/hvd.hpp>
@@ -173,6 +174,35 @@ TEST_CASE("the others go on without a rank that leaves, and lose no step") {
                     CHECK(one.sizes.back() == size - 1);
                 }
             }
+}
+
+TEST_CASE("the others go on without several ranks of their host that leave at one moment") {
+    hvd::elastic_options bounds;
+    bounds.join_deadline = std::chrono::seconds(40);  // they need no such time
+    const std::pair<int, std::set<int>> jobs[] = {
+        {3, {0, 1}}, {3, {0, 2}}, {4, {0, 1}}, {4, {0, 3}}, {4, {1, 2, 3}}};
+    for (const auto& [size, gone] : jobs) {
+        CAPTURE(size);
+        CAPTURE(gone.size());
+        elastic_job job(size, false, bounds);
+        std::vector<report> all(static_cast<std::size_t>(size));
+        for (int r = 0; r < size; ++r)
+            job.start(r, [&, r, leave = gone.contains(r)](auto& o) {
+                try {
+                    all[std::size_t(r)] = train(o, 20, [&](auto&, std::int64_t step) {
+                        if (leave && step == 9) throw leaves();
+                    });
+                } catch (const hvd::peer_error& e) {
+                    FAIL_CHECK(std::string(e.what()));
+                }
+            });
+        job.await();
+        for (int r = 0; r < size; ++r) {
+            if (gone.contains(r)) continue;
+            CHECK(all[std::size_t(r)].weights == expected(20));
+            CHECK(!all[std::size_t(r)].was_thrown_back);
+        }
+    }
 }
 
 TEST_CASE("a newcomer gets the state of the others, and takes part") {

@@ -95,6 +95,11 @@ std::vector<std::uint8_t> join_with(FuzzedDataProvider& from) {
     return frame_of(said, from.ConsumeIntegral<std::uint8_t>() * sizeof(std::uint64_t));
 }
 
+std::vector<std::uint8_t> gone_with(FuzzedDataProvider& from) {
+    const member_head head{.what = member_head::finds_gone};
+    return frame_of(head, from.ConsumeIntegral<std::uint8_t>());
+}
+
 // A member of an elastic job joins, leaves, and says what none says.
 void join(FuzzedDataProvider& from) {
     coordinator_rules rules;
@@ -114,9 +119,10 @@ void join(FuzzedDataProvider& from) {
     while (from.remaining_bytes() > 0) {
         const int who = from.ConsumeIntegralInRange(0, 2);
         member& m = members[who];
-        switch (from.ConsumeIntegralInRange(0, 2)) {
+        switch (from.ConsumeIntegralInRange(0, 3)) {
             case 0: m.ends.say(join_with(from)); break;
             case 1: m.ends.say(work_with(from)); break;
+            case 2: m.ends.say(gone_with(from)); break;
             default: m.ends.say_some(from);
         }
         at += from.ConsumeIntegral<std::uint32_t>();
@@ -129,6 +135,10 @@ void join(FuzzedDataProvider& from) {
             if (*read_head(message, head) != 0) continue;
             if (work_message work; head.what == member_head::works) {
                 require(*read_work(message, work) != 0 || (work.step >= 0 && work.samples >= 0));
+                continue;
+            }
+            if (std::vector<std::uint64_t> gone; head.what == member_head::finds_gone) {
+                if (*read_gone(message, gone) == 0) machine.find_gone(gone, at);
                 continue;
             }
             if (*read_join(message, request) != 0) continue;

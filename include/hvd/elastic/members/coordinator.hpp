@@ -75,6 +75,14 @@ public:
         advance(now);
     }
 
+    // A process has found that these are gone: they have died, or left the job.
+    void find_gone(std::span<const std::uint64_t> ids, time_point now) {
+        for (const std::uint64_t id : ids)
+            if (id != rules_.self && absence_of(id) != absence::dead)
+                set_absence(id, absence::gone);
+        advance(now);
+    }
+
     // The process that this coordinator belongs to is in an epoch that another one has begun.
     void follow(std::uint64_t epoch, std::vector<elastic_member> table, time_point now) {
         if (epoch <= epoch_) return;
@@ -132,7 +140,8 @@ public:
     std::vector<order> take_orders() { return std::exchange(orders_, {}); }
 
 private:
-    enum class absence : std::uint8_t { none, lost, dead };
+    // One that is gone may have gone on in another epoch before. One that is dead has not.
+    enum class absence : std::uint8_t { none, lost, gone, dead };
 
     struct process {
         int link;
@@ -236,18 +245,22 @@ private:
     void count_votes(const told_epoch& epoch, last_epoch& last) const {
         const bool by_launcher = epoch.served_by == 0;
         const bool votes_itself = by_launcher && rules_.self == 0;
-        std::size_t come = 0, living = 0;
+        std::size_t come = 0, living = 0, gone = 0;
         for (const std::uint64_t id : epoch.members) {
-            const bool comes = waits(id);
             const absence how = absence_of(id);
+            const bool comes = how != absence::dead && waits(id);
             come += comes ? 1 : 0;
             living += how == absence::dead ? 0 : 1;
+            gone += !comes && how == absence::gone ? 1 : 0;
             if (!comes && how == absence::none) last.misses_only_lost = false;
         }
         // A launcher that is dead may have decided before, so that its vote is missed.
         const std::size_t all = living + (by_launcher ? 1 : 0);
         const std::size_t votes = come + (votes_itself ? 1 : 0);
-        const bool is_most = 2 * votes > all || (votes_itself && 2 * votes == all);
+        // Those who are gone may have begun another epoch before, in which others live on. They
+        // have not if they are as many as those who are here: they would have needed more.
+        const bool decides = votes_itself || votes + gone == all;
+        const bool is_most = 2 * votes > all || (decides && 2 * votes == all);
         last.has_majority = last.has_majority && is_most && (come > 0 || living == 0);
         if (last.newest == nullptr || epoch.number > last.newest->number) last.newest = &epoch;
     }

@@ -184,14 +184,26 @@ private:
     void take(connection& c, std::span<const std::byte> bytes) {
         member_head head;
         const char* wrong = read_head(bytes, head);
-        if (*wrong == 0)
-            wrong = head.what == member_head::works ? take_work(c, bytes) : take_join(c, bytes);
+        if (*wrong == 0) wrong = take(c, head.what, bytes);
         if (*wrong != 0) refuse(c, coordinator_message::refused, wrong);
+    }
+
+    const char* take(connection& c, member_head::word what, std::span<const std::byte> bytes) {
+        if (what == member_head::joins) return take_join(c, bytes);
+        if (c.started_as < 0) return "it has not joined";
+        return what == member_head::works ? take_work(c, bytes) : take_gone(bytes);
+    }
+
+    const char* take_gone(std::span<const std::byte> bytes) {
+        std::vector<std::uint64_t> ids;
+        const char* const wrong = read_gone(bytes, ids);
+        if (*wrong == 0) machine_.find_gone(ids, now());
+        return wrong;
     }
 
     const char* take_work(const connection& c, std::span<const std::byte> bytes) {
         work_message said;
-        const char* const wrong = c.started_as < 0 ? "it has not joined" : read_work(bytes, said);
+        const char* const wrong = read_work(bytes, said);
         if (*wrong == 0 && told_ != nullptr) told_->work(c.started_as, said.step, said.samples);
         return wrong;
     }

@@ -108,7 +108,7 @@ private:
         host_address address;
         std::uint16_t port;
     };
-    static constexpr std::size_t most_former = 64;
+    static constexpr std::size_t most_former = 64, most_looked_at = 16;
     static constexpr std::int64_t work_told_every = tuning::second;
     // The time in which a coordinator's host answers that is there.
     static constexpr std::int64_t patience = 300 * tuning::millisecond;
@@ -192,6 +192,7 @@ private:
 
     // Candidate 0 is at the address that the launcher gave.
     bool reach(std::size_t candidate, time_point limit) {
+        if (candidate > 0 && is_gone(candidates_[candidate - 1])) return false;
         dial to_it(secret_, 0, rendezvous_rank);
         for (const auto& [address, port] : addresses_of(candidate)) {
             descriptor socket =
@@ -223,6 +224,30 @@ private:
             all.push_back({place.address[i], place.port});
         return all;
     }
+    // A member's coordinator listens until the member dies or leaves the job. A connection that
+    // this host refuses to itself proves it. Between hosts a firewall may refuse.
+    bool is_gone(const elastic_member& m) {
+        if (std::ranges::find(gone_, m.id) != gone_.end()) return true;
+        if (network_ == 0 || m.network != network_ || m.id == id_) return false;
+        const time_point until = now() + 20 * tuning::millisecond;
+        if (!is_refused(host_address::loopback(), m.coordinator.port, until)) return false;
+        gone_.push_back(m.id);
+        return true;
+    }
+    // Looks at some of the members, each time at others. True if one is gone.
+    bool look_around() {
+        const std::size_t before = gone_.size(), n = candidates_.size();
+        for (std::size_t i = 0; i < std::min(n, most_looked_at); ++i)
+            is_gone(candidates_[++looked_at_ % n]);
+        return gone_.size() > before;
+    }
+    void tell_of_gone() {
+        const member_head head{.what = member_head::finds_gone};
+        std::vector<std::byte> bytes(wire_bytes(head).begin(), wire_bytes(head).end());
+        for (const std::uint64_t id : gone_)
+            bytes.insert(bytes.end(), wire_bytes(id).begin(), wire_bytes(id).end());
+        link_->queue(bytes);
+    }
     std::uint64_t own_host() const {
         return own_.host_id.empty() ? host_identity() : hash().add(own_.host_id).value();
     }
@@ -233,7 +258,10 @@ private:
         link_->fill();
         for (std::span<const std::byte> bytes; link_->next(bytes);) {
             coordinator_message head;
-            if (!read_head(bytes, head) || !is_news(head)) return false;
+            if (!read_head(bytes, head) || !is_news(head)) {
+                link_serves_epoch_ = false;  // it lives
+                return false;
+            }
             others_wait_ = others_wait_ || head.what == coordinator_message::others_wait;
             epoch_ends_ = epoch_ends_ || head.what == coordinator_message::epoch_ends;
         }
@@ -266,6 +294,7 @@ private:
         add_addresses(said.self.place, link_->number());
         said.self.coordinator = said.self.place;
         said.self.coordinator.port = server_.port();
+        said.self.network = network_;
         said.stamp = stamp;
         said.ended = served_by_;
         said.worked = head_of(worked_);
@@ -275,6 +304,7 @@ private:
             for (const std::uint64_t id : epoch->members)
                 bytes.insert(bytes.end(), wire_bytes(id).begin(), wire_bytes(id).end());
         link_->queue(bytes);
+        if (!gone_.empty()) tell_of_gone();
         others_wait_ = epoch_ends_ = false;
     }
 
@@ -292,7 +322,9 @@ private:
                     launcher_answered_at_ = heard_at;
                 coordinator_message head;
                 if (!read_head(bytes, head)) return false;
+                if (head.what == coordinator_message::still_waits && look_around()) tell_of_gone();
                 if (is_news(head)) continue;
+                link_serves_epoch_ = false;  // it lives
                 switch (head.what) {
                     case coordinator_message::epoch_begins:
                         return take_epoch(head, bytes, listener, made);
@@ -386,6 +418,7 @@ private:
         served_by_ = head.served_by;
         link_serves_epoch_ = true;
         saw_end_ = false;
+        gone_.clear();
         server_.follow(head.epoch, table_);
         std::vector<listening_place> places;
         for (const elastic_member& m : table_) places.push_back(m.place);
@@ -437,7 +470,10 @@ private:
     std::size_t first_ = 0, next_ = 0;   // candidates: who is asked first, and who was asked last
     std::uint64_t known_epoch_ = 0;
     std::vector<elastic_member> candidates_;  // members of the newest known epoch, and former ones
-    told_epoch recorded_, worked_;            // it, or earlier ones
+    const std::uint64_t network_ = network_identity();
+    std::size_t looked_at_ = 0;        // the candidate
+    std::vector<std::uint64_t> gone_;  // of the candidates, for certain
+    told_epoch recorded_, worked_;     // it, or earlier ones
     message why_;
     coordinator_server server_;
 };

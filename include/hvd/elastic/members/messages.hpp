@@ -32,6 +32,7 @@ struct elastic_member {
     std::int64_t started_as = 0;  // the rank that the launcher gave it
     listening_place place;        // for the connections of the next epoch
     listening_place coordinator;  // where it listens as a coordinator
+    std::uint64_t network = 0;    // network_identity()
 };
 
 // The most ranks of an elastic job. It bounds the size of a message.
@@ -55,8 +56,8 @@ struct epoch_head {
 
 // The begin of each message of a process to the coordinator.
 struct member_head {
-    static constexpr std::uint32_t current = 2;
-    enum word : std::uint32_t { joins, works };
+    static constexpr std::uint32_t current = 3;
+    enum word : std::uint32_t { joins, works, finds_gone };
 
     std::uint32_t version = current;
     word what = joins;
@@ -147,7 +148,7 @@ inline const char* read_head(std::span<const std::byte> bytes, member_head& head
     if (bytes.size() < sizeof head) return "its message is too short";
     std::memcpy(static_cast<void*>(&head), bytes.data(), sizeof head);
     if (head.version != member_head::current) return "it speaks another version of the protocol";
-    if (head.what > member_head::works) return "its message has no meaning";
+    if (head.what > member_head::finds_gone) return "its message has no meaning";
     return "";
 }
 
@@ -155,6 +156,15 @@ inline const char* read_work(std::span<const std::byte> bytes, work_message& sai
     if (bytes.size() != sizeof said) return "its message has a wrong size";
     std::memcpy(static_cast<void*>(&said), bytes.data(), sizeof said);
     return said.step < 0 || said.samples < 0 ? "it counts less than nothing" : "";
+}
+
+// A process that has joined tells the numbers of those that are gone for certain.
+inline const char* read_gone(std::span<const std::byte> bytes, std::vector<std::uint64_t>& ids) {
+    bytes = bytes.subspan(sizeof(member_head));
+    if (bytes.size() % sizeof(std::uint64_t) != 0) return "its message has a wrong size";
+    ids.resize(bytes.size() / sizeof(std::uint64_t));
+    if (!ids.empty()) std::memcpy(ids.data(), bytes.data(), bytes.size());
+    return "";
 }
 
 inline const char* read_join(std::span<const std::byte> bytes, join_request& request) {

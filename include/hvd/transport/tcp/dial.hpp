@@ -9,6 +9,22 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+inline bool await_socket(const descriptor& socket, int events, time_point until) {
+    for (;;) {
+        const std::int64_t left = (until - now()) / tuning::millisecond + 1;
+        if (left <= 0) return false;
+        pollfd p{socket.number(), short(events), 0};
+        if (::poll(&p, 1, int(left < 1000 ? left : 1000)) > 0) return true;
+    }
+}
+
+// True if nobody listens there, as the host says.
+inline bool is_refused(const host_address& address, std::uint16_t port, time_point until) {
+    const descriptor socket = begin_connect(address, port);
+    if (!socket) return errno == ECONNREFUSED;
+    return await_socket(socket, POLLOUT, until) && error_of(socket) == ECONNREFUSED;
+}
+
 // Connects to one address and proves that both sides know the secret, while the caller waits.
 class dial {
 public:
@@ -21,7 +37,7 @@ public:
         is_foreign_ = false;
         descriptor socket = begin_connect(address, port);
         if (!socket) why_ = strerror(errno);
-        else if (!await(socket, POLLOUT, until)) why_ = "it does not answer";
+        else if (!await_socket(socket, POLLOUT, until)) why_ = "it does not answer";
         else if (const int code = error_of(socket); code != 0) why_ = strerror(code);
         else if (prove(socket, limit)) return socket;
         return {};
@@ -37,7 +53,8 @@ private:
         for (;;) switch (talk.advance(socket)) {
                 case handshake::state::done: return true;
                 case handshake::state::goes_on:
-                    if (await(socket, talk.wants_to_write() ? POLLOUT : POLLIN, limit)) break;
+                    if (await_socket(socket, talk.wants_to_write() ? POLLOUT : POLLIN, limit))
+                        break;
                     why_ = "it does not answer";
                     return false;
                 case handshake::state::refused:
@@ -45,15 +62,6 @@ private:
                     is_foreign_ = talk.is_foreign();
                     return false;
             }
-    }
-
-    static bool await(const descriptor& socket, int events, time_point until) {
-        for (;;) {
-            const std::int64_t left = (until - now()) / tuning::millisecond + 1;
-            if (left <= 0) return false;
-            pollfd p{socket.number(), short(events), 0};
-            if (::poll(&p, 1, int(left < 1000 ? left : 1000)) > 0) return true;
-        }
     }
 
     const shared_secret& secret_;
