@@ -67,8 +67,10 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
                    "a folder; each rank's output is also written to rank.N/stdout and stderr");
     app.add_flag("--prefix-timestamp,--timestamp,--prefix-output-with-timestamp", o.timestamps,
                  "begin each line of output with the time");
-    app.add_option("--start-timeout", o.start_timeout,
-                   "seconds in which remote hosts must start the program (30)")
+    app.add_option(
+           "--start-timeout", o.start_timeout,
+           "seconds in which remote hosts must start the program, and lost ranks of elastic "
+           "jobs come back (30)")
         ->check(CLI::PositiveNumber);
     app.add_option("--kill-after", o.kill_after,
                    "seconds between SIGTERM and SIGKILL when a job ends (5)")
