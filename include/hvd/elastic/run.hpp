@@ -134,8 +134,9 @@ struct run_elastic_options {
 /// hvd::peer_error, since a rank is lost, or `state.commit()` throws membership_change, since
 /// newcomers wait. Then the state is put back to the last commit, the next epoch begins, all ranks
 /// get the state of the one that has done the most steps, and fn is called again. It should do the
-/// steps from `state.step()` on, and destroy what it has made of the communicator. That of `nccl`
-/// is fn(gpus), or fn(gpus, hosts) with a `communicator<tcp>` of the same ranks.
+/// steps from `state.step()` on, and destroy what it has made of the communicator. Over `nccl` it
+/// is fn(gpus), or fn(gpus, hosts) with a `communicator<tcp>` of the same ranks, and `own_options`
+/// are `nccl_options`.
 ///
 /// **Collective**: all processes that the launcher starts, at any time. Other collectives need a
 /// communicator of fn. The process with rank 0 at the start, or the launcher, coordinates. If it
@@ -146,8 +147,7 @@ struct run_elastic_options {
 /// processes come in time, if the job has ended before this process could take part, or if ten
 /// epochs in a row end without a commit or the loss of a rank; hvd::usage_error for options that
 /// can't be, and the second time in a job. Features J1, J4, J7; complaint 13.
-/// @param own_options of the backend, for each communicator: `nccl_options`, say
-/// @tparam Backend of the communicators: an elastic one, such as `tcp`, `encrypted<tcp>` and `nccl`
+/// @tparam Backend of the communicators: an elastic one, such as `tcp`, `encrypted<tcp>`, `nccl`
 /// @snippet tests/elastic/snippets.cpp run_elastic
 template <class Backend = tcp, class... Ts, class F>
 void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& options = {},

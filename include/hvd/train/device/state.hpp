@@ -85,5 +85,25 @@ void broadcast_optimizer_state(Comm& comm, O& optimizer, root from = root{0}) {
     broadcast_optimizer_state(calls, optimizer, from);
 }
 
+/// Copies the state of hvd's optimizers from the device to one of the host, which an
+/// `elastic::state` holds. Call it before `commit()`. The host waits.
+///
+/// **Collective** with `shard_state`: each rank gets the state of all slices.
+/// @snippet tests/device/elastic.cpp run_elastic_nccl
+template <detail::device_communicator Comm, class O, class T>
+void fetch_optimizer_state(distributed_optimizer<Comm, O, T>& optimizer, O& to) {
+    optimizer.with_state_on_host(detail::state_use::read,
+                                 [&](auto& on_host) { to = on_host.optimizer(); });
+}
+
+/// Gives an optimizer on the device the state of one on the host, when all parameters are
+/// registered and before the first step. The host waits.
+/// @snippet tests/device/elastic.cpp run_elastic_nccl
+template <detail::device_communicator Comm, class O, class T>
+void put_optimizer_state(distributed_optimizer<Comm, O, T>& optimizer, const O& from) {
+    optimizer.with_state_on_host(detail::state_use::write,
+                                 [&](auto& on_host) { on_host.optimizer() = from; });
+}
+
 }  // namespace v0
 }  // namespace hvd
