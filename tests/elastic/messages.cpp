@@ -160,9 +160,6 @@ TEST_CASE("a coordinator refuses wrong messages with the reason, and goes on") {
         CHECK(answer_of(link, &text).what == coordinator_message::refused);
         return text;
     };
-    join_message wrong = plain();
-    wrong.head.version = 1;
-    CHECK(refusal(wire_bytes(wrong)) == "it speaks another version of the protocol");
     CHECK(refusal(wire_bytes(work_message())) == "it has not joined");
     member_head gone;
     gone.what = member_head::finds_gone;
@@ -173,6 +170,29 @@ TEST_CASE("a coordinator refuses wrong messages with the reason, and goes on") {
     framed_socket link = reach(server, secret);
     link.queue(wire_bytes(plain()));
     CHECK(answer_of(link).what == coordinator_message::epoch_begins);
+}
+
+TEST_CASE("a process of another version of hvd learns the versions of both sides") {
+    const shared_secret secret = membership_secret(new_secret());
+    for (const std::uint64_t self : {0, 7}) {
+        coordinator_rules of_one = rules();
+        of_one.self = self;
+        coordinator_server server(of_one, secret);
+        for (const std::uint32_t version : {member_head::current - 1, member_head::current + 1}) {
+            framed_socket link = reach(server, secret);
+            join_message said = plain();
+            said.head.version = version;
+            link.queue(wire_bytes(said));
+            std::string text;
+            CHECK(answer_of(link, &text).what == coordinator_message::refused);
+            const std::string other = self == 0 ? "hvdrun" : "the process that coordinates";
+            CHECK(text == "this program speaks version " + std::to_string(version) +
+                              " of the protocol of elastic jobs, and " + other +
+                              " speaks version " + std::to_string(member_head::current) +
+                              ": both must be of one version of hvd");
+            CHECK(text.size() <= coordinator_message::most_reason);
+        }
+    }
 }
 
 TEST_CASE("a launcher hears of the work of those who have joined, in any epoch, and goes on") {

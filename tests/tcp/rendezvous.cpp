@@ -357,7 +357,9 @@ TEST_CASE("a rank that announces more than a registration is refused before it h
     const std::uint32_t announced[2] = {4, 0};
     send_some(rank, reinterpret_cast<const std::byte*>(announced), sizeof announced);
     CHECK(is_closed(rank));
-    CHECK(has(s.end().failure, "speaks another version"));
+    const outcome& ended = s.end();
+    CHECK(has(ended.failure, "rank 1 speaks another version"));
+    CHECK(has(ended.failure, "hvdrun, must be of one version of hvd"));
 }
 
 TEST_CASE("a rendezvous that is stopped tells the ranks") {

@@ -70,6 +70,7 @@ public:
     coordinator_server(const coordinator_rules& rules, const shared_secret& secret,
                        std::uint16_t port = 0, coordinator_listener* told = nullptr)
         : secret_(secret),
+          is_launcher_(rules.self == 0),
           listener_(-1, port),
           wake_(-1),
           told_(told),
@@ -184,6 +185,8 @@ private:
     void take(connection& c, std::span<const std::byte> bytes) {
         member_head head;
         const char* wrong = read_head(bytes, head);
+        if (head.version != member_head::current)
+            return refuse(c, coordinator_message::refused, why_other_version(head.version));
         if (*wrong == 0) wrong = take(c, head.what, bytes);
         if (*wrong != 0) refuse(c, coordinator_message::refused, wrong);
     }
@@ -256,7 +259,15 @@ private:
         send(c, head, machine_.table());
     }
 
-    void refuse(connection& c, coordinator_message::word how, const char* reason) {
+    // The process that is refused shows this to its user.
+    message why_other_version(std::uint32_t version) const {
+        return text("this program speaks version ", version,
+                    " of the protocol of elastic jobs, and ",
+                    is_launcher_ ? "hvdrun" : "the process that coordinates", " speaks version ",
+                    member_head::current, ": both must be of one version of hvd");
+    }
+
+    void refuse(connection& c, coordinator_message::word how, std::string_view reason) {
         coordinator_message head;
         head.what = how;
         head.epoch = machine_.epoch();
@@ -275,6 +286,7 @@ private:
     }
 
     const shared_secret secret_;
+    const bool is_launcher_;
     listening_socket listener_;
     wake_up wake_;
     coordinator_listener* const told_;

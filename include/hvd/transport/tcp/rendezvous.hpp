@@ -109,7 +109,10 @@ private:
         registration r;
         if (bytes.size() == sizeof r) std::memcpy(&r, bytes.data(), sizeof r);
         if (bytes.size() != sizeof r || r.version != registration::current)
-            fail(text("rank ", rank, " speaks another version of the protocol"), rank);
+            fail(text("rank ", rank,
+                      " speaks another version of the protocol: its program and those of the "
+                      "others, and hvdrun, must be of one version of hvd"),
+                 rank);
         if (r.size != size)
             fail(
                 text("rank ", rank, " says that the job has ", r.size, " ranks, and it has ", size),
