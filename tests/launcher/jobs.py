@@ -98,6 +98,10 @@ class Jobs(LauncherTest):
         ended = self.run_it("-np", 2, "./text")
         self.assertEqual(ended.returncode, 127)
         self.assertIn("./text: it cannot be started: No such file", ended.stderr)
+        (self.folder / "text").chmod(0o644)
+        for file, why in {"./text": "Permission denied", "/etc/passwd": "Permission denied", str(self.folder): "Is a directory"}.items():
+            ended = self.run_it("-np", 2, file)
+            self.assertEqual((ended.returncode, ended.stderr), (126, f"hvdrun: {file}: it cannot be started: {why}\n"))
 
     def test_interrupts_end_all_ranks(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -62,12 +62,16 @@ class Options(LauncherTest):
         self.assert_refused(["--num-procs", 2, "./train"], "--num-procs", "no such option")
         self.assert_refused(["-q", "./train"], "-q", "no such option")
         self.assert_refused(["-np"], "-np", "a value is missing")
-        self.assert_refused(["-np", "x", "./train"], "num-proc")
-        self.assert_refused(["-np", 0, "./train"], "0")
+        for option in ("-np", "--np", "--num-proc"):
+            for word in ("x", "0", "1.5", "-1", "2x", "", "9999999"):
+                self.assert_refused([option, word, "./train"], f'hvdrun: {option}: "{word}" is no whole number from 1 to 1048576\n')
+        self.assert_refused(["--np=x", "./train"], 'hvdrun: --np: "x" is')
+        self.assert_refused(["-np", 2, "-np", 3, "./train"], "hvdrun: -np: ")
+        self.assert_refused(["-np", 2, "--kill-after", "soon", "./train"], 'hvdrun: --kill-after: "soon" is no number from 0 on\n')
         self.assert_refused(["./train"], "-np")
         self.assert_refused(["-np", 2], "program")
         self.assert_refused(["-np", 2, "--backend", "gloo", "./train"], "gloo")
-        self.assert_refused(["-np", 2, "--start-timeout", "-1", "./train"], "start-timeout")
+        self.assert_refused(["-np", 2, "--start-timeout", "-1", "./train"], 'hvdrun: --start-timeout: "-1" is no number from 0.001 on\n')
         self.assert_refused(["-np", 2, "--ssh-command", "ssh {host}", "./train"], "ssh {host}", "{command}")
         self.assert_refused(["-np", 2, "--ssh-command", "ssh 'x {command}", "./train"], "--ssh-command", "not closed")
         self.assert_refused(["-np", 2, "--mpi-args", "--x", "./train"], "--backend mpi")
@@ -79,7 +83,8 @@ class Options(LauncherTest):
             self.assert_refused(["-np", 2, option, *value, "./train"], option, "--min-np, --max-np or --host-discovery-script")
         for option in ("--min-np", "--max-np", "--host-discovery-script"):
             self.assert_refused(["-np", 2, "--backend", "nccl", option, "2", "./train"], option, "elastic jobs need --backend tcp or mpi")
-        self.assert_refused(["-np", 2, "--restart", -1, "./train"], "--restart")
+        self.assert_refused(["-np", 2, "--restart", -1, "./train"], '--restart: "-1" is no whole number from 0 to 1073741824')
+        self.assert_refused(["-np", 2, "--min-np", 1, "--elastic-timeout", 0, "./train"], '--elastic-timeout: "0" is no number from 0.001 to 2592000')
         for words in (["--min-np", 0], ["--min-np", "x"], ["--max-np", 5000], ["--min-np", 2, "--reset-limit", -1],
                       ["--min-np", 2, "--elastic-timeout", 0], ["--min-np", 2, "--blacklist-cooldown-range", 0, 2]):
             self.assert_refused(["-np", 2, *words, "./train"], words[-2] if words[-2] != 0 else "range")

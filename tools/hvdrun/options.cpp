@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iomanip>
 #include <iostream>
+#include <limits>
+#include <map>
+#include <sstream>
 
 #include <CLI/CLI.hpp>
 
@@ -23,8 +27,28 @@ struct raw_options {
 
 constexpr int most_elastic_ranks = 4096;
 
+// Refuses a word that is no number, or is out of bounds. CLI11's own bounds tell only of the
+// latter.
+template <class Number>
+CLI::Validator number(Number low, Number high = std::numeric_limits<Number>::max()) {
+    const auto check = [=](const std::string& word) {
+        Number value{};
+        if (CLI::detail::lexical_cast(word, value) && value >= low && value <= high)
+            return std::string();
+        std::ostringstream text;
+        text << std::setprecision(10) << '"' << word << "\" is no "
+             << (std::is_integral_v<Number> ? "whole " : "") << "number from " << low;
+        if (high < std::numeric_limits<Number>::max()) text << " to " << high;
+        else text << " on";
+        return text.str();
+    };
+    return CLI::Validator(check, "");
+}
+
+constexpr double shortest_time = 0.001;  // seconds
+
 void describe_elastic(CLI::App& app, options& o, raw_options& raw) {
-    const CLI::Range of_ranks(1, most_elastic_ranks);
+    const CLI::Validator of_ranks = number(1, most_elastic_ranks);
     app.add_option("--min-np,--min-num-proc", o.min_np,
                    "elastic: the job goes on with so many ranks (-np)")
         ->check(of_ranks);
@@ -36,19 +60,19 @@ void describe_elastic(CLI::App& app, options& o, raw_options& raw) {
         "elastic: a command that prints the hosts: lines host:slots; asked once a second");
     app.add_option("--slots-per-host", o.slots_per_host,
                    "elastic: slots of a host that is printed without a number (1)")
-        ->check(CLI::Range(1, 1 << 16));
+        ->check(number(1, 1 << 16));
     app.add_option("--reset-limit", o.reset_limit,
                    "elastic: so many processes may fail before the job does (any number)")
-        ->check(CLI::Range(0, 1 << 30));
+        ->check(number(0, 1 << 30));
     app.add_option(
            "--blacklist-cooldown-range", raw.cooldown,
            "elastic: LOW HIGH, seconds before a slot whose process has failed gets another; "
            "they double with each failure in a row (1 60)")
         ->expected(2)
-        ->check(CLI::PositiveNumber);
+        ->check(number(shortest_time));
     app.add_option("--elastic-timeout", o.elastic_timeout,
                    "elastic: seconds in which enough slots and ranks must come (600)")
-        ->check(CLI::Range(0.001, 2'592'000.0));
+        ->check(number(shortest_time, 2'592'000.0));
 }
 
 void describe(CLI::App& app, options& o, raw_options& raw) {
@@ -58,7 +82,7 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
         "Starts a program of hvd on several ranks: hvdrun [options] program [arguments]. "
         "-np N is short for --num-proc N.");
     app.add_option("--num-proc,--np", o.ranks, "number of ranks (all slots of the hosts)")
-        ->check(CLI::Range(1, 1 << 20));
+        ->check(number(1, 1 << 20));
     app.add_option("-H,--hosts", raw.hosts, "hosts and their slots: host:slots,host:slots");
     app.add_option("--hostfile", raw.hostfile, "a file of lines \"host slots=N\"");
     app.add_option("--backend", raw.backend, "tcp, nccl or mpi (tcp)")
@@ -71,10 +95,10 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
            "--start-timeout", o.start_timeout,
            "seconds in which remote hosts must start the program, and lost ranks of elastic "
            "jobs come back (30)")
-        ->check(CLI::PositiveNumber);
+        ->check(number(shortest_time));
     app.add_option("--kill-after", o.kill_after,
                    "seconds between SIGTERM and SIGKILL when a job ends (5)")
-        ->check(CLI::NonNegativeNumber);
+        ->check(number(0.0));
     app.add_option("--event-log", o.event_log, "a file for events, one JSON object a line");
     app.add_option("-x", raw.variables, "NAME or NAME=VALUE: a variable for all ranks")
         ->take_all()
@@ -87,7 +111,7 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
                    "a file of mode 0600 with the job's secret (a new one is made)");
     app.add_option("--restart", o.restarts,
                    "so many times the job is started again when it fails (0)")
-        ->check(CLI::Range(0, 1 << 30));
+        ->check(number(0, 1 << 30));
     describe_elastic(app, o, raw);
     app.add_option("--mpi-args", raw.mpi_args, "more arguments for mpirun, mpiexec or srun");
     app.add_option("--mpi-launcher", o.mpi_launcher, "the program that starts MPI jobs");
@@ -97,8 +121,10 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
 }
 
 // Separates hvdrun's own arguments from the program, which is the first word that is no option.
-// Horovod's and mpirun's -np is no option in POSIX's form.
-words own_arguments(const CLI::App& app, const words& all, words& program) {
+// Horovod's and mpirun's -np is no option in POSIX's form. `spelled` tells how the user has spelled
+// an option that CLI11 knows by this name.
+words own_arguments(const CLI::App& app, const words& all, words& program,
+                    std::map<std::string, std::string>& spelled) {
     words own;
     std::size_t i = 0;
     for (; i < all.size(); ++i) {
@@ -116,6 +142,7 @@ words own_arguments(const CLI::App& app, const words& all, words& program) {
         const CLI::Option* option = app.get_option_no_throw(name);
         if (option == nullptr)
             throw usage_failure(name + ": there is no such option (hvdrun --help lists them)");
+        spelled[option->get_name()] = word == given ? name : given;
         own.push_back(word);
         // The first value may be a part of the word.
         for (int n = word.size() > name.size() ? 1 : 0; n < option->get_items_expected_min(); ++n) {
@@ -225,20 +252,28 @@ void look_at(options& o, const CLI::App& app, const raw_options& raw) {
         throw usage_failure("--mpi-args and --mpi-launcher need --backend mpi");
 }
 
+// CLI11 begins an error with the first name of the option.
+std::string as_spelled(const std::string& text, const std::map<std::string, std::string>& spelled) {
+    const std::size_t end = std::min(text.find(": "), text.size());
+    const auto found = spelled.find(text.substr(0, end));
+    return found == spelled.end() ? text : found->second + text.substr(end);
+}
+
 }  // namespace
 
 options read_options(int argc, char** argv) {
     CLI::App app("", "hvdrun");
     options result;
     raw_options raw;
+    std::map<std::string, std::string> spelled;
     describe(app, result, raw);
     try {
-        words own = own_arguments(app, words(argv + 1, argv + argc), result.program);
+        words own = own_arguments(app, words(argv + 1, argv + argc), result.program, spelled);
         app.parse(words(own.rbegin(), own.rend()));
     } catch (const CLI::Success& end) {
         std::exit(app.exit(end));
     } catch (const CLI::ParseError& error) {
-        throw usage_failure(error.what());
+        throw usage_failure(as_spelled(error.what(), spelled));
     }
     look_at(result, app, raw);
     return result;

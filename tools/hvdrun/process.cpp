@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,18 @@
 
 namespace hvdrun {
 namespace {
+
+failure cannot_start(const std::string& program, int error) {
+    return {error == ENOENT ? 127 : 126, program + ": it cannot be started: " + strerror(error)};
+}
+
+// The codes are those of shells.
+failure no_program(const std::string& name) {
+    struct stat about{};
+    if (name.find('/') == std::string::npos || ::stat(name.c_str(), &about) != 0)
+        return {127, name + ": there is no such program"};
+    return cannot_start(name, S_ISDIR(about.st_mode) ? EISDIR : EACCES);
+}
 
 rlimit files_at_start{RLIM_INFINITY, RLIM_INFINITY};
 
@@ -32,7 +45,7 @@ struct launch {
         for (std::string& text : texts) all.push_back(text.data());
         all.push_back(nullptr);
         file = find_program(program[0]);
-        if (file.empty()) throw failure(127, program[0] + ": there is no such program");
+        if (file.empty()) throw no_program(program[0]);
     }
 
     std::vector<char*> arguments, all;
@@ -116,8 +129,7 @@ process start(const words& program, const environment& variables, bool with_inpu
     while (n < 0 && errno == EINTR);
     if (n == ssize_t(sizeof code)) {
         reap(made.id);
-        throw failure(code == ENOENT ? 127 : 126,
-                      program[0] + ": it cannot be started: " + strerror(code));
+        throw cannot_start(program[0], code);
     }
     if (with_input) never_block(made.input = std::move(in.write));
     never_block(made.output = std::move(out.read));
