@@ -381,6 +381,28 @@ TEST_CASE("a commit asks by a call of its own only if no step has brought the an
     }
 }
 
+TEST_CASE("a commit with local objects asks by a call of its own, which ends their exchange") {
+    elastic_job job(2);
+    for (int r = 0; r < 2; ++r)
+        job.start(r, [&](auto& o) {
+            float x = 0;
+            hvd::elastic::local own(x);
+            hvd::elastic::state state(own);
+            hvd::run_elastic<watched>(
+                state,
+                [&](auto& comm) {
+                    optimized one(comm);
+                    while (state.step() < 3) {
+                        one.step();
+                        state.commit();
+                        CHECK(comm.observer().calls == state.step());
+                    }
+                },
+                o);
+        });
+    job.await();
+}
+
 TEST_CASE("ranks that only step optimizers let newcomers in, after the same step") {
     for (const auto codec : {hvd::gradient_codec::none, hvd::gradient_codec::float16}) {
         elastic_job job(1, true);
@@ -914,4 +936,312 @@ TEST_CASE("a full disk does not end the job, and the last file stays") {
     limit_files(limit.rlim_cur);
     hvd::set_error_sink(sink);
     CHECK(lines == 1);
+}
+
+// ---- objects that differ between the ranks ------------------------------------------------------
+
+namespace {
+
+// An account has its value from the steps that are done since it is open, and from who has opened
+// it.
+struct account {
+    std::int64_t opened_by, value, opened_at = -1;
+    void step(std::int64_t number) {
+        if (opened_at < 0) opened_at = number;
+        value = (value * 31 + number) % 1'000'003;
+    }
+    bool is_exact(std::int64_t steps) const {
+        account other{opened_by, opened_by};
+        for (std::int64_t n = opened_at; n >= 0 && n < steps; ++n) other.step(n);
+        return value == other.value;
+    }
+};
+
+// Each rank has its own account, and a text that grows. It takes over those that it finds.
+struct bank {
+    int opened = -1, rank = -1;  // the rank that a launcher gave, and that of the first epoch
+    std::vector<account> accounts;
+    std::string text;
+    trainer shared;
+    std::vector<int> lost, gone;  // of the last epoch
+    std::int64_t began_at = -1, step = -1;
+    bool is_exact = true, has_left = false, was_thrown_back = false;
+
+    bool has_those_of(std::vector<int> others) const {
+        std::vector<int> mine;
+        for (const account& a : accounts) mine.push_back(int(a.opened_by));
+        std::ranges::sort(mine);
+        std::ranges::sort(others);
+        return mine == others;
+    }
+};
+
+constexpr auto twenty_steps = [](auto&, std::int64_t step) { return step < 20; };
+
+template <class GoesOn, class Fault>
+void run_bank(bank& b, const hvd::run_elastic_options& o, GoesOn goes_on, Fault fault) {
+    hvd::elastic::local accounts(b.accounts);
+    hvd::elastic::local text(b.text);
+    hvd::elastic::state state(b.shared.weights, accounts, text);
+    b.opened = o.tcp.rank;
+    b.accounts.push_back({o.tcp.rank, o.tcp.rank});
+    std::int64_t committed = 0;
+    try {
+        hvd::run_elastic<hvd_test::tcp>(
+            state,
+            [&](auto& comm) {
+                if (state.step() < committed) b.was_thrown_back = true;
+                if (b.rank < 0) b.rank = comm.rank();
+                if (b.began_at < 0) b.began_at = state.step();
+                b.lost.clear();
+                b.gone = accounts.gone();
+                for (std::size_t i = 0; i < accounts.lost().size(); ++i) {
+                    const auto& [rank, lost] = accounts.lost()[i];
+                    b.lost.push_back(rank);
+                    b.accounts.insert(b.accounts.end(), lost.begin(), lost.end());
+                    b.is_exact = b.is_exact && text.lost()[i].rank == rank &&
+                                 text.lost()[i].object.size() == std::size_t(state.step());
+                }
+                while (goes_on(comm, state.step())) {
+                    for (const account& a : b.accounts)
+                        b.is_exact = b.is_exact && a.is_exact(state.step());
+                    fault(comm, state);
+                    b.shared.step(comm, state.step());
+                    for (account& a : b.accounts) a.step(state.step());
+                    b.text.resize(std::size_t(state.step() + 1), '.');
+                    state.commit();
+                    committed = state.step();
+                    b.is_exact = b.is_exact && accounts.lost().empty() && accounts.gone().empty();
+                }
+            },
+            o);
+    } catch (const leaves&) {
+        b.has_left = true;
+    }
+    b.step = state.step();
+}
+
+// Ranks leave after a step. Returns all in the order of their ranks before.
+template <class Leaves>
+std::vector<bank> banks_after(int size, Leaves leave, std::int64_t at = 9, int hosts = 1) {
+    elastic_job job(size, true);
+    std::vector<bank> all(static_cast<std::size_t>(size));
+    for (int r = 0; r < size; ++r)
+        job.start(r, [&, r](hvd::run_elastic_options o) {
+            if (hosts > 1) o.tcp.host_id = "host " + std::to_string(r * hosts / size);
+            bank& b = all[std::size_t(r)];
+            run_bank(b, o, twenty_steps, [&](auto&, auto& state) {
+                if (state.step() == at && leave(b)) throw leaves();
+            });
+        });
+    job.await();
+    for (const bank& b : all) {
+        CAPTURE(b.rank);
+        CHECK(b.has_left == leave(b));
+        CHECK(b.is_exact);
+        CHECK(!b.was_thrown_back);
+        if (b.has_left) continue;
+        CHECK(b.step == 20);
+        CHECK(b.shared.weights == expected(20));
+        CHECK(std::ranges::all_of(b.accounts, [](const account& a) { return a.is_exact(20); }));
+    }
+    std::ranges::sort(all, {}, &bank::rank);
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("the objects of a lost rank are with the next one, and the others keep theirs") {
+    for (const int size : {1, 2, 3, 4})
+        for (int gone = -1; gone < (size > 1 ? size : 0); ++gone)
+            for (const std::int64_t at : {0, 9}) {
+                CAPTURE(size);
+                CAPTURE(gone);
+                CAPTURE(at);
+                const auto all = banks_after(size, [=](auto& b) { return b.rank == gone; }, at);
+                for (const bank& b : all) {
+                    if (b.rank == gone) continue;
+                    CHECK(b.gone.empty());
+                    if (gone >= 0 && b.rank == (gone + 1) % size) {
+                        CHECK(b.lost == std::vector<int>{gone});
+                        CHECK(b.has_those_of({b.opened, all[std::size_t(gone)].opened}));
+                    } else {
+                        CHECK(b.lost.empty());
+                        CHECK(b.has_those_of({b.opened}));
+                    }
+                }
+            }
+}
+
+TEST_CASE("the objects of two lost ranks are found, unless one has held those of the other") {
+    const auto apart = banks_after(4, [](auto& b) { return b.rank == 1 || b.rank == 3; });
+    CHECK(apart[0].has_those_of({apart[0].opened, apart[3].opened}));
+    CHECK(apart[2].has_those_of({apart[1].opened, apart[2].opened}));
+    CHECK(apart[0].gone.empty());
+
+    const auto neighbours = banks_after(4, [](auto& b) { return b.rank == 1 || b.rank == 2; });
+    CHECK(neighbours[0].has_those_of({neighbours[0].opened}));
+    CHECK(neighbours[3].has_those_of({neighbours[2].opened, neighbours[3].opened}));
+    CHECK(neighbours[0].gone == std::vector<int>{1});
+    CHECK(neighbours[3].gone == std::vector<int>{1});
+
+    const auto of_a_host = banks_after(4, [](auto& b) { return b.opened < 2; }, 9, 2);
+    for (const bank& b : of_a_host)
+        if (!b.has_left) {
+            CHECK(b.accounts.size() == 2);
+            CHECK(b.gone.empty());
+        }
+}
+
+TEST_CASE("copies go to the next node, and to the next rank where all are on one") {
+    const auto keepers = [](const std::vector<int>& nodes) {
+        std::vector<int> all;
+        for (int r = 0; r < int(nodes.size()); ++r) all.push_back(hvd::detail::keeper_of(r, nodes));
+        return all;
+    };
+    CHECK(keepers({0, 0, 0}) == std::vector<int>{1, 2, 0});
+    CHECK(keepers({0, 0, 1, 1}) == std::vector<int>{2, 3, 0, 1});
+    CHECK(keepers({0, 1, 0, 1}) == std::vector<int>{1, 0, 3, 2});
+    CHECK(keepers({0, 0, 0, 1}) == std::vector<int>{3, 3, 3, 0});
+    CHECK(keepers({0, 1, 2}) == std::vector<int>{1, 2, 0});
+}
+
+TEST_CASE("a rank that is ahead of a copy goes back by a step") {
+    for (const int ahead : {0, 1, 2}) {
+        CAPTURE(ahead);
+        elastic_job job(3, true);
+        std::vector<bank> all(3);
+        std::vector<std::int64_t> began(3, -1);
+        for (int r = 0; r < 3; ++r)
+            job.start(r, [&, r](auto& o) {
+                bool has_failed = false;
+                run_bank(all[std::size_t(r)], o, twenty_steps, [&](auto& comm, auto& state) {
+                    if (began[std::size_t(r)] < 0 && has_failed)
+                        began[std::size_t(r)] = state.step();
+                    if (state.step() != 9 || std::exchange(has_failed, true)) return;
+                    comm.barrier();
+                    // As if the copies of the others had come, and theirs had not.
+                    if (comm.rank() == ahead) {
+                        hvd::detail::elastic_access::end_exchange(state);
+                        hvd::detail::elastic_access::set_watch(state, {}, {});
+                        state.commit();
+                    }
+                    throw hvd::peer_error(0, "as if a rank were lost", {});
+                });
+            });
+        job.await();
+        for (int r = 0; r < 3; ++r) {
+            CHECK(began[std::size_t(r)] == 9);
+            CHECK(all[std::size_t(r)].is_exact);
+            CHECK(all[std::size_t(r)].has_those_of({r}));
+            CHECK(all[std::size_t(r)].shared.weights == expected(20));
+        }
+    }
+}
+
+TEST_CASE("a newcomer has its own object, and the object is found when the newcomer is lost") {
+    elastic_job job(2, true);
+    std::atomic<bool> comes{false};
+    std::vector<bank> all(3);
+    for (int r = 0; r < 3; ++r) {
+        const auto run = [&, r](auto& o) {
+            bool has_come = false;
+            std::int64_t steps = 0;
+            run_bank(
+                all[std::size_t(r)], o,
+                [&](auto& comm, std::int64_t step) {
+                    has_come = has_come || comm.size() == 3;
+                    return !has_come || comm.size() == 3 || step % 40 != 0;
+                },
+                [&](auto&, auto& state) {
+                    if (state.step() == 5) comes = true;
+                    if (r == 2 && ++steps == 5) throw leaves();
+                });
+        };
+        if (r == 2)
+            while (!comes) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        job.start(r == 2 ? 7 : r, run);
+    }
+    job.await();
+    for (const bank& b : all) {
+        if (b.rank == 0) CHECK(b.has_those_of({b.opened, 7}));
+        else CHECK(b.has_those_of({b.opened}));
+    }
+    CHECK(all[2].began_at > 0);
+    for (const bank& b : all) {
+        CHECK(b.is_exact);
+        CHECK(!b.was_thrown_back);
+        CHECK(b.gone.empty());
+        if (!b.has_left) CHECK(b.shared.weights == expected(b.step));
+    }
+}
+
+TEST_CASE("a rank that was left out comes again with the object that it has begun with") {
+    hvd::elastic_options bounds;
+    bounds.late = std::chrono::milliseconds(200);
+    elastic_job job(3, true, bounds);
+    std::atomic<bool> is_left_out{false};
+    std::vector<bank> all(3);
+    for (int r = 0; r < 3; ++r)
+        job.start(r, [&, r](hvd::run_elastic_options o) {
+            o.communicator.deadline = std::chrono::seconds(1);
+            bool has_left = false, has_come = false;
+            const auto goes_on = [&](auto& comm, std::int64_t step) {
+                has_left = has_left || comm.size() == 2;
+                has_come = has_come || (comm.size() == 3 && (has_left || step > 15));
+                return !has_come || step % 40 != 0;
+            };
+            run_bank(all[std::size_t(r)], o, goes_on, [&](auto& comm, auto& state) {
+                if (state.step() == 15) is_left_out = comm.size() == 2;
+                if (r == 2 && state.step() == 9)
+                    while (!is_left_out) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            });
+        });
+    job.await();
+    std::size_t old = 0;
+    for (const bank& b : all) {
+        CHECK(b.is_exact);
+        CHECK(b.shared.weights == expected(b.step));
+        for (const account& a : b.accounts) {
+            CHECK(a.is_exact(b.step));
+            if (a.opened_by == 2 && a.opened_at == 0) ++old;
+        }
+    }
+    CHECK(old == 1);
+    CHECK(all[2].accounts.size() == 1);
+    CHECK(all[2].accounts[0].opened_at > 15);
+}
+
+namespace {
+
+// An object that can't be sent the first time.
+struct sent_later {
+    int value = 0;
+    bool was_sent = false;
+};
+
+}  // namespace
+
+template <>
+struct hvd::elastic::saved<sent_later> {
+    using copy = int;
+    static void take(const sent_later& from, copy& to) { to = from.value; }
+    static void put_back(const copy& from, sent_later& to) { to.value = from; }
+    template <class Comm>
+    static void synchronize(Comm&, sent_later& object, hvd::root) {
+        if (!std::exchange(object.was_sent, true)) throw hvd::peer_error(0, "as if", {});
+    }
+};
+
+TEST_CASE("a job whose first epoch fails begins with the objects as run_elastic has found them") {
+    hvd::run_elastic_options o;
+    o.tcp = {};
+    sent_later shared, own;
+    hvd::elastic::local local(own);
+    hvd::elastic::state state(shared, local);
+    shared.value = own.value = 7;  // those of a checkpoint
+    hvd::run_elastic(state, [](auto&) {}, o);
+    CHECK(shared.was_sent);
+    CHECK(shared.value == 7);
+    CHECK(own.value == 7);
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <cstdio>
 #include <map>
+#include <random>
+#include <stdexcept>
 #include <string>
 
 #include "elastic_test.hpp"
@@ -32,6 +35,35 @@ double train(const hvd::run_elastic_options& options = {}) {
     return weights[0];
 }
 //! [run_elastic]
+
+//! [local]
+std::size_t collect(const hvd::run_elastic_options& options, std::int64_t steps) {
+    std::vector<float> weights(3, 0);
+    std::vector<float> replay;  // what this rank has seen
+    std::mt19937 random(std::uint32_t(options.tcp.rank));
+    hvd::elastic::local own_replay{replay};
+    hvd::elastic::local own_random{random};
+    hvd::elastic::state state{weights, own_replay, own_random};
+
+    hvd::run_elastic(
+        state,
+        [&](hvd::communicator<hvd::tcp>& world) {
+            for (const auto& [rank, seen] : own_replay.lost())  // of lost ranks, copied to this one
+                replay.insert(replay.end(), seen.begin(), seen.end());
+            if (!own_replay.gone().empty())  // the same on all ranks
+                std::printf("both copies of %zu ranks are lost\n", own_replay.gone().size());
+            while (state.step() < steps) {
+                replay.push_back(float(random() % 1000));
+                std::vector<float> gradient(3, replay.back());
+                world.allreduce(gradient, hvd::average);
+                for (std::size_t i = 0; i < 3; ++i) weights[i] += gradient[i];
+                state.commit();  // sends a copy of replay and random to another rank
+            }
+        },
+        options);
+    return replay.size();
+}
+//! [local]
 
 struct scaler {
     std::map<std::string, float> scales;
@@ -72,6 +104,12 @@ TEST_CASE("an elastic trainer is the trainer of one rank, on any number") {
         job.await();
         for (const double x : all) CHECK(x == doctest::Approx(alone));
     }
+}
+
+TEST_CASE("an elastic job with objects that differ is that of undisturbed ranks") {
+    elastic_job job(3);
+    for (int r = 0; r < 3; ++r) job.start(r, [&](auto& o) { CHECK(collect(o, 20) == 20); });
+    job.await();
 }
 
 TEST_CASE("float masters by reference live through the epochs") {
@@ -210,6 +248,47 @@ TEST_CASE("all kinds of objects go to newcomers, and come back after a failure")
         });
     job.await();
     CHECK(good == std::vector<int>{2, 2});
+}
+
+TEST_CASE("all kinds of objects are with another rank when theirs is lost") {
+    elastic_job job(2, true);
+    int good = 0;
+    for (int r = 0; r < 2; ++r)
+        job.start(r, [&, r](auto& o) {
+            objects mine(r + 3);
+            namespace elastic = hvd::elastic;
+            elastic::local vector(mine.vector);
+            elastic::local tensors(mine.tensors);
+            elastic::local views(mine.views);
+            elastic::local number(mine.number);
+            elastic::local text(mine.text);
+            elastic::local adam(mine.adam);
+            elastic::local groups(mine.groups);
+            elastic::state state(vector, tensors, views, number, text, adam, groups);
+            const auto work = [&](auto& comm) {
+                if (comm.size() == 2) {
+                    state.commit();
+                    if (r == 1) throw std::runtime_error("leaves");
+                    comm.barrier();
+                }
+                const objects other(4);
+                CHECK(mine.is_that_of(3));
+                CHECK(vector.lost().at(0).object == other.vector);
+                CHECK(tensors.lost().at(0).object == other.tensors);
+                CHECK(views.lost().at(0).object[1] == std::vector<int>(4, 4));
+                CHECK(number.lost().at(0).object == 4);
+                CHECK(text.lost().at(0).object == other.text);
+                CHECK(adam.lost().at(0).object.rate == other.adam.rate);
+                CHECK(adam.lost().at(0).object.mean == other.adam.mean);
+                CHECK(groups.lost().at(0).object.members == other.groups.members);
+                CHECK(groups.lost().at(0).object.more[0].rate == other.groups.more[0].rate);
+                ++good;
+            };
+            if (r == 0) hvd::run_elastic(state, work, o);
+            else CHECK_THROWS_AS(hvd::run_elastic(state, work, o), std::runtime_error);
+        });
+    job.await();
+    CHECK(good == 1);
 }
 
 TEST_CASE("all kinds of objects are kept in a file") {

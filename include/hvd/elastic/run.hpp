@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <array>
+
 #include "../protocol/step_question.hpp"
 #include "part.hpp"
 #include "state.hpp"
@@ -18,6 +20,14 @@ public:
     static void read_kept(State& s) {
         if (s.read_kept_) s.read_kept_();
     }
+    // Takes the objects as the program has made them meanwhile.
+    template <class State>
+    static void begin(State& s) {
+        read_kept(s);
+        s.take(s.copies_[s.current_]);
+        s.for_each_local(s.copies_[s.current_],
+                         [](auto& local, const auto& copy) { local.first_ = copy; });
+    }
     // A process that has committed nothing takes whatever the others have.
     template <class State>
     static state_stamp stamp_of(const State& s) {
@@ -28,10 +38,9 @@ public:
     template <class Comm, class... Ts>
     static void begin_epoch(elastic::state<Ts...>& s, Comm& comm, const elastic_epoch& epoch) {
         if (s.keeper_) s.keeper_->set_writes(comm.local_rank() == 0);
-        if (!epoch.is_equal) {
-            s.synchronize(comm, root{epoch.source}, std::index_sequence_for<Ts...>());
-            std::int64_t step = s.step_;
-            comm.broadcast_object(step, root{epoch.source});
+        if constexpr (elastic::state<Ts...>::has_locals) begin_with_locals(s, comm, epoch);
+        else if (!epoch.is_equal) {
+            const std::int64_t step = synchronize(s, comm, epoch);
             s.hold(step, epoch.stamp.epoch == 0 ? epoch.number : epoch.stamp.epoch);
         }
         s.running_epoch_ = epoch.number;
@@ -45,6 +54,83 @@ public:
     template <class State>
     static std::int64_t samples_of(const State& s) {
         return s.samples_;
+    }
+    template <class State>
+    static constexpr bool has_locals(const State&) {
+        return State::has_locals;
+    }
+    // Local objects are sent while a communicator lives.
+    template <class State, class Comm>
+    static void set_exchange(State& s, Comm& comm, const elastic_epoch& epoch) {
+        if constexpr (State::has_locals)
+            s.exchange_ = [&comm, ids = ids_of(epoch)](const std::vector<std::byte>& own) {
+                return exchange_copies(comm, ids, own);
+            };
+    }
+    template <class State>
+    static void end_exchange(State& s) {
+        s.exchange_ = {};
+    }
+
+private:
+    template <class Comm, class... Ts>
+    static std::int64_t synchronize(elastic::state<Ts...>& s, Comm& comm,
+                                    const elastic_epoch& epoch) {
+        const root source{epoch.source};
+        s.synchronize(comm, source, std::index_sequence_for<Ts...>());
+        std::int64_t step = s.step_;
+        return comm.broadcast_object(step, source);
+    }
+
+    // All go on from the newest commit of which they have all copies, those of lost ranks included.
+    // A rank enters a commit when all have done the one before: see elastic_watch. So it is the
+    // last one of the source or the one before, which those who are ahead still have.
+    template <class State, class Comm>
+    static void begin_with_locals(State& s, Comm& comm, const elastic_epoch& epoch) {
+        const root source{epoch.source};
+        const int last = s.current_, before = s.free_copy();
+        std::array<state_stamp, 2> stamps{s.stamps_[last], s.stamps_[before]};
+        std::vector members{s.peers_[last].members, s.peers_[before].members};
+        comm.broadcast_object(stamps, source);
+        comm.broadcast_object(members, source);
+        const std::uint64_t own = epoch.members[std::size_t(epoch.rank)].id;
+        std::uint8_t is_behind = has_id(members[0], own) && !s.has_stamp(stamps[0]) ? 1 : 0;
+        comm.allreduce(view(&is_behind, 1), max, {.name = "elastic local objects"});
+
+        const state_stamp common = stamps[is_behind];
+        const bool has_come = s.go_to(common);
+        if (!has_come) s.begin_with_first_locals();
+        if (!epoch.is_equal) {
+            const std::int64_t step = synchronize(s, comm, epoch);
+            if (common.epoch == 0) s.hold(step, epoch.number);
+            else if (!has_come) s.hold_as_newcomer(common, members[is_behind]);
+        }
+        find_lost(s, comm, epoch);
+    }
+
+    static std::vector<std::uint64_t> ids_of(const elastic_epoch& epoch) {
+        std::vector<std::uint64_t> ids;
+        for (const elastic_member& m : epoch.members) ids.push_back(m.id);
+        return ids;
+    }
+    static bool has_id(const std::vector<std::uint64_t>& members, std::uint64_t id) {
+        return std::ranges::find(members, id) != members.end();
+    }
+
+    template <class State, class Comm>
+    static void find_lost(State& s, Comm& comm, const elastic_epoch& epoch) {
+        const peer_copies& peers = s.peers_[s.current_];
+        const std::vector<std::uint64_t> living = ids_of(epoch);
+        std::vector<std::uint8_t> is_there;
+        s.forget_lost();
+        for (std::size_t rank = 0; rank < peers.members.size(); ++rank) {
+            const bool lives = has_id(living, peers.members[rank]);
+            is_there.push_back(lives || peers.has_copy_of(rank) ? 1 : 0);
+            if (!lives && peers.has_copy_of(rank)) s.add_lost(int(rank), peers.copy_of(rank));
+        }
+        comm.allreduce(is_there, max, {.name = "elastic local objects"});
+        for (std::size_t rank = 0; rank < is_there.size(); ++rank)
+            if (is_there[rank] == 0) s.add_gone(int(rank));
     }
 };
 
@@ -61,18 +147,23 @@ private:
     shared<epoch_news> news_;
 };
 
-// While a communicator lives, the state waits for its work before each commit. After it the state
-// tells the launcher how far it is, and looks for newcomers. Steps of optimizers bring the answer:
-// the commit after them waits for no other rank, which may not have begun it. Without an answer a
-// call brings it.
+// While a communicator lives, the state waits for its work before each commit, and sends local
+// objects by it. After it the state tells the launcher how far it is, and looks for newcomers.
+// Steps of optimizers bring the answer: the commit after them waits for no other rank, which may
+// not have begun it. Without an answer a call brings it.
 template <class State>
 class elastic_watch {
 public:
     template <class Comm>
-    elastic_watch(State& state, Comm& comm, const shared<epoch_news>& news) : state_(state) {
+    elastic_watch(State& state, Comm& comm, const elastic_epoch& epoch,
+                  const shared<epoch_news>& news)
+        : state_(state) {
         using answer = step_question::answer;
         const auto question = shared<membership_question>::make(news);
-        access::session_of(comm).question = question;
+        elastic_access::set_exchange(state, comm, epoch);
+        // With local objects the call is needed: nobody enters a commit before all have done the
+        // exchange of the last one.
+        if (!elastic_access::has_locals(state)) access::session_of(comm).question = question;
         const auto changes = [&state, &comm, news, question] {
             news->tell_work(state.step(), elastic_access::samples_of(state));
             const answer known = question->take_answer();
@@ -87,7 +178,10 @@ public:
         elastic_access::set_watch(state, [&comm] { end_step(comm); }, changes);
     }
     elastic_watch(const elastic_watch&) = delete;
-    ~elastic_watch() { elastic_access::set_watch(state_, {}, {}); }
+    ~elastic_watch() {
+        elastic_access::set_watch(state_, {}, {});
+        elastic_access::end_exchange(state_);
+    }
 
 private:
     State& state_;
@@ -128,7 +222,8 @@ struct run_elastic_options {
 };
 
 /// Runs fn(communicator) until it returns on all ranks, though ranks and hosts are lost and others
-/// come. No committed step is lost while one rank survives.
+/// come. No committed step is lost while one rank survives: with local objects, none whose commit()
+/// has returned on a rank.
 ///
 /// Each epoch has a communicator of its own. It ends when a call throws
 /// hvd::peer_error, since a rank is lost, or `state.commit()` throws membership_change, since
@@ -157,7 +252,7 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
                   "docs/elastic.md");
     using access = detail::elastic_access;
     constexpr int most_vain_epochs = 10;
-    access::read_kept(state);
+    access::begin(state);
     auto part = detail::part_of<Backend>(options.tcp, options.bounds, own_options);
     detail::membership& own = part.own();
     int vain = 0;
@@ -180,9 +275,9 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
             own.record(epoch);
             comm.barrier();
             own.begin_work();
+            const detail::elastic_watch watch(state, comm, epoch, heard.news());
             access::begin_epoch(state, comm, epoch);
             has_begun = true;
-            const detail::elastic_watch watch(state, comm, heard.news());
             call_with(fn, comm);
             has_finished = true;
         } catch (const elastic::membership_change&) {

@@ -9,15 +9,13 @@
 
 #include "kept/keeper.hpp"
 #include "kept/kept_object.hpp"
+#include "local.hpp"
 #include "members/messages.hpp"
+#include "peer_copies.hpp"
 #include "saved.hpp"
 
 namespace hvd {
 inline namespace v0 {
-
-namespace detail {
-class elastic_access;
-}  // namespace detail
 
 namespace elastic {
 
@@ -34,7 +32,8 @@ struct commit_options {
 /// Holds what an elastic job must not lose: objects of the program, and the number of steps done.
 ///
 /// `commit()` copies the objects in memory. When a rank is lost, the others go on from the last
-/// commit, and newcomers get the objects of the rank that has done the most steps. Features J1, J2.
+/// commit, and newcomers get the objects of the rank that has done the most steps. Objects that
+/// differ between the ranks are `elastic::local`. Features J1, J2.
 ///
 /// The objects outlive the state. **Threads**: one.
 /// @tparam Ts types with `elastic::saved<T>`
@@ -57,19 +56,21 @@ public:
     /// step, when the objects have changed. Inside `run_elastic` the ranks also agree whether
     /// newcomers wait. A step of a `distributed_optimizer` has brought the answer; without such a
     /// step since the last commit they make one small allreduce. Over NCCL it waits for the work of
-    /// the GPU first.
+    /// the GPU first. With local objects they send copies of them, and make the allreduce then in
+    /// any case.
     ///
     /// hvdrun shows the step, and the sum of the ranks' samples a second if they tell them. Ranks
     /// report to it once a second.
     ///
     /// **Collective** inside `run_elastic`. @throws membership_change, on all ranks, if the job
-    /// changes its size; hvd::peer_error if a rank is lost. The step is committed even
-    /// so, unless the rank was missing in work of the GPU.
+    /// changes its size; hvd::peer_error if a rank is lost. The step is committed even so, unless
+    /// the rank was missing in work of the GPU. With local objects it is committed after a
+    /// peer_error only if all ranks that live have their copies.
     /// @snippet tests/elastic/snippets.cpp samples
     void commit(const commit_options& options = {}) {
         if (end_step_) end_step_();
-        samples_ += options.samples;
         hold(step_ + 1, running_epoch_);
+        samples_ += options.samples;
         if (changes_ && changes_()) throw membership_change();
     }
 
@@ -92,6 +93,10 @@ public:
     /// throws it for a file that is torn or damaged, or has other objects than this state.
     /// @snippet tests/elastic/snippets.cpp keep_in
     void keep_in(const std::string& directory, const keep_options& options = {}) {
+        static_assert(
+            !has_locals,
+            "hvd: keep_in: an elastic state with local objects is not kept in files: each "
+            "rank would need its own");
         read_kept_ = [this] { read_newest_kept(); };
         keeper_ = std::make_unique<hvd::detail::state_keeper>(
             directory, options, [this](hvd::detail::kept_writer& to, int copy) {
@@ -112,14 +117,27 @@ private:
     friend class hvd::detail::elastic_access;
 
     using copies = std::tuple<typename saved<std::remove_const_t<Ts>>::copy...>;
+    static constexpr bool has_locals = (hvd::detail::is_elastic_local<Ts> || ...);
 
     // Copies the objects. The copy of the last commit stays meanwhile, and one that is written.
     void hold(std::int64_t step, std::uint64_t epoch) {
+        const int copy = begin_to_hold();
+        if constexpr (has_locals)
+            if (exchange_) peers_[copy] = exchange_(bytes_of_locals(copies_[copy]));
+        hold_copy(copy, {step, epoch});
+    }
+    int begin_to_hold() {
         const int copy = free_copy();
+        stamps_[copy] = {};
         take(copies_[copy]);
+        return copy;
+    }
+    void hold_copy(int copy, const hvd::detail::state_stamp& stamp) {
+        stamps_[copy] = stamp;
         current_ = copy;
-        step_ = step;
-        epoch_ = epoch;
+        step_ = stamp.step;
+        epoch_ = stamp.epoch;
+        if constexpr (has_locals) forget_lost();
         if (keeper_) keeper_->commit(current_, step_);
     }
     int free_copy() const {
@@ -172,14 +190,86 @@ private:
         (saved<std::remove_const_t<Ts>>::synchronize(comm, std::get<I>(objects_), from), ...);
     }
 
+    bool has_stamp(const hvd::detail::state_stamp& stamp) const {
+        return stamp.epoch > 0 && (stamp == stamps_[current_] || stamp == stamps_[free_copy()]);
+    }
+    // Goes to the commit of a stamp: the last one, or the one before. False if it is none of them.
+    bool go_to(const hvd::detail::state_stamp& stamp) {
+        if (!has_stamp(stamp)) return false;
+        if (stamp == stamps_[current_]) return true;
+        const int before = free_copy();
+        stamps_[current_] = {};
+        hold_copy(before, stamp);
+        restore();
+        return true;
+    }
+
+    // Calls f(local object, its copy) for each.
+    template <class F>
+    void for_each_local(copies& all, F f) {
+        for_each_local(all, f, std::index_sequence_for<Ts...>());
+    }
+    template <class F, std::size_t... I>
+    void for_each_local(copies& all, F& f, std::index_sequence<I...>) {
+        const auto call = [&f](auto& object, auto& copy) {
+            if constexpr (hvd::detail::is_elastic_local<std::remove_cvref_t<decltype(object)>>)
+                f(object, copy);
+        };
+        (call(std::get<I>(objects_), std::get<I>(all)), ...);
+    }
+    const std::vector<std::byte>& bytes_of_locals(copies& from) {
+        bytes_.clear();
+        hvd::detail::peer_writer to(bytes_);
+        for_each_local(from, [&to](auto&, const auto& copy) {
+            hvd::detail::kept_object<std::remove_cvref_t<decltype(copy)>>::write(to, copy);
+        });
+        return bytes_;
+    }
+    void begin_with_first_locals() {
+        for_each_local(copies_[current_], [](auto& local, auto&) {
+            saved<std::remove_reference_t<decltype(local)>>::put_back(local.first_, local);
+        });
+    }
+    // Takes the shared objects of others. The members of the commit are lost when they die.
+    void hold_as_newcomer(const hvd::detail::state_stamp& stamp,
+                          const std::vector<std::uint64_t>& members) {
+        const int copy = begin_to_hold();
+        peers_[copy] = {members, {}};
+        hold_copy(copy, stamp);
+    }
+    // Adds a lost rank whose copies are here, or nowhere.
+    void add_lost(int rank, std::span<const std::byte> bytes) {
+        hvd::detail::peer_reader from(bytes);
+        for_each_local(copies_[current_], [&](auto& local, const auto& copy) {
+            auto& lost = local.lost_.emplace_back();
+            lost.rank = rank;
+            lost.object = copy;  // of the same shape
+            hvd::detail::kept_object<std::remove_cvref_t<decltype(copy)>>::read(from, lost.object);
+        });
+    }
+    void add_gone(int rank) {
+        for_each_local(copies_[current_],
+                       [rank](auto& local, auto&) { local.gone_.push_back(rank); });
+    }
+    void forget_lost() {
+        for_each_local(copies_[current_], [](auto& local, auto&) {
+            local.lost_.clear();
+            local.gone_.clear();
+        });
+    }
+
     std::tuple<Ts&...> objects_;
     copies copies_[3];  // the third is for commits while another one is written
+    hvd::detail::state_stamp stamps_[3];
+    hvd::detail::peer_copies peers_[3];  // beside copies of local objects
     int current_ = 0;
     bool was_kept_ = false;                // an earlier job has committed it
     std::int64_t step_ = 0, samples_ = 0;  // samples of this rank in all epochs
     std::uint64_t epoch_ = 0, running_epoch_ = 0;
     std::function<void()> end_step_;
     std::function<bool()> changes_;
+    std::function<hvd::detail::peer_copies(const std::vector<std::byte>&)> exchange_;
+    std::vector<std::byte> bytes_;  // of this rank's local objects
     std::vector<std::function<void(int, int)>> callbacks_;
     std::function<void()> read_kept_;
     std::unique_ptr<hvd::detail::state_keeper> keeper_;  // the last member: it reads the others

@@ -23,9 +23,9 @@ import tempfile
 import time
 
 HANGS_AFTER = float(os.environ.get("HVD_TEST_TIMEOUT", "60"))
-COLUMN = struct.Struct("8q")
+COLUMN = struct.Struct("11q")
 KEPT = struct.Struct("<8sq")  # the head of a file
-COLUMN_BYTES, SLOTS = 64, 64
+COLUMN_BYTES, SLOTS = 128, 64
 
 
 def free_port():
@@ -40,11 +40,17 @@ def free_port():
                 continue
 
 
+def local_objects(dice):
+    """The variables of a job that has some: its copies go to the same node or another one, in no time or in that of a step."""
+    return {"HVD_TEST_LOCAL": dice.choice(["0", "20000", "200000"]), "HVD_NODE_SIZE": dice.choice(["1", "2", "4"])}
+
+
 class Job:
     """The processes of one job, by slot, and what they show."""
 
     address = "127.0.0.1"  # of the coordinator
     steps = 0  # as many as the dice say
+    may_miss = False  # local objects: two ranks were lost at once, or one after the other without a commit
 
     def __init__(self, worker, dice, folder, size, has_launcher):
         self.worker, self.folder, self.dice = worker, folder, dice
@@ -57,6 +63,8 @@ class Job:
         self.kept = folder / "kept"
         if dice.random() < 0.5:
             self.environment["HVD_TEST_KEEP"] = str(self.kept)
+        elif dice.random() < 0.7:
+            self.environment |= local_objects(dice)
         self.begin(size, has_launcher)
 
     def begin(self, size, has_launcher):
@@ -95,7 +103,8 @@ class Job:
         output.close()
 
     def shown(self, slot):
-        """Steps, the time of the last one, epochs, ranks, thrown back, the step at the begin, the process, 1 and its exit code."""
+        """Steps, the time of the last one, epochs, ranks, thrown back, the step at the begin, the process, 1 and its exit code,
+        local objects that were lost, how often it went back by a step, the steps of this epoch."""
         return COLUMN.unpack_from(self.memory, COLUMN_BYTES * slot)
 
     def kept_step(self):
@@ -126,7 +135,7 @@ def recovered_after(job, killed_at, slots, limit):
         if any(job.has_ended(slot) for slot in slots):
             return None
         shown = [job.shown(slot) for slot in slots]
-        if all(s[2] > epochs[slot] and s[1] > killed_at * 1e9 for slot, s in zip(slots, shown)):
+        if all(s[2] > epochs[slot] and s[10] > 0 for slot, s in zip(slots, shown)):
             return max(s[1] for s in shown) / 1e9 - killed_at
         time.sleep(0.001)
     return None
@@ -183,10 +192,16 @@ def disturb(job, what, limit, times):
         killed_at = time.monotonic()
         for slot in slots:
             job.signal(slot, signal.SIGKILL)
-        if settled:
-            took = recovered_after(job, killed_at, [s for s in living if s not in slots], limit)
-            if took is not None:
-                times.append(took)
+        took = recovered_after(job, killed_at, [s for s in living if s not in slots], limit) if settled else None
+        if took is not None:
+            times.append(took)
+        job.may_miss = job.may_miss or took is None or count > 1
+
+
+def missing_objects(job):
+    """Complains about local objects that were lost, though only one rank at a time was."""
+    missed = [slot for slot in range(SLOTS) if job.shown(slot)[8]]
+    return [f"processes {missed} miss objects of one lost rank"] if missed and not job.may_miss else []
 
 
 def play(worker, seed, times):
@@ -196,7 +211,8 @@ def play(worker, seed, times):
     with tempfile.TemporaryDirectory(prefix="hvd-elastic-") as path:
         folder = pathlib.Path(path)
         job = Job(worker, dice, folder, size, has_launcher)
-        said = [f"job {seed}: {size} ranks, launcher: {has_launcher}, {job.steps} steps of {job.pause} us, {job.neighbours} threads beside"]
+        local = job.environment.get("HVD_TEST_LOCAL")
+        said = [f"job {seed}: {size} ranks, launcher: {has_launcher}, {job.steps} steps of {job.pause} us, {job.neighbours} threads beside, local objects: {local}"]
         limit = time.monotonic() + HANGS_AFTER
         try:
             for _ in range(dice.randint(1, 3)):
@@ -220,6 +236,7 @@ def play(worker, seed, times):
                 too_late = slot >= size and job.shown(slot)[2] == 0 and code == 5
                 if code != 0 and slot not in job.killed and not too_late:
                     complaints.append(f"process {slot} ended with {code}")
+            complaints += missing_objects(job)
         finally:
             job.close()
         for slot in range(len(job.processes)):

@@ -15,7 +15,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from drive import HANGS_AFTER, Job, disturb, play_all, recovered_after  # noqa: E402
+from drive import HANGS_AFTER, Job, disturb, local_objects, missing_objects, play_all, recovered_after  # noqa: E402
 
 
 class MpiJob(Job):
@@ -29,6 +29,8 @@ class MpiJob(Job):
         self.open_board()
         steps, pause = dice.randint(60, 160), dice.choice([200, 1000, 3000])
         variables = {"HVD_ELASTIC_DEADLINE": "30", **dice.choice([{}, {}, {"HVD_NODE_SIZE": "1"}, {"HVD_NODE_SIZE": "2"}])}
+        if dice.random() < 0.6:
+            variables |= local_objects(dice)
         # Messages of MPI are slow where threads compute beside.
         neighbours = dice.choice([0, 0, 1]) if "HVD_NODE_SIZE" not in variables else 0
         self.what = f"{size} ranks, {steps} steps of {pause} us, {neighbours} threads beside, {variables}"
@@ -104,8 +106,9 @@ def play(worker, seed, mpiexec, times):
                     living = job.living()
                     job.left = dice.choice(living)
                     job.signal(job.left, signal.SIGUSR1)
-                    recovered_after(job, time.monotonic(), [slot for slot in living if slot != job.left], limit)
-            complaints = list(complaints_about(job, limit))
+                    took = recovered_after(job, time.monotonic(), [slot for slot in living if slot != job.left], limit)
+                    job.may_miss = job.may_miss or took is None
+            complaints = list(complaints_about(job, limit)) + missing_objects(job)
         finally:
             job.close()
         said += [f"rank {slot}: {job.shown(slot)}" for slot in range(job.size)]

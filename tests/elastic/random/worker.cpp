@@ -23,14 +23,15 @@
 // One process of an elastic job, for drive.py: worker BOARD SLOT STEPS MICROSECONDS THREADS trains,
 // and worker coordinate serves the job as a launcher does, until its standard input ends. Over MPI
 // the slot is the rank. The result depends on the steps alone, not on the ranks. HVD_TEST_KEEP is a
-// directory for its state.
+// directory for its state. With HVD_TEST_LOCAL the state has objects that differ between ranks, of
+// which one has up to so many elements.
 
 namespace {
 
 // A process shows this to drive.py, by its slot.
-struct alignas(64) column {
+struct alignas(128) column {
     std::atomic<std::int64_t> step, committed_at, epochs, size, thrown_back, began_at, process,
-        ended;
+        ended, gone, went_back, in_epoch;
 };
 
 column& column_of(const char* board, int slot) {
@@ -93,20 +94,82 @@ private:
 
 volatile sig_atomic_t should_leave = 0;
 
-int train(column& shown, std::int64_t steps, int pause) {
-    std::vector<double> weights(elements, 0), gradient(elements);
-    hvd::elastic::state state(weights);
-    if (const char* directory = std::getenv("HVD_TEST_KEEP")) state.keep_in(directory);
+// Each sample has an account, which depends on the steps alone. A rank has some of them.
+struct account {
+    std::int64_t sample, value;
+    void step(std::int64_t number) { value = (value * 31 + number) % 1'000'003; }
+    static account of(std::int64_t sample, std::int64_t steps) {
+        account a{sample, sample};
+        for (std::int64_t n = 0; n < steps; ++n) a.step(n);
+        return a;
+    }
+};
+
+struct accounts {
+    std::vector<account> mine;
+    hvd::elastic::local<std::vector<account>> shard{mine};
+    std::vector<std::int64_t> steps;  // their number, again and again
+    hvd::elastic::local<std::vector<std::int64_t>> large{steps};
+    std::size_t most_steps = 0;
+    std::int64_t wrong = 0;
+
+    // Takes over those of lost ranks. All must be there once, unless copies are lost, too.
+    template <class Comm>
+    void begin(Comm& comm, std::int64_t step, column& shown) {
+        if (step == 0) mine.clear();
+        for (const auto& lost : shard.lost())
+            mine.insert(mine.end(), lost.object.begin(), lost.object.end());
+        for (const auto& lost : large.lost()) check(lost.object, step);
+        std::vector<std::int64_t> owners(samples, 0);
+        for (const account& a : mine) ++owners[std::size_t(a.sample)];
+        comm.allreduce(owners, hvd::sum);
+        for (std::int64_t s = 0; s < samples; ++s) {
+            if (owners[std::size_t(s)] > 1) complain("twice", s);
+            if (owners[std::size_t(s)] != 0) continue;
+            if (step > 0 && shard.gone().empty()) complain("nowhere", s);
+            if (s % comm.size() == comm.rank()) mine.push_back(account::of(s, step));
+        }
+        shown.gone += std::int64_t(shard.gone().size());
+        check(step);
+    }
+    void do_step(std::int64_t number) {
+        for (account& a : mine) a.step(number);
+        steps.assign(most_steps - most_steps * std::size_t(number % 5) / 8, number + 1);
+    }
+    void check(std::int64_t step) {
+        check(steps, step);
+        for (const account& a : mine)
+            if (a.value != account::of(a.sample, step).value) complain("wrong", a.sample);
+    }
+
+private:
+    void check(const std::vector<std::int64_t>& all, std::int64_t step) {
+        for (const std::int64_t s : all)
+            if (s != step) return complain("of another step", s);
+    }
+    void complain(const char* what, std::int64_t sample) {
+        std::fprintf(stderr, "object %ld is %s\n", long(sample), what);
+        ++wrong;
+    }
+};
+
+template <class State>
+int train(column& shown, std::int64_t steps, int pause, State& state, std::vector<double>& weights,
+          accounts* local) {
+    std::vector<double> gradient(elements);
     state.on_reset([&](int, int size) {
         if (shown.epochs == 0) shown.began_at = state.step();
+        shown.in_epoch = 0;
         ++shown.epochs;
         shown.size = size;
     });
-    std::int64_t committed = 0;
+    std::int64_t committed = 0, held = 0;
     hvd::run_elastic_options options;
     options.communicator = hvd::detail::options_from_environment<hvd::communicator_options>();
     const auto work = [&](auto& comm) {
         if (state.step() < committed) shown.thrown_back = 1;
+        if (state.step() < held) ++shown.went_back;
+        if (local) local->begin(comm, state.step(), shown);
         auto neighbour = comm.split(comm.rank() / 2);
         hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<double>{1},
                                              {.op = hvd::gradient_op::sum});
@@ -128,13 +191,26 @@ int train(column& shown, std::int64_t steps, int pause) {
                 for (std::size_t i = 0; i < elements; ++i) weights[i] -= gradient[i];
             }
             usleep(useconds_t(pause));
-            committed = state.step() + 1;
-            state.commit();
+            if (local) local->do_step(state.step());
+            else committed = state.step() + 1;
+            try {
+                state.commit();
+                committed = state.step();
+            } catch (const hvd::elastic::membership_change&) {
+                committed = state.step();
+                throw;
+            } catch (...) {
+                held = state.step();
+                throw;
+            }
             shown.step = state.step();
             shown.committed_at = nanoseconds();
+            ++shown.in_epoch;
         }
     };
     hvd::run_elastic<backend>(state, work, options);
+    if (local) local->check(steps);
+    if (local && local->wrong > 0) return 6;
     for (std::size_t i = 0; i < elements; i += 997) {
         std::int64_t expected = 0;
         for (std::int64_t n = 0; n < steps; ++n)
@@ -145,6 +221,19 @@ int train(column& shown, std::int64_t steps, int pause) {
         return 3;
     }
     return shown.thrown_back != 0 ? 4 : 0;
+}
+
+int train(column& shown, std::int64_t steps, int pause) {
+    std::vector<double> weights(elements, 0);
+    if (const char* most = std::getenv("HVD_TEST_LOCAL")) {
+        accounts local;
+        local.most_steps = std::size_t(std::atoll(most));
+        hvd::elastic::state state(weights, local.shard, local.large);
+        return train(shown, steps, pause, state, weights, &local);
+    }
+    hvd::elastic::state state(weights);
+    if (const char* directory = std::getenv("HVD_TEST_KEEP")) state.keep_in(directory);
+    return train(shown, steps, pause, state, weights, nullptr);
 }
 
 }  // namespace

@@ -9,18 +9,20 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Writes the copy of an object that an elastic state has, and reads it. Copies of types that are
-// not named here need a `serializer`.
+// Writes the copy of an object that an elastic state has, and reads it: to a file, or to the bytes
+// that another rank keeps. Copies of types that are not named here need a `serializer`.
 template <class Copy>
 struct kept_object {
     static_assert(check_serializable<Copy>());
-    static void write(kept_writer& to, const Copy& copy) {
+    template <class Writer>
+    static void write(Writer& to, const Copy& copy) {
         std::vector<std::byte> bytes;
         serializer<Copy>::write(bytes, copy);
-        to.put_number<std::uint64_t>(bytes.size());
+        to.put_number(std::uint64_t(bytes.size()));
         to.put(bytes.data(), bytes.size());
     }
-    static void read(kept_reader& from, Copy& copy) {
+    template <class Reader>
+    static void read(Reader& from, Copy& copy) {
         std::vector<std::byte> bytes(from.take_count(1));
         from.take(bytes.data(), bytes.size());
         std::span<const std::byte> rest(bytes);
@@ -31,11 +33,13 @@ struct kept_object {
 
 template <transportable T>
 struct kept_object<std::vector<T>> {
-    static void write(kept_writer& to, const std::vector<T>& copy) {
-        to.put_number<std::uint64_t>(copy.size());
+    template <class Writer>
+    static void write(Writer& to, const std::vector<T>& copy) {
+        to.put_number(std::uint64_t(copy.size()));
         to.put(copy.data(), copy.size() * sizeof(T));
     }
-    static void read(kept_reader& from, std::vector<T>& copy) {
+    template <class Reader>
+    static void read(Reader& from, std::vector<T>& copy) {
         copy.resize(from.take_count(sizeof(T)));
         from.take(copy.data(), copy.size() * sizeof(T));
     }
@@ -44,30 +48,32 @@ struct kept_object<std::vector<T>> {
 template <transportable T>
 struct kept_object<std::vector<std::vector<T>>> {
     using tensors = std::vector<std::vector<T>>;
-    static void write(kept_writer& to, const tensors& copy) {
-        to.put_number<std::uint64_t>(copy.size());
+    template <class Writer>
+    static void write(Writer& to, const tensors& copy) {
+        to.put_number(std::uint64_t(copy.size()));
         for (const std::vector<T>& t : copy) kept_object<std::vector<T>>::write(to, t);
     }
-    static void read(kept_reader& from, tensors& copy) {
+    template <class Reader>
+    static void read(Reader& from, tensors& copy) {
         copy.resize(from.take_count(sizeof(std::uint64_t)));
         for (std::vector<T>& t : copy) kept_object<std::vector<T>>::read(from, t);
     }
 };
 
-template <class O>
-void write_kept_optimizer(kept_writer& to, const O& copy) {
+template <class Writer, class O>
+void write_kept_optimizer(Writer& to, const O& copy) {
     auto& optimizer = const_cast<O&>(copy);  // for_each_slot is for changes, too
     optimizer.for_each_number([&](const char*, auto& number) { to.put_number(number); });
     optimizer.for_each_slot([&](const char*, auto& slots) {
-        to.put_number<std::uint64_t>(slots.size());
+        to.put_number(std::uint64_t(slots.size()));
         for (auto& slot : slots) {
-            to.put_number<std::uint64_t>(slot.size());
+            to.put_number(std::uint64_t(slot.size()));
             to.put(slot.data(), std::size_t(slot.size()) * sizeof *slot.data());
         }
     });
 }
-template <class O>
-void read_kept_optimizer(kept_reader& from, O& copy) {
+template <class Reader, class O>
+void read_kept_optimizer(Reader& from, O& copy) {
     copy.for_each_number([&](const char*, auto& number) { from.take(&number, sizeof number); });
     copy.for_each_slot([&](const char*, auto& slots) {
         slots.resize(from.take_count(sizeof(std::uint64_t)));
@@ -80,19 +86,27 @@ void read_kept_optimizer(kept_reader& from, O& copy) {
 
 template <optimizer_with_state O>
 struct kept_object<O> {
-    static void write(kept_writer& to, const O& copy) { write_kept_optimizer(to, copy); }
-    static void read(kept_reader& from, O& copy) { read_kept_optimizer(from, copy); }
+    template <class Writer>
+    static void write(Writer& to, const O& copy) {
+        write_kept_optimizer(to, copy);
+    }
+    template <class Reader>
+    static void read(Reader& from, O& copy) {
+        read_kept_optimizer(from, copy);
+    }
 };
 
 template <class O>
 struct kept_object<optimizers::grouped<O>> {
     using grouped = optimizers::grouped<O>;
     using members = kept_object<std::vector<std::vector<std::size_t>>>;
-    static void write(kept_writer& to, const grouped& copy) {
+    template <class Writer>
+    static void write(Writer& to, const grouped& copy) {
         members::write(to, copy.members);
         write_kept_optimizer(to, copy);
     }
-    static void read(kept_reader& from, grouped& copy) {
+    template <class Reader>
+    static void read(Reader& from, grouped& copy) {
         members::read(from, copy.members);
         copy.more.resize(copy.members.size());
         read_kept_optimizer(from, copy);
@@ -104,7 +118,7 @@ template <class Copy>
 void write_kept_object(kept_writer& to, const Copy& copy) {
     const message name = object_name<Copy>();
     const std::string_view type = name;
-    to.put_number<std::uint64_t>(type.size());
+    to.put_number(std::uint64_t(type.size()));
     to.put(type.data(), type.size());
     kept_object<Copy>::write(to, copy);
 }
