@@ -650,6 +650,23 @@ TEST_CASE("a job begins at the step of a checkpoint") {
     CHECK(steps == std::vector<std::int64_t>{3, 3});
 }
 
+TEST_CASE("a state refuses negative steps and samples, and holds nothing then") {
+    double loss = 0;
+    hvd::elastic::state state(loss);
+    CHECK_THROWS_WITH_AS(
+        state.begin_at(-2),
+        doctest::Contains("begin_at of an elastic state: -2 steps, expected 0 or more"),
+        hvd::usage_error);
+    loss = 1;
+    CHECK_THROWS_WITH_AS(
+        state.commit({.samples = -1}),
+        doctest::Contains("commit of an elastic state: -1 samples, expected 0 or more"),
+        hvd::usage_error);
+    CHECK(state.step() == 0);
+    state.restore();
+    CHECK(loss == 0);
+}
+
 TEST_CASE("a view that has changed its size can't be put back") {
     std::vector<float> memory(10);
     hvd::tensor_view<float> one = hvd::view(memory.data(), 10);

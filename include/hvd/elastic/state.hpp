@@ -25,7 +25,7 @@ class membership_change {};
 
 /// Options of `state::commit`.
 struct commit_options {
-    /// The samples that this rank has processed in the step, for the launcher's display.
+    /// The samples that this rank has processed in the step, for the launcher's display: 0 or more.
     std::int64_t samples = 0;
 };
 
@@ -50,7 +50,11 @@ public:
 
     /// Sets the number of steps that are done, of a checkpoint say, before `run_elastic`. That of
     /// the first rank counts, as its objects do.
-    void begin_at(std::int64_t step) { step_ = step; }
+    /// @throws hvd::usage_error for a negative one
+    void begin_at(std::int64_t step) {
+        refuse_negative("begin_at", step, "steps");
+        step_ = step;
+    }
 
     /// Ends a step: copies the objects, and counts it. Call it after the last collective of the
     /// step, when the objects have changed. Inside `run_elastic` the ranks also agree whether
@@ -65,9 +69,11 @@ public:
     /// **Collective** inside `run_elastic`. @throws membership_change, on all ranks, if the job
     /// changes its size; hvd::peer_error if a rank is lost. The step is committed even so, unless
     /// the rank was missing in work of the GPU. With local objects it is committed after a
-    /// peer_error only if all ranks that live have their copies.
+    /// peer_error only if all ranks that live have their copies. hvd::usage_error for negative
+    /// samples, before anything is held.
     /// @snippet tests/elastic/snippets.cpp samples
     void commit(const commit_options& options = {}) {
+        refuse_negative("commit", options.samples, "samples");
         if (end_step_) end_step_();
         hold(step_ + 1, running_epoch_);
         samples_ += options.samples;
@@ -118,6 +124,12 @@ private:
 
     using copies = std::tuple<typename saved<std::remove_const_t<Ts>>::copy...>;
     static constexpr bool has_locals = (hvd::detail::is_elastic_local<Ts> || ...);
+
+    static void refuse_negative(const char* call, std::int64_t number, const char* of_what) {
+        if (number < 0)
+            throw usage_error(-1, hvd::detail::text("hvd: ", call, " of an elastic state: ", number,
+                                                    " ", of_what, ", expected 0 or more"));
+    }
 
     // Copies the objects. The copy of the last commit stays meanwhile, and one that is written.
     void hold(std::int64_t step, std::uint64_t epoch) {
