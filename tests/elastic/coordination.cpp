@@ -300,7 +300,12 @@ TEST_CASE("a part of a torn job goes on only with the votes of the majority") {
         coordinator c(rules_of(4, 1, 12, false));
         c.join(1, request_of(12, {1, 1}, 1, four, 0), 0);
         c.advance(5001 * ms);
-        CHECK(words(c.take_orders()) == another);
+        const auto orders = c.take_orders();
+        CHECK(words(orders) == another);
+        REQUIRE(orders.size() == 1);
+        CHECK(std::string(orders[0].reason.c_str()) ==
+              "here are 1 of the 4 ranks of epoch 1, and more than half of those that may live "
+              "are needed");
     }
     SUBCASE("a coordinator that others have followed in gives way") {
         coordinator c(rules_of(4, 1, 0, true));

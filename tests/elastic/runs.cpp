@@ -535,26 +535,54 @@ TEST_CASE("fewer ranks than the least wait, and give up in time") {
         });
     });
     job.await();
-    CHECK(text.find("too few processes have come in time") != std::string::npos);
+    for (const char* part : {"processes here: 1, needed: 2 (HVD_MIN_SIZE)", "missing: HVD_RANK 1;",
+                             "HVD_ELASTIC_DEADLINE is 2 s", "after epoch 1", "waited"}) {
+        CAPTURE(text);
+        CHECK(text.find(part) != std::string::npos);
+    }
+}
+
+TEST_CASE("a first epoch that does not begin says which ranks have not come") {
+    hvd::elastic_options bounds;
+    bounds.least = 2;
+    bounds.join_deadline = std::chrono::milliseconds(300);
+    elastic_job job(4, true, bounds);
+    std::string text;
+    job.start(2, [&](auto& o) {
+        try {
+            train(o, 20, nothing);
+        } catch (const hvd::peer_error& e) {
+            text = e.what();
+        }
+    });
+    job.await();
+    CAPTURE(text);
+    CHECK(text.find("missing: HVD_RANK 0, 1, 3;") != std::string::npos);
 }
 
 TEST_CASE("errors that no lost rank explains do not repeat for ever") {
     elastic_job job(1);
     int epochs = 0;
+    std::string text;
     job.start(0, [&](auto& o) {
         float x = 0;
         hvd::elastic::state state(x);
-        CHECK_THROWS_AS(hvd::run_elastic<hvd_test::tcp>(
-                            state,
-                            [&](auto&) {
-                                ++epochs;
-                                throw hvd::peer_error(0, "again", {});
-                            },
-                            o),
-                        hvd::peer_error);
+        state.begin_at(7);
+        const auto fails = [&](auto&) {
+            ++epochs;
+            throw hvd::peer_error(0, "again", {});
+        };
+        try {
+            hvd::run_elastic<hvd_test::tcp>(state, fails, o);
+        } catch (const hvd::peer_error& e) {
+            text = e.what();
+        }
     });
     job.await();
     CHECK(epochs == 10);
+    CAPTURE(text);
+    for (const char* part : {"10 epochs in a row", "without a commit", "step 7", "again"})
+        CHECK(text.find(part) != std::string::npos);
 }
 
 TEST_CASE("options of an elastic job that can't be are refused") {
@@ -891,10 +919,53 @@ TEST_CASE("the file of another program is refused, and says what differs") {
     CHECK(has(refusal(text), "string"));
     CHECK(has(refusal(floats, text), "1 objects"));
     hvd::tensor_view<float> view = hvd::view(floats.data(), 2);
-    CHECK(has(refusal(view), "2 elements"));
+    CHECK(has(refusal(view), "has 2"));
+    const std::string sizes = refusal(floats);
+    CHECK(has(sizes, "object 1"));
+    CHECK(has(sizes, "3 elements"));
+    CHECK(has(sizes, "has 2"));
     CHECK(floats == std::vector<float>(2, 5));
-    CHECK(refusal(floats) == "");
-    CHECK(floats == expected(3));
+    for (const std::size_t size : {3, 0}) {  // an empty vector gets its size later
+        floats.assign(size, 5);
+        CHECK(refusal(floats) == "");
+        CHECK(floats == expected(3));
+    }
+}
+
+TEST_CASE("a file of other sizes is refused, and what is empty takes its size from it") {
+    const temporary_directory directory;
+    using tensors = std::vector<std::vector<double>>;
+    const tensors kept{{1, 2}, {3}};
+    hvd::optimizers::momentum<float> optimizer{};
+    optimizer.for_each_slot([](const char*, auto& slots) { slots.assign(2, {1, 2, 3}); });
+    {
+        tensors object = kept;
+        hvd::elastic::state state(object, optimizer);
+        state.keep_in(directory.path());
+        hvd::run_elastic_options o;
+        o.tcp = {};
+        hvd::run_elastic<hvd_test::tcp>(state, [&](auto&) { state.commit(); }, o);
+    }
+    const auto refusal = [&](tensors object, std::size_t slots, std::size_t elements) {
+        hvd::optimizers::momentum<float> other{};
+        other.for_each_slot([&](const char*, auto& all) {
+            all.resize(slots);
+            for (auto& slot : all) slot.resize(elements);
+        });
+        hvd::elastic::state state(object, other);
+        const std::string why = why_it_is_refused(state, directory.path());
+        if (why.empty()) CHECK(object == kept);
+        return why;
+    };
+    for (const tensors& good : {tensors{}, tensors{{}, {}}, kept}) {
+        CHECK(refusal(good, 0, 0) == "");
+        CHECK(refusal(good, 2, 0) == "");
+        CHECK(refusal(good, 2, 3) == "");
+    }
+    for (const tensors& bad : {tensors{{}}, tensors{{}, {}, {}}, tensors{{1}, {1}}})
+        CHECK(refusal(bad, 0, 0).find("object 1") != std::string::npos);
+    CHECK(refusal(kept, 3, 0).find("object 2") != std::string::npos);
+    CHECK(refusal(kept, 2, 4).find("object 2") != std::string::npos);
 }
 
 TEST_CASE("a directory that can't be used is refused by its name") {

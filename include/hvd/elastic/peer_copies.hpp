@@ -49,6 +49,10 @@ public:
         take(&number, sizeof number);
         return number;
     }
+    template <class Container>
+    std::size_t take_size(std::size_t bytes_of_one, const Container&) {
+        return take_count(bytes_of_one);
+    }
     std::size_t take_count(std::size_t bytes_of_one) {
         const auto count = take_number<std::uint64_t>();
         if (count > left_.size() / bytes_of_one)

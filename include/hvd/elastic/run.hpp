@@ -211,6 +211,20 @@ struct own_options_of<Backend> {
 
 }  // namespace detail
 
+namespace detail {
+
+[[noreturn]] inline void give_up_in_vain(int epochs, std::int64_t step, const peer_error& last) {
+    throw peer_error(
+        last.rank(),
+        text("hvd: ", epochs,
+             " epochs in a row have ended without a commit and without the loss of a "
+             "rank, after step ",
+             step, ". Do all ranks return after the same step? The last error: ", last.what()),
+        last.peers());
+}
+
+}  // namespace detail
+
 /// Options of `run_elastic`. Those that a launcher sets are read from the environment.
 /// @snippet tests/elastic/snippets.cpp elastic_options
 struct run_elastic_options {
@@ -282,8 +296,8 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
             has_finished = true;
         } catch (const elastic::membership_change&) {
             vain = 0;
-        } catch (const peer_error&) {
-            if (!go_back()) throw;
+        } catch (const peer_error& e) {
+            if (!go_back()) detail::give_up_in_vain(most_vain_epochs, state.step(), e);
         } catch (const mismatch_error&) {
             // A newcomer whose objects do not fit leaves, and the others go on.
             if (has_begun || stamp.epoch == 0 || !go_back()) throw;

@@ -96,7 +96,8 @@ public:
     /// directory, if they are more than its `step()`. Newcomers take the state of the others. All
     /// copies of the state are `serializable` then, or of the types that `saved` names.
     /// @throws hvd::checkpoint_error if the directory can't be made or written. `run_elastic`
-    /// throws it for a file that is torn or damaged, or has other objects than this state.
+    /// throws it for a file that is torn or damaged, or has other objects than this state, or
+    /// vectors of other sizes. A vector that is empty takes its size from the file.
     /// @snippet tests/elastic/snippets.cpp keep_in
     void keep_in(const std::string& directory, const keep_options& options = {}) {
         static_assert(
@@ -195,7 +196,7 @@ private:
         if (const auto count = from.take_number<std::uint64_t>(); count != sizeof...(I))
             from.refuse("has another state: of ", count, " objects, and that of this program has ",
                         sizeof...(I));
-        (hvd::detail::read_kept_object(from, I + 1, std::get<I>(to)), ...);
+        (hvd::detail::read_kept_object(from, std::get<I>(to)), ...);
     }
     template <class Comm, std::size_t... I>
     void synchronize(Comm& comm, root from, std::index_sequence<I...>) {

@@ -133,6 +133,18 @@ public:
         return std::size_t(count);
     }
 
+    // An object that is empty gets its size later. Another size is that of another program.
+    template <class Container>
+    std::size_t take_size(std::size_t bytes_of_one, const Container& mine) {
+        const std::size_t count = take_count(bytes_of_one);
+        if (const auto size = std::size_t(mine.size()); size != 0 && size != count)
+            refuse("has another state: its object ", object_, " has ", count,
+                   " elements in a place where that of this program has ", size);
+        return count;
+    }
+    // Counts the objects, from 1 on.
+    std::size_t next_object() { return ++object_; }
+
     template <class... Parts>
     [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {
         refuse_file(path_, parts...);
@@ -155,6 +167,7 @@ private:
     file_descriptor file_;
     kept_head head_;
     std::size_t at_ = 0, end_ = 0;  // of the objects
+    std::size_t object_ = 0;
 };
 
 // The states in a directory, of this host and others.

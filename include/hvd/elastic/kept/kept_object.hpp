@@ -40,7 +40,7 @@ struct kept_object<std::vector<T>> {
     }
     template <class Reader>
     static void read(Reader& from, std::vector<T>& copy) {
-        copy.resize(from.take_count(sizeof(T)));
+        copy.resize(from.take_size(sizeof(T), copy));
         from.take(copy.data(), copy.size() * sizeof(T));
     }
 };
@@ -55,7 +55,7 @@ struct kept_object<std::vector<std::vector<T>>> {
     }
     template <class Reader>
     static void read(Reader& from, tensors& copy) {
-        copy.resize(from.take_count(sizeof(std::uint64_t)));
+        copy.resize(from.take_size(sizeof(std::uint64_t), copy));
         for (std::vector<T>& t : copy) kept_object<std::vector<T>>::read(from, t);
     }
 };
@@ -76,9 +76,9 @@ template <class Reader, class O>
 void read_kept_optimizer(Reader& from, O& copy) {
     copy.for_each_number([&](const char*, auto& number) { from.take(&number, sizeof number); });
     copy.for_each_slot([&](const char*, auto& slots) {
-        slots.resize(from.take_count(sizeof(std::uint64_t)));
+        slots.resize(from.take_size(sizeof(std::uint64_t), slots));
         for (auto& slot : slots) {
-            slot.resize(from.take_count(sizeof *slot.data()));
+            slot.resize(from.take_size(sizeof *slot.data(), slot));
             from.take(slot.data(), std::size_t(slot.size()) * sizeof *slot.data());
         }
     });
@@ -123,7 +123,8 @@ void write_kept_object(kept_writer& to, const Copy& copy) {
     kept_object<Copy>::write(to, copy);
 }
 template <class Copy>
-void read_kept_object(kept_reader& from, std::size_t number, Copy& copy) {
+void read_kept_object(kept_reader& from, Copy& copy) {
+    const std::size_t number = from.next_object();
     std::string type(from.take_count(1), ' ');
     from.take(type.data(), type.size());
     if (const message mine = object_name<Copy>(); type != std::string_view(mine))

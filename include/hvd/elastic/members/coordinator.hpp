@@ -48,8 +48,8 @@ public:
     struct order {
         int link;
         coordinator_message::word what;
-        std::size_t rank = 0;          // of an epoch
-        const char* reason = nullptr;  // of a refusal
+        std::size_t rank = 0;  // of an epoch
+        message reason = {};   // of a refusal
     };
 
     explicit coordinator(const coordinator_rules& rules) : rules_(rules), acts_(rules.acts) {}
@@ -116,11 +116,11 @@ public:
             if (all_have_finished(last)) return end_job();
             if (waiting().size() >= rules_.least) return begin_epoch(last);
         } else if (!last.has_majority || (last.newest == nullptr && !acts_)) {
-            send_on(now);
+            send_on(last, now);
         }
         if (now - since_ <= rules_.join_span) return;
         if (all_have_finished(last)) return end_job();
-        refuse_waiting(coordinator_message::refused, "too few processes have come in time");
+        refuse_waiting(last);
     }
 
     // True while `advance` must be called from time to time.
@@ -140,6 +140,8 @@ public:
     std::vector<order> take_orders() { return std::exchange(orders_, {}); }
 
 private:
+    static constexpr std::size_t most_named = 16;
+
     // One that is gone may have gone on in another epoch before. One that is dead has not.
     enum class absence : std::uint8_t { none, lost, gone, dead };
 
@@ -196,8 +198,8 @@ private:
             if (p.id() == id && p.link != link) leave_out(p, "it has come again");
         std::erase_if(processes_, [](const process& p) { return p.link < 0; });
     }
-    void leave_out(process& p, const char* reason) {
-        orders_.push_back({p.link, coordinator_message::try_another, 0, reason});
+    void leave_out(process& p, std::string_view reason) {
+        orders_.push_back({p.link, coordinator_message::try_another, 0, message(reason)});
         p.link = -1;
     }
 
@@ -327,11 +329,10 @@ private:
     }
 
     // Those who have waited here for long without a majority look for it elsewhere.
-    void send_on(time_point now) {
+    void send_on(const last_epoch& last, time_point now) {
         for (process& p : processes_) {
             const std::int64_t hold = p.request.said.is_brief != 0 ? rules_.hold / 8 : rules_.hold;
-            if (p.waits && now - p.since > hold)
-                leave_out(p, "it has no majority of the last epoch's members");
+            if (p.waits && now - p.since > hold) leave_out(p, why_none_begins(last));
         }
         std::erase_if(processes_, [](const process& p) { return p.link < 0; });
     }
@@ -342,9 +343,39 @@ private:
             orders_.push_back({p->link, coordinator_message::job_has_ended});
         forget_waiting();
     }
-    void refuse_waiting(coordinator_message::word how, const char* reason) {
-        for (const process* p : waiting()) orders_.push_back({p->link, how, 0, reason});
+    void refuse_waiting(const last_epoch& last) {
+        for (const process* p : waiting())
+            orders_.push_back({p->link, coordinator_message::refused, 0, why_none_begins(last)});
         forget_waiting();
+    }
+    message why_none_begins(const last_epoch& last) const {
+        if (last.has_majority)
+            return text("processes here: ", waiting().size(), ", needed: ", rules_.least,
+                        " (HVD_MIN_SIZE)", missing_ranks(last));
+        const std::vector<std::uint64_t>& members = last.newest->members;
+        const auto come =
+            std::ranges::count_if(members, [this](std::uint64_t id) { return waits(id); });
+        return text("here are ", come, " of the ", members.size(), " ranks of epoch ",
+                    last.newest->number, ", and more than half of those that may live are needed",
+                    missing_ranks(last));
+    }
+    // Names those who have not come, as a launcher has numbered them.
+    message missing_ranks(const last_epoch& last) const {
+        message all;
+        std::size_t named = 0;
+        const auto name = [&](std::int64_t rank) {
+            if (++named > most_named) return;
+            all += text(named == 1 ? "; missing: HVD_RANK " : ", ", rank);
+        };
+        for (const elastic_member& m : table_)
+            if (!waits(m.id)) name(m.started_as);
+        for (std::size_t rank = 0; last.newest == nullptr && rank < rules_.start; ++rank)
+            if (std::ranges::none_of(processes_, [rank](const process& p) {
+                    return p.request.said.self.started_as == std::int64_t(rank);
+                }))
+                name(std::int64_t(rank));
+        if (named > most_named) all += text(" and ", named - most_named, " others");
+        return all;
     }
     void forget_waiting() {
         std::erase_if(processes_, [](const process& p) { return p.waits; });

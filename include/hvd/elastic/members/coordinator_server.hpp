@@ -249,7 +249,7 @@ private:
 
     void say(connection& c, const coordinator::order& o) {
         c.waits = false;
-        if (o.reason != nullptr) return refuse(c, o.what, o.reason);
+        if (!o.reason.empty()) return refuse(c, o.what, o.reason);
         coordinator_message head;
         head.what = o.what;
         if (o.what != coordinator_message::epoch_begins) return send(c, head, {});

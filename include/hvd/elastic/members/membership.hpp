@@ -56,6 +56,8 @@ public:
     // @throws peer_error if too few processes come in time, or no coordinator can be reached
     elastic_epoch join(state_stamp stamp, bool has_finished) {
         const time_point limit = limit_of(bounds_.join_deadline);
+        joins_since_ = now();
+        advice_ = {};
         listening_socket listener(-1);
         launcher_answered_at_ = has_finished ? never : now();
         for (bool is_brief = false;;) {
@@ -399,7 +401,7 @@ private:
         std::vector<elastic_member> others;
         if (take_table(head, bytes, others)) ask_next(others, head.epoch);
         const std::size_t n = std::min(bytes.size(), coordinator_message::most_reason);
-        why_ = text(std::string_view(reinterpret_cast<const char*>(bytes.data()), n));
+        advice_ = text(std::string_view(reinterpret_cast<const char*>(bytes.data()), n));
     }
 
     bool take_epoch(const coordinator_message& head, std::span<const std::byte> bytes,
@@ -446,10 +448,13 @@ private:
         give_up();
     }
     [[noreturn]] void give_up() const {
-        throw peer_error(-1,
-                         text("hvd: the elastic job does not come together (after epoch ",
-                              recorded_.number, "): ", why_),
-                         {});
+        throw peer_error(
+            -1,
+            text("hvd: the elastic job does not come together (after epoch ", recorded_.number,
+                 "): ", advice_.empty() ? why_ : advice_, "; waited ",
+                 (now() - joins_since_) / tuning::second, " s, and HVD_ELASTIC_DEADLINE is ",
+                 bounds_.join_deadline.nanoseconds / tuning::second, " s"),
+            {});
     }
 
     const tcp_options own_;
@@ -474,7 +479,8 @@ private:
     std::size_t looked_at_ = 0;        // the candidate
     std::vector<std::uint64_t> gone_;  // of the candidates, for certain
     told_epoch recorded_, worked_;     // it, or earlier ones
-    message why_;
+    time_point joins_since_ = 0;
+    message why_, advice_;  // of no connection, and the last refusal of a coordinator
     coordinator_server server_;
 };
 
