@@ -14,6 +14,7 @@
 #include <hvd/transport/tcp/outgoing_connection.hpp>
 #include <hvd/transport/tcp/rendezvous.hpp>
 #include <hvd/transport/tcp/rendezvous_client.hpp>
+#include <hvd/transport/tcp/tcp_job.hpp>
 
 #include "hvd_test.hpp"
 #include "sanitizers.hpp"
@@ -370,6 +371,21 @@ TEST_CASE("a rendezvous that is stopped tells the ranks") {
     CHECK_FALSE(s.end().served);
     CHECK(s.result.failure == "");
     CHECK(has(refusal(rank), "it was stopped"));
+}
+
+TEST_CASE("a second process of rank 0 names its rank, and says that there may be another one") {
+    const listening_socket taken(0);
+    const std::string place = "127.0.0.1:" + std::to_string(taken.port());
+    const std::string secret(std::string_view(hex_of(new_secret())));
+    hvd::tcp_options o{.rank = 0, .size = 2, .rendezvous = place, .secret = secret};
+    std::string why;
+    try {
+        tcp_job(o).rank();
+    } catch (const hvd::usage_error& e) {
+        why = e.what();
+    }
+    CHECK(has(why, ("rank 0 can't listen on port " + std::to_string(taken.port())).c_str()));
+    CHECK(has(why, "Another process may have the same rank"));
 }
 
 TEST_CASE("a rank that finds no rendezvous says so") {

@@ -68,10 +68,10 @@ class coordinator_server {
 public:
     // @throws usage_error if the port is taken
     coordinator_server(const coordinator_rules& rules, const shared_secret& secret,
-                       std::uint16_t port = 0, coordinator_listener* told = nullptr)
+                       std::uint16_t port = 0, coordinator_listener* told = nullptr, int rank = -1)
         : secret_(secret),
           is_launcher_(rules.self == 0),
-          listener_(-1, port),
+          listener_(rank, port),
           wake_(-1),
           told_(told),
           machine_(rules),

@@ -40,7 +40,8 @@ public:
           secret_(membership_secret(is_alone(own) ? new_secret() : secret_of(own))),
           id_(new_id()),
           first_place_(first),
-          server_(rules(), secret_, serves_first() ? first.port : std::uint16_t(0)) {
+          server_(rules(), secret_, serves_first() ? first.port : std::uint16_t(0), nullptr,
+                  own.rank) {
         if (!is_alone(own)) take_part_once();
     }
 

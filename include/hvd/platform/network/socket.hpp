@@ -270,8 +270,7 @@ public:
         any.sin_family = AF_INET;
         any.sin_port = htons(port);
         if (!socket_ || !begin(reinterpret_cast<const sockaddr*>(&any), sizeof any))
-            throw usage_error(rank, text("hvd: rank ", rank, " can't listen on port ", port, ": ",
-                                         strerror(errno)));
+            refuse(rank, port, errno);
     }
 
     int number() const noexcept { return socket_.number(); }
@@ -293,6 +292,13 @@ public:
     }
 
 private:
+    [[gnu::cold, noreturn]] static void refuse(int rank, std::uint16_t port, int code) {
+        const bool is_taken = code == EADDRINUSE;
+        throw usage_error(
+            rank, text("hvd: ", rank < 0 ? message() : text("rank ", rank, " "),
+                       "can't listen on port ", port, ": ", strerror(code),
+                       is_taken && rank >= 0 ? ". Another process may have the same rank" : ""));
+    }
     bool begin(const sockaddr* any, socklen_t length) {
         set_option(socket_, SOL_SOCKET, SO_REUSEADDR, 1);  // an earlier job may just have ended
         if (::bind(socket_.number(), any, length) != 0 ||

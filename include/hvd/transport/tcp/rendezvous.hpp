@@ -19,10 +19,12 @@ class rendezvous_server {
 public:
     // With a deadline of 0 it waits without a limit. @throws usage_error if the port is taken, or
     // there is no job of that size.
-    rendezvous_server(std::uint16_t port, int size, const shared_secret& secret, time_span deadline)
+    // `rank` is that of the process that serves, -1 for a launcher.
+    rendezvous_server(std::uint16_t port, int size, const shared_secret& secret, time_span deadline,
+                      int rank = -1)
         : secret_(secret),
           deadline_(deadline),
-          listener_(-1, port),
+          listener_(rank, port),
           wake_(-1),
           places_(std::size_t(size > 0 ? size : 0)),
           has_come_(places_.size(), false) {

@@ -63,7 +63,7 @@ class own_rendezvous {
 public:
     own_rendezvous(const tcp_options& o, const shared_secret& secret)
         : server_(read_host_and_port(o.rendezvous, "HVD_RENDEZVOUS").port, o.size, secret,
-                  o.start_deadline),
+                  o.start_deadline, o.rank),
           thread_([this] { serve(); }) {
         if (!thread_) throw usage_error(o.rank, "hvd: the system starts no thread");
     }
