@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -1173,6 +1174,7 @@ TEST_CASE("the objects of two lost ranks are found, unless one has held those of
     CHECK(neighbours[0].gone == std::vector<int>{1});
     CHECK(neighbours[3].gone == std::vector<int>{1});
 
+    if (std::getenv("HVD_NODE_SIZE") != nullptr) return;  // which declares other nodes
     const auto of_a_host = banks_after(4, [](auto& b) { return b.opened < 2; }, 9, 2);
     for (const bank& b : of_a_host)
         if (!b.has_left) {
