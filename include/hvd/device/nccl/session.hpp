@@ -48,7 +48,7 @@ public:
             work_together(*host_, "communicator<nccl>", options(), limit,
                           [&](time_point until) { return join(beginning, until); });
         } catch (...) {
-            if (comm_ != nullptr) ncclCommAbort(std::exchange(comm_, nullptr));
+            abort();
             throw;
         }
     }
@@ -211,7 +211,7 @@ public:
             if (revoked == ncclSuccess || revoked == ncclInProgress || revoked == ncclRemoteError)
                 return;
         }
-        if (owned_) ncclCommAbort(std::exchange(comm_, nullptr));
+        if (owned_) abort();
     }
 
 private:
@@ -455,6 +455,12 @@ private:
             give_up(e.what());
             throw;
         }
+    }
+
+    // NCCL's thread, for which this waits, may still write the handle.
+    void abort() noexcept {
+        if (comm_ != nullptr) ncclCommAbort(comm_);
+        comm_ = nullptr;
     }
 
     void end() noexcept {
