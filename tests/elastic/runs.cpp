@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -978,6 +981,47 @@ TEST_CASE("a directory that can't be used is refused by its name") {
          {directory.path() + "/not/there", file_in(directory.path()).string()})
         CHECK(why_it_is_refused(state, path).find(path) != std::string::npos);
     CHECK(why_it_is_refused(state, directory.path() + "/new") == "");
+}
+
+TEST_CASE("a directory that another job writes to is refused until that ends") {
+    const temporary_directory directory;
+    keep(directory.path(), 3);
+    std::string path = file_in(directory.path()).string();
+    path.replace(path.rfind('.'), std::string::npos, ".hvd_lock");
+    CHECK(std::filesystem::exists(path));
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    const pid_t other = fork();
+    REQUIRE(other >= 0);
+    if (other == 0) {
+        hvd::detail::job_lock lock(directory.path(), path);
+        lock.take(7);
+        if (write(ready[1], "", 1) == 1) pause();
+        _exit(1);
+    }
+    char byte;
+    REQUIRE(read(ready[0], &byte, 1) == 1);
+    std::string why;
+    try {
+        keep(directory.path(), 5);
+    } catch (const hvd::checkpoint_error& e) {
+        why = e.what();
+    }
+    CAPTURE(why);
+    CHECK(why.find(directory.path()) != std::string::npos);
+    CHECK(why.find("another job") != std::string::npos);
+    {
+        hvd::detail::job_lock of_same_job(directory.path(), path);
+        of_same_job.take(7);  // and goes on
+    }
+    kill(other, SIGKILL);
+    REQUIRE(waitpid(other, nullptr, 0) == other);
+    keep(directory.path(), 5);
+    trainer t;
+    hvd::elastic::state state(t.weights);
+    CHECK(why_it_is_refused(state, directory.path()) == "");
+    CHECK(state.step() == 5);
+    for (const int end : ready) close(end);
 }
 
 TEST_CASE("a full disk does not end the job, and the last file stays") {

@@ -37,7 +37,7 @@ public:
     // Gives all ranks the state of one of them, and keeps a copy of it.
     template <class Comm, class... Ts>
     static void begin_epoch(elastic::state<Ts...>& s, Comm& comm, const elastic_epoch& epoch) {
-        if (s.keeper_) s.keeper_->set_writes(comm.local_rank() == 0);
+        if (s.keeper_) s.keeper_->set_writes(comm.local_rank() == 0, epoch.whole_job);
         if constexpr (elastic::state<Ts...>::has_locals) begin_with_locals(s, comm, epoch);
         else if (!epoch.is_equal) {
             const std::int64_t step = synchronize(s, comm, epoch);

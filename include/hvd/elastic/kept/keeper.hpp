@@ -9,6 +9,7 @@
 #include "../../core/error_sink.hpp"
 #include "../../platform/linux.hpp"
 #include "../../platform/thread.hpp"
+#include "job_lock.hpp"
 #include "kept_file.hpp"
 
 namespace hvd {
@@ -49,6 +50,8 @@ public:
         char name[128] = {};
         ::gethostname(name, sizeof name - 1);
         path_ = text(directory_, "/", name, kept_head::suffix);
+        lock_ = std::make_unique<job_lock>(directory_,
+                                           std::string(text(directory_, "/", name, ".hvd_lock")));
         thread_ = thread([this] { work(); });
         if (!thread_) throw usage_error(-1, "hvd: the system starts no thread");
     }
@@ -65,8 +68,10 @@ public:
 
     const std::string& directory() const { return directory_; }
 
-    // One process of a host writes for all of them.
-    void set_writes(bool writes) {
+    // One process of a host writes for all of them. @throws checkpoint_error if that of another job
+    // does so in the same directory
+    void set_writes(bool writes, std::uint64_t job) {
+        writes ? lock_->take(job) : lock_->release();
         const lock_guard lock(mutex_);
         writes_ = writes;
         is_due_ = is_due_ && writes;
@@ -139,6 +144,7 @@ private:
     const std::int64_t every_;
     const write_copy write_;
     std::string path_;
+    std::unique_ptr<job_lock> lock_;
     std::int64_t written_step_ = 0;  // this and the next one: of the thread alone
     bool has_told_ = false;
     mutable mutex mutex_;

@@ -21,6 +21,7 @@ struct elastic_epoch {
     state_stamp stamp;      // of that state
     std::uint64_t number = 0;
     std::uint64_t job_number = 0;         // a random one, which no other epoch has
+    std::uint64_t whole_job = 0;          // that of all epochs
     std::vector<elastic_member> members;  // by rank
     shared<tcp_job> job;
 };
@@ -432,6 +433,8 @@ private:
         made.stamp = head.stamp;
         made.number = head.epoch;
         made.job_number = head.job;
+        const shared_secret of_all = derived_secret(secret_, 0x6b65657065720000);
+        std::memcpy(&made.whole_job, of_all.data(), sizeof made.whole_job);
         made.members = table_;
         made.job = shared<tcp_job>::make(made.rank, head.job, secret_, std::move(listener),
                                          std::move(places));
