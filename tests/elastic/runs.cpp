@@ -877,8 +877,8 @@ TEST_CASE("every n-th step is kept, and a checkpoint of more steps is taken in i
         CHECK(state.step() == std::max<std::int64_t>(begin, 10));
         CHECK(again.weights == expected(begin < 10 ? 10 : 0));
     }
-    CHECK_THROWS_AS(hvd::elastic::state(o.tcp.rank).keep_in(directory.path(), {.every = 0}),
-                    hvd::usage_error);
+    CHECK_THROWS_WITH_AS(hvd::elastic::state(o.tcp.rank).keep_in(directory.path(), {.every = 0}),
+                         "hvd: keep_in with every = 0: it takes 1 or more steps", hvd::usage_error);
 }
 
 TEST_CASE("a file that is torn or damaged is refused by its name, and changes nothing") {
@@ -980,7 +980,12 @@ TEST_CASE("a directory that can't be used is refused by its name") {
     for (const std::string& path :
          {directory.path() + "/not/there", file_in(directory.path()).string()})
         CHECK(why_it_is_refused(state, path).find(path) != std::string::npos);
+    const std::string file = file_in(directory.path()).string();
+    CHECK(why_it_is_refused(state, file).find("is no directory") != std::string::npos);
     CHECK(why_it_is_refused(state, directory.path() + "/new") == "");
+    std::filesystem::remove(file);
+    std::filesystem::create_directory(file);
+    CHECK(why_it_is_refused(state, directory.path()).find("no regular file") != std::string::npos);
 }
 
 TEST_CASE("a directory that another job writes to is refused until that ends") {

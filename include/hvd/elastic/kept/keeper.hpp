@@ -40,10 +40,15 @@ public:
     // @throws checkpoint_error if the directory is missing and can't be made, or not for writing
     state_keeper(std::string directory, const elastic::keep_options& options, write_copy write)
         : directory_(std::move(directory)), every_(options.every), write_(std::move(write)) {
-        if (every_ < 1) throw usage_error(-1, text("hvd: every ", every_, " steps are kept"));
+        if (every_ < 1)
+            throw usage_error(
+                -1, text("hvd: keep_in with every = ", every_, ": it takes 1 or more steps"));
         require_no_nul(directory_, "the path", directory_);
         if (::mkdir(directory_.c_str(), 0777) != 0 && errno != EEXIST)
             refuse_file(directory_, "cannot be made: ", std::strerror(errno));
+        struct stat status;
+        if (::stat(directory_.c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
+            refuse_file(directory_, "is no directory");
         if (::access(directory_.c_str(), R_OK | W_OK | X_OK) != 0)
             refuse_file(directory_, "cannot be written: ", std::strerror(errno));
         static_cast<void>(kept_files_in(directory_));

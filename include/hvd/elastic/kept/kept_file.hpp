@@ -86,8 +86,8 @@ public:
         if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0) refuse(std::strerror(errno));
         constexpr std::size_t least = sizeof(kept_head) + sizeof(std::uint64_t);
         end_ = std::size_t(status.st_size);
-        if (!S_ISREG(status.st_mode) || end_ < least)
-            refuse("is no state of an elastic job, or torn: it has ", end_, " bytes");
+        if (!S_ISREG(status.st_mode)) refuse("is no regular file");
+        if (end_ < least) refuse("is no state of an elastic job, or torn: it has ", end_, " bytes");
         end_ -= sizeof(std::uint64_t);
         read_bytes(0, static_cast<void*>(&head_), sizeof head_);
         if (head_.mark != kept_head::current || head_.check != kept_head::check_of(head_.step))
