@@ -551,6 +551,30 @@ TEST_CASE("a newcomer whose device tensors have other sizes leaves, and the othe
     });
 }
 
+TEST_CASE("a growth that other options of a newcomer prevent leaves no id for the next one") {
+    for (int stayed = 2; stayed <= 3; ++stayed)
+        with_library(growing, [&] {
+            CAPTURE(stayed);
+            hvd::run_threads(stayed + 1, [&](hvd::communicator<hvd::threads>& world) {
+                const hvd::communicator_options patient{.deadline = 10s};
+                const bool is_new = world.rank() == stayed;
+                auto first = world.split(is_new ? 1 : 0, world.rank());
+                const hvd::nccl_options plain, other{.max_ctas = 3};
+                hvd::detail::nccl_succession own(plain), refused(other);
+                if (!is_new) own.follow(first, 1, patient);
+                CHECK_THROWS_AS((is_new ? refused : own).follow(world, 2, patient),
+                                hvd::mismatch_error);
+                own.follow(world, 3, patient);
+                const tensor<float> x{1};
+                own.last().allreduce(x.view(), hvd::sum);
+                CHECK(x.values()[0] == float(stayed + 1));
+            });
+            CHECK(emulation::calls_of("ncclCommGetUniqueId") == 1);
+            CHECK(emulation::calls_of("ncclCommGrow") == stayed + 1);
+            CHECK(emulation::calls_of("ncclCommInitRankConfig") == stayed);
+        });
+}
+
 TEST_CASE("communicators descend from the last where its ranks come first in their order") {
     using hvd::detail::descent;
     using hvd::detail::told_communicator;

@@ -139,16 +139,19 @@ private:
         session_ = detail::run_on_all(ranks, "communicator<nccl>", limit, [&] {
             detail::refuse_blocking_deadline(own, options, rank);
             const int device = detail::device_of_this_thread(rank);
-            auto session = std::make_shared<session_type>(rank, size, device, options,
-                                                          detail::nccl_configuration(own, rank));
-            if (size > 1 && rank == 0) beginning.make_id(rank);
-            return session;
+            return std::make_shared<session_type>(rank, size, device, options,
+                                                  detail::nccl_configuration(own, rank));
         });
         topology_ = place_of(bootstrap);
         if (size == 1) return;
         detail::agree_on_values(ranks, "communicator<nccl>", limit, [&](auto say) {
             say("version of NCCL", detail::nccl_version_text(session_->library().version()));
             session_->configuration().describe(say);
+        });
+        // Nothing that the ranks may refuse comes later: the next growth would take an id that is
+        // not used.
+        detail::run_on_all(ranks, "communicator<nccl>", limit, [&] {
+            if (rank == 0) beginning.make_id(rank);
         });
         bootstrap.broadcast(tensor_view<std::byte>(reinterpret_cast<std::byte*>(&beginning.id),
                                                    {sizeof beginning.id}),

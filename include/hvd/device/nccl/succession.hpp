@@ -124,6 +124,7 @@ private:
             if (std::ranges::count(made, 0) == 0) return next;
         } catch (...) {
             next.abort();  // its end would wait for a lost rank
+            if (descent.how == descent::grows) give_up_last();  // others may still use its id
             throw;
         }
         next.abort();
