@@ -589,6 +589,40 @@ TEST_CASE("errors that no lost rank explains do not repeat for ever") {
         CHECK(text.find(part) != std::string::npos);
 }
 
+TEST_CASE("ranks that return after different steps all end with an error") {
+    for (int size = 2; size <= 4; ++size) {
+        CAPTURE(size);
+        elastic_job job(size, size == 4);  // without a launcher one of four has no majority then
+        std::vector<std::string> errors(static_cast<std::size_t>(size));
+        for (int r = 0; r < size; ++r)
+            job.start(r, [&, r](auto& o) {
+                trainer t;
+                hvd::elastic::state state(t.weights);
+                try {
+                    hvd::run_elastic<hvd_test::tcp>(
+                        state,
+                        [&](auto& comm) {
+                            while (state.step() < (r == 1 ? 5 : 9)) {
+                                t.step(comm, state.step());
+                                state.commit();
+                            }
+                        },
+                        o);
+                } catch (const hvd::peer_error& e) {
+                    errors[std::size_t(r)] = e.what();
+                }
+            });
+        job.await();
+        for (int r = 0; r < size; ++r) {
+            CAPTURE(r);
+            const std::string& said = errors[std::size_t(r)];
+            CHECK_MESSAGE(said.find("step 5") != std::string::npos, said);
+            CHECK(said.find("Do all ranks return after the same step?") != std::string::npos);
+            CHECK((said.find("returned after step 5") != std::string::npos) == (r == 1));
+        }
+    }
+}
+
 TEST_CASE("options of an elastic job that can't be are refused") {
     float x = 0;
     hvd::elastic::state state(x);

@@ -223,6 +223,17 @@ namespace detail {
         last.peers());
 }
 
+// The others have gone on after this step, again and again, and have given up.
+[[noreturn]] inline void give_up_alone(int started_as, int epochs, std::int64_t step) {
+    throw peer_error(
+        started_as,
+        text("hvd: the function of run_elastic has returned after step ", step,
+             " in the process with HVD_RANK=", started_as, ", in ", epochs,
+             " epochs in a row. The others went on each time, and have given up. Do all ranks "
+             "return after the same step?"),
+        {});
+}
+
 }  // namespace detail
 
 /// Options of `run_elastic`. Those that a launcher sets are read from the environment.
@@ -273,15 +284,19 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
     for (bool has_finished = false;;) {
         const detail::state_stamp stamp = access::stamp_of(state);
         const auto epoch = own.join(stamp, has_finished);
-        if (epoch.has_ended) return;
+        if (epoch.has_ended) {
+            if (vain < most_vain_epochs) return;
+            detail::give_up_alone(options.tcp.rank, most_vain_epochs, state.step());
+        }
         if (std::exchange(has_finished, false)) state.restore();  // others have not
         if (epoch.has_lost) vain = 0;
         const std::int64_t before = state.step();
         const detail::heard_epoch heard(own);
         bool has_begun = false;
+        const auto count = [&] { vain = state.step() > before ? 0 : vain + 1; };
         const auto go_back = [&] {
             state.restore();
-            vain = state.step() > before ? 0 : vain + 1;
+            count();
             return vain < most_vain_epochs;
         };
         try {
@@ -294,6 +309,7 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
             has_begun = true;
             call_with(fn, comm);
             has_finished = true;
+            count();  // if others have not finished, they come back
         } catch (const elastic::membership_change&) {
             vain = 0;
         } catch (const peer_error& e) {
