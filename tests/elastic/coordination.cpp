@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <deque>
 #include <map>
 #include <random>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <hvd/elastic/members/coordinator.hpp>
+#include <hvd/transport/tcp/framed_socket.hpp>
 
 // The coordination of elastic jobs without threads, connections and clocks: a random scheduler
 // delivers messages, kills processes, tears the network and lets time pass.
@@ -408,11 +410,30 @@ private:
         one.lives = false;
         leave_epoch(one);
         for (process& q : all_) {  // what it asked sees the end, unless the network is torn
-            if (index(q) == one.asks && q.lives) q.server.lose(one.link, q.side != one.side, time_);
+            if (index(q) == one.asks && q.lives)
+                q.server.lose(one.link, !sees_death(one, q), time_);
             if (q.asks == index(one) && q.lives) {
-                q.saw_end = q.serves_epoch && q.side == one.side;
+                if (q.serves_epoch) q.saw_end = sees_death(one, q);
                 cut(q);
             }
+        }
+    }
+    // The system of a process that dies resets the connections on which it has not read everything.
+    bool sees_death(const process& dead, const process& q) {
+        if (q.side != dead.side) return false;
+        return was_closed_by_peer(below(8) == 0 ? ECONNRESET : 0, 0, are_on_one_host(dead, q));
+    }
+    bool are_on_one_host(const process& a, const process& b) const {
+        return has_hosts_ && a.id % 3 == b.id % 3;
+    }
+    // A connection to a host from which nothing comes ends by a time that is over. The host at its
+    // other end, which may hear this one, resets it then, and so does a system that goes on after a
+    // pause. A send takes the error before a read sees it.
+    bool sees_death_in_silence() {
+        switch (below(3)) {
+            case 0: return was_closed_by_peer(ETIMEDOUT, 0, false);
+            case 1: return was_closed_by_peer(ECONNRESET, 0, false);
+            default: return was_closed_by_peer(0, ETIMEDOUT, false);
         }
     }
     int index(const process& q) const {
@@ -434,7 +455,8 @@ private:
     }
     void lose_connection(process& one) {
         process& other = all_[std::size_t(one.asks)];
-        if (other.lives) other.server.lose(one.link, true, time_);
+        if (other.lives) other.server.lose(one.link, !sees_death_in_silence(), time_);
+        if (one.serves_epoch) one.saw_end = sees_death_in_silence();
         cut(one);
     }
 
@@ -447,7 +469,7 @@ private:
 
     // A process sees, though the network is torn, who of its own host is dead.
     bool sees_gone(process& one, const process& q) {
-        if (q.lives || !has_hosts_ || one.id % 3 != q.id % 3) return false;
+        if (q.lives || !are_on_one_host(one, q)) return false;
         if (std::ranges::find(one.gone, q.id) == one.gone.end()) one.gone.push_back(q.id);
         return true;
     }

@@ -105,6 +105,10 @@ class Lab:
         """Pulls a host's cable: silence, and no word of it to the others."""
         self.run(self.holders[0].pid, f"ip link set p{host} down")
 
+    def mislead(self, host, other):
+        """What a host sends to another one is lost from now on. It hears the other one."""
+        self.run(self.pid(host), "ip -6 address flush dev eth0", f"ip neigh replace {self.address(other)} lladdr 02:00:00:00:00:99 dev eth0 nud permanent")
+
     def address(self, host):
         return f"{NETWORK}.{host + 1}"
 

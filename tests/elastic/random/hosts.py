@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""hosts.py WORKER COUNT: pulls the cable of one of three hosts of an elastic job, COUNT times.
+"""hosts.py WORKER COUNT: harms one of three hosts of an elastic job, COUNT times each. HVD_ELASTIC_RUNS multiplies COUNT.
 
-The others go on. Then the launcher is killed, and the process behind the cable gives up by itself. The times from the cut to the next step that is committed are
-printed, and not judged."""
+- Its cable is pulled. The others go on. Then the launcher is killed, and the process behind the cable gives up by itself.
+- Nothing goes from the coordinator to the others any more, while it hears them. The others go on, and it does not.
+- A process is killed, without a launcher. The others go on.
 
+The times from the harm to the next step that is committed are printed, and not judged."""
+
+import os
 import pathlib
 import random
+import signal
 import statistics
 import sys
 import tempfile
@@ -35,16 +40,22 @@ class JobOnHosts(Job):
         return ["nsenter", "--target", str(self.made.pid(slot)), "--net", "--uts", "--", "env", f"HVD_HOST_ID=host{slot}"]
 
 
-def play(worker, seed, times):
+def has_begun(job, limit):
+    while any(job.shown(slot)[0] < 20 for slot in range(3)):
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def pull_cable(worker, seed, times):
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="hvd-elastic-") as path, lab.Lab(3) as made:
         job = JobOnHosts(made, worker, dice, pathlib.Path(path), 3, True)
         limit = time.monotonic() + HANGS_AFTER
         try:
-            while any(job.shown(slot)[0] < 20 for slot in range(3)):
-                if time.monotonic() > limit:
-                    return "the job does not begin"
-                time.sleep(0.01)
+            if not has_begun(job, limit):
+                return "the job does not begin"
             cut = dice.choice([1, 2])
             others = [slot for slot in range(3) if slot != cut]
             made.cut(cut)
@@ -71,21 +82,72 @@ def play(worker, seed, times):
             job.close()
 
 
-def main():
-    worker, count = sys.argv[1], int(sys.argv[2])
-    lab.end_on_signals()
+def lose_one_way(worker, seed, times):
+    """Two parts that hold each other for dead must not both go on. Systems that give their connections up reset them, which the coordinator hears."""
+    dice = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="hvd-elastic-") as path, lab.Lab(3) as made:
+        job = JobOnHosts(made, worker, dice, pathlib.Path(path), 3, False)
+        limit = time.monotonic() + HANGS_AFTER
+        try:
+            if not has_begun(job, limit):
+                return "the job does not begin"
+            time.sleep(dice.uniform(0, 1))  # keepalives come each second
+            epochs = job.shown(0)[2]
+            for other in (1, 2):
+                made.mislead(0, other)
+            took = recovered_after(job, time.monotonic(), [1, 2], limit)
+            if took is None:
+                return f"host 0 is not heard, and the others do not go on: {[job.shown(s) for s in range(3)]}"
+            times.append(took)
+            time.sleep(2)
+            return f"host 0 is not heard, and goes on, as the others do: {[job.shown(s) for s in range(3)]}" if job.shown(0)[2] > epochs else ""
+        finally:
+            job.close()
+
+
+def kill_one(worker, seed, times):
+    dice = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="hvd-elastic-") as path, lab.Lab(3) as made:
+        job = JobOnHosts(made, worker, dice, pathlib.Path(path), 3, False)
+        limit = time.monotonic() + HANGS_AFTER
+        try:
+            if not has_begun(job, limit):
+                return "the job does not begin"
+            dead = seed % 3  # the coordinator, too
+            killed_at = time.monotonic()
+            job.signal(dead, signal.SIGKILL)
+            took = recovered_after(job, killed_at, [slot for slot in range(3) if slot != dead], limit)
+            if took is None:
+                return f"process {dead} is dead, and the others do not go on: {[job.shown(s) for s in range(3)]}"
+            times.append(took)
+            return ""
+        finally:
+            job.close()
+
+
+def play_all(name, play, worker, count):
+    """Returns how many have failed."""
     times, failed = [], 0
     for seed in range(count):
-        try:
-            complaint = play(worker, seed, times)
-        except lab.Unusable as reason:
-            print(f"skipped: {reason}")
-            return 77
+        complaint = play(worker, seed, times)
         if complaint:
             failed += 1
             print(complaint)
     if times:
-        print(f"cables pulled {len(times)} times: median {statistics.median(times):.2f} s, longest {max(times):.2f} s")
+        print(f"{name} {len(times)} times: median {statistics.median(times):.3f} s, longest {max(times):.3f} s", flush=True)
+    return failed
+
+
+def main():
+    worker, count = sys.argv[1], int(sys.argv[2]) * int(os.environ.get("HVD_ELASTIC_RUNS", "1"))
+    lab.end_on_signals()
+    try:
+        failed = play_all("cables pulled", pull_cable, worker, count)
+        failed += play_all("one direction lost", lose_one_way, worker, count)
+        failed += play_all("processes killed", kill_one, worker, count)
+    except lab.Unusable as reason:
+        print(f"skipped: {reason}")
+        return 77
     return 1 if failed else 0
 
 

@@ -37,12 +37,16 @@ struct coordinator_rules {
 // then the members join at another process, which takes over.
 //
 // Two parts of a job that was torn never go on both. An epoch needs the votes of more than half of
-// the members of the last one, without those that are dead for certain. A launcher that coordinated
-// the last epoch votes, too, and decides if half of the votes are there. A member records an epoch
-// once it is connected to all others, and works in it only when all have recorded it. So the last
-// epoch is one of which a member knows that it has worked. Any later one that is known here, and
-// that all of its members who are here have recorded, may have worked, too: then both majorities
-// are needed.
+// the members of the last one, without those that are dead for certain: whose system has closed
+// their connection, see was_closed_by_peer. A launcher that coordinated the last epoch votes, too,
+// and decides if half of the votes are there. Half are also enough if all others are gone. That a
+// member has seen the end of its coordinator must be certain then: one that lives and leaves it out
+// tells it so before.
+//
+// A member records an epoch once it is connected to all others, and works in it only when all have
+// recorded it. So the last epoch is one of which a member knows that it has worked. Any later one
+// that is known here, and that all of its members who are here have recorded, may have worked, too:
+// then both majorities are needed.
 class coordinator {
 public:
     struct order {

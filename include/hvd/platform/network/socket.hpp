@@ -150,12 +150,8 @@ inline void set_option(const descriptor& s, int level, int name, int value) {
     ::setsockopt(s.number(), level, name, &value, sizeof value);
 }
 
-// The address of this host that a connection uses.
-inline host_address address_of(const descriptor& s) {
+inline host_address address_in(const sockaddr_storage& own) {
     host_address result = host_address::loopback();
-    sockaddr_storage own{};
-    socklen_t size = sizeof own;
-    if (::getsockname(s.number(), reinterpret_cast<sockaddr*>(&own), &size) != 0) return result;
     sockaddr_in v4{};
     sockaddr_in6 v6{};
     if (own.ss_family == AF_INET) std::memcpy(&v4, &own, sizeof v4);
@@ -170,6 +166,24 @@ inline host_address address_of(const descriptor& s) {
         std::memcpy(result.bytes, &v6.sin6_addr, 16);
     }
     return result;
+}
+
+// The address of this host that a connection uses.
+inline host_address address_of(const descriptor& s) {
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    ::getsockname(s.number(), reinterpret_cast<sockaddr*>(&own), &size);
+    return address_in(own);
+}
+
+// True if both ends of a connection have one address: they are on one host then, and in one network
+// namespace of it.
+inline bool is_within_host(const descriptor& s) {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    if (::getpeername(s.number(), reinterpret_cast<sockaddr*>(&peer), &size) != 0) return false;
+    const host_address own = address_of(s), other = address_in(peer);
+    return own.is_v6 == other.is_v6 && std::memcmp(own.bytes, other.bytes, sizeof own.bytes) == 0;
 }
 
 // Small messages go at once, and a host that is silent for some seconds is noticed.

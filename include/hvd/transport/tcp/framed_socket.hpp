@@ -10,6 +10,18 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// True if a connection that ended so was closed by the peer's system: the peer has closed it or is
+// dead. The errors are those of the first read and write that failed, 0 for the end of the stream
+// and for none. Between hosts a reset proves nothing: a host that hears nothing any more
+// resets its connections, though it may still be heard. A write that fails takes the error, and a
+// read finds the end of the stream then.
+inline bool was_closed_by_peer(int read_error, int write_error, bool is_within_host) {
+    const auto proves = [is_within_host](int error) {
+        return error == 0 || (is_within_host && (error == ECONNRESET || error == EPIPE));
+    };
+    return proves(read_error) && proves(write_error);
+}
+
 // Sends and receives messages over a socket that does not block. A message is preceded by its size.
 class framed_socket {
 public:
@@ -17,7 +29,10 @@ public:
 
     // No message has more than `most` bytes.
     framed_socket(int peer, descriptor socket, std::size_t most = most_bytes)
-        : peer_(peer), most_(most), socket_(std::move(socket)) {
+        : peer_(peer),
+          most_(most),
+          is_within_host_(is_within_host(socket)),
+          socket_(std::move(socket)) {
         tune_socket(socket_);
     }
 
@@ -26,12 +41,13 @@ public:
     bool is_open() const { return bool(socket_); }
     bool wants_to_write() const { return sent_ < out_.size(); }
     const char* reason() const { return reason_; }
-    // True if the peer did not close the link: its host is silent, or what came was wrong.
+    // True if nothing proves that the peer has closed it: its host may be silent, or what came
+    // was wrong.
     bool is_silent() const { return !is_open() && !closed_by_peer_; }
 
     // The message goes with the next `flush`.
     void queue(std::span<const std::byte> bytes) {
-        if (!is_open() || !writes_) return;
+        if (!is_open() || write_error_ != 0) return;
         if (bytes.size() > most_bytes)
             throw usage_error(-1, text("hvd: a message of ", bytes.size(), " bytes to rank ", peer_,
                                        ": at most ", most_bytes, " go"));
@@ -51,7 +67,7 @@ public:
             if (n > 0) sent_ += std::size_t(n);
             else if (errno == EINTR) continue;
             else if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-            else return stop_writing();
+            else return stop_writing(errno);
         }
     }
 
@@ -69,8 +85,9 @@ public:
             if (n > 0 && std::size_t(n) < room) return;
             if (n > 0 || (n < 0 && errno == EINTR)) continue;
             if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-            closed_by_peer_ = n == 0 || errno == ECONNRESET;
-            return fail(n == 0 ? "it was closed" : strerror(errno));
+            const int error = n == 0 ? 0 : errno;
+            closed_by_peer_ = was_closed_by_peer(error, write_error_, is_within_host_);
+            return fail(n == 0 ? "it was closed" : strerror(error));
         }
     }
 
@@ -103,15 +120,16 @@ private:
         std::swap(gone, socket_);
     }
 
-    void stop_writing() {
-        writes_ = false;
+    void stop_writing(int error) {
+        write_error_ = error;
         out_.clear();
         sent_ = 0;
     }
 
     int peer_;
     std::size_t most_;
-    bool writes_ = true, closed_by_peer_ = false;
+    bool is_within_host_, closed_by_peer_ = false;
+    int write_error_ = 0;
     descriptor socket_;
     std::vector<std::byte> in_, out_;
     std::size_t taken_ = 0, sent_ = 0;
