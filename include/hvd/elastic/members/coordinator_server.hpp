@@ -25,10 +25,10 @@ inline void tune_membership([[maybe_unused]] const framed_socket& s) {
 #endif
 }
 
-// Connections for the membership of a job know another secret than those of its ranks.
-inline shared_secret membership_secret(const shared_secret& of_job) {
-    return derived_secret(of_job, 0x656c6173746963);
-}
+// The reason for a process of an elastic job that meets the rendezvous of a static one.
+inline constexpr const char* why_static_is_refused =
+    "it is the rendezvous of a static job; hvdrun starts an elastic one with --min-np, --max-np or "
+    "--host-discovery-script";
 
 // Returns the rules that the options of a job give its coordinator.
 inline coordinator_rules coordinator_rules_of(const tcp_options& own,

@@ -38,7 +38,8 @@ public:
     membership(const tcp_options& own, const elastic_options& bounds, const listening_place& first)
         : own_(checked(own, bounds)),
           bounds_(bounds),
-          secret_(membership_secret(is_alone(own) ? new_secret() : secret_of(own))),
+          static_{is_alone(own) ? new_secret() : secret_of(own), why_static_is_refused},
+          secret_(membership_secret(static_.secret)),
           id_(new_id()),
           first_place_(first),
           server_(rules(), secret_, serves_first() ? first.port : std::uint16_t(0), nullptr,
@@ -197,7 +198,7 @@ private:
     // Candidate 0 is at the address that the launcher gave.
     bool reach(std::size_t candidate, time_point limit) {
         if (candidate > 0 && is_gone(candidates_[candidate - 1])) return false;
-        dial to_it(secret_, 0, rendezvous_rank);
+        dial to_it(secret_, 0, rendezvous_rank, &static_);
         for (const auto& [address, port] : addresses_of(candidate)) {
             descriptor socket =
                 to_it.to(address, port, now() + patience, now() + patience_with_host);
@@ -211,8 +212,8 @@ private:
             }
             why_ = text(to_it.why());
             if (to_it.is_foreign() && candidate == 0)
-                throw usage_error(-1, text("hvd: the coordinator at ", own_.rendezvous,
-                                           " can't be trusted: ", why_));
+                throw usage_error(
+                    -1, text("hvd: the coordinator at ", own_.rendezvous, " is refused: ", why_));
             if (now() > limit) break;
         }
         return false;
@@ -467,6 +468,7 @@ private:
     const std::uint64_t id_;
     const listening_place first_place_;
     std::unique_ptr<framed_socket> link_;
+    const another_kind static_;  // with the secret of the job
     bool link_serves_epoch_ = false;  // the coordinator of the last epoch is at its other end
     bool link_reaches_launcher_ = false;
     time_point launcher_answered_at_ = never;  // `never`: it is not awaited

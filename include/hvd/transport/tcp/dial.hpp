@@ -25,10 +25,17 @@ inline bool is_refused(const host_address& address, std::uint16_t port, time_poi
     return await_socket(socket, POLLOUT, until) && error_of(socket) == ECONNREFUSED;
 }
 
+// Who may be met by mistake: he knows another secret.
+struct another_kind {
+    shared_secret secret;
+    const char* why;
+};
+
 // Connects to one address and proves that both sides know the secret, while the caller waits.
 class dial {
 public:
-    dial(const shared_secret& secret, int me, int peer) : secret_(secret), me_(me), peer_(peer) {}
+    dial(const shared_secret& secret, int me, int peer, const another_kind* another = nullptr)
+        : secret_(secret), me_(me), peer_(peer), another_(another) {}
 
     // Returns no connection if that fails: `why` says the reason. The peer's host answers before
     // `until`, and the peer before `limit`.
@@ -58,7 +65,8 @@ private:
                     why_ = "it does not answer";
                     return false;
                 case handshake::state::refused:
-                    why_ = talk.reason();
+                    why_ = another_ != nullptr && talk.has_proved(another_->secret) ? another_->why
+                                                                                    : talk.reason();
                     is_foreign_ = talk.is_foreign();
                     return false;
             }
@@ -66,6 +74,7 @@ private:
 
     const shared_secret& secret_;
     int me_, peer_;
+    const another_kind* another_;
     message why_;
     bool is_foreign_ = false;
 };

@@ -43,6 +43,11 @@ public:
     const char* reason() const { return reason_; }
     // True if the peer has shown that it does not belong to this job.
     bool is_foreign() const { return foreign_; }
+    // True if such a peer has proved that it knows this secret.
+    bool has_proved(const shared_secret& another) const {
+        return foreign_ && equal_digests(std::span(in_ + nonce_bytes, sizeof(digest256)),
+                                         proof(another, "accepts", me_, peer_));
+    }
     bool wants_to_write() const { return sent_ < out_size_; }
     // True on the side that connects if it has seen the other's proof. The other one may have its
     // proof, too, and count on this connection.
@@ -108,6 +113,10 @@ private:
     }
 
     digest256 proof(const char* role, int connecting, int accepting) const {
+        return proof(secret_, role, connecting, accepting);
+    }
+    digest256 proof(const shared_secret& secret, const char* role, int connecting,
+                    int accepting) const {
         std::array<std::byte, 8 + 16 + 2 * nonce_bytes> said{};
         std::memcpy(said.data(), role, std::strlen(role));
         for (std::size_t i = 0; i < 4; ++i) {
@@ -116,7 +125,7 @@ private:
         }
         for (std::size_t i = 0; i < 8; ++i) said[16 + i] = std::byte(context_ >> (8 * i));
         std::memcpy(said.data() + 24, nonces_, 2 * nonce_bytes);
-        return hmac_sha256(secret_, said);
+        return hmac_sha256(secret, said);
     }
 
     // Takes what was waited for. False if the peer is refused.

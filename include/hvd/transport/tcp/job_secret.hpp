@@ -72,6 +72,11 @@ inline shared_secret derived_secret(const shared_secret& secret, std::uint64_t p
     return hmac_sha256(secret, number);
 }
 
+// Connections for the membership of an elastic job know another secret than those of its ranks.
+inline shared_secret membership_secret(const shared_secret& of_job) {
+    return derived_secret(of_job, 0x656c6173746963);
+}
+
 // A secret of one connection between two ranks. None of another purpose is made of as many bytes.
 inline shared_secret connection_secret(const shared_secret& secret, int connecting, int accepting,
                                        std::uint64_t context) {

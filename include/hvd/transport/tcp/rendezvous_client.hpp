@@ -4,6 +4,7 @@
 
 #include "../../platform/network/resolve.hpp"
 #include "dial.hpp"
+#include "job_secret.hpp"
 #include "rendezvous_messages.hpp"
 
 namespace hvd {
@@ -34,7 +35,10 @@ public:
           addresses_(resolve(place_.host.c_str(), "HVD_RENDEZVOUS")),
           rank_(rank),
           size_(size),
-          secret_(secret) {}
+          secret_(secret),
+          elastic_{membership_secret(secret),
+                   "it is the coordinator of an elastic job; hvdrun starts a static one without "
+                   "--min-np, --max-np and --host-discovery-script"} {}
 
     // Tells where this rank listens, and waits for all others. The address by which it reaches the
     // rendezvous goes first, if it gives none.
@@ -56,7 +60,7 @@ public:
 private:
     // Connects, and proves that both know the secret. The rendezvous may not be there yet.
     descriptor reach(time_point limit) {
-        dial to_it(secret_, rank_, rendezvous_rank);
+        dial to_it(secret_, rank_, rendezvous_rank, &elastic_);
         for (std::size_t i = 0;; ++i) {
             const time_point until = now() + patience_with_host;
             descriptor socket = to_it.to(addresses_[i % addresses_.size()], place_.port,
@@ -64,7 +68,7 @@ private:
             if (socket) return socket;
             if (to_it.is_foreign())
                 throw usage_error(rank_, text("hvd: rank ", rank_, ": the rendezvous at ", where_,
-                                              " can't be trusted: ", to_it.why()));
+                                              " is refused: ", to_it.why()));
             if (now() > limit)
                 throw peer_error(rank_,
                                  text("hvd: rank ", rank_, " does not reach the rendezvous at ",
@@ -121,6 +125,7 @@ private:
     std::vector<host_address> addresses_;
     int rank_, size_;
     shared_secret secret_;
+    another_kind elastic_;
 };
 
 }  // namespace detail
