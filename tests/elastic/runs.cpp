@@ -733,6 +733,14 @@ TEST_CASE("a state refuses negative steps and samples, and holds nothing then") 
     CHECK(loss == 0);
 }
 
+TEST_CASE("samples that no number holds stay at the highest one") {
+    int value = 0;
+    hvd::elastic::state state(value);
+    for (int i = 0; i < 3; ++i) state.commit({.samples = INT64_MAX});
+    CHECK(hvd::detail::elastic_access::samples_of(state) == INT64_MAX);
+    CHECK(state.step() == 3);
+}
+
 TEST_CASE("a view that has changed its size can't be put back") {
     std::vector<float> memory(10);
     hvd::tensor_view<float> one = hvd::view(memory.data(), 10);

@@ -3,7 +3,6 @@
 #include "job.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <random>
@@ -25,6 +24,12 @@ std::string long_time(double s) {
     const int whole = int(s);
     char text[32];
     std::snprintf(text, sizeof text, "%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
+    return text;
+}
+
+std::string whole_number(double number) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.0f", number);
     return text;
 }
 
@@ -229,7 +234,7 @@ void job::show_status() {
         text += ", epoch " + std::to_string(epochs_.number()) + ", step " +
                 std::to_string(std::max(epochs_.step(), progress_.step()));
     if (const auto rate = progress_.samples_per_second(seconds()))
-        text += ", " + std::to_string(std::llround(*rate)) + " samples/s";
+        text += ", " + whole_number(*rate) + " samples/s";
     if (!last_event_.empty()) text += ", " + last_event_;
     screen_.show_status(text);
 }

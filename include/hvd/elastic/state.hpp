@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <tuple>
@@ -76,7 +77,7 @@ public:
         refuse_negative("commit", options.samples, "samples");
         if (end_step_) end_step_();
         hold(step_ + 1, running_epoch_);
-        samples_ += options.samples;
+        samples_ += std::min(options.samples, INT64_MAX - samples_);
         if (changes_ && changes_()) throw membership_change();
     }
 
