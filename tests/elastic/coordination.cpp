@@ -188,6 +188,44 @@ TEST_CASE("a job ends when all have finished, and goes on while one has not") {
     CHECK(words(c.take_orders()) == ends);
 }
 
+TEST_CASE("nobody waits for processes that do not come any more") {
+    for (int size = 2; size <= 4; ++size) {
+        CAPTURE(size);
+        const std::size_t others = std::size_t(size - 1);
+        std::vector<std::uint64_t> members;
+        for (int id = 1; id <= size; ++id) members.push_back(std::uint64_t(id));
+
+        // One ends before the first epoch. Enough are there, or too few.
+        for (const std::size_t least : {others, others + 1}) {
+            coordinator c(rules_of(std::size_t(size), least, 0, true));
+            for (int id = 1; id < size; ++id) c.join(id, request_of(std::uint64_t(id)), 0);
+            CHECK(words(c.take_orders()) == none);
+            c.expect(others, 0);
+            CHECK(words(c.take_orders()) ==
+                  std::vector(others, least == others ? begins[0] : refuses[0]));
+        }
+
+        // One ends inside of an epoch. All others must have come before they are too few.
+        for (const bool have_finished : {false, true}) {
+            coordinator c(rules_of(std::size_t(size), std::size_t(size), 0, true));
+            for (int id = 1; id <= size; ++id) c.join(id, request_of(std::uint64_t(id)), 0);
+            c.take_orders();
+            c.expect(others, 1);
+            c.lose(size, false, 1);
+            for (int id = 1; id < size; ++id) {
+                CHECK(words(c.take_orders()) == none);
+                join_request again = request_of(std::uint64_t(id), {3, 1}, 1, members);
+                again.said.finished = have_finished;
+                c.join(id, again, 2);
+            }
+            const std::vector<coordinator::order> orders = c.take_orders();
+            CHECK(words(orders) == std::vector(others, have_finished ? ends[0] : refuses[0]));
+            const std::string reason = std::string(std::string_view(orders.back().reason));
+            CHECK(have_finished == (reason.find("nothing is started any more") == reason.npos));
+        }
+    }
+}
+
 TEST_CASE("those who have finished wait for one that is late") {
     coordinator c(rules_of(3, 1, 0, true));
     const std::vector<std::uint64_t> three{11, 12, 13};

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import time
 import unittest
 
 from launching import FAKE_SSH, LauncherTest, PATIENCE, processes_with, wait_until
@@ -63,6 +64,7 @@ class Elastic(LauncherTest):
         self.assertEqual(set(map(int, ends)), set(ranks), out)
         self.assertEqual(len(set(ends.values())), 1, out)
         self.assertIn("right", out)
+        self.assertEqual(f"{self.events('progress')[-1]['step']} steps, right", *set(ends.values()))
         steps = [epoch["step"] for epoch in self.events("epoch")]
         self.assertEqual(steps, sorted(steps))
         self.assertEqual([epoch["epoch"] for epoch in self.events("epoch")], list(range(1, len(steps) + 1)))
@@ -203,6 +205,35 @@ class Elastic(LauncherTest):
                 why = fr"(?m)^hvdrun: rank [{''.join(map(str, failed))}] on localhost failed with exit code 1, .* after its start; only 1 of at least {least} ranks \(--min-np\) ended with 0$"
                 (self.assertRegex if code else self.assertNotRegex)(ended.stderr, why)
 
+    def test_too_few_ranks_do_not_wait_when_one_has_ended_with_0_before_the_job_was_done(self):
+        for size, least, early in ((2, 2, 0), (3, 3, 1), (4, 4, 3)):
+            with self.subTest(size=size, least=least):
+                ended = self.run_elastic("-np", size, "--min-np", least, "env", f"HVD_TEST_EXIT={early}", WORKER, "go")
+                self.assertEqual(ended.returncode, 1, ended.stderr)
+                self.assertEqual(ended.stderr.count(f"processes here: {size - 1}, needed: {least} (HVD_MIN_SIZE), and nothing is started any more; missing: HVD_RANK {early};"), size - 1, ended.stderr)
+                self.assertRegex(ended.stderr, fr"(?m)^hvdrun: rank \d on localhost failed with exit code 1, .* after its start; rank {early} on localhost ended with 0 before the job was done; "
+                                 fr"only 1 of at least {least} ranks \(--min-np\) ended with 0$")
+
+    def test_a_rank_that_is_lost_after_another_has_ended_with_0_too_early_may_leave_too_few(self):
+        job = self.start_elastic("-np", 3, "--min-np", 2, program=("env", "HVD_TEST_EXIT=1", WORKER, "go"))
+        self.wait_for_size(2)
+        os.kill(self.pid_of(2), signal.SIGKILL)
+        self.assertEqual(job.wait(PATIENCE), 128 + signal.SIGKILL)
+        self.assertRegex(job.stderr.read(), r"(?m)^hvdrun: rank 2 on localhost failed with signal 9 \(SIGKILL\), .*; rank 1 on localhost ended with 0 before the job was done; only 1 of at least 2 ranks .*$")
+
+    def test_a_job_does_not_wait_for_a_rank_that_has_ended_with_0_before_it_came(self):
+        job = self.start_elastic("-np", 3, "--min-np", 2, program=("sh", "-c", f"[ $HVD_RANK = 1 ] || exec {WORKER} go"))
+        self.assertEqual(self.wait_for_size(2)["epoch"], 1)
+        (self.folder / "go").touch()
+        self.assertEqual(job.wait(PATIENCE), 0)
+
+    def test_a_program_of_the_other_kind_of_job_is_told_how_to_start_it(self):
+        static = self.run_it("-np", 2, WORKER, "go")
+        self.assertIn("it is the rendezvous of a static job; hvdrun starts an elastic one with --min-np, --max-np or --host-discovery-script", static.stderr)
+        elastic = self.run_it("-np", 2, "--min-np", 2, "--reset-limit", 0, os.environ["HVD_TCP_PROGRAM"])
+        self.assertIn("it is the coordinator of an elastic job; hvdrun starts a static one without --min-np, --max-np and --host-discovery-script", elastic.stderr)
+        self.assertEqual({static.returncode, elastic.returncode} & {0, 2}, set())
+
     def test_a_rank_that_failed_before_the_others_ended_counts_if_they_are_too_few(self):
         for least, code in ((2, 9), (1, 0)):
             ended = self.run_elastic("-np", 2, "--min-np", least, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c", "[ $HVD_RANK = 1 ] && exit 9\nwhile ! grep -q failed log; do sleep 0.01; done; sleep 0.2")
@@ -259,6 +290,19 @@ class Elastic(LauncherTest):
         os.kill(self.pid_of(0), signal.SIGKILL)
         self.assertEqual(job.wait(PATIENCE), 128 + signal.SIGKILL)
         self.assertIn("no rank is left that has the job's state", job.stderr.read())
+
+    def test_a_newcomer_that_waits_gets_no_epoch_when_all_who_have_the_state_are_lost(self):
+        self.show("localhost:1\n")
+        job = self.start_elastic("--min-np", 1, "--max-np", 2, "--host-discovery-script", "cat shown", "--output-filename", "out")
+        self.wait_for_size(1)
+        os.kill(self.pid_of(0), signal.SIGSTOP)
+        self.show("localhost:2\n")
+        wait_until(lambda: any(file.read_text() for file in self.folder.glob("out/rank.1/stdout")), "a second process")
+        time.sleep(0.3)  # it joins
+        os.kill(self.pid_of(0), signal.SIGKILL)
+        self.assertEqual(job.wait(PATIENCE), 128 + signal.SIGKILL)
+        self.assertIn("no rank is left that has the job's state", job.stderr.read())
+        self.assertEqual([epoch["epoch"] for epoch in self.events("epoch")], [1])
 
     def test_each_rank_is_told_the_bounds(self):
         ended = self.run_it("-np", 2, "--min-np", 1, "--max-np", 3, "-H", "localhost:2", "--elastic-timeout", 7, "sh", "-c",

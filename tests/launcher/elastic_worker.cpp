@@ -16,13 +16,16 @@
 // the end each tells how many steps were done, and whether the sums are those of as many. When an
 // epoch of N ranks has done a step, there is a file FILE.N. With HVD_TEST_SAMPLES each rank counts
 // its rank and 1 samples in each of its steps. HVD_TEST_KEEP is a directory for the state. With
-// HVD_TEST_UNEVEN the ranks stop after different numbers of steps: their ranks and 3.
+// HVD_TEST_UNEVEN the ranks stop after different numbers of steps: their ranks and 3. The process
+// whose HVD_RANK is that of HVD_TEST_EXIT ends with 0 after 3 steps.
 int main(int argc, char** argv) {
     if (argc != 2) return 2;
     std::printf("begins\n");
     std::fflush(stdout);
     const bool counts = std::getenv("HVD_TEST_SAMPLES") != nullptr;
     const bool is_uneven = std::getenv("HVD_TEST_UNEVEN") != nullptr;
+    const char* const exits = std::getenv("HVD_TEST_EXIT");
+    const bool is_early = exits != nullptr && std::string(exits) == std::getenv("HVD_RANK");
     std::vector<double> sums(1000, 0);
     bool is_over = false;
     std::int64_t done = 0;
@@ -44,6 +47,7 @@ int main(int argc, char** argv) {
                     std::ofstream{runs};
                 }
                 state.commit({.samples = counts ? comm.rank() + 1 : 0});
+                if (is_early && done == 3) std::_Exit(0);
             }
         });
     } catch (const hvd::error& error) {

@@ -138,6 +138,7 @@ class Output(LauncherTest):
         written = self.on_a_terminal(*job, columns=160, until=r"step [1-9]\d*, [1-9]\d* samples/s", HVD_TEST_SAMPLES="1")
         self.assertIn("\r\33[Khvdrun: 2 ranks running on 1 host, 0:00:0", written)
         self.assertRegex(written, r", epoch 1, step [1-9]\d*, [1-9]\d* samples/s")
+        self.assertEqual(re.findall(r", epoch 1, step (\d+)", written)[-1], re.search(r"(\d+) steps, right", written)[1])
         (self.folder / "go").unlink()
         self.assertNotIn("samples", self.on_a_terminal(*job, columns=160, until=r", epoch 1, step [1-9]"))
 

@@ -157,7 +157,9 @@ TEST_CASE("a process that ends well ends an elastic job: nothing is started any 
     all.set_hosts({{"a", 2}});
     started(all, 0);
     all.end_process(0, process_end::well, 5, 5);
+    CHECK(all.living() == 1);
     fail(all, 1, 5);
+    CHECK(all.living() == 0);
     CHECK(all.is_closed());
     CHECK(!all.obstacle(5));
     CHECK(started(all, 100).empty());
@@ -237,14 +239,14 @@ TEST_CASE("a job cannot go on without slots, and says why") {
 
 TEST_CASE("a change of epochs tells who joined, left and was lost, why, and how long it took") {
     epochs all;
-    epoch_change change = all.begin(epoch(1, {{0, 10}, {1, 11}, {2, 12}}, 5));
+    epoch_change change = all.begin(epoch(1, {{0, 10}, {1, 11}, {2, 12}}, 5)).value();
     CHECK(change.joined == numbers{0, 1, 2});
     CHECK(change.why.empty());
     all.note_lost_connection(1, 7);
     all.note_end(1, 7.5, "signal 9", false);
     all.note_end(2, 8, "its slot is gone", true);
     all.note_lost_connection(9, 1);  // no member
-    change = all.begin(epoch(2, {{0, 10}, {1, 21}}, 9, 100));
+    change = all.begin(epoch(2, {{0, 10}, {1, 21}}, 9, 100)).value();
     CHECK(change.members == numbers{0, 1});
     CHECK(change.joined == numbers{1});
     CHECK(change.lost == numbers{1});
@@ -252,7 +254,7 @@ TEST_CASE("a change of epochs tells who joined, left and was lost, why, and how 
     CHECK(change.why == "rank 1: signal 9; rank 2: its slot is gone");
     CHECK(change.recovery == 2);
     CHECK(all.step() == 100);
-    change = all.begin(epoch(3, {{0, 10}, {1, 21}, {3, 13}}, 20));
+    change = all.begin(epoch(3, {{0, 10}, {1, 21}, {3, 13}}, 20)).value();
     CHECK(change.joined == numbers{3});
     CHECK(change.recovery == 0);
 }
@@ -271,6 +273,24 @@ TEST_CASE("an epoch knows when all who have its state are gone") {
     CHECK(all.takes_part(0));
     all.note_lost_connection(0, 7);
     CHECK(!all.takes_part(0));
+}
+
+TEST_CASE("an epoch of newcomers alone does not go on with the job") {
+    for (int size = 1; size <= 4; ++size) {
+        CAPTURE(size);
+        epochs all;
+        std::vector<news::member> members;
+        for (int slot = 0; slot < size; ++slot) members.push_back({slot, std::uint64_t(10 + slot)});
+        all.begin(epoch(1, members, 5));
+        for (int slot = 1; slot < size; ++slot) all.note_end(slot, 6, "signal 9", false);
+        CHECK(!all.begin(epoch(2, {{7, 27}}, 8)));
+        CHECK(!all.begin(epoch(3, {{7, 27}, {8, 28}}, 9)));
+        CHECK(all.number() == 1);
+        CHECK(all.missed_since(0) == 8);  // its connection alone has ended
+        CHECK(!all.all_have_ended());
+        all.note_end(0, 10, "signal 9", false);
+        CHECK(all.all_have_ended());
+    }
 }
 
 TEST_CASE("a job's samples a second are the sum of what its processes report of the last seconds") {

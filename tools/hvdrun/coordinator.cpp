@@ -29,6 +29,7 @@ public:
 
     int port() const override { return server_.port(); }
     void serve() override {}
+    void expect(int living) override { server_.expect(std::size_t(living)); }
 
 private:
     void begin_epoch(std::uint64_t epoch, std::int64_t step,

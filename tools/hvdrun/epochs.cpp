@@ -53,16 +53,19 @@ void epochs::note_lost_connection(int slot, double at) {
 
 void epochs::note_time(double at) { lost_at_ = lost_at_ == 0 ? at : std::min(lost_at_, at); }
 
-epoch_change epochs::begin(const news& next) {
+std::optional<epoch_change> epochs::begin(const news& next) {
     epoch_change change;
     const auto has = [](const auto& all, const auto& wanted) {
         return std::any_of(all.begin(), all.end(),
                            [&](const auto& one) { return one.id == wanted.id; });
     };
+    const auto goes_on = [&](const member& one) { return has(next.members, one); };
+    for (const member& one : members_)
+        if (!goes_on(one) && !one.has_ended) missed_.emplace(one.slot, next.at);
+    if (number_ > 0 && std::none_of(members_.begin(), members_.end(), goes_on)) return {};
     for (const member& one : members_) {
-        if (has(next.members, one)) continue;
+        if (goes_on(one)) continue;
         (one.was_told ? change.left : change.lost).push_back(one.slot);
-        if (!one.has_ended) missed_[one.slot] = next.at;
         const std::string why = one.has_ended ? one.why : "its connection has ended";
         change.why +=
             (change.why.empty() ? "rank " : "; rank ") + std::to_string(one.slot) + ": " + why;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ public:
     // A process of the slot has ended, or its connection has. `was_told` says that hvdrun ended it.
     void note_end(int slot, double at, const std::string& why, bool was_told);
     void note_lost_connection(int slot, double at);
-    epoch_change begin(const news& next);
+    // Returns nothing if none of its members has the job's state: then the last epoch stays.
+    std::optional<epoch_change> begin(const news& next);
 
     int number() const { return number_; }
     std::int64_t step() const { return step_; }

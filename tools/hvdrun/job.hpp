@@ -73,7 +73,8 @@ private:
     void note(const news& one);
     void note_epoch(const news& next);
     void note_work(const news& one);
-    void note_job_end();
+    void note_progress(double at);
+    void note_job_end(double at);
     void judge(const rank& ended);
     std::string failure_of(const rank& one) const;
     std::string why_ended(const rank& one) const;
@@ -114,6 +115,7 @@ private:
     int exit_code_ = 0;
     bool has_remote_ = false, is_for_good_ = false;
     std::string why_, last_event_;
+    std::string ended_early_;  // a rank that ended with 0 before the job was done
 };
 
 std::string name_of(const placement& where);

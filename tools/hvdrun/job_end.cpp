@@ -82,12 +82,14 @@ void job::note(const news& one) {
             progress_.forget(one.slot);
             if (!slots_.is_closed()) epochs_.note_lost_connection(one.slot, one.at);
             return;
-        case news::kind::job_ends: return note_job_end();
+        case news::kind::job_ends: return note_job_end(one.at);
     }
 }
 
 void job::note_epoch(const news& next) {
-    const epoch_change change = epochs_.begin(next);
+    const std::optional<epoch_change> begun = epochs_.begin(next);
+    if (!begun) return;
+    const epoch_change& change = *begun;
     // The epoch has enough ranks without those that failed before.
     std::erase_if(missing_, [&](const failed_rank& one) { return one.at < next.at; });
     std::vector<std::pair<const char*, json_value>> values = {
@@ -104,17 +106,22 @@ void job::note_epoch(const news& next) {
 void job::note_work(const news& one) {
     progress_.note(one.slot, one.at, one.step, one.samples);
     if (progress_told_at_ == 0) progress_told_at_ = one.at;
-    if (one.at < progress_told_at_ + time_between_progress) return;
-    progress_told_at_ = one.at;
+    if (one.at >= progress_told_at_ + time_between_progress) note_progress(one.at);
+}
+
+void job::note_progress(double at) {
+    progress_told_at_ = at;
     std::vector<std::pair<const char*, json_value>> values = {{"step", progress_.step()}};
-    if (const auto rate = progress_.samples_per_second(one.at))
+    if (const auto rate = progress_.samples_per_second(at))
         values.push_back({"samples_per_second", *rate});
     events_.add("progress", values);
 }
 
 // Processes that have not joined cannot do so any more.
-void job::note_job_end() {
+void job::note_job_end(double at) {
     slots_.close();
+    ended_early_.clear();
+    if (progress_told_at_ > 0) note_progress(at);
     events_.add("job_done", {{"epoch", epochs_.number()}});
     for (rank& one : ranks_)
         if (!epochs_.has(one.where().rank)) one.ask_to_end("the job ended before it joined");
@@ -130,6 +137,8 @@ void job::judge(const rank& ended) {
                             : ended.how().is_failure() ? process_end::by_failure
                                                        : process_end::well;
     slots_.end_process(slot, how, ended.ended_at() - ended.started_at(), ended.ended_at());
+    if (slots_.is_closed()) meeting_place_->expect(slots_.living());
+    if (slots_.is_closed() && !was_closed) ended_early_ = name_of(ended.where());
     if (how != process_end::by_failure) return;
     const failed_rank failed = {ended.how().exit_code(), ended.ended_at(), failure_of(ended)};
     missing_.push_back(failed);
@@ -171,9 +180,14 @@ void job::look_at_obstacles() {
 // The other ranks finish the job without those that have failed, if they are enough.
 void job::look_at_shortfall() {
     const std::optional<std::string> shortfall = slots_.shortfall();
-    if (exit_code_ != 0 || missing_.empty() || !shortfall) return;
-    exit_code_ = missing_[0].exit_code;
-    why_ = missing_[0].text + "; " + *shortfall;
+    const bool is_early = !ended_early_.empty() && !is_ending();
+    if (exit_code_ == 0 && !missing_.empty() && shortfall) {
+        exit_code_ = missing_[0].exit_code;
+        why_ = missing_[0].text + "; " + *shortfall;
+    } else if (exit_code_ != 0 && is_early) {
+        why_ += "; " + ended_early_ + " ended with 0 before the job was done";
+        if (shortfall) why_ += "; " + *shortfall;
+    }
 }
 
 // A file takes no more output. The screen still gets what was read.

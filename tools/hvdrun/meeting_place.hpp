@@ -42,6 +42,8 @@ public:
     virtual int port() const = 0;
     // Begins to serve. Ranks that came before wait.
     virtual void serve() = 0;
+    // Nothing is started any more, and so many ranks live.
+    virtual void expect(int) {}
     std::vector<news> take_news();
 
 protected:

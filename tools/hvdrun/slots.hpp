@@ -41,6 +41,7 @@ public:
     // The job ends by itself: nothing is started any more, and failures end nothing.
     void close() { is_closed_ = true; }
     bool is_closed() const { return is_closed_; }
+    int living() const { return number_of(state::used); }
     // Returns why the job cannot go on, or nothing. The reason may be empty if a failure is all.
     std::optional<std::string> obstacle(double now);
     // Says that fewer processes than the job needs have ended well, or returns nothing.

@@ -65,7 +65,7 @@ public:
     /// any case.
     ///
     /// hvdrun shows the step, and the sum of the ranks' samples a second if they tell them. Ranks
-    /// report to it once a second.
+    /// report to it once a second, and when they have finished.
     ///
     /// **Collective** inside `run_elastic`. @throws membership_change, on all ranks, if the job
     /// changes its size; hvd::peer_error if a rank is lost. The step is committed even so, unless

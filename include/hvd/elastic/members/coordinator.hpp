@@ -87,6 +87,12 @@ public:
         advance(now);
     }
 
+    // The launcher starts nothing any more, and so many of its processes live.
+    void expect(std::size_t living, time_point now) {
+        living_ = living;
+        advance(now);
+    }
+
     // The process that this coordinator belongs to is in an epoch that another one has begun.
     void follow(std::uint64_t epoch, std::vector<elastic_member> table, time_point now) {
         if (epoch <= epoch_) return;
@@ -119,6 +125,7 @@ public:
         if (all_have_come(last, now)) {
             if (all_have_finished(last)) return end_job();
             if (waiting().size() >= rules_.least) return begin_epoch(last);
+            if (living_ < rules_.least) return refuse_waiting(last);
         } else if (!last.has_majority || (last.newest == nullptr && !acts_)) {
             send_on(last, now);
         }
@@ -273,7 +280,8 @@ private:
 
     bool all_have_come(const last_epoch& last, time_point now) {
         if (last.newest == nullptr)
-            return acts_ && (waiting().size() >= rules_.start || now - since_ > rules_.start_span);
+            return acts_ && (waiting().size() >= std::min(rules_.start, living_) ||
+                             now - since_ > rules_.start_span);
         if (!last.has_majority) {
             majority_since_ = never;
             return false;
@@ -355,7 +363,9 @@ private:
     message why_none_begins(const last_epoch& last) const {
         if (last.has_majority)
             return text("processes here: ", waiting().size(), ", needed: ", rules_.least,
-                        " (HVD_MIN_SIZE)", missing_ranks(last));
+                        text(" (HVD_MIN_SIZE)",
+                             living_ < rules_.least ? ", and nothing is started any more" : "",
+                             missing_ranks(last)));
         const std::vector<std::uint64_t>& members = last.newest->members;
         const auto come =
             std::ranges::count_if(members, [this](std::uint64_t id) { return waits(id); });
@@ -434,7 +444,8 @@ private:
 
     const coordinator_rules rules_;
     bool acts_, has_begun_ = false, has_ended_ = false;
-    std::uint64_t epoch_ = 0;  // the newest that is known here
+    std::size_t living_ = std::size_t(-1);  // no more processes come than there are these
+    std::uint64_t epoch_ = 0;               // the newest that is known here
     std::vector<elastic_member> table_;
     // The last epoch that was begun here: as its members may tell of it, and as they were told.
     told_epoch issued_;

@@ -95,8 +95,16 @@ public:
         wake_.wake();
     }
 
+    // The launcher starts nothing any more, and so many of its processes live.
+    void expect(std::size_t living) {
+        const lock_guard lock(mutex_);
+        living_ = living;
+        wake_.wake();
+    }
+
 private:
     static constexpr std::int64_t last_words = 2 * tuning::second;
+    static constexpr std::size_t any = std::size_t(-1);
 
     struct connection {
         int link;
@@ -109,7 +117,7 @@ private:
     void serve() noexcept try {
         while (!stopped_.load()) {
             turn();
-            follow_own();
+            take_told();
             look_at_all();
             if (machine_.awaits_time()) machine_.advance(now());
             carry_out();
@@ -138,11 +146,12 @@ private:
         });
     }
 
-    void follow_own() {
+    void take_told() {
         wake_.take();
         const lock_guard lock(mutex_);
         if (followed_ > 0) machine_.follow(followed_, std::move(followed_table_), now());
         followed_ = 0;
+        if (living_ != any) machine_.expect(std::exchange(living_, any), now());
     }
 
     bool speaks_last_words() const {
@@ -299,6 +308,7 @@ private:
     std::vector<pollfd> fds_;
     mutex mutex_;
     std::uint64_t followed_ = 0;
+    std::size_t living_ = any;
     time_point reassured_at_ = 0;
     std::vector<elastic_member> followed_table_;
     thread thread_;  // last: it uses all others

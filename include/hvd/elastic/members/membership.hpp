@@ -61,6 +61,7 @@ public:
         const time_point limit = limit_of(bounds_.join_deadline);
         joins_since_ = now();
         advice_ = {};
+        if (has_finished && told_work_at_ > 0) send_work();
         listening_socket listener(-1);
         launcher_answered_at_ = has_finished ? never : now();
         for (bool is_brief = false;;) {
@@ -96,16 +97,11 @@ public:
     // True if others wait to take part, too, so that all should join again.
     bool should_join() { return epoch_ends() || others_wait_; }
 
-    // Tells a launcher that coordinates how far this process is, at most once a second.
+    // Tells a launcher that coordinates how far this process is, once a second and at the end.
     void tell_work(std::int64_t step, std::int64_t samples) {
-        if (!link_ || served_by_ != 0 || now() < told_work_at_ + work_told_every) return;
-        told_work_at_ = now();
-        work_message said;
-        said.step = step;
-        said.samples = samples;
-        // A launcher that is stopped reads nothing, and gets no more then.
-        if (!link_->wants_to_write()) link_->queue(wire_bytes(said));
-        link_->flush();
+        work_.step = step;
+        work_.samples = samples;
+        if (served_by_ == 0 && now() >= told_work_at_ + work_told_every) send_work();
     }
 
 private:
@@ -283,6 +279,14 @@ private:
         std::memcpy(static_cast<void*>(&head), bytes.data(), sizeof head);
         bytes = bytes.subspan(sizeof head);
         return true;
+    }
+
+    // A launcher that is stopped reads nothing, and gets no more then.
+    void send_work() {
+        if (!link_ || served_by_ != 0) return;
+        told_work_at_ = now();
+        if (!link_->wants_to_write()) link_->queue(wire_bytes(work_));
+        link_->flush();
     }
 
     // ---- joining --------------------------------------------------------------------------------
@@ -464,11 +468,11 @@ private:
 
     const tcp_options own_;
     const elastic_options bounds_;
+    const another_kind static_;  // with the secret of the job
     const shared_secret secret_;
     const std::uint64_t id_;
     const listening_place first_place_;
     std::unique_ptr<framed_socket> link_;
-    const another_kind static_;  // with the secret of the job
     bool link_serves_epoch_ = false;  // the coordinator of the last epoch is at its other end
     bool link_reaches_launcher_ = false;
     time_point launcher_answered_at_ = never;  // `never`: it is not awaited
@@ -477,6 +481,7 @@ private:
     bool others_wait_ = false, epoch_ends_ = false, was_sent_on_ = false;
     std::uint64_t served_by_ = 0;  // the coordinator of the last epoch
     time_point told_work_at_ = 0;
+    work_message work_;
     std::vector<elastic_member> table_;  // its members, by rank
     std::size_t first_ = 0, next_ = 0;   // candidates: who is asked first, and who was asked last
     std::uint64_t known_epoch_ = 0;
