@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <random>
@@ -205,6 +206,17 @@ struct objects {
     hvd::optimizers::adam<float> adam;
     hvd::optimizers::grouped<hvd::optimizers::sgd<float>> groups;
 
+    // Loses the values, and keeps the sizes of what a file does not resize.
+    void spoil() {
+        std::ranges::fill(vector, -1.0f);
+        for (auto& t : tensors) std::ranges::fill(t, -1);
+        std::ranges::fill(memory, -1);
+        number = -1;
+        text = "another";
+        adam.rate = -1;
+        adam.mean.clear();
+        groups.more[0].rate = -1;
+    }
     bool is_that_of(int n) const {
         const objects other(n);
         return vector == other.vector && tensors == other.tensors && memory == other.memory &&
@@ -300,7 +312,8 @@ TEST_CASE("all kinds of objects are kept in a file") {
                                   of.adam, of.groups);
         f(state);
     };
-    objects mine(4), other(6);
+    objects mine(4), other(4);
+    other.spoil();
     with_state(mine, [&](auto& state) {
         //! [keep_in]
         state.keep_in(directory, {.every = 10});  // before run_elastic
@@ -316,6 +329,5 @@ TEST_CASE("all kinds of objects are kept in a file") {
         CHECK(state.step() == 10);
         CHECK(state.kept().step == 10);
     });
-    other.own = mine.own;
     CHECK(other.is_that_of(4));
 }
