@@ -1395,6 +1395,122 @@ TEST_CASE("a rank that was left out comes again with the object that it has begu
 
 namespace {
 
+// Fails when it has sent the copies of a commit, as if it had not heard that all have theirs.
+template <class Comm>
+struct fails_after_sending {
+    Comm& comm;
+    int rank() const { return comm.rank(); }
+    int size() const { return comm.size(); }
+    hvd::gathered<std::byte> alltoall(const std::vector<std::byte>& own,
+                                      const std::vector<std::size_t>& counts,
+                                      const hvd::options& o) {
+        comm.alltoall(own, counts, o);
+        throw hvd::peer_error(-1, "as if a rank were lost", {});
+    }
+    friend const auto& place_of(const fails_after_sending& f) { return place_of(f.comm); }
+};
+
+// A rank of a job without a coordinator. Its account is its number and the step.
+class rank_alone {
+public:
+    explicit rank_alone(int number) : own_(1, number) {
+        hvd::detail::elastic_access::begin(state_);
+    }
+
+    template <class Comm>
+    void begin(Comm& comm, const hvd::detail::elastic_epoch& epoch) {
+        hvd::detail::elastic_access::set_exchange(state_, comm, epoch);
+        hvd::detail::elastic_access::begin_epoch(state_, comm, epoch);
+    }
+    void commit(int value) {
+        own_[0] = value;
+        state_.commit();
+    }
+    template <class Comm>
+    void fail_to_commit(Comm& comm, const hvd::detail::elastic_epoch& epoch) {
+        fails_after_sending<Comm> fails{comm};
+        hvd::detail::elastic_access::set_exchange(state_, fails, epoch);
+        CHECK_THROWS_AS(commit(-1), hvd::peer_error);
+        state_.restore();
+    }
+    std::int64_t step() const { return state_.step(); }
+    int own() const { return own_[0]; }
+    std::vector<int> lost() const {  // their objects
+        std::vector<int> all;
+        for (const auto& l : local_.lost()) all.push_back(l.object[0]);
+        return all;
+    }
+    std::size_t gone() const { return local_.gone().size(); }
+
+private:
+    std::vector<float> weights_ = {0};
+    std::vector<int> own_;
+    hvd::elastic::local<std::vector<int>> local_{own_};
+    hvd::elastic::state<std::vector<float>, hvd::elastic::local<std::vector<int>>> state_{weights_,
+                                                                                          local_};
+};
+
+// Runs f(rank, communicator, epoch) on the ranks that an epoch has, with the state of the first.
+using ranks_alone = std::vector<rank_alone*>;
+template <class F>
+void in_epoch(std::uint64_t number, const ranks_alone& ranks, hvd::detail::state_stamp stamp,
+              bool is_equal, F f) {
+    hvd::run_threads(int(ranks.size()), [&](auto& comm) {
+        rank_alone& own = *ranks[std::size_t(comm.rank())];
+        hvd::detail::elastic_epoch epoch;
+        epoch.number = number;
+        epoch.rank = comm.rank();
+        epoch.size = comm.size();
+        epoch.is_equal = is_equal;
+        epoch.stamp = stamp;
+        for (const rank_alone* r : ranks) {
+            hvd::detail::elastic_member m;
+            m.id = std::uint64_t(reinterpret_cast<std::uintptr_t>(r));
+            epoch.members.push_back(m);
+        }
+        own.begin(comm, epoch);
+        f(own, comm, epoch);
+    });
+}
+
+}  // namespace
+
+TEST_CASE("a rank that was left out throws nobody back when it comes again") {
+    rank_alone a(1), b(2), c(3);
+    in_epoch(1, {&a, &b, &c}, {}, false, [&](rank_alone& own, auto& comm, const auto& epoch) {
+        own.commit(10 * own.own());
+        if (&own == &b) own.fail_to_commit(comm, epoch);
+        else own.commit(10 * own.own());
+    });
+    CHECK(a.step() == 2);
+    CHECK(b.step() == 1);
+    const auto fail = [](rank_alone& own, auto& comm, const auto& epoch) {
+        own.fail_to_commit(comm, epoch);
+    };
+    const auto nothing_more = [](auto&...) {};
+    SUBCASE("after a commit of the others that has failed") {
+        in_epoch(2, {&a, &c}, {2, 1}, true, fail);
+    }
+    SUBCASE("before a commit of the others") { in_epoch(2, {&a, &c}, {2, 1}, true, nothing_more); }
+    CHECK(c.lost() == std::vector<int>{-1});
+    for (std::uint64_t epoch : {3, 4}) {  // nobody commits between them
+        in_epoch(epoch, {&a, &b, &c}, {2, 1}, epoch == 4, nothing_more);
+        for (const rank_alone* r : {&a, &b, &c}) CHECK(r->step() == 2);
+        CHECK(a.own() == 100);
+        CHECK(b.own() == 2);  // as at the begin
+        CHECK(c.own() == 300);
+        CHECK(c.lost() == std::vector<int>{-1});
+        CHECK(a.lost().empty());
+        CHECK(a.gone() + b.gone() + c.gone() == 0);
+    }
+    in_epoch(5, {&a, &b}, {2, 1}, true, nothing_more);
+    CHECK(a.own() == 100);
+    CHECK(b.own() == 2);
+    CHECK(a.lost() == std::vector<int>{300});  // its keeper is the next rank
+}
+
+namespace {
+
 // An object that can't be sent the first time.
 struct sent_later {
     int value = 0;

@@ -13,6 +13,8 @@ namespace detail {
 struct peer_copies {
     std::vector<std::uint64_t> members;  // their numbers, by rank
     gathered<std::byte> held;            // by rank, as they were sent here
+    std::vector<std::uint64_t> staying;  // those of the members who were in all epochs since
+    bool began_anew = false;             // this rank has its objects of before, and not these
 
     bool has_copy_of(std::size_t rank) const {
         return rank < held.counts.size() && held.counts[rank] > 0;
@@ -88,10 +90,10 @@ inline int keeper_of(int rank, const std::vector<int>& nodes) {
 template <class Comm>
 peer_copies exchange_copies(Comm& comm, const std::vector<std::uint64_t>& members,
                             const std::vector<std::byte>& own) {
-    if (comm.size() == 1) return {members, {}};
+    if (comm.size() == 1) return {members, {}, members};
     std::vector<std::size_t> counts(members.size(), 0);
     counts[std::size_t(keeper_of(comm.rank(), place_of(comm).nodes))] = own.size();
-    return {members, comm.alltoall(own, counts, {.name = "elastic local objects"})};
+    return {members, comm.alltoall(own, counts, {.name = "elastic local objects"}), members};
 }
 
 }  // namespace detail

@@ -83,18 +83,21 @@ private:
     }
 
     // All go on from the newest commit of which they have all copies, those of lost ranks included.
-    // A rank enters a commit when all have done the one before: see elastic_watch. So it is the
-    // last one of the source or the one before, which those who are ahead still have.
+    // A rank enters a commit when all of its epoch have done the one before: see elastic_watch. So
+    // it is the last one of the source or the one before, which those who are ahead still have. Who
+    // was left out of an epoch since then may have neither, and is a newcomer.
     template <class State, class Comm>
     static void begin_with_locals(State& s, Comm& comm, const elastic_epoch& epoch) {
         const root source{epoch.source};
         const int last = s.current_, before = s.free_copy();
         std::array<state_stamp, 2> stamps{s.stamps_[last], s.stamps_[before]};
         std::vector members{s.peers_[last].members, s.peers_[before].members};
+        std::vector staying{s.peers_[last].staying, s.peers_[before].staying};
         comm.broadcast_object(stamps, source);
         comm.broadcast_object(members, source);
+        comm.broadcast_object(staying, source);
         const std::uint64_t own = epoch.members[std::size_t(epoch.rank)].id;
-        std::uint8_t is_behind = has_id(members[0], own) && !s.has_stamp(stamps[0]) ? 1 : 0;
+        std::uint8_t is_behind = has_id(staying[0], own) && !s.has_stamp(stamps[0]) ? 1 : 0;
         comm.allreduce(view(&is_behind, 1), max, {.name = "elastic local objects"});
 
         const state_stamp common = stamps[is_behind];
@@ -105,7 +108,9 @@ private:
             if (common.epoch == 0) s.hold(step, epoch.number);
             else if (!has_come) s.hold_as_newcomer(common, members[is_behind]);
         }
-        find_lost(s, comm, epoch);
+        const std::vector<std::uint64_t> living = ids_of(epoch);
+        if (common.epoch > 0) s.peers_[s.current_].staying = common_ids(staying[is_behind], living);
+        find_lost(s, comm, own);
     }
 
     static std::vector<std::uint64_t> ids_of(const elastic_epoch& epoch) {
@@ -117,20 +122,29 @@ private:
         return std::ranges::find(members, id) != members.end();
     }
 
+    static std::vector<std::uint64_t> common_ids(std::vector<std::uint64_t> some,
+                                                 const std::vector<std::uint64_t>& others) {
+        std::erase_if(some, [&](std::uint64_t id) { return !has_id(others, id); });
+        return some;
+    }
+
+    // The objects of a rank are lost as well if it lives and has begun anew.
     template <class State, class Comm>
-    static void find_lost(State& s, Comm& comm, const elastic_epoch& epoch) {
+    static void find_lost(State& s, Comm& comm, std::uint64_t own) {
+        enum : std::uint8_t { nowhere, copied, there };
         const peer_copies& peers = s.peers_[s.current_];
-        const std::vector<std::uint64_t> living = ids_of(epoch);
-        std::vector<std::uint8_t> is_there;
-        s.forget_lost();
+        std::vector<std::uint8_t> found;
         for (std::size_t rank = 0; rank < peers.members.size(); ++rank) {
-            const bool lives = has_id(living, peers.members[rank]);
-            is_there.push_back(lives || peers.has_copy_of(rank) ? 1 : 0);
-            if (!lives && peers.has_copy_of(rank)) s.add_lost(int(rank), peers.copy_of(rank));
+            const bool is_there = peers.members[rank] == own && !peers.began_anew;
+            found.push_back(is_there ? there : peers.has_copy_of(rank) ? copied : nowhere);
         }
-        comm.allreduce(is_there, max, {.name = "elastic local objects"});
-        for (std::size_t rank = 0; rank < is_there.size(); ++rank)
-            if (is_there[rank] == 0) s.add_gone(int(rank));
+        comm.allreduce(found, max, {.name = "elastic local objects"});
+        s.forget_lost();
+        for (std::size_t rank = 0; rank < found.size(); ++rank) {
+            if (found[rank] == nowhere) s.add_gone(int(rank));
+            if (found[rank] == copied && peers.has_copy_of(rank))
+                s.add_lost(int(rank), peers.copy_of(rank));
+        }
     }
 };
 
@@ -247,8 +261,8 @@ struct run_elastic_options {
 };
 
 /// Runs fn(communicator) until it returns on all ranks, though ranks and hosts are lost and others
-/// come. No committed step is lost while one rank survives: with local objects, none whose commit()
-/// has returned on a rank.
+/// come. No step is lost that one of the living ranks has committed: with local objects, none whose
+/// commit() has returned on a rank. A step that only lost ranks have committed is done again.
 ///
 /// Each epoch has a communicator of its own. It ends when a call throws
 /// hvd::peer_error, since a rank is lost, or `state.commit()` throws membership_change, since
@@ -260,9 +274,10 @@ struct run_elastic_options {
 ///
 /// **Collective**: all processes that the launcher starts, at any time. Other collectives need a
 /// communicator of fn. The process with rank 0 at the start, or the launcher, coordinates. If it
-/// dies, another process takes over, if more than half of the last epoch's ranks still live. A
-/// process takes part in a job once. A newcomer needs objects that fit those of the others, or it
-/// leaves with hvd::mismatch_error.
+/// dies, another process takes over, if more than half of the last epoch's ranks still live, or
+/// half of them do and all others are known to be gone: see docs/elastic.md. A process takes part
+/// in a job once. A newcomer needs objects that fit those of the others, or it leaves with
+/// hvd::mismatch_error.
 /// @throws what fn throws, but for the two above; hvd::peer_error if fewer than `bounds.least`
 /// processes come in time, if the job has ended before this process could take part, or if ten
 /// epochs in a row end without a commit or the loss of a rank; hvd::usage_error for options that

@@ -248,7 +248,7 @@ private:
     void hold_as_newcomer(const hvd::detail::state_stamp& stamp,
                           const std::vector<std::uint64_t>& members) {
         const int copy = begin_to_hold();
-        peers_[copy] = {members, {}};
+        peers_[copy] = {members, {}, {}, true};
         hold_copy(copy, stamp);
     }
     // Adds a lost rank whose copies are here, or nowhere.
