@@ -464,16 +464,49 @@ TEST_CASE("the job goes on without its launcher") {
     for (const report& r : all) CHECK(r.weights == expected(20));
 }
 
+TEST_CASE("a job goes on though another one has taken the port of its coordinator") {
+    for (const bool has_launcher : {false, true}) {
+        elastic_job job(3, has_launcher);
+        std::optional<hvd::detail::coordinator_server> other;
+        std::atomic<bool> is_taken{false};
+        const auto take_port = [&] {
+            if (has_launcher) job.kill_launcher();
+            other.emplace(hvd::detail::coordinator_rules(), hvd::detail::new_secret(), job.port());
+            is_taken = true;
+        };
+        std::vector<report> all(3);
+        for (int r = 0; r < 3; ++r)
+            job.start(r, [&, r](auto& o) {
+                const auto fault = [&](auto&, std::int64_t step) {
+                    if (step != 9) return;
+                    if (r == 0 && !has_launcher) throw leaves();
+                    if (r == 0 && !is_taken) take_port();
+                    while (!is_taken) std::this_thread::yield();
+                };
+                try {
+                    all[std::size_t(r)] = train(o, 20, fault);
+                } catch (const hvd::usage_error& e) {
+                    FAIL_CHECK(std::string(e.what()));
+                }
+                if (all[std::size_t(r)].left) take_port();
+            });
+        job.await();
+        for (const report& r : all)
+            if (!r.left) CHECK(r.weights == expected(20));
+    }
+}
+
 TEST_CASE("a rank gives up when it is cut off from its launcher and from most others") {
     hvd::elastic_options bounds;
-    bounds.cut_off = std::chrono::milliseconds(300);
-    for (const int size : {2, 3, 4}) {
+    // In the longer time the rank hears from its own coordinator that the others are missing.
+    for (const auto& [size, cut_off] : {std::pair{2, 300}, {3, 300}, {4, 300}, {2, 5500}}) {
         CAPTURE(size);
+        bounds.cut_off = std::chrono::milliseconds(cut_off);
         elastic_job job(size, true, bounds);
         std::atomic<bool> is_dead{false};
         std::string text;
         for (int r = 0; r < size; ++r)
-            job.start(r, [&, r](auto& o) {
+            job.start(r, [&, r, size = size](auto& o) {
                 const auto fault = [&](auto& comm, std::int64_t step) {
                     if (step != 9) return;
                     if (comm.rank() == 0) {
@@ -490,7 +523,9 @@ TEST_CASE("a rank gives up when it is cut off from its launcher and from most ot
                 }
             });
         job.await();
-        CHECK(text.find("has not answered for 300 ms") != std::string::npos);
+        const std::string why =
+            "has not answered for " + std::to_string(cut_off) + " ms (HVD_ELASTIC_CUT_OFF)";
+        CHECK(text.find(why) != std::string::npos);
     }
 }
 

@@ -207,7 +207,8 @@ private:
                 return true;
             }
             why_ = text(to_it.why());
-            if (to_it.is_foreign() && candidate == 0)
+            // Another job may have taken the port of a coordinator that is dead.
+            if (to_it.is_foreign() && candidate == 0 && table_.empty())
                 throw usage_error(
                     -1, text("hvd: the coordinator at ", own_.rendezvous, " is refused: ", why_));
             if (now() > limit) break;
@@ -450,20 +451,21 @@ private:
         throw peer_error(-1, "hvd: the elastic job has ended before this process could take part",
                          {});
     }
-    [[noreturn]] void give_up_alone() {
-        why_ = text("the launcher at ", own_.rendezvous, " has not answered for ",
-                    bounds_.cut_off.nanoseconds / tuning::millisecond,
-                    " ms, and too few others go on with this process");
-        give_up();
+    [[noreturn]] void give_up_alone() const {
+        give_up(text("the launcher at ", own_.rendezvous, " has not answered for ",
+                     bounds_.cut_off.nanoseconds / tuning::millisecond,
+                     " ms (HVD_ELASTIC_CUT_OFF), and too few others go on with this process"));
     }
     [[noreturn]] void give_up() const {
-        throw peer_error(
-            -1,
-            text("hvd: the elastic job does not come together (after epoch ", recorded_.number,
-                 "): ", advice_.empty() ? why_ : advice_, "; waited ",
-                 (now() - joins_since_) / tuning::second, " s, and HVD_ELASTIC_DEADLINE is ",
-                 bounds_.join_deadline.nanoseconds / tuning::second, " s"),
-            {});
+        give_up(text(advice_.empty() ? why_ : advice_, "; waited ",
+                     (now() - joins_since_) / tuning::second, " s, and HVD_ELASTIC_DEADLINE is ",
+                     bounds_.join_deadline.nanoseconds / tuning::second, " s"));
+    }
+    [[noreturn]] void give_up(const message& why) const {
+        throw peer_error(-1,
+                         text("hvd: the elastic job does not come together (after epoch ",
+                              recorded_.number, "): ", why),
+                         {});
     }
 
     const tcp_options own_;
