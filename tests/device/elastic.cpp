@@ -125,6 +125,13 @@ constexpr auto nothing = [](auto&&...) {};
 
 void a_moment() { std::this_thread::sleep_for(1ms); }
 
+// Weights whose way to the other ranks a test can disturb: `before` and `during` their broadcast.
+struct sent_weights {
+    hvd::tensor_view<float, hvd::device> view;
+    std::function<void()> before;
+    std::function<void(gpus_type&)> during;
+};
+
 // Runs a job with a library of this version. Nothing is left of it.
 template <class F>
 void with_library(int version, F f) {
@@ -163,6 +170,24 @@ double train_on_gpus(hvd::tensor_view<float, hvd::device> weights,
 //! [run_elastic_nccl]
 
 }  // namespace
+
+template <>
+struct hvd::elastic::saved<sent_weights> {
+    using of_view = saved<hvd::tensor_view<float, hvd::device>>;
+    using copy = of_view::copy;
+    static void take(const sent_weights& object, copy& to) { of_view::take(object.view, to); }
+    static void put_back(const copy& from, const sent_weights& object) {
+        of_view::put_back(from, object.view);
+    }
+    template <class Comm>
+    static void synchronize(Comm& comm, const sent_weights& object, hvd::root from) {
+        comm.gpus().barrier();  // the ranks connect in their first call
+        object.before();
+        auto sent = comm.gpus().broadcast_async(object.view, from);
+        object.during(comm.gpus());
+        sent.wait();
+    }
+};
 
 TEST_CASE("the state of hvd's optimizers on GPUs goes on when a rank is lost") {
     const auto trained = [](int size, int gone) {
@@ -307,6 +332,75 @@ TEST_CASE("a commit holds nothing if work of its step has failed") {
         });
         job.await();
         CHECK(held == expected(1));
+    });
+}
+
+TEST_CASE("garbage of a rank that was given up is not held, though the peers notice nothing") {
+    enum class moment { beginning, commit, end };
+    for (const moment when : {moment::beginning, moment::commit, moment::end})
+        for (int size = 2; size <= 4; ++size)
+            with_library(revoking, [&] {
+                CAPTURE(int(when));
+                CAPTURE(size);
+                elastic_job job(size);
+                std::atomic<bool> is_given_up{false};
+                std::vector<std::vector<float>> all(static_cast<std::size_t>(size));
+                for (int r = 0; r < size; ++r)
+                    job.start(r, [&, r](auto& o) {
+                        // Rank 1 is given up in the middle of a call that the others begin then.
+                        const auto before = [&](bool is_now) {
+                            while (is_now && r != 1 && !is_given_up) a_moment();
+                        };
+                        const auto during = [&](bool is_now, gpus_type& gpus) {
+                            if (!is_now || r != 1) return;
+                            gpus.abort();
+                            is_given_up = true;
+                            for (int i = 0; i < 50; ++i) a_moment();
+                            throw leaves();
+                        };
+                        trainer t;
+                        const bool at_beginning = when == moment::beginning;
+                        sent_weights weights{t.weights.view(), [&] { before(at_beginning); },
+                                             [&](auto& gpus) { during(at_beginning, gpus); }};
+                        hvd::elastic::state state(weights);
+                        try {
+                            hvd::run_elastic<hvd::nccl>(
+                                state,
+                                [&](gpus_type& gpus) {
+                                    while (state.step() < 10) {
+                                        const bool is_now =
+                                            when == moment::commit && state.step() == 5;
+                                        before(is_now);
+                                        t.step(gpus, state.step());
+                                        during(is_now, gpus);
+                                        state.commit();
+                                    }
+                                    before(when == moment::end);
+                                    t.step(gpus, 10);
+                                    during(when == moment::end, gpus);
+                                },
+                                o);
+                            all[std::size_t(r)] = t.weights.values();
+                        } catch (const leaves&) {
+                        }
+                    });
+                job.await();
+                for (int r = 0; r < size; ++r)
+                    CHECK(all[std::size_t(r)] == (r == 1 ? std::vector<float>() : expected(11)));
+            });
+}
+
+TEST_CASE("ranks with GPUs that return after different steps all end with an error") {
+    with_library(revoking, [] {
+        elastic_job job(2);
+        std::atomic<int> errors{0};
+        for (int r = 0; r < 2; ++r)
+            job.start(r, [&, r](auto& o) {
+                CHECK_THROWS_AS(train(o, r == 1 ? 5 : 9, nothing), hvd::peer_error);
+                ++errors;
+            });
+        job.await();
+        CHECK(errors == 2);
     });
 }
 

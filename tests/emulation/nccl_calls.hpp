@@ -47,6 +47,7 @@ struct round {
     std::vector<call> calls;
     std::vector<bool> arrived;
     bool done = false;
+    bool given_up = false;  // a rank was aborted in it
 
     explicit round(int size) : calls(std::size_t(size)), arrived(std::size_t(size)) {}
 };
@@ -132,6 +133,17 @@ inline void perform(const round& r) {
             return;
         default: return;
     }
+}
+
+// The kernel of a rank that is aborted goes on with what it has, and its peers take that as data.
+inline void write_garbage(const call& c, int rank, int size) {
+    const bool is_root = rank == c.root;
+    if ((c.what == kind::broadcast || c.what == kind::scatter) && is_root) return;
+    if ((c.what == kind::reduce || c.what == kind::gather) && !is_root) return;
+    const bool takes_all =
+        c.what == kind::allgather || c.what == kind::gather || c.what == kind::alltoall;
+    const std::size_t bytes = c.count * size_of(c.type) * std::size_t(takes_all ? size : 1);
+    if (bytes > 0) std::memset(seen_by_device(c.out, bytes), 0x4b, bytes);
 }
 
 inline bool same_call(const call& a, const call& b) {

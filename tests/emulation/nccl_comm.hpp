@@ -132,7 +132,8 @@ ncclResult_t start(std::unique_lock<std::mutex>& lock, ncclComm& comm, job work)
 void end_job(ncclComm& comm, ncclResult_t result);
 // Notices ranks that died, and ends the pending job if nothing is missing.
 void progress(ncclComm& comm);
-// The memory of an aborted rank may be freed from now on.
+// The memory of an aborted rank may be freed from now on. Its peers in a call get
+// garbage, and don't notice.
 void withdraw(ncclComm& comm);
 
 // The job of a call in which `expected` ranks meet. A rank whose job fails has not come.

@@ -33,26 +33,29 @@ std::uint64_t next_round_of(ncclComm& comm) {
     return comm.next_round++;
 }
 
+// All ranks have come to a call.
+void complete(round& r, std::uint64_t number) {
+    const auto other = std::find_if(r.calls.begin(), r.calls.end(),
+                                    [&](const call& x) { return !same_call(x, r.calls[0]); });
+    if (other != r.calls.end())
+        report("call " + std::to_string(number) + ": rank 0 has " + r.calls[0].text() + ", rank " +
+               std::to_string(other - r.calls.begin()) + " has " + other->text());
+    else if (!r.given_up) emulation::perform(r);
+    r.done = true;
+    changed.notify_all();
+}
+
 // The kernel of a collective, on the stream of one rank.
 void take_part(const shared_comm& comm, std::uint64_t number, const call& c) {
     std::unique_lock lock(mutex);
-    if (comm->aborted) return;
     clique& all = *comm->clique;
     round& r = all.rounds.try_emplace(number, all.size).first->second;
     r.calls[std::size_t(comm->rank)] = c;
     r.arrived[std::size_t(comm->rank)] = true;
-    if (std::find(r.arrived.begin(), r.arrived.end(), false) != r.arrived.end()) {
-        wait_for(lock, *comm, [&r] { return r.done; });
-        return;
-    }
-    const auto other = std::find_if(r.calls.begin(), r.calls.end(),
-                                    [&](const call& x) { return !same_call(x, r.calls[0]); });
-    if (other == r.calls.end()) emulation::perform(r);
-    else
-        report("call " + std::to_string(number) + ": rank 0 has " + r.calls[0].text() + ", rank " +
-               std::to_string(other - r.calls.begin()) + " has " + other->text());
-    r.done = true;
-    changed.notify_all();
+    if (comm->aborted) r.given_up = true;
+    if (std::count(r.arrived.begin(), r.arrived.end(), false) == 0) complete(r, number);
+    else if (!wait_for(lock, *comm, [&r] { return r.done; })) return;
+    if (r.given_up && !comm->aborted) emulation::write_garbage(c, comm->rank, all.size);
 }
 
 // The messages of one group. All are sent before one is waited for.

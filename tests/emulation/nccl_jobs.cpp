@@ -82,7 +82,7 @@ void withdraw(ncclComm& comm) {
     comm.aborted = true;
     if (comm.clique != nullptr)
         for (auto& [number, r] : comm.clique->rounds)
-            if (!r.done) r.arrived[std::size_t(comm.rank)] = false;
+            if (!r.done && r.arrived[std::size_t(comm.rank)]) r.given_up = true;
     changed.notify_all();
 }
 

@@ -29,25 +29,45 @@ public:
 
     void begin_step() {
         works_ = true;
+        calls_before_ = session().calls();
         if (size() > 1) session().hear(news_);
     }
-    // Waits for the work of the GPU. @throws peer_error if it was given up
-    void end_step() {
-        session().await_device("elastic step");
-        session().stop_hearing("elastic step");
+    // Waits until the work of the GPUs has ended on all ranks, before any of them was given up. Its
+    // results may be garbage else, and no rank sees it: the kernel of one that is given up goes on,
+    // and its peers take what it sends. A rank that has left never comes here.
+    // @throws peer_error
+    void end_step(step_question* question) {
+        await_work();
+        std::uint8_t yes = question != nullptr && question->ask() ? 1 : 0;
+        allreduce(view(&yes, 1), max, {.name = "elastic membership"});
+        if (question != nullptr) question->settle(yes != 0);
+        works_ = false;
+    }
+    // The same for the work after the last step. Without any the ranks need no agreement: one that
+    // returns a step too early would wait for the others, and they for it.
+    void end_work() {
+        if (session().calls() != calls_before_) return end_step(nullptr);
+        await_work();
         works_ = false;
     }
 
 private:
-    device_session& session() { return *device_access::session_of(gpus_); }
+    void await_work() {
+        session().await_device("elastic step");
+        session().stop_hearing("elastic step");
+    }
+    nccl_session& session() { return *device_access::session_of(gpus_); }
 
     communicator<nccl>& gpus_;
     shared<outside_news> news_;
     bool works_ = false;
+    std::uint64_t calls_before_ = 0;  // before this step
 };
 
 inline void begin_step(elastic_gpus& ranks) { ranks.begin_step(); }
-inline void end_step(elastic_gpus& ranks) { ranks.end_step(); }
+inline void end_step(elastic_gpus& ranks, step_question* question = nullptr) {
+    ranks.end_step(question);
+}
 
 template <class F>
 void call_with(F& fn, elastic_gpus& ranks) {
@@ -55,7 +75,7 @@ void call_with(F& fn, elastic_gpus& ranks) {
     if constexpr (std::invocable<F&, communicator<nccl>&, communicator<tcp>&>)
         fn(ranks.gpus(), hosts);
     else fn(ranks.gpus());
-    ranks.end_step();
+    ranks.end_work();
 }
 
 // Ranks with a GPU each. The host side is that of hvd::tcp, and tells who is lost.

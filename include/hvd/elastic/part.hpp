@@ -5,6 +5,7 @@
 #include "../backend/tcp.hpp"
 #include "../comm/communicator.hpp"
 #include "../protocol/outside_news.hpp"
+#include "../protocol/step_question.hpp"
 #include "members/membership.hpp"
 
 namespace hvd {
@@ -88,7 +89,8 @@ private:
 };
 
 // The communicator of an epoch is what fn takes, and its calls are over when it returns. Parts with
-// others have functions of these names for them.
+// others have functions of these names for them. If the ranks have to agree before they hold a step
+// they also settle a question then.
 template <class F, class Comm>
 void call_with(F& fn, Comm& comm) {
     fn(comm);
@@ -96,7 +98,7 @@ void call_with(F& fn, Comm& comm) {
 template <class Comm>
 void begin_step(Comm&) {}
 template <class Comm>
-void end_step(Comm&) {}
+void end_step(Comm&, step_question* = nullptr) {}
 
 template <class Backend>
 constexpr bool is_elastic = requires { sizeof(elastic_part<Backend>); };

@@ -4,7 +4,6 @@
 
 #include <array>
 
-#include "../protocol/step_question.hpp"
 #include "part.hpp"
 #include "state.hpp"
 
@@ -78,6 +77,8 @@ private:
                                     const elastic_epoch& epoch) {
         const root source{epoch.source};
         s.synchronize(comm, source, std::index_sequence_for<Ts...>());
+        end_step(comm);
+        begin_step(comm);
         std::int64_t step = s.step_;
         return comm.broadcast_object(step, source);
     }
@@ -164,7 +165,7 @@ private:
 // While a communicator lives, the state waits for its work before each commit, and sends local
 // objects by it. After it the state tells the launcher how far it is, and looks for newcomers.
 // Steps of optimizers bring the answer: the commit after them waits for no other rank, which may
-// not have begun it. Without an answer a call brings it.
+// not have begun it. An agreement before the commit brings it, too. Without an answer a call does.
 template <class State>
 class elastic_watch {
 public:
@@ -182,14 +183,15 @@ public:
             news->tell_work(state.step(), elastic_access::samples_of(state));
             const answer known = question->take_answer();
             std::uint8_t should_join = known == answer::yes ? 1 : 0;
-            if (known == answer::none) {
-                should_join = question->ask() ? 1 : 0;
+            if (known == answer::none || elastic_access::has_locals(state)) {
+                if (question->ask()) should_join = 1;
                 comm.allreduce(view(&should_join, 1), max, {.name = "elastic membership"});
             }
             if (should_join == 0) begin_step(comm);
             return should_join != 0;
         };
-        elastic_access::set_watch(state, [&comm] { end_step(comm); }, changes);
+        elastic_access::set_watch(
+            state, [&comm, question] { end_step(comm, question.get()); }, changes);
     }
     elastic_watch(const elastic_watch&) = delete;
     ~elastic_watch() {

@@ -61,17 +61,16 @@ public:
     /// step, when the objects have changed. Inside `run_elastic` the ranks also agree whether
     /// newcomers wait. A step of a `distributed_optimizer` has brought the answer; without such a
     /// step since the last commit they make one small allreduce. Over NCCL it waits for the work of
-    /// the GPU first. With local objects they send copies of them, and make the allreduce then in
-    /// any case.
+    /// the GPU, and they make it before they copy. With local objects they send copies of them, and
+    /// make the allreduce then in any case.
     ///
     /// hvdrun shows the step, and the sum of the ranks' samples a second if they tell them. Ranks
     /// report to it once a second, and when they have finished.
     ///
     /// **Collective** inside `run_elastic`. @throws membership_change, on all ranks, if the job
-    /// changes its size; hvd::peer_error if a rank is lost. The step is committed even so, unless
-    /// the rank was missing in work of the GPU. With local objects it is committed after a
-    /// peer_error only if all ranks that live have their copies. hvd::usage_error for negative
-    /// samples, before anything is held.
+    /// changes its size; hvd::peer_error if a rank is lost. The step is committed even so, but not
+    /// over NCCL. With local objects it is committed after a peer_error only if all ranks that live
+    /// have their copies. hvd::usage_error for negative samples, before anything is held.
     /// @snippet tests/elastic/snippets.cpp samples
     void commit(const commit_options& options = {}) {
         refuse_negative("commit", options.samples, "samples");

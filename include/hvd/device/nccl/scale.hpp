@@ -93,6 +93,13 @@ private:
     alignas(8) std::byte bytes_[8] = {};
 };
 
+// An operation of NCCL that multiplies before it sums.
+struct scaled_sum {
+    dtype id;
+    double factor;
+    ncclRedOp_t op;
+};
+
 // The operation of NCCL for a call.
 struct scaled_operation {
     ncclRedOp_t op = ncclSum;

@@ -39,6 +39,8 @@ public:
     const nccl_library& library() const { return library_; }
     const nccl_configuration& configuration() const { return own_; }
     nccl_options own_options() const { return own_.options(); }
+    // The number of groups of calls that NCCL has been given.
+    std::uint64_t calls() const { return calls_; }
 
     // Joins the ranks by NCCL, all or none. The host tells failures to all, now and later.
     void join_all(const nccl_beginning& beginning, std::unique_ptr<host_ranks> host,
@@ -218,17 +220,12 @@ private:
     struct nccl_memory {
         void operator()(void* memory) const { ncclMemFree(memory); }
     };
-    struct premultiplied {
-        dtype id;
-        double factor;
-        ncclRedOp_t op;
-    };
 
     // NCCL needs an operation until it has taken the calls.
     struct premultiplied_sums {
         nccl_session& session;
         ~premultiplied_sums() {
-            for (const premultiplied& s : session.premultiplied_)
+            for (const auto& s : session.premultiplied_)
                 if (session.comm_ != nullptr) ncclRedOpDestroy(s.op, session.comm_);
             session.premultiplied_.clear();
         }
@@ -366,7 +363,7 @@ private:
     // Returns the sum of elements that are multiplied by `factor` on this rank. The calls that are
     // enqueued together share one for each type and factor.
     ncclRedOp_t premultiplied_sum(dtype id, double factor, time_point limit) {
-        for (const premultiplied& s : premultiplied_)
+        for (const auto& s : premultiplied_)
             if (s.id == id && s.factor == factor) return s.op;
         if (comm_ == nullptr) {  // a rank that is alone needs NCCL only for this
             nccl_beginning alone;
@@ -402,6 +399,7 @@ private:
     template <class F>
     void in_group(const char* label, cudaStream_t stream, time_point limit, F&& f) {
         nccl_calls made;
+        ++calls_;
         check_nccl(ncclGroupStart(), "ncclGroupStart", rank());
         f(made, nccl_place{comm_, stream, rank(), size(), scratch_.data(), library_});
         const ncclResult_t ended = ncclGroupEnd();
@@ -480,13 +478,14 @@ private:
 
     const nccl_library library_{rank()};
     const nccl_configuration own_;
+    std::uint64_t calls_ = 0;
     ncclComm_t comm_ = nullptr;
     bool owned_ = true;
     bool working_ = false;              // NCCL's thread is at work, or failed
     std::unique_ptr<host_ranks> host_;  // null for a communicator of the user's, or shrunk
     nccl_windows windows_;
     std::vector<std::shared_ptr<std::byte>> arena_memory_;
-    std::vector<premultiplied> premultiplied_;
+    std::vector<scaled_sum> premultiplied_;
     std::vector<scaled_operation> operations_;  // the operations of the calls being enqueued
     cuda_memory scratch_;                       // the memory that a barrier reduces
 };
