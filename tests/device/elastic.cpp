@@ -540,6 +540,48 @@ TEST_CASE("a rank whose GPU fails leaves with its error, and the others go on") 
     });
 }
 
+TEST_CASE("a rank keeps its device in all epochs, whichever is current in the function") {
+    for (int size = 1; size <= 3; ++size)
+        with_library(revoking, [&] {
+            CAPTURE(size);
+            elastic_job job(size);
+            std::vector<std::vector<float>> all(static_cast<std::size_t>(size));
+            std::atomic<int> epochs_on_others{0};
+            for (int r = 0; r < size; ++r)
+                job.start(r, [&, r](auto& o) {
+                    cudaSetDevice(1 + r);
+                    trainer t;
+                    auto weights = t.weights.view();
+                    hvd::elastic::state state(weights);
+                    bool is_first = true;
+                    hvd::run_elastic<hvd::nccl>(
+                        state,
+                        [&](gpus_type& gpus) {
+                            int current = -1;
+                            cudaGetDevice(&current);
+                            if (gpus.device() != 1 + r || current != 1 + r) ++epochs_on_others;
+                            while (state.step() < 10) {
+                                t.step(gpus, state.step());
+                                state.commit();
+                                if (state.step() != 5 || !std::exchange(is_first, false)) continue;
+                                // Work of the device is under way when the state is put back.
+                                emulation::enqueue(t.stream, [w = t.weights.data()] {
+                                    std::this_thread::sleep_for(20ms);
+                                    std::memset(emulation::seen_by_device(w, 12), 0x4b, 12);
+                                });
+                                cudaSetDevice(0);
+                                throw hvd::peer_error(0, "as a call", {});
+                            }
+                        },
+                        o);
+                    all[std::size_t(r)] = t.weights.values();
+                });
+            job.await();
+            CHECK(epochs_on_others == 0);
+            for (const auto& weights : all) CHECK(weights == expected(10));
+        });
+}
+
 TEST_CASE("a process without a GPU, or with options that can't be, does not take part") {
     emulation::reset();
     const auto refusal = [](const hvd::nccl_options& own) {
@@ -557,6 +599,9 @@ TEST_CASE("a process without a GPU, or with options that can't be, does not take
     };
     CHECK(has(refusal({.blocking = true}), "run_elastic<hvd::nccl>: nccl_options has .blocking"));
     CHECK(has(refusal({.max_ctas = -1}), ".max_ctas"));
+    setenv("NCCL_COMM_BLOCKING", "1", 1);
+    CHECK(has(refusal({}), "run_elastic<hvd::nccl>: NCCL_COMM_BLOCKING is 1"));
+    unsetenv("NCCL_COMM_BLOCKING");
     emulation::fail("cudaGetDevice", 1, cudaErrorNoDevice);
     CHECK(has(refusal({}), "cudaGetDevice"));
     emulation::answer("ncclGetVersion", 21805);

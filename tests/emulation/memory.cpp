@@ -22,6 +22,7 @@ struct allocation {
     std::size_t bytes, mapped;
     int file;  // -1: of another process
     std::atomic<int>* importers;
+    int device;
 };
 
 // The data that another process needs to find the file.
@@ -52,8 +53,9 @@ cudaError_t map_file(void** pointer, int file, std::size_t bytes, bool seen_by_h
     if (own) std::memset(device_view, 0xff, mapped);
     else ++*importers;
     const std::lock_guard lock(mutex);
-    allocations()[static_cast<std::byte*>(host_view)] = {static_cast<std::byte*>(device_view),
-                                                         bytes, mapped, own ? file : -1, importers};
+    allocations()[static_cast<std::byte*>(host_view)] = {
+        static_cast<std::byte*>(device_view), bytes, mapped, own ? file : -1, importers,
+        emulation::device_of_this_thread()};
     emulation::count_object(1);
     *pointer = host_view;
     return cudaSuccess;
@@ -92,15 +94,17 @@ std::map<const std::byte*, std::size_t>& registered() {
     return all;
 }
 
-// True for memory that CUDA has allocated.
-bool is_known(const void* address) {
+// The device on which CUDA has allocated the memory, or the invalid one for other memory.
+int device_of(const void* address) {
     const auto* const first = static_cast<const std::byte*>(address);
     const std::lock_guard lock(mutex);
     auto found = allocations().upper_bound(first);
-    if (found == allocations().begin()) return false;
+    if (found == allocations().begin()) return cudaInvalidDeviceId;
     --found;
-    return std::size_t(first - found->first) < found->second.mapped;
+    const bool is_inside = std::size_t(first - found->first) < found->second.mapped;
+    return is_inside ? found->second.device : cudaInvalidDeviceId;
 }
+bool is_known(const void* address) { return device_of(address) != cudaInvalidDeviceId; }
 
 }  // namespace
 
@@ -202,6 +206,7 @@ cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     *attributes = {};
+    attributes->device = device_of(pointer);
     attributes->type = is_known(pointer) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
     return cudaSuccess;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstdlib>
 
 #include "../device/nccl/succession.hpp"
 #include "part.hpp"
@@ -88,8 +89,10 @@ public:
 
     membership& own() { return hosts_.own(); }
 
+    // The function may have made another device current in the last epoch.
     elastic_gpus communicator_of(const elastic_epoch& epoch, const shared<outside_news>& news,
                                  const communicator_options& options) {
+        check_cuda(cudaSetDevice(device_), "cudaSetDevice", epoch.rank);
         auto hosts = hosts_.communicator_of(epoch, news, options);
         succession_.follow(hosts, std::int64_t(epoch.number), options);
         return {std::move(hosts), succession_.last(), news};
@@ -98,17 +101,22 @@ public:
 private:
     // A process without a GPU does not take part.
     static const nccl_options& checked(const nccl_options& gpus) {
-        if (gpus.blocking)
-            throw usage_error(-1,
-                              "hvd: run_elastic<hvd::nccl>: nccl_options has .blocking: a blocking "
-                              "call of NCCL does not end when a rank is lost");
+        const char* const variable = std::getenv("NCCL_COMM_BLOCKING");  // NCCL prefers it
+        if (gpus.blocking) refuse_blocking("nccl_options has .blocking");
+        if (variable != nullptr && std::atoi(variable) == 1)
+            refuse_blocking("NCCL_COMM_BLOCKING is 1");
         const nccl_configuration of_options(gpus);
         const nccl_library of_enough(-1);
-        device_of_this_thread(-1);
         return gpus;
     }
 
+    static void refuse_blocking(const char* cause) {
+        throw usage_error(-1, text("hvd: run_elastic<hvd::nccl>: ", cause,
+                                   ": a blocking call of NCCL does not end when a rank is lost"));
+    }
+
     nccl_succession succession_;
+    const int device_ = device_of_this_thread(-1);
     elastic_part<tcp> hosts_;
 };
 

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <optional>
+
 #include "../platform/cuda_api.hpp"
 #include "../train/device/state.hpp"
 #include "saved.hpp"
@@ -11,20 +13,36 @@ inline namespace v0 {
 
 namespace detail {
 
-// Copies between the host and the current device, behind all earlier work of the device.
+// Copies between the host and tensors, behind all earlier work of their devices.
 class saved_copies {
 public:
-    saved_copies() { check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize", -1); }
-
-    void add(void* to, const void* from, std::size_t bytes) {
+    // `tensor` is one of the two.
+    void add(void* to, const void* from, std::size_t bytes, const void* tensor) {
+        if (bytes == 0) return;
+        go_to_device_of(tensor);
         copy_async(to, from, bytes, cudaMemcpyDefault, cudaStreamLegacy, -1);
     }
     void finish() {
-        check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize", -1);
+        if (here_) check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize", -1);
     }
 
 private:
+    void go_to_device_of(const void* tensor) {
+        cudaPointerAttributes found{};
+        check_cuda(cudaPointerGetAttributes(&found, tensor), "cudaPointerGetAttributes", -1);
+        if (found.device < 0)  // memory of the host that all GPUs read
+            check_cuda(cudaGetDevice(&found.device), "cudaGetDevice", -1);
+        if (here_ && found.device == device_) return;
+        finish();
+        device_ = found.device;
+        here_.reset();
+        here_.emplace(device_, -1);
+        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize", -1);
+    }
+
     capture_relaxed relaxed_;
+    std::optional<current_device> here_;
+    int device_ = -1;
 };
 
 // NCCL does not compare the calls of its ranks.
@@ -51,7 +69,8 @@ struct saved<std::vector<tensor_view<T, device, Rank, contiguous>>> {
         to.resize(object.size());
         for (std::size_t i = 0; i < object.size(); ++i) {
             to[i].resize(object[i].size());
-            copies.add(to[i].data(), object[i].data(), object[i].size() * sizeof(T));
+            copies.add(to[i].data(), object[i].data(), object[i].size() * sizeof(T),
+                       object[i].data());
         }
         copies.finish();
     }
@@ -61,7 +80,8 @@ struct saved<std::vector<tensor_view<T, device, Rank, contiguous>>> {
             detail::check_saved_view(from[i].size(), object[i].size());
         detail::saved_copies copies;
         for (std::size_t i = 0; i < from.size(); ++i)
-            copies.add(object[i].data(), from[i].data(), from[i].size() * sizeof(T));
+            copies.add(object[i].data(), from[i].data(), from[i].size() * sizeof(T),
+                       object[i].data());
         copies.finish();
     }
     template <class Comm>
