@@ -432,6 +432,67 @@ TEST_CASE("ranks whose network is lost, or whose NCCL fails, go on anew") {
             });
 }
 
+TEST_CASE("ranks whose NCCL can't revoke the communicator that shrinks go on anew") {
+    with_library(revoking, [] {
+        // Two ranks have left their last step. The third has returned, and revokes when it shrinks.
+        emulation::fail("ncclCommRevoke", 3, ncclSystemError);
+        elastic_job job(3);
+        std::atomic<bool> has_returned{false};
+        std::vector<std::vector<float>> all(3);
+        for (int r = 0; r < 3; ++r)
+            job.start(r, [&, r](auto& o) {
+                trainer t;
+                auto weights = t.weights.view();
+                hvd::elastic::state state(weights);
+                const auto train_to_the_end = [&](gpus_type& gpus) {
+                    while (state.step() < 10) {
+                        t.step(gpus, state.step());
+                        state.commit();
+                    }
+                    if (r == 0) has_returned = true;
+                    if (r == 0 || gpus.size() == 2) return;
+                    while (!has_returned) a_moment();
+                    for (int i = 0; i < 10; ++i) a_moment();
+                    if (r == 1) throw hvd::peer_error(0, "as a call", {});
+                    throw leaves();
+                };
+                try {
+                    hvd::run_elastic<hvd::nccl>(state, train_to_the_end, o);
+                    all[std::size_t(r)] = t.weights.values();
+                } catch (const leaves&) {
+                }
+            });
+        job.await();
+        CHECK(all[0] == expected(10));
+        CHECK(all[1] == expected(10));
+        CHECK(emulation::calls_of("ncclCommInitRankConfig") == 5);
+    });
+}
+
+TEST_CASE("the communicator of an epoch has no parts, which would not hear of a lost rank") {
+    for (int size = 1; size <= 3; ++size)
+        with_library(revoking, [&] {
+            elastic_job job(size);
+            for (int r = 0; r < size; ++r)
+                job.start(r, [&](auto& o) {
+                    float x = 0;
+                    hvd::elastic::state state(x);
+                    hvd::run_elastic<hvd::nccl>(
+                        state,
+                        [&](gpus_type& gpus) {
+                            CHECK_THROWS_AS((void)gpus.split(0), hvd::usage_error);
+                            CHECK_THROWS_AS((void)gpus.local(), hvd::usage_error);
+                            CHECK_THROWS_AS((void)gpus.cross(), hvd::usage_error);
+                            CHECK_THROWS_AS((void)gpus.subset({0}), hvd::usage_error);
+                            CHECK_THROWS_AS((void)gpus.shrink({0}), hvd::usage_error);
+                            gpus.barrier();
+                        },
+                        o);
+                });
+            job.await();
+        });
+}
+
 TEST_CASE("newcomers get the state of the others, by a growth where NCCL can") {
     constexpr int failing = growing + 1;  // the growth fails on one rank, and all go on anew
     for (const int version : {growing, failing, revoking, older})

@@ -96,8 +96,10 @@ public:
     /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
     /// for a negative colour.
     /// **Collective**, with no call under way.
+    /// @throws hvd::usage_error for the communicator that `run_elastic` gives to its function.
     communicator split(int color, int key = 0) {
         session().refuse_if_broken("split");
+        refuse_in_job("split");
         if (size() == 1) return color < 0 ? communicator() : alone();
         const std::int64_t mine[] = {color, key};
         const auto members = detail::members_of_color(numbers_of_all("split", mine), color);
@@ -119,6 +121,7 @@ public:
     communicator shrink(std::span<const int> excluded) {
         using namespace detail;  // an older header of NCCL lacks names below
         session().library().require(nccl_since::revoking, "shrink", rank());
+        refuse_in_job("shrink");
         check_excluded(excluded);
         return shrunk(std::vector<int>(excluded.begin(), excluded.end()));
     }
@@ -172,7 +175,11 @@ private:
         using namespace detail;  // an older header of NCCL lacks names below
         session().give_up("shrink");
         if (session().handle() == nullptr)
-            throw usage_error(rank(), "hvd: shrink: NCCL has nothing left to shrink");
+            throw peer_error(rank(),
+                             text("hvd: shrink on rank ", rank(),
+                                  ": NCCL had to abort the communicator: make one from the host's "
+                                  "communicator of those left"),
+                             {});
         std::vector<int> members;
         for (int r = 0; r < size(); ++r)
             if (detail::position_of(r, list) < 0) members.push_back(r);
@@ -182,6 +189,14 @@ private:
                                   NCCL_SHRINK_ABORT);
         };
         return derived(session().derive("shrink", "ncclCommShrink", make, left), members);
+    }
+
+    void refuse_in_job(const char* label) const {
+        if (is_of_job_)
+            throw usage_error(rank(),
+                              detail::text("hvd: ", label, " on rank ", rank(),
+                                           ": a communicator made of one of run_elastic would not "
+                                           "hear that a rank is lost"));
     }
 
     void check_excluded(std::span<const int> excluded) const {
@@ -267,6 +282,8 @@ private:
         part.topology_ = detail::topology_among(topology_, rank(), members);
         return part;
     }
+
+    bool is_of_job_ = false;  // run_elastic has made it
 };
 
 }  // namespace v0

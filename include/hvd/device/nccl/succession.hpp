@@ -75,6 +75,7 @@ public:
             next = communicator<nccl>(hosts, options, own_);
         }
         last_ = std::move(next);
+        last_.is_of_job_ = true;
         number_ = number;
     }
 
