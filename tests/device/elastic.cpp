@@ -298,6 +298,44 @@ TEST_CASE("streams go on when a rank is lost, though nobody waits inside hvd") {
         });
 }
 
+TEST_CASE("an arena ends while a stream waits for a rank that is lost") {
+    for (const int version : {revoking, older})
+        for (int size = 2; size <= 4; ++size)
+            with_library(version, [&] {
+                CAPTURE(version);
+                CAPTURE(size);
+                elastic_job job(size);
+                std::vector<int> sizes(std::size_t(size), 0);
+                for (int r = 0; r < size; ++r)
+                    job.start(r, [&, r](auto& o) {
+                        const trainer t;
+                        int step = 0;
+                        hvd::elastic::state state(step);
+                        const auto fn = [&](gpus_type& gpus, hosts_type& hosts) {
+                            hvd::device_arena arena(gpus, 4096);
+                            auto x = arena.tensor<float>(hvd::shape(1000));
+                            sizes[std::size_t(r)] = gpus.size();
+                            for (; step < 5; ++step) {
+                                if (r + 1 == size && step == 2) throw leaves();
+                                gpus.allreduce_async(x, hvd::sum, {.stream = t.stream})
+                                    .wait(t.stream);
+                                float loss = 1;
+                                hosts.allreduce(loss, hvd::sum);
+                                state.commit();
+                            }
+                        };
+                        try {
+                            hvd::run_elastic<hvd::nccl>(state, fn, o);
+                            CHECK(step == 5);
+                            CHECK(sizes[std::size_t(r)] == size - 1);
+                        } catch (const leaves&) {
+                            CHECK(r + 1 == size);
+                        }
+                    });
+                job.await();
+            });
+}
+
 TEST_CASE("a commit holds nothing if work of its step has failed") {
     with_library(revoking, [] {
         elastic_job job(2);

@@ -148,6 +148,26 @@ TEST_CASE("a stream waits for a call of a communicator that was given up") {
     });
 }
 
+TEST_CASE("the thread that watches makes no device current but that of its communicator") {
+    for (int ranks = 1; ranks <= 4; ++ranks)
+        hvd::run_threads(ranks, [](world_type& world) {
+            cudaSetDevice(world.rank());
+            hvd::communicator<nccl> gpus(world, {.deadline = long_time});
+            const tensor<float> x{1};
+            const user_stream s;
+            gpus.barrier();
+            const int before = emulation::calls_of("cudaEventQuery");
+            emulation::enqueue(s.handle, [=, wanted = before + 10 * world.size()] {
+                while (emulation::calls_of("cudaEventQuery") < wanted) std::this_thread::yield();
+            });
+            gpus.allreduce_async(x.view(), hvd::sum, {.stream = s.handle}).wait(s.handle);
+            cudaStreamSynchronize(s.handle);
+            CHECK(emulation::most_devices_of_a_thread() == 1);
+            world.barrier();
+        });
+    emulation::reset();
+}
+
 TEST_CASE("a thread watches only work that has a deadline, and ends with the communicator") {
     on_ranks<nccl>(1, {}, [](world_type& world, auto& gpus) {
         const tensor<float> x{1};

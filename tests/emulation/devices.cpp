@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -10,6 +11,8 @@ namespace {
 
 constexpr int devices = 4;
 thread_local int current_device = 0;
+thread_local std::set<int> made_current;
+std::atomic<int> most_made_current = 0;
 int only_visible = -1;
 
 int visible_devices() { return only_visible < 0 ? devices : 1; }
@@ -20,6 +23,7 @@ int in_machine(int device) { return only_visible < 0 ? device : only_visible; }
 }  // namespace
 
 int emulation::device_of_this_thread() { return current_device; }
+int emulation::most_devices_of_a_thread() { return most_made_current; }
 void emulation::see_only(int device) { only_visible = device; }
 
 extern "C" {
@@ -34,6 +38,9 @@ cudaError_t cudaSetDevice(int device) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     if (device < 0 || device >= visible_devices()) return cudaErrorInvalidDevice;
     current_device = device;
+    made_current.insert(device);
+    for (int most = most_made_current, own = int(made_current.size());
+         most < own && !most_made_current.compare_exchange_weak(most, own);) {}
     return cudaSuccess;
 }
 

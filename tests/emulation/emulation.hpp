@@ -61,6 +61,9 @@ void see_only(int device);
 // Returns how often a function was called.
 int calls_of(const std::string& function);
 
+// Returns the largest number of devices that one thread has made current.
+int most_devices_of_a_thread();
+
 // Clears faults, answers, disagreements and counts.
 void reset();
 
@@ -95,6 +98,7 @@ cudaStream_t resolved(cudaStream_t stream);           // the default streams of 
 int device_of_this_thread();
 int device_of(cudaStream_t stream);
 bool allocate_on_device(void** pointer, std::size_t bytes);
+bool free_on_device(void* pointer, bool waits);  // for the work of all streams
 int answer_of(const std::string& question);
 int nccl_version();
 bool is_registered(const void* address, std::size_t bytes);  // host memory, by cudaHostRegister

@@ -70,9 +70,9 @@ cudaError_t allocate(void** pointer, std::size_t bytes, bool seen_by_host = fals
     return map_file(pointer, file, bytes, seen_by_host, true);
 }
 
-bool release(void* pointer) {
+bool release(void* pointer, bool waits = true) {
     if (pointer == nullptr) return true;
-    emulation::finish_all_work();
+    if (waits) emulation::finish_all_work();
     const std::lock_guard lock(mutex);
     const auto found = allocations().find(static_cast<std::byte*>(pointer));
     if (found == allocations().end()) return false;
@@ -111,6 +111,8 @@ bool is_known(const void* address) { return device_of(address) != cudaInvalidDev
 bool emulation::allocate_on_device(void** pointer, std::size_t bytes) {
     return allocate(pointer, bytes) == cudaSuccess;
 }
+
+bool emulation::free_on_device(void* pointer, bool waits) { return release(pointer, waits); }
 
 std::byte* emulation::seen_by_device(const void* address, std::size_t bytes) {
     const auto* const first = static_cast<const std::byte*>(address);

@@ -26,6 +26,11 @@ window_place free_place(const ncclComm& comm, std::size_t bytes) {
     return found;
 }
 
+// NCCL's thread stops the network of the registrations meanwhile.
+void not_while_revoking(const ncclComm& comm, const char* name) {
+    if (comm.revoked && comm.pending) emulation::die(std::string(name) + " during a revoke");
+}
+
 }  // namespace
 
 extern "C" {
@@ -46,6 +51,7 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
     if (comm == nullptr) return ncclInvalidArgument;
     if (handle == nullptr) return ncclSuccess;
     const std::lock_guard lock(mutex);
+    not_while_revoking(*comm, __func__);
     if (comm->registrations.erase(handle) == 0) return ncclInvalidArgument;
     emulation::count_object(-1);
     return ncclSuccess;
@@ -85,6 +91,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
     if (comm == nullptr) return ncclInvalidArgument;
     if (window == nullptr) return ncclSuccess;
     const std::lock_guard lock(mutex);
+    not_while_revoking(*comm, __func__);
     if (comm->windows.erase(window) == 0) return ncclInvalidArgument;
     emulation::count_object(-1);
     return ncclSuccess;
@@ -99,6 +106,7 @@ ncclResult_t ncclMemAlloc(void** pointer, size_t bytes) {
     return ncclSuccess;
 }
 
+// Memory of CUDA's virtual memory management is freed at once. Without it, NCCL calls cudaFree.
 ncclResult_t ncclMemFree(void* pointer) {
     if (const int code = emulation::unsafe(__func__)) return ncclResult_t(code);
     {
@@ -108,7 +116,8 @@ ncclResult_t ncclMemFree(void* pointer) {
                 emulation::die("memory is freed that a window of NCCL has");
         window_memory.erase(static_cast<std::byte*>(pointer));
     }
-    return cudaFree(pointer) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+    const bool waits = emulation::random_number() % 2 == 0;
+    return emulation::free_on_device(pointer, waits) ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 }  // extern "C"

@@ -46,7 +46,6 @@ public:
     device_arena(const device_arena&) = delete;
     device_arena& operator=(const device_arena&) = delete;
     ~device_arena() {
-        const detail::device_session::inside turn(*session_);
         const detail::capture_relaxed relaxed;
         session_->close_arena(memory_);
     }

@@ -219,7 +219,24 @@ public:
         const bool watched = leave_to_stream(call, label) || limit != never;
         done.make_wait(stream.given() ? stream.get() : own_stream(), rank_);
         if (watched) watcher_.add(std::move(done), label, limit);
-        else done = {};
+        else watcher_.keep(std::move(done));
+    }
+
+    // Waits for the calls that only streams wait for, since they may use memory that is to be
+    // freed. The caller is not inside: if a rank is missing, the watcher gives the session up.
+    void await_streams(const char* label) noexcept {
+        try {
+            const current_device here(device_, rank_);
+            const time_point limit = destructor_limit();
+            for (backoff pauses(false); !watcher_.is_idle();) {
+                if (!pauses.pause()) continue;
+                look(label);
+                if (is_late(limit)) expire(label);
+            }
+            if (broken()) cudaDeviceSynchronize();
+        } catch (const error& e) {
+            give_up(e.what());
+        }
     }
 
     // The same for a call that somebody else goes on watching.
@@ -279,7 +296,7 @@ public:
     }
 
     // Allocates memory that the backend knows beforehand on all ranks. Allocating and freeing it
-    // are collective. Not every backend has such memory.
+    // are collective. Not every backend has such memory. Who closes an arena is not inside.
     virtual std::span<std::byte> open_arena(std::size_t) { return {}; }
     virtual void close_arena(std::span<std::byte>) noexcept {}
 

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "../core/lean/atomic.hpp"
@@ -35,6 +36,23 @@ public:
         changed_.notify_all();
     }
 
+    // Remembers an event for is_idle(), without watching it.
+    void keep(cuda_event&& done) {
+        const lock_guard lock(mutex_);
+        const auto is_under_way = [this](const cuda_event& e) { return !has_reached(e); };
+        kept_.erase(kept_.begin(), std::find_if(kept_.begin(), kept_.end(), is_under_way));
+        kept_.push_back(std::move(done));
+    }
+
+    // True if all events are reached, or the session was given up.
+    bool is_idle() {
+        const lock_guard lock(mutex_);
+        const auto is_done = [this](const watched& w) { return has_reached(w.done); };
+        std::erase_if(kept_, [this](const cuda_event& e) { return has_reached(e); });
+        return session_.broken() ||
+               (kept_.empty() && std::all_of(work_.begin(), work_.end(), is_done));
+    }
+
     // Listens to these news, also while nothing is watched. Without news it stops to listen.
     void hear(shared<outside_news> news) {
         const lock_guard lock(mutex_);
@@ -58,6 +76,7 @@ public:
         changed_.notify_all();
         thread_.join();
         work_.clear();
+        kept_.clear();
         news_ = {};
     }
 
@@ -68,6 +87,8 @@ private:
         time_point limit;
     };
 
+    bool has_reached(const cuda_event& done) const { return done.reached(session_.rank()); }
+
     void start(const char* label) {
         if (!thread_) thread_ = thread([this] { run(); });
         if (!thread_)
@@ -75,7 +96,9 @@ private:
                                                     ": no thread to watch a stream"));
     }
 
+    // The thread begins on device 0, and would make a context there to come back to.
     void run() {
+        cudaSetDevice(session_.device());
         while (wait_for_work()) {
             sleep_for(tuning::check_interval);
             look();
@@ -105,7 +128,7 @@ private:
 
     void drop_reached() {
         const lock_guard lock(mutex_);
-        std::erase_if(work_, [&](const watched& w) { return w.done.reached(session_.rank()); });
+        std::erase_if(work_, [&](const watched& w) { return has_reached(w.done); });
         for (watched& w : work_) {
             if (now() <= w.limit) continue;
             late_ = std::move(w.label);
@@ -122,8 +145,9 @@ private:
     }
 
     Session& session_;
-    mutex mutex_;  // guards the next three
+    mutex mutex_;  // guards the next four
     std::vector<watched> work_;
+    std::vector<cuda_event> kept_;
     shared<outside_news> news_;
     bool ending_ = false;
     condition changed_;

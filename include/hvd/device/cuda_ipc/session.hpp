@@ -127,6 +127,7 @@ public:
     // Closes the arena with the other ranks. If they do not come, the memory stays until the
     // session ends.
     void close_arena(std::span<std::byte> memory) noexcept override {
+        const inside turn(*this);
         remove_arena(memory.data());
         const auto arena = reach_.find_arena(memory.data());
         const time_point limit = destructor_limit();

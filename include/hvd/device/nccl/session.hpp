@@ -29,7 +29,12 @@ class nccl_session final : public device_session,
 public:
     nccl_session(int rank, int size, int device, const communicator_options& options,
                  const nccl_configuration& own)
-        : device_session(rank, size, device, options, own.stream_priority()), own_(own) {}
+        : device_session(rank, size, device, options, own.stream_priority()), own_(own) {
+        if (size == 1) return;
+        const current_device here(device, rank);
+        headers_ = cuda_memory(cuda_memory::kind::device, size * sizeof(call_header), rank);
+        scratch_ = cuda_memory(cuda_memory::kind::device, 16, rank);
+    }
     ~nccl_session() {
         stop_watching();
         end();
@@ -147,8 +152,12 @@ public:
     }
 
     void close_arena(std::span<std::byte> memory) noexcept override {
+        std::shared_ptr<std::byte> closed;  // it is freed when this thread is not inside
+        const inside turn(*this);
         remove_arena(memory.data());
-        std::erase_if(arena_memory_, [&](const auto& m) { return m.get() == memory.data(); });
+        for (auto& m : arena_memory_)
+            if (m.get() == memory.data()) closed.swap(m);
+        std::erase(arena_memory_, nullptr);
     }
 
     // Memory that can become a window, or other memory where NCCL has none.
@@ -217,10 +226,6 @@ public:
     }
 
 private:
-    struct nccl_memory {
-        void operator()(void* memory) const { ncclMemFree(memory); }
-    };
-
     // NCCL needs an operation until it has taken the calls.
     struct premultiplied_sums {
         nccl_session& session;
@@ -300,16 +305,20 @@ private:
         return {data, [self = shared_from_this()](std::byte* freed) { self->free_memory(freed); }};
     }
 
-    // Each rank does it by itself, whenever it has no more use for the memory. NCCL does not wait
-    // for work that was given up.
+    // Each rank does it by itself, whenever it has no more use for the memory. NCCL may free it
+    // under work that uses it, or wait for all work of the device.
     void free_memory(std::byte* data) noexcept {
-        const inside turn(*this);
         const capture_relaxed relaxed;
-        if (broken()) cudaDeviceSynchronize();
+        await_streams("the end of memory");
+        if (closes_window_of(data)) ncclMemFree(data);
+    }
+
+    // Returns false if NCCL may still use the memory.
+    bool closes_window_of(std::byte* data) noexcept {
+        const inside turn(*this);
         const nccl_window open = windows_.take(data);
-        if (open.window != nullptr || open.registration != nullptr)
-            close_window(open.window, open.registration);
-        if (!still_works()) ncclMemFree(data);
+        close_window(open.window, open.registration);
+        return !still_works();
     }
 
     // Before NCCL had windows, each rank registers its memory by itself.
@@ -339,8 +348,6 @@ private:
 
     scaled_operation operation_for(const collective_call& call, const char* label,
                                    time_point limit) {
-        if (call.entry.kind == collective::barrier && scratch_.data() == nullptr)
-            scratch_ = guarded([&] { return cuda_memory(cuda_memory::kind::device, 16, rank()); });
         if (!call.reduces()) return {};
         const nccl_scale scale = scale_of(call, size(), rank(), label);
         if (scale.before == 1) return {nccl_op(call.entry.op), scale.after, false};
@@ -348,8 +355,10 @@ private:
     }
 
     void close_window(ncclWindow_t window, void* registration) noexcept {
-        if (comm_ == nullptr || working_) return;
+        if (comm_ == nullptr || working_ || (!window && !registration)) return;
         try {
+            if (broken()) poll("ncclCommRevoke", destructor_limit());  // which uses the windows
+            working_ = false;
             if (window != nullptr)
                 settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister",
                        destructor_limit());
@@ -408,7 +417,7 @@ private:
     }
 
     void gather_headers(table<call_header>& all, time_point limit) override {
-        gather_through_device(*this, all, limit);
+        gather_through_device(*this, headers_.data(), all, limit);
     }
 
     // Waits until NCCL's thread has done the call, and returns its result.
@@ -487,7 +496,7 @@ private:
     std::vector<std::shared_ptr<std::byte>> arena_memory_;
     std::vector<scaled_sum> premultiplied_;
     std::vector<scaled_operation> operations_;  // the operations of the calls being enqueued
-    cuda_memory scratch_;                       // the memory that a barrier reduces
+    cuda_memory headers_, scratch_;             // the memory of agreements, and of barriers
 };
 
 }  // namespace detail

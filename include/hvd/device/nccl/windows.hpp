@@ -12,6 +12,10 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+struct nccl_memory {
+    void operator()(void* memory) const { ncclMemFree(memory); }
+};
+
 // Memory of ncclMemAlloc, and what NCCL knows it by, if anything.
 struct nccl_window {
     const std::byte* data = nullptr;
