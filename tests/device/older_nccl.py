@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Checks that hvd compiles with older headers of NCCL: older_nccl.py BUILD_ROOT SOURCE
+"""Checks that hvd compiles with older headers of NCCL, and that a program starts with an older library than its header: older_nccl.py BUILD_ROOT SOURCE
 
 The older headers are cut from the one that the compiler finds: what later versions brought is removed. SOURCE is the
 file of the build whose compiler and include paths are used."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -38,6 +39,7 @@ void make(hvd::communicator<hvd::threads>& world, float* x) {{
     hvd::communicator<hvd::nccl> gpus(world, {{}}, {{.max_ctas = 4, .traffic_class = 1}});
     hvd::device_arena arena(gpus, 1);
     gpus.allreduce(hvd::device_view(x, 1), hvd::average);
+    auto rest = gpus.shrink({{1}});
 }}
 """
 
@@ -68,6 +70,31 @@ def cut(text, version):
     return text
 
 
+def starts_with_an_older_library(compiler, folder):
+    """Links a program against a library with all functions, and starts it with one that lacks the newer ones."""
+    newer = pathlib.Path(__file__).parent.parent / "emulation" / "newer_nccl.hpp"
+    source = f'#include "{newer}"\n' + PROGRAM.format(2, 29, 2) + "int main() {}\n"
+
+    def run(*command, text=None, **options):
+        return subprocess.run(command, input=text, text=True, capture_output=True, check=True, cwd=folder, **options).stdout
+
+    run(*compiler.command, "-c", "-o", "program.o", "-x", "c++", "-", text=source)
+    needed = [line.split()[-1] for line in run("nm", "-u", "program.o").splitlines()]
+    needed = [name for name in needed if re.match("p?(nccl|cuda|cu)[A-Z]", name)]
+    brought = {name for functions, _, _ in BROUGHT.values() for name in functions}
+    missing = brought - set(needed)
+    if missing:
+        sys.exit(f"the program does not use {missing}")
+    for library, names in (("all", needed), ("older", [name for name in needed if name not in brought])):
+        (pathlib.Path(folder) / library).mkdir()
+        stubs = "".join(f'extern "C" void {name}() {{}}\n' for name in names)
+        run(*compiler.command, "-shared", "-fPIC", "-o", library + "/libstubs.so", "-x", "c++", "-", text=stubs)
+    run(*compiler.command, "-o", "program", "program.o", "-Lall", "-lstubs", "-lrt", "-Wl,-z,now")
+    started = subprocess.run(["./program"], cwd=folder, env=dict(os.environ, LD_LIBRARY_PATH="older"), text=True, capture_output=True)
+    print(started.stderr, end="")
+    return started.returncode == 0
+
+
 def version_of(header):
     return tuple(int(re.search(rf"#define NCCL_{name} (\d+)", header).group(1)) for name in ("MAJOR", "MINOR", "PATCH"))
 
@@ -83,6 +110,8 @@ def main():
         if compiled.returncode != 0:
             failed = True
             print(f"with the header of NCCL {version}:\n{compiled.stdout}")
+    with tempfile.TemporaryDirectory() as folder:
+        failed = not starts_with_an_older_library(compiler, folder) or failed
     sys.exit(failed)
 
 

@@ -33,7 +33,8 @@ inline message nccl_version_text(int code) {
 }
 
 // Declares the names that an older header lacks, so that the code that uses them is the same for
-// all headers. These functions are never called.
+// all headers. These functions are never called. Functions that the header has are weak: a program
+// also starts with an older library, which lacks them.
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 27, 3)
 using ncclWindow_t = struct no_nccl_window*;
 constexpr int NCCL_WIN_COLL_SYMMETRIC = 1, NCCL_SHRINK_ABORT = 1;
@@ -44,6 +45,10 @@ inline ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) { return 
 inline ncclResult_t ncclCommShrink(ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int) {
     return ncclInvalidUsage;
 }
+#else
+#pragma weak ncclCommWindowRegister
+#pragma weak ncclCommWindowDeregister
+#pragma weak ncclCommShrink
 #endif
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 3)
 inline ncclResult_t ncclAlltoAll(const void*, void*, std::size_t, ncclDataType_t, ncclComm_t,
@@ -58,10 +63,16 @@ inline ncclResult_t ncclScatter(const void*, void*, std::size_t, ncclDataType_t,
                                 cudaStream_t) {
     return ncclInvalidUsage;
 }
+#else
+#pragma weak ncclAlltoAll
+#pragma weak ncclGather
+#pragma weak ncclScatter
 #endif
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 7)
 constexpr int NCCL_REVOKE_DEFAULT = 0;
 inline ncclResult_t ncclCommRevoke(ncclComm_t, int) { return ncclInvalidUsage; }
+#else
+#pragma weak ncclCommRevoke
 #endif
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 2)
 inline ncclResult_t ncclCommGetUniqueId(ncclComm_t, ncclUniqueId*) { return ncclInvalidUsage; }
@@ -69,6 +80,9 @@ inline ncclResult_t ncclCommGrow(ncclComm_t, int, const ncclUniqueId*, int, nccl
                                  ncclConfig_t*) {
     return ncclInvalidUsage;
 }
+#else
+#pragma weak ncclCommGetUniqueId
+#pragma weak ncclCommGrow
 #endif
 
 }  // namespace detail
