@@ -336,6 +336,29 @@ TEST_CASE("an arena ends while a stream waits for a rank that is lost") {
             });
 }
 
+TEST_CASE("a communicator of run_elastic is not captured, and goes on") {
+    for (int size = 2; size <= 3; ++size)
+        with_library(revoking, [&] {
+            elastic_job job(size);
+            for (int r = 0; r < size; ++r)
+                job.start(r, [](auto& o) {
+                    const report one = train(o, 3, [](auto& gpus, auto&, auto& t, auto) {
+                        auto plan = gpus.plan_allreduce(t.gradient.view(), hvd::sum);
+                        cudaGraph_t graph{};
+                        cudaStreamBeginCapture(t.stream, cudaStreamCaptureModeThreadLocal);
+                        CHECK_THROWS_WITH_AS(
+                            plan.run(t.stream),
+                            doctest::Contains("a communicator of run_elastic needs the host"),
+                            hvd::usage_error);
+                        CHECK(cudaStreamEndCapture(t.stream, &graph) == cudaSuccess);
+                        cudaGraphDestroy(graph);
+                    });
+                    CHECK(one.weights == expected(3));
+                });
+            job.await();
+        });
+}
+
 TEST_CASE("a commit holds nothing if work of its step has failed") {
     with_library(revoking, [] {
         elastic_job job(2);

@@ -68,10 +68,10 @@ public:
         const detail::device_session::inside turn(s);
         const detail::current_device here(s.device(), s.rank());
         const bool captured = s.is_captured(stream);
-        if (captured && !s.can_be_captured())
-            throw usage_error(s.rank(), detail::text("hvd: ", label, " on rank ", s.rank(),
-                                                     ": this backend needs the host at each run "
-                                                     "and can't be captured into a CUDA graph"));
+        if (const char* const who = s.obstacle_to_capture(); captured && who != nullptr)
+            throw usage_error(s.rank(), detail::text("hvd: ", label, " on rank ", s.rank(), ": ",
+                                                     who, " needs the host at each run and can't ",
+                                                     "be captured into a CUDA graph"));
         const detail::time_point limit = s.limit_for(calls_->deadline);
         const cudaStream_t where = s.enter(stream);
         s.guarded([&] {

@@ -67,8 +67,8 @@ public:
     // Throws hvd::usage_error for a call that the backend can't make.
     virtual void check(const collective_call&, const char*) const {}
 
-    // True if enqueued calls may become a part of a CUDA graph.
-    virtual bool can_be_captured() const { return false; }
+    // Names what keeps enqueued calls from becoming a part of a CUDA graph, or null.
+    virtual const char* obstacle_to_capture() const { return "this backend"; }
 
     // Takes the place of a call that this rank refuses, where calls are compared: the peers make
     // the call, and learn of the refusal.
@@ -228,11 +228,8 @@ public:
         try {
             const current_device here(device_, rank_);
             const time_point limit = destructor_limit();
-            for (backoff pauses(false); !watcher_.is_idle();) {
-                if (!pauses.pause()) continue;
-                look(label);
-                if (is_late(limit)) expire(label);
-            }
+            for (backoff pauses(false); !watcher_.is_idle();)
+                if (pauses.pause() && is_late(limit)) give_up(lateness(label));
             if (broken()) cudaDeviceSynchronize();
         } catch (const error& e) {
             give_up(e.what());
@@ -247,7 +244,11 @@ public:
     }
 
     // Gives the session up when these news tell of an end, wherever the callers are.
-    void hear(shared<outside_news> news) { watcher_.hear(std::move(news)); }
+    void hear(shared<outside_news> news) {
+        hears_ = true;
+        watcher_.hear(std::move(news));
+    }
+    bool hears_news() const { return hears_; }
     // Throws if they have told of one.
     void stop_hearing(const char* label) {
         watcher_.hear({});
@@ -284,15 +285,18 @@ public:
     }
 
     [[gnu::cold, noreturn]] void expire(const char* label) {
+        const message what = lateness(label);
+        give_up(what);
+        throw peer_error(rank_, what, {});
+    }
+
+    [[gnu::cold]] message lateness(const char* label) const {
         const message reason = watcher_.has_heard() ? message("ranks are lost, or others come")
                                : reason_to_end_     ? reason_to_end_()
                                                     : message();
-        const message what =
-            text("hvd: ", label, " on rank ", rank_, ": ",
-                 reason.empty() ? std::string_view("other ranks did not come in time")
-                                : std::string_view(reason));
-        give_up(what);
-        throw peer_error(rank_, what, {});
+        return text("hvd: ", label, " on rank ", rank_, ": ",
+                    reason.empty() ? std::string_view("other ranks did not come in time")
+                                   : std::string_view(reason));
     }
 
     // Allocates memory that the backend knows beforehand on all ranks. Allocating and freeing it
@@ -403,7 +407,7 @@ private:
     recursive_mutex mutex_;
     std::vector<std::weak_ptr<stop_word>> stops_;
     std::function<message()> reason_to_end_;
-    bool has_several_users_ = false;
+    bool has_several_users_ = false, hears_ = false;
     message broken_;  // the reason for which it was given up; not changed once the next is true
     atomic<bool> is_broken_ = false;
     device_watcher<device_session> watcher_{*this};

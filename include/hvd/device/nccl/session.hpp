@@ -107,7 +107,10 @@ public:
         if (call.reduces()) scale_of(call, size(), rank(), label);
     }
 
-    bool can_be_captured() const override { return true; }
+    // A graph that is launched after a revoke would wait for the lost rank for ever.
+    const char* obstacle_to_capture() const override {
+        return hears_news() ? "a communicator of run_elastic" : nullptr;
+    }
     bool exchanges_in_place() const override { return false; }
 
     // Derives a communicator by NCCL's own function: `make(comm, result, config)`. It has the
@@ -194,7 +197,6 @@ public:
         return registration;
     }
     void deregister(void* registration) noexcept {
-        if (registration == nullptr) return;
         const inside turn(*this);
         const capture_relaxed relaxed;
         close_window(nullptr, registration);
@@ -329,7 +331,6 @@ private:
         windows_.open_registration(memory, registration);
     }
 
-    // All ranks meet here.
     void register_window(std::byte* memory, std::size_t bytes, time_point limit) {
         constexpr const char* api = "ncclCommWindowRegister";
         late_result<ncclWindow_t> window;
@@ -471,8 +472,7 @@ private:
     }
 
     void end() noexcept {
-        if (comm_ == nullptr) return;
-        if (!owned_) return;
+        if (comm_ == nullptr || !owned_) return;
         try {
             const current_device here(device(), rank());
             if (!broken()) {

@@ -75,7 +75,8 @@ public:
 private:
     // The own stream must not become part of a capture that the plan then refuses.
     void require_no_capture(cudaStream_t stream) const {
-        if (!session_->can_be_captured()) refuse_capture(*session_, stream, "this backend");
+        if (const char* const who = session_->obstacle_to_capture())
+            refuse_capture(*session_, stream, who);
     }
 
     std::shared_ptr<device_session> session_;
