@@ -39,8 +39,9 @@ cudaError_t cudaSetDevice(int device) {
     if (device < 0 || device >= visible_devices()) return cudaErrorInvalidDevice;
     current_device = device;
     made_current.insert(device);
-    for (int most = most_made_current, own = int(made_current.size());
-         most < own && !most_made_current.compare_exchange_weak(most, own);) {}
+    const int own = int(made_current.size());
+    int most = most_made_current;
+    while (most < own && !most_made_current.compare_exchange_weak(most, own)) continue;
     return cudaSuccess;
 }
 
