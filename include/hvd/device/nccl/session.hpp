@@ -136,7 +136,7 @@ public:
     }
 
     // Allocates memory with ncclMemAlloc, at the same place of a window on all ranks. NCCL moves it
-    // without copies.
+    // without copies. Before NCCL had windows, each rank registers its memory by itself.
     std::span<std::byte> open_arena(std::size_t bytes) override {
         const current_device here(device(), rank());
         void* memory = nullptr;
@@ -148,7 +148,7 @@ public:
         if (bytes == 0) return {};
         const auto data = owned_memory(std::move(kept));
         if (library_.has(nccl_since::windows)) share_memory(data.get(), bytes, limit_for({}));
-        else if (size() > 1) register_arena(data.get(), bytes);
+        else windows_.open_registration(data.get(), register_memory(data.get(), bytes));
         arena_memory_.push_back(data);
         add_arena({data.get(), bytes});
         return {data.get(), bytes};
@@ -321,14 +321,6 @@ private:
         const nccl_window open = windows_.take(data);
         close_window(open.window, open.registration);
         return !still_works();
-    }
-
-    // Before NCCL had windows, each rank registers its memory by itself.
-    void register_arena(std::byte* memory, std::size_t bytes) {
-        void* registration = nullptr;
-        settle(ncclCommRegister(comm_, memory, bytes, &registration), "ncclCommRegister",
-               limit_for({}));
-        windows_.open_registration(memory, registration);
     }
 
     void register_window(std::byte* memory, std::size_t bytes, time_point limit) {
