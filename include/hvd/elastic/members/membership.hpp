@@ -4,27 +4,13 @@
 
 #include "../../core/settings/elastic_options.hpp"
 #include "../../transport/tcp/dial.hpp"
-#include "../../transport/tcp/tcp_job.hpp"
 #include "coordinator_server.hpp"
+#include "epoch.hpp"
+#include "take_part_once.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
-
-// One epoch of an elastic job, as one of its processes knows it.
-struct elastic_epoch {
-    bool has_ended = false;  // there is no further one: all have done their steps
-    int rank = 0, size = 0;
-    int source = 0;         // the rank whose state all take
-    bool is_equal = false;  // all have that state already
-    bool has_lost = false;  // a member of this process's last epoch is none any more
-    state_stamp stamp;      // of that state
-    std::uint64_t number = 0;
-    std::uint64_t job_number = 0;         // a random one, which no other epoch has
-    std::uint64_t whole_job = 0;          // that of all epochs
-    std::vector<elastic_member> members;  // by rank
-    shared<tcp_job> job;
-};
 
 // The place of this process in an elastic job: its connection to the coordinator, and a coordinator
 // of its own, which sleeps until the others come to it because the acting one is gone.
@@ -44,7 +30,7 @@ public:
           first_place_(first),
           server_(rules(), secret_, serves_first() ? first.port : std::uint16_t(0), nullptr,
                   own.rank) {
-        if (!is_alone(own)) take_part_once();
+        if (!is_alone(own)) take_part_once(own_, secret_);
     }
 
     // Where the coordinator of this process listens.
@@ -145,24 +131,6 @@ private:
         std::uint64_t id = 0;
         while (id == 0) fill_random(-1, reinterpret_cast<std::byte*>(&id), sizeof id);
         return id;
-    }
-    // The others would take a process that comes again for a newcomer, after the end of their job
-    // or inside of it.
-    void take_part_once() const {
-        struct part {
-            int rank;
-            shared_secret secret;
-        };
-        static mutex guard;
-        static std::vector<part> known;
-        const lock_guard lock(guard);
-        if (std::ranges::any_of(known, [this](const part& p) {
-                return p.rank == own_.rank && equal_digests(p.secret, secret_);
-            }))
-            throw usage_error(own_.rank,
-                              text("hvd: run_elastic a second time in the job at ", own_.rendezvous,
-                                   ": a process takes part in it once (HVD_RANK=", own_.rank, ")"));
-        known.push_back({own_.rank, secret_});
     }
     bool serves_first() const {
         return is_alone(own_) || (own_.rank == 0 && !own_.rendezvous_served);
