@@ -48,88 +48,72 @@ def has_begun(job, limit):
     return True
 
 
-def pull_cable(worker, seed, times):
-    dice = random.Random(seed)
-    with tempfile.TemporaryDirectory(prefix="hvd-elastic-") as path, lab.Lab(3) as made:
-        job = JobOnHosts(made, worker, dice, pathlib.Path(path), 3, True)
-        limit = time.monotonic() + HANGS_AFTER
-        try:
-            if not has_begun(job, limit):
-                return "the job does not begin"
-            cut = dice.choice([1, 2])
-            others = [slot for slot in range(3) if slot != cut]
-            made.cut(cut)
-            took = recovered_after(job, time.monotonic(), others, limit)
-            if took is None:
-                return f"host {cut} has no cable, and the others do not go on: {[job.shown(s) for s in range(3)]}"
-            times.append(took)
-            last = job.shown(cut)
-            job.launcher.kill()
-            while not job.has_ended(cut):
-                if time.monotonic() > limit:
-                    return f"host {cut} has no cable, and its process lives on"
-                time.sleep(0.01)
-            done = job.shown(cut)[:7]
-            if done != last[:7]:
-                return f"host {cut} has no cable, and does steps"
-            steps = {slot: job.shown(slot)[0] for slot in others}
-            while any(job.shown(slot)[0] == steps[slot] for slot in others):
-                if time.monotonic() > limit:
-                    return "the others do not go on without a launcher"
-                time.sleep(0.01)
-            return ""
-        finally:
-            job.close()
+def pull_cable(made, job, dice, limit, times):
+    cut = dice.choice([1, 2])
+    others = [slot for slot in range(3) if slot != cut]
+    made.cut(cut)
+    took = recovered_after(job, time.monotonic(), others, limit)
+    if took is None:
+        return f"host {cut} has no cable, and the others do not go on: {[job.shown(s) for s in range(3)]}"
+    times.append(took)
+    last = job.shown(cut)
+    job.launcher.kill()
+    while not job.has_ended(cut):
+        if time.monotonic() > limit:
+            return f"host {cut} has no cable, and its process lives on"
+        time.sleep(0.01)
+    if job.shown(cut)[:7] != last[:7]:
+        return f"host {cut} has no cable, and does steps"
+    steps = {slot: job.shown(slot)[0] for slot in others}
+    while any(job.shown(slot)[0] == steps[slot] for slot in others):
+        if time.monotonic() > limit:
+            return "the others do not go on without a launcher"
+        time.sleep(0.01)
+    return ""
 
 
-def lose_one_way(worker, seed, times):
+def lose_one_way(made, job, dice, limit, times):
     """Two parts that hold each other for dead must not both go on. Systems that give their connections up reset them, which the coordinator hears."""
+    time.sleep(dice.uniform(0, 1))  # keepalives come each second
+    epochs = job.shown(0)[2]
+    for other in (1, 2):
+        made.mislead(0, other)
+    took = recovered_after(job, time.monotonic(), [1, 2], limit)
+    if took is None:
+        return f"host 0 is not heard, and the others do not go on: {[job.shown(s) for s in range(3)]}"
+    times.append(took)
+    time.sleep(2)
+    return f"host 0 is not heard, and goes on, as the others do: {[job.shown(s) for s in range(3)]}" if job.shown(0)[2] > epochs else ""
+
+
+def kill_one(_, job, dice, limit, times):
+    dead = dice.randrange(3)  # the coordinator, too
+    killed_at = time.monotonic()
+    job.signal(dead, signal.SIGKILL)
+    took = recovered_after(job, killed_at, [slot for slot in range(3) if slot != dead], limit)
+    if took is None:
+        return f"process {dead} is dead, and the others do not go on: {[job.shown(s) for s in range(3)]}"
+    times.append(took)
+    return ""
+
+
+def play(fault, has_launcher, worker, seed, times):
+    """Returns the complaint about a job with a fault, or nothing."""
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="hvd-elastic-") as path, lab.Lab(3) as made:
-        job = JobOnHosts(made, worker, dice, pathlib.Path(path), 3, False)
+        job = JobOnHosts(made, worker, dice, pathlib.Path(path), 3, has_launcher)
         limit = time.monotonic() + HANGS_AFTER
         try:
-            if not has_begun(job, limit):
-                return "the job does not begin"
-            time.sleep(dice.uniform(0, 1))  # keepalives come each second
-            epochs = job.shown(0)[2]
-            for other in (1, 2):
-                made.mislead(0, other)
-            took = recovered_after(job, time.monotonic(), [1, 2], limit)
-            if took is None:
-                return f"host 0 is not heard, and the others do not go on: {[job.shown(s) for s in range(3)]}"
-            times.append(took)
-            time.sleep(2)
-            return f"host 0 is not heard, and goes on, as the others do: {[job.shown(s) for s in range(3)]}" if job.shown(0)[2] > epochs else ""
+            return fault(made, job, dice, limit, times) if has_begun(job, limit) else "the job does not begin"
         finally:
             job.close()
 
 
-def kill_one(worker, seed, times):
-    dice = random.Random(seed)
-    with tempfile.TemporaryDirectory(prefix="hvd-elastic-") as path, lab.Lab(3) as made:
-        job = JobOnHosts(made, worker, dice, pathlib.Path(path), 3, False)
-        limit = time.monotonic() + HANGS_AFTER
-        try:
-            if not has_begun(job, limit):
-                return "the job does not begin"
-            dead = seed % 3  # the coordinator, too
-            killed_at = time.monotonic()
-            job.signal(dead, signal.SIGKILL)
-            took = recovered_after(job, killed_at, [slot for slot in range(3) if slot != dead], limit)
-            if took is None:
-                return f"process {dead} is dead, and the others do not go on: {[job.shown(s) for s in range(3)]}"
-            times.append(took)
-            return ""
-        finally:
-            job.close()
-
-
-def play_all(name, play, worker, count):
+def play_all(name, fault, has_launcher, worker, count):
     """Returns how many have failed."""
     times, failed = [], 0
     for seed in range(count):
-        complaint = play(worker, seed, times)
+        complaint = play(fault, has_launcher, worker, seed, times)
         if complaint:
             failed += 1
             print(complaint)
@@ -142,9 +126,9 @@ def main():
     worker, count = sys.argv[1], int(sys.argv[2]) * int(os.environ.get("HVD_ELASTIC_RUNS", "1"))
     lab.end_on_signals()
     try:
-        failed = play_all("cables pulled", pull_cable, worker, count)
-        failed += play_all("one direction lost", lose_one_way, worker, count)
-        failed += play_all("processes killed", kill_one, worker, count)
+        failed = play_all("cables pulled", pull_cable, True, worker, count)
+        failed += play_all("one direction lost", lose_one_way, False, worker, count)
+        failed += play_all("processes killed", kill_one, False, worker, count)
     except lab.Unusable as reason:
         print(f"skipped: {reason}")
         return 77
