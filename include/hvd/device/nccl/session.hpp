@@ -32,7 +32,8 @@ public:
         : device_session(rank, size, device, options, own.stream_priority()), own_(own) {
         if (size == 1) return;
         const current_device here(device, rank);
-        headers_ = cuda_memory(cuda_memory::kind::device, size * sizeof(call_header), rank);
+        const std::size_t bytes = std::size_t(size) * sizeof(call_header);
+        headers_ = cuda_memory(cuda_memory::kind::device, bytes, rank);
         scratch_ = cuda_memory(cuda_memory::kind::device, 16, rank);
     }
     ~nccl_session() {
