@@ -238,6 +238,7 @@ private:
         std::vector<gloo_message> messages;
         std::vector<gloo_place> peers;
         message failure;  // of the connecting
+        int failed_peer = -1;
         atomic<int> connecting{0};
         atomic<bool> stops{false};
         thread connects;
@@ -252,6 +253,7 @@ private:
                     if (pairs[p]) pairs[p]->connect(peers[p].address());
                 } catch (const std::exception& e) {
                     failure = e.what();
+                    failed_peer = int(p);
                     break;
                 }
             }
@@ -290,8 +292,11 @@ private:
     bool has_connected() {
         if (own_->connecting.load() >= 0) return false;
         own_->connects.join();
-        if (!own_->failure.empty()) throw_failure(own_->failure);
-        return true;
+        if (own_->failed_peer < 0) return true;
+        throw peer_error(rank_,
+                         text("hvd: Gloo can't connect rank ", rank_, " with rank ",
+                              own_->failed_peer, ": ", own_->failure),
+                         {own_->failed_peer});
     }
 
     [[noreturn]] void throw_failure(std::string_view why) const {
