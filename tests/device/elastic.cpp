@@ -787,14 +787,10 @@ TEST_CASE("a newcomer whose device tensors have other sizes leaves, and the othe
                 hvd::run_elastic<hvd::nccl>(
                     state,
                     [&](gpus_type& gpus, hosts_type& hosts) {
-                        for (;;) {
-                            int is_over = has_left ? 1 : 0;
-                            hosts.allreduce(is_over, hvd::min);
-                            if (is_over != 0) return;
+                        hvd_test::work_until(has_left, state, hosts, [&] {
+                            if (state.step() > 0) has_begun = true;
                             t.step(gpus, state.step());
-                            state.commit();
-                            has_begun = true;
-                        }
+                        });
                     },
                     o);
                 CHECK(t.weights.values() == expected(state.step()));

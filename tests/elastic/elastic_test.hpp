@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <random>
@@ -73,5 +74,17 @@ private:
     std::optional<hvd::detail::coordinator_server> launcher_;
     std::vector<std::thread> threads_;
 };
+
+// Does steps and commits them until it is over on all ranks.
+template <class State, class Comm, class Step>
+void work_until(const std::atomic<bool>& is_over_here, State& state, Comm& ranks, Step step) {
+    for (;;) {
+        int is_over = is_over_here ? 1 : 0;
+        ranks.allreduce(is_over, hvd::min);
+        if (is_over != 0) return;
+        step();
+        state.commit();
+    }
+}
 
 }  // namespace hvd_test

@@ -703,14 +703,10 @@ TEST_CASE("a newcomer whose objects do not fit leaves, and the others go on") {
             hvd::run_elastic<hvd_test::tcp>(
                 state,
                 [&](auto& comm) {
-                    for (;;) {
-                        int is_over = has_left ? 1 : 0;
-                        comm.allreduce(is_over, hvd::min);
-                        if (is_over != 0) return;
+                    work_until(has_left, state, comm, [&] {
+                        if (state.step() > 0) has_begun = true;
                         t.step(comm, state.step());
-                        state.commit();
-                        has_begun = true;
-                    }
+                    });
                 },
                 o);
             all[std::size_t(r)].weights = t.weights;

@@ -240,7 +240,7 @@ namespace detail {
 }
 
 // The others have gone on after this step, again and again, and have given up.
-[[noreturn]] inline void give_up_alone(int started_as, int epochs, std::int64_t step) {
+[[noreturn]] inline void give_up_as_the_others(int started_as, int epochs, std::int64_t step) {
     throw peer_error(
         started_as,
         text("hvd: the function of run_elastic has returned after step ", step,
@@ -303,7 +303,7 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
         const auto epoch = own.join(stamp, has_finished);
         if (epoch.has_ended) {
             if (vain < most_vain_epochs) return;
-            detail::give_up_alone(options.tcp.rank, most_vain_epochs, state.step());
+            detail::give_up_as_the_others(options.tcp.rank, most_vain_epochs, state.step());
         }
         if (std::exchange(has_finished, false)) state.restore();  // others have not
         if (epoch.has_lost) vain = 0;
