@@ -3,6 +3,8 @@
 #include "reference.hpp"
 #include "support.hpp"
 
+namespace allreduce_tests {
+
 using namespace hvd_test;
 
 namespace {
@@ -31,3 +33,5 @@ TEST_CASE_TEMPLATE("allreduce equals the serial reduction, in place and out of p
         }
     });
 }
+
+}  // namespace allreduce_tests

@@ -13,6 +13,8 @@
 
 #include "support.hpp"
 
+namespace arena_tests {
+
 using namespace hvd_test;
 
 // Tensors in memory that all ranks of a node have mapped. Results that must not depend on a
@@ -364,3 +366,5 @@ TEST_CASE("the system has an arena's memory back when the arena ends, and when g
         }
     });
 }
+
+}  // namespace arena_tests

@@ -11,6 +11,8 @@
 #include "reference.hpp"
 #include "support.hpp"
 
+namespace arguments_tests {
+
 using namespace hvd_test;
 
 // The arguments that a collective takes, and errors that one rank can see.
@@ -396,3 +398,5 @@ TEST_CASE("an empty communicator refuses calls instead of crashing") {
         thrown<hvd::usage_error>([&] { static_cast<void>(nobody.plan_allreduce(x, hvd::sum)); });
     });
 }
+
+}  // namespace arguments_tests

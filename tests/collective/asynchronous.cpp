@@ -10,6 +10,8 @@
 #include "reference.hpp"
 #include "support.hpp"
 
+namespace asynchronous_tests {
+
 using namespace hvd_test;
 
 namespace {
@@ -544,3 +546,5 @@ TEST_CASE("a call in the queue of a communicator that was given up is refused") 
         comm.barrier();
     });
 }
+
+}  // namespace asynchronous_tests

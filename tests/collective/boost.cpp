@@ -11,6 +11,8 @@
 
 #include "support.hpp"
 
+namespace boost_tests {
+
 using namespace hvd_test;
 
 // hvd beside Boost.MPI, and with types that Boost.Serialization can write.
@@ -75,3 +77,5 @@ TEST_CASE("torn bytes of a Boost archive are an error") {
         thrown<std::exception>([&] { hvd::serializer<state>::read(torn); });
     }
 }
+
+}  // namespace boost_tests

@@ -6,6 +6,8 @@
 #include "disagreement.hpp"
 #include "reference.hpp"
 
+namespace carried_tests {
+
 using namespace hvd_test;
 
 // Small tensors travel between nodes in the message that has the headers. The tests have sizes on
@@ -290,3 +292,5 @@ TEST_CASE("an error-feedback plan that is refused packs nothing: its next run ha
         CHECK(same_bits(run(true), expected));
     });
 }
+
+}  // namespace carried_tests

@@ -3,6 +3,8 @@
 #include "disagreement.hpp"
 #include "reference.hpp"
 
+namespace codecs_tests {
+
 using namespace hvd_test;
 
 // Plans whose floats travel as 16-bit floats.
@@ -142,3 +144,5 @@ TEST_CASE("a tensor with gaps is refused by a codec, with its number") {
         check_that_it_works(comm);
     });
 }
+
+}  // namespace codecs_tests

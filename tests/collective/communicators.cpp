@@ -8,6 +8,8 @@
 #include "disagreement.hpp"
 #include "reference.hpp"
 
+namespace communicators_tests {
+
 using namespace hvd_test;
 
 namespace {
@@ -286,3 +288,5 @@ TEST_CASE("if one rank throws where all must succeed, all throw") {
         check_that_it_works(comm);
     });
 }
+
+}  // namespace communicators_tests

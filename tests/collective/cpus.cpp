@@ -7,6 +7,8 @@
 
 #include "support.hpp"
 
+namespace cpus_tests {
+
 using namespace hvd_test;
 
 namespace {
@@ -110,3 +112,5 @@ TEST_CASE("processors that a rank can't use, and a list too short, are refused")
 }
 
 #endif
+
+}  // namespace cpus_tests

@@ -5,6 +5,8 @@
 #include "reference.hpp"
 #include "support.hpp"
 
+namespace determinism_tests {
+
 using namespace hvd_test;
 
 // The bits of a reduction are those of the sum from rank 0 to the last, inside each node first if
@@ -164,3 +166,5 @@ TEST_CASE("callables that are neither commutative nor exact are applied from ran
         CHECK(wrong_bits<float>(x, many, [&](std::size_t i) { return expected[i]; }) == 0);
     });
 }
+
+}  // namespace determinism_tests

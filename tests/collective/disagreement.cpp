@@ -5,8 +5,6 @@
 #include "disagreement.hpp"
 #include "reference.hpp"
 
-using namespace hvd_test;
-
 namespace hvd_test {
 
 // An element type of the size of `modular`.
@@ -24,6 +22,10 @@ struct hvd::dtype_traits<hvd_test::other_modular>
     : hvd::arithmetic_element<hvd_test::other_modular> {
     static constexpr std::string_view name = "other modular";
 };
+
+namespace disagreement_tests {
+
+using namespace hvd_test;
 
 // Ranks make different calls. Each is told the values of all ranks, and they go on together.
 
@@ -431,3 +433,5 @@ TEST_CASE("the first exception of a callable is thrown, and nothing is reduced a
         expect_one("reduce_scatter", [&] { comm.reduce_scatter(x, failing); });
     });
 }
+
+}  // namespace disagreement_tests

@@ -7,6 +7,8 @@
 #include "disagreement.hpp"
 #include "reference.hpp"
 
+namespace fused_tests {
+
 using namespace hvd_test;
 
 // Many tensors as one: compile-time lists, runtime lists, both, and mixed element types.
@@ -377,3 +379,5 @@ TEST_CASE("a fused refusal by one rank reaches the others") {
         });
     });
 }
+
+}  // namespace fused_tests

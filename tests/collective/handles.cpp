@@ -15,6 +15,8 @@
 #include "disagreement.hpp"
 #include "reference.hpp"
 
+namespace handles_tests {
+
 using namespace hvd_test;
 
 // MPI handles: adopted, borrowed, refused and freed.
@@ -398,3 +400,5 @@ TEST_CASE("a failing MPI call is an mpi_error with its name, code, text and plac
     CHECK(contains(e->what(), "MPI_Send"));
     CHECK(contains(e->where().file_name(), "handles.cpp"));
 }
+
+}  // namespace handles_tests

@@ -3,6 +3,8 @@
 #include "reference.hpp"
 #include "support.hpp"
 
+namespace movement_tests {
+
 using namespace hvd_test;
 
 // Collectives that move elements and do not look at them, for every element type and size.
@@ -121,3 +123,5 @@ TEST_CASE_TEMPLATE("alltoall gives each rank its share of every rank's elements"
         }
     });
 }
+
+}  // namespace movement_tests

@@ -5,6 +5,8 @@
 #include "reference.hpp"
 #include "support.hpp"
 
+namespace nodes_tests {
+
 using namespace hvd_test;
 
 namespace {
@@ -151,3 +153,5 @@ TEST_CASE("an exception of an operation on one node reaches the ranks of all") {
         }
     });
 }
+
+}  // namespace nodes_tests

@@ -5,6 +5,8 @@
 #include "disagreement.hpp"
 #include "reference.hpp"
 
+namespace objects_tests {
+
 using namespace hvd_test;
 
 namespace {
@@ -32,14 +34,16 @@ struct unwritable {
 
 }  // namespace
 
+}  // namespace objects_tests
+
 template <>
-struct hvd::serializer<checkpoint> {
-    static void write(std::vector<std::byte>& buffer, const checkpoint& c) {
+struct hvd::serializer<objects_tests::checkpoint> {
+    static void write(std::vector<std::byte>& buffer, const objects_tests::checkpoint& c) {
         serializer<std::string>::write(buffer, c.name);
         serializer<std::vector<double>>::write(buffer, c.values);
     }
-    static checkpoint read(std::span<const std::byte>& bytes) {
-        checkpoint c;
+    static objects_tests::checkpoint read(std::span<const std::byte>& bytes) {
+        objects_tests::checkpoint c;
         c.name = serializer<std::string>::read(bytes);
         c.values = serializer<std::vector<double>>::read(bytes);
         return c;
@@ -47,25 +51,27 @@ struct hvd::serializer<checkpoint> {
 };
 
 template <>
-struct hvd::serializer<unreadable> {
-    static void write(std::vector<std::byte>& buffer, const unreadable& u) {
+struct hvd::serializer<objects_tests::unreadable> {
+    static void write(std::vector<std::byte>& buffer, const objects_tests::unreadable& u) {
         serializer<int>::write(buffer, u.value);
     }
-    static unreadable read(std::span<const std::byte>&) {
+    static objects_tests::unreadable read(std::span<const std::byte>&) {
         throw std::runtime_error("not my version");
     }
 };
 
 template <>
-struct hvd::serializer<unwritable> {
-    static void write(std::vector<std::byte>& buffer, const unwritable& u) {
+struct hvd::serializer<objects_tests::unwritable> {
+    static void write(std::vector<std::byte>& buffer, const objects_tests::unwritable& u) {
         if (u.fails) throw 7;
         serializer<bool>::write(buffer, u.fails);
     }
-    static unwritable read(std::span<const std::byte>& bytes) {
+    static objects_tests::unwritable read(std::span<const std::byte>& bytes) {
         return {serializer<bool>::read(bytes)};
     }
 };
+
+namespace objects_tests {
 
 TEST_CASE("broadcast_object gives every rank each root's object, in place and by value") {
     on_every_transport([](auto& comm) {
@@ -200,3 +206,5 @@ TEST_CASE("an error of objects names the user's call on every rank") {
         CHECK(gathered.find("'allgather_object'") != std::string::npos);
     });
 }
+
+}  // namespace objects_tests

@@ -12,6 +12,8 @@
 
 #include "support.hpp"
 
+namespace one_thread_tests {
+
 // One thread at a time makes calls on a communicator. A second thread, and code that a call runs,
 // get usage_error, and the call under way goes on.
 
@@ -302,3 +304,5 @@ TEST_CASE("threads take turns on a communicator") {
         }
     });
 }
+
+}  // namespace one_thread_tests

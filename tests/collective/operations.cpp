@@ -6,6 +6,8 @@
 #include "reference.hpp"
 #include "support.hpp"
 
+namespace operations_tests {
+
 using namespace hvd_test;
 
 // Operations beyond the matrix of built-in ones: scales, roundings, callables.
@@ -39,14 +41,19 @@ word letter_of(int rank) { return {{char('a' + rank)}}; }
 
 }  // namespace
 
+}  // namespace operations_tests
+
 template <>
-struct hvd::dtype_traits<matrix2> : hvd::transport_only<matrix2> {
+struct hvd::dtype_traits<operations_tests::matrix2> : hvd::transport_only<operations_tests::matrix2> {
     static constexpr std::string_view name = "matrix2";
 };
+
 template <>
-struct hvd::dtype_traits<word> : hvd::transport_only<word> {
+struct hvd::dtype_traits<operations_tests::word> : hvd::transport_only<operations_tests::word> {
     static constexpr std::string_view name = "word";
 };
+
+namespace operations_tests {
 
 TEST_CASE("matrices are multiplied in rank order") {
     on_every_transport([](auto& comm) {
@@ -326,3 +333,5 @@ TEST_CASE(
         CHECK(float(x) == float(hvd::float16(expected)));
     });
 }
+
+}  // namespace operations_tests

@@ -7,6 +7,8 @@
 
 #include "hvd_test.hpp"
 
+namespace paths_tests {
+
 // How calls moved their data, as their observer is told.
 
 using namespace hvd_test;
@@ -140,3 +142,5 @@ TEST_CASE("direct<mpi> moves fused tensors by one call of the library") {
           data_path::library);
 }
 #endif
+
+}  // namespace paths_tests

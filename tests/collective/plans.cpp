@@ -3,6 +3,8 @@
 #include "disagreement.hpp"
 #include "reference.hpp"
 
+namespace plans_tests {
+
 using namespace hvd_test;
 
 // Collectives that are laid out and agreed on once, and run at every step.
@@ -235,3 +237,5 @@ TEST_CASE("ranks that run different plans, or a plan against another call, are t
         CHECK(a == std::vector<float>(10, float(comm.size())));
     });
 }
+
+}  // namespace plans_tests

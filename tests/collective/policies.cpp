@@ -7,6 +7,8 @@
 #include "disagreement.hpp"
 #include "reference.hpp"
 
+namespace policies_tests {
+
 using namespace hvd_test;
 
 // checked<>, observed<> and direct<> around this build's backend, and the process-wide
@@ -415,3 +417,5 @@ TEST_CASE("direct<mpi>: a reduction that MPI lacks does not compile, and reducib
     CHECK(hvd::transportable<hvd::float16, direct>);
 }
 #endif
+
+}  // namespace policies_tests

@@ -6,6 +6,8 @@
 #include "reference.hpp"
 #include "support.hpp"
 
+namespace ragged_tests {
+
 using namespace hvd_test;
 
 // Ranks contribute different amounts, also none.
@@ -240,3 +242,5 @@ TEST_CASE("results of bool are bytes") {
         CHECK(everybody == (comm.size() == 1));
     });
 }
+
+}  // namespace ragged_tests

@@ -3,6 +3,8 @@
 #include "reference.hpp"
 #include "support.hpp"
 
+namespace reduce_tests {
+
 using namespace hvd_test;
 
 namespace {
@@ -38,3 +40,5 @@ TEST_CASE_TEMPLATE("reduce gives the root the serial reduction and leaves the ot
         }
     });
 }
+
+}  // namespace reduce_tests

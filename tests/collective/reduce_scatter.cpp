@@ -3,6 +3,8 @@
 #include "reference.hpp"
 #include "support.hpp"
 
+namespace reduce_scatter_tests {
+
 using namespace hvd_test;
 
 namespace {
@@ -34,3 +36,5 @@ TEST_CASE_TEMPLATE("reduce_scatter gives each rank its part of the serial reduct
         }
     });
 }
+
+}  // namespace reduce_scatter_tests

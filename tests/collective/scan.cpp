@@ -3,6 +3,8 @@
 #include "reference.hpp"
 #include "support.hpp"
 
+namespace scan_tests {
+
 using namespace hvd_test;
 
 namespace {
@@ -51,3 +53,5 @@ TEST_CASE_TEMPLATE(
         }
     });
 }
+
+}  // namespace scan_tests

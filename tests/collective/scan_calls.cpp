@@ -6,6 +6,8 @@
 #include "disagreement.hpp"
 #include "reference.hpp"
 
+namespace scan_calls_tests {
+
 using namespace hvd_test;
 
 // The forms of scan and exscan, their sizes, bits and errors. All element types with all operations
@@ -85,14 +87,19 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 }  // namespace
 
+}  // namespace scan_calls_tests
+
 template <>
-struct hvd::dtype_traits<word> : hvd::transport_only<word> {
+struct hvd::dtype_traits<scan_calls_tests::word> : hvd::transport_only<scan_calls_tests::word> {
     static constexpr std::string_view name = "word";
 };
+
 template <>
-struct hvd::dtype_traits<huge> : hvd::transport_only<huge> {
+struct hvd::dtype_traits<scan_calls_tests::huge> : hvd::transport_only<scan_calls_tests::huge> {
     static constexpr std::string_view name = "huge";
 };
+
+namespace scan_calls_tests {
 
 TEST_CASE_TEMPLATE("scans are right around every limit of sizes", T, float, hvd::bfloat16) {
     check_limits<T>(tuning::window_bytes);
@@ -351,3 +358,5 @@ TEST_CASE("a scan of integers with a scale needs a rounding") {
         check_that_it_works(comm);
     });
 }
+
+}  // namespace scan_calls_tests

@@ -16,6 +16,8 @@
 
 #include "hvd_test.hpp"
 
+namespace thread_group_tests {
+
 // Threads that a program started itself are ranks.
 
 using namespace hvd_test;
@@ -260,3 +262,5 @@ TEST_CASE("a group belongs to the process that made it") {
         CHECK(status == 0);
     }
 }
+
+}  // namespace thread_group_tests

@@ -6,6 +6,8 @@
 #include "reference.hpp"
 #include "support.hpp"
 
+namespace thresholds_tests {
+
 using namespace hvd_test;
 
 // Sizes around every threshold inside hvd (core/tuning.hpp): the kernels' blocks, a window of
@@ -96,10 +98,14 @@ void check_thresholds(std::size_t window_bytes) {
 
 }  // namespace
 
+}  // namespace thresholds_tests
+
 template <std::size_t N>
-struct hvd::dtype_traits<cells_of<N>> : hvd::transport_only<cells_of<N>> {
+struct hvd::dtype_traits<thresholds_tests::cells_of<N>> : hvd::transport_only<thresholds_tests::cells_of<N>> {
     static constexpr std::string_view name = "cells";
 };
+
+namespace thresholds_tests {
 
 TEST_CASE_TEMPLATE("results are right around every internal threshold", T, float, hvd::bfloat16) {
     check_thresholds<T>(tuning::window_bytes);
@@ -150,3 +156,5 @@ TEST_CASE("elements larger than a window are reduced whole") {
 TEST_CASE("elements larger than a peer's share of a window are reduced whole") {
     check_large_elements<5000>(28 * tuning::KiB);
 }
+
+}  // namespace thresholds_tests

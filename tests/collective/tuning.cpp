@@ -6,6 +6,8 @@
 #include "reference.hpp"
 #include "support.hpp"
 
+namespace tuning_tests {
+
 using namespace hvd_test;
 
 // Thresholds that a program changes: results are the same whatever they are.
@@ -280,3 +282,5 @@ TEST_CASE("options outside their range make no communicator") {
           std::string::npos);
 }
 #endif
+
+}  // namespace tuning_tests

@@ -12,6 +12,8 @@
 
 #include "support.hpp"
 
+namespace waiting_tests {
+
 // Ranks that wait long say for whom. The last rank comes when all others have said so, and stays
 // away a little longer: a second line of a rank would come then. A busy machine keeps no thread
 // from running so long that the others would name it, too.
@@ -199,3 +201,5 @@ TEST_CASE("several missing ranks are named in one line") {
 }
 
 #endif
+
+}  // namespace waiting_tests

@@ -13,6 +13,8 @@
 
 #include "../fault/by_hand.hpp"
 
+namespace windows_tests {
+
 // Ranks pass their data through windows, and one of them may be as far ahead of the others as the
 // windows allow, or far behind. One thread drives them here, in a random order in which some are
 // forgotten for long.
@@ -359,3 +361,5 @@ TEST_CASE("a rank that begins its next call leaves alone what slower ranks still
             for (const auto& one : all) CHECK(one->calls > 10);
         }
 }
+
+}  // namespace windows_tests

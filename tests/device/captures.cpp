@@ -8,6 +8,8 @@
 
 #include "support.hpp"
 
+namespace captures_tests {
+
 using namespace device_test;
 
 namespace {
@@ -183,3 +185,5 @@ TEST_CASE("a stream that is captured can't wait for a call outside of the graph"
         CHECK(a.values()[0] == float(gpus.size()));
     });
 }
+
+}  // namespace captures_tests

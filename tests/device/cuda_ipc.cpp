@@ -13,6 +13,8 @@
 #include "ipc_checks.hpp"
 #include "support.hpp"
 
+namespace cuda_ipc_tests {
+
 using namespace device_test;
 using namespace ipc_test;
 
@@ -454,3 +456,5 @@ TEST_CASE("CUDA IPC for one kind of collective, the host for others") {
         });
     CHECK(emulation::live_objects() == 0);
 }
+
+}  // namespace cuda_ipc_tests

@@ -13,6 +13,8 @@
 #include "support.hpp"
 #include "temporary_directory.hpp"
 
+namespace elastic_tests {
+
 using namespace device_test;
 using hvd_test::elastic_job;
 
@@ -171,16 +173,18 @@ double train_on_gpus(hvd::tensor_view<float, hvd::device> weights,
 
 }  // namespace
 
+}  // namespace elastic_tests
+
 template <>
-struct hvd::elastic::saved<sent_weights> {
+struct hvd::elastic::saved<elastic_tests::sent_weights> {
     using of_view = saved<hvd::tensor_view<float, hvd::device>>;
     using copy = of_view::copy;
-    static void take(const sent_weights& object, copy& to) { of_view::take(object.view, to); }
-    static void put_back(const copy& from, const sent_weights& object) {
+    static void take(const elastic_tests::sent_weights& object, copy& to) { of_view::take(object.view, to); }
+    static void put_back(const copy& from, const elastic_tests::sent_weights& object) {
         of_view::put_back(from, object.view);
     }
     template <class Comm>
-    static void synchronize(Comm& comm, const sent_weights& object, hvd::root from) {
+    static void synchronize(Comm& comm, const elastic_tests::sent_weights& object, hvd::root from) {
         comm.gpus().barrier();  // the ranks connect in their first call
         object.before();
         auto sent = comm.gpus().broadcast_async(object.view, from);
@@ -188,6 +192,8 @@ struct hvd::elastic::saved<sent_weights> {
         sent.wait();
     }
 };
+
+namespace elastic_tests {
 
 TEST_CASE("the state of hvd's optimizers on GPUs goes on when a rank is lost") {
     const auto trained = [](int size, int gone) {
@@ -859,3 +865,5 @@ TEST_CASE("communicators descend from the last where its ranks come first in the
     behind.knows_growth = false;
     CHECK(of({had(0, 2), had(1, 2), behind}).how == descent::none);
 }
+
+}  // namespace elastic_tests

@@ -10,6 +10,8 @@
 
 #include <emulation.hpp>
 
+namespace emulated_streams_tests {
+
 namespace {
 
 struct stream {
@@ -209,3 +211,5 @@ TEST_CASE("a captured stream waits for nothing outside, and those that fork from
         cudaGraphDestroy(graph);
     }
 }
+
+}  // namespace emulated_streams_tests

@@ -14,6 +14,8 @@
 
 #include <emulation.hpp>
 
+namespace emulation_tests {
+
 namespace {
 
 struct stream {
@@ -418,3 +420,5 @@ TEST_CASE("the k-th call fails, and only that") {
     cudaFree(c);
     emulation::reset();
 }
+
+}  // namespace emulation_tests

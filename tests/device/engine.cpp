@@ -10,6 +10,8 @@
 
 #include "engine_support.hpp"
 
+namespace engine_tests {
+
 using namespace device_test;
 
 namespace {
@@ -310,3 +312,5 @@ TEST_CASE_TEMPLATE("ranks that have joined contribute what changes no result", D
         CHECK(again.values()[0] == float(n));
     });
 }
+
+}  // namespace engine_tests

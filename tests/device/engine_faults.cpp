@@ -5,6 +5,8 @@
 
 #include "engine_support.hpp"
 
+namespace engine_faults_tests {
+
 using namespace device_test;
 
 namespace {
@@ -327,3 +329,5 @@ TEST_CASE_TEMPLATE("work under way outlives its engine, and a request that is dr
     });
     check_clean();
 }
+
+}  // namespace engine_faults_tests

@@ -19,6 +19,8 @@
 #include "detached.hpp"
 #include "engine_support.hpp"
 
+namespace engine_work_tests {
+
 using namespace device_test;
 using hvd_test::detached;
 
@@ -489,3 +491,5 @@ TEST_CASE_TEMPLATE("packed tensors of ranks that have joined, and of shapes that
         e.join().wait();
     });
 }
+
+}  // namespace engine_work_tests

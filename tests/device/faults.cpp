@@ -8,6 +8,8 @@
 
 #include "failures.hpp"
 
+namespace faults_tests {
+
 using namespace device_test;
 
 namespace {
@@ -241,3 +243,5 @@ TEST_CASE("each rank of a node gets a GPU of its own, or all are told why not") 
     });
     emulation::reset();
 }
+
+}  // namespace faults_tests

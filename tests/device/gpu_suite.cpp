@@ -8,6 +8,8 @@
 #include "forked.hpp"
 #include "support.hpp"
 
+namespace gpu_suite_tests {
+
 namespace {
 
 // Runs f(world, report) on threads as ranks.
@@ -59,3 +61,5 @@ TEST_CASE("a rank that is lost, and a communicator without it") {
         world.barrier();
     });
 }
+
+}  // namespace gpu_suite_tests

@@ -6,6 +6,8 @@
 
 #include "support.hpp"
 
+namespace graphs_and_arenas_tests {
+
 using namespace device_test;
 
 static_assert(std::movable<hvd::communicator<hvd::nccl>>);
@@ -132,3 +134,5 @@ TEST_CASE("the gaps of a closed arena are forgotten, and those of others stay") 
         session.remove_arena(last.data());
     });
 }
+
+}  // namespace graphs_and_arenas_tests

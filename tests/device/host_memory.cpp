@@ -7,6 +7,8 @@
 
 #include "failures.hpp"
 
+namespace host_memory_tests {
+
 using namespace device_test;
 
 namespace {
@@ -181,3 +183,5 @@ TEST_CASE("a GPU that reads all memory takes that of the host") {
     });
     emulation::reset();
 }
+
+}  // namespace host_memory_tests

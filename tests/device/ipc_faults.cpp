@@ -8,6 +8,8 @@
 
 #include "failures.hpp"
 
+namespace ipc_faults_tests {
+
 using namespace device_test;
 
 namespace {
@@ -387,3 +389,5 @@ TEST_CASE("a call is not captured into a graph") {
         cudaStreamDestroy(stream);
     });
 }
+
+}  // namespace ipc_faults_tests

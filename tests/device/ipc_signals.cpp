@@ -12,6 +12,8 @@
 #include "ipc_checks.hpp"
 #include "sanitizers.hpp"
 
+namespace ipc_signals_tests {
+
 using namespace device_test;
 using namespace ipc_test;
 
@@ -422,3 +424,5 @@ TEST_CASE("without the driver's calls, and where ranks share a GPU, ranks meet o
         run(true, 3);
     }
 }
+
+}  // namespace ipc_signals_tests

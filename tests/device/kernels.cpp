@@ -9,6 +9,8 @@
 #include <hvd/kernel/cuda/pack.cuh>
 #include "support.hpp"
 
+namespace kernels_tests {
+
 using namespace hvd::detail;
 using device_test::tensor;
 
@@ -104,3 +106,5 @@ TEST_CASE("a launch for a long tensor, cut by its blocks") {
     cudaStreamDestroy(stream);
     CHECK(emulation::live_objects() == 0);
 }
+
+}  // namespace kernels_tests

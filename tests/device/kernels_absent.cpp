@@ -4,6 +4,8 @@
 
 #include "support.hpp"
 
+namespace kernels_absent_tests {
+
 using namespace device_test;
 
 namespace {
@@ -71,3 +73,5 @@ TEST_CASE("without kernels cuda_ipc moves, and refuses to reduce") {
         CHECK(emulation::live_objects() == 0);
     }
 }
+
+}  // namespace kernels_absent_tests

@@ -8,6 +8,8 @@
 
 #include "support.hpp"
 
+namespace making_tests {
+
 using namespace device_test;
 
 namespace {
@@ -129,3 +131,5 @@ TEST_CASE("where one of several backends fails on a rank, none of them is made")
                 n, n, {"cudaStreamCreateWithFlags", k, cudaErrorMemoryAllocation}, make);
     }
 }
+
+}  // namespace making_tests

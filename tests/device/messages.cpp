@@ -6,6 +6,8 @@
 
 #include "support.hpp"
 
+namespace messages_tests {
+
 using namespace device_test;
 
 namespace {
@@ -27,10 +29,14 @@ struct point {
 
 }  // namespace
 
+}  // namespace messages_tests
+
 template <>
-struct hvd::dtype_traits<point> : hvd::transport_only<point> {
+struct hvd::dtype_traits<messages_tests::point> : hvd::transport_only<messages_tests::point> {
     static constexpr std::string_view name = "point";
 };
+
+namespace messages_tests {
 
 TEST_CASE_TEMPLATE("a rank sends each rank above it a tensor of another length", T, float, int,
                    std::uint8_t, hvd::bfloat16, std::int16_t) {
@@ -150,3 +156,5 @@ TEST_CASE("a rank that never sends is noticed at the deadline") {
         },
         2);
 }
+
+}  // namespace messages_tests

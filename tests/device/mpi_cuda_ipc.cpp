@@ -10,6 +10,8 @@
 #include "ipc_checks.hpp"
 #include "tensor.hpp"
 
+namespace mpi_cuda_ipc_tests {
+
 using namespace device_test;
 using namespace ipc_test;
 
@@ -141,3 +143,5 @@ TEST_CASE("processes whose GPUs have no CUDA IPC are refused") {
     });
     CHECK(emulation::live_objects() == 0);
 }
+
+}  // namespace mpi_cuda_ipc_tests

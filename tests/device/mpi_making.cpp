@@ -12,6 +12,8 @@
 #include <hvd/nccl.hpp>
 #include "hvd_test.hpp"
 
+namespace mpi_making_tests {
+
 namespace {
 
 using world_type = hvd::communicator<hvd::mpi>;
@@ -52,3 +54,5 @@ TEST_CASE("a process whose initialisation fails tells the others, which do not w
         check_told<hvd::nccl>(world, failing, "ncclCommGetAsyncError", ncclUnhandledCudaError);
     }
 }
+
+}  // namespace mpi_making_tests

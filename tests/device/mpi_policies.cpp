@@ -10,6 +10,8 @@
 #include "hvd_test.hpp"
 #include "tensor.hpp"
 
+namespace mpi_policies_tests {
+
 using namespace device_test;
 
 namespace {
@@ -124,3 +126,5 @@ TEST_CASE("an MPI that does not is refused") {
     });
     unsetenv("HVD_MPI_CUDA_AWARE");
 }
+
+}  // namespace mpi_policies_tests

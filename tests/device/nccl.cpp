@@ -8,6 +8,8 @@
 
 #include "support.hpp"
 
+namespace nccl_tests {
+
 using namespace device_test;
 
 TEST_CASE("a sum, a mean and scales") {
@@ -720,3 +722,5 @@ TEST_CASE("an agreement names a rank that moves a tensor of the same size meanwh
         },
         2);
 }
+
+}  // namespace nccl_tests

@@ -8,6 +8,8 @@
 
 #include "support.hpp"
 
+namespace options_tests {
+
 using namespace device_test;
 
 namespace {
@@ -251,3 +253,5 @@ TEST_CASE("the threads of one process have a GPU each") {
         emulation::reset();
     }
 }
+
+}  // namespace options_tests

@@ -4,6 +4,8 @@
 
 #include "support.hpp"
 
+namespace plans_tests {
+
 using namespace device_test;
 
 namespace {
@@ -363,3 +365,5 @@ TEST_CASE("several tensors in one call go from where they are") {
         CHECK(emulation::calls_of("launch_tiles") == 0);
     });
 }
+
+}  // namespace plans_tests

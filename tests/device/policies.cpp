@@ -6,6 +6,8 @@
 
 #include "support.hpp"
 
+namespace policies_tests {
+
 using namespace device_test;
 
 namespace {
@@ -490,3 +492,5 @@ TEST_CASE("a staged communicator ends after the copies in both directions, befor
         CHECK(emulation::live_objects() == 0);
     }
 }
+
+}  // namespace policies_tests

@@ -11,6 +11,8 @@
 #include <hvd/kernel/reduce.hpp>
 #include "support.hpp"
 
+namespace reductions_tests {
+
 using namespace hvd::detail;
 
 namespace {
@@ -189,3 +191,5 @@ TEST_CASE("a launch of several blocks, aligned and not") {
         CHECK(out == std::vector<float>(count + 1, 3));
     }
 }
+
+}  // namespace reductions_tests

@@ -8,6 +8,8 @@
 
 #include "support.hpp"
 
+namespace snippets_tests {
+
 using namespace device_test;
 using world_type = hvd::communicator<hvd::threads>;
 
@@ -203,3 +205,5 @@ TEST_CASE("the examples of the device path") {
     CHECK(emulation::live_objects() == 0);
     CHECK(emulation::disagreements().empty());
 }
+
+}  // namespace snippets_tests

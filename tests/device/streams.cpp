@@ -8,6 +8,8 @@
 
 #include "support.hpp"
 
+namespace streams_tests {
+
 using namespace device_test;
 
 namespace {
@@ -229,3 +231,5 @@ TEST_CASE_TEMPLATE("a call by another thread of the process", Backend, every_bac
         CHECK(x.has(float(2 * sum_of_ranks(gpus))));
     });
 }
+
+}  // namespace streams_tests

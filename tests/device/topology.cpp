@@ -7,6 +7,8 @@
 
 #include "support.hpp"
 
+namespace topology_tests {
+
 using namespace device_test;
 
 namespace {
@@ -246,3 +248,5 @@ TEST_CASE_TEMPLATE("slices of one GPU are GPUs of their own", Backend, nccl, hvd
     });
     emulation::reset();
 }
+
+}  // namespace topology_tests

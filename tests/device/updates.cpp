@@ -10,6 +10,8 @@
 
 #include "support.hpp"
 
+namespace updates_tests {
+
 using namespace hvd::detail;
 using device_test::tensor;
 
@@ -459,3 +461,5 @@ TEST_CASE("updates that no kernel makes are refused, with the parameter's number
     cudaStreamSynchronize(on.stream);
     emulation::reset();
 }
+
+}  // namespace updates_tests

@@ -8,6 +8,8 @@
 
 #include "support.hpp"
 
+namespace versions_tests {
+
 using namespace device_test;
 
 namespace {
@@ -139,3 +141,5 @@ TEST_CASE("an NCCL that is too old is refused with its version") {
     emulation::reset();
     CHECK(emulation::live_objects() == 0);
 }
+
+}  // namespace versions_tests

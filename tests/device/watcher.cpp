@@ -10,6 +10,8 @@
 #include "failures.hpp"
 #include "peer_error.hpp"
 
+namespace watcher_tests {
+
 using namespace device_test;
 
 namespace {
@@ -229,3 +231,5 @@ TEST_CASE_TEMPLATE("many calls, for some of which a stream waits, and for others
         CHECK(y.values()[0] == float(gpus.size() - 1));
     });
 }
+
+}  // namespace watcher_tests

@@ -6,6 +6,8 @@
 
 #include "support.hpp"
 
+namespace windows_tests {
+
 using namespace device_test;
 
 namespace {
@@ -170,3 +172,5 @@ TEST_CASE("a plan ends after its communicator, and after an abort") {
             emulation::reset();
         }
 }
+
+}  // namespace windows_tests

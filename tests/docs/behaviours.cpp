@@ -14,6 +14,8 @@
 
 #include "hvd_test.hpp"
 
+namespace behaviours_tests {
+
 using communicator = hvd_test::communicator;
 
 namespace {
@@ -323,3 +325,5 @@ TEST_CASE("a plan and its calls have the same bits") {
         CHECK(called == planned);
     });
 }
+
+}  // namespace behaviours_tests

@@ -19,6 +19,8 @@
 #include "temporary_directory.hpp"
 #include "variables.hpp"
 
+namespace from_horovod_tests {
+
 using communicator = hvd_test::communicator;
 
 TEST_CASE("Horovod's topology has its form here") {
@@ -322,3 +324,5 @@ TEST_CASE("Horovod's variables have their form here") {
     auto options = hvd::options_from_environment();
     CHECK(options.cpus == std::vector<int>{0});
 }
+
+}  // namespace from_horovod_tests

@@ -13,6 +13,8 @@
 
 #include "hvd_test.hpp"
 
+namespace from_mpi_tests {
+
 using namespace std::chrono_literals;
 using communicator = hvd_test::communicator;
 
@@ -116,3 +118,5 @@ TEST_CASE("MPI's non-blocking and persistent calls have their form here") {
         world.allreduce(x, hvd::max, {.deadline = 30s});
     });
 }
+
+}  // namespace from_mpi_tests

@@ -15,7 +15,7 @@
 
 using communicator = hvd_test::communicator;
 
-namespace engine {
+namespace mine {
 
 //! [tensor]
 struct tensor {  // a type of your engine
@@ -49,11 +49,11 @@ struct settings {
 };
 //! [settings]
 
-}  // namespace engine
+}  // namespace mine
 
 //! [view_traits]
 template <>
-struct hvd::view_traits<engine::tensor> {
+struct hvd::view_traits<mine::tensor> {
     static constexpr bool borrowed = false;  // a temporary tensor takes its memory with it
     static auto view(auto& t) { return hvd::view(t.cells.data(), hvd::shape(t.rows, t.columns)); }
 };
@@ -61,30 +61,30 @@ struct hvd::view_traits<engine::tensor> {
 
 //! [transport_only]
 template <>
-struct hvd::dtype_traits<engine::particle> : hvd::transport_only<engine::particle> {
+struct hvd::dtype_traits<mine::particle> : hvd::transport_only<mine::particle> {
     static constexpr std::string_view name = "particle";
 };
 //! [transport_only]
 
 //! [arithmetic_element]
 template <>
-struct hvd::dtype_traits<engine::fixed_point> : hvd::arithmetic_element<engine::fixed_point> {
+struct hvd::dtype_traits<mine::fixed_point> : hvd::arithmetic_element<mine::fixed_point> {
     static constexpr std::string_view name = "fixed_point";
 };
 //! [arithmetic_element]
 
 //! [serializer]
 template <>
-struct hvd::serializer<engine::settings> {
-    static void write(std::vector<std::byte>& buffer, const engine::settings& s) {
+struct hvd::serializer<mine::settings> {
+    static void write(std::vector<std::byte>& buffer, const mine::settings& s) {
         hvd::serializer<std::uint64_t>::write(buffer, s.values.size());
         for (const auto& [key, value] : s.values) {
             hvd::serializer<std::string>::write(buffer, key);
             hvd::serializer<double>::write(buffer, value);
         }
     }
-    static engine::settings read(std::span<const std::byte>& bytes) {
-        engine::settings s;
+    static mine::settings read(std::span<const std::byte>& bytes) {
+        mine::settings s;
         for (auto left = hvd::serializer<std::uint64_t>::read(bytes); left > 0; --left) {
             const auto key = hvd::serializer<std::string>::read(bytes);
             s.values[key] = hvd::serializer<double>::read(bytes);
@@ -96,10 +96,10 @@ struct hvd::serializer<engine::settings> {
 
 namespace {
 
-using engine::fixed_point;
-using engine::particle;
-using engine::settings;
-using engine::tensor;
+using mine::fixed_point;
+using mine::particle;
+using mine::settings;
+using mine::tensor;
 
 void tensors(communicator& world) {
     const auto rank = float(world.rank());

@@ -30,6 +30,8 @@
 #include "temporary_directory.hpp"
 #include "variables.hpp"
 
+namespace snippets_tests {
+
 using namespace std::chrono_literals;
 using communicator = hvd_test::communicator;
 
@@ -715,3 +717,5 @@ TEST_CASE("handles snippet") { handles(); }
 #endif
 
 #endif
+
+}  // namespace snippets_tests

@@ -12,6 +12,8 @@
 #include "engine_test.hpp"
 #include "temporary_directory.hpp"
 
+namespace autotune_tests {
+
 using namespace hvd_test;
 
 namespace {
@@ -278,3 +280,5 @@ TEST_CASE("the log has a line for each sample") {
         CHECK(lines.back().find(",chosen,") != std::string::npos);
     });
 }
+
+}  // namespace autotune_tests

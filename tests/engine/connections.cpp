@@ -11,6 +11,8 @@
 
 #include "hvd_test.hpp"
 
+namespace connections_tests {
+
 // The connections of an engine: who is let in, and what is done with bytes from strangers.
 
 using namespace hvd::detail;
@@ -311,3 +313,5 @@ TEST_CASE("engines leave no descriptors behind") {
         });
     CHECK(open_descriptors() <= before + 1);
 }
+
+}  // namespace connections_tests

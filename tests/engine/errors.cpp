@@ -9,6 +9,8 @@
 
 #include "engine_test.hpp"
 
+namespace errors_tests {
+
 // Ranks that disagree, refuse, fail, leave or do not come.
 
 using namespace hvd_test;
@@ -468,3 +470,5 @@ TEST_CASE("a request that is destroyed before its tensor is complete ends the en
         CHECK_THROWS_AS(next(), hvd::peer_error);
     });
 }
+
+}  // namespace errors_tests

@@ -4,6 +4,8 @@
 
 #include "engine_test.hpp"
 
+namespace join_tests {
+
 // Ranks with less data than others.
 
 using namespace hvd_test;
@@ -142,3 +144,5 @@ TEST_CASE("a rank that has joined submits nothing, and joins once") {
         joined.wait();
     });
 }
+
+}  // namespace join_tests

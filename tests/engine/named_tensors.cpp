@@ -9,6 +9,8 @@
 #include "detached.hpp"
 #include "engine_test.hpp"
 
+namespace named_tensors_tests {
+
 // Tensors that ranks submit in any order, from any thread, and what becomes of their requests.
 
 using namespace hvd_test;
@@ -351,3 +353,5 @@ TEST_CASE("engines come and go") {
         }
     });
 }
+
+}  // namespace named_tensors_tests

@@ -13,6 +13,8 @@
 
 #include <hvd/engine/negotiation/negotiator.hpp>
 
+namespace negotiation_tests {
+
 // The negotiation of an engine without threads and without a network: a random scheduler delivers
 // the messages of up to 512 ranks in any order that links allow, and plays the engines.
 
@@ -563,3 +565,5 @@ TEST_CASE("bytes that no rank writes are refused") {
     CHECK_THROWS_AS(root.receive(2, std::span(good.bytes).first(good.bytes.size() - 1)),
                     hvd::usage_error);
 }
+
+}  // namespace negotiation_tests

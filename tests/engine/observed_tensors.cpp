@@ -7,6 +7,8 @@
 
 #include "engine_test.hpp"
 
+namespace observed_tensors_tests {
+
 // The optional functions of observers: phases of calls, and the tensors of an engine.
 
 using namespace hvd_test;
@@ -167,3 +169,5 @@ TEST_CASE("several observers get every event, even if one of them throws") {
             CHECK(seen.template get<remembering>().of("") == words{"begin", "failed"});
         });
 }
+
+}  // namespace observed_tensors_tests

@@ -6,6 +6,8 @@
 
 #include "engine_test.hpp"
 
+namespace random_tests {
+
 // Random tensors in a random order on each rank, on process sets, with delays, disagreements and
 // ranks that join early. HVD_TEST_SEEDS is the number of draws, and 25 if it is not set.
 
@@ -167,3 +169,5 @@ TEST_CASE("random tensors in random order have exact results") {
         }
     });
 }
+
+}  // namespace random_tests

@@ -7,6 +7,8 @@
 
 #include "engine_test.hpp"
 
+namespace retune_tests {
+
 using namespace hvd_test;
 using namespace std::chrono_literals;
 
@@ -258,3 +260,5 @@ TEST_CASE("a prediction that a retune has switched off is not made until another
         }
     });
 }
+
+}  // namespace retune_tests

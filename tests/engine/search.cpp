@@ -13,6 +13,8 @@
 #include "engine_test.hpp"
 #include "variables.hpp"
 
+namespace search_tests {
+
 using namespace hvd_test;
 using hvd::detail::knob;
 using hvd::detail::tuning_search;
@@ -191,3 +193,5 @@ TEST_CASE("options come from the environment") {
               hvd::options_from_environment<hvd::autotune_options>();
           }).find("HVD_AUTOTUNE_MARGIN is 'fast'") != std::string::npos);
 }
+
+}  // namespace search_tests

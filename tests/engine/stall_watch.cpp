@@ -7,6 +7,8 @@
 
 #include <hvd/engine/negotiation/stall_watch.hpp>
 
+namespace stall_watch_tests {
+
 // The watch over tensors that some ranks have not submitted, played by hand.
 
 using namespace hvd::detail;
@@ -106,3 +108,5 @@ TEST_CASE("the deadline of a tensor comes before the wait of an older one") {
     CHECK(!w.hear("urgent", "rank 3", {}));
     CHECK(w.look(old, urgent, 5 * s, true).what == verdict::give_up);
 }
+
+}  // namespace stall_watch_tests

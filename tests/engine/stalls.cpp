@@ -5,6 +5,8 @@
 
 #include "engine_test.hpp"
 
+namespace stalls_tests {
+
 // Ranks that do not come: to the submission of a tensor, or in the middle of a unit.
 
 using namespace hvd_test;
@@ -329,3 +331,5 @@ TEST_CASE("a communicator takes no negative times") {
     CHECK(has(text_of<hvd::usage_error>([&] { make({.destructor_deadline = -4ns}); }),
               ".destructor_deadline is -4 ns"));
 }
+
+}  // namespace stalls_tests

@@ -4,6 +4,8 @@
 
 #include "engine_test.hpp"
 
+namespace statistics_tests {
+
 // The counts of an engine.
 
 using namespace hvd_test;
@@ -161,3 +163,5 @@ TEST_CASE("statistics are read while other threads submit tensors") {
         CHECK(e.statistics().completed == 150);
     });
 }
+
+}  // namespace statistics_tests

@@ -14,6 +14,8 @@
 #include "engine_test.hpp"
 #include "temporary_directory.hpp"
 
+namespace timeline_tests {
+
 // Timelines: each rank reads the file that it has written.
 
 using namespace hvd_test;
@@ -338,3 +340,5 @@ TEST_CASE("a timeline that a rank can't write is refused on all ranks") {
         CHECK(!read.inside("after the errors").empty());
     });
 }
+
+}  // namespace timeline_tests

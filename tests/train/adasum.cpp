@@ -6,6 +6,8 @@
 #include "adasum_reference.hpp"
 #include "model.hpp"
 
+namespace adasum_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::noise;
 
@@ -246,3 +248,5 @@ TEST_CASE("allreduce with the operation adasum is adasum, of one tensor or of ea
         CHECK(hvd_test::distance(scaled, expected) < 1e-12);
     });
 }
+
+}  // namespace adasum_tests

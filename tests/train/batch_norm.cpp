@@ -7,6 +7,8 @@
 
 #include "model.hpp"
 
+namespace batch_norm_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::noise;
 
@@ -398,3 +400,5 @@ TEST_CASE("channels first need a shape, and the other ranks are told") {
         CHECK_THROWS_AS(norm.evaluate(x, y), hvd::usage_error);
     });
 }
+
+}  // namespace batch_norm_tests

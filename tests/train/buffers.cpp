@@ -6,6 +6,8 @@
 
 #include "hvd_test.hpp"
 
+namespace buffers_tests {
+
 using communicator = hvd_test::communicator;
 using doctest::Contains;
 using hvd::buffer_policy;
@@ -109,3 +111,5 @@ TEST_CASE("buffers that differ between ranks are told on every rank") {
         refused("a", 2, differs ? buffer_policy::averaged : buffer_policy::from_root);
     });
 }
+
+}  // namespace buffers_tests

@@ -5,6 +5,8 @@
 
 #include "model.hpp"
 
+namespace callbacks_tests {
+
 using communicator = hvd_test::communicator;
 
 TEST_CASE("a rate is scaled by the ranks, by their root, or not at all") {
@@ -104,3 +106,5 @@ TEST_CASE("the best so far is told once, and NaN is never it") {
     CHECK_FALSE(loss.improves(4));
     CHECK(loss.best() == 3);
 }
+
+}  // namespace callbacks_tests

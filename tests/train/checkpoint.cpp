@@ -14,6 +14,8 @@
 #include "shared_folder.hpp"
 #include "temporary_directory.hpp"
 
+namespace checkpoint_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::regression;
 using hvd_test::shared_folder;
@@ -184,3 +186,5 @@ TEST_CASE("a file for Python to read") {
                     hvd::named("half", half), hvd::named("steps", steps)},
         {{"epoch", "3"}});
 }
+
+}  // namespace checkpoint_tests

@@ -12,6 +12,8 @@
 #include "model.hpp"
 #include "shared_folder.hpp"
 
+namespace checkpoint_contents_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::shared_folder;
 namespace optimizers = hvd::optimizers;
@@ -361,3 +363,5 @@ TEST_CASE("a path that is no regular file is neither read, waited for, nor repla
         comm.barrier();
     });
 }
+
+}  // namespace checkpoint_contents_tests

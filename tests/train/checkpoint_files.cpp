@@ -18,6 +18,8 @@
 #include "hvd_test.hpp"
 #include "temporary_directory.hpp"
 
+namespace checkpoint_files_tests {
+
 using hvd_test::temporary_directory;
 
 namespace {
@@ -288,3 +290,5 @@ TEST_CASE("bytes that stand for bools become 0 or 1") {
     CHECK(std::vector<std::byte>(read, read + 4) ==
           std::vector{std::byte(0), std::byte(1), std::byte(1), std::byte(1)});
 }
+
+}  // namespace checkpoint_files_tests

@@ -11,6 +11,8 @@
 #include "several_nodes.hpp"
 #include "shared_folder.hpp"
 
+namespace checkpoint_fused_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::on_several_nodes;
 using hvd_test::shared_folder;
@@ -276,3 +278,5 @@ TEST_CASE("names of a fused step are as many as its parameters, and differ") {
                          doctest::Contains("two parameters are named \"a\""), hvd::usage_error);
     CHECK(hvd::fused_step{hvd::fuse(a, b), adam{}}.names() == std::vector<std::string>{"0", "1"});
 }
+
+}  // namespace checkpoint_fused_tests

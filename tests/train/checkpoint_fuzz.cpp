@@ -13,6 +13,8 @@
 #include "hvd_test.hpp"
 #include "temporary_directory.hpp"
 
+namespace checkpoint_fuzz_tests {
+
 namespace {
 
 using bytes = std::string;
@@ -129,3 +131,5 @@ TEST_CASE("files with random changes are read or refused") {
     CHECK(read > 0);
     CHECK(refused > read / 10);
 }
+
+}  // namespace checkpoint_fuzz_tests

@@ -8,6 +8,8 @@
 
 #include "shared_folder.hpp"
 
+namespace checkpoint_local_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::shared_folder;
 namespace optimizers = hvd::optimizers;
@@ -153,3 +155,5 @@ TEST_CASE("a local parameter without elements is saved and loaded") {
         CHECK(w == stepped);
     });
 }
+
+}  // namespace checkpoint_local_tests

@@ -9,6 +9,8 @@
 
 #include "hvd_test.hpp"
 
+namespace compare_tests {
+
 using communicator = hvd_test::communicator;
 
 namespace {
@@ -198,3 +200,5 @@ TEST_CASE("checked ranks compare the numbers in each step") {
         });
 }
 #endif
+
+}  // namespace compare_tests

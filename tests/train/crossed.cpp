@@ -13,6 +13,8 @@
 #include "sanitizers.hpp"
 #include "shared_folder.hpp"
 
+namespace crossed_tests {
+
 using communicator = hvd_test::communicator;
 using hvd::bfloat16;
 using hvd_test::noise;
@@ -509,3 +511,5 @@ TEST_CASE("options crossed at random train N ranks as one rank computes it") {
             else check<bfloat16>(comm, drawn(number), path);
     });
 }
+
+}  // namespace crossed_tests

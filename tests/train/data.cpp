@@ -9,6 +9,8 @@
 
 #include "model.hpp"
 
+namespace data_tests {
+
 using communicator = hvd_test::communicator;
 
 namespace {
@@ -414,3 +416,5 @@ TEST_CASE(
         comm.barrier();
     });
 }
+
+}  // namespace data_tests

@@ -4,6 +4,8 @@
 
 #include "device_support.hpp"
 
+namespace device_calls_tests {
+
 using namespace device_test;
 
 namespace {
@@ -161,3 +163,5 @@ TEST_CASE("an optimizer's numbers and slots, and metrics, travel over communicat
         CHECK_THROWS_AS(hvd::on_root(gpus, [] { throw hvd::usage_error(0, "no"); }), hvd::error);
     });
 }
+
+}  // namespace device_calls_tests

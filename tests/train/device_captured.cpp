@@ -7,6 +7,8 @@
 
 #include "device_model.hpp"
 
+namespace device_captured_tests {
+
 using namespace device_test;
 namespace optimizers = hvd::optimizers;
 
@@ -200,3 +202,5 @@ TEST_CASE_TEMPLATE("a step that is refused in a capture leaves the capture as it
             cudaStreamDestroy(s);
         });
 }
+
+}  // namespace device_captured_tests

@@ -4,6 +4,8 @@
 
 #include "device_model.hpp"
 
+namespace device_clip_tests {
+
 using namespace device_test;
 namespace optimizers = hvd::optimizers;
 using floats = std::vector<float>;
@@ -144,3 +146,5 @@ TEST_CASE("a norm that cannot be, and optimizers that know of none, are refused"
                              doctest::Contains("is for hvd's own optimizers"), hvd::usage_error);
     });
 }
+
+}  // namespace device_clip_tests

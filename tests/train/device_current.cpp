@@ -6,6 +6,8 @@
 
 #include "device_model.hpp"
 
+namespace device_current_tests {
+
 using namespace device_test;
 namespace optimizers = hvd::optimizers;
 
@@ -133,3 +135,5 @@ TEST_CASE("rows of a table and optimizers of the user are on the communicator's 
         world.barrier();
     });
 }
+
+}  // namespace device_current_tests

@@ -7,6 +7,8 @@
 
 #include "device_support.hpp"
 
+namespace device_failures_tests {
+
 using namespace device_test;
 namespace optimizers = hvd::optimizers;
 
@@ -322,3 +324,5 @@ TEST_CASE("a captured step changes no parameter when its communicator ends") {
             cudaStreamDestroy(s);
         });
 }
+
+}  // namespace device_failures_tests

@@ -10,6 +10,8 @@
 #include "device_model.hpp"
 #include "temporary_directory.hpp"
 
+namespace device_feedback_tests {
+
 using namespace device_test;
 using hvd::gradient_codec;
 using hvd::gradient_op;
@@ -292,3 +294,5 @@ TEST_CASE(
             cudaGraphDestroy(graph);
         });
 }
+
+}  // namespace device_feedback_tests

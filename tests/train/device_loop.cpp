@@ -7,6 +7,8 @@
 #include "device_support.hpp"
 #include "temporary_directory.hpp"
 
+namespace device_loop_tests {
+
 using namespace device_test;
 namespace optimizers = hvd::optimizers;
 using floats = std::vector<float>;
@@ -239,3 +241,5 @@ TEST_CASE("a checkpoint has the buffers on the device, and gives them to all ran
         world.barrier();
     });
 }
+
+}  // namespace device_loop_tests

@@ -7,6 +7,8 @@
 #include "device_model.hpp"
 #include "temporary_directory.hpp"
 
+namespace device_optimizer_tests {
+
 using namespace device_test;
 namespace optimizers = hvd::optimizers;
 
@@ -271,3 +273,5 @@ TEST_CASE("options of the gradients mean on the device what they mean on the hos
             check_equals_host<float>(world, gpus, optimizer, {.codec = codec}, 0.02);
     });
 }
+
+}  // namespace device_optimizer_tests

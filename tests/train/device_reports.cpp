@@ -5,6 +5,8 @@
 
 #include "device_model.hpp"
 
+namespace device_reports_tests {
+
 using namespace device_test;
 namespace optimizers = hvd::optimizers;
 
@@ -229,3 +231,5 @@ TEST_CASE("a captured step keeps its buckets, and with them the order that was l
                 cudaStreamDestroy(s);
             });
 }
+
+}  // namespace device_reports_tests

@@ -4,6 +4,8 @@
 
 #include "device_support.hpp"
 
+namespace device_snippets_tests {
+
 using namespace device_test;
 
 namespace {
@@ -110,3 +112,5 @@ TEST_CASE("the examples of training on the device") {
     CHECK(emulation::live_objects() == 0);
     emulation::reset();
 }
+
+}  // namespace device_snippets_tests

@@ -8,6 +8,8 @@
 #include "device_model.hpp"
 #include "temporary_directory.hpp"
 
+namespace device_steps_tests {
+
 using namespace device_test;
 namespace optimizers = hvd::optimizers;
 
@@ -445,3 +447,5 @@ TEST_CASE("memory that is not there is refused where it is registered") {
         optimizer.step();  // there is no parameter
     });
 }
+
+}  // namespace device_steps_tests

@@ -9,6 +9,8 @@
 
 #include "model.hpp"
 
+namespace eigen_tests {
+
 using communicator = hvd_test::communicator;
 
 namespace {
@@ -104,3 +106,5 @@ TEST_CASE("maps and vectors without gaps are parameters where they lie") {
         CHECK(whole.col(0) == Eigen::VectorXf::Ones(3));
     });
 }
+
+}  // namespace eigen_tests

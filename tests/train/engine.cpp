@@ -15,6 +15,8 @@
 
 #include "model.hpp"
 
+namespace engine_tests {
+
 using communicator = hvd_test::communicator;
 using engine = hvd::engine<hvd_test::backend>;
 using hvd_test::regression;
@@ -424,3 +426,5 @@ TEST_CASE("a tape's gradients are combined by their names, or as one group") {
         CHECK(b[0] == 1);
     });
 }
+
+}  // namespace engine_tests

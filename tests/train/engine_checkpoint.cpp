@@ -9,6 +9,8 @@
 #include "model.hpp"
 #include "shared_folder.hpp"
 
+namespace engine_checkpoint_tests {
+
 using communicator = hvd_test::communicator;
 using engine = hvd::engine<hvd_test::backend>;
 using hvd_test::regression;
@@ -66,3 +68,5 @@ TEST_CASE("a run on an engine goes on from its checkpoint, also on a communicato
         comm.barrier();
     });
 }
+
+}  // namespace engine_checkpoint_tests

@@ -12,6 +12,8 @@
 #include "hvd_test.hpp"
 #include "text_of.hpp"
 
+namespace engine_failures_tests {
+
 using hvd_test::text_of;
 using communicator = hvd_test::communicator;
 using engine = hvd::engine<hvd_test::backend>;
@@ -253,3 +255,5 @@ TEST_CASE("a rank refuses a tensor, and the others learn why") {
                             hvd::peer_error);
     });
 }
+
+}  // namespace engine_failures_tests

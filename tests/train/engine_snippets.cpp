@@ -10,6 +10,8 @@
 
 #include "hvd_test.hpp"
 
+namespace engine_snippets_tests {
+
 using communicator = hvd_test::communicator;
 
 namespace {
@@ -131,3 +133,5 @@ TEST_CASE("threads and uneven data") {
 }
 
 TEST_CASE("named_gradients snippet") { hvd_test::on_ranks(named_gradients); }
+
+}  // namespace engine_snippets_tests

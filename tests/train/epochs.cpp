@@ -6,6 +6,8 @@
 
 #include "model.hpp"
 
+namespace epochs_tests {
+
 using communicator = hvd_test::communicator;
 namespace optimizers = hvd::optimizers;
 using doctest::Contains;
@@ -176,3 +178,5 @@ TEST_CASE("the runs of a plan belong to an epoch, too") {
         CHECK(weight[39] < -1);
     });
 }
+
+}  // namespace epochs_tests

@@ -10,6 +10,8 @@
 
 #include "model.hpp"
 
+namespace failed_steps_tests {
+
 using communicator = hvd_test::communicator;
 namespace optimizers = hvd::optimizers;
 
@@ -322,3 +324,5 @@ TEST_CASE("lists of a tape that only one rank can see to be wrong are told to th
         refused([&] { hvd::distributed_gradients(comm, gradients, o); }, "there is a codec");
     });
 }
+
+}  // namespace failed_steps_tests

@@ -14,6 +14,8 @@
 #include "model.hpp"
 #include "shared_folder.hpp"
 
+namespace feedback_tests {
+
 using communicator = hvd_test::communicator;
 using hvd::gradient_codec;
 using hvd::gradient_op;
@@ -373,3 +375,5 @@ TEST_CASE("gradients of 16 bits that travel in another type of 16 bits lose noth
         }
     });
 }
+
+}  // namespace feedback_tests

@@ -10,6 +10,8 @@
 #include "model.hpp"
 #include "several_nodes.hpp"
 
+namespace fused_step_tests {
+
 // A plan's run_and_apply against the same plan's run and the optimizer's step on every rank.
 
 using communicator = hvd_test::communicator;
@@ -199,3 +201,5 @@ TEST_CASE("ranks disagree if some run the plan and some apply a step") {
         else CHECK_THROWS_AS(plan.run(), hvd::mismatch_error);
     });
 }
+
+}  // namespace fused_step_tests

@@ -9,6 +9,8 @@
 #include "model.hpp"
 #include "shared_folder.hpp"
 
+namespace grouped_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::regression;
 namespace optimizers = hvd::optimizers;
@@ -241,3 +243,5 @@ TEST_CASE("a parameter is in one group, and must exist") {
                              hvd::usage_error);
     });
 }
+
+}  // namespace grouped_tests

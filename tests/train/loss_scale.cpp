@@ -6,6 +6,8 @@
 
 #include "model.hpp"
 
+namespace loss_scale_tests {
+
 using communicator = hvd_test::communicator;
 namespace optimizers = hvd::optimizers;
 using doctest::Approx;
@@ -257,3 +259,5 @@ TEST_CASE("ranks whose scales differ are told, and a scale that divides nothing 
         CHECK(w[0] == 0);
     });
 }
+
+}  // namespace loss_scale_tests

@@ -7,6 +7,8 @@
 
 #include "embedding.hpp"
 
+namespace mixed_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::embedding;
 namespace optimizers = hvd::optimizers;
@@ -239,3 +241,5 @@ TEST_CASE("on direct<mpi>, which reduces no 16-bit floats, everything else is th
 }
 
 #endif
+
+}  // namespace mixed_tests

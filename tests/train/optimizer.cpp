@@ -8,6 +8,8 @@
 
 #include "model.hpp"
 
+namespace optimizer_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::regression;
 namespace optimizers = hvd::optimizers;
@@ -644,3 +646,5 @@ TEST_CASE("parameters that differ between ranks are told on every rank, with the
         CHECK_THROWS_WITH_AS(tables.step(), doctest::Contains("rows of 3"), hvd::mismatch_error);
     });
 }
+
+}  // namespace optimizer_tests

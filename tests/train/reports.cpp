@@ -12,6 +12,8 @@
 
 #include "model.hpp"
 
+namespace reports_tests {
+
 using communicator = hvd_test::communicator;
 namespace optimizers = hvd::optimizers;
 
@@ -441,3 +443,5 @@ TEST_CASE("reports of any order, number and rank train as steps without reports"
         }
     });
 }
+
+}  // namespace reports_tests

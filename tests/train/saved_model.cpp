@@ -8,6 +8,8 @@
 
 #include "shared_folder.hpp"
 
+namespace saved_model_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::shared_folder;
 namespace optimizers = hvd::optimizers;
@@ -177,3 +179,5 @@ TEST_CASE("a file of another model is refused and changes nothing") {
         world.barrier();
     });
 }
+
+}  // namespace saved_model_tests

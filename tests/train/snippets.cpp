@@ -9,6 +9,8 @@
 
 #include "hvd_test.hpp"
 
+namespace snippets_tests {
+
 using communicator = hvd_test::communicator;
 
 namespace {
@@ -403,3 +405,5 @@ TEST_CASE("vjp snippet") {
         CHECK(of_mine == std::vector<float>(2, float(world.size())));
     });
 }
+
+}  // namespace snippets_tests

@@ -5,6 +5,8 @@
 
 #include "model.hpp"
 
+namespace sparse_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::noise;
 
@@ -185,3 +187,5 @@ TEST_CASE(
             }
     });
 }
+
+}  // namespace sparse_tests

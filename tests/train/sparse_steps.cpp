@@ -11,6 +11,8 @@
 
 #include "embedding.hpp"
 
+namespace sparse_steps_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::noise;
 namespace optimizers = hvd::optimizers;
@@ -261,3 +263,5 @@ TEST_CASE("an optimizer of the user steps rows, and the dense parameters after t
         CHECK(calls == std::vector<std::vector<std::size_t>>{{0, 8, 2, 4}, {0, 3}, {0, 3}});
     });
 }
+
+}  // namespace sparse_steps_tests

@@ -6,6 +6,8 @@
 
 #include "model.hpp"
 
+namespace state_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::regression;
 namespace optimizers = hvd::optimizers;
@@ -190,3 +192,5 @@ TEST_CASE("numbers of an optimizer arrive to their last bit, whatever their type
         CHECK(optimizer.warm);
     });
 }
+
+}  // namespace state_tests

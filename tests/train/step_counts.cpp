@@ -7,6 +7,8 @@
 
 #include "model.hpp"
 
+namespace step_counts_tests {
+
 using communicator = hvd_test::communicator;
 namespace optimizers = hvd::optimizers;
 
@@ -105,3 +107,5 @@ TEST_CASE("ranks whose parameters took other numbers of steps are told before th
         comm.barrier();
     });
 }
+
+}  // namespace step_counts_tests

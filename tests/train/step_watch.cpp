@@ -6,6 +6,8 @@
 
 #include "hvd_test.hpp"
 
+namespace step_watch_tests {
+
 using communicator = hvd_test::communicator;
 using doctest::Approx;
 using doctest::Contains;
@@ -161,3 +163,5 @@ TEST_CASE("a communicator that times its buckets has them in the summary") {
         CHECK(text.find("bucket 1: 400 bytes") != std::string::npos);
     });
 }
+
+}  // namespace step_watch_tests

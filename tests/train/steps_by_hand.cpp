@@ -8,6 +8,8 @@
 #include "model.hpp"
 #include "shared_folder.hpp"
 
+namespace steps_by_hand_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::shared_folder;
 namespace optimizers = hvd::optimizers;
@@ -129,3 +131,5 @@ TEST_CASE("masters and Adasum are refused") {
                              hvd::usage_error);
     });
 }
+
+}  // namespace steps_by_hand_tests

@@ -5,6 +5,8 @@
 
 #include "model.hpp"
 
+namespace vjp_tests {
+
 using communicator = hvd_test::communicator;
 using hvd_test::noise;
 using values = std::vector<double>;
@@ -242,3 +244,5 @@ TEST_CASE("an error of one rank is told to the others in that call") {
         CHECK(one == comm.size());
     });
 }
+
+}  // namespace vjp_tests
