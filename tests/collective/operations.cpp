@@ -44,7 +44,8 @@ word letter_of(int rank) { return {{char('a' + rank)}}; }
 }  // namespace operations_tests
 
 template <>
-struct hvd::dtype_traits<operations_tests::matrix2> : hvd::transport_only<operations_tests::matrix2> {
+struct hvd::dtype_traits<operations_tests::matrix2>
+    : hvd::transport_only<operations_tests::matrix2> {
     static constexpr std::string_view name = "matrix2";
 };
 

@@ -101,7 +101,8 @@ void check_thresholds(std::size_t window_bytes) {
 }  // namespace thresholds_tests
 
 template <std::size_t N>
-struct hvd::dtype_traits<thresholds_tests::cells_of<N>> : hvd::transport_only<thresholds_tests::cells_of<N>> {
+struct hvd::dtype_traits<thresholds_tests::cells_of<N>>
+    : hvd::transport_only<thresholds_tests::cells_of<N>> {
     static constexpr std::string_view name = "cells";
 };
 

@@ -179,7 +179,9 @@ template <>
 struct hvd::elastic::saved<elastic_tests::sent_weights> {
     using of_view = saved<hvd::tensor_view<float, hvd::device>>;
     using copy = of_view::copy;
-    static void take(const elastic_tests::sent_weights& object, copy& to) { of_view::take(object.view, to); }
+    static void take(const elastic_tests::sent_weights& object, copy& to) {
+        of_view::take(object.view, to);
+    }
     static void put_back(const copy& from, const elastic_tests::sent_weights& object) {
         of_view::put_back(from, object.view);
     }

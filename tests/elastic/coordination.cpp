@@ -13,6 +13,8 @@
 #include <hvd/elastic/members/coordinator.hpp>
 #include <hvd/transport/tcp/framed_socket.hpp>
 
+namespace coordination_tests {
+
 // The coordination of elastic jobs without threads, connections and clocks: a random scheduler
 // delivers messages, kills processes, tears the network and lets time pass.
 
@@ -715,3 +717,5 @@ TEST_CASE("a network that is mended brings all together again") {
         CHECK(s.is_whole());
     }
 }
+
+}  // namespace coordination_tests

@@ -8,6 +8,8 @@
 
 #include "elastic_test.hpp"
 
+namespace messages_tests {
+
 // A coordinator that hears what no member says.
 
 using namespace hvd_test;
@@ -278,3 +280,5 @@ TEST_CASE("strangers at a coordinator are dropped, and a member comes in beside 
     link.queue(wire_bytes(plain()));
     CHECK(answer_of(link).what == coordinator_message::epoch_begins);
 }
+
+}  // namespace messages_tests

@@ -25,6 +25,8 @@
 #include "tcp_backend.hpp"
 #include "temporary_directory.hpp"
 
+namespace runs_tests {
+
 // Elastic jobs on threads: ranks leave by an exception, and others come.
 
 using namespace hvd_test;
@@ -1550,16 +1552,20 @@ struct sent_later {
 
 }  // namespace
 
+}  // namespace runs_tests
+
 template <>
-struct hvd::elastic::saved<sent_later> {
+struct hvd::elastic::saved<runs_tests::sent_later> {
     using copy = int;
-    static void take(const sent_later& from, copy& to) { to = from.value; }
-    static void put_back(const copy& from, sent_later& to) { to.value = from; }
+    static void take(const runs_tests::sent_later& from, copy& to) { to = from.value; }
+    static void put_back(const copy& from, runs_tests::sent_later& to) { to.value = from; }
     template <class Comm>
-    static void synchronize(Comm&, sent_later& object, hvd::root) {
+    static void synchronize(Comm&, runs_tests::sent_later& object, hvd::root) {
         if (!std::exchange(object.was_sent, true)) throw hvd::peer_error(0, "as if", {});
     }
 };
+
+namespace runs_tests {
 
 TEST_CASE("a job whose first epoch fails begins with the objects as run_elastic has found them") {
     hvd::run_elastic_options o;
@@ -1573,3 +1579,5 @@ TEST_CASE("a job whose first epoch fails begins with the objects as run_elastic 
     CHECK(shared.value == 7);
     CHECK(own.value == 7);
 }
+
+}  // namespace runs_tests

@@ -13,6 +13,8 @@
 
 #include "by_hand.hpp"
 
+namespace giving_up_tests {
+
 // Some ranks give a call up, at any moment of it. Every other rank then ends the call well and has
 // all of its result, or fails and names a rank that gave up. Nobody waits without end, and the
 // tensors of a rank that has failed are not touched any more.
@@ -257,3 +259,5 @@ TEST_CASE("an update that throws on one rank fails on all, and ends the communic
             }
     }
 }
+
+}  // namespace giving_up_tests

@@ -9,6 +9,8 @@
 #include "../collective/neighbours.hpp"
 #include "hvd_test.hpp"
 
+namespace notices_tests {
+
 // Ranks that give up between nodes, and who is named. The ranks are threads, and their letters and
 // notices go through queues.
 
@@ -392,3 +394,5 @@ TEST_CASE("ranks whose data came as their deadlines passed name those that waite
           std::pair(std::string("rank 1 gave up: rank 0 did not come in time"), std::vector{1}));
     CHECK(after({}) == std::pair(std::string("the data did not come in time"), std::vector<int>()));
 }
+
+}  // namespace notices_tests

@@ -11,6 +11,8 @@
 
 #include "wires.hpp"
 
+namespace encrypted_tests {
+
 // Encrypted connections: who hears and changes what passes on its way, and who does not know the
 // secret.
 
@@ -397,3 +399,5 @@ TEST_CASE("a rank that leaves before the other has come gets its last words thro
     while (b.say_goodbye() && a.say_goodbye()) {
     }
 }
+
+}  // namespace encrypted_tests

@@ -12,6 +12,8 @@
 #include "tcp_backend.hpp"
 #include "tcp_ranks.hpp"
 
+namespace faults_tests {
+
 // Ranks of hvd::tcp and hvd::gloo that die, stop, leave or never come. Each test launches its own
 // processes.
 
@@ -437,3 +439,5 @@ TEST_CASE("a process without a launcher is a job of one, and reads the environme
     own.secret = std::string(64, 'a');
     CHECK(hvd::describe(own).find("aaaa") == std::string::npos);
 }
+
+}  // namespace faults_tests

@@ -16,6 +16,8 @@
 #include "hvd_test.hpp"
 #include "tcp_ranks.hpp"
 
+namespace gloo_tests {
+
 // The messages of hvd::gloo between two ranks, and what it does to the process.
 
 using namespace hvd::detail;
@@ -246,3 +248,5 @@ TEST_CASE("a forked child destroys the communicator of its parent without a word
     });
     CHECK(job.end_all_with_the_first_that_fails());
 }
+
+}  // namespace gloo_tests

@@ -9,6 +9,8 @@
 #include "hvd_test.hpp"
 #include "wires.hpp"
 
+namespace messages_tests {
+
 // The connections between two ranks of a communicator: messages, notices, and bytes that no rank
 // sends. encrypted.cpp has what encryption adds.
 
@@ -270,3 +272,5 @@ TEST_CASE("a frame that is cut off fills no message") {
     ends.socket[1] = descriptor();
     CHECK(why_lost(a) == "rank 1 is gone (its connection was closed)");
 }
+
+}  // namespace messages_tests

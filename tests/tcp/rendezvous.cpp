@@ -21,6 +21,8 @@
 #include "temporary_directory.hpp"
 #include "variables.hpp"
 
+namespace rendezvous_tests {
+
 // The ranks of a job find each other, with the secret of the job and with nothing else.
 
 using namespace hvd::detail;
@@ -503,3 +505,5 @@ TEST_CASE("the ranks of a step of Slurm meet on its first node") {
                                      {"", ""}})
         CHECK(first_of_node_list(list) == name);
 }
+
+}  // namespace rendezvous_tests

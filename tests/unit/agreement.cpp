@@ -11,6 +11,8 @@
 #include <hvd/protocol/received_headers.hpp>
 #include <hvd/transport/transport.hpp>
 
+namespace agreement_tests {
+
 // Ranks agree over a channel of plain memory: there is no communicator.
 
 namespace {
@@ -458,3 +460,5 @@ TEST_CASE("a rank whose tensor came instead of a header is named, and nothing el
         }
     }
 }
+
+}  // namespace agreement_tests

@@ -12,6 +12,8 @@
 
 #include "checksum.hpp"
 
+namespace codec_tests {
+
 // Casts for the wire, against element-wise conversions. They are equal on every level of
 // instructions, and on every processor.
 
@@ -127,3 +129,5 @@ TEST_CASE("a residual is never an infinity or a NaN") {
     CHECK(std::isinf(float(wire[0])));
     CHECK(residual == std::vector<float>(x.size()));
 }
+
+}  // namespace codec_tests

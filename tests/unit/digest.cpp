@@ -10,6 +10,8 @@
 
 #include <hvd/protocol/comparison.hpp>
 
+namespace digest_tests {
+
 // Ranks of one node compare digests, and look at the headers only where these differ. So a
 // difference that an error would name must show in the digest.
 
@@ -108,3 +110,5 @@ TEST_CASE("a header that refuses its call, or has a scale that is no number, is 
         CHECK((digest_of(h).signs & call_digest::open) != 0);
     }
 }
+
+}  // namespace digest_tests

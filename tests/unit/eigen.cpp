@@ -5,6 +5,8 @@
 #include <hvd/interop/eigen.hpp>
 #include <hvd/threads.hpp>
 
+namespace eigen_tests {
+
 // Eigen's types as tensors.
 
 namespace {
@@ -120,3 +122,5 @@ TEST_CASE("a tensor has the shape of its matrix, slowest dimension first, and ga
     CHECK_FALSE(without_gaps(unknown));
     CHECK_FALSE(without_gaps(second));
 }
+
+}  // namespace eigen_tests

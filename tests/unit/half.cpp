@@ -11,6 +11,8 @@
 
 #include <hvd/core/half.hpp>
 
+namespace half_tests {
+
 // float16 and bfloat16 against their formats' definitions, computed in double.
 
 namespace {
@@ -212,3 +214,5 @@ TEST_CASE_TEMPLATE("std::numeric_limits are those of the format", H, float16, bf
     CHECK(limits::digits10 == int((limits::digits - 1) * std::log10(2.0)));
     CHECK(limits::max_digits10 == int(std::ceil(1 + limits::digits * std::log10(2.0))));
 }
+
+}  // namespace half_tests

@@ -12,6 +12,8 @@
 
 #include <hvd/hvd.hpp>
 
+namespace handles_tests {
+
 // Handles (communicator, request, result, plan), errors, and objects as bytes.
 
 namespace {
@@ -231,3 +233,5 @@ TEST_CASE("a type without a serializer is no object") {
     CHECK(!hvd::serializable<communicator>);
     CHECK(!hvd::serializable<std::vector<communicator>>);
 }
+
+}  // namespace handles_tests

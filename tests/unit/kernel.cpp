@@ -10,6 +10,8 @@
 
 #include <hvd/kernel/reduce.hpp>
 
+namespace kernel_tests {
+
 // The host kernel that reduces N tensors into one, against plain serial loops.
 
 namespace {
@@ -256,3 +258,5 @@ TEST_CASE("callables get the running result on the left") {
     CHECK(one<int>(hvd::custom([offset](int a, int b) { return a + b + offset; }), {1, 2, 3}) ==
           206);
 }
+
+}  // namespace kernel_tests

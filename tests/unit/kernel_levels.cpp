@@ -18,6 +18,8 @@
 
 #include "checksum.hpp"
 
+namespace kernel_levels_tests {
+
 // Every level of instructions gives the bits of plain C++, for all elements and operations, and
 // plain C++ gives the same bits on every processor. Levels that this machine cannot run are
 // reported as skipped.
@@ -281,3 +283,5 @@ TEST_CASE("there is one NaN") {
         {&hvd::sum, inputs, 2, 2, reinterpret_cast<std::byte*>(&sum), 1, 1, 1});
     CHECK(std::bit_cast<std::uint32_t>(sum) == 0x7fc00000u);
 }
+
+}  // namespace kernel_levels_tests

@@ -7,6 +7,8 @@
 
 #include "hvd_test.hpp"
 
+namespace packed_header_tests {
+
 using namespace hvd::detail;
 
 // Headers as they travel between nodes.
@@ -83,3 +85,5 @@ TEST_CASE("most headers are short, and one that equals the one before it is a by
     CHECK(one < 100);
     CHECK(check_travel({header(1, "", 1), header(1, "", 1), header(1, "", 1)}) == one + 2);
 }
+
+}  // namespace packed_header_tests

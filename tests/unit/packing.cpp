@@ -11,6 +11,8 @@
 
 #include <hvd/fusion/layout.hpp>
 
+namespace packing_tests {
+
 // Packing of strided tensors, and the layout of fused lists in one buffer.
 
 namespace {
@@ -176,3 +178,5 @@ TEST_CASE("a layout of nothing has no bytes") {
     CHECK(p.layout.bytes == 0);
     CHECK(p.groups[0].count == 0);
 }
+
+}  // namespace packing_tests

@@ -7,6 +7,8 @@
 
 #include <hvd/platform/process.hpp>
 
+namespace process_tests {
+
 using namespace hvd::detail;
 
 namespace {
@@ -77,3 +79,5 @@ TEST_CASE("a watch closes its file") {
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
 }
+
+}  // namespace process_tests

@@ -9,6 +9,8 @@
 
 #include <hvd/threads.hpp>
 
+namespace segments_tests {
+
 // Memory that two ranks have mapped, each at addresses of its own. Here both are in one process.
 
 namespace {
@@ -127,3 +129,5 @@ TEST_CASE("a call whose memory is taken away from the peers meanwhile fails") {
     CHECK(!first->find(reinterpret_cast<std::byte*>(mine), part));
     CHECK(first->at({id, part}) == reinterpret_cast<std::byte*>(mine) + part);
 }
+
+}  // namespace segments_tests

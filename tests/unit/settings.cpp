@@ -12,6 +12,8 @@
 #include "hvd_test.hpp"
 #include "variables.hpp"
 
+namespace settings_tests {
+
 using hvd::detail::setting;
 using hvd::detail::setting_kind;
 using hvd_test::values;
@@ -305,3 +307,5 @@ TEST_CASE("what a setting takes of random bytes it writes as something that it t
     }
     CHECK(taken > 0);
 }
+
+}  // namespace settings_tests

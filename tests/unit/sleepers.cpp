@@ -16,6 +16,8 @@
 
 #include <hvd/threads.hpp>
 
+namespace sleepers_tests {
+
 // Ranks that sleep until a peer wakes them, and the stages of waiting before that.
 
 using namespace hvd::detail;
@@ -300,3 +302,5 @@ TEST_CASE("it is time for the checks when a peer has left, and about once in a m
     for (checks = 0; checks < 3;) checks += alone.pause();
     CHECK(now() - begin >= 3 * tuning::check_interval);
 }
+
+}  // namespace sleepers_tests

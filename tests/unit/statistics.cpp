@@ -21,6 +21,8 @@
 
 #include "temporary_directory.hpp"
 
+namespace statistics_tests {
+
 using namespace hvd::detail;
 using hvd::data_path;
 
@@ -287,3 +289,5 @@ TEST_CASE("a file that can't be written is named, and nothing is left of it") {
     }
     CHECK(files == 1);
 }
+
+}  // namespace statistics_tests

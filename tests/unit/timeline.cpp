@@ -17,6 +17,8 @@
 #include "temporary_directory.hpp"
 #include "variables.hpp"
 
+namespace timeline_tests {
+
 using namespace hvd::detail;
 
 namespace {
@@ -270,3 +272,5 @@ TEST_CASE("a forked child leaves the timeline to its parent") {
     CHECK(summary.dropped == 0);
     CHECK(std::filesystem::file_size(summary.file) == summary.bytes);
 }
+
+}  // namespace timeline_tests

@@ -10,6 +10,8 @@
 
 #include "checksum.hpp"
 
+namespace update_tests {
+
 // An optimizer's step in place over reduced gradients, against a serial step in long double. Every
 // processor gives the same bits.
 
@@ -133,3 +135,5 @@ TEST_CASE_TEMPLATE("Adam and AdamW", T, float, double) {
             });
     CHECK(all.value == (sizeof(T) == 4 ? 0xd20915f99d5b7128 : 0x14a75b57ac5de6c6));
 }
+
+}  // namespace update_tests

@@ -6,6 +6,8 @@
 
 #include <hvd/version.hpp>
 
+namespace version_tests {
+
 TEST_CASE("the headers' version is the build system's") {
     CHECK(std::string(HVD_VERSION_STRING) == HVD_TEST_MESON_VERSION);
 }
@@ -20,3 +22,5 @@ TEST_CASE("the parts of the version make its text") {
 TEST_CASE("versions compare as numbers") {
     CHECK(HVD_VERSION == (HVD_VERSION_MAJOR * 1000 + HVD_VERSION_MINOR) * 1000 + HVD_VERSION_PATCH);
 }
+
+}  // namespace version_tests

@@ -11,6 +11,8 @@
 
 #include <hvd/core/concepts.hpp>
 
+namespace vocabulary_tests {
+
 // Tests of the types that are elements and tensors, and of their views.
 
 namespace {
@@ -56,24 +58,32 @@ struct matrix_view {
 
 }  // namespace
 
+}  // namespace vocabulary_tests
+
 template <>
-struct hvd::dtype_traits<fixed_point> : hvd::arithmetic_element<fixed_point> {
+struct hvd::dtype_traits<vocabulary_tests::fixed_point>
+    : hvd::arithmetic_element<vocabulary_tests::fixed_point> {
     static constexpr std::string_view name = "fixed_point";
 };
+
 template <>
-struct hvd::dtype_traits<fp8> : hvd::transport_only<fp8> {
+struct hvd::dtype_traits<vocabulary_tests::fp8> : hvd::transport_only<vocabulary_tests::fp8> {
     static constexpr std::string_view name = "fp8_e4m3";
 };
+
 template <>
-struct hvd::view_traits<matrix> {
+struct hvd::view_traits<vocabulary_tests::matrix> {
     static constexpr bool borrowed = false;
     static auto view(auto& m) { return hvd::view(m.cells.data(), hvd::shape(2, 3)); }
 };
+
 template <>
-struct hvd::view_traits<matrix_view> {
+struct hvd::view_traits<vocabulary_tests::matrix_view> {
     static constexpr bool borrowed = true;
-    static auto view(const matrix_view& m) { return hvd::view(m.cells, 6); }
+    static auto view(const vocabulary_tests::matrix_view& m) { return hvd::view(m.cells, 6); }
 };
+
+namespace vocabulary_tests {
 
 TEST_CASE_TEMPLATE("integers are elements by size and sign, whatever they are called", T, char,
                    signed char, unsigned char, short, unsigned short, int, unsigned, long,
@@ -212,3 +222,5 @@ TEST_CASE("views are trivially copyable and carry strides only where asked for")
     CHECK(
         !std::is_same_v<hvd::tensor_view<float, hvd::host>, hvd::tensor_view<float, hvd::device>>);
 }
+
+}  // namespace vocabulary_tests

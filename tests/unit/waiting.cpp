@@ -10,6 +10,8 @@
 
 #include <hvd/threads.hpp>
 
+namespace waiting_tests {
+
 using namespace hvd::detail;
 using namespace std::chrono_literals;
 
@@ -126,3 +128,5 @@ TEST_CASE("a null sink is standard error") {
     CHECK(was_collect);
     CHECK(was_standard_error);
 }
+
+}  // namespace waiting_tests
