@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# run and tools/test.sh source this. It installs missing packages and configures build folders.
+# run sources this, and tools/test/packages.py. It installs missing packages and configures build folders.
 
 # shellcheck disable=SC2034  # used by those that source this
 jobs="${HVD_JOBS:-$(nproc)}"
@@ -17,21 +17,38 @@ packages() {
   local clang
   case "$1" in
     demo) echo g++ ninja-build meson pkg-config openmpi-bin libopenmpi-dev libfmt-dev libcli11-dev libeigen3-dev zlib1g-dev nlohmann-json3-dev dataset-fashion-mnist ;;
-    test) echo python3 python3-venv python3-yaml libcli11-dev cmake iproute2 doctest-dev libboost-mpi-dev libboost-serialization-dev libdlpack-dev libssl-dev perl-doc valgrind "$(where_known clang-format-19)" "$(where_known libtorch-dev)" "$(where_known libdlib-dev)" "$(where_known libyaml-cpp-dev)" "$(where_known libgloo-dev)" "$(where_known munge)" "$(where_known slurm-client)" "$(where_known slurmctld)" "$(where_known slurmd)" ;;
+    # What the tests of a stage need (tools/test/stages.py).
+    base) echo g++ ninja-build meson pkg-config python3 doctest-dev nlohmann-json3-dev lld ccache ;;
+    mpi) echo openmpi-bin libopenmpi-dev libboost-mpi-dev libboost-serialization-dev ;;
+    libraries) echo libeigen3-dev libfmt-dev libcli11-dev zlib1g-dev libdlpack-dev libssl-dev "$(where_known libyaml-cpp-dev)" "$(where_known libgloo-dev)" ;;
+    format-check) where_known clang-format-19 ;;
+    torch) where_known libtorch-dev ;;
+    dlib) where_known libdlib-dev ;;
+    slurm) where_known munge slurm-client slurmctld slurmd ;;
+    network) echo iproute2 ;;
+    python) echo python3 ;;
+    venv) echo python3-venv python3-yaml ;;
+    cmake) echo cmake ;;
+    dataset) echo dataset-fashion-mnist ;;
+    perl) echo perl-doc ;;
+    valgrind) echo valgrind ;;
     clang) newest_package clang 16 ;;
     sanitizers) clang=$(newest_package clang 16) && echo "$clang" "lib${clang/-/-rt-}-dev" "${clang/clang/llvm}" ;;
-    aarch64 | riscv64) where_known "g++-$1-linux-gnu" && where_known qemu-user ;;
+    aarch64 | riscv64) where_known "g++-$1-linux-gnu" qemu-user ;;
     mpich) echo mpich libmpich-dev ;;
     bench) echo iproute2 libssl-dev mpich libmpich-dev nlohmann-json3-dev libboost-mpi-dev libboost-serialization-dev python3 python3-venv python3-matplotlib "$(where_known libgloo-dev)" ;;
     docs) echo doxygen python3 "$(where_known doxygen-awesome-css)" ;;
-    browser) echo "$(where_known chromium)" "$(where_known chromium-driver)" "$(where_known python3-selenium)" ;;
+    browser) where_known chromium chromium-driver python3-selenium ;;
     format) echo git clang-format-19 ;;
   esac
 }
 
-# Prints a package if the distribution has it. The job works without it.
+# Prints those of the packages that the distribution has. The job works without them.
 where_known() {
-  if apt-cache show "$1" >/dev/null 2>&1; then echo "$1"; fi
+  local package
+  for package in "$@"; do
+    if apt-cache show "$package" >/dev/null 2>&1; then echo "$package"; fi
+  done
 }
 
 # Prints clang-16, or the first newer one that the distribution has.
@@ -55,7 +72,7 @@ missing() {
 # Prints the packages of the named jobs that are not installed.
 absent_of() {
   local job wanted=() more=()
-  for job in "$@"; do read -ra more <<<"$(packages "$job")" && wanted+=("${more[@]}"); done
+  for job in "$@"; do mapfile -t more < <(packages "$job" | tr -s ' ' '\n') && wanted+=("${more[@]}"); done
   missing "${wanted[@]}"
 }
 
@@ -76,12 +93,24 @@ need() {
   fi
   # A fresh system knows no packages, an old one knows outdated ones; only then is it clear which ones there are.
   if ! apt-cache show "${absent[@]}" >/dev/null 2>&1; then
-    "${root[@]}" apt-get update -qq
+    "${root[@]}" apt-get -o DPkg::Lock::Timeout=300 update -qq
     mapfile -t absent < <(absent_of "$@")
   fi
   echo "run: installing them: apt-get install ${absent[*]}"
-  install() { "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${absent[@]}" >/dev/null; }
+  # Somebody else's apt may hold the lock. Manual pages are not indexed, and modules of Python compiled when they are used.
+  install() {
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 \
+      -o Dpkg::Use-Pty=0 "${absent[@]}" >/dev/null
+  }
+  quiet_triggers
   install || { "${root[@]}" apt-get update -qq && mapfile -t absent < <(absent_of "$@") && install; } || fail "apt-get could not install: ${absent[*]}"
+}
+
+# On a machine that is made for one run, the index of manual pages takes longer than the packages.
+quiet_triggers() {
+  [[ -n "${CI:-}" ]] || return 0
+  echo 'man-db man-db/auto-update boolean false' | "${root[@]}" debconf-set-selections 2>/dev/null || true
+  "${root[@]}" rm -f /var/lib/man-db/auto-update
 }
 
 need_elsewhere() {

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Checks that a case does not compile and says why on one screen: check.py CASE BUILD_ROOT SOURCE
+"""Checks that a case does not compile and says why on one screen: check.py CASE BUILD_ROOT TARGET
 
 A case has one line ending in `// BAD`, and one ending in `// GOOD` that replaces it in its twin, which compiles.
 The first `// EXPECT: text` is in the first line of the compiler's output that has `error:`, others are anywhere in it.
 The output has at most 12 lines; `// LINES: gcc 18, why` allows one compiler more. `// FLAGS: …` are added to both
-compilations. SOURCE is the file of the build whose compiler and include paths are used."""
+compilations. TARGET is the target of the build whose compiler and include paths are used."""
 
 import pathlib
 import re
@@ -16,6 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 from compiler import Compiler, first_error
 
 MOST_LINES = 12
+DOOR = "hvd/threads.hpp"  # most cases include it
 TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
@@ -42,7 +43,7 @@ def most_lines(lines, compiler):
     return next((int(number.rstrip(",")) for who, number in allowed if who == name), MOST_LINES)
 
 
-def problems(case, compiler):
+def problems(case, compiler, build_root):
     lines = pathlib.Path(case).read_text().splitlines()
     expected = [line.split("EXPECT:", 1)[1].strip() for line in lines if line.startswith("// EXPECT:")]
     flags = [flag for line in lines if line.startswith("// FLAGS:") for flag in line.split(":", 1)[1].split()]
@@ -52,6 +53,9 @@ def problems(case, compiler):
         yield "the case needs one line // BAD, one line // GOOD and at least one // EXPECT: text"
         return
 
+    # A precompiled header with other flags would not be taken.
+    if not flags and f"#include <{DOOR}>" in lines:
+        flags = compiler.precompiled(pathlib.Path(build_root) / "tests/compile_fail/precompiled", DOOR)
     twin = compiler.compile(without(lines, "// BAD"), *flags)
     if twin.returncode != 0:
         yield f"the twin does not compile:\n{twin.stdout}"
@@ -74,6 +78,6 @@ def problems(case, compiler):
 
 if __name__ == "__main__":
     case, build_root, source = sys.argv[1:]
-    found = list(problems(case, Compiler(build_root, source)))
+    found = list(problems(case, Compiler(build_root, source), build_root))
     print(*found, sep="\n")
     sys.exit(1 if found else 0)

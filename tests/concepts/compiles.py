@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Checks that a file of static_asserts compiles, with SOURCE's compiler and include paths: compiles.py FILE BUILD_ROOT SOURCE"""
+"""Checks that a file of static_asserts compiles, with the compiler and include paths of TARGET: compiles.py FILE BUILD_ROOT TARGET"""
 
 import pathlib
 import sys

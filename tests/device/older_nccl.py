@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Checks that hvd compiles with older headers of NCCL, and that a program starts with an older library than its header: older_nccl.py BUILD_ROOT SOURCE
+"""Checks that hvd compiles with older headers of NCCL, and that a program starts with an older library than its header: older_nccl.py BUILD_ROOT TARGET
 
-The older headers are cut from the one that the compiler finds: what later versions brought is removed. SOURCE is the
-file of the build whose compiler and include paths are used."""
+The older headers are cut from the one that the compiler finds: what later versions brought is removed. TARGET is the
+target of the build whose compiler and include paths are used."""
 
 import os
 import pathlib

@@ -13,7 +13,7 @@
   tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
   snippets              every @snippet of the headers exists
   site                  the site is built without warnings, with each public name
-  programs BUILD_ROOT SOURCE [MPICXX MPIEXEC...]
+  programs BUILD_ROOT TARGET [MPICXX MPIEXEC...]
                         the programs of the pages compile and run, those with MPI as README.md says
   errors PROGRAM BACKEND [MPIEXEC...]
                         the error texts of docs/errors.md are what PROGRAM prints

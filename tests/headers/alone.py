@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Compiles every header by itself, twice in one unit, with warnings as errors: alone.py INCLUDE_DIR BUILD_ROOT SOURCE
+"""Compiles every header by itself, twice in one unit, with warnings as errors: alone.py INCLUDE_DIR BUILD_ROOT TARGET
 
-SOURCE is the file of the build whose compiler and include paths are used. A header whose library (interop/, JSON) is absent,
+TARGET is the target of the build whose compiler and include paths are used. A header whose library (interop/, JSON) is absent,
 and one that needs MPI where there is none, are named and left out. Without MPI only those are compiled that ask for it:
-the others are the same as with it."""
+the others are the same as with it.
+
+All headers are compiled with HVD_TEST_WHOLE, as under ./run test --soak. Otherwise it is an eighth of them, another for each commit,
+and those that the last commit or the working tree changed, themselves or what they include."""
 
 import concurrent.futures
 import os
 import pathlib
+import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
@@ -17,6 +21,7 @@ from compiler import Compiler
 from floors import ONE_PLACE, is_standard
 from includes import Headers
 
+SHARES = 8
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
 
@@ -28,10 +33,29 @@ def absent_library(headers, compiler, file):
     return next((name for name in sorted(needed) if not compiler.has(name)), None)
 
 
+def git(root, *words):
+    return subprocess.run(["git", "-C", root, *words], capture_output=True, text=True).stdout.split()
+
+
+def changed(root):
+    """The headers that the last commit or the working tree changed."""
+    return {file.removeprefix("include/hvd/") for base in ("HEAD~1", "HEAD") for file in git(root, "diff", "--name-only", base, "--", "include/hvd")}
+
+
+def share(root):
+    """Each commit has its turn of an eighth; without git it is the first."""
+    head = git(root, "rev-parse", "HEAD")
+    return int(head[0], 16) % SHARES if head else 0
+
+
 def main(include_dir, build_root, source):
     headers, compiler = Headers(include_dir), Compiler(build_root, source)
     with_mpi = compiler.has("mpi.h")
+    root = pathlib.Path(include_dir).parent
     files = [file for file in headers.files if file.endswith(".hpp") and (with_mpi or "platform/has_mpi.hpp" in headers.reach(file))]
+    if not os.environ.get("HVD_TEST_WHOLE"):
+        touched, turn = changed(root), share(root)
+        files = [file for number, file in enumerate(files) if number % SHARES == turn or touched & {file, *headers.reach(file)}]
 
     def check(file):
         absent = absent_library(headers, compiler, file)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
 """The implementation of a communicator is compiled in one file of a program, if the others declare it `extern template`:
-one_file.py BUILD_ROOT SOURCE
+one_file.py BUILD_ROOT TARGET
 
-SOURCE is the file of the build whose compiler and include paths are used. one_file.hpp and one_file.cpp are of a program
+TARGET is the target of the build whose compiler and include paths are used. one_file.hpp and one_file.cpp are of a program
 on MPI; on threads they say `threads` instead."""
 
 import pathlib

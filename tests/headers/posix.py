@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""With HVD_PLAIN_POSIX hvd/threads.hpp uses no call of Linux: posix.py INCLUDE_DIR BUILD_ROOT SOURCE
+"""With HVD_PLAIN_POSIX hvd/threads.hpp uses no call of Linux: posix.py INCLUDE_DIR BUILD_ROOT TARGET
 
 The names of such calls are poisoned once all headers of the system are included, so that the compiler refuses each use.
-SOURCE is the file of the build whose compiler and include paths are used."""
+TARGET is the target of the build whose compiler and include paths are used."""
 
 import pathlib
 import sys

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Under a standard older than C++20 every header says so and stops: standard.py INCLUDE_DIR BUILD_ROOT SOURCE
+"""Under a standard older than C++20 every header says so and stops: standard.py INCLUDE_DIR BUILD_ROOT TARGET
 
-SOURCE is the file of the build whose compiler and include paths are used. Headers whose library is absent are left out."""
+TARGET is the target of the build whose compiler and include paths are used. Headers whose library is absent are left out."""
 
 import concurrent.futures
 import os

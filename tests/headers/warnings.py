@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
 """Compiles programs whose include path for hvd is a plain -I, with the warnings of strict projects, and fails where one
-comes from a header of hvd: warnings.py SOURCE_ROOT BUILD_ROOT SOURCE
+comes from a header of hvd: warnings.py SOURCE_ROOT BUILD_ROOT TARGET
 
-SOURCE is the file of the build whose compiler and include paths are used. The programs are the doors, every call of
+TARGET is the target of the build whose compiler and include paths are used. The programs are the doors, every call of
 every_call.cpp without and with RTTI, and the snippets of the documentation."""
 
 import concurrent.futures

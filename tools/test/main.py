@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""./run test: the stages of stages.py, one after the other; see ./run help."""
+
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import time
+import traceback
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from build import ROOT, Broken, Build  # noqa: E402
+from packages import Packages  # noqa: E402
+from results import Results  # noqa: E402
+from stages import BUILDS, STAGES  # noqa: E402
+
+LEVELS = ["test", "all", "soak"]
+STAGE_LIMIT = 20 * 60  # seconds; under --soak there is none
+OVER_CPU, OVER_UNITS = 1.5, 1.05
+
+
+class Stopped(BaseException):
+    """Somebody asks this run to end."""
+
+
+def stop(number, _):
+    raise Stopped(signal.Signals(number).name)
+
+
+def too_long(*_):
+    raise Broken(f"the stage took longer than {STAGE_LIMIT} s", None)
+
+
+def cpu_of_children():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+class Arguments:
+    """./run test [--all | --soak | --gpu] [--stages 'S …'] [--list] [NAME…]"""
+
+    def __init__(self, words):
+        self.level, self.stages, self.names, self.list = "test", None, [], False
+        words = list(words)
+        while words:
+            word = words.pop(0)
+            if word in ("--all", "--soak"):
+                self.level = word[2:]
+            elif word == "--gpu":
+                self.stages = ["gpu"]
+            elif word == "--stages" and words:
+                self.stages = words.pop(0).split()
+            elif word == "--list":
+                self.list = True
+            elif word.startswith("-"):
+                sys.exit(f"run: test: no such option: {word} (see ./run help)")
+            else:
+                self.names.append(word)
+        unknown = set(self.stages or []) - {stage["name"] for stage in STAGES}
+        if unknown:
+            sys.exit(f"run: test: no such stage: {', '.join(sorted(unknown))}; there are: {', '.join(stage['name'] for stage in STAGES)}")
+
+    def chosen(self):
+        """The stages that run. With names, those that could have such a test."""
+        if self.stages is not None:
+            return [stage for stage in STAGES if stage["name"] in self.stages]
+        allowed = LEVELS[:LEVELS.index(self.level) + 1]
+        stages = [stage for stage in STAGES if stage.get("level", "test") in allowed]
+        if self.names and self.level == "test":
+            # Only one stage of --all is told by a name alone: the one that has no other place.
+            stages = [stage for stage in STAGES if stage["build"] in ("gcc", "clang", "bench") and stage["name"] != "g++"]
+        return [stage for stage in stages if not self.names or any(may_have(stage, name) for name in self.names)]
+
+    def complete(self):
+        return self.stages is None and not self.names
+
+
+def may_have(stage, name):
+    """True if a name could be a test of the stage. The first part of a test's name is its room; suites have no points."""
+    rooms = {pattern.split(".")[0] for pattern in stage["tests"]}
+    room = name.split(".")[0]
+    return room in rooms or "*" in room or ("." not in name and name not in ALL_ROOMS)
+
+
+ALL_ROOMS = {pattern.split(".")[0] for stage in STAGES for pattern in stage["tests"]}
+
+
+class Run:
+    def __init__(self, arguments):
+        self.arguments, self.results, self.packages = arguments, Results(), Packages()
+        self.jobs = int(os.environ.get("HVD_JOBS") or len(os.sched_getaffinity(0)))
+        self.begun, self.times, self.listed = time.monotonic(), [], []
+        budget = os.environ.get("HVD_TEST_BUDGET")
+        self.until = self.begun + 60 * float(budget) if budget else None
+        self.ready = {}  # build folders that are configured
+        (ROOT / "build").mkdir(exist_ok=True)
+
+    # ---- what a stage is made of --------------------------------------------------------------------------------------
+
+    def groups(self, stage):
+        """The packages that must be there to build the stage, and those without which some of its tests are skipped."""
+        required = BUILDS[stage["build"]]["packages"]
+        if not self.with_mpi(stage):
+            required = [group for group in required if group not in ("mpi", "libraries")]
+        optional = list(stage.get("packages", []))
+        if self.arguments.level != "test" or self.arguments.names:
+            optional += stage.get("packages_of_all", [])
+        return required, optional
+
+    def with_mpi(self, stage):
+        """A few names without MPI in one stage do not wait for it."""
+        names = self.arguments.names
+        return not names or not all(name.split(".")[0] in stage.get("without_mpi", []) for name in names)
+
+    def tests_of(self, stage, build):
+        held = {"test": ["all", "soak"], "all": ["soak"], "soak": []}[self.arguments.level]
+        if self.arguments.names or stage.get("level") == "named":
+            held = []
+        elif self.arguments.level == "all":
+            held = [*held, *stage.get("left_to_soak", [])]
+        wanted = stage["tests"]
+        if self.arguments.level == "soak" and not self.arguments.names:
+            wanted = stage.get("tests_of_soak", wanted)
+        but = [*stage.get("but", []), *held]
+        return build.select(wanted, but, self.arguments.names)
+
+    # ---- running it ---------------------------------------------------------------------------------------------------
+
+    def stage(self, stage):
+        name, begun = stage["name"], time.monotonic()
+        print(f"==== {name}", flush=True)
+        required, optional = self.groups(stage)
+        absent = self.packages.need(required)
+        if absent:
+            return self.cannot(name, f"its packages can't be had: {', '.join(absent)}")
+        self.packages.need(optional)
+        cpu, apt = cpu_of_children(), self.packages.cpu
+        build = self.build(stage)
+        if build is None:
+            return None
+        tests = self.tests_of(stage, build)
+        if self.arguments.list:
+            self.listed += [(name, test) for test in tests]
+            return None
+        if not tests:
+            if not self.arguments.names:
+                self.results.fail(f"{name}: finding tests", "it has none")
+            return None
+        targets = build.targets(tests)
+        log = build.folder / f"build-{name}.log"
+        build.compile(targets, log)
+        built = time.monotonic() - begun
+        records = build.run(tests, name, self.parallel(stage), stage.get("slower", 1), lambda test, result: self.results.seen(name, test, result))
+        self.results.stage_ended(name, records)
+        self.judge_missing(name, tests, records)
+        spent = cpu_of_children() - cpu - (self.packages.cpu - apt)
+        self.say_time(stage, build, targets, time.monotonic() - begun, built, spent)
+        return None
+
+    def parallel(self, stage):
+        return max(self.jobs, stage.get("parallel", 1)) if self.jobs > 1 else stage.get("parallel", 1)
+
+    def build(self, stage):
+        name = stage["build"]
+        if name not in self.ready:
+            build = Build(name, BUILDS[name], self.jobs)
+            extra = []
+            if BUILDS[name].get("torch_with_cuda"):
+                folder = subprocess.run(["bash", "-c", "source tools/setup.sh && torch_with_cuda build/packages/torch"], cwd=ROOT, text=True, capture_output=True).stdout.strip()
+                if not folder:
+                    return self.cannot(stage["name"], "Python's package torch can't be had here with CUDA: see build/packages/torch.log")
+                extra = [f"-Dtorch_root={folder}"]
+            build.configure(self.with_mpi(stage), extra)
+            build.variables.update(self.variables_of_tests())
+            self.ready[name] = build
+        return self.ready[name]
+
+    def variables_of_tests(self):
+        """What is a part of the work without --soak is the whole with it, and where a test is named."""
+        if self.arguments.level == "soak":
+            return {"HVD_TEST_WHOLE": "1", "HVD_FUZZ_SECONDS": "600", "HVD_FAULT_RUNS": "10", "HVD_ELASTIC_RUNS": "20"}
+        return {"HVD_TEST_WHOLE": "1"} if self.arguments.names else {}
+
+    def cannot(self, name, reason):
+        """What CI could install must not be skipped there in silence."""
+        if self.arguments.complete() and self.arguments.level != "test":
+            self.results.fail(f"{name}: all tests", "not run", [reason])
+        else:
+            self.results.skip(f"{name}: all tests", reason)
+
+    def judge_missing(self, name, tests, records):
+        if len(records) < len(tests):
+            self.results.fail(f"{name}: running its tests", f"{len(tests) - len(records)} of {len(tests)} did not end")
+
+    def say_time(self, stage, build, targets, wall, built, spent):
+        name, column = stage["name"], LEVELS.index(self.arguments.level)
+        judged = self.arguments.complete() and column < 2 and "cpu" in stage
+        text = f"{name} {wall:.0f} s ({built:.0f} of it to build)"
+        if judged:
+            allowed, units, most = stage["cpu"][column], build.units(targets), stage["units"][column]
+            text += f", {spent:.0f} of {allowed} CPU s, {units} of {most} units"
+            if units > OVER_UNITS * most:
+                self.results.fail(f"{name}: translation units", f"{units}, and tools/test/stages.py has {most}")
+            if spent > OVER_CPU * allowed:
+                again = self.second_time(stage, build, targets)
+                if min(spent, again) > OVER_CPU * allowed:
+                    self.results.fail(f"{name}: CPU seconds", f"{spent:.0f} and {again:.0f}, and tools/test/stages.py has {allowed}")
+        print(text, flush=True)
+        self.times.append(text)
+
+    def second_time(self, stage, build, targets):
+        """Does the stage's work once more from nothing, and returns its CPU seconds."""
+        before = cpu_of_children()
+        build.forget(targets)
+        build.compile(targets, build.folder / f"build-{stage['name']}-again.log", {**build.environment(), "CCACHE_RECACHE": "1"})
+        build.run(self.tests_of(stage, build), stage["name"] + "-again", self.parallel(stage), stage.get("slower", 1), lambda *_: None)
+        return cpu_of_children() - before
+
+    def command_for(self, stage):
+        return f"./run test {'--' + self.arguments.level if self.arguments.level != 'test' else ''} --stages {stage['name']}"
+
+    def all_stages(self):
+        stages = self.arguments.chosen()
+        if not stages:
+            self.results.fail("finding tests", f"no stage has one of {', '.join(self.arguments.names)}")
+        later = [[*self.groups(stage)[0], *self.groups(stage)[1]] for stage in stages]
+        waiting = list(stages)
+        try:
+            for number, stage in enumerate(stages):
+                if self.until and stage.get("optional") and time.monotonic() > self.until:
+                    self.results.skip(f"{stage['name']}: all tests", f"there was no time; run {self.command_for(stage)}")
+                else:
+                    if number == 0:
+                        self.packages.need(self.groups(stage)[0])
+                        self.packages.fetch_meanwhile(later)
+                    self.guarded(stage)
+                waiting.pop(0)
+        except Stopped as stopped:
+            self.results.fail(f"{waiting[0]['name']}: the run", f"was stopped by {stopped}")
+            for stage in waiting[1:]:
+                if stage.get("optional"):
+                    self.results.skip(f"{stage['name']}: all tests", f"not reached; run {self.command_for(stage)}")
+                else:
+                    self.results.fail(f"{stage['name']}: all tests", "not reached")
+
+    def guarded(self, stage):
+        if self.arguments.level != "soak":
+            signal.alarm(STAGE_LIMIT)
+        try:
+            self.stage(stage)
+        except Broken as broken:
+            text = pathlib.Path(broken.log).read_text(errors="replace").splitlines() if broken.log else []
+            self.results.fail(f"{stage['name']}: {broken.step}", "failed", [line for line in text if "error:" in line][:20] + text)
+            print(f"{broken.step} failed: {broken.log}", flush=True)
+        finally:
+            signal.alarm(0)
+
+
+def end_children():
+    """Asks what this run has started to end."""
+    for folder in pathlib.Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1]) == os.getpid():
+                os.kill(int(folder.name), signal.SIGTERM)
+        except (OSError, ValueError, IndexError):
+            pass
+
+
+def main(words):
+    arguments = Arguments(words)
+    run = Run(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    signal.signal(signal.SIGALRM, too_long)
+    run.results.start_guard()
+    try:
+        run.all_stages()
+    except Stopped as stopped:  # between two stages
+        run.results.fail("the run", f"was stopped by {stopped}")
+    except Exception:  # noqa: BLE001  the closing line is the last, whatever is wrong
+        run.results.fail("the run", "a fault of its own", traceback.format_exc().splitlines())
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        end_children()
+        if arguments.list:
+            for stage, test in run.listed:
+                print(stage, test["name"], os.path.basename(test["cmd"][0]), *[word for word in test["cmd"][1:] if "source-file" in word])
+        print("==== time", *run.times, f"all {time.monotonic() - run.begun:.0f} s", sep="\n")
+        status = run.results.summary()
+        run.results.dismiss_guard()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""The table of `./run test`: the builds, and the stages in their order.
+
+A stage takes the tests of its build whose name or suite matches a pattern of `tests` and none of `but`. Two suites hold back a
+test everywhere: `all` (from `./run test`) and `soak` (from `--all` too); the meson.build beside the test says why. A stage's own
+`level` does the same for the whole stage. What a stage leaves to `--soak` alone stands in `left_to_soak`.
+
+`cpu` is the budget in CPU seconds with an empty compiler cache, and `units` the number of translation units, each for
+`./run test` and for `--all`. A stage fails at 1.5 times its CPU seconds, if a second run agrees, and at 1.05 times its units."""
+
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# ---- builds: one folder each, build/NAME ------------------------------------------------------------------------------
+#
+# Compiling takes most of the time, so that there is no optimisation. Files that need speed ask for it in their meson.build.
+# clang compiles the tests in half of g++'s time, and units of eight files in a third of the time of single ones.
+
+EVERYTHING = ["-Dtests=enabled", "-Dexamples=enabled", "-Dbenchmarks=disabled", "-Ddebug=false", "-Doptimization=0", "-Dunity=on"]
+NO_TOOLS = ["-Dhvdrun=disabled", "-Dtrace_tool=disabled"]
+OPENMPI = ["-Dmpi=enabled", "-Dmpi_flavour=openmpi"]
+BOOST = ["-Dboost_mpi=enabled"]
+CROSS = ["-Dmpi=disabled", "-Dnccl=disabled", "-Dexamples=disabled", *NO_TOOLS]
+
+# Slower programs get more time: HVD_TEST_TIMEOUT is the watchdog's, in seconds per test case. Only a full unwind recognises MPI's frames
+# in reports: libc between them and malloc keeps no frame pointers.
+ASAN_VARIABLES = {
+    "HVD_TEST_SEEDS": "6", "HVD_TEST_TIMEOUT": "480",
+    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:abort_on_error=0:fast_unwind_on_malloc=0:malloc_context_size=20",
+    "LSAN_OPTIONS": f"suppressions={ROOT}/tests/support/lsan.supp:print_suppressions=0",
+}
+TSAN_VARIABLES = {"HVD_TEST_SEEDS": "6", "HVD_TEST_TIMEOUT": "480", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:die_after_fork=0"}
+
+BUILDS = {
+    "clang": {"compiler": "clang", "options": [*EVERYTHING, *OPENMPI, *BOOST], "packages": ["base", "mpi", "libraries", "dataset", "clang"]},
+    # What users compile with: units at -O2, warnings, the words of errors, each header alone, one program of each kind.
+    "gcc": {"compiler": "g++", "options": [*EVERYTHING, "-Dexamples=disabled", *OPENMPI, *BOOST, *NO_TOOLS], "packages": ["base", "mpi", "libraries"]},
+    # Only lines for backtraces: full information takes a third of the compile time.
+    "asan": {"compiler": "clang", "variables": ASAN_VARIABLES, "options": [*EVERYTHING, *OPENMPI, *NO_TOOLS, "-Dtorch=disabled", "-Db_sanitize=address,undefined", "-Dcpp_args=-g1"],
+             "packages": ["base", "mpi", "libraries", "sanitizers"]},
+    "tsan": {"compiler": "clang", "variables": TSAN_VARIABLES, "options": [*EVERYTHING, "-Dmpi=disabled", "-Dexamples=disabled", *NO_TOOLS, "-Dtorch=disabled", "-Db_sanitize=thread",
+             "-Dcpp_args=-g1"], "packages": ["base", "libraries", "sanitizers"]},
+    "mpich": {"compiler": "clang", "options": [*EVERYTHING, "-Dmpi=enabled", "-Dmpi_flavour=mpich", "-Dexamples=disabled", "-Dtorch=disabled"],
+              "packages": ["base", "libraries", "clang", "mpich"]},
+    "nompi": {"compiler": "g++", "options": [*EVERYTHING, "-Dmpi=disabled", "-Dtorch=disabled", "-Dexamples=disabled", *NO_TOOLS], "packages": ["base", "libraries"]},
+    # Other processors, emulated. An emulated program sees memory in the order of this machine's processor, so that these builds say
+    # little about orders of memory.
+    "aarch64": {"variables": {"HVD_TEST_RANKS": "1,2,3"}, "options": [*EVERYTHING, *CROSS, "--cross-file", "tools/cross/aarch64.ini"], "packages": ["base", "aarch64"]},
+    "riscv64": {"variables": {"HVD_TEST_RANKS": "1,2,3"}, "options": [*EVERYTHING, *CROSS, "--cross-file", "tools/cross/riscv64.ini"], "packages": ["base", "riscv64"]},
+    "bench": {"compiler": "clang", "options": ["-Dtests=disabled", "-Dexamples=disabled", "-Dbenchmarks=enabled", "-Ddebug=false", "-Doptimization=0",
+              *OPENMPI, *BOOST, *NO_TOOLS], "packages": ["base", "mpi", "libraries", "clang", "bench"]},
+    # The real CUDA and NCCL, and no MPI; without a GPU its tests are skipped.
+    "gpu": {"compiler": "g++", "options": [*EVERYTHING, "-Dmpi=disabled", "-Dexamples=disabled", *NO_TOOLS], "packages": ["base", "libraries"]},
+    # LibTorch with CUDA, whose program the distribution's LibTorch can't link. It runs where the libraries that it needs are.
+    "torch_cuda": {"compiler": "g++", "options": [*EVERYTHING, *OPENMPI, *NO_TOOLS], "packages": ["base", "mpi", "libraries", "dataset"], "torch_with_cuda": True},
+}
+
+# ---- stages -----------------------------------------------------------------------------------------------------------
+
+# Sanitizers never run these: LibTorch, dlib and Gloo are not built for them, hosts test speed and order, and the examples' networks
+# would take all day. Files that Python reads, or that a killed rank leaves, and the launcher do not depend on them.
+NOT_SANITIZED = ["examples", "interop.torch*", "interop.dlib*", "network", "gpu", "train.safetensors*", "train.killed*", "launcher", "random", "big", "headers",
+                 "compile_fail", "concepts", "consumer", "docs", "overhead", "queues", "integers", "device.compiles*", "device.the_kernel*", "benchmarks"]
+STAGES = [
+    {"name": "units", "build": "gcc", "tests": ["unit", "concepts", "headers"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [260, 300], "units": [9, 9]},
+    {"name": "collectives", "build": "clang", "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [220, 260], "units": [20, 20]},
+    {"name": "training", "build": "clang", "tests": ["train", "interop"], "but": ["apart", "emulated"],
+     "packages": ["venv"], "cpu": [120, 260], "units": [10, 30]},
+    {"name": "engine", "build": "clang", "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [80, 140], "units": [5, 10]},
+    {"name": "elastic", "build": "clang", "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [80, 140], "units": [10, 10]},
+    # Ranks that wait for a deadline need no processor.
+    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 4, "packages": ["network"], "cpu": [60, 120], "units": [5, 5]},
+    {"name": "launcher", "build": "clang", "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [90, 120], "units": [12, 12]},
+    # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
+    # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
+    {"name": "asan", "build": "asan", "level": "all", "slower": 4, "but": NOT_SANITIZED,
+     "tests": ["unit", "tcp", "elastic", "engine.[cns]*", "engine.*.mpi.np3", "fault.threads", "fault.giving_up", "fault.*.mpi.np3", "collective.*.mpi.np3", "apart", "train.*.threads", "device"],
+     "cpu": [0, 800], "units": [0, 40]},
+    {"name": "tsan", "build": "tsan", "level": "all", "slower": 4, "but": [*NOT_SANITIZED, "unit"],
+     "tests": ["tcp", "elastic", "engine", "fault", "collective.*.threads", "train.optimizer.threads", "train.fused_step.threads", "device"],
+     "cpu": [0, 600], "units": [0, 30]},
+    {"name": "device", "build": "clang", "tests": ["device"], "but": ["gpu"], "cpu": [100, 200], "units": [8, 10]},
+    {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [0, 200], "units": [0, 0]},
+    {"name": "docs", "build": "clang", "tests": ["docs", "examples"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [150, 260], "units": [10, 10]},
+    {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 200], "units": [0, 6]},
+    # One program of each kind, and MPICH's.
+    {"name": "g++", "build": "gcc", "level": "all", "tests": ["collective.*.threads", "train.*.threads", "engine.*.threads", "device.*.emulated"], "cpu": [0, 250], "units": [0, 15]},
+    {"name": "mpich", "build": "mpich", "level": "all", "tests": ["collective.*.mpi.np[23]", "launcher.restart"], "cpu": [0, 100], "units": [0, 8]},
+    {"name": "nompi", "build": "nompi", "level": "all", "tests": ["unit.handles", "headers.every_call*", "headers.units_with*", "consumer.an_include_path*", "fault.threads"],
+     "cpu": [0, 60], "units": [0, 8]},
+    {"name": "bench", "build": "bench", "level": "all", "tests": ["benchmarks"], "cpu": [0, 200], "units": [0, 16]},
+    {"name": "aarch64", "build": "aarch64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half", "fault.threads"], "cpu": [0, 120], "units": [0, 4]},
+    {"name": "riscv64", "build": "riscv64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half"], "cpu": [0, 100], "units": [0, 4]},
+    {"name": "big", "build": "clang", "level": "all", "optional": True, "tests": ["big"], "cpu": [0, 100], "units": [0, 3]},
+    # Only by name: ./run test --gpu, ./run test --stages torch_cuda.
+    {"name": "gpu", "build": "gpu", "level": "named", "tests": ["gpu"]},
+    {"name": "torch_cuda", "build": "torch_cuda", "level": "named", "tests": ["interop.torch_cuda*", "examples.torch_mnist*"]},
+]
