@@ -63,9 +63,9 @@ class Build:
             options.append("-Dcpp_args=--param=ggc-min-heapsize=1000000")
         if self.table.get("compiler") == "clang":
             # ccache takes a precompiled header for the same if its contents are.
-            args = next((o.split("=", 1)[1] for o in options if o.startswith("-Dcpp_args=")), "")
             options = [o for o in options if not o.startswith("-Dcpp_args=")]
-            options.append("-Dcpp_args=" + ",".join(filter(None, [args, "-Xclang", "-fno-pch-timestamp"])))
+            given = [o.split("=", 1)[1] for o in self.table["options"] if o.startswith("-Dcpp_args=")]
+            options.append(f"-Dcpp_args={[*given, '-Xclang', '-fno-pch-timestamp']}")
         return options
 
     def configure(self, with_mpi=True, extra=()):
