@@ -64,11 +64,12 @@ struct wrapping<A> {
 };
 
 // Multiplies and rounds. A compiler that may contract would fuse the product with a following
-// addition (see lanes::scale).
+// addition (see lanes::scale). nvcc's pass for the device, which drops this function, lacks the
+// builtin.
 template <class A>
 constexpr A scaled(const A& value, double factor) {
     if constexpr (std::is_floating_point_v<A>) {
-#if defined(__GNUC__) && !defined(__clang__)
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDA_ARCH__)
         return __builtin_assoc_barrier(value * static_cast<A>(factor));
 #else
         return value * static_cast<A>(factor);
