@@ -16,12 +16,11 @@ struct cuda_ipc {
     static constexpr bool reduces = true;
 };
 
-/// Does not compile. It has the members of other communicators, so that the compiler says nothing
-/// else.
-template <class B>
-    requires std::is_same_v<B, cuda_ipc>
-class communicator<B> : public detail::device_ranks<communicator<B>, B> {
-    static_assert(!std::is_same_v<B, cuda_ipc>,
+// It has the members of other communicators, so that the compiler says nothing else.
+template <class Removed>
+    requires std::is_same_v<Removed, cuda_ipc>
+class communicator<Removed> : public detail::device_ranks<communicator<Removed>, Removed> {
+    static_assert(!std::is_same_v<Removed, cuda_ipc>,
                   "hvd::cuda_ipc was removed: use hvd::nccl between GPUs, or "
                   "hvd::staged<hvd::threads> or hvd::staged<hvd::mpi> for ranks that share a GPU");
 
