@@ -112,7 +112,7 @@ private:
 };
 
 // Runs `begin(own stream)` of a communicator behind what `stream` has been given, and makes later
-// work of `stream` wait for it.
+// work of `stream` wait for it, unless `begin` throws.
 template <class F>
 void run_between(device_session& session, cudaStream_t stream, F begin) {
     refuse_capture(session, stream, "distributed_gradients");
