@@ -9,6 +9,8 @@
 #include "failures.hpp"
 #include "reference.hpp"
 
+namespace staged_tests {
+
 using namespace device_test;
 
 namespace {
@@ -216,3 +218,5 @@ TEST_CASE("every single call of a staged allreduce of two chunks, failing") {
         },
         true, patient);
 }
+
+}  // namespace staged_tests

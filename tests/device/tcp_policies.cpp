@@ -15,6 +15,8 @@
 #include "reference.hpp"
 #include "text_of.hpp"
 
+namespace tcp_policies_tests {
+
 using namespace device_test;
 
 namespace {
@@ -95,3 +97,5 @@ TEST_CASE("a rank that ends its communicator ends those of the others") {
         CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
     });
 }
+
+}  // namespace tcp_policies_tests
