@@ -60,7 +60,7 @@ void check_works(gpu_communicator& gpus) {
 }  // namespace
 
 TEST_CASE("every operation of every element type") {
-    for_counts({0, 1, 777}, [](auto& gpus, std::size_t count, auto&& report) {
+    for_counts({777}, [](auto& gpus, std::size_t count, auto&& report) {
         reference::check_operations<float>(gpus, count, report);
         reference::check_operations<double>(gpus, count, report);
         reference::check_operations<hvd::float16>(gpus, count, report);
