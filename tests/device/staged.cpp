@@ -109,12 +109,10 @@ TEST_CASE("reductions and movements around the borders of chunks") {
     hvd::run_threads(2, [&](world_type& world) {
         gpu_communicator gpus(world, {.deadline = 60s});
         const auto report = [](bool right, const char* what) { CHECK_MESSAGE(right, what); };
-        for (const std::size_t count : {chunk - 1, chunk, chunk + 1})
+        for (const std::size_t count : {chunk, chunk + 1})
             reference::check_reduction<float>(gpus, count, hvd::average, report);
-        for (const std::size_t count : {chunk / 2, chunk / 2 + 1}) {
-            reference::check_movements<float>(gpus, count, true, report);
-            reference::check_uneven_alltoall<float>(gpus, count, report);
-        }
+        reference::check_movements<float>(gpus, chunk / 2 + 1, true, report);
+        reference::check_uneven_alltoall<float>(gpus, chunk / 2 + 1, report);
     });
     CHECK(emulation::live_objects() == 0);
     emulation::reset();
