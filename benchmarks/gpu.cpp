@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 // Measurements that one GPU allows. Packing is compared with a copy per tensor, Horovod's scheme
-// and the copy limit. A call of hvd is compared with NCCL's own. An allreduce of several ranks by
-// CUDA IPC is compared with the copy limit. Without a GPU the program says so and exits with 77.
+// and the copy limit. A call of hvd is compared with NCCL's own. Without a GPU the program says so
+// and exits with 77.
 
 #include <fmt/format.h>
 
@@ -10,7 +10,6 @@
 #include <chrono>
 #include <fstream>
 #include <hvd/nccl.hpp>
-#include <hvd/threads.hpp>
 #include <nlohmann/json.hpp>
 
 #include "support/eight_blocks.hpp"
@@ -152,55 +151,6 @@ void overhead(cudaStream_t stream, nlohmann::json& figures) {
     figures = {{"hvd_us", own}, {"nccl_us", raw}};
 }
 
-// Returns the microseconds of an allreduce among threads that share one GPU, each with `count`
-// floats.
-double allreduce_microseconds(int ranks, std::size_t count, bool in_arena) {
-    double time = 0;
-    hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {
-        hvd::communicator<hvd::cuda_ipc> gpus(world);
-        hvd::device_arena arena(gpus, in_arena ? count * sizeof(float) : 0);
-        const cuda_memory plain(kind::device, in_arena ? 0 : count * sizeof(float), world.rank());
-        const auto x = in_arena ? arena.tensor<float>(hvd::shape(count))
-                                : hvd::device_view(reinterpret_cast<float*>(plain.data()), count);
-        const hvd::detail::cuda_stream stream(world.rank());
-        const auto calls = [&](int n) {
-            for (int i = 0; i < n; ++i)
-                gpus.allreduce_async(x, hvd::max, {.stream = stream.get()}).wait(stream.get());
-            cudaStreamSynchronize(stream.get());
-        };
-        calls(5);
-        world.barrier();
-        const auto begin = std::chrono::steady_clock::now();
-        calls(20);
-        const auto end = std::chrono::steady_clock::now();
-        if (world.rank() == 0)
-            time = std::chrono::duration<double, std::micro>(end - begin).count() / 20;
-    });
-    return time;
-}
-
-// Every rank's tensor is read once and written once, as a copy of all tensors would do.
-void in_node(double limit, nlohmann::json& figures) {
-    fmt::print("{:>14} {:>8} {:>12} {:>18} {:>10} {:>9} {:>8}\n", "allreduce", "ranks", "bytes",
-               "scheme", "us", "GB/s r+w", "of limit");
-    for (const int ranks : {2, 4})
-        for (const std::size_t bytes :
-             {std::size_t(4) << 10, std::size_t(1) << 20, std::size_t(64) << 20})
-            for (const bool in_arena : {true, false}) {
-                const char* const scheme = in_arena ? "cuda_ipc, arena" : "cuda_ipc, window";
-                const double time = allreduce_microseconds(ranks, bytes / sizeof(float), in_arena),
-                             rate = 2 * double(bytes) * ranks / time / 1000;
-                fmt::print("{:>14} {:>8} {:>12} {:>18} {:>10.1f} {:>9.0f} {:>7.0f}%\n", "", ranks,
-                           bytes, scheme, time, rate, 100 * rate / limit);
-                figures.push_back({{"ranks", ranks},
-                                   {"bytes", bytes},
-                                   {"scheme", scheme},
-                                   {"us", time},
-                                   {"local_gbs", rate},
-                                   {"of_limit", rate / limit}});
-            }
-}
-
 int run(const std::string& file) {
     int devices = 0;
     check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount", 0);
@@ -218,7 +168,6 @@ int run(const std::string& file) {
     pack_set("1000x64KiB", std::vector<std::size_t>(1000, 16384), stream.get(), limit,
              figures["pack"]);
     overhead(stream.get(), figures["overhead"]);
-    in_node(limit, figures["in_node"]);
     if (!file.empty()) std::ofstream(file) << figures.dump(1) << "\n";
     return 0;
 }

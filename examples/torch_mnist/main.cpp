@@ -168,7 +168,7 @@ std::optional<int> parse(int argc, char** argv, options& result) {
     app.add_option("--device", result.device, "where the network is")
         ->check(CLI::IsMember({"cpu", "cuda"}));
     app.add_option("--backend", result.backend, "what moves gradients between GPUs")
-        ->check(CLI::IsMember({"nccl", "cuda_ipc", "staged"}));
+        ->check(CLI::IsMember({"nccl", "staged"}));
     app.add_option("--data", result.data, "directory of the four IDX files");
     CLI11_PARSE(app, argc, argv);
     return std::nullopt;

@@ -35,11 +35,10 @@ trainer train_by(const std::string& name, world& ranks, torch::Device gpu, doubl
 }  // namespace
 
 trainer on_gpus(world& ranks, const std::string& backend, double rate) {
-    // NCCL takes one rank on each GPU. With the others, ranks may share one.
+    // NCCL takes one rank on each GPU. Ranks whose tensors are staged may share one.
     const int own = hvd::pin_device(ranks, {.share = backend != "nccl"});
     const torch::Device gpu(torch::kCUDA, static_cast<c10::DeviceIndex>(own));
     if (backend == "nccl") return train_by<hvd::nccl>(backend, ranks, gpu, rate);
-    if (backend == "cuda_ipc") return train_by<hvd::cuda_ipc>(backend, ranks, gpu, rate);
     return train_by<hvd::staged<hvd::mpi>>(backend, ranks, gpu, rate);
 }
 

@@ -6,7 +6,7 @@
 
 namespace torch_mnist {
 
-/// Trains with hvd on the ranks' GPUs. `backend` is nccl, cuda_ipc or staged.
+/// Trains with hvd on the ranks' GPUs. `backend` is nccl or staged.
 trainer on_gpus(world& ranks, const std::string& backend, double rate);
 
 }  // namespace torch_mnist

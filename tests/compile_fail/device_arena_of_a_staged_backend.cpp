@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// EXPECT: hvd: device_arena needs a communicator<nccl> or communicator<cuda_ipc>; other backends have no memory that all ranks know
+// EXPECT: hvd: device_arena needs a communicator<nccl>; other backends have no memory that all ranks know
 
 #include <hvd/nccl.hpp>
 #include <hvd/threads.hpp>

@@ -74,7 +74,7 @@ constexpr bool fits_devices =
     only_device<hvd::per_operation<hvd::nccl, hvd::staged<Host>, hvd::staged<Host>>> &&
     only_host<hvd::per_operation<Host, hvd::threads, Host>>;
 
-static_assert(only_device<hvd::nccl> && only_device<hvd::cuda_ipc>);
+static_assert(only_device<hvd::nccl>);
 static_assert(fits_devices<hvd::threads>);
 #if HVD_HAS_MPI
 static_assert(fits_devices<hvd::mpi> && only_device<hvd::cuda_aware<hvd::mpi>>);

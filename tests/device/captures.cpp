@@ -16,7 +16,7 @@ namespace {
 
 using world_type = hvd::communicator<hvd::threads>;
 using on_one_node = hvd::hierarchical<hvd::nccl, hvd::threads>;
-#define every_backend hvd::nccl, hvd::cuda_ipc, hvd::staged<hvd::threads>, on_one_node
+#define every_backend hvd::nccl, hvd::staged<hvd::threads>, on_one_node
 
 struct user_stream {
     cudaStream_t handle{};
@@ -111,7 +111,7 @@ TEST_CASE_TEMPLATE("this or another thread captures a stream in global mode mean
 }
 
 TEST_CASE_TEMPLATE("each rank captures a stream that the default stream waits for", Backend,
-                   hvd::nccl, hvd::cuda_ipc, on_one_node) {
+                   hvd::nccl, on_one_node) {
     on_worlds([](world_type& world) {
         const tensor<float> x{float(world.rank())};
         const user_stream blocking(cudaStreamDefault), s;

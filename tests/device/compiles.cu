@@ -12,10 +12,10 @@ void call(hvd::communicator<hvd::threads>& world, hvd::tensor_view<float, hvd::d
     hvd::communicator<hvd::nccl> gpus(world);
     gpus.allreduce(x, hvd::average);
     gpus.plan_allreduce(hvd::fuse(x, y), hvd::average, {}, hvd::cast<hvd::bfloat16>{}).run();
-    hvd::communicator<hvd::cuda_ipc> node(world);
-    hvd::device_arena arena(node, 1 << 20);
-    node.allreduce(arena.tensor<float>(hvd::shape(100)), hvd::max);
-    node.plan_allreduce(hvd::fuse(x, y), hvd::average).run();
+    hvd::device_arena arena(gpus, 1 << 20);
+    gpus.allreduce(arena.tensor<float>(hvd::shape(100)), hvd::max);
+    hvd::communicator<hvd::staged<hvd::threads>> staged(world);
+    staged.plan_allreduce(hvd::fuse(x, y), hvd::average).run();
     std::vector<float> host(4);
     world.allreduce(host, [](float a, float b) { return a > b ? a : b; });
     world.plan_allreduce(host, hvd::average).run();

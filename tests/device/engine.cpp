@@ -183,7 +183,8 @@ TEST_CASE_TEMPLATE("random tensors of host and device in random order have exact
 
 TEST_CASE_TEMPLATE("combined policies run each kind of tensor by its backend", Devices,
                    hvd::hierarchical<hvd::nccl, hvd::threads>,
-                   hvd::per_operation<hvd::nccl, hvd::staged<hvd::threads>, hvd::cuda_ipc>) {
+                   hvd::per_operation<hvd::nccl, hvd::staged<hvd::threads>,
+                                      hvd::hierarchical<hvd::nccl, hvd::threads>>) {
     on_engines<Devices>([](auto& e) {
         std::mt19937 alike(7), mine(unsigned(e.rank()));
         const auto tensors = draw(alike, 20, e.size());

@@ -19,7 +19,7 @@ using world_communicator = hvd::communicator<hvd::threads>;
 template <class Devices>
 using mixed_engine = hvd::engine<hvd::threads, Devices>;
 
-#define every_kind hvd::nccl, hvd::cuda_ipc, hvd::staged<hvd::threads>
+#define every_kind hvd::nccl, hvd::staged<hvd::threads>
 
 // Nothing is left after the ranks have ended.
 inline void check_clean() {

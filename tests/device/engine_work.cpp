@@ -125,9 +125,8 @@ TEST_CASE_TEMPLATE("a callback is called once when the work is done, and may sub
     });
 }
 
-TEST_CASE_TEMPLATE("a callback waits for the device, and the engine does not", Devices, hvd::nccl,
-                   hvd::cuda_ipc) {
-    on_engines<Devices>([](auto& e) {
+TEST_CASE("a callback waits for the device, and the engine does not") {
+    on_engines<hvd::nccl>([](auto& e) {
         const user_stream user;
         const tensor<float> x(filled(40, 1.0f)), z(filled(40, 1.0f));
         std::vector<float> h(10, 1);
@@ -272,7 +271,7 @@ TEST_CASE("callbacks are told that a device failed, or that ranks came too late"
 // ---- observers ----------------------------------------------------------------------------------
 
 TEST_CASE_TEMPLATE("an observer is told of the tensors of a device, each until its work is done",
-                   Devices, hvd::nccl, hvd::cuda_ipc, hvd::staged<observed>) {
+                   Devices, hvd::nccl, hvd::staged<observed>) {
     hvd::run_threads<observed>(3, [](hvd::communicator<observed>& world) {
         hvd::communicator<Devices> gpus(world, {.deadline = 20s});
         hvd::engine e{world, gpus};
@@ -432,9 +431,8 @@ TEST_CASE_TEMPLATE("tensors that are packed have the bits of those that are not"
     check_clean();
 }
 
-TEST_CASE_TEMPLATE("a step that repeats allocates no memory for packing and copies no tiles",
-                   Devices, hvd::nccl, hvd::cuda_ipc) {
-    on_engines_of<Devices>(3, [](auto& e) {
+TEST_CASE("a step that repeats allocates no memory for packing and copies no tiles") {
+    on_engines_of<hvd::nccl>(3, [](auto& e) {
         const tensor<float> a(filled(50, 1.0f)), b(filled(70, 1.0f));
         const auto step = [&] {
             auto x = e.allreduce("a", a.view(), hvd::average);
@@ -444,11 +442,9 @@ TEST_CASE_TEMPLATE("a step that repeats allocates no memory for packing and copi
         for (int i = 0; i < 8; ++i) step();
         e.barrier("all are here").wait();
         const auto counts = [] {
-            // cuda_ipc copies the results of each call.
-            const bool copies = std::is_same_v<Devices, hvd::cuda_ipc>;
             return std::vector<int>{emulation::calls_of("cudaMalloc"),
                                     emulation::calls_of("cudaHostAlloc"),
-                                    copies ? 0 : emulation::calls_of("cudaMemcpyAsync")};
+                                    emulation::calls_of("cudaMemcpyAsync")};
         };
         const std::vector<int> before = counts();
         e.barrier("begin").wait();

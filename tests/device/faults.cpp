@@ -64,8 +64,7 @@ TEST_CASE("a rank that never makes a communicator") {
 }
 
 TEST_CASE_TEMPLATE("a communicator is waited for until its own deadline", Backend, nccl,
-                   hvd::staged<hvd::threads>, hvd::cuda_ipc,
-                   hvd::hierarchical<nccl, hvd::threads>) {
+                   hvd::staged<hvd::threads>, hvd::hierarchical<nccl, hvd::threads>) {
     std::atomic<int> told = 0;
     hvd::run_threads(3, [&](world_type& world) {
         if (world.rank() == 1) {  // it stays and never makes the call
@@ -86,7 +85,7 @@ TEST_CASE_TEMPLATE("a communicator is waited for until its own deadline", Backen
 }
 
 TEST_CASE_TEMPLATE("where one rank can't make a communicator, all are told which and why", Backend,
-                   nccl, hvd::staged<hvd::threads>, hvd::cuda_ipc) {
+                   nccl, hvd::staged<hvd::threads>) {
     emulation::reset();
     emulation::fail("cudaStreamCreateWithFlags", 1, cudaErrorMemoryAllocation);
     std::atomic<int> failed = 0, told = 0;

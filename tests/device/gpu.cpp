@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 // The device path on the real libraries: 1 to 4 forked processes on one GPU. Each is a host of its
-// own to NCCL, or reaches the others' memory by CUDA IPC. Threads do the latter too. Without a GPU
-// the program prints hvd's error and exits with 77.
+// own to NCCL. Threads on one GPU stage their tensors. Without a GPU the program prints hvd's error
+// and exits with 77.
 
 #include <unistd.h>
 
@@ -19,7 +19,7 @@
 
 #include "forked.hpp"
 #include "gpu_suite.hpp"
-#include "ipc_checks.hpp"
+#include "reference.hpp"
 #include "tensor.hpp"
 
 namespace {
@@ -34,29 +34,18 @@ void check(bool right, const char* what, const auto& ranks) {
     ++failures;
 }
 
-// Windows have 1 MiB, so that the larger tensors go in chunks.
-constexpr hvd::communicator_options ipc_options{.deadline = std::chrono::seconds(60),
-                                                .device_window_bytes = std::size_t(1) << 20};
-
-void cuda_ipc(ipc_test::gpu_communicator& gpus) {
-    using ipc_test::place;
+void check_staged(hvd::communicator<hvd::staged<hvd::threads>>& gpus) {
     const auto report = [&](bool right, const char* what) { check(right, what, gpus); };
-    for (const place where : {place::plain, place::arena, place::mixed}) {
-        for (const std::size_t count :
-             {std::size_t(0), std::size_t(1), std::size_t(1001), std::size_t(1'000'003)}) {
-            ipc_test::check_reduction<float>(gpus, where, count, hvd::average, report, 0.3, 1.7);
-            ipc_test::check_movements<std::int32_t>(gpus, where, count, true, report);
-            ipc_test::check_movements<std::int16_t>(gpus, where, count, false, report);
-            ipc_test::check_uneven_alltoall<double>(gpus, where, count, report);
-        }
-        ipc_test::check_operations<float>(gpus, where, 10'007, report);
-        ipc_test::check_operations<double>(gpus, where, 10'007, report);
-        ipc_test::check_operations<hvd::float16>(gpus, where, 10'007, report);
-        ipc_test::check_operations<hvd::bfloat16>(gpus, where, 10'007, report);
-        ipc_test::check_operations<std::int8_t>(gpus, where, 10'007, report);
-        ipc_test::check_operations<std::int32_t>(gpus, where, 10'007, report);
-        ipc_test::check_operations<std::uint64_t>(gpus, where, 10'007, report);
+    for (const std::size_t count :
+         {std::size_t(0), std::size_t(1), std::size_t(1001), std::size_t(1'500'003)}) {
+        reference::check_reduction<float>(gpus, count, hvd::average, report, 0.3, 1.7);
+        reference::check_movements<std::int32_t>(gpus, count, true, report);
+        reference::check_movements<std::int16_t>(gpus, count, false, report);
+        reference::check_uneven_alltoall<double>(gpus, count, report);
     }
+    reference::check_operations<float>(gpus, 10'007, report);
+    reference::check_operations<hvd::bfloat16>(gpus, 10'007, report);
+    reference::check_operations<std::uint64_t>(gpus, 10'007, report);
     const int n = gpus.size(), r = gpus.rank();
     const tensor<float> a(numbers<float>(1003, r)), large(numbers<float>(1'000'003, r));
     auto plan = gpus.plan_allreduce(hvd::fuse(hvd::device_view(a.data() + 1, 1001), large.view()),
@@ -64,16 +53,18 @@ void cuda_ipc(ipc_test::gpu_communicator& gpus) {
     for (int run = 0; run < 3; ++run) plan.run();
     check(a.values()[1] == float(n * n * n * (n + 1) / 2) &&
               large.values()[7] == 7 * float(n * n * n * (n + 1) / 2),
-          "a plan of cuda_ipc", gpus);
+          "a staged plan", gpus);
     gpus.barrier();
 }
 
 // Runs several threads of one process that share one GPU.
-void cuda_ipc_of_threads() {
+void staged_by_threads() {
     for (int ranks = 1; ranks <= 3; ++ranks)
         hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
-            ipc_test::gpu_communicator gpus(world, ipc_options);
-            cuda_ipc(gpus);
+            hvd::pin_device(world, {.share = true});
+            hvd::communicator<hvd::staged<hvd::threads>> gpus(
+                world, {.deadline = std::chrono::seconds(60)});
+            check_staged(gpus);
         });
 }
 
@@ -116,10 +107,6 @@ bool right_on(int ranks) {
     bool right = right_on_processes("healthy", ranks, false, [](auto& world, const auto& report) {
         gpu_suite::healthy(world, report);
     });
-    right &= right_on_processes("cuda_ipc", ranks, false, [](auto& world, const auto&) {
-        ipc_test::gpu_communicator gpus(world, ipc_options);
-        cuda_ipc(gpus);
-    });
     right &= right_on_processes("abort", ranks, false, [](auto& world, const auto& report) {
         gpu_suite::abort(world, report);
     });
@@ -157,7 +144,7 @@ int look_for_a_gpu() {
 int main() {
     if (const int found = status_of(in_a_process(look_for_a_gpu)); found != 0) return found;
     bool right = status_of(in_a_process([] {
-                     cuda_ipc_of_threads();
+                     staged_by_threads();
                      return failures == 0 ? 0 : 1;
                  })) == 0;
     std::printf("threads on one GPU: %s\n", right ? "right" : "wrong");

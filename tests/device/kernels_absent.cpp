@@ -61,17 +61,4 @@ TEST_CASE("without kernels plans that pack nothing work") {
     });
 }
 
-TEST_CASE("without kernels cuda_ipc moves, and refuses to reduce") {
-    for (int ranks = 2; ranks <= 4; ++ranks) {
-        hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
-            hvd::communicator<hvd::cuda_ipc> gpus(world, {.deadline = 10s});
-            const tensor<float> a{float(gpus.rank())};
-            check_refused([&] { gpus.allreduce(a.view(), hvd::sum); });
-            gpus.broadcast(a.view(), hvd::root{1});
-            CHECK(a.values()[0] == 1);
-        });
-        CHECK(emulation::live_objects() == 0);
-    }
-}
-
 }  // namespace kernels_absent_tests

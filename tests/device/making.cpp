@@ -121,12 +121,13 @@ TEST_CASE("where a half of a hierarchical communicator fails on a node, every no
 
 TEST_CASE("where one of several backends fails on a rank, none of them is made") {
     const auto make = [](world_type& world) {
-        hvd::communicator<hvd::per_operation<nccl, hvd::staged<threads>, hvd::cuda_ipc>> gpus(
-            world, {.deadline = 60s});
+        hvd::communicator<
+            hvd::per_operation<nccl, hvd::staged<threads>, hvd::hierarchical<nccl, threads>>>
+            gpus(world, {.deadline = 60s});
     };
     for (int n = 2; n <= 4; ++n) {
         check_told<hvd::nccl_error>(n, n, {"ncclCommInitRankConfig", n, 2}, make);
-        for (int k = 1; k <= 3 * n; ++k)
+        for (int k = 1; k <= 5 * n; ++k)
             check_told<hvd::cuda_error>(
                 n, n, {"cudaStreamCreateWithFlags", k, cudaErrorMemoryAllocation}, make);
     }

@@ -8,67 +8,12 @@
 
 #include <hvd/cuda.hpp>
 #include "hvd_test.hpp"
-#include "tensor.hpp"
+#include "on_processes.hpp"
+#include "reference.hpp"
 
 namespace mpi_policies_tests {
 
 using namespace device_test;
-
-namespace {
-
-template <class Gpus>
-void check_everything(Gpus& gpus) {
-    const int n = gpus.size(), r = gpus.rank(), last = n - 1;
-    const std::size_t ranks = std::size_t(n), count = (std::size_t(5) << 20) / 4 + 3;
-    const tensor<float> x(std::vector<float>(count, float(r + 1)), true),
-        y(std::vector<float>(count, float(r)), true);
-    gpus.allreduce(x.view(), hvd::average);
-    CHECK(x.values() == std::vector<float>(count, float(n + 1) / 2));
-    gpus.broadcast(y.view(), hvd::root{last});
-    CHECK(y.values() == std::vector<float>(count, float(last)));
-
-    const tensor<short> mine({short(r), short(10 * r)}, true),
-        all(std::vector<short>(2 * ranks, -1), true), back({-1, -1}, true);
-    gpus.allgather(mine.view(), hvd::into(all.view()));
-    for (int p = 0; p < n; ++p) CHECK(all.values()[std::size_t(2 * p + 1)] == 10 * p);
-    gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last});
-    CHECK(back.values() == mine.values());
-    gpus.gather(mine.view(), hvd::into(all.view()), hvd::root{last});
-    CHECK(all.values()[2 * ranks - 2] == last);
-
-    gpus.barrier();
-    gpus.plan_allreduce(hvd::fuse(y.view(), x.view()), hvd::sum).run();
-    CHECK(y.values()[7] == float(last * n));
-}
-
-template <class Gpus>
-void check_uneven(Gpus& gpus) {
-    const int n = gpus.size(), r = gpus.rank(), last = n - 1;
-    std::vector<std::size_t> counts, received(static_cast<std::size_t>(n), std::size_t(r));
-    std::vector<int> expected, out, in;
-    for (int p = 0; p < n; ++p) {
-        counts.push_back(std::size_t(p));
-        expected.insert(expected.end(), std::size_t(p), 10 * p);
-        out.insert(out.end(), std::size_t(p), 100 * r + p);
-        in.insert(in.end(), std::size_t(r), 100 * p + r);
-    }
-    const std::vector<int> own(std::size_t(r), 10 * r);
-    const tensor<int> mine(own, true), all(std::vector<int>(expected.size(), -1), true),
-        back(std::vector<int>(own.size(), -1), true);
-    gpus.allgather(mine.view(), hvd::into(all.view()), {.counts = counts});
-    CHECK(all.values() == expected);
-    gpus.scatter(all.view(), hvd::into(back.view()), hvd::root{last}, {.counts = counts});
-    CHECK(back.values() == own);
-    const tensor<int> rooted(std::vector<int>(expected.size(), -1), true);
-    gpus.gather(mine.view(), hvd::into(rooted.view()), hvd::root{last}, {.counts = counts});
-    if (r == last) CHECK(rooted.values() == expected);
-    const tensor<int> send(out, true), receive(std::vector<int>(in.size(), -1), true);
-    gpus.alltoall(send.view(), hvd::into(receive.view()),
-                  {.counts = counts, .receive_counts = received});
-    CHECK(receive.values() == in);
-}
-
-}  // namespace
 
 TEST_CASE("staged tensors") {
     hvd_test::on_ranks([](auto& world) {
@@ -77,6 +22,22 @@ TEST_CASE("staged tensors") {
         check_uneven(gpus);
     });
     CHECK(emulation::live_objects() == 0);
+}
+
+TEST_CASE("processes that see one GPU each stage their tensors, with the bits of the host") {
+    hvd_test::on_ranks([](auto& world) {
+        emulation::see_only(world.rank());
+        CHECK(hvd::pin_device(world) == 0);
+        hvd::communicator<hvd::staged<hvd::mpi>> gpus(world);
+        const auto report = [](bool right, const char* what) { CHECK_MESSAGE(right, what); };
+        reference::check_reduction<float>(gpus, 1025, hvd::average, report);
+        reference::check_reduction<std::int16_t>(gpus, 1025, hvd::max, report);
+        reference::check_movements<std::int16_t>(gpus, 1025, true, report);
+        reference::check_uneven_alltoall<double>(gpus, 1025, report);
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::see_only(-1);
+    emulation::reset();
 }
 
 // here the memory is visible to both sides

@@ -116,20 +116,6 @@ void messages(world_type& world) {
     CHECK(from_below.values()[0] == (below >= 0 ? 1 : -1));
 }
 
-void cuda_ipc(world_type& world) {
-    const tensor<float> memory(std::vector<float>(1000, 1));
-    const auto x = memory.view();
-    //! [cuda_ipc]
-    hvd::communicator<hvd::cuda_ipc> gpus(world,
-                                          {.deadline = 30s});  // world: the ranks of one node
-    gpus.allreduce(x, hvd::average);                           // through a window
-    hvd::device_arena arena(gpus, std::size_t(1) << 20);
-    auto gradient = arena.tensor<float>(hvd::shape(128, 64));
-    gpus.allreduce(gradient, hvd::sum);  // where it lies
-    //! [cuda_ipc]
-    CHECK(memory.values()[0] == 1);
-}
-
 void named(world_type& world) {
     const tensor<float> w1(std::vector<float>(1000, 1)), rows{float(world.rank())};
     const tensor<float> all(std::vector<float>(std::size_t(world.size())));
@@ -198,7 +184,6 @@ TEST_CASE("the examples of the device path") {
         hvd::run_threads(ranks, nccl);
         hvd::run_threads(ranks, options);
         hvd::run_threads(ranks, messages);
-        hvd::run_threads(ranks, cuda_ipc);
         hvd::run_threads(ranks, named);
         hvd::run_threads(ranks, policies);
     }

@@ -16,7 +16,7 @@ namespace {
 
 using hvd::device_stream;
 using on_one_node = hvd::hierarchical<hvd::nccl, hvd::threads>;
-#define every_backend hvd::nccl, hvd::cuda_ipc, hvd::staged<hvd::threads>, on_one_node
+#define every_backend hvd::nccl, hvd::staged<hvd::threads>, on_one_node
 
 template <class Backend, class F>
 void on_ranks(F f) {

@@ -27,12 +27,11 @@ void on_nodes_of(int node, int ranks, F f) {
     emulation::reset();
 }
 
-// 1 to 4 ranks, on nodes of 1, 2 and all ranks; CUDA IPC has one node.
+// 1 to 4 ranks, on nodes of 1, 2 and all ranks.
 template <class Backend, class F>
 void on_every_topology(F f) {
     for (int ranks = 1; ranks <= 4; ++ranks)
-        for (const int node :
-             std::is_same_v<Backend, hvd::cuda_ipc> ? std::set{ranks} : std::set{1, 2, ranks})
+        for (const int node : std::set{1, 2, ranks})
             on_nodes_of(node, ranks, [&](hvd::communicator<threads>& world) {
                 hvd::communicator<Backend> gpus(world, {.deadline = 20s});
                 f(gpus, world);
@@ -61,7 +60,7 @@ void check_place(const Comm& comm, const Like& like) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("a communicator has the nodes of the one it is made from", Backend, nccl, staged,
-                   in_nodes, mixed, hvd::cuda_ipc) {
+                   in_nodes, mixed) {
     on_every_topology<Backend>([](auto& gpus, auto& world) {
         check_place(gpus, world);
         auto local = gpus.local(), cross = gpus.cross();
@@ -75,7 +74,7 @@ TEST_CASE_TEMPLATE("a communicator has the nodes of the one it is made from", Ba
 }
 
 TEST_CASE_TEMPLATE("a subset has its ranks in ascending order, and the nodes of them", Backend,
-                   nccl, staged, in_nodes, mixed, hvd::cuda_ipc) {
+                   nccl, staged, in_nodes, mixed) {
     on_every_topology<Backend>([](auto& gpus, auto& world) {
         const int last = gpus.size() - 1, r = gpus.rank();
         const std::vector<int> list = last == 0 ? std::vector{0} : std::vector{last, 0};
@@ -102,7 +101,7 @@ TEST_CASE_TEMPLATE("a subset has its ranks in ascending order, and the nodes of 
 }
 
 TEST_CASE_TEMPLATE("a subset that is none is refused on every rank, and the communicator works on",
-                   Backend, nccl, staged, in_nodes, mixed, hvd::cuda_ipc) {
+                   Backend, nccl, staged, in_nodes, mixed) {
     on_every_topology<Backend>([](auto& gpus, auto&) {
         const int n = gpus.size();
         CHECK_THROWS_WITH_AS((void)gpus.subset({0, n}), doctest::Contains("is not a rank"),
@@ -214,7 +213,7 @@ TEST_CASE("those who are left after others died keep their nodes") {
         });
 }
 
-TEST_CASE_TEMPLATE("slices of one GPU are GPUs of their own", Backend, nccl, hvd::cuda_ipc) {
+TEST_CASE_TEMPLATE("slices of one GPU are GPUs of their own", Backend, nccl, staged) {
     for (const int slices : {2, 4})
         for (int ranks = 1; ranks <= 4; ++ranks) {
             emulation::reset();

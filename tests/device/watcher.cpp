@@ -199,7 +199,7 @@ TEST_CASE("a thread watches only work that has a deadline, and ends with the com
 }
 
 TEST_CASE_TEMPLATE("a communicator ends while a stream waits for a call", Backend, nccl,
-                   hvd::cuda_ipc, hvd::staged<hvd::threads>, on_one_node) {
+                   hvd::staged<hvd::threads>, on_one_node) {
     on_ranks<Backend>(1, {.deadline = long_time, .destructor_deadline = 2s},
                       [](world_type& world, auto& gpus) {
                           const tensor<float> x{float(gpus.rank())};
@@ -213,7 +213,7 @@ TEST_CASE_TEMPLATE("a communicator ends while a stream waits for a call", Backen
 }
 
 TEST_CASE_TEMPLATE("many calls, for some of which a stream waits, and for others the host", Backend,
-                   nccl, hvd::cuda_ipc, hvd::staged<hvd::threads>, on_one_node) {
+                   nccl, hvd::staged<hvd::threads>, on_one_node) {
     on_ranks<Backend>(1, {.deadline = long_time}, [](world_type&, auto& gpus) {
         const tensor<float> x{1}, y{float(gpus.rank())};
         const user_stream s;

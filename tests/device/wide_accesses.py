@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-KERNELS = ("copy_tiles", "reduce_numbers", "update_tiles", "look_at_tiles", "feed_back")
+KERNELS = ("copy_tiles", "update_tiles", "look_at_tiles", "feed_back")
 PTX = (r"\bld\.(?!param)[\w.:]*(v2\.[ubf]64|v4\.[ubf]32)", r"\bst\.[\w.:]*(v2\.[ubf]64|v4\.[ubf]32)", r"\.local\b")
 CODE = (r"\bLD\w*\.[\w.]*128\b", r"\bST\w*\.[\w.]*128\b", r"\b(LDL|STL)\b")
 

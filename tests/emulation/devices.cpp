@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <atomic>
-#include <mutex>
 #include <set>
-#include <utility>
 
 #include "emulation.hpp"
 
@@ -59,32 +57,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     switch (attribute) {
-        case cudaDevAttrIpcEventSupport:
-            *value = emulation::answer_of("cudaDevAttrIpcEventSupport");
-            return cudaSuccess;
         case cudaDevAttrPageableMemoryAccess:
             *value = emulation::answer_of("discrete") == 0;
             return cudaSuccess;
         default: return cudaErrorInvalidValue;
     }
-}
-
-cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    if (device == peer) return cudaErrorInvalidDevice;
-    *can = emulation::answer_of("cudaDeviceCanAccessPeer");
-    return cudaSuccess;
-}
-
-// Access is enabled for the whole process, which ranks that are threads share.
-cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    if (peer == current_device || flags != 0) return cudaErrorInvalidDevice;
-    static std::mutex mutex;
-    static std::set<std::pair<int, int>> enabled;
-    const std::lock_guard lock(mutex);
-    return enabled.emplace(current_device, peer).second ? cudaSuccess
-                                                        : cudaErrorPeerAccessAlreadyEnabled;
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {

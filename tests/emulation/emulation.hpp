@@ -13,7 +13,6 @@
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
-#include <sys/types.h>
 
 #include <cstddef>
 #include <functional>
@@ -47,12 +46,10 @@ int symmetric_calls();
 // calls.
 std::vector<std::string> disagreements();
 
-// Sets the answer to "cudaDevAttrIpcEventSupport", "cudaDeviceCanAccessPeer", "ncclGetVersion",
-// "cudaGetDriverEntryPointByVersion" (0: the driver lacks it), "slices" or "discrete" from now on.
-// It is 1 by default, which means the version of the header. A function that this version of NCCL
-// lacks ends the program. If a GPU has several slices (MIG), as many devices in a row have its bus
-// number, and differ in their UUIDs. A GPU that is not discrete says that it reads all memory of
-// the host.
+// Sets the answer to "ncclGetVersion", "slices" or "discrete" from now on. It is 1 by default,
+// which means the version of the header. A function that this version of NCCL lacks ends the
+// program. If a GPU has several slices (MIG), as many devices in a row have its bus number, and
+// differ in their UUIDs. A GPU that is not discrete says that it reads all memory of the host.
 void answer(const std::string& question, int value);
 
 // Makes one of the machine's GPUs, as number 0, the only one that this process sees; -1: all.
@@ -101,8 +98,6 @@ bool allocate_on_device(void** pointer, std::size_t bytes);
 bool free_on_device(void* pointer, bool waits);  // for the work of all streams
 int answer_of(const std::string& question);
 int nccl_version();
-bool is_registered(const void* address, std::size_t bytes);  // host memory, by cudaHostRegister
-int open_of_another_process(pid_t process, int file);        // -1 for this process, as CUDA does
 void enqueue(cudaStream_t stream, std::function<void()> task);
 void finish_all_work();  // of this process's streams, as freeing memory does
 bool is_capturing(cudaStream_t stream);

@@ -3,9 +3,6 @@
 // Launches of hvd's kernels. Their bodies, which a GPU runs too, work on the memory that the device
 // sees.
 
-#include <memory>
-#include <optional>
-
 #include <hvd/kernel/cuda/kernels.cuh>
 
 #include "emulation.hpp"
@@ -24,13 +21,6 @@ tile seen_by_device(tile t) {
     t.from = emulation::seen_by_kernel(t.from, t.count * hvd::detail::bytes_from(t.kind));
     t.to = emulation::seen_by_kernel(t.to, t.count * hvd::detail::bytes_to(t.kind));
     return t;
-}
-
-hvd::detail::reduction_launch seen_by_device(hvd::detail::reduction_launch l) {
-    const std::size_t bytes = l.count * hvd::detail::bytes_of_number(l.id);
-    for (int r = 0; r < l.ranks; ++r) l.in[r] = emulation::seen_by_kernel(l.in[r], bytes);
-    for (int p = 0; p < l.places; ++p) l.out[p] = emulation::seen_by_kernel(l.out[p], bytes);
-    return l;
 }
 
 hvd::detail::update_tile seen_by_device(hvd::detail::update_tile t) {
@@ -71,23 +61,6 @@ cudaError_t copy(const tile_launch& launch, cudaStream_t stream) {
         for (unsigned thread = 0; thread < tile_threads; ++thread) copy_tile(seen, thread);
     });
     return cudaSuccess;
-}
-
-cudaError_t reduce(const reduction_launch& launch, cudaStream_t stream) {
-    if (const int code = emulation::faulted("launch_reduction")) return cudaError_t(code);
-    if (launch.count == 0 || launch.ranks < 1 || launch.places < 1) return cudaErrorInvalidValue;
-    if (const cudaError_t no = refused_launch(stream)) return no;
-    return with_reduction(launch, [&]<class T, class Rule>() {
-        const auto seen = std::make_shared<
-            std::optional<reduction_launch>>();  // looked up once, when the launch runs
-        emulation::launch(stream, int(reduction_blocks<T, Rule>(launch)),
-                          [launch, seen](int block) {
-                              if (!*seen) *seen = seen_by_device(launch);
-                              for (unsigned thread = 0; thread < reduction_threads; ++thread)
-                                  reduce_block<T, Rule>(**seen, std::uint64_t(block), thread);
-                          });
-        return cudaSuccess;
-    });
 }
 
 // The launch and one block's tile, as the device sees them.
@@ -168,7 +141,7 @@ cudaError_t feed_back(const feedback_launch& launch, cudaStream_t stream) {
 }
 
 // Registered before main, as the kernels of a .cu file are.
-const bool registered = (kernels = {&copy, &reduce, &update, &feed_back}, true);
+const bool registered = (kernels = {&copy, &update, &feed_back}, true);
 
 }  // namespace
 

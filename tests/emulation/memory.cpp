@@ -1,37 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "streams.hpp"
 
 namespace {
 
-// The last page of each file is no memory of the device. It counts the processes that have mapped
-// the rest.
 struct allocation {
     std::byte* device_view;
     std::size_t bytes, mapped;
-    int file;  // -1: of another process
-    std::atomic<int>* importers;
     int device;
 };
-
-// The data that another process needs to find the file.
-struct exported_memory {
-    pid_t process;
-    int file;
-    std::size_t bytes;
-};
-static_assert(sizeof(exported_memory) <= sizeof(cudaIpcMemHandle_t));
 
 std::mutex mutex;
 std::map<const std::byte*, allocation>& allocations() {
@@ -41,33 +27,24 @@ std::map<const std::byte*, allocation>& allocations() {
 
 const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
 
-cudaError_t map_file(void** pointer, int file, std::size_t bytes, bool seen_by_host, bool own) {
-    const std::size_t mapped = (bytes + page - 1) / page * page;
-    void* const host_view = mmap(nullptr, mapped, seen_by_host ? PROT_READ | PROT_WRITE : PROT_NONE,
-                                 MAP_SHARED, file, 0);
-    void* const device_view =
-        mmap(nullptr, mapped + page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (host_view == MAP_FAILED || device_view == MAP_FAILED) return cudaErrorMemoryAllocation;
-    auto* const importers =
-        reinterpret_cast<std::atomic<int>*>(static_cast<std::byte*>(device_view) + mapped);
-    if (own) std::memset(device_view, 0xff, mapped);
-    else ++*importers;
-    const std::lock_guard lock(mutex);
-    allocations()[static_cast<std::byte*>(host_view)] = {
-        static_cast<std::byte*>(device_view), bytes, mapped, own ? file : -1, importers,
-        emulation::device_of_this_thread()};
-    emulation::count_object(1);
-    *pointer = host_view;
-    return cudaSuccess;
-}
-
 cudaError_t allocate(void** pointer, std::size_t bytes, bool seen_by_host = false) {
     *pointer = nullptr;
     if (bytes == 0) return cudaSuccess;
+    const std::size_t mapped = (bytes + page - 1) / page * page;
     const int file = memfd_create("hvd-emulation", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, off_t((bytes + page - 1) / page * page + page)) != 0)
-        return cudaErrorMemoryAllocation;
-    return map_file(pointer, file, bytes, seen_by_host, true);
+    if (file < 0 || ftruncate(file, off_t(mapped)) != 0) return cudaErrorMemoryAllocation;
+    void* const host_view = mmap(nullptr, mapped, seen_by_host ? PROT_READ | PROT_WRITE : PROT_NONE,
+                                 MAP_SHARED, file, 0);
+    void* const device_view = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (host_view == MAP_FAILED || device_view == MAP_FAILED) return cudaErrorMemoryAllocation;
+    std::memset(device_view, 0xff, mapped);
+    const std::lock_guard lock(mutex);
+    allocations()[static_cast<std::byte*>(host_view)] = {
+        static_cast<std::byte*>(device_view), bytes, mapped, emulation::device_of_this_thread()};
+    emulation::count_object(1);
+    *pointer = host_view;
+    return cudaSuccess;
 }
 
 bool release(void* pointer, bool waits = true) {
@@ -77,21 +54,11 @@ bool release(void* pointer, bool waits = true) {
     const auto found = allocations().find(static_cast<std::byte*>(pointer));
     if (found == allocations().end()) return false;
     const allocation& memory = found->second;
-    if (memory.file >= 0 && *memory.importers > 0)
-        emulation::die("memory is freed that another process has mapped");
-    if (memory.file < 0) --*memory.importers;
-    else close(memory.file);
-    munmap(memory.device_view, memory.mapped + page);
+    munmap(memory.device_view, memory.mapped);
     munmap(pointer, memory.mapped);
     allocations().erase(found);
     emulation::count_object(-1);
     return true;
-}
-
-// Host memory that a program has registered, with its size.
-std::map<const std::byte*, std::size_t>& registered() {
-    static std::map<const std::byte*, std::size_t> all;
-    return all;
 }
 
 // The device on which CUDA has allocated the memory, or the invalid one for other memory.
@@ -134,21 +101,6 @@ std::byte* emulation::seen_by_kernel(const void* address, std::size_t bytes) {
     return seen_by_device(address, bytes);
 }
 
-bool emulation::is_registered(const void* address, std::size_t bytes) {
-    const auto* const first = static_cast<const std::byte*>(address);
-    const std::lock_guard lock(mutex);
-    auto found = registered().upper_bound(first);
-    if (found == registered().begin()) return false;
-    --found;
-    return first + bytes <= found->first + found->second;
-}
-
-int emulation::open_of_another_process(pid_t process, int file) {
-    if (process == getpid()) return -1;
-    return open(("/proc/" + std::to_string(process) + "/fd/" + std::to_string(file)).c_str(),
-                O_RDWR | O_CLOEXEC);
-}
-
 extern "C" {
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
@@ -172,34 +124,6 @@ cudaError_t cudaFreeHost(void* pointer) {
     return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
-    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    if (memory == nullptr || bytes == 0 ||
-        (flags & ~(cudaHostRegisterPortable | cudaHostRegisterMapped)) != 0)
-        return cudaErrorInvalidValue;
-    const std::lock_guard lock(mutex);
-    if (!registered().emplace(static_cast<std::byte*>(memory), bytes).second)
-        return cudaErrorHostMemoryAlreadyRegistered;
-    emulation::count_object(1);
-    return cudaSuccess;
-}
-
-cudaError_t cudaHostUnregister(void* memory) {
-    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    const std::lock_guard lock(mutex);
-    if (registered().erase(static_cast<std::byte*>(memory)) == 0)
-        return cudaErrorHostMemoryNotRegistered;
-    emulation::count_object(-1);
-    return cudaSuccess;
-}
-
-cudaError_t cudaHostGetDevicePointer(void** seen, void* memory, unsigned flags) {
-    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    if (flags != 0 || !emulation::is_registered(memory, 1)) return cudaErrorInvalidValue;
-    *seen = memory;
-    return cudaSuccess;
-}
-
 cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     return allocate(pointer, bytes, true);
@@ -211,33 +135,6 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     attributes->device = device_of(pointer);
     attributes->type = is_known(pointer) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
     return cudaSuccess;
-}
-
-// Handles are for whole allocations, as hvd uses them.
-cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
-    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    const std::lock_guard lock(mutex);
-    const auto found = allocations().find(static_cast<std::byte*>(pointer));
-    if (found == allocations().end() || found->second.file < 0) return cudaErrorInvalidValue;
-    const exported_memory memory{getpid(), found->second.file, found->second.bytes};
-    std::memcpy(handle, &memory, sizeof memory);
-    return cudaSuccess;
-}
-
-cudaError_t cudaIpcOpenMemHandle(void** pointer, cudaIpcMemHandle_t handle, unsigned) {
-    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    exported_memory memory;
-    std::memcpy(&memory, &handle, sizeof memory);
-    const int file = emulation::open_of_another_process(memory.process, memory.file);
-    if (file < 0) return cudaErrorInvalidResourceHandle;
-    const cudaError_t mapped = map_file(pointer, file, memory.bytes, false, false);
-    close(file);
-    return mapped;
-}
-
-cudaError_t cudaIpcCloseMemHandle(void* pointer) {
-    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {

@@ -17,7 +17,7 @@ ROOMS = [
     "core/lean", "core", "core/settings", "platform", "platform/network", "observe", "kernel/simd", "kernel", "kernel/cuda", "fusion", "protocol",
     "transport", "transport/shm", "transport/multinode", "transport/frames", "transport/tcp", "backend", "execution",
     "collective/call", "collective/fused", "collective", "comm",
-    "device", "device/staged", "device/nccl", "device/cuda_ipc", "device/combined", "engine/negotiation", "engine", "engine/tuning", "engine/device",
+    "device", "device/staged", "device/nccl", "device/combined", "engine/negotiation", "engine", "engine/tuning", "engine/device",
     "train", "train/gradients", "train/sparse", "train/optimizer", "train/wrappers", "train/fused", "train/checkpoint", "train/input", "train/device", "train/engine", "elastic/members", "elastic/kept", "elastic", "data", "interop",
 ]
 NAMES_ONLY = ["version.hpp", "fwd.hpp", "standard.hpp"]

@@ -90,6 +90,20 @@ TEST_CASE("gradients on the device become those of the host, behind the stream t
     });
 }
 
+TEST_CASE("staged gradients that differ are told before the stream may use them") {
+    for (int ranks = 2; ranks <= 4; ++ranks)
+        train_on<hvd::staged<host>>(ranks, ranks, [](auto&, auto& gpus) {
+            const stream s;
+            const tensor<float> two{1, 2}, three{1, 2, 3};
+            const hvd::tensor_view<float, hvd::device> differ[] = {gpus.rank() == 1 ? three.view()
+                                                                                    : two.view()};
+            const hvd::tensor_view<float, hvd::device> alike[] = {two.view()};
+            CHECK_THROWS_AS(hvd::distributed_gradients(gpus, differ, {}, s), hvd::mismatch_error);
+            hvd::distributed_gradients(gpus, alike, {}, s);
+            CHECK(s.values(two) == std::vector<float>{1, 2});
+        });
+}
+
 TEST_CASE("local gradients on the device stay and are divided by the ranks") {
     train_on_every_backend([](auto&, auto& gpus) {
         const stream s;

@@ -45,7 +45,6 @@ void on_own_gpus(F f) {
 template <class F>
 void on_own_gpus_of_every_backend(F f) {
     on_own_gpus<hvd::nccl>(f);
-    on_own_gpus<hvd::cuda_ipc>(f);
     on_own_gpus<hvd::staged<host>>(f);
     on_own_gpus<mixed>(f);
 }

@@ -33,7 +33,6 @@ template <class F>
 void train_on_every_backend(F f, const hvd::communicator_options& options = {.deadline = 100s}) {
     for (int ranks = 1; ranks <= 4; ++ranks) {
         train_on<hvd::nccl>(ranks, ranks, f, options);
-        train_on<hvd::cuda_ipc>(ranks, ranks, f, options);
         train_on<hvd::staged<host>>(ranks, ranks, f, options);
         train_on<in_nodes>(ranks, ranks % 2 == 0 ? 2 : 1, f, options);
         train_on<mixed>(ranks, ranks, f, options);

@@ -118,9 +118,7 @@ struct communicator_options {
         /// option
         false;
     std::size_t window_bytes = detail::tuning::window_bytes;  ///< a window; each rank has four
-    std::size_t device_window_bytes =
-        detail::tuning::device_window_bytes;  ///< `cuda_ipc`: device memory per rank and half
-    tuning_options tuning = {};               ///< thresholds, which `retune` may change
+    tuning_options tuning = {};  ///< thresholds, which `retune` may change
     /// the processor of each local rank's progress thread, which the first asynchronous call
     /// starts; empty leaves the choice to the system
     std::vector<int> cpus = {};

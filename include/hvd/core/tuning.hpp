@@ -202,19 +202,9 @@ constexpr std::size_t running_block = 4 * KiB;
 // Bytes of a chunk of a staged tensor, for all ranks together. While one chunk is reduced, the next
 // is copied to the host and the previous one to the device. Not measured.
 constexpr std::size_t staged_chunk_bytes = 4 * MiB;
-// Bytes of a window of `cuda_ipc`: each rank has two of them in device memory. 2 ranks on one H100
-// allreduced 64 MiB through it in 382 microseconds, when their own slices passed it as well, and in
-// 105 where the tensor lies in an arena. Other sizes were not measured.
-constexpr std::size_t device_window_bytes = 16 * MiB;
-// A call of `cuda_ipc` is small if the inputs of all ranks fit into the window's bytes divided by
-// this, 1 MiB by default: a link moves as much in the time of a meeting or two. Not measured.
-constexpr std::size_t device_small_share = 16;
-// Bytes of a device's cache line. Ranks of `cuda_ipc` share none, and vectors of the kernels are
+// Bytes of a device's cache line. Tensors of an arena share none, and vectors of the kernels are
 // aligned. It is a property of the devices, not a choice.
 constexpr std::size_t device_unit = 128;
-// Memory that other processes map is a multiple of these bytes. A smaller allocation would be part
-// of a block of CUDA's, which the others would map whole. It is a property of CUDA.
-constexpr std::size_t device_block = 2 * MiB;
 // Operations of NCCL in one group. It takes 2048, and messages are counted for both directions.
 constexpr std::size_t nccl_operations = 1024;
 // The longest time between two agreements of ranks that NCCL joins. It begins with check_interval

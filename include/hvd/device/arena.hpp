@@ -14,19 +14,18 @@ namespace detail {
 template <class B>
 std::shared_ptr<device_session> session_with_arenas(communicator<B>& comm) {
     constexpr bool has_arenas = requires { requires B::has_arenas; };
-    static_assert(has_arenas,
-                  "hvd: device_arena needs a communicator<nccl> or communicator<cuda_ipc>; other "
-                  "backends have no memory that all ranks know");
+    static_assert(
+        has_arenas,
+        "hvd: device_arena needs a communicator<nccl>; other backends have no memory that "
+        "all ranks know");
     if constexpr (has_arenas) return device_access::session_of(comm);
     else return {};
 }
 
 }  // namespace detail
 
-/// Device memory that all ranks know beforehand. With `nccl` it is a symmetric window
-/// (ncclMemAlloc); with `cuda_ipc` every rank has mapped it. Plans do not copy its tensors, and
-/// make one call for tensors that lie side by side. With `cuda_ipc` single calls do not copy them
-/// either.
+/// Device memory that all ranks know beforehand: a symmetric window of NCCL (ncclMemAlloc). Plans
+/// do not copy its tensors, and make one call for tensors that lie side by side.
 ///
 /// **Collective**: all ranks make it with the same size, and ask for the same tensors in the same
 /// order. It ends on all ranks at about the same time: they wait for each other, at most until the

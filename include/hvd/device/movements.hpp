@@ -94,8 +94,8 @@ public:
 
     /// Sends the p-th part of `in` to rank p: equal parts, or `.counts` elements to each rank. Each
     /// rank passes the elements that come from the others in `.receive_counts`, so that nothing is
-    /// exchanged before the data moves. `in` and `out` do not overlap. With `staged` and `cuda_ipc`
-    /// they may also be the same, if each rank sends a rank as much as it gets from it.
+    /// exchanged before the data moves. `in` and `out` do not overlap. With `staged` they may also
+    /// be the same, if each rank sends a rank as much as it gets from it.
     template <class In, class View>
     void alltoall(const In& in, const into_view<View>& to, const device_options& o = {}) {
         alltoall_async(in, to, o).wait();

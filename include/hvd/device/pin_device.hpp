@@ -10,8 +10,8 @@ inline namespace v0 {
 
 /// Options of `pin_device`.
 struct pin_options {
-    /// Ranks may share a GPU, for tests. NCCL accepts such ranks only if each process has its own
-    /// NCCL_HOSTID.
+    /// Ranks may share a GPU, as with `staged`. NCCL accepts such ranks only in tests where each
+    /// process has its own NCCL_HOSTID.
     bool share = false;
 };
 
@@ -53,8 +53,8 @@ int pin_device(communicator<B>& comm, const pin_options& o = {}) {
                     text("hvd: pin_device on rank ", rank, ": local ranks ", node.rank(), " and ",
                          other, " of ", node.size(), " would share the GPU ", mine.name(),
                          ": start as many ranks as there are GPUs, or make more of them "
-                         "visible; tests may share one "
-                         "with {.share = true} and an NCCL_HOSTID for each process"));
+                         "visible; ranks of hvd::staged may share one with {.share = true}, and "
+                         "tests of NCCL too, with an NCCL_HOSTID for each process"));
     });
     return device;
 }

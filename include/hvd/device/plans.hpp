@@ -164,7 +164,7 @@ void plan_type(device_plan_maker& maker, const List& list, const Op& op,
     using W = typename Codec::template type_of<T>;
     // The mean of floats is a factor of the unpacking. Types that are reduced as on the host have
     // their own mean, with its own bits. Scales then belong to the codec, as in the host's plans.
-    constexpr bool on_host = reduces_on_host<B> || requires { requires B::reduces_as_the_host; };
+    constexpr bool on_host = reduces_on_host<B>;
     constexpr bool scales = is_float_element<T> && !(on_host && std::is_same_v<T, W>);
     constexpr bool divides = scales && !on_host && std::is_same_v<Op, op::average>;
     static const op::sum plain{};

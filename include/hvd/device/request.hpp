@@ -33,7 +33,6 @@ public:
                    std::shared_ptr<const void> used = {})
         : session_(std::move(session)),
           done_(std::move(done)),
-          call_(session_->latest_call()),
           label_(label),
           limit_(limit),
           used_(std::move(used)) {}
@@ -43,7 +42,6 @@ public:
             finish_quietly(limit_);
             session_ = std::move(other.session_);
             done_ = std::move(other.done_);
-            call_ = other.call_;
             label_ = other.label_;
             limit_ = other.limit_;
             used_ = std::move(other.used_);
@@ -61,16 +59,14 @@ public:
     bool test() {
         if (session_ == nullptr) return true;
         if (!session_->test(done_, label_, limit_)) return false;
-        std::exchange(session_, nullptr)->conclude(call_, label_);
+        session_ = nullptr;
         return true;
     }
 
     /// The host waits, at most until the call's deadline.
     void wait() {
-        if (const auto session = std::exchange(session_, nullptr)) {
+        if (const auto session = std::exchange(session_, nullptr))
             session->wait(done_, label_, limit_);
-            session->conclude(call_, label_);
-        }
     }
 
     /// Makes later work of `stream` wait. The host goes on, and the request is empty. The call's
@@ -81,7 +77,7 @@ public:
     /// communicator was given up.
     void wait(device_stream stream) {
         if (session_ == nullptr) return;
-        session_->hand_over(done_, call_, stream, label_, limit_);
+        session_->hand_over(done_, stream, label_, limit_);
         session_ = nullptr;
     }
 
@@ -100,7 +96,6 @@ private:
 
     std::shared_ptr<detail::device_session> session_;
     detail::cuda_event done_;
-    std::uint64_t call_ = 0;
     const char* label_ = "";
     detail::time_point limit_ = detail::never;
     std::shared_ptr<const void> used_;  // memory of the call
@@ -155,16 +150,13 @@ device_request begin_call(const std::shared_ptr<device_session>& session, const 
 }
 
 // Enqueues the calls. Backends that compare calls look at the places of the tensors first. With
-// others, whose calls take less time than such a look, this is done after a failure. `ahead`: the
-// caller has a request for them.
+// others, whose calls take less time than such a look, this is done after a failure.
 inline void enqueue_calls(device_session& session, std::span<const collective_call> calls,
-                          const char* label, cudaStream_t stream, time_point limit,
-                          bool ahead = false) {
+                          const char* label, cudaStream_t stream, time_point limit) {
     if (!calls.empty() && session.compares(calls.front().entry.kind))
         refuse_host_memory(session, calls, label, true, limit);
     try {
-        if (ahead) session.enqueue_ahead(calls, label, stream, limit);
-        else session.enqueue(calls, label, stream, limit);
+        session.enqueue(calls, label, stream, limit);
     } catch (const device_error&) {
         refuse_host_memory(session, calls, label, false, limit);
         throw;
@@ -176,7 +168,7 @@ inline device_request start(const std::shared_ptr<device_session>& session,
                             std::span<const collective_call> calls, const char* label,
                             device_stream stream, time_span deadline) {
     return begin_call(session, label, stream, deadline, [&](cudaStream_t where, time_point limit) {
-        enqueue_calls(*session, calls, label, where, limit, true);
+        enqueue_calls(*session, calls, label, where, limit);
     });
 }
 

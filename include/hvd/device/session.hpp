@@ -57,13 +57,6 @@ public:
     virtual void enqueue(std::span<const collective_call> calls, const char* label,
                          cudaStream_t stream, time_point limit) = 0;
 
-    // The same for calls that the ranks may compare later. The caller gives latest_call() to
-    // conclude() or to leave_to_stream().
-    virtual void enqueue_ahead(std::span<const collective_call> calls, const char* label,
-                               cudaStream_t stream, time_point limit) {
-        enqueue(calls, label, stream, limit);
-    }
-
     // Throws hvd::usage_error for a call that the backend can't make.
     virtual void check(const collective_call&, const char*) const {}
 
@@ -112,19 +105,6 @@ public:
     // Called inside, while the host or the watcher waits: throws the errors that have happened
     // meanwhile.
     virtual void look_for_errors(const char* label) { refuse_if_broken(label); }
-
-    // The number of the latest call, where calls are compared later.
-    virtual std::uint64_t latest_call() const { return 0; }
-    // Called when a call's work is done: throws if the ranks' calls differ, or if the work went on
-    // because the communicator was given up.
-    virtual void conclude(std::uint64_t, const char*) {}
-    // Only a stream waits for the call's end from now on. The communicator is given up if it turns
-    // out later that the ranks' calls differ. It returns true if the call must be watched, also
-    // without a limit: it may wait for a rank that does not come.
-    virtual bool leave_to_stream(std::uint64_t, const char*) { return false; }
-
-    // Returns when the ranks have compared all calls of this rank. It throws if the latest differ.
-    virtual void compare_now(const char*, time_point) {}
 
     time_point limit_for(time_span deadline) const {
         return limit_of(deadline.nanoseconds <= 0 ? options_.deadline : deadline);
@@ -212,13 +192,11 @@ public:
 
     // Makes the stream wait for `done`, which is watched if it has a limit. If this throws, it is
     // still the caller's.
-    void hand_over(cuda_event& done, std::uint64_t call, device_stream stream, const char* label,
-                   time_point limit) {
+    void hand_over(cuda_event& done, device_stream stream, const char* label, time_point limit) {
         const current_device here(device_, rank_);
         refuse_to_follow(stream, label);
-        const bool watched = leave_to_stream(call, label) || limit != never;
         done.make_wait(stream.given() ? stream.get() : own_stream(), rank_);
-        if (watched) watcher_.add(std::move(done), label, limit);
+        if (limit != never) watcher_.add(std::move(done), label, limit);
         else watcher_.keep(std::move(done));
     }
 

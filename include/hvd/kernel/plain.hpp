@@ -10,7 +10,6 @@
 #include "../core/concepts.hpp"
 #include "../core/tuning.hpp"
 #include "exact_scale.hpp"
-#include "host_device.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -65,14 +64,12 @@ struct wrapping<A> {
 };
 
 // Multiplies and rounds. A compiler that may contract would fuse the product with a following
-// addition (see lanes::scale).
+// addition (see lanes::scale). nvcc's pass for the device, which drops this function, lacks the
+// builtin.
 template <class A>
-HVD_KERNEL_HOST_DEVICE constexpr A scaled(const A& value, double factor) {
+constexpr A scaled(const A& value, double factor) {
     if constexpr (std::is_floating_point_v<A>) {
-#if defined(__CUDA_ARCH__)
-        if constexpr (sizeof(A) == 4) return __fmul_rn(value, static_cast<A>(factor));
-        else return __dmul_rn(value, factor);
-#elif defined(__GNUC__) && !defined(__clang__)
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDA_ARCH__)
         return __builtin_assoc_barrier(value * static_cast<A>(factor));
 #else
         return value * static_cast<A>(factor);
@@ -87,19 +84,15 @@ HVD_KERNEL_HOST_DEVICE constexpr A scaled(const A& value, double factor) {
 // The product of complex numbers. `a * b` could be contracted, which rounds once where other
 // processors round twice; it remains for infinities, which it finds in what looks like NaNs.
 template <class A>
-HVD_KERNEL_HOST_DEVICE constexpr A complex_product(const A& a, const A& b) {
+constexpr A complex_product(const A& a, const A& b) {
     const A result(scaled(a.real(), b.real()) - scaled(a.imag(), b.imag()),
                    scaled(a.real(), b.imag()) + scaled(a.imag(), b.real()));
     const bool is_nan = result.real() != result.real() && result.imag() != result.imag();
     return is_nan ? a * b : result;
 }
 
-// Callables run on the host only, so nvcc's warning about them is off.
-#ifdef __CUDACC__
-#pragma nv_exec_check_disable
-#endif
 template <class Op, class A>
-HVD_KERNEL_HOST_DEVICE constexpr A combine(const Op& operation, const A& a, const A& b) {
+constexpr A combine(const Op& operation, const A& a, const A& b) {
     using plain = plain_op_t<Op>;
     using wide = typename wrapping<A>::type;
     if constexpr (is_custom<plain>) return static_cast<A>(operation.combine(a, b));
@@ -119,12 +112,8 @@ HVD_KERNEL_HOST_DEVICE constexpr A combine(const Op& operation, const A& a, cons
 }
 
 template <class A>
-HVD_KERNEL_HOST_DEVICE constexpr A divided(const A& value, int by) {
+constexpr A divided(const A& value, int by) {
     if constexpr (is_complex_element<A>) return value / static_cast<typename A::value_type>(by);
-#ifdef __CUDA_ARCH__
-    else if constexpr (std::is_same_v<A, float>)
-        return __fdiv_rn(value, float(by));  // also with --use_fast_math
-#endif
     else return static_cast<A>(value / static_cast<A>(by));
 }
 
@@ -145,7 +134,7 @@ constexpr A canonical_nan = std::numeric_limits<A>::quiet_NaN();
 // The NaN that a sum returns depends on the order of its operands, and the NaN of an invalid
 // operation on the processor. With one NaN for all, the bits do not.
 template <class A>
-HVD_KERNEL_HOST_DEVICE constexpr A canonical(A value) {
+constexpr A canonical(A value) {
     if constexpr (is_complex_element<A>) return {canonical(value.real()), canonical(value.imag())};
     else if constexpr (std::is_floating_point_v<A>)
         return value == value ? value : canonical_nan<A>;

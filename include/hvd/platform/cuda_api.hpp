@@ -188,12 +188,6 @@ public:
     std::byte* data() const noexcept { return data_; }
     std::size_t size() const noexcept { return bytes_; }
 
-    // Gives the memory up: it is never freed, and the owner is empty.
-    void leak() noexcept {
-        data_ = nullptr;
-        bytes_ = 0;
-    }
-
 private:
     std::byte* data_ = nullptr;
     std::size_t bytes_ = 0;

@@ -24,17 +24,6 @@ struct gpu_id {
         return id;
     }
 
-    friend bool operator==(const gpu_id&, const gpu_id&) = default;
-
-    // Returns the number under which this process sees the GPU, or -1.
-    int number(int rank) const {
-        int count = 0;
-        check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount", rank);
-        for (int device = 0; device < count; ++device)
-            if (*this == of(device, rank)) return device;
-        return -1;
-    }
-
     // Returns the UUID as NVIDIA's tools write it.
     message name() const {
         constexpr const char* digits = "0123456789abcdef";

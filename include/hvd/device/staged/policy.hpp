@@ -25,7 +25,8 @@ class cuda_aware_session;
 template <class Host>
 struct staged {
     static_assert(detail::is_host_backend<Host>,
-                  "hvd: staged<…> takes a backend of the host: hvd::mpi or hvd::threads");
+                  "hvd: staged<…> takes a backend of the host: hvd::mpi, hvd::threads or "
+                  "hvd::tcp");
     using space_type = device;
     using session_type = detail::staged_session<Host>;
     using host_policy = Host;

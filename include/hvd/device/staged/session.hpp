@@ -6,7 +6,7 @@
 
 #include "../../comm/host_ranks_of.hpp"
 #include "../../core/tuning.hpp"
-#include "../parts.hpp"
+#include "parts.hpp"
 #include "staging.hpp"
 
 namespace hvd {

@@ -13,9 +13,9 @@ inline namespace v0 {
 /// An engine that takes tensors of the host and of devices: `hvd::engine e{world, gpus}`.
 ///
 /// `gpus` has the same ranks as `world`, in the same order. Ranks negotiate on the host, and
-/// tensors of both kinds mix freely by name. Those of a device go by NCCL, CUDA IPC or through the
-/// host, as the type of `gpus` says, on a stream of the engine's own. They never travel with those
-/// of the host. Small ones of one type are packed, and travel as one.
+/// tensors of both kinds mix freely by name. Those of a device go by NCCL or through the host, as
+/// the type of `gpus` says, on a stream of the engine's own. They never travel with those of the
+/// host. Small ones of one type are packed, and travel as one.
 ///
 /// **Collective**: all ranks make the engine. It works on duplicates of both communicators.
 /// **Buffers** of a device tensor are read after what `.stream`, or else the default streams, have

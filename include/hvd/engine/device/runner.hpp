@@ -248,7 +248,7 @@ private:
         }
         for (collective_call& call : calls_) call.entry.postscale *= part.factor;
         if (packs) packing_.pack(calls_, stream, session.rank());
-        if (!calls_.empty()) enqueue_calls(session, calls_, label, stream, limit, true);
+        if (!calls_.empty()) enqueue_calls(session, calls_, label, stream, limit);
         if (packs) packing_.unpack(stream, session.rank());
         for (std::size_t i = part.first; i < part.end; ++i) {
             device_tensor_call* const t = tensor(part, i);

@@ -5,5 +5,4 @@
 // All kernels of hvd. A program that wants them compiles one .cu file that includes this.
 #include "feedback.cuh"
 #include "pack.cuh"
-#include "reduce.cuh"
 #include "update.cuh"

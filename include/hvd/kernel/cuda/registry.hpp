@@ -11,7 +11,6 @@ inline namespace v0 {
 namespace detail {
 
 struct tile_launch;
-struct reduction_launch;
 struct update_launch;
 struct feedback_launch;
 
@@ -20,7 +19,6 @@ struct feedback_launch;
 // takes that unit out of a static library only if it looks for one of its symbols: `hvd_kernels`.
 struct kernel_launches {
     cudaError_t (*tiles)(const tile_launch&, cudaStream_t) = nullptr;
-    cudaError_t (*reduction)(const reduction_launch&, cudaStream_t) = nullptr;
     cudaError_t (*update)(const update_launch&, cudaStream_t) = nullptr;
     cudaError_t (*feedback)(const feedback_launch&, cudaStream_t) = nullptr;
 };

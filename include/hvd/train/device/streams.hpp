@@ -112,7 +112,7 @@ private:
 };
 
 // Runs `begin(own stream)` of a communicator behind what `stream` has been given, and makes later
-// work of `stream` wait for it. It throws before that if the ranks' calls differ.
+// work of `stream` wait for it, unless `begin` throws.
 template <class F>
 void run_between(device_session& session, cudaStream_t stream, F begin) {
     refuse_capture(session, stream, "distributed_gradients");
@@ -120,9 +120,7 @@ void run_between(device_session& session, cudaStream_t stream, F begin) {
     const cudaStream_t own = session.own_stream();
     cuda_event event;
     session.guarded([&] { order_streams(stream, own, event, session.rank()); });
-    auto running = begin(own);
-    session.compare_now("distributed_gradients", session.limit_for({}));
-    running.wait(stream);
+    begin(own).wait(stream);
 }
 
 }  // namespace detail

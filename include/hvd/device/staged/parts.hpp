@@ -2,25 +2,20 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../transport/collective_call.hpp"
+#include "../../transport/collective_call.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The parts of a call's tensors, in bytes. A rank gives one part, or one part to each rank.
+// The parts of a call's tensors, in bytes. A rank gives one part, or one part to each rank. In an
+// alltoall only this rank's own numbers are known.
 struct call_parts {
     const collective_call& call;
     int size;
-    // The numbers that rank 0 sends to each in an alltoall with counts, those of rank 1, and so on.
-    // Without them only this rank's own numbers are known.
-    const std::uint64_t* sent = nullptr;
 
     collective kind() const { return call.entry.kind; }
     bool is_root(int rank) const { return call.entry.root == rank; }
-    bool is_uneven_exchange() const {
-        return kind() == collective::alltoall && !call.counts.empty();
-    }
 
     // True if a rank gives one part to each rank.
     bool has_parts() const {
@@ -40,10 +35,6 @@ struct call_parts {
         const bool of_root = kind() == collective::broadcast || kind() == collective::scatter;
         return kind() != collective::barrier && (!of_root || is_root(rank));
     }
-    // True if other ranks write this rank's output. A rank writes its own anyway.
-    bool is_given(int rank) const {
-        return kind() == collective::allreduce || (kind() == collective::reduce && is_root(rank));
-    }
     // True if this rank's output is a copy of the parts that other ranks give.
     bool copies(int rank) const {
         if (kind() == collective::broadcast) return !is_root(rank);
@@ -52,24 +43,13 @@ struct call_parts {
     }
 
     // The bytes that `rank` gives for `part`, and where they begin in its input.
-    std::size_t given(int rank, int part) const {
-        if (kind() != collective::alltoall) return call.bytes_of(has_parts() ? part : rank);
-        return (sent != nullptr ? std::size_t(sent[rank * size + part]) : call.count_of(part)) *
-               call.element_bytes;
-    }
+    std::size_t given(int rank, int part) const { return call.bytes_of(has_parts() ? part : rank); }
     std::size_t given_at(int rank, int part) const {
         std::size_t at = 0;
         for (int p = 0; p < part; ++p) at += given(rank, p);
         return at;
     }
     std::size_t given_by(int rank) const { return given_at(rank, parts()); }
-    std::size_t longest() const {
-        std::size_t most = 0;
-        for (int r = 0; r < size; ++r)
-            for (int p = 0; p < parts(); ++p)
-                if (gives(r) && given(r, p) > most) most = given(r, p);
-        return most;
-    }
 
     // The bytes that this rank takes from another, and where they begin in its output.
     std::size_t taken(int from) const {
@@ -87,9 +67,6 @@ struct call_parts {
         if (kind() == collective::barrier || (of_root && !is_root(rank))) return 0;
         return takes_parts() ? taken_at(size) : call.bytes_of(rank);
     }
-
-    // True if this rank writes over input that others still read. No other call in place does.
-    bool overwrites_input() const { return kind() == collective::alltoall && call.in == call.out; }
 };
 
 }  // namespace detail

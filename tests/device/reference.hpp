@@ -2,27 +2,20 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// Every collective of communicator<cuda_ipc> against a serial reference, bit by bit. It runs on
-// threads, on processes with an emulated GPU each, and on a real GPU. `report(right, what)`
-// receives each result.
+// Every collective on device tensors against a serial reference, bit by bit, where hvd reduces in
+// the order of the ranks. It runs on threads, on processes with an emulated GPU each, and on a real
+// GPU. `report(right, what)` receives each result.
 
 #include <cstdint>
 #include <cstring>
 #include <list>
 #include <numeric>
-#include <optional>
 #include <vector>
 
 #include <hvd/cuda.hpp>
 #include <hvd/kernel/reduce.hpp>
 
-namespace ipc_test {
-
-using gpu_communicator = hvd::communicator<hvd::cuda_ipc>;
-
-// The memory of a rank's tensors. `mixed`: some ranks' inputs and other ranks' outputs are in an
-// arena.
-enum class place { plain, arena, mixed };
+namespace reference {
 
 // Returns rank `rank`'s values of a tensor. No float sums them exactly.
 template <class T>
@@ -39,24 +32,21 @@ std::vector<T> values_of(int rank, std::size_t count) {
 // The tensors of one check.
 class memory {
 public:
-    memory(gpu_communicator& gpus, place where, std::size_t arena_bytes)
-        : where_(where), rank_(gpus.rank()) {
-        if (where != place::plain) arena_.emplace(gpus, arena_bytes);
-    }
+    memory() = default;
+    memory(const memory&) = delete;
     ~memory() {
-        for (void* const p : plain_) cudaFree(p);
+        for (void* const p : all_) cudaFree(p);
     }
 
     // The tensor begins `shift` elements off the alignment.
     template <class T>
-    auto tensor(const std::vector<T>& values, int which = 0, std::size_t shift = 0) {
+    auto tensor(const std::vector<T>& values, std::size_t shift = 0) {
         T* data = nullptr;
         const std::size_t count = values.size() + shift;
-        if (where_ == place::arena || (where_ == place::mixed && (rank_ + which) % 2 == 0))
-            data = arena_->tensor<T>(hvd::shape(count)).data();
-        else if (count > 0)
-            cudaMalloc(&plain_.emplace_back(), count * sizeof(T)),
-                data = static_cast<T*>(plain_.back());
+        if (count > 0) {
+            cudaMalloc(&all_.emplace_back(), count * sizeof(T));
+            data = static_cast<T*>(all_.back());
+        }
         if (!values.empty())
             cudaMemcpy(data + shift, values.data(), values.size() * sizeof(T),
                        cudaMemcpyHostToDevice);
@@ -64,10 +54,7 @@ public:
     }
 
 private:
-    place where_;
-    int rank_;
-    std::optional<hvd::device_arena> arena_;
-    std::list<void*> plain_;
+    std::list<void*> all_;
 };
 
 template <class T>
@@ -101,28 +88,27 @@ std::vector<T> part(const std::vector<T>& all, std::size_t first, std::size_t n)
     return {all.begin() + std::ptrdiff_t(first), all.begin() + std::ptrdiff_t(first + n)};
 }
 
-template <class T, class Op, class Report>
-void check_reduction(gpu_communicator& gpus, place where, std::size_t count, const Op& op,
-                     Report&& report, double before = 1, double after = 1) {
+template <class T, class Op, class Gpus, class Report>
+void check_reduction(Gpus& gpus, std::size_t count, const Op& op, Report&& report,
+                     double before = 1, double after = 1) {
     const int n = gpus.size(), r = gpus.rank(), last = n - 1;
     const auto own = values_of<T>(r, count), expected = reduced<T>(op, n, count, before, after);
     const std::vector<T> nothing(count);
-    memory m(gpus, where, 5 * (count * sizeof(T) + 512));
+    memory m;
     const hvd::device_reduce_options o{.prescale = before, .postscale = after};
-    const auto x = m.tensor(own), y = m.tensor(nothing, 1),
-               z = m.tensor(own, 0, std::size_t(r % 2));
+    const auto x = m.tensor(own), y = m.tensor(nothing), z = m.tensor(own, std::size_t(r % 2));
     gpus.allreduce(x, y, op, o);
     report(same_bytes(y, expected) && same_bytes(x, own), "allreduce");
     gpus.allreduce(z, op, o);
     report(same_bytes(z, expected), "allreduce in place");
-    const auto rooted = m.tensor(nothing, 1);
+    const auto rooted = m.tensor(nothing);
     gpus.reduce(x, hvd::into(rooted), op, hvd::root{last}, o);
     report(same_bytes(rooted, r == last ? expected : nothing) && same_bytes(x, own), "reduce");
     std::vector<std::size_t> counts(std::size_t(n), count / std::size_t(n));
     counts[0] += count % std::size_t(n);
     const std::size_t first = r == 0 ? 0 : counts[0] + std::size_t(r - 1) * counts[std::size_t(r)],
                       mine = counts[std::size_t(r)];
-    const auto scattered = m.tensor(std::vector<T>(mine), 1);
+    const auto scattered = m.tensor(std::vector<T>(mine));
     hvd::device_reduce_options uneven = o;
     uneven.counts = counts;
     gpus.reduce_scatter(x, op, hvd::into(scattered), uneven);
@@ -134,9 +120,8 @@ void check_reduction(gpu_communicator& gpus, place where, std::size_t count, con
 }
 
 // In uneven collectives rank r has r + 1 times `count` elements.
-template <class T, class Report>
-void check_movements(gpu_communicator& gpus, place where, std::size_t count, bool even,
-                     Report&& report) {
+template <class T, class Gpus, class Report>
+void check_movements(Gpus& gpus, std::size_t count, bool even, Report&& report) {
     const int n = gpus.size(), r = gpus.rank(), last = n - 1;
     std::vector<std::size_t> counts;
     for (int p = 0; p < n; ++p) counts.push_back(even ? count : count * std::size_t(p));
@@ -149,9 +134,9 @@ void check_movements(gpu_communicator& gpus, place where, std::size_t count, boo
     const auto own = values_of<T>(r, mine);
     const std::vector<T> nothing(total);
     const hvd::device_options o{.counts = even ? std::span<const std::size_t>() : counts};
-    memory m(gpus, where, 9 * total * sizeof(T) + 4096);
+    memory m;
 
-    const auto x = m.tensor(own), all = m.tensor(nothing, 1);
+    const auto x = m.tensor(own), all = m.tensor(nothing);
     gpus.allgather(x, hvd::into(all), o);
     report(same_bytes(all, everything) && same_bytes(x, own), "allgather");
     const auto in_place = m.tensor(nothing);
@@ -159,10 +144,10 @@ void check_movements(gpu_communicator& gpus, place where, std::size_t count, boo
         cudaMemcpy(in_place.data() + first, own.data(), mine * sizeof(T), cudaMemcpyHostToDevice);
     gpus.allgather(hvd::device_view(in_place.data() + first, mine), hvd::into(in_place), o);
     report(same_bytes(in_place, everything), "allgather in place");
-    const auto gathered = m.tensor(nothing, 1);
+    const auto gathered = m.tensor(nothing);
     gpus.gather(x, hvd::into(gathered), hvd::root{last}, o);
     report(same_bytes(gathered, r == last ? everything : nothing), "gather");
-    const auto back = m.tensor(std::vector<T>(mine), 1);
+    const auto back = m.tensor(std::vector<T>(mine));
     gpus.scatter(gathered, hvd::into(back), hvd::root{last}, o);
     report(same_bytes(back, own), "scatter");
     if (!even) return;
@@ -174,7 +159,7 @@ void check_movements(gpu_communicator& gpus, place where, std::size_t count, boo
     for (int p = 0; p < n; ++p)
         for (const T& v : part(values_of<T>(p, total), count * std::size_t(r), count))
             expected.push_back(v);
-    const auto send = m.tensor(values_of<T>(r, total)), receive = m.tensor(nothing, 1);
+    const auto send = m.tensor(values_of<T>(r, total)), receive = m.tensor(nothing);
     gpus.alltoall(send, hvd::into(receive));
     report(same_bytes(receive, expected) && same_bytes(send, values_of<T>(r, total)), "alltoall");
     gpus.alltoall(send, hvd::into(send));
@@ -182,9 +167,8 @@ void check_movements(gpu_communicator& gpus, place where, std::size_t count, boo
 }
 
 // Rank r sends p times `count` elements to rank p, and one more to the ranks above it.
-template <class T, class Report>
-void check_uneven_alltoall(gpu_communicator& gpus, place where, std::size_t count,
-                           Report&& report) {
+template <class T, class Gpus, class Report>
+void check_uneven_alltoall(Gpus& gpus, std::size_t count, Report&& report) {
     const int n = gpus.size(), r = gpus.rank();
     const auto sent = [count](int from, int to) {
         return count * std::size_t(to) + (from < to ? 1 : 0);
@@ -203,26 +187,26 @@ void check_uneven_alltoall(gpu_communicator& gpus, place where, std::size_t coun
         for (int q = 0; q < r; ++q) at += sent(p, q);
         for (const T& v : part(row(p), at, sent(p, r))) expected.push_back(v);
     }
-    memory m(gpus, where, 2 * std::size_t(n) * (std::size_t(n) * count + 1) * sizeof(T) + 1024);
-    const auto send = m.tensor(row(r)), receive = m.tensor(std::vector<T>(expected.size()), 1);
+    memory m;
+    const auto send = m.tensor(row(r)), receive = m.tensor(std::vector<T>(expected.size()));
     gpus.alltoall(send, hvd::into(receive), {.counts = counts, .receive_counts = received});
     report(same_bytes(receive, expected), "alltoall of different parts");
 }
 
 // All operations of one element type.
-template <class T, class Report>
-void check_operations(gpu_communicator& gpus, place where, std::size_t count, Report&& report) {
-    check_reduction<T>(gpus, where, count, hvd::sum, report);
-    check_reduction<T>(gpus, where, count, hvd::min, report);
-    check_reduction<T>(gpus, where, count, hvd::max, report);
-    check_reduction<T>(gpus, where, count, hvd::product, report);
+template <class T, class Gpus, class Report>
+void check_operations(Gpus& gpus, std::size_t count, Report&& report) {
+    check_reduction<T>(gpus, count, hvd::sum, report);
+    check_reduction<T>(gpus, count, hvd::min, report);
+    check_reduction<T>(gpus, count, hvd::max, report);
+    check_reduction<T>(gpus, count, hvd::product, report);
     if constexpr (std::is_integral_v<T>) {
-        check_reduction<T>(gpus, where, count, hvd::average(hvd::rounding::toward_zero), report);
-        check_reduction<T>(gpus, where, count, hvd::average(hvd::rounding::nearest), report);
-        check_reduction<T>(gpus, where, count, hvd::bit_xor, report);
+        check_reduction<T>(gpus, count, hvd::average(hvd::rounding::toward_zero), report);
+        check_reduction<T>(gpus, count, hvd::average(hvd::rounding::nearest), report);
+        check_reduction<T>(gpus, count, hvd::bit_xor, report);
     } else {
-        check_reduction<T>(gpus, where, count, hvd::average, report, 0.3, 1.7);
+        check_reduction<T>(gpus, count, hvd::average, report, 0.3, 1.7);
     }
 }
 
-}  // namespace ipc_test
+}  // namespace reference
