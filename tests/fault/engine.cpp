@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
@@ -57,14 +58,16 @@ bool names(const hvd::peer_error& e, int rank) {
            std::string(e.what()).find("rank " + std::to_string(rank)) != std::string::npos;
 }
 
-// Trains until a rank is gone, and checks the errors. It returns the time that the engine needed to
-// end.
-void expect_the_end(communicator& comm, int seed) {
+// Trains until a rank is gone, and checks the errors. `made` is called when all ranks have an
+// engine.
+void expect_the_end(communicator& comm, int seed, const std::function<void()>& made) {
     const int last = comm.size() - 1;
     std::chrono::steady_clock::time_point begun;
     {
         hvd::engine<hvd::mpi> engine{comm, {.stall_abort = 1s}};
         try {
+            engine.barrier().wait();
+            made();
             train(engine, seed);
         } catch (const hvd::peer_error& e) {
             say("rank " + std::to_string(comm.rank()) + (names(e, last) ? " named " : " missed ") +
@@ -97,12 +100,13 @@ void is_killed(int& argc, char**& argv, const hvd::communicator_options& options
     signal(SIGTERM, SIG_IGN);  // the launcher sends it when it hears of the death all the same
     hvd::mpi_environment environment(argc, argv);
     auto comm = communicator::world(options);
-    if (comm.rank() == comm.size() - 1)
-        std::thread([seed] {
-            std::this_thread::sleep_for(moment(seed));
-            kill(getpid(), SIGKILL);
-        }).detach();
-    expect_the_end(comm, seed);
+    expect_the_end(comm, seed, [&] {
+        if (comm.rank() == comm.size() - 1)
+            std::thread([seed] {
+                std::this_thread::sleep_for(moment(seed));
+                kill(getpid(), SIGKILL);
+            }).detach();
+    });
     std::_Exit(0);
 }
 
@@ -126,8 +130,9 @@ void is_stopped(int& argc, char**& argv, const hvd::communicator_options& option
     close(start[0]);
     hvd::mpi_environment environment(argc, argv);
     auto comm = communicator::world(options);
-    if (comm.rank() == comm.size() - 1 && write(start[1], "!", 1) != 1) std::abort();
-    expect_the_end(comm, seed);
+    expect_the_end(comm, seed, [&] {
+        if (comm.rank() == comm.size() - 1 && write(start[1], "!", 1) != 1) std::abort();
+    });
     close(start[1]);
     waitpid(warden, nullptr, 0);
     MPI_Barrier(MPI_COMM_WORLD);

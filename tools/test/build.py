@@ -136,6 +136,6 @@ def unrandomised(build):
 
 def libraries():
     """The optional libraries that Meson finds: another set is another configuration."""
-    headers = ["mpi.h", "yaml-cpp/yaml.h", "gloo/config.h", "dlib/revision.h", "torch/script.h", "dlpack/dlpack.h", "openssl/ssl.h", "boost/mpi.hpp", "eigen3/Eigen/Core",
+    headers = ["mpi.h", "yaml-cpp/yaml.h", "gloo/config.h", "dlpack/dlpack.h", "openssl/ssl.h", "boost/mpi.hpp", "eigen3/Eigen/Core",
                "CLI/CLI.hpp", "fmt/format.h"]
     return [header for header in headers if os.path.exists("/usr/include/" + header)]

@@ -35,9 +35,12 @@ ASAN_VARIABLES = {
 TSAN_VARIABLES = {"HVD_TEST_SEEDS": "6", "HVD_TEST_TIMEOUT": "480", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:die_after_fork=0"}
 
 BUILDS = {
-    "clang": {"compiler": "clang", "options": [*EVERYTHING, *OPENMPI, *BOOST], "packages": ["base", "mpi", "libraries", "dataset", "clang"]},
+    "clang": {"compiler": "clang", "options": [*EVERYTHING, *OPENMPI, *BOOST, "-Dtorch=disabled"], "packages": ["base", "mpi", "libraries", "dataset", "clang"]},
+    # LibTorch and dlib, whose headers take longer to compile than all of hvd, and their packages to fetch.
+    "libraries": {"compiler": "clang", "options": [*EVERYTHING, *OPENMPI, "-Dtorch=enabled", *NO_TOOLS],
+                  "packages": ["base", "mpi", "libraries", "dataset", "clang", "torch", "dlib"]},
     # What users compile with: units at -O2, warnings, the words of errors, each header alone, one program of each kind.
-    "gcc": {"compiler": "g++", "options": [*EVERYTHING, "-Dexamples=disabled", *OPENMPI, *BOOST, *NO_TOOLS], "packages": ["base", "mpi", "libraries"]},
+    "gcc": {"compiler": "g++", "options": [*EVERYTHING, "-Dexamples=disabled", *OPENMPI, *BOOST, *NO_TOOLS, "-Dtorch=disabled"], "packages": ["base", "mpi", "libraries"]},
     # Only lines for backtraces: full information takes a third of the compile time.
     "asan": {"compiler": "clang", "variables": ASAN_VARIABLES, "options": [*EVERYTHING, *OPENMPI, *NO_TOOLS, "-Dtorch=disabled", "-Db_sanitize=address,undefined", "-Dcpp_args=-g1"],
              "packages": ["base", "mpi", "libraries", "sanitizers"]},
@@ -67,7 +70,7 @@ NOT_SANITIZED = ["examples", "interop.torch*", "interop.dlib*", "network", "gpu"
 STAGES = [
     {"name": "units", "build": "gcc", "tests": ["unit", "concepts", "headers"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [260, 300], "units": [9, 9]},
     {"name": "collectives", "build": "clang", "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [220, 260], "units": [20, 20]},
-    {"name": "training", "build": "clang", "tests": ["train", "interop"], "but": ["apart", "emulated"],
+    {"name": "training", "build": "clang", "tests": ["train", "interop"], "but": ["apart", "emulated", "interop.torch*", "interop.dlib*"],
      "packages": ["venv"], "cpu": [120, 260], "units": [10, 30]},
     {"name": "engine", "build": "clang", "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [80, 140], "units": [5, 10]},
     {"name": "elastic", "build": "clang", "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [80, 140], "units": [10, 10]},
@@ -84,10 +87,12 @@ STAGES = [
      "cpu": [0, 600], "units": [0, 30]},
     {"name": "device", "build": "clang", "tests": ["device"], "but": ["gpu"], "cpu": [100, 200], "units": [8, 10]},
     {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [0, 200], "units": [0, 0]},
-    {"name": "docs", "build": "clang", "tests": ["docs", "examples"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [150, 260], "units": [10, 10]},
+    {"name": "docs", "build": "clang", "tests": ["docs", "examples"], "but": ["examples.torch*", "examples.dlib*"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [150, 260], "units": [10, 10]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 200], "units": [0, 6]},
     # One program of each kind, and MPICH's.
     {"name": "g++", "build": "gcc", "level": "all", "tests": ["collective.*.threads", "train.*.threads", "engine.*.threads", "device.*.emulated"], "cpu": [0, 250], "units": [0, 15]},
+    {"name": "libraries", "build": "libraries", "level": "all", "tests": ["interop.torch*", "interop.dlib*", "examples.torch_mnist*", "examples.dlib_mnist*"],
+     "cpu": [0, 120], "units": [0, 5]},
     {"name": "mpich", "build": "mpich", "level": "all", "tests": ["collective.*.mpi.np[23]", "launcher.restart"], "cpu": [0, 100], "units": [0, 8]},
     {"name": "nompi", "build": "nompi", "level": "all", "tests": ["unit.handles", "headers.every_call*", "headers.units_with*", "consumer.an_include_path*", "fault.threads"],
      "cpu": [0, 60], "units": [0, 8]},
