@@ -199,10 +199,10 @@ class Run:
     def say_time(self, stage, build, targets, wall, built, spent):
         name, column = stage["name"], LEVELS.index(self.arguments.level)
         judged = self.arguments.complete() and column < 2 and "cpu" in stage
-        text = f"{name} {wall:.0f} s ({built:.0f} of it to build)"
+        text = f"{name} {wall:.0f} s ({built:.0f} of it to build), {spent:.0f} CPU s, {build.units(targets)} units"
         if judged:
             allowed, units, most = stage["cpu"][column], build.units(targets), stage["units"][column]
-            text += f", {spent:.0f} of {allowed} CPU s, {units} of {most} units"
+            text = f"{name} {wall:.0f} s ({built:.0f} of it to build), {spent:.0f} of {allowed} CPU s, {units} of {most} units"
             if units > OVER_UNITS * most:
                 self.results.fail(f"{name}: translation units", f"{units}, and tools/test/stages.py has {most}")
             if spent > OVER_CPU * allowed:
