@@ -51,8 +51,8 @@ owner<E> endpoint_of(const Handle& handle, Ownership ownership,
 /// for people). It is movable, not copyable, and empty after a move. **Threads**: it is bound to
 /// the thread that makes its first call, until `hand_over`; with `.threads_take_turns` several
 /// threads use it, one at a time. Different communicators may be used by different threads. After
-/// `fork` the child may not use it. The destructor waits for calls under way, at most `destructor_deadline`,
-/// and tells the peers.
+/// `fork` the child may not use it. The destructor waits for calls under way, at most
+/// `destructor_deadline`, and tells the peers.
 /// @tparam Backend an empty type that models `hvd::host_backend`: `threads`, `mpi`, …
 /// @snippet tests/docs/snippets.cpp communicator
 template <class Backend>
