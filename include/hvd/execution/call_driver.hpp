@@ -419,7 +419,8 @@ private:
             leave(broken_);
         }
         try {
-            observe(op, observed_moment::failure);
+            if (op.is_declined != nullptr && op.is_declined()) observe_declined(op);
+            else observe(op, observed_moment::failure);
         } catch (...) {  // the failure of the call goes before that of its observer
         }
         if (!op.failure) throw;
@@ -446,6 +447,15 @@ private:
         if (m == observed_moment::end) describe_end(op, e);
         traits_.observing.tell(e, m);
         if (m == observed_moment::end || m == observed_moment::failure) made_ = 0;
+    }
+    // A call that was declined ends without a failure and without bytes.
+    [[gnu::cold]] void observe_declined(const operation& op) {
+        operation nothing;
+        copy_header(nothing.entry, op.entry);
+        nothing.entry.count = 0;
+        nothing.element_bytes = op.element_bytes;
+        nothing.only_agree = true;
+        observe(nothing, observed_moment::end);
     }
     // How much moved in a call that has ended well, and how.
     void describe_end(const operation& op, event& e) {

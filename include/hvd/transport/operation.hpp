@@ -174,6 +174,10 @@ struct operation : collective_call {
     // refused.
     std::exception_ptr failure;
 
+    // True if the failure that is caught ends the call as its ranks intend. It is no failure then,
+    // and nothing has moved.
+    bool (*is_declined)() = nullptr;
+
     const fused_update* update = nullptr;
     bool updated = false;  // the transport has made the update
 
