@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <memory_resource>
@@ -287,6 +291,31 @@ TEST_CASE("messages of hvd's own are not taken for calls of the user's") {
         check_that_it_works(comm);
     });
 }
+
+#if defined(HVD_TEST_LAUNCHED)
+TEST_CASE("a tensor that outlives its arena crashes where it is used") {
+    on_every_transport([](communicator& comm) {
+        float* dead = nullptr;
+        {
+            hvd::arena arena{comm, std::size_t(1) << 20};
+            const auto x = arena.tensor<float>(hvd::shape(1000));
+            std::fill_n(x.data(), 1000, 1.0f);
+            comm.allreduce(x, hvd::sum);
+            dead = x.data();
+        }
+        const pid_t user = fork();
+        if (user == 0) {
+            std::signal(SIGSEGV, SIG_DFL);
+            _exit(*static_cast<volatile float*>(dead) == 0 ? 1 : 2);
+        }
+        int status = 0;
+        REQUIRE(waitpid(user, &status, 0) == user);
+        CHECK(WIFSIGNALED(status));
+        if (WIFSIGNALED(status)) CHECK(WTERMSIG(status) == SIGSEGV);
+        check_that_it_works(comm);
+    });
+}
+#endif
 
 TEST_CASE("an arena outlives its communicator, and grows no more") {
     on_ranks([](communicator& comm) {

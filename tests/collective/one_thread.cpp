@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -294,14 +295,106 @@ TEST_CASE("an observer makes no calls on the communicator that it observes") {
 #endif
 }
 
-TEST_CASE("threads take turns on a communicator") {
+TEST_CASE("threads take turns on a communicator that is made for it") {
+    on_every_transport(
+        [](auto& comm) {
+            if (!threads_may_call(comm)) return;
+            for (int turn = 0; turn < 3; ++turn) {
+                std::thread next([&] { check_that_it_works(comm); });
+                next.join();
+                check_that_it_works(comm);
+            }
+        },
+        {.threads_take_turns = true});
+}
+
+namespace {
+
+// Runs f on a thread of its own.
+template <class F>
+void on_another_thread(F f) {
+    std::thread other(f);
+    other.join();
+}
+
+const auto refused_as_bound = [](auto f) {
+    const auto e = thrown<hvd::usage_error>(f);
+    if (!e) return;
+    CHECK(contains(e->what(), "bound to another thread"));
+    CHECK(contains(e->what(), "hand_over"));
+    CHECK(contains(e->what(), "threads_take_turns"));
+    CHECK(contains(e->what(), "hvd::engine"));
+};
+
+}  // namespace
+
+TEST_CASE("a communicator is bound to the thread of its first call until that hands it over") {
     on_every_transport([](auto& comm) {
         if (!threads_may_call(comm)) return;
-        for (int turn = 0; turn < 3; ++turn) {
-            std::thread next([&] { check_that_it_works(comm); });
-            next.join();
+        std::vector<float> x(100, 1);
+        on_another_thread([&] {
+            check_that_it_works(comm);  // the first to call
+            comm.hand_over();
+        });
+        check_that_it_works(comm);
+        auto plan = comm.plan_allreduce(x, hvd::sum);
+        auto pending = comm.allreduce_async(x, hvd::sum);
+        on_another_thread([&] {
+            refused_as_bound([&] { comm.allreduce(x, hvd::sum); });
+            refused_as_bound([&] { comm.allreduce_async(x, hvd::sum).wait(); });
+            refused_as_bound([&] { plan.run(); });
+            refused_as_bound([&] { comm.local(); });
+            refused_as_bound([&] { comm.barrier(); });
+            refused_as_bound([&] { comm.hand_over(); });
+        });
+        pending.wait();
+        CHECK(x == std::vector<float>(100, float(comm.size())));
+        check_that_it_works(comm);
+        comm.hand_over();
+        on_another_thread([&] {
+            plan.run();
             check_that_it_works(comm);
-        }
+            auto ended = std::move(comm);  // by any thread
+        });
+    });
+}
+
+TEST_CASE("a communicator that another thread destroys ends well") {
+    on_every_transport([](auto& comm) {
+        if (!threads_may_call(comm)) return;
+        auto mine = comm.split(0);
+        check_that_it_works(mine);
+        on_another_thread([&] { const auto ended = std::move(mine); });
+        check_that_it_works(comm);
+    });
+}
+
+// As a parallel loop of OpenMP: the threads of each rank come in an order of their own, and none is
+// inside a call when another one comes.
+TEST_CASE("threads that take turns by chance are refused, and no sum is wrong") {
+    on_every_transport_from(2, [](auto& comm) {
+        if (!threads_may_call(comm)) return;
+        constexpr int threads = 4;
+        std::mutex turn;
+        std::vector<std::vector<float>> sums(threads, std::vector<float>(8));
+        std::vector<std::thread> loop;
+        int done = 0, refusals = 0;
+        comm.barrier();
+        const auto step = [&](int i) {
+            const std::lock_guard lock(turn);
+            sums[std::size_t(i)].assign(8, float(i + 1));
+            try {
+                comm.allreduce(sums[std::size_t(i)], hvd::sum);
+                ++done;
+            } catch (const hvd::usage_error&) {
+                ++refusals;
+            }
+        };
+        for (int i = 1; i < threads; ++i) loop.emplace_back(step, (i + comm.rank()) % threads);
+        for (std::thread& t : loop) t.join();
+        CHECK(done == 0);
+        CHECK(refusals == threads - 1);
+        check_that_it_works(comm);
     });
 }
 

@@ -335,4 +335,71 @@ TEST_CASE(
     });
 }
 
+TEST_CASE_TEMPLATE("the mean of finite 16-bit floats is finite, wherever the ranks are", T,
+                   hvd::float16, hvd::bfloat16) {
+    on_every_transport([](auto& comm) {
+        const T most = std::numeric_limits<T>::max();
+        const auto is_most = [&](std::size_t) { return most; };
+        const double share = 1.0 / comm.size();
+        for (const std::size_t n : {1u, 100u, 20011u, 150001u}) {
+            CAPTURE(n);
+            tensor<T> x(n);
+            const auto fill = [&] { std::fill_n(x.data(), n, most); };
+            fill();
+            comm.allreduce(x, hvd::average);
+            CHECK(wrong(x, n, is_most) == 0);
+            const part mine(n, comm.rank(), comm.size());
+            CHECK(wrong(comm.reduce_scatter(x, hvd::average), mine.count, is_most) == 0);
+            float other = float(comm.rank());
+            comm.allreduce(hvd::fuse(other, x), hvd::average);
+            CHECK(wrong(x, n, is_most) == 0);
+            CHECK(other == float(comm.size() - 1) / 2);
+            comm.reduce(x, hvd::average, hvd::root{comm.size() - 1});
+            if (comm.rank() == comm.size() - 1) CHECK(wrong(x, n, is_most) == 0);
+            fill();
+            auto pending = comm.allreduce_async(x, hvd::average, {.name = "mean"});
+            pending.wait();
+            CHECK(wrong(x, n, is_most) == 0);
+            auto plan = comm.plan_allreduce(x, hvd::average);
+            plan.run();
+            CHECK(wrong(x, n, is_most) == 0);
+            comm.scan(x, hvd::average);
+            CHECK(wrong(x, n, is_most) == 0);
+
+            tensor<float> wide(n);
+            std::fill_n(wide.data(), n, float(most));
+            auto coded = comm.plan_allreduce(wide, hvd::average, {}, hvd::cast<T>{});
+            coded.run();
+            CHECK(wrong(wide, n, [&](std::size_t) { return float(most); }) == 0);
+
+            if constexpr (std::is_same_v<T, hvd::float16>) {  // bfloat16 has no larger accumulator
+                fill();
+                comm.allreduce(x, hvd::sum, {.postscale = share / 2});
+                CHECK(wrong(x, n, [&](std::size_t) { return T(float(most) / 2); }) == 0);
+                fill();
+                comm.allreduce(x, hvd::average, {.prescale = 4, .postscale = 0.25});
+                CHECK(wrong(x, n, is_most) == 0);
+            }
+        }
+    });
+}
+
+TEST_CASE("the mean of equal 16-bit floats is that number, also of the least ones") {
+    on_every_transport([](auto& comm) {
+        for (const float value : {0x1p-24f, 3 * 0x1p-24f, 0x1p-14f, 1.0f, -0x1p-24f}) {
+            tensor<hvd::float16> x(20011);
+            std::fill_n(x.data(), x.size(), hvd::float16(value));
+            comm.allreduce(x, hvd::average);
+            CHECK(wrong(x, x.size(), [&](std::size_t) { return hvd::float16(value); }) == 0);
+            hvd::bfloat16 one(value * 0x1p-109f), mean = one;
+            comm.allreduce(mean, hvd::average);
+            CHECK(float(mean) == float(one));
+        }
+        // A sum is not made smaller: numbers that the result can have are not lost on the way.
+        hvd::float16 least(comm.rank() == 0 ? 0x1p-24f : 0.0f);
+        comm.allreduce(least, hvd::sum);
+        CHECK(float(least) == 0x1p-24f);
+    });
+}
+
 }  // namespace operations_tests

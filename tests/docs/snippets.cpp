@@ -662,6 +662,19 @@ TEST_CASE("thread_group snippet") {
     //! [thread_group]
 }
 
+TEST_CASE("hand_over snippet") {
+    //! [hand_over]
+    hvd::run_threads(2, [](hvd::communicator<hvd::threads>& world) {
+        float x = 1;
+        world.allreduce(x, hvd::sum);  // bound to this thread
+        world.hand_over();
+        std::thread trainer([&] { world.allreduce(x, hvd::sum); });  // bound to that one
+        trainer.join();
+        CHECK(x == 4);
+    });
+    //! [hand_over]
+}
+
 TEST_CASE("tcp snippets") {
     {
         //! [tcp]

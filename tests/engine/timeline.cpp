@@ -181,6 +181,38 @@ TEST_CASE("a timeline has the calls of a communicator with their phases, and pla
     });
 }
 
+TEST_CASE("a run without a failure has a timeline without one") {
+    on_ranks_of<timed>([](auto& comm) {
+        const temporary_directory folder;
+        hvd::start_timeline(comm, {.file = (folder / "run.json").string()});
+        {
+            hvd::engine e{comm};
+            std::vector<float> a(10, 1), b(20000, 1);
+            for (int step = 0; step < 8; ++step) {
+                auto x = e.allreduce("a", a, hvd::average);
+                e.allreduce("b", b, hvd::average).wait();
+                x.wait();
+            }
+            while (comm.size() > 1 &&
+                   e.statistics().declined == 0) {  // another step than predicted
+                auto x = e.allreduce("a", a, hvd::average);
+                e.allreduce("b", b, hvd::average).wait();
+                x.wait();
+                e.allreduce("odd", b, hvd::average).wait();
+                e.allgather("rows", a).wait();
+            }
+            for (int step = 0; step < 8; ++step) e.allreduce("a", a, hvd::average).wait();
+            e.join().wait();
+        }
+        const trace read(hvd::stop_timeline(comm).file);
+        for (const auto& [track, spans] : read.tracks)
+            for (const span& s : spans) {
+                INFO(read.names.at(track), ": ", s.name);
+                CHECK(!s.args.value("failed", false));
+            }
+    });
+}
+
 TEST_CASE("a timeline has the tensors of an engine, each on a track of its own") {
     on_ranks_of<timed>([](auto& comm) {
         const temporary_directory folder;

@@ -39,6 +39,7 @@ SCENARIOS = {
     "inside_funneled": (ENDS, {"done at level": lambda n: n}),
     "inside_serialized": (ENDS, {"done at level": lambda n: n}),
     "inside_multiple": (ENDS, {"done at level": lambda n: n}),
+    "calls_after_mpi": (ENDS, {"refused after MPI_Finalize": lambda n: n}),
     "forks": (ENDS, {r"the child got usage_error: .*fork": lambda n: n}),
     "forks_and_exits": (ENDS, {"the parent went on": lambda n: n}),
     "is_slow_in_a_container": (ENDS, {"all are alive": lambda n: n}),

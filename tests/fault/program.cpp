@@ -408,6 +408,36 @@ void inside(int level, int& argc, char**& argv) {
     say("done at level " + std::to_string(given));
 }
 
+// MPI ends while communicators live: their calls are refused, wherever the ranks are.
+void calls_after_mpi(int& argc, char**& argv) {
+    int given = -1;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &given);
+    auto comm = communicator::world(options);
+    auto direct = hvd::communicator<hvd::direct<hvd::mpi>>::world();
+    std::vector<float> x(1000, 1);
+    auto plan = comm.plan_allreduce(x, hvd::sum);
+    plan.run();
+    direct.allreduce(x, hvd::sum);
+    comm.allreduce_async(x, hvd::sum).wait();
+    MPI_Finalize();
+    const auto is_refused = [](auto call) {
+        try {
+            call();
+        } catch (const hvd::usage_error& e) {
+            return std::string(e.what()).find("after MPI_Finalize") != std::string::npos;
+        }
+        return false;
+    };
+    require(is_refused([&] { comm.allreduce(x, hvd::sum); }), "an allreduce is refused");
+    require(is_refused([&] { comm.barrier(); }), "a barrier is refused");
+    require(is_refused([&] { comm.allreduce_async(x, hvd::sum).wait(); }), "so is a queued call");
+    require(is_refused([&] { plan.run(); }), "so is a plan");
+    require(is_refused([&] { direct.allreduce(x, hvd::sum); }), "so is a direct call");
+    require(is_refused([&] { comm.split(0); }), "so is the making of a communicator");
+    require(is_refused([&] { communicator::world(options); }), "so is a new world");
+    say("refused after MPI_Finalize");
+}
+
 void forks(int& argc, char**& argv) {
     hvd::mpi_environment environment(argc, argv);
     auto comm = communicator::world(options);
@@ -540,6 +570,7 @@ int main(int argc, char** argv) {
         {"inside_funneled", [&] { inside(MPI_THREAD_FUNNELED, argc, argv); }},
         {"inside_serialized", [&] { inside(MPI_THREAD_SERIALIZED, argc, argv); }},
         {"inside_multiple", [&] { inside(MPI_THREAD_MULTIPLE, argc, argv); }},
+        {"calls_after_mpi", [&] { calls_after_mpi(argc, argv); }},
         {"forks", [&] { forks(argc, argv); }},
         {"forks_and_exits", [&] { forks_and_exits(argc, argv); }},
         {"is_slow_in_a_container", [&] { is_slow_in_a_container(argc, argv); }},

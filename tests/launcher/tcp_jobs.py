@@ -46,7 +46,7 @@ class TcpJobs(LauncherTest):
         mpiexec = os.environ.get("HVD_MPIEXEC")
         if mpiexec is None:
             self.skipTest("hvd was built without MPI")
-        for told, size in (({}, 1), ({"HVD_RENDEZVOUS": f"127.0.0.1:{free_port()}", "HVD_SECRET": "0123456789abcdef" * 4}, 2)):
+        for told, size in (({"HVD_ALONE": "1"}, 1), ({"HVD_RENDEZVOUS": f"127.0.0.1:{free_port()}", "HVD_SECRET": "0123456789abcdef" * 4}, 2)):
             told |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
             ended = subprocess.run([mpiexec, "-n", "2", PROGRAM], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, env=self.environment(**told))
             self.assertEqual(ended.returncode, 0, ended.stderr)

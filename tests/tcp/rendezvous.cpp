@@ -464,7 +464,7 @@ TEST_CASE("a process takes its place from the launcher that started it") {
     set["OMPI_COMM_WORLD_SIZE"] = "4";
     CHECK(place(set) == std::pair(3, 4));
     set.erase("HVD_RENDEZVOUS");
-    CHECK(place(set) == std::pair(-1, 0));  // a program of MPI may also make jobs of one
+    CHECK(place(set) == std::pair(-1, 0));
     set["HVD_RENDEZVOUS"] = "here:1";
     set["HVD_RANK"] = "4";
     set["HVD_SIZE"] = "5";

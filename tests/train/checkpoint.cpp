@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <hvd/train.hpp>
@@ -138,7 +139,7 @@ TEST_CASE("a torn, foreign or ill-sized file is refused with its reason and chan
         refused(file_of("[1, 2]", 0), "no JSON object");
         refused(file_of("{\"a\": ", 0), "no JSON object");
         refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4),
-                "has 8 bytes and lies from 0 to 4");
+                "has 8 bytes and lies in 4");
         refused(
             file_of(
                 R"({"a":{"dtype":"F32","shape":[4611686018427387905,8],"data_offsets":[0,32]}})",
@@ -149,7 +150,7 @@ TEST_CASE("a torn, foreign or ill-sized file is refused with its reason and chan
         refused(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[8,4]}})", 8),
                 "lies from 8 to 4");
         refused(file_of(R"({"model.w":{"dtype":"X9","shape":[6],"data_offsets":[0,4]}})", 4),
-                "is of X9, and of float64 was expected");
+                "is of the unknown type X9");
         refused(file_of(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4),
                 "not described by");
         refused(file_of(R"({"model.w":{"dtype":"F32","shape":[6],"data_offsets":[0,24]}})", 24),
@@ -157,11 +158,8 @@ TEST_CASE("a torn, foreign or ill-sized file is refused with its reason and chan
         refused(file_of(R"({"model.w":{"dtype":"F64","shape":[3],"data_offsets":[0,24]}})", 24),
                 "has shape [3], expected was [6]");
         refused(file_of("{}", 0), "has no tensor \"model.w\"");
-        refused(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-                        R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-                        4),
-                "has \"a\" twice");
-        refused(file_of(R"({"__metadata__":{"k":"1","k":"2"}})", 0), "has \"k\" twice");
+        refused(file_of(R"({"__metadata__":{},"__metadata__":{}})", 0),
+                "has \"__metadata__\" twice");
     });
 }
 
@@ -185,6 +183,65 @@ TEST_CASE("a file for Python to read") {
         std::vector{hvd::named("weight", hvd::view(weight.data(), hvd::shape(2, 3))),
                     hvd::named("half", half), hvd::named("steps", steps)},
         {{"epoch", "3"}});
+}
+
+// safetensors.py compares the files that are read with those that the format's own package reads.
+TEST_CASE("files that others judge too") {
+    const char* const folder = std::getenv("HVD_TEST_CORPUS");
+    if (folder == nullptr) return;
+    for (const auto& file : std::filesystem::directory_iterator(folder)) try {
+            const hvd::safetensors_file read(file.path().string());
+            std::printf("%s\n", file.path().filename().c_str());
+        } catch (const hvd::checkpoint_error&) {
+        }
+}
+
+// The same without the package: some of its judgements.
+TEST_CASE("odd files are read or refused as the format's own package does") {
+    const hvd_test::temporary_directory folder;
+    const std::string path = folder / "c";
+    const auto reads = [&](const std::string& bytes) {
+        write(path, bytes);
+        try {
+            const hvd::safetensors_file file(path);
+            return true;
+        } catch (const hvd::checkpoint_error&) {
+            return false;
+        }
+    };
+    const std::string one = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+    CHECK(reads(file_of(one, 4)));
+    CHECK(reads(file_of(" " + one + "\n", 4)));
+    CHECK(!reads(file_of("\xef\xbb\xbf" + one, 4)));
+    CHECK(!reads(file_of(one + std::string(1, '\0'), 4)));
+    CHECK(!reads(file_of(one + std::string("\0garbage", 8), 4)));
+    CHECK(reads(file_of(R"({"__metadata__":null})", 0)));
+    CHECK(reads(file_of(R"({"__metadata__":{"k":"1","k":"2"}})", 0)));
+    CHECK(!reads(file_of(R"({"__metadata__":{},"__metadata__":{}})", 0)));
+    CHECK(reads(file_of(R"({"a":["F32",[1],[0,4]]})", 4)));
+    CHECK(reads(file_of(R"({"a\u0000b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4)));
+    CHECK(!reads(file_of(R"({"a":{"dtype":"X9","shape":[1],"data_offsets":[0,4]}})", 4)));
+    CHECK(!reads(file_of(R"({"a":{"dtype":"F8_E5M2","shape":[3],"data_offsets":[0,4]}})", 4)));
+    CHECK(!reads(file_of(R"({"a":{"dtype":"F4","shape":[7],"data_offsets":[0,4]}})", 4)));
+    CHECK(reads(file_of(R"({"a":{"dtype":"F4","shape":[8],"data_offsets":[0,4]}})", 4)));
+    CHECK(reads(file_of(
+        R"({"a":{"dtype":"F32","shape":[4611686018427387904,0],"data_offsets":[0,0]}})", 0)));
+    CHECK(!reads(
+        file_of(R"({"a":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4)));
+}
+
+TEST_CASE("a scalar of a file loads into a variable and into a tensor of one") {
+    const hvd_test::temporary_directory folder;
+    const std::string path = folder / "c";
+    write(path, file_of(R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", 4));
+    float variable = 1;
+    std::vector<float> one(1, 1), two(2, 1);
+    const hvd::safetensors_file file(path);
+    file.read(hvd::named("a", variable));
+    file.read(hvd::named("a", one));
+    CHECK(variable != 1);
+    CHECK(one[0] == variable);
+    CHECK_THROWS_AS(file.read(hvd::named("a", two)), hvd::checkpoint_error);
 }
 
 }  // namespace checkpoint_tests

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 
+import safetensors_corpus
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
 from packages import environment_with  # noqa: E402
 
@@ -39,9 +41,37 @@ with safe_open(sys.argv[1], framework="numpy") as file:
 """
 
 
+# Prints the numbers of the files that the package opens.
+JUDGE = """
+import os, sys
+from safetensors import safe_open
+for name in os.listdir(sys.argv[1]):
+    try:
+        with safe_open(os.path.join(sys.argv[1], name), framework="numpy") as file:
+            file.keys(), file.metadata()
+        print(name)
+    except Exception:
+        pass
+"""
+
+
 def package(path, folder):
-    python = environment_with(os.path.join(folder, "environment"), "safetensors", "numpy") / "bin/python"
+    python = environment_with(os.path.join(folder, "environment"), "safetensors==0.8.0", "numpy") / "bin/python"
     subprocess.run([python, "-c", PACKAGE, path], check=True)
+    files = os.path.join(folder, "files")
+    os.mkdir(files)
+    corpus = list(safetensors_corpus.corpus().items())
+    for number, (_, content) in enumerate(corpus):
+        with open(os.path.join(files, str(number)), "wb") as file:
+            file.write(content)
+    judged = [set(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=dict(os.environ, HVD_TEST_CORPUS=files)).stdout.split("\n"))
+              for command in ([python, "-c", JUDGE, files], [sys.argv[2], "--test-case=files that others judge too", "--no-version", "--minimal"])]
+    differing = [(name, content) for number, (name, content) in enumerate(corpus) if (str(number) in judged[0]) != (str(number) in judged[1])]
+    for name, content in differing:
+        print(f"judged otherwise than by the package: {name}: {content!r}")
+    accepted = sum(str(number) in judged[0] for number in range(len(corpus)))
+    print(f"{len(corpus)} files, {accepted} of them accepted")
+    assert not differing and 100 < accepted < len(corpus) - 100
 
 
 with tempfile.TemporaryDirectory() as folder:

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 // The times of steps, by a clock that the test turns.
 
+#include <clocale>
 #include <hvd/train.hpp>
 
 #include "hvd_test.hpp"
@@ -162,6 +163,24 @@ TEST_CASE("a communicator that times its buckets has them in the summary") {
         CHECK(text.find("3 steps, ") != std::string::npos);
         CHECK(text.find("bucket 1: 400 bytes") != std::string::npos);
     });
+}
+
+TEST_CASE("a summary has points, whatever the locale") {
+    const std::string before = std::setlocale(LC_ALL, nullptr);
+    for (const char* const name : {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8"})
+        if (std::setlocale(LC_ALL, name) != nullptr) break;
+    hvd::step_summary s;
+    s.steps = 3;
+    s.samples_per_second = 12.25;
+    s.ranks = {{0.0125, 0.001, 0.0005, 0.002, 4}};
+    s.buckets = {{400, 0.00025}};
+    const std::string text = s.text();
+    std::setlocale(LC_ALL, before.c_str());
+    CHECK(text ==
+          "3 steps, 12.2 samples/s on 1 ranks; rank 0 is the slowest\n"
+          "rank  computing  waiting  updating  communicating (ms a step)  overlapped\n"
+          "   0     12.500    1.000     0.500          2.000                       50 %\n"
+          "bucket 0: 400 bytes, 0.250 ms\n");
 }
 
 }  // namespace step_watch_tests

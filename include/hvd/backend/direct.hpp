@@ -25,6 +25,7 @@ public:
 
     static owner<direct_mpi_endpoint> world(const communicator_options& options) {
         require_running();
+        require_mpi_ranks();
         auto endpoint = of(MPI_COMM_WORLD, borrow, options);
         endpoint->show_own_handle();
         return endpoint;

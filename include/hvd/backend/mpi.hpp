@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "../core/lean/handles.hpp"
+#include "../core/settings/launched_ranks.hpp"
 #include "../core/tuning.hpp"
 #include "../platform/mpi_api.hpp"
 #include "../platform/mpi_types.hpp"
@@ -25,6 +26,20 @@
 namespace hvd {
 inline namespace v0 {
 namespace detail {
+
+// The ranks that a launcher has started are those of MPI_COMM_WORLD. MPI runs.
+// @throws hvd::usage_error if this process is alone in its world, and not the only one
+[[gnu::cold]] inline void require_mpi_ranks() {
+    int size = 0;
+    check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size", -1);
+    if (size > 1) return;
+    refuse_to_be_alone("mpi", true, [](const launched_ranks& launched) {
+        return launched.variable[0] == 'H'
+                   ? "start it by 'hvdrun --backend mpi' or by mpiexec, or use hvd::tcp"
+                   : "it is built with another MPI than the one whose launcher started it (ldd "
+                     "shows which), or srun needs --mpi";
+    });
+}
 
 // An MPI communicator as an endpoint: messages between any two ranks, and shared memory for the
 // ranks of each node.
@@ -43,6 +58,7 @@ public:
 
     static owner<mpi_endpoint> world(const communicator_options& options) {
         require_running();
+        require_mpi_ranks();
         auto endpoint = of(MPI_COMM_WORLD, borrow, options);
         endpoint->show_own_handle();
         return endpoint;
@@ -63,8 +79,14 @@ public:
 
     ~mpi_endpoint() {
         if (!mpi_is_running() || getpid() != process_) return;
+        if (tells_end_to_ != nullptr) mpi_leftovers::tell_no_more(tells_end_to_);
         if (group_ != MPI_GROUP_NULL) MPI_Group_free(&group_);
         mpi_leftovers::end(std::move(messages_));
+    }
+
+    // When MPI_Finalize begins, `tell(self)` is called. Once at most.
+    void tell_end(void (*tell)(void*) noexcept, void* self) {
+        if (mpi_leftovers::tell_end(tell, self)) tells_end_to_ = self;
     }
 
     int rank() const { return rank_; }
@@ -429,6 +451,7 @@ private:
     MPI_Group group_ = MPI_GROUP_NULL;
     int context_ = 0;
     node_memory memory_;
+    void* tells_end_to_ = nullptr;
     pid_t process_ = getpid();  // a forked child does not use MPI
 };
 

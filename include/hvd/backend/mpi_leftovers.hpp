@@ -38,7 +38,29 @@ public:
         if (mpi_leftovers* const all = of_process()) all->look();
     }
 
+    // `tell(self)` is called when MPI_Finalize begins. False if MPI refuses the attribute.
+    [[gnu::cold]] static bool tell_end(void (*tell)(void*) noexcept, void* self) {
+        mpi_leftovers* const all = of_process();
+        if (all == nullptr) return false;
+        const lock_guard lock(all->mutex_);
+        all->told_.push_back({tell, self});
+        return true;
+    }
+    [[gnu::cold]] static void tell_no_more(void* self) noexcept {
+        mpi_leftovers* const all = of_process();
+        const lock_guard lock(all->mutex_);
+        std::size_t kept = 0;
+        for (const told& t : all->told_)
+            if (t.self != self) all->told_[kept++] = t;
+        all->told_.resize(kept);
+    }
+
 private:
+    struct told {
+        void (*tell)(void*) noexcept;
+        void* self;
+    };
+
     // Null if MPI refuses the attribute. The pointer is never used after MPI_Finalize.
     static mpi_leftovers* of_process() noexcept {
         static mpi_leftovers* const all = make();
@@ -58,6 +80,7 @@ private:
     static int finalize(MPI_Comm, int, void* attribute, void*) {
         const owner<mpi_leftovers> all(static_cast<mpi_leftovers*>(attribute));
         if (!all) return MPI_SUCCESS;
+        for (const told& t : all->told_) t.tell(t.self);
         all->look();
         for (const owner<mpi_messages>& messages : all->list_) messages->abandon();
         return MPI_SUCCESS;
@@ -75,6 +98,7 @@ private:
 
     mutex mutex_;
     std::vector<owner<mpi_messages>> list_;
+    std::vector<told> told_;  // when MPI ends
 };
 
 }  // namespace detail

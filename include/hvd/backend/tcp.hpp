@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "../core/lean/handles.hpp"
+#include "../core/settings/launched_ranks.hpp"
 #include "../core/settings/tcp_options.hpp"
 #include "../protocol/agreement.hpp"
 #include "../transport/frames/tcp_messages.hpp"
@@ -27,7 +28,13 @@ template <class Messages>
 class job_endpoint {
 public:
     static owner<job_endpoint> world(const communicator_options& options) {
-        return world(place_from_environment(), options);
+        const tcp_options place = place_from_environment();
+        if (place.rank < 0 && place.size <= 0)  // nobody has said that it is one of several
+            refuse_to_be_alone("tcp", false, [](const launched_ranks&) {
+                return "start it by hvdrun, or set HVD_RENDEZVOUS=HOST:PORT of rank 0 and "
+                       "HVD_SECRET_FILE";
+            });
+        return world(place, options);
     }
     static owner<job_endpoint> world(const tcp_options& own, const communicator_options& options) {
         Messages::wire::prepare();  // what it needs outlives the job
@@ -298,9 +305,11 @@ using tcp_endpoint = job_endpoint<tcp_messages>;
 ///
 /// The launcher (`hvdrun`) sets HVD_RANK, HVD_SIZE, HVD_RENDEZVOUS and HVD_SECRET_FILE, or the
 /// program gives `tcp_options`. The rank and the size may be those of mpirun, mpiexec or srun. A
-/// process without them is a job of one rank. Connections are authenticated with the job's secret,
-/// and not encrypted: see `encrypted`. A process that dies is noticed at once, and a host that
-/// falls silent in two seconds, while somebody waits for it. Feature K1.
+/// process without them is a job of one rank. Where mpirun, mpiexec or srun says that there are
+/// more, and they have no place to meet, the world is refused unless HVD_ALONE=1. Connections are
+/// authenticated with the job's secret, and not encrypted: see `encrypted`. A process that dies is
+/// noticed at once, and a host that falls silent in two seconds, while somebody waits for it.
+/// Feature K1.
 /// @snippet tests/docs/snippets.cpp tcp
 struct tcp {
     using endpoint_type = detail::tcp_endpoint;

@@ -113,8 +113,9 @@ public:
     /// Reduces `x` over all ranks, element by element. Every rank gets the result in `x`.
     ///
     /// The reduction is in rank order, and with several nodes inside each node first. It gives
-    /// every rank the same bits (docs/determinism.md says what each backend promises). 16-bit types
-    /// are summed in float and rounded once.
+    /// every rank the same bits (docs/determinism.md says what each backend promises). 16-bit
+    /// floats are summed in float and rounded once, and once more between nodes. Their mean is
+    /// finite where they are.
     /// **Collective**: all ranks, in the same order of calls, with equal element type, count,
     /// shape, operation and scales.
     /// **Buffers**: `x` is read and written. It is any viewable or a `fuse(…)` of several, also

@@ -12,13 +12,6 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Reduces elements that a codec has scaled already. Its `op` is an inner_reduction.
-inline void reduce_unscaled(const reduce_args& args) {
-    reduce_args coded = args;
-    coded.prescale = coded.postscale = 1;
-    inner_reduction::run(coded);
-}
-
 // Reduces a fused list in place whose elements travel in a codec's type. They are packed and scaled
 // in one pass, and back. Other elements are packed as they are, and scaled in the reduction.
 template <class Fused, class Op, class Codec>
@@ -80,12 +73,8 @@ private:
                 if (coded) coded_elements_ += tensor.count;
             }
         });
-        reduction_group& group = groups_[type] =
-            group_of<W>(op, function, offset, (bytes - offset) / sizeof(W));
-        if (!coded) return;
-        unscaled_ = {group.function, group.op};
-        group.function = &reduce_unscaled;
-        group.op = &unscaled_;
+        groups_[type] = group_of<W>(op, function, offset, (bytes - offset) / sizeof(W));
+        groups_[type].is_scaled = coded;
     }
 
     void encode(std::byte* buffer) {
@@ -118,7 +107,6 @@ private:
     std::vector<float> residuals_;  // residuals of the coded elements, in their order
     std::size_t coded_elements_ = 0;
     std::array<reduction_group, fused_types_t<Fused>::size> groups_;
-    inner_reduction unscaled_;  // the reduction of the one type that is coded
 };
 
 }  // namespace detail

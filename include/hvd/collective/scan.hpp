@@ -18,6 +18,8 @@ void scan_blocks(const reduce_args& args) {
     constexpr std::size_t block =
         sizeof(A) > tuning::running_block ? 1 : tuning::running_block / sizeof(A);
     const Op& operation = *static_cast<const Op*>(args.op);
+    const double power = power_before_mean<T, Op>(args.divisor + args.ranks - 1),
+                 before = args.prescale * power;
     A running[block];
     for (std::size_t done = 0; done < args.count; done += block) {
         const std::size_t m = args.count - done < block ? args.count - done : block;
@@ -25,10 +27,11 @@ void scan_blocks(const reduce_args& args) {
         reduce_args of_row = args;
         for (int r = 0; r < args.ranks; ++r, row += args.count, ++of_row.divisor) {
             for (std::size_t i = 0; i < m; ++i) {
-                const A value = loaded<T, Op, A>(row[i], args.prescale);
+                const A value = loaded<T, Op, A>(row[i], before);
                 running[i] = r == 0 ? value : combine(operation, running[i], value);
             }
-            for (std::size_t i = 0; i < m; ++i) row[i] = finished<T>(running[i], of_row, operation);
+            for (std::size_t i = 0; i < m; ++i)
+                row[i] = finished<T>(running[i], of_row, operation, power);
         }
     }
 }

@@ -99,8 +99,9 @@ private:
 /// a limit.
 ///
 /// **Lifetime**: allocated memory is valid as long as the arena, which outlives the calls on it.
-/// Then the system has it back; only its addresses stay reserved until the communicator is
-/// destroyed. The memory is private to the user, and nothing remains if its processes die.
+/// Then the system has it back, and whoever uses it crashes; only its addresses stay reserved until
+/// the communicator is destroyed. The memory is private to the user, and nothing remains if its
+/// processes die.
 ///
 /// After a call has failed, the memory is the caller's again: a rank that may still reach for it,
 /// such as a stopped process, loses this rank's part, which becomes memory of this rank alone.

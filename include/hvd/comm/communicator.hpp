@@ -48,10 +48,11 @@ owner<E> endpoint_of(const Handle& handle, Ownership ownership,
 /// The ranks that work together, with all collectives.
 ///
 /// Calls are matched by their order on the communicator, which is the same on every rank (names are
-/// for people). It is movable, not copyable, and empty after a move. **Threads**: one calling
-/// thread at a time; different communicators may be used by different threads. After `fork` the
-/// child may not use it. The destructor waits for calls under way, at most `destructor_deadline`,
-/// and tells the peers.
+/// for people). It is movable, not copyable, and empty after a move. **Threads**: it is bound to
+/// the thread that makes its first call, until `hand_over`; with `.threads_take_turns` several
+/// threads use it, one at a time. Different communicators may be used by different threads. After
+/// `fork` the child may not use it. The destructor waits for calls under way, at most
+/// `destructor_deadline`, and tells the peers.
 /// @tparam Backend an empty type that models `hvd::host_backend`: `threads`, `mpi`, …
 /// @snippet tests/docs/snippets.cpp communicator
 template <class Backend>
@@ -215,6 +216,12 @@ public:
         static_cast<detail::call_driver&>(detail::access::session_of(*this)).retune(tuning);
     }
 
+    /// Gives the communicator away: the thread that makes the next call on it is bound to it from
+    /// then on. **Threads**: the thread that it is bound to. Features A14, J1.
+    /// @throws hvd::usage_error on another thread, and inside a call.
+    /// @snippet tests/docs/snippets.cpp hand_over
+    void hand_over() { detail::access::session_of(*this).user().hand_over(); }
+
     /// Resumes, on this thread, coroutines that wait for calls that are complete. It returns their
     /// number.
     std::size_t run_ready() {
@@ -222,7 +229,9 @@ public:
         own.refuse_in_driver("run_ready");
         detail::shared<detail::call_queue> queue;
         {
-            const detail::session_use use(own.user(), "run_ready");
+            detail::session_user& user = own.user();  // any thread may resume; it is no call
+            if (!user.try_take()) user.refuse("run_ready", user.is_inside());
+            const detail::session_use use(user);
             queue = own.queue();
         }
         return queue ? queue->run_ready(*queue) : 0;

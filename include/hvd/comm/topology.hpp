@@ -216,6 +216,15 @@ Comm split(Comm& comm, int color, int key) {
     });
 }
 
+// Returns a duplicate that hvd uses behind something that orders the calls itself: they may come
+// from several threads.
+template <class Comm>
+Comm own_duplicate(Comm& comm) {
+    Comm own = comm.split(0, comm.rank());
+    access::session_of(own).user().take_turns();
+    return own;
+}
+
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd

@@ -122,6 +122,10 @@ struct communicator_options {
     /// the processor of each local rank's progress thread, which the first asynchronous call
     /// starts; empty leaves the choice to the system
     std::vector<int> cpus = {};
+    /// several threads of a rank make calls, in an order that the program keeps equal on all ranks;
+    /// otherwise the communicator is bound to the thread that makes its first call, until
+    /// `hand_over`. Not for threads of OpenMP in a parallel region, whose order differs
+    bool threads_take_turns = false;
 };
 
 namespace detail {

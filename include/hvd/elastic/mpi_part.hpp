@@ -20,6 +20,7 @@ public:
         if (!mpi_is_running())
             throw usage_error(
                 -1, "hvd: run_elastic<hvd::mpi>: MPI is not running: make an hvd::mpi_environment");
+        require_mpi_ranks();
         MPI_Comm_rank(MPI_COMM_WORLD, &own.rank);
         MPI_Comm_size(MPI_COMM_WORLD, &own.size);
         world_ = own.size;

@@ -56,7 +56,7 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
             tell(name, std::string_view(value));
         });
     });
-    return comm.split(0, me);
+    return own_duplicate(comm);
 }
 
 }  // namespace detail

@@ -128,6 +128,7 @@ public:
         operation op;
         op.entry = agreement_header("a predicted step of an engine");
         op.only_agree = true;
+        op.is_declined = &is_declined;
         driver().run_now(op, deadline(), threads);
     }
 
@@ -137,10 +138,22 @@ public:
         op.entry = agreement_header("a predicted step of an engine");
         op.only_agree = true;
         op.entry.refuse(text(decline_mark, why));
+        op.is_declined = &is_declined;
         driver().run_now(op, deadline(), 1);
     }
     static bool is_decline(const error& e) {
         return std::string_view(e.what()).find(decline_mark) != std::string_view::npos;
+    }
+
+    // Called in a handler.
+    static bool is_declined() {
+        try {
+            throw;
+        } catch (const error& e) {
+            return is_decline(e);
+        } catch (...) {
+            return false;
+        }
     }
 
 private:
@@ -162,8 +175,10 @@ private:
                                 {unit, calls, first, end, factor, *this, deadline()});
         if (!head.signature.fuses) {
             for (std::size_t i = first; i < end; ++i)
-                if (calls[i] != nullptr) driver().run_now(*calls[i]->op, deadline(), threads);
-                else run_neutral(unit[i], threads);
+                if (calls[i] != nullptr) {
+                    calls[i]->op->is_declined = &is_declined;
+                    driver().run_now(*calls[i]->op, deadline(), threads);
+                } else run_neutral(unit[i], threads);
             return;
         }
         merged_.clear();
@@ -183,8 +198,9 @@ private:
             content.add(merged_reduction::content_of(unit[i].signature.call));
             alike = alike && (head.contributors == size() || !unit[i].signature.call.fused);
         }
-        driver().run_now(merged_.finish(*of_this_rank, content.value(), factor, alike), deadline(),
-                         threads);
+        operation& merged = merged_.finish(*of_this_rank, content.value(), factor, alike);
+        merged.is_declined = &is_declined;
+        driver().run_now(merged, deadline(), threads);
     }
 
     double mean_factor(const agreed_tensor& t) const {

@@ -89,6 +89,10 @@ private:
             traits_.threaded = l.threaded();
         traits_.knows_no_deadline = is_direct<B>;
         traits_.agrees_on_names = requires { requires B::agrees_on_names; };
+        if constexpr (requires { l.tell_end(nullptr, nullptr); })
+            l.tell_end(
+                [](void* self) noexcept { static_cast<call_driver*>(self)->end_of_library(); },
+                static_cast<call_driver*>(this));
         if constexpr (observes<B>) traits_.observing = observing_by(observer_);
     }
 

@@ -99,8 +99,8 @@ public:
     // communicator. It is inline, since it costs only a few instructions if no asynchronous call
     // was ever made.
     void precede(collective kind) {
-        if (fork_.in_child()) [[unlikely]]
-            throw_forked(name_of(kind));
+        if (!fork_.is_usable()) [[unlikely]]
+            throw_ended(name_of(kind));
         if (queue_) [[unlikely]]
             catch_up(kind);
     }
@@ -167,9 +167,12 @@ public:
 
     // Refuses a call in a forked child, and a call on a communicator that was given up.
     void refuse_if_unusable(const operation& op) const {
-        if (fork_.in_child() || is_broken_.load()) [[unlikely]]
+        if (!fork_.is_usable() || is_broken_.load()) [[unlikely]]
             throw_unusable(op);
     }
+
+    // The library under the backend ends: no call may reach it.
+    void end_of_library() noexcept { fork_.end(); }
 
     bool in_forked_child() const { return fork_.in_child(); }
     void refuse_if_forked(const operation& op) const {
@@ -334,7 +337,7 @@ private:
     }
 
     void admit(operation& op) {
-        if (fork_.in_child() || is_broken_.load()) [[unlikely]]
+        if (!fork_.is_usable() || is_broken_.load()) [[unlikely]]
             throw_unusable(op);
         if (op.flaw.kind != flaw::none) [[unlikely]]
             tell_flaw(op, size());
@@ -347,13 +350,16 @@ private:
         throw_unseen();
     }
 
-    [[gnu::cold, noreturn]] void throw_forked(std::string_view label) const {
+    [[gnu::cold, noreturn]] void throw_ended(std::string_view label) const {
+        if (!fork_.in_child())
+            throw usage_error(rank(), text("hvd: ", label, " on rank ", rank(),
+                                           " after MPI_Finalize: calls end before it"));
         throw usage_error(rank(), text("hvd: ", label, " in a process forked from rank ", rank(),
                                        ": a communicator belongs to the process that made it"));
     }
 
     [[gnu::cold, noreturn]] void throw_unusable(const operation& op) const {
-        if (fork_.in_child()) throw_forked(op.entry.label());
+        if (!fork_.is_usable()) throw_ended(op.entry.label());
         throw peer_error(rank(),
                          text("hvd: ", op.entry.label(), " on rank ", rank(),
                               ": this communicator was given up after: ", broken_),
@@ -413,7 +419,8 @@ private:
             leave(broken_);
         }
         try {
-            observe(op, observed_moment::failure);
+            if (op.is_declined != nullptr && op.is_declined()) observe_declined(op);
+            else observe(op, observed_moment::failure);
         } catch (...) {  // the failure of the call goes before that of its observer
         }
         if (!op.failure) throw;
@@ -440,6 +447,15 @@ private:
         if (m == observed_moment::end) describe_end(op, e);
         traits_.observing.tell(e, m);
         if (m == observed_moment::end || m == observed_moment::failure) made_ = 0;
+    }
+    // A call that was declined ends without a failure and without bytes.
+    [[gnu::cold]] void observe_declined(const operation& op) {
+        operation nothing;
+        copy_header(nothing.entry, op.entry);
+        nothing.entry.count = 0;
+        nothing.element_bytes = op.element_bytes;
+        nothing.only_agree = true;
+        observe(nothing, observed_moment::end);
     }
     // How much moved in a call that has ended well, and how.
     void describe_end(const operation& op, event& e) {

@@ -17,7 +17,11 @@ namespace detail {
 class session : public counted {
 public:
     session(int rank, int size, const communicator_options& options)
-        : options_(options), work_(size), rank_(rank), size_(size), user_(rank) {}
+        : options_(options),
+          work_(size),
+          rank_(rank),
+          size_(size),
+          user_(rank, options.threads_take_turns) {}
 
     int rank() const noexcept { return rank_; }
     int size() const noexcept { return size_; }

@@ -18,8 +18,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Tells whether this process is a fork of the one that made the guard. A look costs one load where
-// the kernel wipes the page in the child, and a question for the process elsewhere.
+// Tells whether this process is a fork of the one that made the guard, or the library under the
+// communicator has ended. A look costs one load where the kernel wipes the page in the child, and a
+// question for the process elsewhere.
 class fork_guard {
 public:
     fork_guard() : owner_(getpid()) {
@@ -31,7 +32,7 @@ public:
             return;
         }
         page_ = static_cast<volatile char*>(page);
-        *page_ = 1;
+        *page_ = usable;
     }
 
     fork_guard(const fork_guard&) = delete;
@@ -43,22 +44,51 @@ public:
 
     bool in_child() const { return page_ != nullptr ? *page_ == 0 : getpid() != owner_; }
 
+    // From now on nothing is usable in this process.
+    void end() noexcept {
+        if (page_ != nullptr) *page_ = ended;
+        has_ended_ = true;
+    }
+    bool is_usable() const {
+        return page_ != nullptr ? *page_ == usable : getpid() == owner_ && !has_ended_;
+    }
+
 private:
+    static constexpr char usable = 1, ended = 2;
+
     volatile char* page_ = nullptr;
+    bool has_ended_ = false;
     pid_t owner_;
 };
 
 // Says which thread uses a communicator. One thread at a time does, and none from inside a call:
 // the second would change the state of the call under way.
+//
+// A communicator is bound to the thread that makes its first call, until that thread hands it over.
+// Threads that may come in any order between the calls, as those of OpenMP, would make the calls of
+// the ranks cross: the ranks match calls by their order alone. Where a program orders the calls of
+// its threads itself, they take turns.
 class session_user {
 public:
-    // A thread is known by its address, whose lowest bit is 0.
+    // A thread is known by its address, whose lowest bits are 0.
     using id = std::uintptr_t;
     static constexpr id nobody = 0;
     // The thread is between the calls of an operation that consists of several.
     static constexpr id between_calls = 1;
+    // No call is under way, and the communicator is bound to the thread.
+    static constexpr id bound = 2;
 
-    explicit session_user(int rank) noexcept : rank_(rank) {}
+    session_user(int rank, bool takes_turns) noexcept : takes_turns_(takes_turns), rank_(rank) {}
+
+    // Before the first call.
+    void take_turns() noexcept { takes_turns_ = true; }
+
+    // The thread that makes the next call takes the communicator.
+    void hand_over() {
+        take("hand_over");
+        at_rest_ = nobody;
+        give_back();
+    }
 
     static id this_thread() noexcept {
 #if __has_builtin(__builtin_thread_pointer)
@@ -71,14 +101,17 @@ public:
     // Begins a call. `call` is a name, or a pointer to the header.
     template <class Call>
     void take(Call call) {
-        if (!word_.compare_exchange(nobody, this_thread())) [[unlikely]]
-            take_between_calls(call);
+        const id me = this_thread();
+        if (!word_.compare_exchange(takes_turns_ ? nobody : me | bound, me)) [[unlikely]]
+            take_otherwise(call);
     }
 
-    // Returns false if a call is under way.
+    // Takes the communicator also if it is bound to another thread, as for its end. Returns false
+    // if a call is under way.
     bool try_take() noexcept {
-        const id me = this_thread();
-        return word_.compare_exchange(nobody, me) || word_.compare_exchange(me | between_calls, me);
+        const id now = word_.load(), me = this_thread();
+        const bool is_free = now == nobody || (now & bound) != 0 || now == (me | between_calls);
+        return is_free && word_.compare_exchange(now, me);
     }
 
     // Ends a call.
@@ -114,14 +147,22 @@ public:
                      ? ": this communicator is inside another call, whose callable or "
                        "observer makes this one; code that a call runs makes no calls on its "
                        "communicator"
+                 : (word_.load() & bound) != 0
+                     ? ": this communicator is bound to another thread, which made calls on it; "
+                       "that thread gives it away by hand_over(), threads whose calls the program "
+                       "orders share one with .threads_take_turns, and hvd::engine takes tensors "
+                       "from any thread"
                      : ": another thread is inside a call on this communicator; one thread "
                        "at a time makes calls on it"));
     }
 
 private:
     template <class Call>
-    [[gnu::cold, gnu::noinline]] void take_between_calls(Call call) {
-        if (!try_take()) refuse(call, is_inside());
+    [[gnu::cold, gnu::noinline]] void take_otherwise(Call call) {
+        const id me = this_thread();
+        if (word_.compare_exchange(me | between_calls, me)) return;
+        if (!word_.compare_exchange(nobody, me)) refuse(call, is_inside());
+        at_rest_ = me | bound;
     }
 
     static const char* name_of(const char* call) { return call; }
@@ -129,6 +170,7 @@ private:
 
     atomic<id> word_{nobody};
     id at_rest_ = nobody;  // the value between calls; the thread that holds the communicator has it
+    bool takes_turns_;
     atomic<id> driver_{nobody};
     int rank_;
 };

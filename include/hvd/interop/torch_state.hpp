@@ -170,6 +170,7 @@ private:
         using key = typename std::remove_cvref_t<decltype(optimizer.state())>::key_type;
         if constexpr (std::is_same_v<key, std::string>) {
             std::ostringstream text;
+            text.imbue(std::locale::classic());
             text << p.unsafeGetTensorImpl();
             return text.str();
         } else return key(p.unsafeGetTensorImpl());

@@ -111,8 +111,9 @@ constexpr A combine(const Op& operation, const A& a, const A& b) {
     else return static_cast<A>(a || b);
 }
 
-template <class A>
-constexpr A divided(const A& value, int by) {
+// The divisor is an integer, or one times a power of two.
+template <class A, class N>
+constexpr A divided(const A& value, N by) {
     if constexpr (is_complex_element<A>) return value / static_cast<typename A::value_type>(by);
     else return static_cast<A>(value / static_cast<A>(by));
 }
@@ -141,8 +142,25 @@ constexpr A canonical(A value) {
     else return value;
 }
 
+// True if the elements of a mean are made smaller by a power of two before they are added. bfloat16
+// has the range of its accumulator, so that a sum may overflow where the mean does not. The
+// accumulator has the bits for the smaller numbers.
+template <class T, class Op>
+constexpr bool scales_means =
+    dtype_traits<T>::id == dtype::bfloat16 && std::is_same_v<plain_op_t<Op>, op::average>;
+
+// Returns this power of two, or 1.
+template <class T, class Op>
+constexpr double power_before_mean(int divisor) {
+    double power = 1;
+    if constexpr (scales_means<T, Op>)
+        for (int n = 1; n < divisor && n < 1 << 30; n *= 2) power /= 2;
+    return power;
+}
+
+// `power` is the one that the elements were made smaller by.
 template <class T, class Op, class A>
-T finished(const A& value, const reduce_args& args, const Op& operation) {
+T finished(const A& value, const reduce_args& args, const Op& operation, double power) {
     constexpr bool is_average = std::is_same_v<plain_op_t<Op>, op::average>;
     if constexpr (in_wide_integers<T, Op>) {
         const int divisor = is_average ? args.divisor : 1;
@@ -153,7 +171,7 @@ T finished(const A& value, const reduce_args& args, const Op& operation) {
     } else {
         A result = value;
         if (args.postscale != 1) result = scaled(result, args.postscale);
-        if constexpr (is_average) result = divided(result, args.divisor);
+        if constexpr (is_average) result = divided(result, args.divisor * power);
         if constexpr (!is_custom<Op>) result = canonical(result);
         return static_cast<T>(result);
     }
@@ -178,15 +196,15 @@ template <class T, class Op>
 void reduce_plain(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
     using A = typename accumulator<T, Op>::type;
     const Op& operation = *static_cast<const Op*>(args.op);
+    const double power = power_before_mean<T, Op>(args.divisor), before = args.prescale * power;
     T* const out = reinterpret_cast<T*>(to);
     for (std::size_t i = 0; i < n; ++i) {
-        A x =
-            loaded<T, Op, A>(reinterpret_cast<const T*>(args.inputs[0])[first + i], args.prescale);
+        A x = loaded<T, Op, A>(reinterpret_cast<const T*>(args.inputs[0])[first + i], before);
         for (int r = 1; r < args.ranks; ++r)
-            x = combine(operation, x,
-                        loaded<T, Op, A>(reinterpret_cast<const T*>(args.inputs[r])[first + i],
-                                         args.prescale));
-        out[i] = finished<T>(x, args, operation);
+            x = combine(
+                operation, x,
+                loaded<T, Op, A>(reinterpret_cast<const T*>(args.inputs[r])[first + i], before));
+        out[i] = finished<T>(x, args, operation, power);
     }
 }
 
@@ -197,19 +215,20 @@ void reduce_plain_blocks(const reduce_args& args, std::size_t first, std::size_t
     constexpr std::size_t block =
         sizeof(A) > tuning::running_block ? 1 : tuning::running_block / sizeof(A);
     const Op& operation = *static_cast<const Op*>(args.op);
+    const double power = power_before_mean<T, Op>(args.divisor), before = args.prescale * power;
     A running[block];
     for (std::size_t done = 0; done < n; done += block) {
         const std::size_t m = n - done < block ? n - done : block;
         const T* const head = reinterpret_cast<const T*>(args.inputs[0]) + first + done;
-        for (std::size_t i = 0; i < m; ++i) running[i] = loaded<T, Op, A>(head[i], args.prescale);
+        for (std::size_t i = 0; i < m; ++i) running[i] = loaded<T, Op, A>(head[i], before);
         for (int r = 1; r < args.ranks; ++r) {
             const T* const next = reinterpret_cast<const T*>(args.inputs[r]) + first + done;
             for (std::size_t i = 0; i < m; ++i)
-                running[i] =
-                    combine(operation, running[i], loaded<T, Op, A>(next[i], args.prescale));
+                running[i] = combine(operation, running[i], loaded<T, Op, A>(next[i], before));
         }
         T* const out = reinterpret_cast<T*>(to) + done;
-        for (std::size_t i = 0; i < m; ++i) out[i] = finished<T>(running[i], args, operation);
+        for (std::size_t i = 0; i < m; ++i)
+            out[i] = finished<T>(running[i], args, operation, power);
     }
 }
 

@@ -73,8 +73,10 @@ HVD_KERNEL_BODY void reduce_blocks(const reduce_args& args, std::size_t ahead, s
     using L = lanes<T, Width>;
     using A = typename L::accumulator;
     constexpr bool scales = Loop == block_loop::scaled;
-    [[maybe_unused]] const A before = A(args.prescale), after = A(args.postscale);
-    [[maybe_unused]] const A divisor = A(args.divisor), inverse = A(1.0 / args.divisor);
+    constexpr bool scales_before = scales || scales_means<T, Op>;
+    const double power = power_before_mean<T, Op>(args.divisor), by = args.divisor * power;
+    [[maybe_unused]] const A before = A(args.prescale * power), after = A(args.postscale);
+    [[maybe_unused]] const A divisor = A(by), inverse = A(1 / by);
     [[maybe_unused]] const bool divides =
         // a quotient by a power of two is computed as a product
         (args.divisor & (args.divisor - 1)) != 0;
@@ -83,13 +85,13 @@ HVD_KERNEL_BODY void reduce_blocks(const reduce_args& args, std::size_t ahead, s
     for (; n >= L::block + ahead; n -= L::block, first += L::block, to += L::block * sizeof(T)) {
         L x;
         load_block<Loop>(x, reinterpret_cast<const T*>(inputs[0]) + first, ahead);
-        if constexpr (scales) x.scale(before);
+        if constexpr (scales_before) x.scale(before);
         make_logical<Op>(x.a);
         make_logical<Op>(x.b);
         for (int r = 1; r < ranks; ++r) {
             L y;
             load_block<Loop>(y, reinterpret_cast<const T*>(inputs[r]) + first, ahead);
-            if constexpr (scales) y.scale(before);
+            if constexpr (scales_before) y.scale(before);
             combine_vectors<Op>(x.a, y.a);
             combine_vectors<Op>(x.b, y.b);
         }

@@ -165,15 +165,17 @@ public:
     }
 
     // Gives pages back to the system, the shared ones for all processes that have mapped them. The
-    // addresses stay reserved.
+    // addresses stay reserved, and whoever uses them still crashes there.
     [[gnu::cold]] void discard(std::size_t begin, std::size_t end) noexcept {
-        if (begin < end)
-            give_back_pages(static_cast<std::byte*>(data_) + begin, end - begin, is_shared_);
+        if (begin >= end) return;
+        give_back_pages(static_cast<std::byte*>(data_) + begin, end - begin, is_shared_);
+        close_off(begin, end);
     }
     // The same for pages that make_private() has made, or is about to make.
     [[gnu::cold]] void discard_private(std::size_t begin, std::size_t end) noexcept {
-        if (begin < end)
-            give_back_pages(static_cast<std::byte*>(data_) + begin, end - begin, false);
+        if (begin >= end) return;
+        give_back_pages(static_cast<std::byte*>(data_) + begin, end - begin, false);
+        close_off(begin, end);
     }
 
     explicit operator bool() const { return data_ != nullptr; }
@@ -181,6 +183,11 @@ public:
     const ticket& how_to_open() const { return ticket_; }
 
 private:
+    // Without memory for another mapping the pages stay readable.
+    void close_off(std::size_t begin, std::size_t end) noexcept {
+        static_cast<void>(mprotect(static_cast<std::byte*>(data_) + begin, end - begin, PROT_NONE));
+    }
+
     bool map(std::size_t bytes) {
         void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
         if (memory == MAP_FAILED) return false;

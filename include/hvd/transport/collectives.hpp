@@ -104,8 +104,8 @@ inline void reduce_rows(workspace& w, const operation& op, const reduction_group
                         std::size_t bytes) {
     if (rows == 0 || bytes == 0) return;
     keep_failure(w.failure, [&] {
-        g.function({g.op, nullptr, rows, 1, w.part.data(), bytes / g.element_bytes,
-                    op.entry.prescale, op.entry.postscale});
+        g.function({g.op, nullptr, rows, 1, w.part.data(), bytes / g.element_bytes, op.prescale(g),
+                    op.postscale(g)});
     });
 }
 

@@ -34,6 +34,7 @@ struct reduction {
     double postscale;
     std::uint8_t op_id;  // as in the header of the call: what a transport may do with it
     std::uint8_t mode;   // rounding; 0: none
+    dtype id;
 };
 
 // Slices of different element types lie in different cache lines, so that each is aligned.
@@ -58,6 +59,7 @@ struct reduction_group {
     std::size_t count;
     const std::size_t* bounds;  // null: even slices
     dtype id;
+    bool is_scaled = false;  // its elements have the scales of the call already
 
     std::size_t begin_of(int rank, int size) const {
         return bounds != nullptr ? bounds[rank] : even_part(count, rank, size);
@@ -69,19 +71,6 @@ struct reduction_group {
     block slice_of(const std::byte* buffer, int rank, int size) const {
         return {const_cast<std::byte*>(buffer) + offset + begin_of(rank, size) * element_bytes,
                 count_of(rank, size) * element_bytes};
-    }
-};
-
-// A reduction inside another one, which changes its arguments. The `op` of the outer reduction is
-// the address of this one.
-struct inner_reduction {
-    reduce_function function = nullptr;
-    const void* op = nullptr;
-
-    static void run(reduce_args args) {
-        const inner_reduction& inner = *static_cast<const inner_reduction*>(args.op);
-        args.op = inner.op;
-        inner.function(args);
     }
 };
 
@@ -185,13 +174,21 @@ struct operation : collective_call {
     // refused.
     std::exception_ptr failure;
 
+    // True if the failure that is caught ends the call as its ranks intend. It is no failure then,
+    // and nothing has moved.
+    bool (*is_declined)() = nullptr;
+
     const fused_update* update = nullptr;
     bool updated = false;  // the transport has made the update
 
+    // The scales of a group's elements.
+    double prescale(const reduction_group& g) const { return g.is_scaled ? 1 : entry.prescale; }
+    double postscale(const reduction_group& g) const { return g.is_scaled ? 1 : entry.postscale; }
+
     // The reduction of `count` elements of a group, to `to`.
     reduction reduction_of(const reduction_group& g, std::size_t count, std::byte* to) const {
-        return {g.function,      g.op,     g.element_bytes, count, to, entry.prescale,
-                entry.postscale, entry.op, entry.mode};
+        return {g.function,  g.op,         g.element_bytes, count,      to,
+                prescale(g), postscale(g), entry.op,        entry.mode, g.id};
     }
 };
 

@@ -106,8 +106,8 @@ private:
         for (const std::string_view prefix :
              {"HVD_TEST_", "HVD_FAULT_", "HVD_EMULATION_", "HVD_LAB_", "HVD_PYTHON_"})
             if (name.starts_with(prefix)) return true;
-        for (const std::string_view known :
-             {"HVD_CONFIG", "HVD_MPI_CUDA_AWARE", "HVD_JOBS", "HVD_LOCAL_RANK", "HVD_LOCAL_SIZE"})
+        for (const std::string_view known : {"HVD_CONFIG", "HVD_MPI_CUDA_AWARE", "HVD_ALONE",
+                                             "HVD_JOBS", "HVD_LOCAL_RANK", "HVD_LOCAL_SIZE"})
             if (name == known) return true;
         for (const std::string_view other : others)
             if (name == other) return true;

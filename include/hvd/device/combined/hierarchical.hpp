@@ -35,8 +35,7 @@ public:
         meet(bootstrap, name, options);
         const int place[2] = {bootstrap.local_rank(), bootstrap.cross_rank()};
         auto places = bootstrap.allgather(place).values;
-        auto host = bootstrap.split(0, bootstrap.rank()), node = bootstrap.local(),
-             same = bootstrap.cross();
+        auto host = own_duplicate(bootstrap), node = bootstrap.local(), same = bootstrap.cross();
         // A half that fails on one node is told to the others, which have theirs.
         auto local = make_on_all(bootstrap, name, options,
                                  [&] { return communicator<Device>(node, options, own...); });

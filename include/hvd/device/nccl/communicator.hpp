@@ -160,7 +160,8 @@ private:
                                                    {sizeof beginning.id}),
                             hvd::root{0}, {.deadline = options.deadline});
         session_->join_all(
-            beginning, std::make_unique<detail::host_ranks_of<Bootstrap>>(bootstrap.split(0, rank)),
+            beginning,
+            std::make_unique<detail::host_ranks_of<Bootstrap>>(detail::own_duplicate(bootstrap)),
             limit);
     }
 

@@ -26,7 +26,7 @@ public:
                                                     const communicator_options& options) {
         constexpr const char* name = "communicator<cuda_aware<mpi>>";
         meet(bootstrap, name, options);
-        auto host = bootstrap.split(0, bootstrap.rank());
+        auto host = own_duplicate(bootstrap);
         communicator_options of_direct = options;
         of_direct.deadline = {};  // that of the calls on the host holds
         communicator<direct<Host>> direct(host.native_handle(), borrow, of_direct);

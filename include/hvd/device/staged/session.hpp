@@ -124,7 +124,7 @@ public:
                                                 const communicator_options& options) {
         constexpr const char* name = "a communicator of staged tensors";
         meet(bootstrap, name, options);
-        auto host = bootstrap.split(0, bootstrap.rank());
+        auto host = own_duplicate(bootstrap);
         return make_on_all(bootstrap, name, options, [&] {
             return std::make_shared<staged_session>(
                 std::move(host), device_of_this_thread(bootstrap.rank()), options);

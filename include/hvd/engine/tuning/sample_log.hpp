@@ -4,6 +4,7 @@
 
 #include "../../standard.hpp"  // first: an older standard is told at once
 
+#include <charconv>
 #include <cstdio>
 #include <utility>
 
@@ -37,7 +38,11 @@ public:
 
     void add(int step, const char* stage, double seconds, const engine_tuning& values) {
         if (file_ == nullptr) return;
-        std::fprintf(file_, "%d,%s,%.9g", step, stage, seconds);
+        char number[32];  // with a point in every locale: a comma would begin another field
+        const char* const end =
+            std::to_chars(number, number + sizeof number, seconds, std::chars_format::general, 9)
+                .ptr;
+        std::fprintf(file_, "%d,%s,%.*s", step, stage, int(end - number), number);
         for (const setting& s : settings_of<engine_tuning>::table)
             std::fprintf(file_, ",%s", value_text(s, &values).c_str());
         end_line();

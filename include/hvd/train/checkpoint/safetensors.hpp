@@ -50,6 +50,15 @@ inline constexpr safetensors_type safetensors_types[] = {
     {dtype::float16, "F16", 2}, {dtype::bfloat16, "BF16", 2}, {dtype::float32, "F32", 4},
     {dtype::float64, "F64", 8}};
 
+// Types of the format that hvd has no elements for: their tensors lie in files, and are not loaded.
+struct foreign_safetensors_type {
+    std::string_view name;
+    std::size_t bits;
+};
+inline constexpr foreign_safetensors_type foreign_safetensors_types[] = {
+    {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"F8_E4M3", 8}, {"F8_E5M2", 8},
+    {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F8_E8M0", 8}, {"C64", 64}};
+
 template <class Key>
 const safetensors_type* find_safetensors_type(Key key) {
     for (const auto& t : safetensors_types) {

@@ -23,24 +23,37 @@ inline void make_booleans(std::byte* first, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) first[i] = std::byte(first[i] != std::byte(0));
 }
 
-// The parser itself keeps the last of two equal names without an error.
+// The last of two equal names holds, as in the format's own reader, which refuses fields of its
+// structures that come twice. The parser takes a byte order mark, and a NUL for the end.
 inline nlohmann::json parsed_header(const std::string& path, const std::string& text) {
     using json = nlohmann::json;
-    std::vector<std::set<std::string>> names;  // the names in each open object
+    if (text.find('\0') != text.npos || text.starts_with("\xef\xbb\xbf"))
+        refuse_file(path, "not a safetensors file: its header is no JSON object");
+    std::size_t open = 0;  // objects
+    std::string name;      // of the tensor
+    std::set<std::string> fields, whole;
+    const auto once = [&](std::set<std::string>& names, const std::string& key) {
+        if (!names.insert(key).second) refuse_file(path, "its header has \"", key, "\" twice");
+    };
     return json::parse(
         text,
         [&](int, json::parse_event_t event, const json& value) {
-            if (event == json::parse_event_t::object_start) names.emplace_back();
-            else if (event == json::parse_event_t::object_end) names.pop_back();
-            else if (event == json::parse_event_t::key &&
-                     !names.back().insert(value.get<std::string>()).second)
-                refuse_file(path, "its header has \"", value.get<std::string>(), "\" twice");
+            if (event == json::parse_event_t::object_start && ++open == 2) fields.clear();
+            if (event == json::parse_event_t::object_end) --open;
+            if (event != json::parse_event_t::key) return true;
+            const auto key = value.get<std::string>();
+            if (open == 1) name = key;
+            if (open == 1 && key == "__metadata__") once(whole, key);
+            if (open == 2 && name != "__metadata__" &&
+                (key == "dtype" || key == "shape" || key == "data_offsets"))
+                once(fields, key);
             return true;
         },
         false);
 }
 
 inline checkpoint_metadata metadata_in(const std::string& path, const nlohmann::json& value) {
+    if (value.is_null()) return {};
     if (!value.is_object()) refuse_file(path, "its metadata is no object");
     checkpoint_metadata metadata;
     for (const auto& [key, text] : value.items()) {
@@ -55,32 +68,50 @@ inline bool is_numbers(const nlohmann::json& value) {
            std::ranges::all_of(value, [](const auto& n) { return n.is_number_unsigned(); });
 }
 
+// The bits of an element; 0 if the format has no such type.
+inline std::size_t bits_of_type(std::string_view name) {
+    if (const auto* const type = find_safetensors_type(name)) return 8 * type->bytes;
+    for (const auto& foreign : foreign_safetensors_types)
+        if (foreign.name == name) return foreign.bits;
+    return 0;
+}
+
+// A tensor is described by an object, or by an array of the three fields.
+inline nlohmann::json field_of(const nlohmann::json& value, const char* name, std::size_t number) {
+    if (value.is_object() && value.contains(name)) return value[name];
+    if (value.is_array() && value.size() == 3) return value[number];
+    return {};
+}
+
+inline void check_bytes(const std::string& path, const std::string& name,
+                        const safetensors_file::entry& e, std::size_t bits) {
+    std::size_t all = 1;
+    for (const std::size_t n : e.shape)
+        if (__builtin_mul_overflow(all, n, &all)) all = bits = 0;
+    if (bits == 0 || __builtin_mul_overflow(all, bits, &all))
+        refuse_file(path, "tensor \"", name, "\" has the impossible shape ", print_list(e.shape));
+    if (all % 8 != 0 || e.bytes != all / 8)
+        refuse_file(path, "tensor \"", name, "\" of shape ", print_list(e.shape), " has ", all / 8,
+                    " bytes and lies in ", e.bytes);
+}
+
 inline safetensors_file::entry entry_of(const std::string& path, const std::string& name,
                                         const nlohmann::json& value, std::size_t data) {
-    if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string() ||
-        !value.contains("shape") || !is_numbers(value["shape"]) ||
-        !value.contains("data_offsets") || !is_numbers(value["data_offsets"]) ||
-        value["data_offsets"].size() != 2)
+    const auto type = field_of(value, "dtype", 0), shape = field_of(value, "shape", 1),
+               place = field_of(value, "data_offsets", 2);
+    if (!type.is_string() || !is_numbers(shape) || !is_numbers(place) || place.size() != 2)
         refuse_file(path, "tensor \"", name,
                     "\" is not described by dtype, shape and data_offsets");
-    const auto first = value["data_offsets"][0].get<std::size_t>(),
-               last = value["data_offsets"][1].get<std::size_t>();
-    safetensors_file::entry e{dtype::user, value["dtype"].get<std::string>(),
-                              value["shape"].get<std::vector<std::size_t>>(), data + first,
-                              last - first};
+    const auto first = place[0].get<std::size_t>(), last = place[1].get<std::size_t>();
+    safetensors_file::entry e{dtype::user, type.get<std::string>(),
+                              shape.get<std::vector<std::size_t>>(), data + first, last - first};
     if (last < first || e.first < data)
         refuse_file(path, "tensor \"", name, "\" lies from ", first, " to ", last);
-    const auto* const type = find_safetensors_type(std::string_view(e.type_name));
-    if (type == nullptr) return e;
-    e.type = type->type;
-    std::size_t bytes = type->bytes;
-    for (const std::size_t n : e.shape)
-        if (__builtin_mul_overflow(bytes, n, &bytes))
-            refuse_file(path, "tensor \"", name, "\" has the impossible shape ",
-                        print_list(e.shape));
-    if (e.bytes != bytes)
-        refuse_file(path, "tensor \"", name, "\" of shape ", print_list(e.shape), " has ", bytes,
-                    " bytes and lies from ", first, " to ", last);
+    const std::size_t bits = bits_of_type(e.type_name);
+    if (bits == 0) refuse_file(path, "tensor \"", name, "\" is of the unknown type ", e.type_name);
+    check_bytes(path, name, e, bits);
+    if (const auto* const known = find_safetensors_type(std::string_view(e.type_name)))
+        e.type = known->type;
     return e;
 }
 
@@ -117,7 +148,8 @@ HVD_INLINE const safetensors_file::entry& safetensors_file::require(const named_
         refuse("tensor \"", t.name, "\" is of ",
                e.type == dtype::user ? e.type_name : std::string(dtype_name(e.type)), ", and of ",
                dtype_name(t.type), " was expected");
-    if (e.shape != t.shape)
+    const bool is_scalar = e.shape.empty() && t.shape == std::vector<std::size_t>{1};
+    if (e.shape != t.shape && !is_scalar)
         refuse("tensor \"", t.name, "\" has shape ", detail::print_list(e.shape), ", expected was ",
                detail::print_list(t.shape));
     return e;
@@ -153,7 +185,6 @@ HVD_INLINE void safetensors_file::parse(const std::string& text, std::size_t dat
     const auto header = detail::parsed_header(path_, text);
     if (!header.is_object()) refuse("not a safetensors file: its header is no JSON object");
     for (const auto& [name, value] : header.items()) {
-        detail::require_no_nul(path_, "the name of a tensor", name);
         if (name == "__metadata__") metadata_ = detail::metadata_in(path_, value);
         else tensors_.emplace(name, detail::entry_of(path_, name, value, data));
     }

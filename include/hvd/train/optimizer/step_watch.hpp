@@ -2,12 +2,12 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "../../observe/bucket_times.hpp"
+#include "../../observe/report.hpp"
 #include "../../platform/clock.hpp"
 #include "optimizer.hpp"
 
@@ -44,29 +44,30 @@ struct step_summary {
     double samples_per_second = 0;  ///< of all ranks together
     int slowest = 0;  ///< the rank that computes and updates longest, for which the others wait
 
-    /// A table of the ranks, and the buckets of this one.
+    /// A table of the ranks, and the buckets of this one. Numbers have points, whatever the locale.
     std::string text() const {
-        std::string all = line("%.0f steps, %.1f samples/s on %zu ranks; rank %d is the slowest\n",
-                               steps, samples_per_second, ranks.size(), slowest);
+        std::string all = detail::fixed(steps, 0) + " steps, " +
+                          detail::fixed(samples_per_second, 1) + " samples/s on " +
+                          std::to_string(ranks.size()) + " ranks; rank " + std::to_string(slowest) +
+                          " is the slowest\n";
         all += "rank  computing  waiting  updating  communicating (ms a step)  overlapped\n";
         for (std::size_t r = 0; r < ranks.size(); ++r) {
             const step_times& t = ranks[r];
-            all +=
-                line("%4zu %10.3f %8.3f %9.3f %14.3f %24.0f %%\n", r, 1e3 * t.computing,
-                     1e3 * t.waiting, 1e3 * t.updating, 1e3 * t.communicating, 100 * t.overlap());
+            all += column(4, std::to_string(r)) + column(11, in_ms(t.computing)) +
+                   column(9, in_ms(t.waiting)) + column(10, in_ms(t.updating)) +
+                   column(15, in_ms(t.communicating)) +
+                   column(25, detail::fixed(100 * t.overlap(), 0)) + " %\n";
         }
         for (std::size_t b = 0; b < buckets.size(); ++b)
-            all += line("bucket %zu: %zu bytes, %.3f ms\n", b, buckets[b].bytes,
-                        1e3 * buckets[b].seconds);
+            all += "bucket " + std::to_string(b) + ": " + std::to_string(buckets[b].bytes) +
+                   " bytes, " + in_ms(buckets[b].seconds) + " ms\n";
         return all;
     }
 
 private:
-    template <class... Values>
-    static std::string line(const char* format, Values... values) {
-        char text[128];
-        std::snprintf(text, sizeof text, format, values...);
-        return text;
+    static std::string in_ms(double seconds) { return detail::fixed(1e3 * seconds, 3); }
+    static std::string column(std::size_t width, std::string value) {
+        return value.size() < width ? std::string(width - value.size(), ' ') + value : value;
     }
 };
 

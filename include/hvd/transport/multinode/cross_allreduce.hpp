@@ -33,6 +33,7 @@ public:
         : cross_(c),
           failure_(failure),
           ranks_(ranks),
+          largest_(largest_node(c.nodes)),
           partial_(c.endpoint),
           inputs_(std::size_t(c.nodes.count())) {
         slices_ = c.nodes.local_size();
@@ -62,7 +63,10 @@ public:
         op_ = &op;
         group_ = group;
         group_.bounds = nullptr;
-        whole_ = {group.function, group.op};
+        whole_ = {group.function, group.op,
+                  by_library_ ? 1
+                              : partial_power(group.id, op.entry.op, op.prescale(group),
+                                              op.postscale(group), ranks_, largest_)};
         phase_ = 0;
         bytes_ = mine().bytes;
         const std::size_t room = by_library_ ? 0 : bytes_ * std::size_t(cross_.nodes.count());
@@ -93,10 +97,10 @@ private:
     void reduce_in_node() {
         for (int local = 0; local < cross_.nodes.local_size(); ++local)
             cross_.local_send[std::size_t(local)] = slice_of(op_->in, local);
-        const call_header& entry = op_->entry;
-        cross_.reduce_scatter({&reduce_partially, &whole_, group_.element_bytes, count(),
-                               place(cross_.nodes.mine()), entry.prescale, 1, entry.op,
-                               entry.mode});
+        reduction job = op_->reduction_of(group_, count(), place(cross_.nodes.mine()));
+        job.function = &partial_reduction::run;
+        job.op = &whole_;
+        cross_.reduce_scatter(job);
     }
 
     void exchange_across() {
@@ -121,8 +125,8 @@ private:
         const int inputs = by_library_ ? 1 : cross_.nodes.count();
         for (int node = 0; node < inputs; ++node) inputs_[std::size_t(node)] = place(node);
         keep_failure(failure_, [&] {
-            group_.function({group_.op, inputs_.data(), inputs, ranks_, mine().data, count(), 1,
-                             op_->entry.postscale});
+            group_.function({group_.op, inputs_.data(), inputs, ranks_, mine().data, count(),
+                             whole_.back(), op_->postscale(group_)});
         });
     }
 
@@ -134,11 +138,11 @@ private:
 
     node_crossing<Endpoint>& cross_;
     std::exception_ptr& failure_;
-    int ranks_, slices_ = 1, phase_ = 0;
+    int ranks_, largest_, slices_ = 1, phase_ = 0;
     bool by_library_ = false;
     const operation* op_ = nullptr;
     reduction_group group_{};
-    inner_reduction whole_;
+    partial_reduction whole_;
     std::size_t bytes_ = 0;
     message_memory<Endpoint> partial_;  // by node
     table<const std::byte*> inputs_;

@@ -122,7 +122,7 @@ public:
             inputs_[std::size_t(cross_.nodes.mine())] = partial_.data() + g.offset;
             keep_failure(failure_, [&] {
                 g.function({g.op, inputs_.data(), cross_.nodes.count(), ranks_, op.out + g.offset,
-                            g.count, 1, op.entry.postscale});
+                            g.count, wholes_[i].back(), op.postscale(g)});
             });
         }
     }
@@ -187,8 +187,10 @@ private:
     void lay_out_reduction(const operation& op) {
         for (std::size_t i = 0; i < op.group_count; ++i) {
             groups_[i] = op.groups[i];
-            wholes_[i] = {groups_[i].function, groups_[i].op};
-            groups_[i].function = &reduce_partially;
+            wholes_[i] = {groups_[i].function, groups_[i].op,
+                          partial_power(groups_[i].id, op.entry.op, op.prescale(groups_[i]),
+                                        op.postscale(groups_[i]), ranks_, sizes_.largest)};
+            groups_[i].function = &partial_reduction::run;
             groups_[i].op = &wholes_[i];
         }
         inner_.in = op.in;
@@ -230,7 +232,7 @@ private:
     bool joins_ = false;             // the ranks of the node bring it together before it goes
     int phase_ = 0, giver_ = 0;
     operation inner_;
-    inner_reduction wholes_[most_groups];
+    partial_reduction wholes_[most_groups];
     reduction_group groups_[most_groups]{};
     table<std::byte> partial_, next_partial_;  // the node's result
     table<const std::byte*> inputs_;

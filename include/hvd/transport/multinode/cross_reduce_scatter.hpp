@@ -4,19 +4,11 @@
 
 #include "../operation.hpp"
 #include "node_crossing.hpp"
+#include "partial_reduction.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
-
-// A reduction of some of the ranks, which is neither scaled nor divided in the end. Its `op` is an
-// inner_reduction.
-inline void reduce_partially(const reduce_args& args) {
-    reduce_args part = args;
-    part.divisor = 1;
-    part.postscale = 1;
-    inner_reduction::run(part);
-}
 
 // Each rank gets its slice of a reduction: every node reduces that slice over its own ranks, in
 // rank order, and sends the result to the rank, which reduces the results of the nodes in the order
@@ -28,6 +20,7 @@ public:
     [[gnu::cold]] cross_reduce_scatter(node_crossing<Endpoint>& c, std::exception_ptr& failure)
         : cross_(c),
           failure_(failure),
+          largest_(largest_node(c.nodes)),
           partial_(c.endpoint),
           arrived_(c.endpoint),
           inputs_(std::size_t(c.nodes.count())) {}
@@ -37,7 +30,8 @@ public:
         send_ = send;
         job_ = job;
         ranks_ = ranks;
-        whole_ = {job.function, job.op};
+        whole_ = {job.function, job.op,
+                  partial_power(job.id, job.op_id, job.prescale, job.postscale, ranks, largest_)};
         const std::size_t longest = longest_of(send, ranks);
         chunk_bytes_ = chunk_for(job.element_bytes, cross_.tuned().chunk_bytes);
         chunks_ = (longest + chunk_bytes_ - 1) / chunk_bytes_;
@@ -89,9 +83,9 @@ private:
         }
         if (bytes == 0) return false;
         const std::size_t mine = cross_.local_send[std::size_t(cross_.nodes.local_rank())].bytes;
-        cross_.reduce_scatter({&reduce_partially, &whole_, job_.element_bytes,
+        cross_.reduce_scatter({&partial_reduction::run, &whole_, job_.element_bytes,
                                mine / job_.element_bytes, place(partial_, round, turn_),
-                               job_.prescale, 1, job_.op_id, job_.mode});
+                               job_.prescale, 1, job_.op_id, job_.mode, job_.id});
         return true;
     }
 
@@ -116,8 +110,8 @@ private:
                                              : place(arrived_, std::size_t(node), turn);
         keep_failure(failure_, [&] {
             job_.function({job_.op, inputs_.data(), cross_.nodes.count(), ranks_,
-                           job_.out + turn * chunk_bytes_, bytes / job_.element_bytes, 1,
-                           job_.postscale});
+                           job_.out + turn * chunk_bytes_, bytes / job_.element_bytes,
+                           whole_.back(), job_.postscale});
         });
     }
 
@@ -125,8 +119,8 @@ private:
     std::exception_ptr& failure_;
     const block* send_ = nullptr;
     reduction job_{};
-    inner_reduction whole_;
-    int ranks_ = 0;
+    partial_reduction whole_;
+    int largest_, ranks_ = 0;
     std::size_t chunk_bytes_ = 1, chunks_ = 0, room_ = 0, turn_ = 0, round_ = 0;
     bool awaited_ = false;
     message_memory<Endpoint> partial_, arrived_;  // by round; by node

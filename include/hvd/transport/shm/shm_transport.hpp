@@ -209,7 +209,7 @@ private:
         guard([&] {
             reduce_to_places(g.function,
                              {g.op, nullptr, size_, size_, nullptr, s.bytes / g.element_bytes,
-                              op.entry.prescale, op.entry.postscale},
+                              op.prescale(g), op.postscale(g)},
                              g.element_bytes, inputs_, outputs_.data(), size_, streaming,
                              updates ? reduced_hook{&update_block, this} : reduced_hook{});
         });

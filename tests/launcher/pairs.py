@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""Every launcher with programs of every backend: the ranks are together, or they refuse to work alone and say what to do."""
+
+import os
+import subprocess
+import unittest
+
+from launching import LauncherTest, PATIENCE
+
+TCP = os.environ["HVD_TCP_PROGRAM"]
+MPI = os.environ.get("HVD_MPI_PROGRAM")
+MPIEXEC = os.environ.get("HVD_MPIEXEC")
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+
+
+def lines_of(ended):
+    """The places that ranks have printed, whatever the launcher writes before them."""
+    return sorted(line.rpartition(":")[2].partition(",")[0] for line in ended.stdout.splitlines())
+
+
+class Pairs(LauncherTest):
+    def run_without_launcher(self, program, **told):
+        return subprocess.run([program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, env=self.environment(**AS_ROOT, **told))
+
+    def assert_alone(self, ended):
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(lines_of(ended), ["rank 0 of 1"])
+
+    def assert_together(self, ended):
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(lines_of(ended), ["rank 0 of 2", "rank 1 of 2"])
+
+    def assert_refused(self, ended, variable, remedy):
+        self.assertNotEqual(ended.returncode, 0)
+        self.assertNotIn("rank 0 of", ended.stdout)
+        self.assertIn(f"has one rank, but {variable} says that 2 were started", ended.stderr)
+        self.assertIn(remedy, ended.stderr)
+        self.assertIn("HVD_ALONE=1", ended.stderr)
+
+    def mpiexec(self, program, **told):
+        return subprocess.run([MPIEXEC, "-n", "2", program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
+                              env=self.environment(**AS_ROOT, **told))
+
+    def setUp(self):
+        super().setUp()
+        if MPI is None and "mpi" in self._testMethodName:
+            self.skipTest("hvd was built without MPI")
+
+    def test_hvdrun_starts_ranks_of_tcp(self):
+        self.assert_together(self.run_it("-np", 2, TCP))
+
+    def run_without_mpiexec(self, ranks):
+        # An Open MPI that is aborted leaves a folder of its own, which is no secret of hvdrun.
+        return self.run_it("-np", ranks, MPI, OMPI_MCA_orte_tmpdir_base=str(self.folder), **AS_ROOT)
+
+    def test_hvdrun_refuses_programs_of_mpi(self):
+        self.assert_refused(self.run_without_mpiexec(2), "HVD_SIZE", "hvdrun --backend mpi")
+
+    def test_hvdrun_starts_one_program_of_mpi(self):
+        self.assert_alone(self.run_without_mpiexec(1))
+
+    def test_hvdrun_over_mpi_starts_ranks_of_mpi(self):
+        self.assert_together(self.run_it("--backend", "mpi", "-np", 2, MPI, **AS_ROOT))
+
+    def test_hvdrun_over_mpi_refuses_programs_of_tcp(self):
+        ended = self.run_it("--backend", "mpi", "-np", 2, TCP, **AS_ROOT)
+        self.assertIn("were started", ended.stderr)
+        self.assertNotIn("rank 0 of", ended.stdout)
+
+    def test_mpiexec_starts_ranks_of_mpi(self):
+        self.assert_together(self.mpiexec(MPI))
+
+    def test_mpiexec_refuses_programs_of_tcp_that_have_no_place_to_meet(self):
+        ended = self.mpiexec(TCP)
+        self.assertNotIn("rank 0 of", ended.stdout)
+        self.assertIn("says that 2 were started", ended.stderr)
+        self.assertIn("HVD_RENDEZVOUS", ended.stderr)
+
+    def test_launchers_of_another_mpi_are_named(self):
+        for variable in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+            for program, remedy in ((MPI, "another MPI"), (TCP, "HVD_RENDEZVOUS")):
+                if program is not None and not (program == MPI and variable == "PMI_SIZE"):
+                    with self.subTest(variable=variable, program=program):
+                        self.assert_refused(self.run_without_launcher(program, **{variable: "2"}), variable, remedy)
+
+    def test_a_step_of_slurm_is_a_launcher_and_its_batch_script_is_not(self):
+        step = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+        for program in filter(None, (MPI, TCP)):
+            with self.subTest(program=program):
+                self.assert_refused(self.run_without_launcher(program, **step), "SLURM_STEP_NUM_TASKS", "")
+                self.assert_alone(self.run_without_launcher(program, SLURM_PROCID="0", SLURM_NTASKS="2"))
+
+    def test_a_program_that_a_rank_starts_may_work_alone(self):
+        self.assert_alone(self.run_without_launcher(TCP, OMPI_COMM_WORLD_SIZE="2", HVD_ALONE="1"))
+        if MPI is not None:
+            self.assert_alone(self.run_without_launcher(MPI, HVD_SIZE="2", HVD_RANK="1", HVD_ALONE="1"))
+
+
+unittest.main()
