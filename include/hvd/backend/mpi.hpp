@@ -12,7 +12,7 @@
 #include "../core/tuning.hpp"
 #include "../platform/mpi_api.hpp"
 #include "../platform/mpi_types.hpp"
-#include "../protocol/agreement.hpp"
+#include "../protocol/received_headers.hpp"
 #include "../transport/node_map.hpp"
 #include "concept.hpp"
 #include "mpi_leftovers.hpp"
@@ -121,6 +121,7 @@ public:
             steps_.make_room((all.size() + 1) * sizeof mine);
         });
         leaving_messages([&] { steps_.gather(comm_, &mine, sizeof mine, all.data()); });
+        replace_other_bytes(all);
         return all;
     }
 
@@ -369,6 +370,7 @@ private:
             messages_->cancel();
             throw;
         }
+        replace_other_bytes(all);
         return all;
     }
     [[gnu::cold]] void await_messages() const {

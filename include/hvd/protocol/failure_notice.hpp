@@ -57,6 +57,15 @@ inline std::vector<int> ranks_of(const failure_notice& n) {
     return ranks;
 }
 
+// Ends the text of a notice that has come. False for one that no rank sends.
+inline bool is_notice(failure_notice& n, int size) {
+    n.text[sizeof n.text - 1] = 0;
+    bool known = n.sender >= 0 && n.sender < size &&
+                 (n.what == word::departs || n.what == word::failed || n.what == word::waits);
+    for (const int rank : n.ranks) known = known && rank >= -1 && rank < size;
+    return known;
+}
+
 // An endpoint may carry notices beside its data. send_notice(peer, notice) does not wait, and
 // returns false if no notice can be sent any more. receive_notice(notice) returns true once one has
 // come. sends_begun(peer) and receives_begun(peer) count the messages of both ranks' data so far.
