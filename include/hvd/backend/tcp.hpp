@@ -177,7 +177,9 @@ private:
         std::vector<wire> wires(ranks_.size());
         if (size() > 1) {
             job_connections& own = job_->connections();
-            auto sockets = own.connect(context_, ranks_, limit_, [this] { return gone(); });
+            auto sockets = own.connect(
+                context_, ranks_, limit_, [this] { return gone(); },
+                [this] { return job_->gives_back(); });
             for (std::size_t p = 0; p < sockets.size(); ++p)
                 if (sockets[p])
                     wires[p] = wire::over(std::move(sockets[p]), own.connects_to(ranks_[p]),

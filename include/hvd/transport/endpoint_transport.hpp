@@ -132,6 +132,13 @@ public:
         return this->guarded([&] { return notices_.anyone_left(); });
     }
 
+    [[gnu::cold]] void tell_unmade(std::uint64_t context) noexcept override {
+        notices_.tell_unmade(context);
+    }
+    [[gnu::cold]] bool is_unmade(std::uint64_t context) override {
+        return this->guarded([&] { return notices_.is_unmade(context); });
+    }
+
     [[gnu::cold]] std::vector<int> missing() override { return notices_.pending(); }
 
     [[gnu::cold]] void fail(verdict reason) override {

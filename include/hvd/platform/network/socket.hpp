@@ -257,6 +257,17 @@ inline bool drop_what_comes(const descriptor& s) noexcept {
     return true;
 }
 
+// True if the other side sends nothing any more. What it has sent before may be unread.
+inline bool was_ended(const descriptor& s) noexcept {
+#if defined(POLLRDHUP)
+    constexpr short end = POLLRDHUP | POLLHUP | POLLERR;
+#else
+    constexpr short end = POLLHUP | POLLERR;
+#endif
+    pollfd look{s.number(), end, 0};
+    return ::poll(&look, 1, 0) > 0 && (look.revents & end) != 0;
+}
+
 // Waits for events at sockets, for some nanoseconds at most; INT64_MAX waits without a limit.
 inline void poll_sockets(pollfd* fds, std::size_t count, std::int64_t nanoseconds) {
 #if HVD_LINUX

@@ -142,6 +142,13 @@ public:
 
     [[gnu::cold]] void forget_processes() noexcept override { cross_.inner.forget_processes(); }
 
+    [[gnu::cold]] void tell_unmade(std::uint64_t context) noexcept override {
+        notices_.tell_unmade(context);
+    }
+    [[gnu::cold]] bool is_unmade(std::uint64_t context) override {
+        return this->guarded([&] { return notices_.is_unmade(context); });
+    }
+
     [[gnu::cold]] std::vector<int> missing() override {
         if (step_ == step::flat || !cross_.in_node()) return notices_.pending();
         std::vector<int> ranks = cross_.memory.missing();

@@ -76,6 +76,15 @@ public:
         return any;
     }
 
+    [[gnu::cold]] void tell_unmade(std::uint64_t context) noexcept override {
+        slots_[rank_].unmade.store(context);
+    }
+    [[gnu::cold]] bool is_unmade(std::uint64_t context) override {
+        bool any = false;
+        for (int p = 0; p < size_; ++p) any = any || slots_[p].unmade.load() == context;
+        return any;
+    }
+
     [[gnu::cold]] void forget_processes() noexcept override {
         for (process_watch& watch : watches_) watch.forget();
     }
