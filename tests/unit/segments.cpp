@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <hvd/platform/network/socket.hpp>
 #include <hvd/threads.hpp>
 
 // Memory that two ranks have mapped, each at addresses of its own. Here both are in one process.
@@ -223,4 +231,43 @@ TEST_CASE("a place that lies beside its segment, or in none, is refused") {
     CHECK(ranks.reachable->at({id, 2 * part - 3}, 4) == nullptr);
     CHECK(ranks.reachable->at({id, std::uint64_t(-4)}, 4) == nullptr);
     CHECK(ranks.reachable->at({id + 1, 0}, 4) == nullptr);
+}
+
+TEST_CASE("a file limit below the memory is a refusal, and no signal") {
+    const pid_t child = fork();
+    if (child == 0) {
+        const rlimit small{4096, 4096};
+        setrlimit(RLIMIT_FSIZE, &small);
+        const bool none = !shared_memory::create(1 << 20, false) &&
+                          !shared_memory::create(1 << 20, true) &&
+                          shared_memory::create(4096, false);
+        _exit(none ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    CHECK(status == 0);
+}
+
+TEST_CASE("signals do not keep a file from getting its memory") {
+    struct sigaction before{}, ignored{};
+    ignored.sa_handler = [](int) {};
+    sigaction(SIGUSR1, &ignored, &before);
+    const descriptor file(memfd_create("test", MFD_CLOEXEC));
+    constexpr std::size_t bytes = std::size_t(128) << 20;
+    REQUIRE(ftruncate(file.number(), off_t(bytes)) == 0);
+    std::atomic<bool> over{false};
+    std::thread sender([&over, to = pthread_self()] {
+        while (!over) {
+            pthread_kill(to, SIGUSR1);
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+        }
+    });
+    const bool has_all = shared_memory::allocate(file.number(), 0, bytes);
+    over = true;
+    sender.join();
+    sigaction(SIGUSR1, &before, nullptr);
+    struct stat status{};
+    CHECK(has_all);
+    CHECK(fstat(file.number(), &status) == 0);
+    CHECK(std::size_t(status.st_blocks) * 512 >= bytes);
 }
