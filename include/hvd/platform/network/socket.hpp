@@ -125,7 +125,12 @@ inline std::vector<host_address> own_addresses(std::string_view only = {}) {
     return v4;
 }
 
+// The number under which the rendezvous and a coordinator speak with ranks, which is none of theirs.
+constexpr int rendezvous_rank = INT32_MAX;
+
 [[gnu::cold, noreturn]] inline void throw_system(int rank, const char* call, int code) {
+    if (rank < 0 || rank == rendezvous_rank)
+        throw usage_error(-1, text("hvd: ", call, " failed: ", strerror(code)));
     throw usage_error(rank, text("hvd: ", call, " failed on rank ", rank, ": ", strerror(code)));
 }
 
