@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <cstring>
+#include <fstream>
 #include <string>
 
 #include <hvd/engine.hpp>
@@ -238,6 +240,46 @@ TEST_CASE("a rank that is killed while others make communicators ends their call
     };
     on_working_ranks(3, split, kill_rank, [](const report&, int) {});
 }
+
+#if defined(CLONE_NEWTIME)
+namespace {
+
+// Runs f in a process whose system has started at another time, where the user may make one.
+template <class F>
+int with_another_clock(F f) {
+    if (unshare(CLONE_NEWTIME) != 0) return f();
+    std::ofstream("/proc/self/timens_offsets") << "boottime 100000 0\n";
+    const pid_t child = fork();
+    if (child == 0) std::_Exit(f());
+    int status = 1;
+    waitpid(child, &status, 0);
+    return status;
+}
+
+}  // namespace
+
+TEST_CASE("a rank in another time namespace is late, and not dead") {
+    reports all(2);
+    hvd_test::tcp_ranks job(2);
+    job.start([&](int rank) {
+        const auto reduce = [&] {
+            return reported(all[rank], [&] {
+                auto comm = communicator::world({.deadline = 20s});
+                for (int i = 0; i < 3; ++i) {
+                    if (rank == 1) std::this_thread::sleep_for(200ms);
+                    comm.barrier();
+                }
+            });
+        };
+        return rank == 1 ? with_another_clock(reduce) : reduce();
+    });
+    for (int r = 0; r < 2; ++r) {
+        CHECK(job.wait_for(r) == 0);
+        INFO("rank ", r, ": ", all[r].text);
+        CHECK(all[r].kind == report::well);
+    }
+}
+#endif
 
 namespace {
 
