@@ -125,7 +125,7 @@ inline std::vector<host_address> own_addresses(std::string_view only = {}) {
     return v4;
 }
 
-// The number under which the rendezvous and a coordinator speak with ranks, which is none of theirs.
+// The number under which the rendezvous and a coordinator speak with ranks. No rank has it.
 constexpr int rendezvous_rank = INT32_MAX;
 
 [[gnu::cold, noreturn]] inline void throw_system(int rank, const char* call, int code) {
@@ -262,7 +262,7 @@ inline bool drop_what_comes(const descriptor& s) noexcept {
     return true;
 }
 
-// True if the other side sends nothing any more. What it has sent before may be unread.
+// True if the other side sends nothing any more. Bytes that it has sent before may be unread.
 inline bool was_ended(const descriptor& s) noexcept {
 #if defined(POLLRDHUP)
     constexpr short end = POLLRDHUP | POLLHUP | POLLERR;

@@ -137,7 +137,8 @@ private:
         if (refusal) std::rethrow_exception(refusal);
     }
 
-    // What has come goes on where the system refuses something else, and may give back by that.
+    // Connections that have come go on where the system refuses another one: they may give back
+    // what it needs.
     template <class F>
     static void keep_refusal(std::exception_ptr& refusal, F f) {
         try {
