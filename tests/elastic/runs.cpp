@@ -956,6 +956,52 @@ TEST_CASE("every n-th step is kept, and a checkpoint of more steps is taken in i
                          "hvd: keep_in with every = 0: it takes 1 or more steps", hvd::usage_error);
 }
 
+TEST_CASE("files of a state are no links, and no user writes into another one's file") {
+    const temporary_directory directory;
+    const std::filesystem::path victim = std::filesystem::path(directory.path()) / "victim",
+                                lock = std::filesystem::path(directory.path()) / "host.hvd_lock";
+    std::ofstream(victim) << "somebody's bytes";
+    const auto take = [&] { hvd::detail::job_lock(directory.path(), lock.string()).take(7); };
+    SUBCASE("a link") { std::filesystem::create_symlink(victim, lock); }
+    SUBCASE("another name of a file") { std::filesystem::create_hard_link(victim, lock); }
+    CHECK_THROWS_AS(take(), hvd::checkpoint_error);
+    std::string bytes;
+    std::getline(std::ifstream(victim), bytes);
+    CHECK(bytes == "somebody's bytes");
+}
+
+TEST_CASE("a state that was planted, or a directory where all users may replace it, is refused") {
+    const temporary_directory directory, other;
+    keep(directory.path(), 3);
+    const auto refusal = [](const std::string& path) {
+        trainer again;
+        hvd::elastic::state state(again.weights);
+        try {
+            return why_it_is_refused(state, path);
+        } catch (const hvd::error& e) {
+            return std::string(e.what());
+        }
+    };
+    SUBCASE("a link") {
+        const std::filesystem::path file = file_in(directory.path());
+        std::filesystem::create_symlink(file,
+                                        std::filesystem::path(other.path()) / file.filename());
+        CHECK(refusal(other.path()).find("is a link") != std::string::npos);
+    }
+    SUBCASE("a directory for all") {
+        using std::filesystem::perms;
+        std::filesystem::permissions(directory.path(), perms::all);
+        CHECK(refusal(directory.path()).find("can be written by all users") != std::string::npos);
+        std::filesystem::permissions(directory.path(), perms::all | perms::sticky_bit);
+        CHECK(refusal(directory.path()) == "");
+    }
+    SUBCASE("another user's file, for the superuser alone can make one") {
+        if (::geteuid() != 0) return;
+        CHECK(::chown(file_in(directory.path()).c_str(), 12345, 12345) == 0);
+        CHECK(refusal(directory.path()).find("belongs to another user") != std::string::npos);
+    }
+}
+
 TEST_CASE("a file that is torn or damaged is refused by its name, and changes nothing") {
     const temporary_directory directory;
     keep(directory.path(), 3);

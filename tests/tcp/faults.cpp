@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <sched.h>
+#include <sys/resource.h>
+
 #include <cstring>
+#include <fstream>
 #include <string>
 
 #include <hvd/engine.hpp>
@@ -9,6 +13,7 @@
 #endif
 
 #include "hvd_test.hpp"
+#include "sanitizers.hpp"
 #include "tcp_backend.hpp"
 #include "tcp_ranks.hpp"
 
@@ -82,6 +87,10 @@ int reported(report& r, F f) {
         r.kind = report::other;
     }
     return 0;
+}
+
+bool has_text(const hvd::error& e, const char* part) {
+    return std::string(e.what()).find(part) != std::string::npos;
 }
 
 // Allreduces until something fails.
@@ -232,6 +241,98 @@ TEST_CASE("a rank that is killed while others make communicators ends their call
         for (;; ++done) comm.split(rank % 2).barrier();
     };
     on_working_ranks(3, split, kill_rank, [](const report&, int) {});
+}
+
+#if defined(CLONE_NEWTIME)
+namespace {
+
+// Runs f in a process whose system has started at another time, where the user may make one.
+template <class F>
+int with_another_clock(F f) {
+    if (unshare(CLONE_NEWTIME) != 0) return f();
+    std::ofstream("/proc/self/timens_offsets") << "boottime 100000 0\n";
+    const pid_t child = fork();
+    if (child == 0) std::_Exit(f());
+    int status = 1;
+    waitpid(child, &status, 0);
+    return status;
+}
+
+}  // namespace
+
+TEST_CASE("a rank in another time namespace is late, and not dead") {
+    reports all(2);
+    hvd_test::tcp_ranks job(2);
+    job.start([&](int rank) {
+        const auto reduce = [&] {
+            return reported(all[rank], [&] {
+                auto comm = communicator::world({.deadline = 20s});
+                for (int i = 0; i < 3; ++i) {
+                    if (rank == 1) std::this_thread::sleep_for(200ms);
+                    comm.barrier();
+                }
+            });
+        };
+        return rank == 1 ? with_another_clock(reduce) : reduce();
+    });
+    for (int r = 0; r < 2; ++r) {
+        CHECK(job.wait_for(r) == 0);
+        INFO("rank ", r, ": ", all[r].text);
+        CHECK(all[r].kind == report::well);
+    }
+}
+#endif
+
+namespace {
+
+// Makes communicators until a rank has no descriptor left, and returns their number; -1 if no rank
+// had too few.
+int split_without_descriptors(communicator& world, std::vector<communicator>& made) {
+    for (int i = 0; i < 100; ++i) try {
+            made.push_back(world.split(0, world.rank()));
+        } catch (const hvd::error& e) {
+            if (!has_text(e, "Too many open files") || i == 0) throw;
+            return i;
+        }
+    return -1;
+}
+
+}  // namespace
+
+// The sanitizers need descriptors themselves.
+TEST_CASE("where one rank has no descriptor left nobody gets a communicator, and all go on" *
+          doctest::skip(hvd_test::under_asan || hvd_test::under_tsan)) {
+    for (const layout& l : {layout{2, 1}, {3, 0}, {3, 1}, {4, 0}, {4, 2}})
+        for (const bool all_have_few : {false, true}) {
+            INFO(l.ranks, " ranks, ", l.host_size, " on each host (0: all)");
+            reports all(l.ranks);
+            hvd_test::tcp_ranks job(l.ranks, l.host_size);
+            job.start([&](int rank) {
+                return reported(all[rank], [&] {
+                    auto world = communicator::world();
+                    if (all_have_few || rank == 1) {
+                        const rlimit few{40, 40};
+                        setrlimit(RLIMIT_NOFILE, &few);
+                    }
+                    for (int round = 0; round < 2; ++round) {
+                        std::vector<communicator> made;
+                        const int n = split_without_descriptors(world, made);
+                        world.barrier();
+                        if (n < 1) throw hvd::error(rank, "no rank had too few descriptors");
+                        for (communicator& comm : made) {
+                            int x = 1;
+                            comm.allreduce(x, hvd::sum);
+                            if (x != l.ranks) throw hvd::error(rank, "a wrong sum");
+                        }
+                    }
+                });
+            });
+            for (int r = 0; r < l.ranks; ++r) {
+                CHECK(job.wait_for(r) == 0);
+                INFO("rank ", r, ": ", all[r].text);
+                CHECK(all[r].kind == report::well);
+            }
+        }
 }
 
 #if defined(HVD_TEST_OPENSSL)

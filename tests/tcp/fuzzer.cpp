@@ -10,8 +10,9 @@
 #include <hvd/interop/openssl.hpp>
 #endif
 
-// All that reads bytes from a connection, played by libFuzzer: strangers who do not know the
-// secret, and peers who know it and send what none sends. Memory is checked by AddressSanitizer.
+// All that reads bytes from a connection or from the memory of a node, played by libFuzzer:
+// strangers who do not know the secret, and peers who send or show what none does. Memory is
+// checked by AddressSanitizer.
 
 using namespace hvd::detail;
 
@@ -205,14 +206,148 @@ void send_encrypted(FuzzedDataProvider& from) {
 void send_encrypted(FuzzedDataProvider&) {}
 #endif
 
+// Changes some bytes of what a rank would have sent.
+void change(FuzzedDataProvider& from, std::span<std::byte> bytes) {
+    for (int changes = from.ConsumeIntegralInRange(0, 8); changes > 0 && !bytes.empty(); --changes)
+        bytes[from.ConsumeIntegralInRange<std::size_t>(0, bytes.size() - 1)] =
+            std::byte(from.ConsumeIntegral<std::uint8_t>());
+}
+
+call_header some_header(FuzzedDataProvider& from) {
+    call_header h;
+    std::memset(static_cast<void*>(&h), 0, sizeof h);
+    h.kind = collective(from.ConsumeIntegralInRange(0, int(std::size(collective_table)) - 1));
+    h.dimensions = from.ConsumeIntegralInRange<std::uint8_t>(0, max_dimensions);
+    h.count = from.ConsumeIntegral<std::uint8_t>();
+    store(h.name, from.ConsumeRandomLengthString(60));
+    if (from.ConsumeBool()) h.refuse(from.ConsumeRandomLengthString(300));
+    return h;
+}
+
+// Compares and prints headers that have come, as calls and agreements do.
+void use_headers(std::vector<call_header>& headers) {
+    struct channel {
+        std::vector<call_header>& all;
+        int left = 3;
+        int rank() const { return 0; }
+        int size() const { return int(all.size()); }
+        table<call_header> exchange_headers(const call_header& mine, time_point) {
+            if (left-- == 0) throw hvd::error(0, "enough");
+            table<call_header> got(all.size());
+            for (std::size_t r = 1; r < all.size(); ++r) got[r] = all[r];
+            copy_header(got[0], mine);
+            return got;
+        }
+    };
+    const auto run = [](auto f) {
+        try {
+            f();
+        } catch (const hvd::error& e) {
+            require(std::strlen(e.what()) < 10000);
+        }
+    };
+    run([&] { check_headers(0, slice<const call_header>(headers)); });
+    for (const call_header& h : headers) {
+        (void)h.label();
+        for (int f = 0; f <= int(field::none); ++f) (void)print_field(h, field(f));
+    }
+    const std::string name = headers[headers.size() - 1].name;
+    channel on{headers};
+    run([&] { (void)texts_of_all(on, name, "some text", never); });
+    const std::int64_t numbers[3] = {1, 2, 3};
+    on.left = 1;
+    run([&] { (void)numbers_of_all(on, name, numbers, never); });
+}
+
+// Headers from other nodes, and headers as plain bytes.
+void show_headers(FuzzedDataProvider& from) {
+    const std::size_t n = from.ConsumeIntegralInRange<std::size_t>(1, 4);
+    std::vector<call_header> sent, got(n);
+    for (std::size_t i = 0; i < n; ++i)
+        sent.push_back(i > 0 && from.ConsumeBool() ? sent.back() : some_header(from));
+    if (from.ConsumeBool()) {
+        std::vector<std::byte> room(n * most_packed_header);
+        const std::byte* const end = pack_headers(
+            int(n), room.data(), [&](int i) -> const call_header& { return sent[std::size_t(i)]; });
+        change(from, {room.data(), std::size_t(end - room.data())});
+        const std::size_t cut = std::size_t(end - room.data());
+        const std::vector<std::byte> come(
+            room.data(), room.data() + from.ConsumeIntegralInRange<std::size_t>(0, cut));
+        const std::byte* const to = come.data() + come.size();
+        if (unpack_headers(int(n), come.data(), to,
+                           [&](int i) -> call_header& { return got[std::size_t(i)]; }) == nullptr)
+            return;
+        for (const call_header& h : got) require(is_header(h));
+    } else {
+        change(from, {reinterpret_cast<std::byte*>(sent.data()), n * sizeof sent[0]});
+        replace_other_bytes({sent.data(), n});
+        got = sent;
+    }
+    use_headers(got);
+}
+
+// Notices that come by any transport.
+void hear_notice(FuzzedDataProvider& from) {
+    failure_notice news = notice_of(1, word::waits, "some reason", {0, 2});
+    change(from, {reinterpret_cast<std::byte*>(&news), sizeof news});
+    if (!is_notice(news, 3)) return;
+    require(std::strlen(news.text) < sizeof news.text && news.sender >= 0 && news.sender < 3);
+    for (const int rank : ranks_of(news)) require(rank >= 0 && rank < 3);
+}
+
+// A rank shows in the memory of its node what no rank shows.
+void show_in_memory(FuzzedDataProvider& from) {
+    constexpr std::size_t window = 8192, most = 6000;
+    static std::vector<float> own(most), theirs(most);
+    const auto area = shared_memory::of_this_process(shm_region::bytes(2, window));
+    auto reachable = shared<segments>::make();
+    if (from.ConsumeBool()) {
+        const std::size_t bytes = std::size_t(1) << 16;
+        reachable->add(1, shared_memory::of_this_process(bytes), bytes, 0, bytes);
+    }
+    const shm_region region(area.data(), 2, window, reachable);
+    region.construct();
+    shm_transport a(region, 0), b(region, 1);
+    const std::size_t n = from.ConsumeIntegralInRange<std::size_t>(0, most);
+    using view = hvd::tensor_view<float, hvd::host, 1>;
+    const auto make = [n](std::vector<float>& x) {
+        return allreduce_call<view, view, hvd::op::sum>(hvd::view(x.data(), n),
+                                                        hvd::view(x.data(), n), hvd::sum, {});
+    };
+    auto of_a = make(own), of_b = make(theirs);
+    a.choose(of_a.op);
+    b.choose(of_b.op);
+    b.begin(of_b.op);
+    node_slot& shown = region.slot(1);
+    change(from, {reinterpret_cast<std::byte*>(shown.steps), sizeof shown.steps});
+    change(from, {reinterpret_cast<std::byte*>(shown.entry), sizeof shown.entry});
+    change(from, {reinterpret_cast<std::byte*>(shown.farewell), sizeof shown.farewell});
+    shown.left.store(from.ConsumeBool());
+    shown.culprit = from.ConsumeIntegral<std::int32_t>();
+    try {
+        a.begin(of_a.op);
+        if (!a.ready()) a.fail(verdict::hopeless);
+        if (!a.ready()) return;
+        a.next();
+        if (!a.agreed) check_headers(0, a.headers, 2);
+        a.allreduce(of_a.op);
+        for (int step = 0; step < 20 && a.ready() && a.next();) ++step;
+    } catch (const hvd::error& e) {
+        require(std::strlen(e.what()) < 10000);
+    }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     FuzzedDataProvider from(data, size);
-    switch (from.ConsumeIntegralInRange(0, 3)) {
+    switch (from.ConsumeIntegralInRange(0, 6)) {
         case 0: greet(from); break;
         case 1: join(from); break;
         case 2: send_encrypted(from); break;
+        case 3: show_headers(from); break;
+        case 4: hear_notice(from); break;
+        case 5: show_in_memory(from); break;
         default: send_plain(from);
     }
     return 0;

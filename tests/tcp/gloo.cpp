@@ -249,4 +249,23 @@ TEST_CASE("a forked child destroys the communicator of its parent without a word
     CHECK(job.end_all_with_the_first_that_fails());
 }
 
+TEST_CASE("ranks of tcp and of gloo refuse each other by name, on one host and on two") {
+    for (const int host_size : {0, 1}) {
+        hvd_test::tcp_ranks job(2, host_size);
+        job.start([](int rank) {
+            const hvd::communicator_options within{.deadline = 20s};
+            try {
+                if (rank == 0) (void)hvd::communicator<hvd::tcp>::world(within);
+                else (void)hvd::communicator<hvd::gloo>::world(within);
+            } catch (const hvd::mismatch_error& e) {
+                const std::string text = e.what();
+                return int(text.find("rank 0: hvd::tcp") == text.npos ||
+                           text.find("rank 1: hvd::gloo") == text.npos);
+            }
+            return 2;
+        });
+        for (int r = 0; r < 2; ++r) CHECK(job.wait_for(r) == 0);
+    }
+}
+
 }  // namespace gloo_tests

@@ -76,18 +76,25 @@ TEST_CASE_TEMPLATE("messages of any size arrive in their order, in both directio
     CHECK(b.receives_begun(0) == 180 + ranks.begun);
 }
 
-TEST_CASE_TEMPLATE("a message may be shorter than the memory that it fills", Wire, HVD_TEST_WIRES) {
+TEST_CASE_TEMPLATE("a message is shorter than its memory only where that is expected", Wire,
+                   HVD_TEST_WIRES) {
     pair_of_ranks<Wire> ranks;
     auto &a = ranks.end[0], &b = ranks.end[1];
     const std::vector<int> sent{1, 2, 3};
     std::vector<int> got(10), next(1);
-    b.receive(0, reinterpret_cast<std::byte*>(got.data()), 40);
+    std::size_t size = 0;
+    b.receive(0, reinterpret_cast<std::byte*>(got.data()), 40, &size);
     b.receive(0, reinterpret_cast<std::byte*>(next.data()), 4);
     a.send(1, reinterpret_cast<const std::byte*>(sent.data()), 12);
     a.send(1, reinterpret_cast<const std::byte*>(sent.data()), 4);
     finish(a, b);
     CHECK(got == std::vector<int>{1, 2, 3, 0, 0, 0, 0, 0, 0, 0});
     CHECK(next[0] == 1);
+    CHECK(size == 12);
+    b.receive(0, reinterpret_cast<std::byte*>(got.data()), 40);
+    a.send(1, reinterpret_cast<const std::byte*>(sent.data()), 12);
+    CHECK(!get_through(a, b, [] {}));
+    CHECK(why_lost(b, 0) == "rank 0 is gone (it sent a message of another size)");
 }
 
 TEST_CASE_TEMPLATE(

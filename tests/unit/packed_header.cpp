@@ -54,7 +54,8 @@ std::size_t check_travel(const std::vector<call_header>& sent) {
         n, bytes.data(), [&](int i) -> const call_header& { return sent[std::size_t(i)]; });
     // The place has another header before.
     std::vector<call_header> got(sent.size(), header(77, std::string(47, 'x'), 8, "old"));
-    unpack_headers(n, bytes.data(), [&](int i) -> call_header& { return got[std::size_t(i)]; });
+    CHECK(unpack_headers(n, bytes.data(), end,
+                         [&](int i) -> call_header& { return got[std::size_t(i)]; }) == end);
     for (std::size_t i = 0; i < sent.size(); ++i) check_equal(got[i], sent[i]);
     return std::size_t(end - bytes.data());
 }
@@ -84,6 +85,39 @@ TEST_CASE("most headers are short, and one that equals the one before it is a by
     const std::size_t one = check_travel({header(1, "", 1)});
     CHECK(one < 100);
     CHECK(check_travel({header(1, "", 1), header(1, "", 1), header(1, "", 1)}) == one + 2);
+}
+
+TEST_CASE("headers that end early or have a number of no kind are refused") {
+    const std::vector<call_header> sent{header(1, "conv1", 2), header(1, "conv1", 2),
+                                        header(2, "b", 8, "because")};
+    std::vector<std::byte> bytes(sent.size() * most_packed_header);
+    const std::byte* const end = pack_headers(
+        3, bytes.data(), [&](int i) -> const call_header& { return sent[std::size_t(i)]; });
+    std::vector<call_header> got(3);
+    const auto read = [&](const std::byte* from, const std::byte* to) {
+        return unpack_headers(3, from, to,
+                              [&](int i) -> call_header& { return got[std::size_t(i)]; });
+    };
+    // Memory of its own for each, so that a sanitizer sees what is read beside it.
+    for (std::size_t n = 0; n < std::size_t(end - bytes.data()); ++n) {
+        const std::vector<std::byte> cut(bytes.data(), bytes.data() + n);
+        CHECK(read(cut.data(), cut.data() + n) == nullptr);
+    }
+    for (std::size_t at = 0; at < std::size_t(end - bytes.data()); ++at) {
+        for (const int value : {0, 1, 2, 9, 12, 17, 127, 128, 255}) {
+            std::vector<std::byte> changed(static_cast<const std::byte*>(bytes.data()), end);
+            changed[at] = std::byte(value);
+            const std::byte* const to = read(changed.data(), changed.data() + changed.size());
+            if (to == nullptr) continue;
+            CHECK(to <= changed.data() + changed.size());
+            for (const call_header& h : got) {
+                REQUIRE(is_header(h));
+                for (int f = 0; f <= int(field::none); ++f) (void)print_field(h, field(f));
+            }
+        }
+    }
+    bytes[0] = std::byte(1);  // the first one has none before it
+    CHECK(read(bytes.data(), end) == nullptr);
 }
 
 }  // namespace packed_header_tests

@@ -185,8 +185,10 @@ private:
 
     // Agreements of hvd itself, such as those on a new communicator, are compared here, too.
     void run_agreement(operation& op) {
-        gather_headers(op.entry, op.headers);
-        check_headers(rank_, slice<const call_header>(op.headers, std::size_t(size_)));
+        const slice<call_header> all(op.headers, std::size_t(size_));
+        gather_headers(op.entry, all.data());
+        replace_other_bytes(all);
+        check_headers(rank_, slice<const call_header>(all));
     }
 
     void run_allreduce(operation& op) {

@@ -22,6 +22,7 @@ template <header_channel C>
     store(told.text, mine.path);
     const call_header theirs = agree(channel, told, never)[std::size_t(rank)];
     shared_memory::ticket t;
+    if (theirs.dimensions != told.dimensions) return t;
     store(t.path, theirs.text);
     t.id = theirs.extents[0];
     t.device = theirs.extents[1];

@@ -13,7 +13,7 @@
 #include "../core/tuning.hpp"
 #include "../platform/mpi_api.hpp"
 #include "../platform/mpi_types.hpp"
-#include "../protocol/agreement.hpp"
+#include "../protocol/received_headers.hpp"
 #include "../transport/node_map.hpp"
 #include "concept.hpp"
 #include "mpi_leftovers.hpp"
@@ -143,6 +143,7 @@ public:
             steps_.make_room((all.size() + 1) * sizeof mine);
         });
         leaving_messages([&] { steps_.gather(comm_, &mine, sizeof mine, all.data()); });
+        replace_other_bytes(all);
         return all;
     }
 
@@ -391,6 +392,7 @@ private:
             messages_->cancel();
             throw;
         }
+        replace_other_bytes(all);
         return all;
     }
     [[gnu::cold]] void await_messages() const {

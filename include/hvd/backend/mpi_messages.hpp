@@ -152,6 +152,9 @@ public:
         check(MPI_Recv(&news, sizeof news, MPI_BYTE, status.MPI_SOURCE, notice_tag(), comm,
                        MPI_STATUS_IGNORE),
               "MPI_Recv");
+        if (!is_notice(news, int(numbers_.size())) ||
+            numbers_[std::size_t(news.sender)] != status.MPI_SOURCE)
+            return receive_notice(news);  // no rank sends it
         if (news.what == word::departs) ++departed_;
         return true;
     }

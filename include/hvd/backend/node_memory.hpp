@@ -64,9 +64,12 @@ public:
         const shm_region region(memory_.data(), here.ranks, window, reachable_);
         if (here.mine == 0) region.construct();
         // Others look at a slot once its rank has come to the next agreement.
-        const std::int64_t process = process_for_node(endpoint);
-        region.slot(here.mine).process.store_relaxed(process);
-        region.slot(here.mine).started = process_status::of(getpid()).started;
+        const bool same_processes = is_same_on_node(endpoint, "/proc/self/ns/pid"),
+                   same_clocks = is_same_on_node(endpoint, "/proc/self/ns/time");
+        // -1: ranks of different containers, whose process numbers differ. Where their clocks
+        // differ, the times at which a process was started do.
+        region.slot(here.mine).process.store_relaxed(same_processes ? getpid() : -1);
+        region.slot(here.mine).started = same_clocks ? process_status::of(getpid()).started : 0;
         region.slot(here.mine).processors = processor_set::of_this_thread();
         agree(endpoint, agreement_header(making), never);
         region_ = region;
@@ -111,19 +114,18 @@ private:
         return data != nullptr ? data + begin : nullptr;
     }
 
-    // Returns the process number that ranks of the node can ask the kernel about. It is -1 if they
-    // are in different containers, whose numbers differ.
+    // True if the ranks of the node are in one namespace of a kind, or the system knows none.
     template <class Endpoint>
-    [[gnu::cold]] static std::int64_t process_for_node(Endpoint& endpoint) {
-        struct stat numbering{};
-        const bool known = stat("/proc/self/ns/pid", &numbering) == 0;
-        const std::int64_t mine = known ? std::int64_t(numbering.st_ino) : 0;
+    [[gnu::cold]] static bool is_same_on_node(Endpoint& endpoint, const char* name) {
+        struct stat status{};
+        const bool known = stat(name, &status) == 0;
+        const std::int64_t mine = known ? std::int64_t(status.st_ino) : 0;
         const auto all = numbers_of_all(endpoint, making, {&mine, 1}, never);
         for (int p = 0; p < endpoint.size(); ++p)
             if (endpoint.node_of(p) == endpoint.node_of(endpoint.rank()) &&
                 all[std::size_t(p)] != mine)
-                return -1;
-        return getpid();
+                return false;
+        return true;
     }
 
     shared_memory memory_;

@@ -53,6 +53,8 @@ template <header_channel C>
         node_size = declared_node_size(options);
     });
     const auto values = [&](auto say) {
+        if constexpr (requires { channel.transport_name(); })
+            say("the backend", channel.transport_name());
         say(".node_size", text(node_size));
         say(".cross_by_library", options.cross_by_library ? "true" : "false");
         say(".window_bytes", text(shared_memory::whole_pages(options.window_bytes)));

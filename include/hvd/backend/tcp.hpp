@@ -10,7 +10,7 @@
 #include "../core/lean/handles.hpp"
 #include "../core/settings/launched_ranks.hpp"
 #include "../core/settings/tcp_options.hpp"
-#include "../protocol/agreement.hpp"
+#include "../protocol/received_headers.hpp"
 #include "../transport/frames/tcp_messages.hpp"
 #include "../transport/node_map.hpp"
 #include "../transport/tcp/tcp_job.hpp"
@@ -61,6 +61,8 @@ public:
         if (getpid() == process_) job_->end(std::move(messages_));
     }
 
+    // Ranks of another transport speak in the same way at first.
+    static constexpr std::string_view transport_name() { return Messages::name; }
     int rank() const { return rank_; }
     int size() const { return int(ranks_.size()); }
     int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
@@ -73,8 +75,11 @@ public:
     void recv(int peer, std::byte* data, std::size_t bytes) {
         messages_.receive(peer, data, bytes);
     }
-    // A message may fill a larger recv.
+    // A message may fill a larger recv, which then says its size if the messages know it.
     static constexpr std::size_t fills_larger = SIZE_MAX;
+    void recv(int peer, std::byte* data, std::size_t bytes, std::size_t& size) {
+        messages_.receive(peer, data, bytes, &size);
+    }
     bool poll() { return messages_.poll(); }
     bool pending(int peer) const { return messages_.pending(peer); }
     void cancel() noexcept { messages_.cancel(); }
@@ -112,6 +117,7 @@ public:
         for (int p = 0; p < size(); ++p)
             if (p != rank_) messages_.send(p, shown, sizeof mine);
         await();
+        replace_other_bytes(all);
         return all;
     }
 
@@ -178,7 +184,9 @@ private:
         std::vector<wire> wires(ranks_.size());
         if (size() > 1) {
             job_connections& own = job_->connections();
-            auto sockets = own.connect(context_, ranks_, limit_, [this] { return gone(); });
+            auto sockets = own.connect(
+                context_, ranks_, limit_, [this] { return gone(); },
+                [this] { return job_->gives_back(); });
             for (std::size_t p = 0; p < sockets.size(); ++p)
                 if (sockets[p])
                     wires[p] = wire::over(std::move(sockets[p]), own.connects_to(ranks_[p]),

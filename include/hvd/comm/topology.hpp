@@ -166,10 +166,10 @@ Comm make_subset(Comm& comm, const char* name, int context, Members members) {
                         endpoint.prepare_subset(ranks, context, limit_of(own.options().deadline));
             });
             // A rank that another one stopped says so in a second round, after the one that failed.
-            // MPI would wait for ever for a rank that is gone. Where one is, the round ends without
-            // it.
+            // Ranks would wait for ever for one that is gone, or that has failed and waits for them
+            // in this round. So it tells them, and the round ends without it.
             std::exception_ptr stopped;
-            const auto gone = [&] { return own.abandoned(); };
+            const auto gone = [&] { return own.abandoned() || own.is_unmade(context); };
             run_on_all(own, name, never, [&] {
                 if (is_member && !gone()) try {
                         prepared->give_up_when(gone);
@@ -177,6 +177,10 @@ Comm make_subset(Comm& comm, const char* name, int context, Members members) {
                         part = Comm(std::move(prepared), own.options());
                     } catch (const peer_error&) {
                         stopped = std::current_exception();
+                        own.tell_unmade(context);
+                    } catch (...) {
+                        own.tell_unmade(context);
+                        throw;
                     }
             });
             run_on_all(own, name, never, [&] {

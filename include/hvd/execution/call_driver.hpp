@@ -68,6 +68,14 @@ public:
             transport* const t = static_cast<call_driver&>(self).traits_.transport.get();
             return t != nullptr && t->abandoned();
         };
+        tell_unmade_ = [](session& self, std::uint64_t context) noexcept {
+            transport* const t = static_cast<call_driver&>(self).traits_.transport.get();
+            if (t != nullptr) t->tell_unmade(context);
+        };
+        is_unmade_ = [](session& self, std::uint64_t context) {
+            transport* const t = static_cast<call_driver&>(self).traits_.transport.get();
+            return t != nullptr && t->is_unmade(context);
+        };
     }
 
     // For the queue: an asynchronous call is admitted when it is made, and executed in its turn.

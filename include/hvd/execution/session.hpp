@@ -78,6 +78,14 @@ public:
     // True if it is known that a rank is gone: see transport.hpp.
     bool abandoned() { return abandoned_ != nullptr && abandoned_(*this); }
 
+    // A rank can't make a communicator of this one: see transport.hpp.
+    void tell_unmade(int context) noexcept {
+        if (tell_unmade_ != nullptr) tell_unmade_(*this, std::uint64_t(context));
+    }
+    bool is_unmade(int context) {
+        return is_unmade_ != nullptr && is_unmade_(*this, std::uint64_t(context));
+    }
+
     // The session ends without a word to other ranks, which do not have it.
     void discard() noexcept { closed_ = true; }
 
@@ -88,6 +96,8 @@ protected:
     // The implementation. The functions are not virtual, for the reason at `counted`.
     void (*close_)(session&, const char*) noexcept = nullptr;
     bool (*abandoned_)(session&) = nullptr;
+    void (*tell_unmade_)(session&, std::uint64_t) noexcept = nullptr;
+    bool (*is_unmade_)(session&, std::uint64_t) = nullptr;
     communicator_options options_;
     workspace work_;
     const int rank_, size_;

@@ -5,6 +5,7 @@
 #include "gloo_pairs.hpp"
 
 #include "../transport/frames/tcp_messages.hpp"
+#include "../transport/message_memory.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -15,6 +16,7 @@ namespace detail {
 class gloo_messages : public tcp_messages {
 public:
     using library = gloo_pairs;
+    static constexpr std::string_view name = "hvd::gloo";
     using tcp_messages::tcp_messages;
 
     static bool needs_library(const std::vector<int>& nodes) {
@@ -50,9 +52,11 @@ public:
         if (pairs_) pairs_->send(peer, data, bytes);
         else tcp_messages::send(peer, data, bytes);
     }
-    void receive(int peer, std::byte* data, std::size_t bytes) {
-        if (pairs_) pairs_->receive(peer, data, bytes);
-        else tcp_messages::receive(peer, data, bytes);
+    // Gloo does not tell the size of a message.
+    void receive(int peer, std::byte* data, std::size_t bytes, std::size_t* size = nullptr) {
+        if (!pairs_) return tcp_messages::receive(peer, data, bytes, size);
+        pairs_->receive(peer, data, bytes);
+        if (size != nullptr) *size = unknown_size;
     }
     std::uint64_t sends_begun(int peer) const {
         return tcp_messages::sends_begun(peer) + (pairs_ ? pairs_->sends_begun(peer) : 0);

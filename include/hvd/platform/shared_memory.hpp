@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -81,7 +82,7 @@ public:
             store(t.path, text("/proc/", getpid(), "/fd/", result.file_));
         }
         struct stat status{};
-        if (result.file_ < 0 || fchmod(result.file_, 0600) != 0 ||
+        if (result.file_ < 0 || !may_have_file_of(bytes) || fchmod(result.file_, 0600) != 0 ||
             ftruncate(result.file_, off_t(bytes)) != 0 || fstat(result.file_, &status) != 0 ||
             !result.map(bytes))
             return {};
@@ -139,7 +140,20 @@ public:
             return false;  // the kernel would kill a process instead
         const int error = take_pages(static_cast<std::byte*>(data_) + begin, end - begin);
         if (error != EINVAL) return error == 0;
-        return posix_fallocate(file_, off_t(begin), off_t(end - begin)) == 0;
+        return allocate(file_, begin, end);
+    }
+
+    // Takes pages of a file where the mapping can't. A signal ends a call of the system, which then
+    // has taken nothing: so each call takes a part.
+    static bool allocate(int file, std::size_t begin, std::size_t end) {
+        constexpr std::size_t most = std::size_t(1) << 20;
+        while (begin < end) {
+            const std::size_t part = end - begin < most ? end - begin : most;
+            const int error = posix_fallocate(file, off_t(begin), off_t(part));
+            if (error != 0 && error != EINTR) return false;
+            if (error == 0) begin += part;
+        }
+        return true;
     }
 
     // Leaves the mapping to the end of the process.
@@ -186,6 +200,13 @@ private:
     // Without memory for another mapping the pages stay readable.
     void close_off(std::size_t begin, std::size_t end) noexcept {
         static_cast<void>(mprotect(static_cast<std::byte*>(data_) + begin, end - begin, PROT_NONE));
+    }
+
+    // The system would end a process by SIGXFSZ whose file becomes larger than its limit.
+    static bool may_have_file_of(std::size_t bytes) {
+        rlimit limit{};
+        return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+               bytes <= limit.rlim_cur;
     }
 
     bool map(std::size_t bytes) {

@@ -90,6 +90,9 @@ template <header_channel C, class F>
     }
 }
 
+// No rank has a longer text for the others.
+constexpr std::size_t most_text = std::size_t(64) << 20;
+
 // The text of every rank, by rank. A text that is longer than a header has room for travels in
 // several.
 template <header_channel C>
@@ -103,6 +106,8 @@ template <header_channel C>
         store(piece.text, at < mine.size() ? mine.substr(at) : std::string_view());
         const table<call_header> all = agree(channel, piece, limit);
         for (std::size_t r = 0; r < all.size(); ++r) {
+            if (all[r].count > most_text)
+                throw_difference(channel.rank(), slice<const call_header>(all), field::count);
             texts[r] += std::string_view(all[r].text);
             if (all[r].count > longest) longest = std::size_t(all[r].count);
         }
@@ -148,6 +153,10 @@ template <header_channel C>
                            }),
                    [&] {
                        const table<call_header> headers = agree(channel, numbers, limit);
+                       for (const call_header& h : headers)
+                           if (h.dimensions != numbers.dimensions)
+                               throw_difference(channel.rank(), slice<const call_header>(headers),
+                                                field::shape);
                        for (std::size_t i = 0; i < all.size(); ++i)
                            all[i] = std::int64_t(headers[i / mine.size()].extents[i % mine.size()]);
                    });

@@ -18,6 +18,7 @@ enum class word : std::int32_t {
     departs,  // the sender leaves in order, which only concerns ranks that wait for it
     failed,   // the sender knows why the communicator is given up
     waits,    // the sender gives up, and says for which ranks it waited
+    unmade,   // the sender can't make a communicator of this one, and works on
 };
 
 // A message to ranks that share no memory with the sender. The sender gives its communicator up, or
@@ -27,7 +28,7 @@ struct failure_notice {
     word what;
     // of `waits`: its own deadline has passed; it came to the call when others had given up
     std::int32_t expired, late;
-    std::uint64_t call;  // of `waits`: the number of the sender's call
+    std::uint64_t call;  // of `waits`: the number of the sender's call; of `unmade`: the context
     // of a departure: the messages that the sender has begun to send to the rank that gets the
     // notice, and to receive from it
     std::uint64_t sent, received;
@@ -55,6 +56,15 @@ inline std::vector<int> ranks_of(const failure_notice& n) {
     for (const int rank : n.ranks)
         if (rank >= 0) ranks.push_back(rank);
     return ranks;
+}
+
+// Ends the text of a notice that has come. False for one that no rank sends.
+inline bool is_notice(failure_notice& n, int size) {
+    n.text[sizeof n.text - 1] = 0;
+    bool known =
+        n.sender >= 0 && n.sender < size && n.what >= word::departs && n.what <= word::unmade;
+    for (const int rank : n.ranks) known = known && rank >= -1 && rank < size;
+    return known;
 }
 
 // An endpoint may carry notices beside its data. send_notice(peer, notice) does not wait, and
@@ -185,6 +195,21 @@ public:
         }
     }
 
+    // Tells all ranks that this one can't make the communicator with that number, for which they
+    // may wait somewhere else.
+    [[gnu::cold]] void tell_unmade(std::uint64_t context) noexcept {
+        if constexpr (sends_notices<Endpoint>) {
+            failure_notice news = notice_of(me(), word::unmade, "", {});
+            news.call = context;
+            send_to_all(news);
+        }
+    }
+    // True if a rank has told that.
+    [[gnu::cold]] bool is_unmade(std::uint64_t context) {
+        if constexpr (sends_notices<Endpoint>) listen();
+        return unmade_ == context;
+    }
+
     // Tells all ranks that this one departs. It waits for nobody: a rank may depart from two
     // communicators in another order than its peers do.
     [[gnu::cold]] void depart(std::string_view reason) noexcept {
@@ -215,6 +240,7 @@ private:
         while (endpoint_.receive_notice(news)) {
             if (news.what == word::departs) note_departure(news);
             else if (news.what == word::waits) note_waiting(news);
+            else if (news.what == word::unmade) unmade_ = news.call;
             else note_reason(news);
         }
     }
@@ -319,6 +345,7 @@ private:
     bool told_ = false;  // all ranks know that this one gives up
     bool looked_ = false, late_ = false;
     std::uint64_t call_ = 0;
+    std::uint64_t unmade_ = 0;     // the last communicator that a rank could not make
     table<departure> departures_;  // by rank
     bool any_departed_ = false;
     table<voice> voices_;  // by rank: its last word

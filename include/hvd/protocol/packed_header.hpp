@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "call_header.hpp"
+#include "header_check.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -32,20 +32,31 @@ inline std::byte* pack_header(const call_header& h, std::byte* to) {
     return pack_text(to, h.text);
 }
 
-inline const std::byte* unpack_bytes(void* to, const std::byte* from, std::size_t bytes) {
+// The functions that read return the end of what they have read. They return null if that is not
+// what the functions above write, or would go beyond `end`.
+inline const std::byte* unpack_bytes(void* to, const std::byte* from, const std::byte* end,
+                                     std::size_t bytes) {
+    if (from == nullptr || std::size_t(end - from) < bytes) return nullptr;
     std::memcpy(to, from, bytes);
     return from + bytes;
 }
-inline const std::byte* unpack_text(char* to, const std::byte* from) {
-    return unpack_bytes(to, from, std::strlen(reinterpret_cast<const char*>(from)) + 1);
+inline const std::byte* unpack_text(char* to, std::size_t room, const std::byte* from,
+                                    const std::byte* end) {
+    if (from == nullptr || from == end) return nullptr;
+    const std::size_t left = std::size_t(end - from);
+    const void* const last = std::memchr(from, 0, left < room ? left : room);
+    if (last == nullptr) return nullptr;
+    return unpack_bytes(to, from, end, std::size_t(static_cast<const std::byte*>(last) - from) + 1);
 }
 
-inline const std::byte* unpack_header(call_header& h, const std::byte* from) {
-    from = unpack_bytes(&h, from, offsetof(call_header, extents));
-    from = unpack_bytes(h.extents, from, h.dimensions * sizeof h.extents[0]);
-    from = unpack_text(h.name, from);
-    from = unpack_text(h.type, from);
-    return unpack_text(h.text, from);
+inline const std::byte* unpack_header(call_header& h, const std::byte* from, const std::byte* end) {
+    constexpr std::size_t numbers = offsetof(call_header, extents);
+    if (std::size_t(end - from) < numbers || !has_header_numbers(from)) return nullptr;
+    from = unpack_bytes(&h, from, end, numbers);
+    from = unpack_bytes(h.extents, from, end, h.dimensions * sizeof h.extents[0]);
+    from = unpack_text(h.name, sizeof h.name, from, end);
+    from = unpack_text(h.type, sizeof h.type, from, end);
+    return unpack_text(h.text, sizeof h.text, from, end);
 }
 
 // Writes `n` headers, of which get(i) is number i. One that equals the header before it takes one
@@ -72,12 +83,15 @@ std::byte* pack_headers(int n, std::byte* to, Get get) {
 
 // Reads `n` headers to where get(i) says.
 template <class Get>
-void unpack_headers(int n, const std::byte* from, Get get) {
+const std::byte* unpack_headers(int n, const std::byte* from, const std::byte* end, Get get) {
     for (int i = 0; i < n; ++i) {
-        const bool same = *from++ != std::byte(0);
-        if (same) copy_header(get(i), get(i - 1));
-        else from = unpack_header(get(i), from);
+        if (from == nullptr || from == end) return nullptr;
+        const std::byte mark = *from++;
+        if (mark > std::byte(i > 0 ? 1 : 0)) return nullptr;
+        if (mark != std::byte(0)) copy_header(get(i), get(i - 1));
+        else from = unpack_header(get(i), from, end);
     }
+    return from;
 }
 
 }  // namespace detail

@@ -234,10 +234,28 @@ inline bool broadcast(transport& t, workspace&, operation& op, std::size_t step)
     return true;
 }
 
+// No memory has as many elements as the counts that have come from other ranks.
+[[gnu::cold, noreturn]] inline void refuse_counts(const transport& t, const operation& op,
+                                                  std::size_t rank, std::size_t count) {
+    throw peer_error(t.rank(),
+                     text("hvd: ", op.entry.label(), " on rank ", t.rank(), ": rank ", rank,
+                          " says that it gives ", count, " elements, and no memory has so many"),
+                     {int(rank)});
+}
+inline void check_counts(const transport& t, const workspace& w, const operation& op) {
+    std::size_t left = op.element_bytes > 0 ? PTRDIFF_MAX / op.element_bytes : PTRDIFF_MAX;
+    for (std::size_t p = 0; p < w.counts.size(); ++p) {
+        if (w.counts[p] > left) [[unlikely]]
+            refuse_counts(t, op, p, w.counts[p]);
+        left -= w.counts[p];
+    }
+}
+
 // Makes memory for the result, for which w.counts is complete. Every rank learns whether all ranks
 // have it.
 inline bool provide(transport& t, workspace& w, operation& op) {
     try {
+        check_counts(t, w, op);
         if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
     } catch (...) {
         w.failure = std::current_exception();
@@ -271,7 +289,8 @@ inline bool take(transport& t, workspace& w, operation& op, std::size_t step) {
 inline bool gather_to(transport& t, workspace& w, operation& op, std::size_t step) {
     const bool everywhere = op.entry.kind == collective::allgather;
     if (step == 1) {
-        for (int p = 0; p < t.size(); ++p) w.counts[std::size_t(p)] = t.headers[p]->count;
+        for (int p = 0; p < t.size(); ++p)
+            w.counts[std::size_t(p)] = t.agreed ? op.entry.count : t.headers[p]->count;
         return provide(t, w, op);
     }
     if (step > 2) return op.take != nullptr && take(t, w, op, step - 3);

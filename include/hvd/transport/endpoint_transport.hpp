@@ -87,8 +87,7 @@ public:
         for (std::size_t i = 0; i < op.group_count; ++i) {
             const reduction_group& g = op.groups[i];
             for (int p = 0; p < size_; ++p)
-                inputs_[p] =
-                    (p == rank_ ? op.in : parcels_.data_of(std::size_t(p)).data) + g.offset;
+                inputs_[p] = (p == rank_ ? op.in : carried_by(p, bytes_of_groups(op))) + g.offset;
             reduce_range(op.reduction_of(g, g.count, op.out + g.offset), 0, g.count);
         }
     }
@@ -96,8 +95,7 @@ public:
     void broadcast(const block& whole, int root) override {
         if (!carries) return transport::broadcast(whole, root);
         step_ = step::carried;
-        if (rank_ != root)
-            copy_bytes(whole.data, parcels_.data_of(std::size_t(root)).data, whole.bytes);
+        if (rank_ != root) copy_bytes(whole.data, carried_by(root, whole.bytes), whole.bytes);
     }
 
     void alltoallv(const block* send, const block* receive) override {
@@ -132,6 +130,13 @@ public:
 
     [[gnu::cold]] bool abandoned() override {
         return this->guarded([&] { return notices_.anyone_left(); });
+    }
+
+    [[gnu::cold]] void tell_unmade(std::uint64_t context) noexcept override {
+        notices_.tell_unmade(context);
+    }
+    [[gnu::cold]] bool is_unmade(std::uint64_t context) override {
+        return this->guarded([&] { return notices_.is_unmade(context); });
     }
 
     [[gnu::cold]] std::vector<int> missing() override { return notices_.pending(); }
@@ -187,11 +192,27 @@ private:
 
     bool read_headers() {
         for (int p = 0; p < size_; ++p)
-            if (p != rank_)
-                parcels_.read_headers(std::size_t(p), 1, [&](int) -> call_header& {
+            if (p != rank_ && !parcels_.read_headers(std::size_t(p), 1, [&](int) -> call_header& {
                     return headers_of_all_[std::size_t(p)];
-                });
+                })) [[unlikely]]
+                refuse_bytes_of(p);
         return false;
+    }
+
+    // The data that a rank has sent with its header.
+    const std::byte* carried_by(int peer, std::size_t bytes) {
+        const std::byte* const data = parcels_.data_of(std::size_t(peer), bytes);
+        if (data == nullptr) [[unlikely]]
+            this->guarded([&] { refuse_bytes_of(peer); });
+        return data;
+    }
+
+    [[gnu::cold, noreturn]] void refuse_bytes_of(int peer) {
+        notices_.keep(text("rank ", peer, sent_other_bytes), {peer});
+        throw peer_error(rank_,
+                         text("hvd: ", headers_of_all_[std::size_t(rank_)].label(), " on rank ",
+                              rank_, ": ", notices_.why()),
+                         notices_.missing());
     }
 
     static std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }

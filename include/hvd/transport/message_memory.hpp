@@ -12,6 +12,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// The size of a message whose endpoint can't tell it.
+constexpr std::size_t unknown_size = SIZE_MAX;
+
 // An endpoint may provide memory, which it keeps as long as a message may use it. Data in it
 // needs no copy on its way. provide(old, bytes) returns it, in the place of what it gave before or
 // of nullptr.

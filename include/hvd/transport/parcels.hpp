@@ -17,6 +17,12 @@ namespace detail {
 template <class Endpoint>
 concept fills_larger_recv = requires { Endpoint::fills_larger; };
 
+// Such an endpoint may tell the size of what has come; unknown_size if it can't for this message.
+template <class Endpoint>
+concept tells_size = requires(Endpoint& l, std::byte* data, std::size_t& size) {
+    l.recv(0, data, std::size_t(0), size);
+};
+
 // The bytes of data that go with headers, at most, if they are sent to so many other nodes. All
 // that leaves a node is bounded, but a message that needs one packet anyway may be full.
 template <class Endpoint>
@@ -40,6 +46,7 @@ public:
           senders_(senders),
           headers_(in_line(sizeof(lengths) + headers * most_packed_header)),
           most_(headers_ + in_line(data)),
+          sizes_(senders),
           memory_(endpoint) {
         prepare(data);
     }
@@ -64,16 +71,36 @@ public:
     }
 
     void send(int peer) { endpoint_.send(peer, memory_.data(), shortens() ? bytes_ : most_); }
-    void receive(int peer, std::size_t sender) { endpoint_.recv(peer, place(sender), most_); }
-
-    // Reads the headers of a parcel that has come to where get(i) says.
-    template <class Get>
-    void read_headers(std::size_t sender, int headers, Get get) {
-        unpack_headers(headers, place(sender) + sizeof(lengths), get);
+    void receive(int peer, std::size_t sender) {
+        const lengths none{};  // a parcel that is too short would leave those of another one
+        std::memcpy(place(sender), &none, sizeof none);
+        if constexpr (tells_size<Endpoint>) {
+            endpoint_.recv(peer, place(sender), most_, sizes_[sender]);
+        } else {
+            sizes_[sender] = unknown_size;
+            endpoint_.recv(peer, place(sender), most_);
+        }
     }
-    block data_of(std::size_t sender) {
+
+    // Reads the headers of a parcel that has come to where get(i) says. False for bytes that are no
+    // parcel.
+    template <class Get>
+    [[nodiscard]] bool read_headers(std::size_t sender, int headers, Get get) {
+        const std::byte* const parcel = place(sender);
+        const lengths both = lengths_of(parcel);
+        if (both.headers < sizeof both || both.headers > headers_ || both.data > most_ - headers_)
+            return false;
+        const std::size_t all = std::size_t(both.headers) + both.data;
+        if (sizes_[sender] != unknown_size && sizes_[sender] != (shortens() ? all : most_))
+            return false;
+        const std::byte* const end =
+            unpack_headers(headers, parcel + sizeof both, parcel + both.headers, get);
+        return end != nullptr && in_line(std::size_t(end - parcel)) == both.headers;
+    }
+    // The data of a parcel whose headers were read; null unless it has so many bytes.
+    const std::byte* data_of(std::size_t sender, std::size_t bytes) {
         const lengths both = lengths_of(place(sender));
-        return {place(sender) + both.headers, both.data};
+        return both.data == bytes ? place(sender) + both.headers : nullptr;
     }
 
 private:
@@ -101,6 +128,7 @@ private:
     const std::size_t senders_, headers_;  // the second in bytes
     std::size_t most_;
     std::size_t bytes_ = 0;
+    table<std::size_t> sizes_;         // of the parcels that have come
     message_memory<Endpoint> memory_;  // this rank's parcel, then one place for each sender
 };
 

@@ -115,6 +115,10 @@ public:
     // True if it is known that a rank is gone, whether it is waited for or not. A rank that comes
     // late ends a call well, of which the others have shown their part before they gave up.
     virtual bool abandoned() { return false; }
+    // A rank can't make a communicator of this one. It tells the others, which may wait for it
+    // outside of calls. The context is a number of this communicator's, from 1.
+    virtual void tell_unmade(std::uint64_t) noexcept {}
+    virtual bool is_unmade(std::uint64_t) { return false; }
     // A wait is over in which it was asked for hopelessness: it closes what it opened for that.
     virtual void forget_processes() noexcept {}
     // Sleeps until a peer that is waited for has arrived, or some time has passed.

@@ -9,6 +9,16 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// Other users may write in the directory of a state, as in /tmp. A link there leads to a file that
+// is not meant, and a file of theirs is no state of this job. @throws checkpoint_error
+inline void require_own(const std::string& path, const file_descriptor& file) {
+    struct stat status;
+    if (file.get() < 0 && errno == ELOOP) refuse_file(path, "is a link, which is not followed");
+    if (file.get() < 0 || ::fstat(file.get(), &status) != 0) return;  // the caller tells
+    if (status.st_uid != ::geteuid()) refuse_file(path, "belongs to another user");
+    if (status.st_nlink > 1) refuse_file(path, "has another name, which may be in use elsewhere");
+}
+
 // Keeps two jobs from writing to one directory. The process that writes locks a file, which has the
 // number of its job. The system frees the lock when the process ends, and children of the process
 // do not have it. Where the file system has no locks, there is none.
@@ -23,8 +33,9 @@ public:
     // @throws checkpoint_error if another job has it
     void take(std::uint64_t job) {
         for (const time_point limit = now() + patience; file_.get() < 0;) {
-            file_descriptor file(path_, O_RDWR | O_CREAT);
-            if (file.get() < 0) return;
+            file_descriptor file(path_, O_RDWR | O_CREAT | O_NONBLOCK | O_NOFOLLOW);
+            if (file.get() < 0 && errno != ELOOP) return;
+            require_own(path_, file);
             std::uint64_t other = 0;
             if (locks(file)) {
                 if (::pwrite(file.get(), &job, sizeof job, 0) == sizeof job)

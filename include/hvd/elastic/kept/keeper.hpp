@@ -44,11 +44,15 @@ public:
             throw usage_error(
                 -1, text("hvd: keep_in with every = ", every_, ": it takes 1 or more steps"));
         require_no_nul(directory_, "the path", directory_);
-        if (::mkdir(directory_.c_str(), 0777) != 0 && errno != EEXIST)
+        if (::mkdir(directory_.c_str(), 0755) != 0 && errno != EEXIST)
             refuse_file(directory_, "cannot be made: ", std::strerror(errno));
-        struct stat status;
+        struct stat status{};
         if (::stat(directory_.c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
             refuse_file(directory_, "is no directory");
+        if ((status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0)
+            refuse_file(directory_,
+                        "can be written by all users, who may replace a state: it needs a mode "
+                        "such as 700");
         if (::access(directory_.c_str(), R_OK | W_OK | X_OK) != 0)
             refuse_file(directory_, "cannot be written: ", std::strerror(errno));
         static_cast<void>(kept_files_in(directory_));

@@ -7,6 +7,7 @@
 #include "../../comm/serializer.hpp"
 #include "../../train/checkpoint/atomic_file.hpp"
 #include "../../train/optimizer/compare.hpp"
+#include "job_lock.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -81,7 +82,8 @@ private:
 class kept_reader {
 public:
     explicit kept_reader(std::string path)
-        : path_(std::move(path)), file_(path_, O_RDONLY | O_NONBLOCK) {
+        : path_(std::move(path)), file_(path_, O_RDONLY | O_NONBLOCK | O_NOFOLLOW) {
+        require_own(path_, file_);
         struct stat status;
         if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0) refuse(std::strerror(errno));
         constexpr std::size_t least = sizeof(kept_head) + sizeof(std::uint64_t);

@@ -125,7 +125,12 @@ inline std::vector<host_address> own_addresses(std::string_view only = {}) {
     return v4;
 }
 
+// The number under which the rendezvous and a coordinator speak with ranks. No rank has it.
+constexpr int rendezvous_rank = INT32_MAX;
+
 [[gnu::cold, noreturn]] inline void throw_system(int rank, const char* call, int code) {
+    if (rank < 0 || rank == rendezvous_rank)
+        throw usage_error(-1, text("hvd: ", call, " failed: ", strerror(code)));
     throw usage_error(rank, text("hvd: ", call, " failed on rank ", rank, ": ", strerror(code)));
 }
 
@@ -255,6 +260,17 @@ inline bool drop_what_comes(const descriptor& s) noexcept {
         if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
     }
     return true;
+}
+
+// True if the other side sends nothing any more. Bytes that it has sent before may be unread.
+inline bool was_ended(const descriptor& s) noexcept {
+#if defined(POLLRDHUP)
+    constexpr short end = POLLRDHUP | POLLHUP | POLLERR;
+#else
+    constexpr short end = POLLHUP | POLLERR;
+#endif
+    pollfd look{s.number(), end, 0};
+    return ::poll(&look, 1, 0) > 0 && (look.revents & end) != 0;
 }
 
 // Waits for events at sockets, for some nanoseconds at most; INT64_MAX waits without a limit.

@@ -12,6 +12,7 @@
 
 #include "../../comm/serializer.hpp"
 #include "../../engine/engine.hpp"
+#include "../../protocol/received_headers.hpp"
 #include "../calls.hpp"
 #include "../gradients/adasum.hpp"
 
@@ -44,6 +45,7 @@ public:
                 std::memcpy(static_cast<void*>(&headers[r]),
                             all.values.data() + all.displacements[r], sizeof known);
         }
+        replace_other_bytes(headers);
         return headers;
     }
     void post_refusal(const call_header& mine, time_point limit) { exchange_headers(mine, limit); }

@@ -20,9 +20,10 @@ namespace detail {
 // looked for.
 class frame_reader {
 public:
-    // A message fills the memory, or less of it.
-    void add(std::byte* data, std::size_t bytes) {
-        blocks_.push_back({data, bytes});
+    // A message fills the memory. It may be shorter if `size` is given, which gets its size.
+    void add(std::byte* data, std::size_t bytes, std::size_t* size = nullptr) {
+        blocks_.push_back({data, bytes, size});
+        if (size != nullptr) *size = 0;
         ++begun_;
     }
 
@@ -64,23 +65,23 @@ public:
 
 private:
     static constexpr std::size_t room = 64 * tuning::KiB;
+    static constexpr const char* another_size = "it sent a message of another size";
 
     struct block {
         std::byte* data;
         std::size_t bytes;
+        std::size_t* size;
     };
 
     std::size_t staged() const { return end_ - begin_; }
 
     // Goes on with what is staged; false if it can't.
     bool take() {
+        if (is_spoiled_) return false;
         if (left_ > 0) return take_data();
         if (staged() < sizeof head_) return false;
         std::memcpy(&head_, in_.data() + begin_, sizeof head_);
-        if (!head_.is_valid()) {
-            end(head_.why());
-            return false;
-        }
+        if (!head_.is_valid()) return spoil(head_.why());
         if (head_.what == frame::kind::notice) return take_staged_notice();
         if (head_.what == frame::kind::probe) {
             begin_ += sizeof head_;
@@ -91,8 +92,7 @@ private:
         left_ = head_.bytes;
         if (!drops_ && left_ > blocks_[first_].bytes) {
             left_ = 0;
-            end("it sent a message of another size");
-            return false;
+            return spoil(another_size);
         }
         return take_data();
     }
@@ -113,7 +113,11 @@ private:
         block& b = blocks_[first_];
         b.data += n;
         b.bytes -= n;
-        if (left_ == 0 && head_.what == frame::kind::last && ++first_ == blocks_.size()) {
+        if (b.size != nullptr) *b.size += n;
+        if (left_ > 0 || head_.what != frame::kind::last) return;
+        if (b.bytes > 0 && b.size == nullptr) {
+            spoil(another_size);
+        } else if (++first_ == blocks_.size()) {
             blocks_.clear();
             first_ = 0;
         }
@@ -128,7 +132,6 @@ private:
     void keep_notice(std::size_t at) {
         failure_notice news;
         std::memcpy(static_cast<void*>(&news), in_.data() + at + sizeof(frame), sizeof news);
-        news.text[sizeof news.text - 1] = 0;
         notices_.push_back(news);
     }
 
@@ -174,6 +177,12 @@ private:
         if (std::exchange(ended_, true)) return;
         reason_ = why;
     }
+    // Nothing that follows can be understood.
+    bool spoil(const char* why) {
+        end(why);
+        is_spoiled_ = true;
+        return false;
+    }
 
     // Makes what is staged begin at the front, in memory of so many bytes at least.
     void make_room(std::size_t bytes) {
@@ -210,7 +219,7 @@ private:
     frame head_;            // of the frame of data under way,
     std::size_t left_ = 0;  // of which so many bytes are missing
     std::vector<failure_notice> notices_;
-    bool drops_ = false, ended_ = false;
+    bool drops_ = false, ended_ = false, is_spoiled_ = false;
     const char* reason_ = "";
 };
 

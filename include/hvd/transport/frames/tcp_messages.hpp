@@ -20,6 +20,7 @@ template <class Wire>
 class basic_tcp_messages {
 public:
     using wire = Wire;
+    static constexpr std::string_view name = "hvd::tcp";  // a wire tells by itself if it encrypts
 
     basic_tcp_messages() = default;
 
@@ -38,8 +39,9 @@ public:
         l.out.add(data, bytes);
         l.push();
     }
-    void receive(int peer, std::byte* data, std::size_t bytes) {
-        links_[std::size_t(peer)].in.add(data, bytes);
+    // As in frame_reader::add.
+    void receive(int peer, std::byte* data, std::size_t bytes, std::size_t* size = nullptr) {
+        links_[std::size_t(peer)].in.add(data, bytes, size);
     }
 
     std::uint64_t sends_begun(int peer) const { return links_[std::size_t(peer)].out.begun(); }
@@ -91,7 +93,8 @@ public:
             if (!l.wire) continue;
             l.push();
             if (!l.in.take_notice(l.wire, news)) continue;
-            if (news.sender == int(p) && names_ranks_of(news, int(links_.size()))) return true;
+            // One that no rank sends is dropped.
+            if (is_notice(news, int(links_.size())) && news.sender == int(p)) return true;
         }
         return false;
     }
@@ -166,14 +169,6 @@ private:
             else wire.flush();
         }
     };
-
-    // False for a notice that no rank sends, which is dropped.
-    static bool names_ranks_of(const failure_notice& news, int size) {
-        bool known =
-            news.what == word::departs || news.what == word::failed || news.what == word::waits;
-        for (const int rank : news.ranks) known = known && rank < size;
-        return known;
-    }
 
     std::vector<link> links_;  // by rank
     std::vector<pollfd> fds_;

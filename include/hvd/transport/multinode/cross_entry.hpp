@@ -107,8 +107,10 @@ public:
             return true;
         }
         for (const int node : cross_.nodes.others())
-            parcels_.read_headers(std::size_t(node), int(cross_.nodes.ranks(node).size()),
-                                  [&](int i) -> call_header& { return header_of(node, i); });
+            if (!parcels_.read_headers(std::size_t(node), int(cross_.nodes.ranks(node).size()),
+                                       [&](int i) -> call_header& { return header_of(node, i); }))
+                [[unlikely]]
+                throw other_bytes{cross_.nodes.partner(node)};
         return false;
     }
 
@@ -118,7 +120,7 @@ public:
             const reduction_group& g = op.groups[i];
             if (g.count == 0) continue;
             for (const int node : cross_.nodes.others())
-                inputs_[std::size_t(node)] = data_of(node).data + g.offset;
+                inputs_[std::size_t(node)] = data_of(node, bytes_of_groups(op)) + g.offset;
             inputs_[std::size_t(cross_.nodes.mine())] = partial_.data() + g.offset;
             keep_failure(failure_, [&] {
                 g.function({g.op, inputs_.data(), cross_.nodes.count(), ranks_, op.out + g.offset,
@@ -132,12 +134,22 @@ public:
         const int home = cross_.nodes.node(root), me = cross_.endpoint.rank();
         if (me != root)
             copy_bytes(whole.data,
-                       home == cross_.nodes.mine() ? partial_.data() : data_of(home).data,
+                       home == cross_.nodes.mine() ? partial_.data() : data_of(home, whole.bytes),
                        whole.bytes);
     }
 
     // The data that has come from this rank's partner on a node.
-    block data_of(int node) { return parcels_.data_of(std::size_t(node)); }
+    const std::byte* data_of(int node, std::size_t bytes) {
+        const std::byte* const data = parcels_.data_of(std::size_t(node), bytes);
+        if (data == nullptr) [[unlikely]]
+            throw other_bytes{cross_.nodes.partner(node)};
+        return data;
+    }
+
+    // Thrown if a rank has sent what no rank sends, or shows that to its node.
+    struct other_bytes {
+        int rank;
+    };
 
 private:
     static constexpr std::size_t most_groups = 8;
@@ -177,6 +189,8 @@ private:
         const call_header& first = header_of(cross_.nodes.mine(), 0);
         for (int i = 0; i < cross_.nodes.local_size(); ++i) {
             call_header& h = header_of(cross_.nodes.mine(), i);
+            if (!is_header(*cross_.inner.headers[i])) [[unlikely]]
+                throw other_bytes{cross_.nodes.ranks(cross_.nodes.mine())[std::size_t(i)]};
             copy_header(h, *cross_.inner.headers[i]);
             agreed = agreed && !h.refused && first_difference(h, first) == field::none;
         }

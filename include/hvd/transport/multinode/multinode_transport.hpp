@@ -74,7 +74,7 @@ public:
 
     void allreduce(operation& op) override {
         if (!carries) return transport::allreduce(op);
-        begin_step(step::carried, [&] { entry_.reduce(op); });
+        begin_step(step::carried, [&] { refusing_bytes([&] { entry_.reduce(op); }); });
     }
 
     void alltoallv(const block* send, const block* receive) override {
@@ -104,12 +104,15 @@ public:
 
     void broadcast(const block& whole, int root) override {
         if (carries && entry_.comes_to_all(whole.bytes))
-            return begin_step(step::carried, [&] { entry_.take(whole, root); });
+            return begin_step(step::carried,
+                              [&] { refusing_bytes([&] { entry_.take(whole, root); }); });
         begin_step(step::broadcast, [&] {
             broadcast_.begin(root, whole, size_, carries);
             const int home = cross_.nodes.node(root);
             if (carries && home != cross_.nodes.mine() && rank_ == broadcast_.giver())
-                copy_bytes(whole.data, entry_.data_of(home).data, whole.bytes);
+                refusing_bytes([&] {
+                    copy_bytes(whole.data, entry_.data_of(home, whole.bytes), whole.bytes);
+                });
         });
     }
 
@@ -138,6 +141,13 @@ public:
     }
 
     [[gnu::cold]] void forget_processes() noexcept override { cross_.inner.forget_processes(); }
+
+    [[gnu::cold]] void tell_unmade(std::uint64_t context) noexcept override {
+        notices_.tell_unmade(context);
+    }
+    [[gnu::cold]] bool is_unmade(std::uint64_t context) override {
+        return this->guarded([&] { return notices_.is_unmade(context); });
+    }
 
     [[gnu::cold]] std::vector<int> missing() override {
         if (step_ == step::flat || !cross_.in_node()) return notices_.pending();
@@ -178,7 +188,7 @@ protected:
         if (cross_.next()) return true;
         keep(cross_.inner.take_failure());
         switch (step_) {
-            case step::headers: return entry_.go_on();
+            case step::headers: return refusing_bytes([&] { return entry_.go_on(); });
             case step::carried: return false;
             case step::alltoallv: return go_on_with_alltoallv();
             case step::reduce_scatter: return reduce_scatter_.go_on();
@@ -217,6 +227,19 @@ private:
         step_ = s;
         phase_ = 0;
         this->guarded(f);
+    }
+
+    // Runs f, to which other bytes may have come than a rank sends.
+    template <class F>
+    auto refusing_bytes(F f) {
+        try {
+            return f();
+        } catch (const typename cross_entry<Endpoint>::other_bytes& by) {
+            notices_.keep(text("rank ", by.rank, sent_other_bytes), {by.rank});
+            throw peer_error(
+                rank_, text("hvd: ", shown_.label(), " on rank ", rank_, ": ", notices_.why()),
+                notices_.missing());
+        }
     }
 
     void keep(std::exception_ptr later) {

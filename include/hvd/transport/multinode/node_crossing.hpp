@@ -37,7 +37,7 @@ struct node_crossing {
     [[gnu::cold]] node_crossing(Endpoint& l, const shm_region& region)
         : endpoint(l),
           nodes(l),
-          memory(region, nodes.local_rank(), l.rank()),
+          memory(region, nodes.local_rank(), nodes.ranks(nodes.mine()).data()),
           local_send(std::size_t(nodes.local_size())),
           local_receive(std::size_t(nodes.local_size())) {
         for (const int node : nodes.others())

@@ -68,10 +68,12 @@ public:
         return {};
     }
 
-    std::byte* at(const place& p) const {
+    // Null if there are not so many bytes.
+    std::byte* at(const place& p, std::size_t bytes) const {
         for (const segments* s = this; s != nullptr; s = s->parent_.get())
             for (const segment* here = s->first_.load(); here != nullptr; here = here->next)
-                if (here->id == p.segment)
+                if (here->id == p.segment && p.offset <= here->bytes &&
+                    bytes <= here->bytes - p.offset)
                     return reinterpret_cast<std::byte*>(here->base + p.offset);
         return nullptr;
     }

@@ -4,6 +4,7 @@
 
 #include "../../core/tuning.hpp"
 #include "../../platform/process.hpp"
+#include "../../protocol/header_check.hpp"
 #include "../transport.hpp"
 #include "shm_region.hpp"
 
@@ -18,10 +19,12 @@ namespace detail {
 // ranks may also wait for each other's chunks, which they count.
 class shm_barrier : public transport {
 public:
-    // `rank` is a rank of the region; error texts have `number`, if it is given.
-    shm_barrier(const shm_region& region, int rank, int number = -1)
+    // `rank` is a rank of the region. Error texts have other numbers of the ranks, if these are
+    // given.
+    shm_barrier(const shm_region& region, int rank, const int* numbers = nullptr)
         : transport(rank, region.ranks()),
-          number_(number < 0 ? rank : number),
+          number_(numbers != nullptr ? numbers[rank] : rank),
+          numbers_(numbers),
           region_(region),
           slots_(region.slots()),
           sleepers_(region.all_sleepers()),
@@ -73,6 +76,15 @@ public:
         return any;
     }
 
+    [[gnu::cold]] void tell_unmade(std::uint64_t context) noexcept override {
+        slots_[rank_].unmade.store(context);
+    }
+    [[gnu::cold]] bool is_unmade(std::uint64_t context) override {
+        bool any = false;
+        for (int p = 0; p < size_; ++p) any = any || slots_[p].unmade.load() == context;
+        return any;
+    }
+
     [[gnu::cold]] void forget_processes() noexcept override {
         for (process_watch& watch : watches_) watch.forget();
     }
@@ -116,7 +128,10 @@ public:
             who += text(named.empty() ? "rank " : ", rank ", number(one));
             if (!is_gone) who += " did not come in time";
             else if (slot.left.load() != 0)
-                who += text(" left (", std::string_view(slot.farewell), ")");
+                who += text(
+                    " left (",
+                    std::string_view(slot.farewell, strnlen(slot.farewell, sizeof slot.farewell)),
+                    ")");
             else who += text(" died (process ", slot.process.load_relaxed(), ")");
             named.push_back(one);
             missing.push_back(number(one));
@@ -159,8 +174,24 @@ protected:
                      line.signs == mine.signs;
             headers[p] = &slots_[p].entry[calls_ & 1];
         }
+        if (!agreed || slots_[rank_].entry[calls_ & 1].kind == collective::agree)
+            check_shown_headers();
         return false;
     }
+
+    // Nothing else reads the headers of the peers if their digests are that of this rank's.
+    [[gnu::cold]] void check_shown_headers() const {
+        for (int p = 0; p < size_; ++p)
+            if (p != rank_ && !is_header(*headers[p])) refuse_shown_by(p);
+    }
+    // A peer shows what no rank shows.
+    [[gnu::cold, noreturn]] void refuse_shown_by(int peer) const {
+        throw peer_error(number_,
+                         text("hvd: ", slots_[rank_].entry[calls_ & 1].label(), " on rank ",
+                              number_, ": rank ", number_of(peer), sent_other_bytes),
+                         {number_of(peer)});
+    }
+    int number_of(int rank) const { return numbers_ != nullptr ? numbers_[rank] : rank; }
 
     // The last round of a step that reached for tensors: the peers are done with this rank's.
     bool finish() {
@@ -232,6 +263,7 @@ protected:
     }
 
     const int number_;
+    const int* const numbers_;  // of all ranks, for error texts; null: their own
     round next_ = &shm_barrier::finish;
     const shm_region region_;
     node_slot* const slots_;
@@ -299,7 +331,11 @@ private:
 
     // The rank for whose sake a rank is gone: itself, or the one that it left for.
     int culprit_of(int peer) const {
-        while (has_left(peer) && slots_[peer].culprit >= 0) peer = slots_[peer].culprit;
+        for (int steps = 0; steps < size_ && has_left(peer); ++steps) {
+            const int next = slots_[peer].culprit;
+            if (next < 0 || next >= size_) break;
+            peer = next;
+        }
         return peer;
     }
 

@@ -99,29 +99,44 @@ private:
         return true;
     }
 
-    const std::byte* sent_by(int peer) const {
-        return at_place(peer, std::size_t(rank_), std::size_t(size_));
+    const std::byte* sent_by(int peer, std::size_t bytes) const {
+        return at_place(peer, std::size_t(rank_), std::size_t(size_), bytes);
     }
 
     void take_in_place() {
         for (int i = 1; i < size_; ++i) {
             const int peer = (rank_ + i) % size_;
             if (receive_[peer].bytes > 0)
-                copy_bytes(receive_[peer].data, sent_by(peer), receive_[peer].bytes);
+                copy_bytes(receive_[peer].data, sent_by(peer, receive_[peer].bytes),
+                           receive_[peer].bytes);
         }
     }
 
     void reduce_in_place() {
-        for (int p = 0; p < size_; ++p) inputs_[p] = sent_by(p);
+        for (int p = 0; p < size_; ++p) inputs_[p] = sent_by(p, job_.count * job_.element_bytes);
         reduce_range(job_, 0, job_.count);
     }
 
     // The layouts of all ranks are shown with their first windows.
     std::uint64_t rounds() const {
         std::uint64_t most = 1;
-        for (int p = 0; p < size_; ++p)
+        for (int p = 0; p < size_; ++p) {
+            if (!is_possible(p)) refuse_shown_by(p);
             if (layout_of(p).rounds > most) most = layout_of(p).rounds;
+        }
         return most;
+    }
+    // False for a layout that no rank shows: the chunks of all peers lie in a window, and those of
+    // this rank have its block.
+    bool is_possible(int peer) const {
+        const window_layout& l = layout_of(peer);
+        if (l.chunk > window_bytes_ || l.stride > window_bytes_) return false;
+        const std::size_t first = l.stride * std::size_t(size_ > 1 ? size_ - 2 : 0);
+        if (first > window_bytes_ - l.chunk) return false;
+        if (peer == rank_) return true;
+        if (reduces_ && !whole_elements_) return l.chunk == layout_of(rank_).chunk;
+        const std::size_t bytes = reduces_ ? job_.count * job_.element_bytes : receive_[peer].bytes;
+        return bytes == 0 || (l.chunk > 0 && (bytes - 1) / l.chunk < l.rounds);
     }
     const window_layout& layout_of(int peer) const { return line_of(peer).layout; }
 

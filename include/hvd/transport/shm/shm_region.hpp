@@ -57,6 +57,7 @@ struct alignas(tuning::cache_line) node_slot {
     alignas(tuning::cache_line) atomic<std::uint32_t> left{0};
     atomic<std::uint32_t> reaches{0};  // the rank may be reading or writing tensors of others
     atomic<std::int64_t> process{0};   // 0: a thread; -1: a process that can't be asked about
+    atomic<std::uint64_t> unmade{0};   // the last communicator that this rank could not make
     std::uint64_t started = 0;         // when the process was started (process_status)
     processor_set processors;          // the processors that this rank may run on
     std::int32_t culprit = -1;         // it left because this rank was gone; -1: for its own sake

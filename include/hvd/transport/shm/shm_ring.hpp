@@ -22,8 +22,8 @@ namespace detail {
 // can do nothing else. So the ranks need not have their processors at the same time.
 class shm_ring : public shm_barrier {
 public:
-    shm_ring(const shm_region& region, int rank, int number = -1)
-        : shm_barrier(region, rank, number),
+    shm_ring(const shm_region& region, int rank, const int* numbers = nullptr)
+        : shm_barrier(region, rank, numbers),
           window_bytes_(region.window_bytes()),
           windows_(region.windows()),
           ring_bytes_(tuning::windows * window_bytes_) {}
@@ -55,7 +55,12 @@ protected:
     }
     const std::byte* piece_of(int peer, std::size_t bytes) const {
         const step_line& line = line_of(peer);
-        return bytes <= sizeof line.small ? line.small : ring_of(peer) + line.layout.at;
+        if (bytes <= sizeof line.small) return line.small;
+        const std::uint64_t at = line.layout.at;
+        if (at % tuning::cache_line != 0 || at > ring_bytes_ || bytes > ring_bytes_ - at)
+            [[unlikely]]
+            refuse_shown_by(peer);
+        return ring_of(peer) + at;
     }
 
     // True if all ranks show `what` in this step.
@@ -81,7 +86,10 @@ protected:
 
     // Chunk number i of a rank in the present step.
     std::byte* chunk_of(int peer, std::uint64_t i) const {
-        return ring_of(peer) + (line_of(peer).layout.at + i * window_bytes_) % ring_bytes_;
+        const std::uint64_t at = line_of(peer).layout.at;
+        if (at % window_bytes_ != 0) [[unlikely]]
+            refuse_shown_by(peer);
+        return ring_of(peer) + (at + i * window_bytes_) % ring_bytes_;
     }
 
     // One of the stages of chunk number i. Chunks come to it in their order.
@@ -114,11 +122,14 @@ protected:
         return (bytes + window_bytes_ - 1) / window_bytes_;
     }
 
-    // Place number `index` of a peer that shows so many.
-    std::byte* at_place(int peer, std::size_t index, std::size_t places) const {
+    // Place number `index` of a peer that shows so many. It has so many bytes.
+    std::byte* at_place(int peer, std::size_t index, std::size_t places, std::size_t bytes) const {
         place p;
         std::memcpy(&p, piece_of(peer, places * sizeof p) + index * sizeof p, sizeof p);
-        return region_.reachable().at(p);
+        std::byte* const data = region_.reachable().at(p, bytes);
+        if (data == nullptr && bytes > 0) [[unlikely]]
+            refuse_shown_by(peer);
+        return data;
     }
     std::size_t room_for_places() const { return window_bytes_ / sizeof(place); }
     // Returns the bytes of a window for each of `n` ranks.

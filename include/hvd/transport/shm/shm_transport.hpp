@@ -18,8 +18,8 @@ namespace detail {
 // All algorithms reduce in rank order.
 class shm_transport final : public shm_exchange {
 public:
-    shm_transport(const shm_region& region, int rank, int number = -1)
-        : shm_exchange(region, rank, number), slice_room_(share_of_window(size_)) {}
+    shm_transport(const shm_region& region, int rank, const int* numbers = nullptr)
+        : shm_exchange(region, rank, numbers), slice_room_(share_of_window(size_)) {}
 
     bool choose(const operation& op) override {
         algorithm_ = algorithm::by_groups;
@@ -189,9 +189,12 @@ private:
                               bytes = g.count_of(rank_, size_) * g.element_bytes;
             for (list_segment s(op, begin, bytes); s.next();) {
                 for (int p = 0; p < size_; ++p) {
-                    inputs_[p] = p == rank_ ? s.in : at_place(p, 2 * s.tensor, place_count_) + s.at;
+                    const std::size_t end = s.at + s.bytes;
+                    inputs_[p] =
+                        p == rank_ ? s.in : at_place(p, 2 * s.tensor, place_count_, end) + s.at;
                     outputs_[std::size_t(p)] =
-                        p == rank_ ? s.out : at_place(p, 2 * s.tensor + 1, place_count_) + s.at;
+                        p == rank_ ? s.out
+                                   : at_place(p, 2 * s.tensor + 1, place_count_, end) + s.at;
                 }
                 reduce_to_outputs(op, g, s);
             }

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <exception>
+
 #include "../../core/lean/atomic.hpp"
 #include "../../platform/thread.hpp"
 #include "job_secret.hpp"
@@ -40,10 +42,13 @@ public:
     }
 
     // Returns a connection to each of `ranks` of the job, in their order, and none for this rank.
-    // gone() ends it early. @throws peer_error that names the ranks by their place in `ranks`.
-    template <class F>
+    // gone() ends it early. Where this process has no descriptor left, it waits as long as
+    // gets_more() is true.
+    // @throws peer_error that names the ranks by their place in `ranks`; usage_error if the system
+    // refuses.
+    template <class F, class G>
     std::vector<descriptor> connect(std::uint64_t context, std::span<const int> ranks,
-                                    time_point limit, F gone) {
+                                    time_point limit, F gone, G gets_more) {
         making m{context, ranks, std::vector<descriptor>(ranks.size()), {}};
         for (const int r : ranks)
             if (connects_to(r))
@@ -51,8 +56,16 @@ public:
                                         context);
         const counts_as_active active(active_);
         while (!is_complete(m)) {
-            if (now() > limit || gone()) give_up(m);
-            turn(m);
+            if (now() > limit || m.closed_by >= 0 || gone()) give_up(m);
+            try {
+                turn(m);
+                m.refused_since = never;
+            } catch (const usage_error&) {
+                const time_point time = now();
+                if (m.refused_since == never) m.refused_since = time;
+                if (!gets_more() && time - m.refused_since > patience_with_system) throw;
+                sleep_for(tuning::millisecond);
+            }
         }
         return std::move(m.sockets);
     }
@@ -61,7 +74,7 @@ private:
     struct arrival {
         std::uint64_t context;
         int rank;
-        descriptor socket;
+        descriptor socket;  // none if the other side has closed it meanwhile
         time_point since;
     };
     struct making {
@@ -69,6 +82,8 @@ private:
         std::span<const int> ranks;
         std::vector<descriptor> sockets;  // by place in `ranks`
         std::vector<outgoing_connection> outgoing;
+        int closed_by = -1;                // a rank that has come and gone
+        time_point refused_since = never;  // by the system
         bool missed(std::size_t i, int me) const { return !sockets[i] && ranks[i] != me; }
     };
     struct counts_as_active {
@@ -88,13 +103,23 @@ private:
     }
 
     void turn(making& m) {
+        std::exception_ptr refusal;
+        {
+            const lock_guard lock(mutex_);
+            release_closed();
+            keep_refusal(refusal, [&] { let_in(); });
+            collect(m);
+        }
         std::vector<pollfd> fds;
         const std::size_t tried = m.outgoing.size();
         std::vector<std::size_t> of_outgoing(tried);  // 0: it rests
         fds.push_back({listener_.number(), POLLIN, 0});
         for (std::size_t i = 0; i < tried; ++i) {
-            pollfd wanted{};
-            if (!m.outgoing[i].prepare(wanted)) continue;
+            pollfd wanted{-1, 0, 0};
+            keep_refusal(refusal, [&] {
+                if (!m.outgoing[i].prepare(wanted)) wanted.fd = -1;
+            });
+            if (wanted.fd < 0) continue;
             of_outgoing[i] = fds.size();
             fds.push_back(wanted);
         }
@@ -109,9 +134,18 @@ private:
             put(m, m.outgoing[i].peer(), m.outgoing[i].take());
             m.outgoing.erase(m.outgoing.begin() + std::ptrdiff_t(i));
         }
-        const lock_guard lock(mutex_);
-        let_in();
-        collect(m);
+        if (refusal) std::rethrow_exception(refusal);
+    }
+
+    // Connections that have come go on where the system refuses another one: they may give back
+    // what it needs.
+    template <class F>
+    static void keep_refusal(std::exception_ptr& refusal, F f) {
+        try {
+            f();
+        } catch (const usage_error&) {
+            refusal = std::current_exception();
+        }
     }
 
     static void put(making& m, int rank, descriptor socket) {
@@ -126,16 +160,27 @@ private:
         });
     }
 
+    // The ranks of a communicator that was not made leave connections here. Their descriptors are
+    // not kept.
+    void release_closed() {
+        for (arrival& a : arrivals_)
+            if (a.socket && was_ended(a.socket)) a.socket = descriptor();
+    }
+
     // Takes what has come for a communicator, and forgets what nobody has taken for long.
     void collect(making& m) {
         std::size_t kept = 0;
         for (arrival& a : arrivals_) {
-            if (a.context == m.context) put(m, a.rank, std::move(a.socket));
+            if (a.context == m.context && !a.socket) m.closed_by = a.rank;
+            else if (a.context == m.context) put(m, a.rank, std::move(a.socket));
             else if (now() - a.since < patience) std::swap(arrivals_[kept++], a);
         }
         arrivals_.resize(kept);
     }
     static constexpr std::int64_t patience = 600 * tuning::second;
+    // Connections of a communicator that was not made may still be on their way to this process,
+    // which takes descriptors for them and gives them back.
+    static constexpr std::int64_t patience_with_system = 500 * tuning::millisecond;
 
     [[noreturn]] void give_up(const making& m) const {
         std::vector<int> late;
@@ -144,15 +189,16 @@ private:
         for (std::size_t i = 0; i < m.ranks.size(); ++i) {
             if (m.ranks[i] == rank_) me = int(i);
             if (!m.missed(i, rank_)) continue;
+            if (m.closed_by >= 0 && m.closed_by != m.ranks[i]) continue;
             who += text(late.empty() ? "rank " : ", rank ", i);
             for (const outgoing_connection& c : m.outgoing)
                 if (c.peer() == m.ranks[i]) who += text(" (", c.print(), ")");
             late.push_back(int(i));
         }
-        throw peer_error(
-            me,
-            text("hvd: making of a communicator on rank ", me, ": ", who, " did not come in time"),
-            std::move(late));
+        throw peer_error(me,
+                         text("hvd: making of a communicator on rank ", me, ": ", who,
+                              m.closed_by >= 0 ? " has given it up" : " did not come in time"),
+                         std::move(late));
     }
 
     const int rank_;

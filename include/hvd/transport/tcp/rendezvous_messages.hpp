@@ -12,9 +12,6 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The rendezvous proves itself under this number, as ranks do under theirs.
-constexpr int rendezvous_rank = INT32_MAX;
-
 // A rank's message to the rendezvous, once each has proved that it knows the secret.
 struct registration {
     static constexpr std::uint32_t current = 1;

@@ -138,6 +138,13 @@ public:
     } catch (const std::bad_alloc&) {
     }
 
+    // True while communicators that have ended hold connections, which go within seconds.
+    bool gives_back() noexcept {
+        reap();
+        const lock_guard lock(mutex_);
+        return !leftovers_.empty();
+    }
+
 private:
     // For so long the peers of a communicator that has ended may still send to it.
     static constexpr std::int64_t patience = 5 * tuning::second;
