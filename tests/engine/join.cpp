@@ -216,7 +216,7 @@ TEST_CASE("a rank that has joined rounds a mean of integers as the others do") {
                 };
                 (void)reduce(std::vector<int>(count, 0));  // what the first rank learns by
                 if (e.rank() != 0) {
-                    // The last rank that is left has another number, so that the mean is no integer.
+                    // The last rank has another number, so that the mean is no integer.
                     const int others = e.size() - 1, sum = -2 * others - (others > 1 ? 1 : 0);
                     const int mine = e.rank() == others && others > 1 ? -3 : -2;
                     const double mean = double(sum) / others;
