@@ -183,12 +183,11 @@ public:
         return 0;
     }
 
-    // The deadline of a tensor is over during a prediction. A rank that runs a unit of it, or has
-    // come to say that it declines, waits no longer than that anyway.
+    // The deadline of a tensor is over during a prediction. A unit under way keeps to it by itself.
     void expire_prediction() {
         const lock_guard lock(mutex_);
-        if (predicted_ && !driving_ && decline_.empty())
-            decline_ = "the deadline of a tensor is over";
+        if (!predicted_ || driving_ || !decline_.empty()) return;
+        decline_ = "the deadline of a tensor is over";
     }
 
     // Why a unit gave the communicator up; null if none did.
@@ -287,8 +286,7 @@ private:
         return driving_ = true;
     }
 
-    // The next calls end by the deadlines of all that is pending. The engine's thread may be inside
-    // of them, so that tensors which come meanwhile see to theirs: take_note().
+    // The next calls end by the deadlines of all that is pending; for later tensors: take_note().
     void hold_to_deadlines() {
         runner_.driver().forget_stop(std::exchange(stop_, never));
         runner_.end_by(pending_.first_limit());
@@ -356,8 +354,9 @@ private:
             failure = std::current_exception();
         }
         if (declined) {
+            const lock_guard lock(mutex_);
             running_ = nullptr;
-            unclaim(unit);
+            pending_.unclaim(unit);
             return false;
         }
         complete_unit(unit, std::move(failure));
@@ -367,11 +366,6 @@ private:
     bool is_predicted() {
         const lock_guard lock(mutex_);
         return predicted_ != nullptr;
-    }
-
-    void unclaim(const agreed_unit& unit) {
-        const lock_guard lock(mutex_);
-        pending_.unclaim(unit);
     }
 
     // A rank has declined: all ranks negotiate again.
