@@ -92,6 +92,28 @@ TEST_CASE("the first epoch begins when all have come, or enough after a time") {
     CHECK(words(e.take_orders()) == refuses);
 }
 
+TEST_CASE("an epoch has at most as many members as the job may have, and the others wait") {
+    for (std::size_t most = 1; most <= 8; ++most) {
+        CAPTURE(most);
+        coordinator_rules rules = rules_of(1, 1, 0, true);
+        rules.most = most;
+        coordinator c(rules);
+        c.join(1, request_of(11), 0);
+        c.take_orders();
+        for (int id = 2; id <= int(most) + 1; ++id)
+            c.join(id, request_of(10 + std::uint64_t(id)), 1);
+        c.take_orders();
+        c.join(1, request_of(11, {7, 1}, 1, {11}), 2);
+        std::vector<int> begun;
+        for (const coordinator::order& o : c.take_orders())
+            if (o.what == coordinator_message::epoch_begins) begun.push_back(o.link);
+        CHECK(begun.size() == most);
+        CHECK(begun.front() == 1);  // who has the state comes before all newcomers
+        CHECK(c.head().size == most);
+        CHECK(c.table().size() == most);
+    }
+}
+
 TEST_CASE("members keep their order, the highest step is the source, and newcomers follow") {
     coordinator c(rules_of(3, 1, 0, true));
     for (const int id : {11, 12, 13}) c.join(id, request_of(std::uint64_t(id)), 0);

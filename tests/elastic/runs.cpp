@@ -626,23 +626,59 @@ TEST_CASE("errors that no lost rank explains do not repeat for ever") {
         CHECK(text.find(part) != std::string::npos);
 }
 
+TEST_CASE("any number of losses without a commit does not end a job") {
+    constexpr int size = 13;
+    elastic_job job(size, true);
+    std::atomic<int> epochs = 0, ended = 0, failed = 0;
+    for (int r = 0; r < size; ++r)
+        job.start(r, [&](auto& o) {
+            float x = 0;
+            hvd::elastic::state state(x);
+            try {
+                hvd::run_elastic<hvd_test::tcp>(
+                    state,
+                    [&](auto& comm) {
+                        if (comm.rank() == 0) ++epochs;
+                        // The last one leaves in each epoch.
+                        if (comm.size() > 1 && comm.rank() == comm.size() - 1) throw leaves();
+                        comm.barrier();
+                        ++ended;
+                    },
+                    o);
+            } catch (const leaves&) {
+            } catch (const hvd::peer_error&) {
+                ++failed;
+            }
+        });
+    job.await();
+    CHECK(epochs == size);
+    CHECK(ended == 1);
+    CHECK(failed == 0);
+}
+
 TEST_CASE("ranks that return after different steps all end with an error") {
     for (int size = 2; size <= 4; ++size) {
         CAPTURE(size);
         elastic_job job(size, size == 4);  // without a launcher one of four has no majority then
         std::vector<std::string> errors(static_cast<std::size_t>(size));
+        std::atomic<int> wrong_states = 0;
         for (int r = 0; r < size; ++r)
             job.start(r, [&, r](auto& o) {
                 trainer t;
                 hvd::elastic::state state(t.weights);
+                auto committed = t.weights;
                 try {
                     hvd::run_elastic<hvd_test::tcp>(
                         state,
                         [&](auto& comm) {
+                            // The state is that of the last commit, also after a return.
+                            if (t.weights != committed) ++wrong_states;
                             while (state.step() < (r == 1 ? 5 : 9)) {
                                 t.step(comm, state.step());
                                 state.commit();
+                                committed = t.weights;
                             }
+                            t.weights[0] = -1;
                         },
                         o);
                 } catch (const hvd::peer_error& e) {
@@ -650,6 +686,7 @@ TEST_CASE("ranks that return after different steps all end with an error") {
                 }
             });
         job.await();
+        CHECK(wrong_states == 0);
         for (int r = 0; r < size; ++r) {
             CAPTURE(r);
             const std::string& said = errors[std::size_t(r)];

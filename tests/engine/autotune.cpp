@@ -90,6 +90,28 @@ TEST_CASE("an engine finds the good region from a bad start, and its results sta
     });
 }
 
+TEST_CASE("no step is a sample while new thresholds settle") {
+    on_few_ranks([](auto& comm) {
+        for (const int settling : {1, 3}) {
+            engine e{comm, {.fusion_threshold = 1024}};
+            auto options = quick();
+            options.settling_steps = settling;
+            options.most_steps = 1 + 40 * (1 + settling);
+            int since_change = 0;
+            options.changed = [&](const hvd::engine_tuning&) { since_change = 0; };
+            hvd::autotune tuner{e, options};
+            for (int steps = 0; !tuner.is_over(); ++steps) {
+                REQUIRE(steps <= options.most_steps);
+                hvd::time_span time = cost_of(e.tuned());
+                if (since_change++ < settling) time.nanoseconds *= 1000;
+                tuner.step(time);
+            }
+            CHECK(tuner.result().seconds == double(cost_of(e.tuned()).nanoseconds) * 1e-9);
+            CHECK(tuner.result().seconds_before < 0.01);
+        }
+    });
+}
+
 TEST_CASE(
     "an engine leaves a bad order, a bad way to agree and a bad algorithm, which may be fixed") {
     on_ranks([](auto& comm) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <cmath>
+#include <complex>
 
 #include "engine_test.hpp"
 
@@ -142,6 +143,92 @@ TEST_CASE("a rank that has joined submits nothing, and joins once") {
         comm.barrier();  // until then the others have not joined, and rank 0 is not back
         if (comm.rank() != 0) joined = e.join();
         joined.wait();
+    });
+}
+
+namespace {
+
+// All ranks but the first reduce with a prescale after it has joined, so that the elements that it
+// contributes are scaled as well. Rank r has first + r.
+template <class T, class Op>
+void reduce_scaled_after_join(engine& e, const Op& op, double first, double prescale,
+                              double expected) {
+    CAPTURE(prescale);
+    if (e.rank() != 0)
+        for (const std::size_t count : {std::size_t(5), std::size_t(40000)}) {
+            std::vector<T> x(count, T(float(first + e.rank())));
+            e.allreduce("x", x, op, {.prescale = prescale}).wait();
+            const T wanted = T(float(expected));
+            CHECK(std::size_t(std::count(x.begin(), x.end(), wanted)) == count);
+        }
+    e.join().wait();
+}
+
+template <class T>
+void reduce_scaled(engine& e) {
+    const int last = e.size() - 1;
+    for (const double prescale : {1.0, 2.0, -1.0, 0.5}) {
+        const double low = prescale * (prescale < 0 ? 4 + last : 4 + 1),
+                     high = prescale * (prescale < 0 ? 4 + 1 : 4 + last);
+        reduce_scaled_after_join<T>(e, hvd::min, 4, prescale, low);
+        reduce_scaled_after_join<T>(e, hvd::max, 4, prescale, high);
+        double product = 1;
+        for (int r = 1; r <= last; ++r) product *= prescale * (1 + r);
+        reduce_scaled_after_join<T>(e, hvd::product, 1, prescale, product);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a rank that has joined changes no result that is scaled") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        reduce_scaled<float>(e);
+        reduce_scaled<double>(e);
+        reduce_scaled<hvd::float16>(e);
+        reduce_scaled<hvd::bfloat16>(e);
+        std::vector<std::complex<double>> known(1, 1);  // the first rank learns the reduction
+        e.allreduce("complex", known, hvd::product).wait();
+        for (const double prescale : {1.0, 2.0}) {
+            if (e.rank() != 0) {
+                std::vector<std::complex<double>> x(700, {0, 1});
+                e.allreduce("complex", x, hvd::product, {.prescale = prescale}).wait();
+                std::complex<double> product = 1;
+                for (int r = 1; r < e.size(); ++r) product *= std::complex<double>(0, prescale);
+                CHECK(std::size_t(std::count(x.begin(), x.end(), product)) == x.size());
+            }
+            e.join().wait();
+        }
+    });
+}
+
+TEST_CASE("a rank that has joined rounds a mean of integers as the others do") {
+    on_ranks_from(2, [](auto& comm) {
+        for (const auto rounds :
+             {hvd::rounding::toward_zero, hvd::rounding::nearest, hvd::rounding::down}) {
+            CAPTURE(int(rounds));
+            engine e{comm};
+            for (const std::size_t count : {std::size_t(3), std::size_t(60000)}) {
+                const auto reduce = [&](const std::vector<int>& mine) {
+                    std::vector<int> x = mine;
+                    e.allreduce("mean", x, hvd::average(rounds)).wait();
+                    return x;
+                };
+                (void)reduce(std::vector<int>(count, 0));  // what the first rank learns by
+                if (e.rank() != 0) {
+                    // The last rank has another number, so that the mean is no integer.
+                    const int others = e.size() - 1, sum = -2 * others - (others > 1 ? 1 : 0);
+                    const int mine = e.rank() == others && others > 1 ? -3 : -2;
+                    const double mean = double(sum) / others;
+                    const int expected = int(rounds == hvd::rounding::toward_zero ? std::trunc(mean)
+                                             : rounds == hvd::rounding::nearest   ? std::round(mean)
+                                                                                : std::floor(mean));
+                    const std::vector<int> x = reduce(std::vector<int>(count, mine));
+                    CHECK(std::size_t(std::count(x.begin(), x.end(), expected)) == count);
+                }
+                e.join().wait();
+            }
+        }
     });
 }
 

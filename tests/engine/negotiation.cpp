@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <hvd/engine/negotiation/negotiator.hpp>
+#include <hvd/engine/prediction.hpp>
 
 namespace negotiation_tests {
 
@@ -564,6 +565,139 @@ TEST_CASE("bytes that no rank writes are refused") {
     root.receive(1, good.bytes);
     CHECK_THROWS_AS(root.receive(2, std::span(good.bytes).first(good.bytes.size() - 1)),
                     hvd::usage_error);
+}
+
+TEST_CASE(
+    "a prediction that was left early comes later the next time, and one that held does not") {
+    constexpr int needed = 2;
+    step_learner learner(needed);
+    // The steps of two tensors that are seen until one is predicted.
+    const auto steps = [&] {
+        for (int step = 1;; ++step) {
+            REQUIRE(step < 5000);
+            CHECK_FALSE(learner.note({1, 3}));
+            if (learner.note({2, 3})) return step;
+        }
+    };
+    const int first = steps();
+    int waited = needed;
+    for (const std::uint64_t held : {0, 1, 7}) {
+        learner.left_prediction(held);
+        waited *= 2;
+        CHECK(steps() == first - needed + waited);
+    }
+    learner.left_prediction(8);
+    CHECK(steps() == first);
+    for (int i = 0; i < 20; ++i) learner.left_prediction(0);
+    CHECK(steps() == first - needed + 1024);  // the bound
+    learner.begin_anew();
+    CHECK(steps() == first);
+}
+
+TEST_CASE("numbers of tensors are given back when there are more than the cache holds") {
+    for (const std::size_t capacity : {std::size_t(1), std::size_t(4), std::size_t(1024)}) {
+        CAPTURE(capacity);
+        negotiator alone(0, 1, {.cache_capacity = capacity, .predict = false});
+        std::size_t defined = 0;
+        for (int step = 0; step < 20; ++step) {
+            const std::uint64_t misses = alone.counted().cache_misses;
+            alone.submit("t" + std::to_string(step), tensor(5));
+            CHECK(alone.counted().cache_misses == misses + 1);
+            alone.decide();
+            ++defined;
+            bool is_reset = false;
+            for (decision d; alone.next_decision(d);)
+                is_reset = is_reset || d.kind == decision::what::reset;
+            CHECK(is_reset == (defined > capacity));
+            if (is_reset) defined = 0;
+        }
+    }
+}
+
+TEST_CASE("words of two generations are two messages, also when nobody has sent the first") {
+    // A chain of three. The root's cache holds one tensor, so that two make a reset.
+    const negotiation_options options{.fanout = 1, .cache_capacity = 1, .predict = false};
+    std::vector<negotiator> ranks;
+    for (int r = 0; r < 3; ++r) ranks.emplace_back(r, 3, options);
+    std::vector<std::string> log[3];
+    std::vector<std::pair<std::string, signature>> pending[3];
+    const auto submit = [&](int r, const char* name) {
+        pending[r].emplace_back(name, tensor(5));
+        ranks[std::size_t(r)].submit(name, tensor(5));
+    };
+    const auto take_decisions = [&](int r) {
+        for (decision d; ranks[std::size_t(r)].next_decision(d);) {
+            if (d.kind == decision::what::reset) {
+                log[r].push_back("reset");
+                for (const auto& [name, mine] : pending[r])
+                    ranks[std::size_t(r)].submit(name, mine);
+            }
+            if (d.kind == decision::what::run)
+                for (const agreed_tensor& t : d.units.front()) {
+                    log[r].push_back(t.name);
+                    std::erase_if(pending[r], [&](const auto& p) { return p.first == t.name; });
+                }
+        }
+    };
+    // A neighbour takes all that a rank has to say, and says nothing itself yet.
+    const auto send = [&](int r) {
+        for (negotiator::outgoing out; ranks[std::size_t(r)].next_message(out);) {
+            ranks[std::size_t(out.to)].receive(r, out.bytes);
+            take_decisions(out.to);
+        }
+    };
+    for (int r = 0; r < 3; ++r) submit(r, "a");
+    for (int r = 0; r < 3; ++r) submit(r, "b");
+    for (const int r : {2, 1}) send(r);
+    ranks[0].decide();
+    take_decisions(0);
+    for (int r = 0; r < 2; ++r) submit(r, "c");
+    submit(2, "c");  // a word of the old generation, which nobody has sent when the reset comes
+    for (const int r : {0, 1, 2, 1}) send(r);
+    ranks[0].decide();
+    take_decisions(0);
+    for (const int r : {0, 1}) send(r);
+    for (int r = 0; r < 3; ++r) CHECK(log[r] == std::vector<std::string>{"a", "b", "reset", "c"});
+}
+
+TEST_CASE("ranges of ranks and lengths that no rank writes are refused") {
+    const auto reader_of = [](const std::vector<std::uint8_t>& numbers) {
+        message_writer written(7);
+        for (const std::uint8_t n : numbers) written.add(n);
+        return written.take();
+    };
+    const auto ranks = [&](const std::vector<std::uint8_t>& numbers) {
+        const std::vector<std::byte> bytes = reader_of(numbers);
+        return message_reader(bytes).ranks(8);
+    };
+    CHECK(ranks({1, 3, 5}).list() == std::vector{3, 4, 5});
+    CHECK(ranks({1, 5, 5}).list() == std::vector{5});
+    CHECK(ranks({2, 0, 0, 7, 7}).list() == std::vector{0, 7});
+    CHECK_THROWS_AS(ranks({1, 5, 3}), hvd::usage_error);
+    CHECK_THROWS_AS(ranks({1, 5, 8}), hvd::usage_error);
+    CHECK_THROWS_AS(ranks({3, 0, 0}), hvd::usage_error);
+    CHECK_THROWS_AS(ranks({1, 5}), hvd::usage_error);
+    for (const std::uint8_t length : {0, 2, 3, 127}) {
+        const std::vector<std::byte> bytes = reader_of({length, 'h', 'i'});
+        message_reader reader(bytes);
+        if (length <= 2) CHECK(reader.text() == std::string_view("hi", length));
+        else CHECK_THROWS_AS(reader.text(), hvd::usage_error);
+    }
+}
+
+TEST_CASE("a predicted tensor that no longer fuses, or fuses now, is another one") {
+    for (const bool fuses : {true, false}) {
+        signature agreed = tensor(5);
+        agreed.fuses = fuses;
+        prediction step({{{"x", agreed, 1}}});
+        signature mine = agreed;
+        mine.fuses = !fuses;
+        CHECK_FALSE(step.arrive("x", mine));
+        CHECK_FALSE(step.ready());
+        CHECK_FALSE(step.arrive("y", agreed));
+        CHECK(step.arrive("x", agreed));
+        CHECK(step.ready());
+    }
 }
 
 }  // namespace negotiation_tests

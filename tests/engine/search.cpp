@@ -178,6 +178,63 @@ TEST_CASE("where no threshold matters, noise changes none") {
     }
 }
 
+namespace {
+
+// A search over one threshold and one choice, which begins with a choice that is not the default.
+struct searched_by_hand {
+    hvd::engine_tuning start{.prediction = false};
+    tuning_search search;
+
+    static std::vector<knob> two_knobs() {
+        std::vector<knob> some;
+        for (const knob& k : hvd::detail::knobs_of({true, true, true, 4, true}, "", 0))
+            if (k.key() == "engine.fusion_threshold" || k.key() == "engine.prediction")
+                some.push_back(k);
+        return some;
+    }
+    explicit searched_by_hand(int most_samples = 220)
+        : search(two_knobs(), start, {1, most_samples, 2}) {}
+
+    // Gives each of two candidates its samples in their order, until the race is over.
+    void race(const std::vector<double>& of_start, const std::vector<double>& of_other) {
+        const tuning_search::stage now = search.now_at();
+        for (std::size_t n = 0, m = 0; search.now_at() == now;)
+            search.add_sample(search.candidate() == start ? of_start.at(n++) : of_other.at(m++));
+    }
+    void let_all_be_equal_until(tuning_search::stage end) {
+        while (search.now_at() != end && !search.is_over()) search.add_sample(1);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("a race is won by the turns, too, not by the median alone") {
+    // The defaults have the lower median, and win one of three turns or two of them.
+    for (const bool wins_two : {false, true}) {
+        searched_by_hand s;
+        REQUIRE(s.search.now_at() == tuning_search::stage::opening);
+        s.race({9, 11, wins_two ? 31.0 : 29.0}, {10, 1, 30});
+        REQUIRE(s.search.now_at() == tuning_search::stage::heat);
+        // The best so far is what the next race is about.
+        CHECK(s.search.candidate().prediction == wins_two);
+    }
+}
+
+TEST_CASE("a duel is won beyond the noise") {
+    for (const bool is_noisy : {false, true}) {
+        CAPTURE(is_noisy);
+        searched_by_hand s;
+        s.race({2, 2, 2}, {1, 1, 1});
+        s.let_all_be_equal_until(tuning_search::stage::duel);
+        REQUIRE(s.search.now_at() == tuning_search::stage::duel);
+        const std::vector<double> one(9, 1.0);
+        if (is_noisy) s.race(one, {0.5, 0.5, 0.6, 0.7, 0.95, 0.95, 1.3, 1.3, 1.3});
+        else s.race(one, std::vector<double>(9, 0.95));
+        REQUIRE(s.search.is_over());
+        CHECK((s.search.candidate() == s.start) == is_noisy);
+    }
+}
+
 TEST_CASE("options come from the environment") {
     const variables set({{"HVD_AUTOTUNE", "1"},
                          {"HVD_AUTOTUNE_LOG", "log.csv"},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <hvd/engine/negotiation/stall_watch.hpp>
+#include <hvd/engine/pending_table.hpp>
 
 namespace stall_watch_tests {
 
@@ -107,6 +108,31 @@ TEST_CASE("the deadline of a tensor comes before the wait of an older one") {
     CHECK(w.look(old, urgent, 5 * s, true).what == verdict::rest);  // the older one waits meanwhile
     CHECK(!w.hear("urgent", "rank 3", {}));
     CHECK(w.look(old, urgent, 5 * s, true).what == verdict::give_up);
+}
+
+TEST_CASE("a tensor that runs is neither stalled nor late, unless its unit is given back") {
+    pending_table all;
+    const auto add = [&](const char* name, time_point since, time_point limit) {
+        pending_tensor tensor;
+        tensor.since = since;
+        tensor.limit = limit;
+        REQUIRE(all.add(name, std::move(tensor)) != nullptr);
+    };
+    CHECK(all.oldest().at == none.at);
+    add("old", 10, 50);
+    add("young", 20, 100);
+    CHECK(all.oldest().name == "old");
+    CHECK(all.most_urgent().name == "old");
+    agreed_unit unit(1);
+    unit[0].name = "old";
+    std::vector<queued*> calls;
+    CHECK(all.claim(unit, calls) == 10);
+    CHECK(all.oldest().name == "young");
+    CHECK(all.oldest().at == 20);
+    CHECK(all.most_urgent().name == "young");
+    all.unclaim(unit);
+    CHECK(all.oldest().name == "old");
+    CHECK(all.most_urgent().at == 50);
 }
 
 }  // namespace stall_watch_tests

@@ -276,6 +276,78 @@ TEST_CASE("the deadline of a tensor holds during a prediction") {
     });
 }
 
+TEST_CASE("the deadline of a tensor ends a predicted unit that is under way already") {
+    on_few_ranks([](auto& comm) {
+        engine e{comm, {.fusion_threshold = 1}};
+        const int last = comm.size() - 1;
+        std::vector<float> a(10, 1), b(10, 1);
+        for (std::uint64_t before = 0; e.statistics().predicted_steps == before;) {
+            before = e.statistics().predicted_steps;
+            auto first = e.allreduce("a", a, hvd::sum), second = e.allreduce("b", b, hvd::sum);
+            first.wait();
+            second.wait();
+        }
+        comm.barrier();
+        if (comm.rank() != last) {
+            auto first = e.allreduce("a", a, hvd::sum);  // its unit waits for the last rank
+            std::thread waits(
+                [&] { CHECK(!text_of<hvd::peer_error>([&] { first.wait(); }).empty()); });
+            std::this_thread::sleep_for(50ms);
+            const std::string text = text_of<hvd::peer_error>(
+                [&] { e.allreduce("b", b, hvd::sum, {.deadline = lateness}).wait(); });
+            INFO(text);
+            CHECK(has(text, rank_text(last)));
+            waits.join();
+        }
+        comm.barrier();
+    });
+}
+
+TEST_CASE(
+    "the deadline of a tensor ends a unit in which a rank hangs, also one that began before") {
+    on_few_ranks([](auto& comm) {
+        engine e{comm};
+        const int last = comm.size() - 1, me = comm.rank();
+        bool hangs = me == last;
+        const auto until_told = [&] {
+            if (std::exchange(hangs, false)) comm.barrier();
+        };
+        std::vector<float> a(4, 1), b(4, 1);
+        auto slow = e.allreduce("slow", a, hanging_sum{&until_told});
+        if (me != last) {
+            std::this_thread::sleep_for(50ms);
+            const std::string text = text_of<hvd::peer_error>(
+                [&] { e.allreduce("b", b, hvd::sum, {.deadline = lateness}).wait(); });
+            INFO(text);
+            CHECK(has(text, rank_text(last)));
+            comm.barrier();
+            CHECK_THROWS_AS(slow.wait(), hvd::peer_error);
+        } else {
+            (void)text_of<hvd::peer_error>([&] { slow.wait(); });  // its own result may be complete
+        }
+    });
+}
+
+TEST_CASE("a deadline that a tensor has kept ends no later unit") {
+    on_few_ranks([](auto& comm) {
+        engine e{comm, {.fusion_threshold = 1}};
+        std::vector<float> a(10, 1), b(10, 1);
+        // Rank 0 is inside the unit of the first when it submits the second.
+        const auto step = [&](std::chrono::milliseconds late, hvd::time_span deadline) {
+            if (comm.rank() != 0) std::this_thread::sleep_for(late);
+            auto first = e.allreduce("a", a, hvd::sum);
+            if (comm.rank() == 0) std::this_thread::sleep_for(late / 4);
+            auto second = e.allreduce("b", b, hvd::sum, {.deadline = deadline});
+            first.wait();
+            second.wait();
+        };
+        for (int i = 0; i < 8; ++i) step(0ms, {});
+        step(lateness / 4, 2 * lateness);
+        step(3 * lateness, {});
+        CHECK(e.statistics().failed == 0);
+    });
+}
+
 TEST_CASE("a request that is dropped before its tensor is there ends the engine on all ranks") {
     on_ranks_from(2, {.destructor_deadline = std::chrono::nanoseconds(50ms)}, [](auto& comm) {
         engine e{comm};

@@ -59,6 +59,21 @@ TEST_CASE("tensors, bytes and units are counted") {
     });
 }
 
+TEST_CASE("every unit waits for its cycle, so that what comes meanwhile travels with it") {
+    on_few_ranks([](auto& comm) {
+        engine e{comm, {.cycle_time = 500ms, .prediction = false}};
+        for (std::uint64_t round = 1; round <= 2; ++round) {
+            std::vector<float> x(10, 1), y(10, 1);
+            auto first = e.allreduce("first", x, hvd::sum);
+            comm.barrier();  // all have submitted it
+            std::this_thread::sleep_for(20ms);
+            e.allreduce("second", y, hvd::sum).wait();
+            first.wait();
+            CHECK(e.statistics().units == round);
+        }
+    });
+}
+
 TEST_CASE("without a cache every tensor is negotiated by its name") {
     on_ranks([](auto& comm) {
         engine e{comm, {.cache_capacity = 0}};

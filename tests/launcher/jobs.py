@@ -4,10 +4,11 @@
 
 import json
 import os
+import resource
 import signal
 import unittest
 
-from launching import HVDRUN, LauncherTest, PATIENCE, UNIMPRESSED, command_lines, processes_with, state_of, wait_until
+from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE, UNIMPRESSED, command_lines, processes_with, state_of, wait_until
 
 # Says that it is there, and stays until something ends it. Its child is one more process that must end.
 STAYS = "touch here.$HVD_RANK; sleep 1000 & wait"
@@ -89,6 +90,9 @@ class Jobs(LauncherTest):
     def test_what_a_rank_leaves_behind_is_ended(self):
         ended = self.run_it("-np", 2, "--kill-after", 0.2, "sh", "-c", "sleep 1000 >/dev/null 2>&1 & sleep 1000 & exit 0")
         self.assertEqual(ended.returncode, 0)
+        # Nothing of this one holds a pipe, so that the rank's output ends with the rank.
+        ended = self.run_it("-np", 2, "sh", "-c", "sleep 1000 >/dev/null 2>&1 & exit 0")
+        self.assertEqual(ended.returncode, 0)
 
     def test_a_program_that_cannot_be_started_is_named(self):
         ended = self.run_it("-np", 2, "./absent")
@@ -117,6 +121,10 @@ class Jobs(LauncherTest):
 
     def test_a_second_interrupt_kills_at_once(self):
         job = self.start_it("-np", 2, "--kill-after", 1000, "sh", "-c", UNIMPRESSED)
+        self.assert_second_interrupt_kills(job)
+
+    def test_a_second_interrupt_kills_also_what_ranks_have_started(self):
+        job = self.start_it("-np", 2, "--kill-after", 1000, "sh", "-c", f"( {UNIMPRESSED} ) & trap '' TERM; wait")
         self.assert_second_interrupt_kills(job)
 
     def test_nothing_is_left_when_hvdrun_is_killed(self):
@@ -167,6 +175,27 @@ class Jobs(LauncherTest):
         self.assertEqual(len(set(line.partition(":")[2] for line in ended.stdout.splitlines())), 3, ended.stdout)
         self.assertIn(":/dev/null\n", ended.stdout)
         self.assertIn(":4\n", ended.stdout)  # and the folder that ls reads
+
+    def test_ranks_have_the_users_limit_of_files(self):
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        job = self.start_it("-np", 2, "sh", "-c", "ulimit -Sn; ulimit -Hn", before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, most)))
+        hard = "unlimited" if most == resource.RLIM_INFINITY else str(most)
+        self.assertEqual(sorted(job.communicate(timeout=PATIENCE)[0].splitlines()), sorted(f"[{r}]<stdout>:{limit}" for r in range(2) for limit in ("200", hard)))
+
+    def test_a_job_inside_a_rank_hides_the_variables_of_the_outer_one(self):
+        outer = {"HVD_RANK": "7", "HVD_SIZE": "8", "HVD_LOCAL_RANK": "7", "HVD_LOCAL_SIZE": "8", "HVD_RENDEZVOUS": "192.0.2.1:1", "HVD_RENDEZVOUS_SERVED": "0",
+                 "HVD_SECRET": "ab" * 32, "HVD_SECRET_FILE": "/nowhere", "HVD_MIN_SIZE": "7", "HVD_MAX_SIZE": "8", "HVD_ELASTIC_DEADLINE": "7ms", "HVD_ELASTIC_CUT_OFF": "8ms"}
+        own = {"HVD_RANK", "HVD_SIZE", "HVD_LOCAL_RANK", "HVD_LOCAL_SIZE", "HVD_RENDEZVOUS", "HVD_RENDEZVOUS_SERVED", "HVD_SECRET_FILE"}
+        for hosts in ((), ("-H", "a", "--ssh-command", FAKE_SSH)):
+            ended = self.run_it("-np", 1, *hosts, "env", HVD_TUNING="t", **outer)
+            shown = dict(line.partition(":")[2].split("=", 1) for line in ended.stdout.splitlines() if ":HVD_" in line)
+            self.assertEqual(set(shown), own | {"HVD_TUNING"})
+            self.assertEqual([name for name in own if shown[name] == outer[name]], [])
+        # The script that names the hosts runs outside of the job, too.
+        ended = self.run_it("--min-np", 1, "--host-discovery-script", 'echo "localhost:$((1 + ${HVD_MIN_SIZE-0} + ${HVD_RANK-0}))"', "true", **outer)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        self.run_it("--min-np", 1, "--event-log", "log", "--host-discovery-script", "env >seen; echo localhost", "true", **outer)
+        self.assertEqual([line for line in (self.folder / "seen").read_text().splitlines() if line.startswith("HVD_")], [])
 
 
 class Events(LauncherTest):

@@ -14,8 +14,8 @@ import uuid
 HVDRUN = os.environ["HVDRUN"]
 PATIENCE = 60  # seconds; a test fails after them, and none needs them
 FAKE_SSH = "sh -c {command}"
-# A rank that notes SIGTERM and goes on.
-UNIMPRESSED = "trap 'touch told.$HVD_RANK' TERM; touch here.$HVD_RANK; while :; do sleep 0.05; done"
+# A rank that notes SIGTERM and goes on. A shell that prints "Terminated" into a closed pipe would end.
+UNIMPRESSED = "exec >/dev/null 2>&1; trap 'touch told.$HVD_RANK' TERM; touch here.$HVD_RANK; while :; do sleep 0.05; done"
 
 
 def state_of(pid):

@@ -2,6 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <doctest/doctest.h>
 
+#include <csignal>
+
+#include "discovery.hpp"
 #include "epochs.hpp"
 #include "progress.hpp"
 #include "slots.hpp"
@@ -214,6 +217,24 @@ TEST_CASE("a job cannot go on without slots, and says why") {
         }
         CHECK(all.obstacle(1000) == "only 1 of at least 2 slots (--min-np) can be used");
     }
+    SUBCASE("a slot that was given up gets a process again when its host goes and comes back") {
+        slot_rules rules = elastic(1, 2);
+        rules.has_discovery = true;
+        slots all(rules, always(0));
+        all.set_hosts({{"a", 1}, {"b", 1}});
+        started(all, 0);
+        for (int i = 0; i < cooldowns::most_in_a_row; ++i) {
+            if (i > 0) REQUIRE(started(all, 100 * i) == numbers{1});
+            fail(all, 1, 100 * i);
+        }
+        CHECK(started(all, 1000).empty());
+        all.set_hosts({{"a", 1}, {"b", 1}});  // it has not gone
+        CHECK(started(all, 1000).empty());
+        all.set_hosts({{"a", 1}});
+        CHECK(started(all, 1001).empty());
+        all.set_hosts({{"a", 1}, {"b", 1}});
+        CHECK(started(all, 1002) == numbers{1});
+    }
     SUBCASE("too few are shown for too long") {
         slot_rules rules = elastic(2, 2);
         rules.has_discovery = true;
@@ -229,6 +250,15 @@ TEST_CASE("a job cannot go on without slots, and says why") {
             all.set_hosts({{"a", 2}});
             CHECK(!all.obstacle(71));
             CHECK(started(all, 71) == numbers{1});
+            CHECK(!all.awaits_time(71));
+            SUBCASE("and go again: the time begins anew") {
+                all.set_hosts({{"a", 1}});
+                all.end_process(1, process_end::by_hvdrun, 1, 80);
+                CHECK(!all.obstacle(80));
+                CHECK(all.awaits_time(80));
+                CHECK(!all.obstacle(139));
+                CHECK(all.obstacle(141));
+            }
         }
         SUBCASE("they do not") {
             REQUIRE(all.obstacle(71));
@@ -290,6 +320,50 @@ TEST_CASE("an epoch of newcomers alone does not go on with the job") {
         CHECK(!all.all_have_ended());
         all.note_end(0, 10, "signal 9", false);
         CHECK(all.all_have_ended());
+    }
+}
+
+TEST_CASE("a slot is missed from the epoch without its process until the process has ended") {
+    for (int size = 2; size <= 4; ++size) {
+        CAPTURE(size);
+        epochs all;
+        std::vector<news::member> members;
+        for (int slot = 0; slot < size; ++slot) members.push_back({slot, std::uint64_t(10 + slot)});
+        all.begin(epoch(1, members, 5));
+        members.pop_back();
+        all.begin(epoch(2, members, 8));
+        CHECK(all.missed_since(size - 1) == 8);
+        CHECK(all.missed_since(0) == never);
+        all.note_end(size - 1, 9, "signal 9", false);
+        CHECK(all.missed_since(size - 1) == never);  // the next process has not been missed
+    }
+}
+
+TEST_CASE("a slot is missed no longer when its process has come back") {
+    epochs all;
+    all.begin(epoch(1, {{0, 10}, {1, 11}}, 5));
+    all.begin(epoch(2, {{0, 10}}, 8));
+    CHECK(all.missed_since(1) == 8);
+    all.begin(epoch(3, {{0, 10}, {1, 11}}, 9));
+    CHECK(all.missed_since(1) == never);
+}
+
+TEST_CASE("a discovery script that hangs is killed, and asked again") {
+    discovery asked("echo a:2; sleep 1000; echo", 1);
+    double now = 100;
+    for (int run = 0; run < 2; ++run) {
+        CAPTURE(run);
+        CHECK(!asked.look(now));
+        REQUIRE(asked.is_running());
+        const pid_t shell = asked.id();
+        CHECK(!asked.look(now + 29));
+        CHECK(asked.is_running());
+        CHECK(asked.look(now + 31));
+        CHECK(!asked.is_running());
+        CHECK(asked.why() == "it has not ended within 30 s");
+        CHECK(asked.hosts().empty());
+        CHECK(::kill(shell, 0) != 0);
+        now += 31;
     }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include <hvd/elastic.hpp>
+#include <hvd/engine/negotiation/negotiator.hpp>
 #if defined(HVD_TEST_OPENSSL)
 #include <hvd/interop/openssl.hpp>
 #endif
@@ -189,6 +190,38 @@ void send_plain(FuzzedDataProvider& from) {
     send(from, ends, std::move(wire));
 }
 
+// Neighbours in the tree of an engine send words, some nearly right. Nothing is read beside a
+// message, and what is taken can be said again.
+void negotiate(FuzzedDataProvider& from) {
+    const int size = from.ConsumeIntegralInRange(2, 9), me = from.ConsumeIntegralInRange(0, 1);
+    negotiator talks(me, size, {.fanout = from.ConsumeIntegralInRange(1, 3)});
+    while (from.remaining_bytes() > 0) {
+        message_writer said(from.ConsumeIntegralInRange<std::uint32_t>(0, 1));
+        while (from.ConsumeBool() && from.remaining_bytes() > 0) {
+            said.begin(engine_word(from.ConsumeIntegralInRange<unsigned>(0, last_word + 1)));
+            for (int n = from.ConsumeIntegralInRange(0, 3); n > 0; --n)
+                if (from.ConsumeBool()) said.add(from.ConsumeIntegralInRange<std::uint64_t>(0, 9));
+                else said.add(std::string_view(from.ConsumeRandomLengthString(9)));
+        }
+        std::vector<std::byte> bytes = said.take();
+        for (const std::uint8_t b :
+             from.ConsumeBytes<std::uint8_t>(from.ConsumeIntegral<std::uint8_t>()))
+            bytes.push_back(std::byte(b));
+        bytes.shrink_to_fit();  // so that a look beside it is seen
+        const int sender = from.ConsumeIntegralInRange(-1, size);
+        try {
+            talks.receive(sender, bytes);
+        } catch (const hvd::usage_error&) {
+            return;  // the link ends
+        }
+        if (from.ConsumeBool()) talks.submit(from.ConsumeRandomLengthString(2), signature());
+        talks.decide();
+        for (decision d; talks.next_decision(d);)
+            for (const int rank : d.ranks.list()) require(rank >= 0 && rank < size);
+        for (negotiator::outgoing out; talks.next_message(out);) require(out.to != me);
+    }
+}
+
 #if defined(HVD_TEST_OPENSSL)
 // Somebody who does not know the secret, so that nothing that he says is data.
 void send_encrypted(FuzzedDataProvider& from) {
@@ -341,13 +374,14 @@ void show_in_memory(FuzzedDataProvider& from) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     FuzzedDataProvider from(data, size);
-    switch (from.ConsumeIntegralInRange(0, 6)) {
+    switch (from.ConsumeIntegralInRange(0, 7)) {
         case 0: greet(from); break;
         case 1: join(from); break;
         case 2: send_encrypted(from); break;
         case 3: show_headers(from); break;
         case 4: hear_notice(from); break;
         case 5: show_in_memory(from); break;
+        case 6: negotiate(from); break;
         default: send_plain(from);
     }
     return 0;

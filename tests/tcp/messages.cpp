@@ -139,7 +139,7 @@ TEST_CASE_TEMPLATE(
         a.send(1, large.data(), large.size());
         b.poll();
         a.cancel();
-        std::fill(large.begin(), large.end(), std::byte(0));  // the memory is the caller's again
+        for (std::byte& b : large) b = ~b;  // the memory is the caller's again
         CHECK(a.poll());
         a.send_notice(1, notice(0, "gave up"));
         CHECK(std::string(await_notice(a, b).text) == "gave up");
@@ -279,5 +279,109 @@ TEST_CASE("a frame that is cut off fills no message") {
     ends.socket[1] = descriptor();
     CHECK(why_lost(a) == "rank 1 is gone (its connection was closed)");
 }
+
+namespace {
+
+// Notes the frames that are written, and takes as many bytes as it is told.
+struct narrow_wire {
+    ssize_t write(const std::byte* first, std::size_t first_bytes, const std::byte* second,
+                  std::size_t second_bytes) {
+        const std::size_t n = std::min(room, first_bytes + second_bytes);
+        if (n == 0) {
+            errno = EAGAIN;
+            return -1;
+        }
+        const std::size_t of_first = std::min(n, first_bytes);
+        written.insert(written.end(), first, first + of_first);
+        written.insert(written.end(), second, second + (n - of_first));
+        room -= n;
+        return ssize_t(n);
+    }
+    static bool flush() { return true; }
+
+    std::vector<frame::kind> kinds() const {
+        std::vector<frame::kind> all;
+        for (std::size_t at = 0; at + sizeof(frame) <= written.size();) {
+            frame head;
+            std::memcpy(&head, written.data() + at, sizeof head);
+            all.push_back(head.what);
+            at += sizeof head + head.bytes;
+        }
+        return all;
+    }
+
+    std::size_t room = 0;
+    std::vector<std::byte> written;
+};
+
+}  // namespace
+
+TEST_CASE("a notice overtakes the data that is queued, at the next frame") {
+    using kind = frame::kind;
+    const std::vector<std::byte> large(3 * tuning::frame_bytes), small(100);
+    frame_writer out;
+    narrow_wire wire{.room = 10};
+    out.add(large.data(), large.size());
+    out.add(small.data(), small.size());
+    out.push(wire);  // the first frame is under way
+    out.add_notice(notice(0, "first"));
+    out.add_notice(notice(0, "second"));
+    wire.room = SIZE_MAX;
+    out.push(wire);
+    CHECK(wire.kinds() == std::vector<kind>{kind::part, kind::notice, kind::notice, kind::part,
+                                            kind::last, kind::last});
+    CHECK(out.is_idle());
+}
+
+TEST_CASE("after a cancel the peer gets the old bytes of the frame that is under way") {
+    std::vector<std::byte> data(1000, std::byte(1));
+    // Within the head of the frame, at its end, and within the data.
+    for (const std::size_t gone : {std::size_t(1), sizeof(frame), std::size_t(500)}) {
+        CAPTURE(gone);
+        std::fill(data.begin(), data.end(), std::byte(1));
+        frame_writer out;
+        narrow_wire wire{.room = gone};
+        out.add(data.data(), data.size());
+        out.push(wire);
+        out.cancel();
+        std::fill(data.begin(), data.end(), std::byte(2));
+        for (int i = 0; i < 2; ++i) {
+            wire.room = 200;
+            out.push(wire);
+            out.cancel();  // a second time
+        }
+        wire.room = SIZE_MAX;
+        out.push(wire);
+        REQUIRE(wire.written.size() == sizeof(frame) + data.size());
+        CHECK(std::count(wire.written.begin() + sizeof(frame), wire.written.end(), std::byte(1)) ==
+              1000);
+        CHECK(!out.has_work());
+    }
+}
+
+#if HVD_LINUX
+TEST_CASE("a host that acknowledges nothing is silent, one whose window is closed is not") {
+    constexpr unsigned long_ago = 5000, now = 10;  // milliseconds
+    const auto is_silent = [](unsigned unacked, unsigned probes, unsigned ack, unsigned data) {
+        tcp_info info{};
+        info.tcpi_unacked = unacked;
+        info.tcpi_probes = std::uint8_t(probes);
+        info.tcpi_last_ack_recv = ack;
+        info.tcpi_last_data_recv = data;
+        host_silence silence;
+        CHECK_FALSE(silence.judge(info));  // one look is not enough
+        const bool result = silence.judge(info);
+        CHECK(silence.wants_probe() == (unacked == 0 && probes <= 2 && ack == data && ack > now));
+        return result;
+    };
+    CHECK(is_silent(1, 0, long_ago, long_ago));
+    CHECK(is_silent(0, 3, long_ago, long_ago));  // it answers no probe of its window
+    CHECK_FALSE(is_silent(0, 0, long_ago, long_ago));
+    for (const unsigned probes : {1u, 2u})  // on their way to a window that is closed
+        CHECK_FALSE(is_silent(0, probes, long_ago, long_ago));
+    CHECK_FALSE(is_silent(1, 0, now, long_ago));
+    CHECK_FALSE(is_silent(1, 3, long_ago, now));
+}
+#endif
 
 }  // namespace messages_tests

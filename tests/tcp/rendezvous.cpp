@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <random>
 #include <string>
 #include <thread>
@@ -20,6 +24,7 @@
 #include "sanitizers.hpp"
 #include "temporary_directory.hpp"
 #include "variables.hpp"
+#include "wires.hpp"
 
 namespace rendezvous_tests {
 
@@ -244,6 +249,225 @@ TEST_CASE("a rank that is dropped before it was let in knows it, and comes again
     std::byte got{};
     CHECK(::recv(let_in.number(), &got, 1, 0) == 1);
     CHECK(got == sent);
+}
+
+TEST_CASE("a greeting that is changed on its way is refused, each byte of it") {
+    const shared_secret secret = new_secret();
+    constexpr std::size_t greeting_bytes = 36;
+    for (std::size_t changed = 0; changed <= greeting_bytes; ++changed) {
+        CAPTURE(changed);
+        hvd::detail::descriptor connects[2], accepts[2];
+        hvd_test::open_both_ends(connects);
+        hvd_test::open_both_ends(accepts);
+        handshake rank(secret, 3, 0, 17), peer(secret, 0, -1);
+        // Somebody between them hands on what each says.
+        std::size_t said = 0;
+        const auto hand_on = [&](const descriptor& from, const descriptor& to, bool may_change) {
+            std::byte bytes[256];
+            const ssize_t n = ::recv(from.number(), bytes, sizeof bytes, 0);
+            for (ssize_t i = 0; may_change && i < n; ++i)
+                if (said++ == changed) bytes[i] ^= std::byte(1);
+            if (n > 0) CHECK(send_some(to, bytes, std::size_t(n)) == n);
+        };
+        handshake::state of_rank{}, of_peer{};
+        for (int i = 0; i < 4; ++i) {
+            of_rank = rank.advance(connects[0]);
+            hand_on(connects[1], accepts[1], said < greeting_bytes);
+            of_peer = peer.advance(accepts[0]);
+            if (of_peer == handshake::state::refused) connects[1] = descriptor();  // it closes
+            else hand_on(accepts[1], connects[1], false);
+        }
+        const bool fits = changed == greeting_bytes;
+        CHECK((of_rank == handshake::state::done) == fits);
+        CHECK((of_peer == handshake::state::done) == fits);
+        if (fits) CHECK(peer.context() == 17);
+        if (fits) CHECK(peer.peer() == 3);
+    }
+}
+
+TEST_CASE("a proof that is not the rank's own is refused by the side that accepts") {
+    struct forgery {
+        const char* what;
+        unsigned char rank = 3, context = 17, noise = 0;
+        bool is_reflected = false;
+    };
+    const shared_secret secret = new_secret();
+    for (const forgery& sent : {forgery{"none: it is let in"},
+                                {.what = "of another rank", .rank = 4},
+                                {.what = "for another context", .context = 18},
+                                {.what = "with a wrong bit", .noise = 1},
+                                {.what = "that of the other side", .is_reflected = true}}) {
+        CAPTURE(sent.what);
+        descriptor ends[2];
+        hvd_test::open_both_ends(ends);
+        handshake peer(secret, 0, -1);
+        std::vector<std::byte> greeting(36);  // of rank 3 for the context 17
+        std::memcpy(greeting.data(), "hvd lnk\x03", 8);
+        greeting[8] = std::byte(3);
+        greeting[12] = std::byte(17);
+        REQUIRE(send_some(ends[1], greeting.data(), greeting.size()) == 36);
+        REQUIRE(peer.advance(ends[0]) == handshake::state::goes_on);
+        std::byte answer[48];
+        REQUIRE(::recv(ends[1].number(), answer, sizeof answer, 0) == 48);
+        std::array<std::byte, 8 + 16 + 32> said{};
+        std::memcpy(said.data(), "connect", 7);
+        said[8] = std::byte(sent.rank);
+        said[16] = std::byte(sent.context);
+        std::memcpy(said.data() + 40, answer, 16);
+        digest256 proof = hmac_sha256(secret, said);
+        proof[31] ^= std::byte(sent.noise);
+        if (sent.is_reflected) std::memcpy(proof.data(), answer + 16, sizeof proof);
+        send_some(ends[1], proof.data(), sizeof proof);
+        const bool is_let_in = peer.advance(ends[0]) == handshake::state::done;
+        CHECK(is_let_in == std::string_view(sent.what).starts_with("none"));
+        if (!is_let_in)
+            CHECK(std::string(peer.reason()) == "it does not know the secret of this job");
+    }
+}
+
+TEST_CASE("who says nothing is dropped: a stranger, and a rank that does not register") {
+    const shared_secret secret = new_secret();
+    served s(2, secret, 20s);
+    const framed_socket first = registered(s.server.port(), 0, 2, secret);
+    const descriptor unregistered = proved(s.server.port(), 1, secret);
+    const listening_socket listener(0);
+    strangers waiting(secret, 0);
+    const descriptor silent = stranger_at(listener.port());
+    for (int i = 0; i < 1000 && std::string_view(waiting.print_refused()).empty(); ++i) {
+        waiting.advance(listener, [](int, std::uint64_t, descriptor) {});
+        std::this_thread::sleep_for(10ms);
+    }
+    CHECK(is_closed(silent));
+    CHECK(has(std::string(std::string_view(waiting.print_refused())), "it said nothing"));
+    CHECK(has(s.end().failure, "rank 1 does not register"));
+    CHECK(s.result.peers == std::vector<int>{1});
+    CHECK(is_closed(unregistered));
+}
+
+TEST_CASE("a rendezvous that says nothing is not waited for beyond the deadline") {
+    const shared_secret secret = new_secret();
+    const listening_socket listener(0);
+    strangers waiting(secret, rendezvous_rank);
+    std::vector<descriptor> ranks;
+    std::atomic<bool> is_over = false;
+    std::thread silent([&] {
+        while (!is_over) {
+            waiting.advance(
+                listener, [&](int, std::uint64_t, descriptor s) { ranks.push_back(std::move(s)); });
+            std::this_thread::sleep_for(1ms);
+        }
+    });
+    rendezvous_client client("127.0.0.1:" + std::to_string(listener.port()), 1, 2, secret);
+    CHECK_THROWS_WITH_AS(client.meet({}, now() + 300 * tuning::millisecond),
+                         doctest::Contains("did not say in time that all ranks have come"),
+                         hvd::peer_error);
+    is_over = true;
+    silent.join();
+    CHECK(ranks.size() == 1);
+}
+
+TEST_CASE("a rank tries the other addresses of a host when the first is dead") {
+    const shared_secret secret = new_secret();
+    const listening_socket listener(0);
+    listening_place place = place_with(listener.port());
+    host_address dead;  // no TCP connects to it
+    for (int i = 0; i < 4; ++i) dead.bytes[i] = 255;
+    place.add(dead);
+    place.add(host_address::loopback());
+    strangers waiting(secret, 0);
+    outgoing_connection rank3(secret, 3, 0, place, false);
+    bool is_done = false;
+    int who = -1;
+    for (int i = 0; i < 500 && !is_done; ++i) {
+        pollfd wanted{};
+        if (rank3.prepare(wanted)) {
+            ::poll(&wanted, 1, 10);
+            is_done = rank3.advance(wanted.revents != 0);
+        } else {
+            std::this_thread::sleep_for(1ms);
+        }
+        waiting.advance(listener, [&](int peer, std::uint64_t, descriptor) { who = peer; });
+    }
+    CHECK(is_done);
+    CHECK(who == 3);
+}
+
+TEST_CASE("a connection for a communicator that is made later waits for it") {
+    const shared_secret secret = new_secret();
+    listening_socket listeners[2] = {listening_socket(0), listening_socket(1)};
+    std::vector<listening_place> places;
+    for (const listening_socket& l : listeners) places.push_back(place_with(l.port()));
+    job_connections rank0(0, secret, std::move(listeners[0]), places);
+    job_connections rank1(1, secret, std::move(listeners[1]), places);
+    const int both[] = {0, 1};
+    const auto make = [&](job_connections& rank, std::uint64_t context) {
+        return rank.connect(context, both, now() + 5 * tuning::second, [] { return false; });
+    };
+    // Rank 1 makes the communicators 1 and 2, and rank 0 makes the second one first.
+    bool is_made = false;
+    std::thread other([&] {
+        const auto first = make(rank1, 1), second = make(rank1, 2);
+        is_made = first[0] && second[0];
+    });
+    const auto second = make(rank0, 2);
+    CHECK(second[1]);
+    std::vector<descriptor> first;
+    CHECK_NOTHROW(first = make(rank0, 1));
+    other.join();
+    CHECK(is_made);
+}
+
+TEST_CASE("only a close proves the end of a peer on another host, a reset may be the network's") {
+    for (const bool is_within_host : {true, false}) {
+        CAPTURE(is_within_host);
+        CHECK(was_closed_by_peer(0, 0, is_within_host));
+        for (const int error : {ECONNRESET, EPIPE}) {
+            CHECK(was_closed_by_peer(error, 0, is_within_host) == is_within_host);
+            CHECK(was_closed_by_peer(0, error, is_within_host) == is_within_host);
+            CHECK(was_closed_by_peer(error, error, is_within_host) == is_within_host);
+        }
+        for (const int error : {ETIMEDOUT, EHOSTUNREACH, ENETDOWN}) {
+            CHECK_FALSE(was_closed_by_peer(error, 0, is_within_host));
+            CHECK_FALSE(was_closed_by_peer(0, error, is_within_host));
+        }
+    }
+}
+
+namespace {
+
+// The connections of a communicator that has ended, of which something has still to go. A forked
+// child sees the count.
+struct counted_words {
+    bool say_goodbye() noexcept {
+        ++*said;
+        return true;
+    }
+    bool has_words() const noexcept { return false; }
+    std::atomic<int>* said;
+};
+
+}  // namespace
+
+TEST_CASE("a forked child says no goodbye on the connections of its parent") {
+    void* const memory = ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(memory != MAP_FAILED);
+    auto* const said = new (memory) std::atomic<int>(0);
+    auto job = std::make_unique<tcp_job>(hvd::tcp_options{});
+    job->end(counted_words{said});
+    CHECK(*said == 1);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        job.reset();  // as exit() does
+        ::_exit(0);
+    }
+    int status = 1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(*said == 1);
+    job.reset();
+    CHECK(*said == 2);
+    ::munmap(memory, sizeof *said);
 }
 
 // The sanitizers need descriptors themselves: UBSan's look at an exception makes a pipe.

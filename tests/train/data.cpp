@@ -56,6 +56,17 @@ TEST_CASE("all ranks have as many steps by default, also where the samples do no
     CHECK(hvd::sharded_sampler(1001, 0, 2, {.rest = sampler_rest::drop}).steps(10) == 50);
 }
 
+TEST_CASE("a batch that is larger than any number of samples is one step") {
+    constexpr std::size_t half = std::size_t(1) << 63;
+    for (const std::size_t batch : {half, half + 1, 2 * (half - 1) + 1})
+        for (const int size : {1, 2, 3, 4}) {
+            CHECK(hvd::batch_size(batch).of_all(std::size_t(size)) >= batch);
+            const hvd::sharded_sampler sampler(1000, size - 1, size);
+            CHECK(sampler.steps(batch) == 1);
+            CHECK(sampler.done_after(1, batch) == 1000);
+        }
+}
+
 TEST_CASE("a step of a batch of all ranks has the same samples on any number of ranks") {
     for (const std::size_t samples : {1, 3, 10, 47, 2000})
         for (const std::size_t done : {0, 13, 250}) {

@@ -376,4 +376,22 @@ TEST_CASE("gradients of 16 bits that travel in another type of 16 bits lose noth
     });
 }
 
+TEST_CASE("a gradient that is too large for its type leaves no residual without an end") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<hvd::float16> w(1), dw(1);
+        hvd::distributed_optimizer optimizer(
+            comm, hvd::optimizers::float_masters<hvd::float16, hvd::optimizers::sgd<float>>{{1}},
+            {.op = gradient_op::sum, .codec = gradient_codec::bfloat16, .error_feedback = true});
+        optimizer.register_parameter("w", w, dw);
+        dw[0] = hvd::float16(40000.0f);  // bfloat16 holds the sum, and float16 that of one rank
+        optimizer.step();
+        CHECK(std::isinf(float(dw[0])) == (comm.size() > 1));
+        for (int step = 0; step < 3; ++step) {
+            dw[0] = hvd::float16(0.0f);
+            optimizer.step();
+            CHECK(std::isfinite(float(dw[0])));
+        }
+    });
+}
+
 }  // namespace feedback_tests

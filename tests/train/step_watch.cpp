@@ -135,6 +135,15 @@ TEST_CASE("buckets are timed in the order in which they start, and other calls a
     CHECK(times.buckets()[1].bytes == 200);
     CHECK(times.buckets()[1].nanoseconds == 15);
     CHECK(times.buckets()[1].calls == 2);
+    // A call that fails is no time of its bucket, and the next one is that of the next bucket.
+    times.on_begin(call_of("gradients", 100, 300));
+    times.on_end(call_of("gradients", 100, 1000), false);
+    run("gradients", 200, 1100, 1101);
+    REQUIRE(times.buckets().size() == 2);
+    CHECK(times.buckets()[0].calls == 2);
+    CHECK(times.buckets()[0].nanoseconds == 10);
+    CHECK(times.buckets()[1].calls == 3);
+    CHECK(times.buckets()[1].nanoseconds == 16);
     times.clear();
     CHECK(times.buckets().empty());
 }

@@ -104,6 +104,20 @@ TEST_CASE("the offset of a clock is known up to its error, which shrinks with mo
     }
 }
 
+TEST_CASE("the offset of a clock is the middle of its bounds, whichever message gives them") {
+    clock_offset offset;
+    offset.arrived_from_root(1000, 1120);  // 100 ahead, and 20 on the way
+    offset.arrived_at_root(1200, 1104);    // 4 on the way back
+    CHECK(offset.value() == 108);
+    CHECK(offset.error() == 12);
+    offset.arrived_from_root(2000, 2200);  // slower ones tell nothing
+    offset.arrived_at_root(2300, 2250);
+    CHECK(offset.value() == 108);
+    offset.arrived_from_root(3000, 3104);
+    CHECK(offset.value() == 100);
+    CHECK(offset.error() == 4);
+}
+
 TEST_CASE("a clock of ticks follows the clock of the system, and never goes back") {
     std::mt19937 random(3);
     const auto draw = [&](std::int64_t low, std::int64_t high) {

@@ -236,7 +236,7 @@ private:
         const time_point time = now();
         const bool predicts = core_->is_predicting();
         const stall_watch::tensor urgent = core_->most_urgent();
-        if (predicts && time >= urgent.at) core_->expire_prediction(time);
+        if (predicts && time >= urgent.at) core_->expire_prediction();
         const auto found = stalls_.look(core_->oldest(), urgent, time, !predicts);
         switch (found.what) {
             case stall_watch::verdict::ask: ask(found.name); break;

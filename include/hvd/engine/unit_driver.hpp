@@ -183,13 +183,11 @@ public:
         return 0;
     }
 
-    // The deadline of a tensor is over during a prediction. Ranks that run a unit of it, or come to
-    // say that they decline, wait no longer.
-    void expire_prediction(time_point time) {
+    // The deadline of a tensor is over during a prediction. A unit under way keeps to it by itself.
+    void expire_prediction() {
         const lock_guard lock(mutex_);
-        if (!predicted_) return;
-        if (driving_) runner_.driver().stop_at(time);
-        else if (decline_.empty()) decline_ = "the deadline of a tensor is over";
+        if (!predicted_ || driving_ || !decline_.empty()) return;
+        decline_ = "the deadline of a tensor is over";
     }
 
     // Why a unit gave the communicator up; null if none did.
@@ -235,6 +233,8 @@ protected:
 
     // Returns true if somebody must wake the engine's thread.
     bool take_note(const std::string& name, const pending_tensor& entry) {
+        if (entry.limit < stop_ && (driving_ || running_ != nullptr))
+            runner_.driver().stop_by(stop_ = entry.limit);
         if (!predicted_) {
             wishes_.submitted.emplace_back(name, entry.mine);
             return true;
@@ -286,9 +286,15 @@ private:
         return driving_ = true;
     }
 
+    // The next calls end by the deadlines of all that is pending; for later tensors: take_note().
+    void hold_to_deadlines() {
+        runner_.driver().forget_stop(std::exchange(stop_, never));
+        runner_.end_by(pending_.first_limit());
+    }
+
     void claim(const agreed_unit& unit) {
         const time_point last = pending_.claim(unit, claimed_);
-        runner_.end_by(pending_.first_limit());
+        hold_to_deadlines();
         running_ = &unit;
         begun_ = predicted_ ? last : now();  // a predicted unit begins with its last tensor
         for (const queued* call : claimed_)
@@ -310,7 +316,7 @@ private:
                 reason = decline_;
                 step = predicted_;
                 if (reason.empty()) claim(step->next());
-                else runner_.end_by(pending_.first_limit());
+                else hold_to_deadlines();
             }
             if (!reason.empty() ? decline(reason) : run_predicted(step->next(), threads)) continue;
             return stop_driving();
@@ -348,8 +354,9 @@ private:
             failure = std::current_exception();
         }
         if (declined) {
+            const lock_guard lock(mutex_);
             running_ = nullptr;
-            unclaim(unit);
+            pending_.unclaim(unit);
             return false;
         }
         complete_unit(unit, std::move(failure));
@@ -359,11 +366,6 @@ private:
     bool is_predicted() {
         const lock_guard lock(mutex_);
         return predicted_ != nullptr;
-    }
-
-    void unclaim(const agreed_unit& unit) {
-        const lock_guard lock(mutex_);
-        pending_.unclaim(unit);
     }
 
     // A rank has declined: all ranks negotiate again.
@@ -480,6 +482,7 @@ private:
 
     // The lock is held for these.
     bool driving_ = false;                // a thread runs units of the prediction
+    time_point stop_ = never;             // for a call under way, by a tensor that came meanwhile
     std::vector<known_reduction> usual_;  // for the runner
     std::exception_ptr unit_failure_;     // why the communicator was given up
     std::function<bool()> look_out_;      // the engine's thread, which looks by it

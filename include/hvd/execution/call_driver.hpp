@@ -172,6 +172,13 @@ public:
     }
     // A call under way at that time gives the communicator up.
     void stop_at(time_point limit) noexcept { stop_.store_relaxed(limit); }
+    // The same, unless it is to be given up before.
+    void stop_by(time_point limit) noexcept {
+        for (time_point now = stop_.load(); limit < now; now = stop_.load())
+            if (stop_.compare_exchange(now, limit)) return;
+    }
+    // The limit of stop_by() is over. One of stop_at() that came since holds.
+    void forget_stop(time_point limit) noexcept { stop_.compare_exchange(limit, never); }
 
     // Refuses a call in a forked child, and a call on a communicator that was given up.
     void refuse_if_unusable(const operation& op) const {

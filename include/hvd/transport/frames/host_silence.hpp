@@ -25,6 +25,14 @@ public:
         tcp_info info{};
         socklen_t size = sizeof info;
         if (::getsockopt(socket.number(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+        return judge(info);
+#else
+        return false;
+#endif
+    }
+
+#if HVD_LINUX
+    bool judge(const tcp_info& info) {
         const std::int64_t heard =
             tuning::millisecond * (info.tcpi_last_ack_recv < info.tcpi_last_data_recv
                                        ? info.tcpi_last_ack_recv
@@ -34,10 +42,8 @@ public:
         wants_probe_ = heard > tuning::host_patience / 2 && !asked;
         silent_ = asked && heard > tuning::host_patience ? silent_ + 1 : 0;
         return silent_ > 1;
-#else
-        return false;
-#endif
     }
+#endif
 
     // True if nothing is under way that the host would acknowledge.
     bool wants_probe() { return std::exchange(wants_probe_, false); }
