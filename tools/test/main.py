@@ -13,7 +13,7 @@ import time
 import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from build import ROOT, Broken, Build  # noqa: E402
+from build import ROOT, Broken, Build, matches  # noqa: E402
 from packages import Packages  # noqa: E402
 from results import Results  # noqa: E402
 from stages import BUILDS, STAGES  # noqa: E402
@@ -120,13 +120,9 @@ class Run:
         held = {"test": ["all", "soak"], "all": ["soak"], "soak": []}[self.arguments.level]
         if self.arguments.names or stage.get("level") == "named":
             held = []
-        elif self.arguments.level == "all":
-            held = [*held, *stage.get("left_to_soak", [])]
-        wanted = stage["tests"]
-        if self.arguments.level == "soak" and not self.arguments.names:
-            wanted = stage.get("tests_of_soak", wanted)
-        but = [*stage.get("but", []), *held]
-        return build.select(wanted, but, self.arguments.names)
+        chosen = build.select(stage["tests"], [*stage.get("but", []), *held], self.arguments.names)
+        whole = self.arguments.level == "soak" or self.arguments.names
+        return [test for test in chosen if whole or test["name"].split(".")[0] not in stage.get("core_of", []) or matches(test, ["core"])]
 
     # ---- running it ---------------------------------------------------------------------------------------------------
 
