@@ -68,6 +68,9 @@ BUILDS = {
 # would take all day. Files that Python reads, or that a killed rank leaves, and the launcher do not depend on them.
 NOT_SANITIZED = ["examples", "interop.torch*", "interop.dlib*", "network", "gpu", "train.safetensors*", "train.killed*", "launcher", "random", "big", "headers",
                  "compile_fail", "concepts", "consumer", "docs", "overhead", "queues", "integers", "device.compiles*", "device.the_kernel*", "benchmarks"]
+# These say the same with another MPI, another processor, or none.
+ONLY_ONCE = ["big", "headers", "compile_fail", "concepts", "docs", "overhead", "examples", "apart", "random", "gpu"]
+
 STAGES = [
     {"name": "units", "build": "gcc", "tests": ["unit", "concepts", "headers"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "collectives", "build": "clang", "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [9999, 9999], "units": [999, 999]},
@@ -104,6 +107,13 @@ STAGES = [
     {"name": "aarch64", "build": "aarch64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half", "fault.threads"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "riscv64", "build": "riscv64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "big", "build": "clang", "level": "all", "optional": True, "tests": ["big"], "cpu": [9999, 9999], "units": [999, 999]},
+    # The same builds with all that they can run: the whole matrix. What no other MPI, processor or sanitizer can change is left out.
+    {"name": "gcc-whole", "build": "gcc", "level": "soak", "tests": ["*"], "but": ["apart", "gpu", "consumer", "launcher", "random", "big"]},
+    {"name": "asan-whole", "build": "asan", "level": "soak", "slower": 4, "tests": ["*"], "but": [*NOT_SANITIZED, "train.*.mpi*", "collective.*.threads", "np1", "np4"]},
+    {"name": "tsan-whole", "build": "tsan", "level": "soak", "slower": 4, "tests": ["*"], "but": [*NOT_SANITIZED, "unit"]},
+    {"name": "mpich-whole", "build": "mpich", "level": "soak", "tests": ["*"], "but": [*ONLY_ONCE, "threads"]},
+    {"name": "nompi-whole", "build": "nompi", "level": "soak", "tests": ["*"], "but": [*ONLY_ONCE, "collective"]},
+    {"name": "aarch64-whole", "build": "aarch64", "level": "soak", "slower": 4, "tests": ["unit", "fault.threads", "collective.*.threads"], "but": ONLY_ONCE},
     # Only by name: ./run test --gpu, ./run test --stages torch_cuda.
     {"name": "gpu", "build": "gpu", "level": "named", "tests": ["gpu"]},
     {"name": "torch_cuda", "build": "torch_cuda", "level": "named", "tests": ["interop.torch_cuda*", "examples.torch_mnist*"]},

@@ -226,7 +226,7 @@ private:
         made.memory.resize(t.signature.bytes);
         const std::size_t count = made.memory.size() / each;
         fill_neutral(h.id, made.memory.data(), count, h.op, h.prescale);
-        made.group = {known.function, &known.rounds, each, 0, count, nullptr, h.id};
+        made.group = {known.function, &known.rounds, each, 0, count, nullptr, h.id, false};
         made.op.entry = h;
         made.op.groups = &made.group;
         made.op.group_count = 1;

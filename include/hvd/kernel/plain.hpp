@@ -196,7 +196,8 @@ template <class T, class Op>
 void reduce_plain(const reduce_args& args, std::size_t first, std::size_t n, std::byte* to) {
     using A = typename accumulator<T, Op>::type;
     const Op& operation = *static_cast<const Op*>(args.op);
-    const double power = power_before_mean<T, Op>(args.divisor), before = args.prescale * power;
+    const double power = scales_means<T, Op> ? power_before_mean<T, Op>(args.divisor) : 1,
+                 before = args.prescale * power;
     T* const out = reinterpret_cast<T*>(to);
     for (std::size_t i = 0; i < n; ++i) {
         A x = loaded<T, Op, A>(reinterpret_cast<const T*>(args.inputs[0])[first + i], before);
@@ -215,7 +216,8 @@ void reduce_plain_blocks(const reduce_args& args, std::size_t first, std::size_t
     constexpr std::size_t block =
         sizeof(A) > tuning::running_block ? 1 : tuning::running_block / sizeof(A);
     const Op& operation = *static_cast<const Op*>(args.op);
-    const double power = power_before_mean<T, Op>(args.divisor), before = args.prescale * power;
+    const double power = scales_means<T, Op> ? power_before_mean<T, Op>(args.divisor) : 1,
+                 before = args.prescale * power;
     A running[block];
     for (std::size_t done = 0; done < n; done += block) {
         const std::size_t m = n - done < block ? n - done : block;

@@ -59,7 +59,7 @@ struct reduction_group {
     std::size_t count;
     const std::size_t* bounds;  // null: even slices
     dtype id;
-    bool is_scaled = false;  // its elements have the scales of the call already
+    bool is_scaled;  // its elements have the scales of the call already
 
     std::size_t begin_of(int rank, int size) const {
         return bounds != nullptr ? bounds[rank] : even_part(count, rank, size);
@@ -187,8 +187,10 @@ struct operation : collective_call {
 
     // The reduction of `count` elements of a group, to `to`.
     reduction reduction_of(const reduction_group& g, std::size_t count, std::byte* to) const {
-        return {g.function,  g.op,         g.element_bytes, count,      to,
-                prescale(g), postscale(g), entry.op,        entry.mode, g.id};
+        const double before = g.is_scaled ? 1 : entry.prescale;
+        const double after = g.is_scaled ? 1 : entry.postscale;
+        return {g.function, g.op,  g.element_bytes, count,      to,
+                before,     after, entry.op,        entry.mode, g.id};
     }
 };
 

@@ -246,7 +246,7 @@ private:
         const collective_call& c = call.calls.front();
         for (const collective_call& other : call.calls)
             if (other.entry.id != c.entry.id) return;
-        call.group = {c.reduce, c.callable, c.element_bytes, 0, 0, nullptr, c.entry.id};
+        call.group = {c.reduce, c.callable, c.element_bytes, 0, 0, nullptr, c.entry.id, false};
         call.described.groups = &call.group;
         call.described.group_count = 1;
         call.described.fallible = c.fallible;

@@ -215,7 +215,7 @@ private:
     void lay_out_sharing(const operation& op) {
         const int root = op.entry.root;
         giver_ = cross_.nodes.local(root);
-        groups_[0] = {&take_input, &giver_, 1, 0, bytes_to_carry(op), nullptr, dtype::byte};
+        groups_[0] = {&take_input, &giver_, 1, 0, bytes_to_carry(op), nullptr, dtype::byte, false};
         inner_.in = cross_.endpoint.rank() == root ? op.in : op.out;
         inner_.group_count = 1;
     }
