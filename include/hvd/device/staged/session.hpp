@@ -66,7 +66,8 @@ class host_call {
 public:
     host_call(const collective_call& call, collective kind, std::byte* in, std::size_t given,
               std::byte* out, std::size_t taken, int rank)
-        : group_{call.reduce, call.callable, call.element_bytes, 0, given, nullptr, call.entry.id},
+        : group_{call.reduce, call.callable, call.element_bytes, 0,
+                 given,       nullptr,       call.entry.id,      false},
           output_{out, taken, rank} {
         static_cast<collective_call&>(op) = call;
         op.counts = op.receive_counts = {};
