@@ -158,7 +158,8 @@ class Run:
         return None
 
     def parallel(self, stage):
-        return max(self.jobs, stage.get("parallel", 1)) if self.jobs > 1 else stage.get("parallel", 1)
+        """Tests wait for each other's ranks half of their time, so that there are more of them than processors."""
+        return max(1, round(self.jobs * stage.get("parallel", 1.5)))
 
     def build(self, stage):
         name = stage["build"]
