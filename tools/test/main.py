@@ -3,9 +3,9 @@
 # SPDX-FileCopyrightText: The hvd authors
 """./run test: the stages of stages.py, one after the other; see ./run help."""
 
+import concurrent.futures
 import os
 import pathlib
-import resource
 import signal
 import subprocess
 import sys
@@ -35,9 +35,12 @@ def too_long(*_):
     raise Broken(f"the stage took longer than {STAGE_LIMIT} s", None)
 
 
-def cpu_of_children():
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+class Made:
+    """What make() made of a stage: its tests and their targets, or the reason why there is none."""
+
+    def __init__(self):
+        self.build, self.tests, self.targets, self.cpu = None, [], [], 0.0
+        self.left_out = self.impossible = ""
 
 
 class Arguments:
@@ -97,6 +100,7 @@ class Run:
         budget = os.environ.get("HVD_TEST_BUDGET")
         self.until = self.begun + 60 * float(budget) if budget else None
         self.ready = {}  # build folders that are configured
+        self.maker = concurrent.futures.ThreadPoolExecutor(1)
         (ROOT / "build").mkdir(exist_ok=True)
 
     # ---- what a stage is made of --------------------------------------------------------------------------------------
@@ -125,51 +129,61 @@ class Run:
         return [test for test in chosen if whole or test["name"].split(".")[0] not in stage.get("core_of", []) or matches(test, ["core"])]
 
     # ---- running it ---------------------------------------------------------------------------------------------------
+    #
+    # While the tests of a stage run, a thread makes the next one: compilers get what the tests leave of the processors.
 
-    def stage(self, stage):
-        name, begun = stage["name"], time.monotonic()
-        print(f"==== {name}", flush=True)
+    def make(self, stage):
+        """Installs, configures and compiles what a stage needs."""
+        made = Made()
         required, optional = self.groups(stage)
-        absent = self.packages.need(required)
-        if absent:
-            return self.cannot(name, f"its packages can't be had: {', '.join(absent)}")
-        self.packages.need(optional)
-        cpu, apt = cpu_of_children(), self.packages.cpu
-        build = self.build(stage)
-        if build is None:
-            return None
-        tests = self.tests_of(stage, build)
+        if self.until and stage.get("optional") and time.monotonic() > self.until:
+            made.left_out = f"there was no time; run {self.command_for(stage)}"
+        elif absent := self.packages.need(required):
+            made.impossible = f"its packages can't be had: {', '.join(absent)}"
+        else:
+            self.packages.need(optional)
+            made.build = self.configured(stage, made)
+        if made.build:
+            made.tests = self.tests_of(stage, made.build)
+            made.targets = made.build.targets(made.tests)
+            if not self.arguments.list:
+                made.cpu = made.build.compile(made.targets, made.build.folder / f"build-{stage['name']}.log")
+        return made
+
+    def stage(self, stage, ahead, begun):
+        name, made = stage["name"], ahead.result()
+        if made.left_out:
+            return self.results.skip(f"{name}: all tests", made.left_out)
+        if made.impossible:
+            return self.cannot(name, made.impossible)
         if self.arguments.list:
-            self.listed += [(name, test) for test in tests]
+            self.listed += [(name, test) for test in made.tests]
             return None
-        if not tests:
-            if not self.arguments.names:
-                self.results.fail(f"{name}: finding tests", "it has none")
-            return None
-        targets = build.targets(tests)
-        log = build.folder / f"build-{name}.log"
-        build.compile(targets, log)
+        if not made.tests:
+            return None if self.arguments.names else self.results.fail(f"{name}: finding tests", "it has none")
         built = time.monotonic() - begun
-        records = build.run(tests, name, self.parallel(stage), stage.get("slower", 1), lambda test, result: self.results.seen(name, test, result))
+        self.start_next()
+        records, cpu = made.build.run(made.tests, name, self.parallel(stage), stage.get("slower", 1),
+                                      lambda test, result: self.results.seen(name, test, result))
         self.results.stage_ended(name, records)
-        self.judge_missing(name, tests, records)
-        spent = cpu_of_children() - cpu - (self.packages.cpu - apt)
-        self.say_time(stage, build, targets, time.monotonic() - begun, built, spent)
-        return None
+        self.judge_missing(name, made.tests, records)
+        return self.say_time(stage, made, time.monotonic() - begun, built, made.cpu + cpu)
 
     def parallel(self, stage):
         """Tests wait for each other's ranks half of their time, so that there are more of them than processors."""
         return max(1, round(self.jobs * stage.get("parallel", 1.5)))
 
-    def build(self, stage):
+    def configured(self, stage, made):
         name = stage["build"]
         if name not in self.ready:
-            build = Build(name, BUILDS[name], self.jobs)
-            extra = []
+            # A build without MPI does not take the folder of the one with it.
+            folder = name if self.with_mpi(stage) else name + "-alone"
+            build, extra = Build(folder, BUILDS[name], self.jobs), []
             if BUILDS[name].get("torch_with_cuda"):
                 folder = subprocess.run(["bash", "-c", "source tools/setup.sh && torch_with_cuda build/packages/torch"], cwd=ROOT, text=True, capture_output=True).stdout.strip()
                 if not folder:
-                    return self.cannot(stage["name"], "Python's package torch can't be had here with CUDA: see build/packages/torch.log")
+                    made.impossible = "Python's package torch can't be had here with CUDA: see build/packages/torch.log"
+                    return None
                 extra = [f"-Dtorch_root={folder}"]
             build.configure(self.with_mpi(stage), extra)
             build.variables.update(self.variables_of_tests())
@@ -193,62 +207,69 @@ class Run:
         if len(records) < len(tests):
             self.results.fail(f"{name}: running its tests", f"{len(tests) - len(records)} of {len(tests)} did not end")
 
-    def say_time(self, stage, build, targets, wall, built, spent):
+    def say_time(self, stage, made, wall, built, spent):
         name, column = stage["name"], LEVELS.index(self.arguments.level)
         judged = self.arguments.complete() and column < 2 and "cpu" in stage
-        text = f"{name} {wall:.0f} s ({built:.0f} of it to build), {spent:.0f} CPU s, {build.units(targets)} units"
-        if judged:
-            allowed, units, most = stage["cpu"][column], build.units(targets), stage["units"][column]
-            text = f"{name} {wall:.0f} s ({built:.0f} of it to build), {spent:.0f} of {allowed} CPU s, {units} of {most} units"
-            if units > OVER_UNITS * most:
-                self.results.fail(f"{name}: translation units", f"{units}, and tools/test/stages.py has {most}")
-            if spent > OVER_CPU * allowed:
-                again = self.second_time(stage, build, targets)
-                if min(spent, again) > OVER_CPU * allowed:
-                    self.results.fail(f"{name}: CPU seconds", f"{spent:.0f} and {again:.0f}, and tools/test/stages.py has {allowed}")
+        units = made.build.units(made.targets)
+        allowed, most = (stage["cpu"][column], stage["units"][column]) if judged else (None, None)
+        text = f"{name} {wall:.0f} s ({built:.0f} of it to build), {spent:.0f}{f' of {allowed}' if judged else ''} CPU s, {units}{f' of {most}' if judged else ''} units"
         print(text, flush=True)
         self.times.append(text)
+        if judged and units > OVER_UNITS * most:
+            self.results.fail(f"{name}: translation units", f"{units}, and tools/test/stages.py has {most}")
+        if judged and spent > OVER_CPU * allowed:
+            again = self.second_time(stage, made)
+            if min(spent, again) > OVER_CPU * allowed:
+                self.results.fail(f"{name}: CPU seconds", f"{spent:.0f} and {again:.0f}, and tools/test/stages.py has {allowed}")
 
-    def second_time(self, stage, build, targets):
+    def second_time(self, stage, made):
         """Does the stage's work once more from nothing, and returns its CPU seconds."""
-        before = cpu_of_children()
-        build.forget(targets)
-        build.compile(targets, build.folder / f"build-{stage['name']}-again.log", {**build.environment(), "CCACHE_RECACHE": "1"})
-        build.run(self.tests_of(stage, build), stage["name"] + "-again", self.parallel(stage), stage.get("slower", 1), lambda *_: None)
-        return cpu_of_children() - before
+        build = made.build
+        build.forget(made.targets)
+        cpu = build.compile(made.targets, build.folder / f"build-{stage['name']}-again.log", {"CCACHE_RECACHE": "1"})
+        return cpu + build.run(made.tests, stage["name"] + "-again", self.parallel(stage), stage.get("slower", 1), lambda *_: None)[1]
 
     def command_for(self, stage):
         return f"./run test {'--' + self.arguments.level if self.arguments.level != 'test' else ''} --stages {stage['name']}"
 
     def all_stages(self):
-        stages = self.arguments.chosen()
-        if not stages:
+        self.waiting = self.arguments.chosen()
+        if not self.waiting:
             self.results.fail("finding tests", f"no stage has one of {', '.join(self.arguments.names)}")
-        later = [[*self.groups(stage)[0], *self.groups(stage)[1]] for stage in stages]
-        waiting = list(stages)
+            return
+        self.packages.need(self.groups(self.waiting[0])[0])
+        self.packages.fetch_meanwhile([[*self.groups(stage)[0], *self.groups(stage)[1]] for stage in self.waiting])
+        self.unmade = list(self.waiting)
+        self.ahead = {}
         try:
-            for number, stage in enumerate(stages):
-                if self.until and stage.get("optional") and time.monotonic() > self.until:
-                    self.results.skip(f"{stage['name']}: all tests", f"there was no time; run {self.command_for(stage)}")
-                else:
-                    if number == 0:
-                        self.packages.need(self.groups(stage)[0])
-                        self.packages.fetch_meanwhile(later)
-                    self.guarded(stage)
-                waiting.pop(0)
+            while self.waiting:
+                self.guarded(self.waiting[0])
+                self.waiting.pop(0)
         except Stopped as stopped:
-            self.results.fail(f"{waiting[0]['name']}: the run", f"was stopped by {stopped}")
-            for stage in waiting[1:]:
-                if stage.get("optional"):
-                    self.results.skip(f"{stage['name']}: all tests", f"not reached; run {self.command_for(stage)}")
-                else:
-                    self.results.fail(f"{stage['name']}: all tests", "not reached")
+            self.results.fail(f"{self.waiting[0]['name']}: the run", f"was stopped by {stopped}")
+            for stage in self.waiting[1:]:
+                self.not_reached(stage)
+
+    def not_reached(self, stage):
+        if stage.get("optional"):
+            self.results.skip(f"{stage['name']}: all tests", f"not reached; run {self.command_for(stage)}")
+        else:
+            self.results.fail(f"{stage['name']}: all tests", "not reached")
+
+    def start_next(self):
+        """Begins to make the first stage that is not made yet."""
+        if self.unmade:
+            stage = self.unmade.pop(0)
+            self.ahead[stage["name"]] = self.maker.submit(self.make, stage)
 
     def guarded(self, stage):
+        print(f"==== {stage['name']}", flush=True)
         if self.arguments.level != "soak":
             signal.alarm(STAGE_LIMIT)
         try:
-            self.stage(stage)
+            if stage["name"] not in self.ahead:
+                self.start_next()
+            self.stage(stage, self.ahead[stage["name"]], time.monotonic())
         except Broken as broken:
             text = pathlib.Path(broken.log).read_text(errors="replace").splitlines() if broken.log else []
             self.results.fail(f"{stage['name']}: {broken.step}", "failed", [line for line in text if "error:" in line][:20] + text)
@@ -285,8 +306,7 @@ def main(words):
             signal.signal(number, signal.SIG_IGN)
         end_children()
         if arguments.list:
-            for stage, test in run.listed:
-                print(stage, test["name"], os.path.basename(test["cmd"][0]), *[word for word in test["cmd"][1:] if "source-file" in word])
+            print(*(f"{stage} {test['name']}" for stage, test in run.listed), sep="\n")
         print("==== time", *run.times, f"all {time.monotonic() - run.begun:.0f} s", sep="\n")
         status = run.results.summary()
         run.results.dismiss_guard()
@@ -294,4 +314,6 @@ def main(words):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ended = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(ended)  # a thread may still wait for a compiler that was stopped

@@ -13,7 +13,6 @@ class Packages:
     def __init__(self):
         self.lock = threading.Lock()
         self.there, self.absent = set(), set()
-        self.cpu = 0.0  # seconds that apt took, which are no stage's
 
     def need(self, groups):
         """Installs the groups of packages of tools/setup.sh that are not there yet. Returns those that can't be had."""
@@ -29,13 +28,10 @@ class Packages:
             return [group for group in groups if group in self.absent]
 
     def install(self, groups):
-        process = subprocess.Popen(["bash", "-c", 'source tools/setup.sh && need "$@"', "need", *groups], cwd=ROOT, stdin=subprocess.DEVNULL)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        self.cpu += used.ru_utime + used.ru_stime
-        if process.returncode == 0:
+        ended = subprocess.run(["bash", "-c", 'source tools/setup.sh && need "$@"', "need", *groups], cwd=ROOT, stdin=subprocess.DEVNULL)
+        if ended.returncode == 0:
             self.there.update(groups)
-        return process.returncode == 0
+        return ended.returncode == 0
 
     def fetch_meanwhile(self, groups_of_stages):
         """Installs what later stages need, one stage after the other, while the first compile."""
