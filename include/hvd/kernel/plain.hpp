@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "../core/concepts.hpp"
+#include "../core/lean/finite.hpp"
 #include "../core/tuning.hpp"
 #include "exact_scale.hpp"
 #include "host_device.hpp"
@@ -94,6 +95,26 @@ HVD_KERNEL_HOST_DEVICE constexpr A complex_product(const A& a, const A& b) {
     return is_nan ? a * b : result;
 }
 
+template <class A>
+HVD_KERNEL_HOST_DEVICE constexpr bool is_no_number(const A& x) {
+#ifdef __CUDA_ARCH__
+    return x != x;  // nvcc has no option that takes NaNs for impossible
+#else
+    return is_nan(x);
+#endif
+}
+
+// True if b takes the place of a minimum or maximum a: where it is `better`, or a NaN. A NaN stays,
+// though a comparison with it may be true under -ffinite-math-only.
+template <class A>
+HVD_KERNEL_HOST_DEVICE constexpr bool takes(bool better, [[maybe_unused]] const A& a, const A& b) {
+#if __FINITE_MATH_ONLY__ && !defined(__CUDA_ARCH__)
+    return is_no_number(b) || (better && !is_no_number(a));
+#else
+    return better || is_no_number(b);
+#endif
+}
+
 // Callables run on the host only, so nvcc's warning about them is off.
 #ifdef __CUDACC__
 #pragma nv_exec_check_disable
@@ -109,8 +130,8 @@ HVD_KERNEL_HOST_DEVICE constexpr A combine(const Op& operation, const A& a, cons
         return complex_product(a, b);
     else if constexpr (std::is_same_v<plain, op::product>)
         return static_cast<A>(static_cast<wide>(a) * static_cast<wide>(b));
-    else if constexpr (std::is_same_v<plain, op::min>) return b < a || b != b ? b : a;  // NaN stays
-    else if constexpr (std::is_same_v<plain, op::max>) return a < b || b != b ? b : a;
+    else if constexpr (std::is_same_v<plain, op::min>) return takes(b < a, a, b) ? b : a;
+    else if constexpr (std::is_same_v<plain, op::max>) return takes(a < b, a, b) ? b : a;
     else if constexpr (std::is_same_v<plain, op::bit_and>) return static_cast<A>(a & b);
     else if constexpr (std::is_same_v<plain, op::bit_or>) return static_cast<A>(a | b);
     else if constexpr (std::is_same_v<plain, op::bit_xor>) return static_cast<A>(a ^ b);
@@ -142,13 +163,24 @@ T rounded_quotient(Wide sum, int divisor, rounding mode) {
 template <class A>
 constexpr A canonical_nan = std::numeric_limits<A>::quiet_NaN();
 
+// Under -ffinite-math-only a choice between a NaN and a number is the number, so bits are chosen.
+template <class A>
+HVD_KERNEL_HOST_DEVICE constexpr A number_or_nan(A value) {
+#ifdef __CUDA_ARCH__
+    return value == value ? value : canonical_nan<A>;
+#else
+    using bits = decltype(bits_of(value));
+    return __builtin_bit_cast(
+        A, is_nan(value) ? __builtin_bit_cast(bits, canonical_nan<A>) : bits_of(value));
+#endif
+}
+
 // The NaN that a sum returns depends on the order of its operands, and the NaN of an invalid
 // operation on the processor. With one NaN for all, the bits do not.
 template <class A>
 HVD_KERNEL_HOST_DEVICE constexpr A canonical(A value) {
     if constexpr (is_complex_element<A>) return {canonical(value.real()), canonical(value.imag())};
-    else if constexpr (std::is_floating_point_v<A>)
-        return value == value ? value : canonical_nan<A>;
+    else if constexpr (std::is_floating_point_v<A>) return number_or_nan(value);
     else return value;
 }
 
@@ -158,12 +190,12 @@ T finished(const A& value, const reduce_args& args, const Op& operation) {
     if constexpr (in_wide_integers<T, Op>) {
         const int divisor = is_average ? args.divisor : 1;
         const double factor = args.prescale * args.postscale;
-        if (factor != 1) return scaled_integer<T>(value, factor, divisor, operation.mode);
+        if (!is_one(factor)) return scaled_integer<T>(value, factor, divisor, operation.mode);
         if constexpr (is_average) return rounded_quotient<T>(value, divisor, operation.mode);
         else return static_cast<T>(value);
     } else {
         A result = value;
-        if (args.postscale != 1) result = scaled(result, args.postscale);
+        if (!is_one(args.postscale)) result = scaled(result, args.postscale);
         if constexpr (is_average) result = divided(result, args.divisor);
         if constexpr (!is_custom<Op>) result = canonical(result);
         return static_cast<T>(result);

@@ -52,7 +52,9 @@ constexpr const char* field_names[] = {"collective", "memory",    "element type"
                                        "prescale",   "postscale", "name",         "content"};
 
 // Ranks that give no number agree.
-constexpr bool scales_agree(double a, double b) { return a == b || (a != a && b != b); }
+constexpr bool scales_agree(double a, double b) {
+    return is_nan(a) || is_nan(b) ? is_nan(a) && is_nan(b) : a == b;
+}
 
 // The content of an agreement is not compared here: agree_on() finds the value that differs.
 inline field first_difference(const call_header& a, const call_header& b) {

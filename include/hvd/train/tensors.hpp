@@ -2,10 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <cmath>
 #include <span>
 
 #include "../backend/concept.hpp"
+#include "../core/lean/finite.hpp"
 #include "../core/viewable.hpp"
 
 namespace hvd {
@@ -82,15 +82,22 @@ T from_double(double x) {
 
 template <class T>
 void scale(const tensor_view<T>& tensor, double factor) {
-    if (factor == 1) return;
+    if (is_one(factor)) return;
     for (T& x : elements(tensor)) x = from_double<T>(as_double(x) * factor);
+}
+
+template <class T>
+bool is_finite_element(const T& x) {
+    if constexpr (has_float_bits<T>) return is_finite(x);
+    else if constexpr (complex_like<T>) return is_finite(x.real()) && is_finite(x.imag());
+    else return is_finite(as_double(x));
 }
 
 template <class T>
 bool all_finite(std::span<const tensor_view<T>> tensors) {
     for (const auto& tensor : tensors)
         for (const T& x : elements(tensor))
-            if (!std::isfinite(as_double(x))) return false;
+            if (!is_finite_element(x)) return false;
     return true;
 }
 

@@ -456,7 +456,7 @@ void gradient_reducer<Comm, T>::keep_residuals() {
 
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::scale_gradients(double factor) const {
-    if (factor == 1) return;
+    if (is_one(factor)) return;
     if constexpr (dtype_traits<T>::id == dtype::float16)
         refuse("gradients of float16 and a scaled loss are for optimizers::float_masters: divided ",
                "in 16 bits, small ones would vanish");
