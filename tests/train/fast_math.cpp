@@ -119,6 +119,30 @@ TEST_CASE("an overflow of the float16 codec lowers the loss scale, and leaves no
     });
 }
 
+TEST_CASE("a norm that is not finite clips as PyTorch does, and a limit that is none is refused") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> w(2), dw(2, 1);
+        hvd::distributed_optimizer optimizer(comm, optimizers::sgd<float>{1});
+        optimizer.register_parameter("w", w, dw);
+        write_bits(dw[0], nan<float>);
+        auto gradients = optimizer.synchronize();
+        CHECK_THROWS_AS(hvd::clip_by_norm(gradients, 1, {.error_if_nonfinite = true}),
+                        hvd::usage_error);
+        double none;
+        write_bits(none, nan<double>);
+        CHECK_THROWS_AS(hvd::clip_by_norm(gradients, none), hvd::usage_error);
+        hvd::clip_by_norm(gradients, 1);
+        CHECK_FALSE(finite(dw[1]));
+        hvd::loss_scale scale;
+        write_bits(scale.value, nan<double>);
+        CHECK_THROWS_AS(scale.unscale(gradients), hvd::usage_error);
+        hvd::optimizer_options options;
+        write_bits(options.gradient_predivide_factor, infinity<double>);
+        CHECK_THROWS_AS(hvd::distributed_optimizer(comm, optimizers::sgd<float>{}, options),
+                        hvd::usage_error);
+    });
+}
+
 TEST_CASE_TEMPLATE("a minimum and a maximum keep a NaN, in one encoding", T, float, double,
                    hvd::float16, hvd::bfloat16) {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
