@@ -99,7 +99,7 @@ template <class Comm, class Optimizer>
 void gather_state(const std::string& path, Comm& comm, const fused_step<Optimizer>& step,
                   fused_training<Optimizer>& training) {
     using T = typename Optimizer::value_type;
-    constexpr int kinds = decltype(next_rule(std::declval<Optimizer&>(), std::uint64_t()))::states;
+    constexpr int kinds = decltype(std::declval<const Optimizer&>().rule(0))::states;
     const bool loaded = !step.state().whole()[0].empty();
     if (loaded) {
         if (comm.rank() == 0) training.take(step.state().whole(), step.steps());

@@ -18,25 +18,9 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The rule of the step after `steps` ones.
-template <class T>
-sgd_rule<T> next_rule(const optimizers::momentum<T>& o, std::uint64_t) {
-    return {o.rate, o.factor, T(0), o.decay, o.nesterov, false};
-}
 template <class T>
 constexpr const char* rule_name(const optimizers::momentum<T>&) {
     return "momentum";
-}
-
-template <class T, bool Decays>
-adam_rule<T> next_rule(const optimizers::adam<T, Decays>& o, std::uint64_t steps) {
-    return {double(o.rate),
-            double(o.beta1),
-            double(o.beta2),
-            double(o.epsilon),
-            double(o.decay),
-            true,
-            static_cast<long long>(steps) + 1};
 }
 template <class T, bool Decays>
 constexpr const char* rule_name(const optimizers::adam<T, Decays>&) {
@@ -150,7 +134,7 @@ public:
     /// ranks could not agree does not count. **Collective** if another plan ran the last one.
     const detail::fused_update& begin(detail::ranks_of_plan& ranks) {
         if (!ranks.has(layout_)) enter(ranks);
-        rule_.emplace(detail::next_rule(optimizer_, steps_));
+        rule_.emplace(optimizer_.rule(steps_));
         said_.take(optimizer_, steps_);
         update_.content = said_.content();
         update_.said = said_.lines();
@@ -176,7 +160,7 @@ public:
     }
 
 private:
-    using rule = decltype(detail::next_rule(std::declval<Optimizer&>(), std::uint64_t()));
+    using rule = decltype(std::declval<const Optimizer&>().rule(0));
 
     static void apply(void* self, std::size_t done, std::size_t place, std::size_t bytes,
                       std::byte* values, const std::byte* current) {
