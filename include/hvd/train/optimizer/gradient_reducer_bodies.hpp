@@ -272,6 +272,12 @@ void gradient_reducer<Comm, T>::seal() {
 
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::make_buckets(std::string described) {
+    constexpr const char* nothing_to_train =
+        "there is no parameter: register_parameter() comes before the first report and step()";
+    if (parameters_.empty()) {
+        if constexpr (named) refuse(nothing_to_train);
+        else refuse_call(comm_, nothing_to_train);
+    }
     check_members(parameters_.size(), options_, [this](const auto&... why) {
         if constexpr (named) this->refuse(why...);
         else refuse_call(this->comm_, why...);

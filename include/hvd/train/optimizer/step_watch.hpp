@@ -42,18 +42,22 @@ struct step_summary {
     std::vector<step_times> ranks;
     std::vector<bucket> buckets;
     double samples_per_second = 0;  ///< of all ranks together
+    bool times_buckets = false;     ///< an observer has timed the buckets
     int slowest = 0;  ///< the rank that computes and updates longest, for which the others wait
 
-    /// A table of the ranks, and the buckets of this one.
+    /// A table of the ranks, and the buckets of this one. Without an observer of the buckets it has
+    /// "-" in place of the times that nobody took.
     std::string text() const {
         std::string all = line("%.0f steps, %.1f samples/s on %zu ranks; rank %d is the slowest\n",
                                steps, samples_per_second, ranks.size(), slowest);
         all += "rank  computing  waiting  updating  communicating (ms a step)  overlapped\n";
         for (std::size_t r = 0; r < ranks.size(); ++r) {
             const step_times& t = ranks[r];
-            all +=
-                line("%4zu %10.3f %8.3f %9.3f %14.3f %24.0f %%\n", r, 1e3 * t.computing,
-                     1e3 * t.waiting, 1e3 * t.updating, 1e3 * t.communicating, 100 * t.overlap());
+            all += line("%4zu %10.3f %8.3f %9.3f ", r, 1e3 * t.computing, 1e3 * t.waiting,
+                        1e3 * t.updating);
+            all += times_buckets
+                       ? line("%14.3f %24.0f %%\n", 1e3 * t.communicating, 100 * t.overlap())
+                       : line("%14s %26s\n", "-", "-");
         }
         for (std::size_t b = 0; b < buckets.size(); ++b)
             all += line("bucket %zu: %zu bytes, %.3f ms\n", b, buckets[b].bytes,
@@ -120,6 +124,7 @@ public:
     /// The steps since the last summary, on all ranks. **Collective**.
     step_summary summary() {
         step_summary all;
+        all.times_buckets = times_buckets;
         step_times mine{mean(double(computing_)), mean(double(waiting_)), mean(double(updating_)),
                         0, samples_ / (steps_ > 0 ? double(steps_) : 1)};
         if constexpr (times_buckets)
