@@ -5,5 +5,6 @@
 #include <hvd/threads.hpp>
 #include <hvd/train.hpp>
 
+#include <hvd/kernel/update_library.hpp>
 #include <hvd/train/checkpoint/threads_library.hpp>
 #include <hvd/train/threads_library.hpp>

@@ -378,6 +378,32 @@ TEST_CASE(
     });
 }
 
+TEST_CASE("a rank without samples contributes zeros, though the mean over none of them is a NaN") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        for (const auto mode : {hvd::join_mode::real_samples, hvd::join_mode::divide_by_size}) {
+            std::vector<float> parameter(3), gradient(3);
+            hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<float>{1});
+            const std::size_t p = optimizer.register_parameter("p", parameter, gradient);
+            hvd::uneven_scope scope(comm, mode);
+            const auto samples = std::size_t(comm.rank());  // none on rank 0
+            REQUIRE(scope.begin_step(samples));
+            optimizer.zero_gradients();
+            float of_all = 0;  // this rank's gradient is the mean over samples of value 1
+            for (std::size_t s = 0; s < samples; ++s) of_all += 1;
+            for (float& g : gradient) g = of_all / float(samples);
+            scope.weigh(gradient);
+            optimizer.gradient_ready(p);
+            optimizer.step();
+            const bool real = mode == hvd::join_mode::real_samples;
+            const float mean = real ? 1 : float(comm.size() - 1) / float(comm.size());
+            for (const float x : parameter) CHECK(x == doctest::Approx(-mean));
+            std::vector<double> nan(2, 0.0 / double(samples));
+            scope.mean(nan);
+            CHECK(nan[1] == 0);
+        }
+    });
+}
+
 TEST_CASE("divided by the size, a rank that ran out counts as zeros, whichever it is") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         for (int first = 0; first < comm.size(); ++first) {

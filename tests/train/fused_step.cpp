@@ -202,4 +202,176 @@ TEST_CASE("ranks disagree if some run the plan and some apply a step") {
     });
 }
 
+namespace {
+
+// The same steps by an allreduce and the optimizer on every rank.
+template <class Optimizer>
+struct reference {
+    using T = typename Optimizer::value_type;
+    tensors<T> gradients, parameters;
+    Optimizer optimizer;
+
+    void step(communicator& comm, int n) {
+        set_gradients(gradients, comm.rank(), n);
+        comm.allreduce(hvd::fuse(gradients), hvd::average);
+        optimizer.step(views_of(parameters), views_of(gradients));
+    }
+    double distance(const tensors<T>& others) const {
+        double worst = 0;
+        for (std::size_t t = 0; t < others.size(); ++t)
+            for (std::size_t i = 0; i < others[t].size(); ++i)
+                worst = std::max(worst, std::abs(double(parameters[t][i]) - double(others[t][i])));
+        return worst;
+    }
+};
+
+// Steps by turns with plans of gradients in plain memory, in an arena, and in both.
+template <class Optimizer>
+void step_by_turns(communicator& comm, const Optimizer& optimizer,
+                   const std::vector<std::size_t>& counts) {
+    using T = typename Optimizer::value_type;
+    hvd::arena arena{comm, std::size_t(4) << 20};
+    auto* const plain = std::pmr::new_delete_resource();
+    auto here = make_tensors<T>(counts, plain), there = make_tensors<T>(counts, &arena);
+    auto parameters = make_tensors<T>(counts, &arena);
+    reference<Optimizer> expected{here, make_tensors<T>(counts, plain), optimizer};
+    const auto here_views = views_of(here), there_views = views_of(there),
+               parameter_views = views_of(parameters);
+    hvd::fused_step step{hvd::fuse(parameter_views), optimizer};
+    auto of_plain = comm.plan_allreduce(hvd::fuse(here_views), hvd::average);
+    auto of_arena = comm.plan_allreduce(hvd::fuse(there_views), hvd::average);
+    for (int n = 1; n <= 5; ++n) {
+        expected.step(comm, n);
+        set_gradients(here, comm.rank(), n);
+        set_gradients(there, comm.rank(), n);
+        if (n == 5) of_plain = comm.plan_allreduce(hvd::fuse(here_views), hvd::average);
+        (n % 4 < 2 ? of_plain : of_arena).run_and_apply(step);
+        CHECK(expected.distance(parameters) <= (sizeof(T) == 4 ? 2e-5 : 1e-12));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a step goes on with other plans of the same gradients") {
+    hvd_test::on_ranks([](communicator& comm) {
+        step_by_turns(comm, hvd::optimizers::momentum<float>{}, {300, 70001, 0, 64, 2049});
+        step_by_turns(comm, hvd::optimizers::adam<double>{.rate = 0.01}, {40000, 3});
+    });
+    on_several_nodes([](communicator& comm) {
+        step_by_turns(comm, hvd::optimizers::momentum<float>{}, {300, 2049});
+    });
+}
+
+TEST_CASE("a step goes on with the plan of a communicator whose ranks come in another order") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        const std::vector<std::size_t> counts = {5000, 3};
+        auto gradients = make_tensors<float>(counts, std::pmr::new_delete_resource());
+        auto parameters = gradients;
+        using momentum = hvd::optimizers::momentum<float>;
+        reference<momentum> expected{gradients, gradients, {}};
+        const auto gradient_views = views_of(gradients), parameter_views = views_of(parameters);
+        hvd::fused_step step{hvd::fuse(parameter_views), momentum{}};
+        for (int n = 1; n <= 4; ++n) {
+            expected.step(comm, n);
+            set_gradients(gradients, comm.rank(), n);
+            communicator other = comm.split(0, n % 2 == 0 ? -comm.rank() : comm.rank());
+            auto plan = other.plan_allreduce(hvd::fuse(gradient_views), hvd::average);
+            plan.run_and_apply(step);
+            CHECK(expected.distance(parameters) <= 2e-5);
+        }
+    });
+}
+
+TEST_CASE("a step refuses a plan whose ranks have not all of its state") {
+    hvd_test::on_ranks_from(3, [](communicator& comm) {
+        std::vector<float> gradient(5000, 1), parameter(5000);
+        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::momentum<float>{}};
+        auto plan = comm.plan_allreduce(gradient, hvd::average);
+        plan.run_and_apply(step);
+        const auto before = parameter;
+        communicator some = comm.subset({0, 1});
+        if (some) {
+            auto smaller = some.plan_allreduce(gradient, hvd::average);
+            CHECK_THROWS_WITH_AS(smaller.run_and_apply(step), doctest::Contains("elements of 5000"),
+                                 hvd::usage_error);
+            CHECK(parameter == before);
+        }
+        comm.barrier();
+        plan.run_and_apply(step);
+        CHECK(parameter[4999] == doctest::Approx(before[4999] * 2.9));
+    });
+}
+
+TEST_CASE("ranks whose steps have not begun together disagree on their number") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        std::vector<float> gradient(50, 1), parameter(50);
+        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::momentum<float>{}};
+        communicator alone = comm.subset({0});
+        if (alone) alone.plan_allreduce(gradient, hvd::average).run_and_apply(step);
+        auto plan = comm.plan_allreduce(gradient, hvd::average);
+        CHECK_THROWS_WITH_AS(
+            plan.run_and_apply(step),
+            doctest::Contains("ranks disagree on steps:\n  rank 0: 1\n  rank 1: 0"),
+            hvd::mismatch_error);
+    });
+}
+
+TEST_CASE("a plan that is no sum or mean is refused, and nothing is written") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> gradient(10, 1), parameter(10, 7);
+        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::momentum<float>{}};
+        const auto refused = [&](auto op, const char* name) {
+            auto plan = comm.plan_allreduce(gradient, op);
+            CHECK_THROWS_WITH_AS(plan.run_and_apply(step), doctest::Contains(name),
+                                 hvd::usage_error);
+        };
+        refused(hvd::max, "by max");
+        refused(hvd::min, "by min");
+        refused(hvd::product, "by product");
+        refused(hvd::custom([](float a, float b) { return a + b; }, hvd::commutative), "by ");
+        CHECK(parameter == std::vector<float>(10, 7));
+        CHECK(step.steps() == 0);
+    });
+}
+
+TEST_CASE("ranks whose steps differ are told which number does") {
+    const auto told = [](communicator& comm) {
+        std::vector<float> gradient(3, 1.0f), parameter(3, 1.0f);
+        auto plan = comm.plan_allreduce(gradient, hvd::average);
+        hvd::fused_step adam{hvd::fuse(parameter), hvd::optimizers::adam<float>{.rate = 0.25f}};
+        hvd::fused_step other{hvd::fuse(parameter),
+                              hvd::optimizers::momentum<float>{.rate = 0.25f}};
+        const bool first = comm.rank() == 0;
+        const auto field_of = [&](auto run, const char* value) -> std::string {
+            try {
+                run();
+            } catch (const hvd::mismatch_error& e) {
+                CHECK(e.table()[0].second == value);
+                return std::string(e.field());
+            }
+            return "none";
+        };
+        const auto run = [&] { plan.run_and_apply(adam); };
+        run();
+        adam.optimizer().rate = first ? 0.5f : 0.25f;
+        CHECK(field_of(run, "0.5") == "rate");
+        adam.optimizer().rate = 0.25f;
+        adam.optimizer().beta2 = first ? 0.75f : 0.5f;
+        CHECK(field_of(run, "0.75") == "beta2");
+        adam.optimizer().beta2 = 0.75f;
+        run();
+        other.optimizer().nesterov = first;
+        CHECK(field_of([&] { plan.run_and_apply(other); }, "1") == "nesterov");
+        other.optimizer().nesterov = false;
+        plan.run_and_apply(other);
+        CHECK(field_of([&] { first ? plan.run_and_apply(adam) : plan.run_and_apply(other); },
+                       "adam") == "optimizer");
+        CHECK(field_of([&] { first ? plan.run_and_apply(other) : plan.run(); }, "run_and_apply") ==
+              "call");
+        run();
+    };
+    hvd_test::on_ranks_from(2, told);
+    on_several_nodes(told);
+}
+
 }  // namespace fused_step_tests

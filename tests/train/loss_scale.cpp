@@ -76,6 +76,26 @@ TEST_CASE("an overflow on one rank leaves the step out on all and lowers the sca
     });
 }
 
+TEST_CASE("clipping a norm that is no number still leaves the step out and lowers the scale") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> w = {1, 1}, dw(2);
+        hvd::distributed_optimizer optimizer(comm, optimizers::sgd<float>{1},
+                                             {.skip_nonfinite = true});
+        optimizer.register_parameter("w", w, dw);
+        hvd::loss_scale scale{.value = 16};
+        for (const float bad : {INFINITY, NAN}) {
+            dw = {16, comm.rank() == 0 ? bad : 0};
+            const double before = scale.value;
+            auto gradients = optimizer.synchronize();
+            scale.unscale(gradients);
+            hvd::clip_by_norm(gradients, 1);
+            CHECK_FALSE(scale.update(optimizer.apply(std::move(gradients))));
+            CHECK(scale.value == before / 2);
+            CHECK(w == std::vector<float>{1, 1});
+        }
+    });
+}
+
 TEST_CASE("the scale has limits") {
     hvd::loss_scale scale{.value = 4, .interval = 1, .least = 2, .most = 16};
     for (int i = 0; i < 5; ++i) CHECK(scale.update(true));

@@ -354,6 +354,45 @@ TEST_CASE("local gradients are no part of the norm that clips, and stay as they 
     });
 }
 
+TEST_CASE(
+    "a norm that is not finite clips as PyTorch does: NaN to NaNs, infinity to zeros and NaNs") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const double inf = std::numeric_limits<double>::infinity();
+        const double nan = std::numeric_limits<double>::quiet_NaN();
+        for (const bool skips : {false, true})
+            for (const double bad : {nan, inf, -inf}) {
+                std::vector<double> w(3), dw(3), own(1), d_own(1, 5);
+                hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<double>{1},
+                                                     {.skip_nonfinite = skips});
+                optimizer.register_parameter("w", w, dw);
+                optimizer.register_local("own", own, d_own);
+                dw = {1, 2, comm.rank() == comm.size() - 1 ? bad : 0};
+                auto gradients = optimizer.synchronize();
+                const double norm = hvd::clip_by_norm(gradients, 1);
+                CHECK(hvd::detail::is_nan(norm) == hvd::detail::is_nan(bad));
+                CHECK_FALSE(hvd::detail::is_finite(norm));
+                for (const double g : {dw[0], dw[1]}) {
+                    if (hvd::detail::is_nan(bad)) CHECK(hvd::detail::is_nan(g));
+                    else CHECK(g == 0);
+                }
+                CHECK(hvd::detail::is_nan(dw[2]));
+                CHECK(hvd::detail::is_finite(d_own[0]));
+                CHECK(optimizer.apply(std::move(gradients)) == !skips);
+                CHECK(hvd::detail::is_finite(w[2]) == skips);
+                CHECK(hvd::detail::is_finite(w[0]) == (skips || !hvd::detail::is_nan(bad)));
+
+                dw = {1, 2, bad};
+                auto more = optimizer.synchronize();
+                CHECK_THROWS_WITH_AS(hvd::clip_by_norm(more, 1, {.error_if_nonfinite = true}),
+                                     doctest::Contains("the norm of the gradients is "),
+                                     hvd::usage_error);
+                CHECK(dw[0] == 1);  // nothing is clipped then
+                CHECK_FALSE(hvd::detail::is_finite(hvd::clip_by_norm(more, inf)));
+                CHECK(dw[0] == 1);
+            }
+    });
+}
+
 TEST_CASE("gradients are clipped between synchronize and apply, alike on all ranks") {
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> a(4), da(4, float(2 * comm.rank()));
@@ -510,7 +549,6 @@ TEST_CASE("a question goes with the gradients of a step, and changes no bit of t
               answer::none);
         CHECK(answer_of_step<float>(comm, {.codec = float16, .error_feedback = true}, {7, 2}, 0) ==
               answer::none);
-        CHECK(answer_of_step<float>(comm, {}, {}, 0) == answer::none);
     });
 }
 

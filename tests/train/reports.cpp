@@ -444,4 +444,45 @@ TEST_CASE("reports of any order, number and rank train as steps without reports"
     });
 }
 
+TEST_CASE("nothing_ready() keeps the gradients of passes under no_sync(), reported or not") {
+    hvd_test::on_ranks([](communicator& comm) {
+        for (const bool reports : {false, true}) {
+            std::vector<double> w(2), dw(2), v(1), dv(1);
+            hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<double>{1});
+            const auto i = optimizer.register_parameter("w", w, dw);
+            const auto k = optimizer.register_parameter("v", v, dv);
+            for (int step = 1; step <= 3; ++step) {
+                optimizer.zero_gradients();
+                {
+                    const auto quiet = optimizer.no_sync();
+                    dw = {1, 2};
+                    if (reports) optimizer.gradient_ready(i);
+                }
+                if (step == 2) optimizer.nothing_ready(i);
+                optimizer.nothing_ready();
+                optimizer.step();
+                CHECK(w == std::vector<double>{-1.0 * step, -2.0 * step});
+            }
+            dw = {5, 5};  // the next step knows nothing of these passes
+            dv = {5};
+            optimizer.nothing_ready(k);
+            optimizer.nothing_ready();
+            optimizer.step();
+            CHECK(w == std::vector<double>{-3, -6});
+        }
+    });
+}
+
+TEST_CASE("a step with nothing registered is refused, on every rank") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<double> w(1), dw(1, 1);
+        hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<double>{1});
+        CHECK_THROWS_WITH_AS(optimizer.step(), doctest::Contains("there is no parameter"),
+                             hvd::error);
+        optimizer.register_parameter("w", w, dw);
+        optimizer.step();
+        CHECK(w[0] == -1);
+    });
+}
+
 }  // namespace reports_tests

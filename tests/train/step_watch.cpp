@@ -83,6 +83,9 @@ TEST_CASE("a summary has the times of all ranks, and names the one for which the
         CHECK(s.slowest == comm.size() - 1);
         CHECK(s.samples_per_second == Approx(samples / (10 * comm.size() + 5)));
         CHECK(s.buckets.empty());
+        // nobody has timed the buckets: the table says no number
+        CHECK(s.text().find(" 0 %") == std::string::npos);
+        CHECK(s.text().find("             -                          -\n") != std::string::npos);
         CHECK(t.a[0] == -5);
     });
 }

@@ -25,6 +25,7 @@ public:
         op.updated = false;
         op.entry.content =
             hash().add(op.entry.content).add("run_and_apply").add(update.content).value();
+        store(op.entry.text, update.said);
         if (!matches()) refuse();
     }
     update_of_plan(const update_of_plan&) = delete;
@@ -51,11 +52,14 @@ public:
     }
 
 private:
+    bool averages() const {
+        return op_.entry.kind == collective::allreduce &&
+               (op_.entry.op == op::sum::id || op_.entry.op == op::average::id);
+    }
+
     bool matches() const {
         const slice<const tensor_ref> targets = op_.update->targets;
-        if (op_.entry.kind != collective::allreduce || op_.group_count != 1 ||
-            op_.groups[0].id != op_.update->id)
-            return false;
+        if (!averages() || op_.group_count != 1 || op_.groups[0].id != op_.update->id) return false;
         if (op_.tensor_count == 0)
             return op_.pack == nullptr && targets.size() == 1 &&
                    targets[0].count == op_.groups[0].count;
@@ -66,10 +70,12 @@ private:
     }
 
     [[gnu::cold]] void refuse() {
-        op_.entry.refuse(text("hvd: run_and_apply: the plan is ", name_of(op_.entry.kind), " of ",
+        const bool reduces = op_.entry.kind == collective::allreduce;
+        op_.entry.refuse(text("hvd: run_and_apply: the plan is ", name_of(op_.entry.kind),
+                              reduces ? " by " : "", reduces ? op_names[op_.entry.op] : "", " of ",
                               op_.tensor_count == 0 ? 1 : op_.tensor_count,
                               " tensors and the step has ", op_.update->targets.size(),
-                              " parameters: it takes an allreduce of gradients that match "
+                              " parameters: it takes a sum or mean of gradients that match "
                               "the parameters in number, size and element type, "
                               "float or double, without gaps"));
     }
@@ -78,11 +84,52 @@ private:
     call_header entry_;
 };
 
+// It stands for the slices in which a plan's ranks reduce. A step that has it knows that plan from
+// all others, also from later ones at the same address.
+struct plan_layout final : counted {};
+
+// A fused step gets this from the plan that runs it: the layout, and calls between the plan's ranks
+// to bring its state together.
+class ranks_of_plan {
+public:
+    ranks_of_plan(session& own, shared<plan_layout>& layout, time_span deadline)
+        : own_(own), layout_(layout), deadline_(deadline) {}
+
+    bool has(const shared<plan_layout>& known) const {
+        return layout_ && known.get() == layout_.get();
+    }
+    shared<plan_layout> layout() {
+        if (!layout_) layout_ = shared<plan_layout>::make();
+        return layout_;
+    }
+
+    session& channel() { return own_; }
+    time_point limit() const {
+        return deadline_.nanoseconds > 0 ? now() + deadline_.nanoseconds : never;
+    }
+    // **Collective**. The bytes of all ranks.
+    gathered<std::byte> gather(slice<const std::byte> mine) {
+        gathered<std::byte> all;
+        const options o{.name = "state of a step", .deadline = deadline_};
+        gather_call<tensor_view<const std::byte>, gathered<std::byte>*> call(
+            collective::allgather, view(mine.data(), mine.size()), &all, root{}, true, own_.size(),
+            o);
+        own_.run(own_, call.op, deadline_);
+        return all;
+    }
+
+private:
+    session& own_;
+    shared<plan_layout>& layout_;
+    time_span deadline_;
+};
+
 // A call of any type that a plan keeps.
 struct kept_call : counted {
     operation* op = nullptr;
     std::vector<std::byte> buffer;
     message name;  // without an epoch
+    shared<plan_layout> layout;
 };
 
 template <class Call>
@@ -129,8 +176,9 @@ public:
     }
 
     /// Reduces gradients and takes an optimizer's step in one pass. The plan is that of an
-    /// allreduce of the gradients. The `fused_step` has as many parameters
-    /// (train/fused/fused_step.hpp).
+    /// sum or mean of the gradients. The `fused_step` has as many parameters
+    /// (train/fused/fused_step.hpp). If it was run by another plan before, the ranks bring its
+    /// state together first.
     ///
     /// Inside a node each rank reduces its slice and updates that slice of the parameters while it
     /// is in the cache; then all ranks have the new parameters. The optimizer's state exists once
@@ -139,16 +187,19 @@ public:
     /// same bits on all ranks.
     /// **Collective**: all ranks, instead of `run()`.
     /// **Buffers**: parameters are read and written. Gradients are read, and may be overwritten.
-    /// @throws as `run`; hvd::usage_error if parameters and gradients do not match or are strided.
+    /// @throws as `run`; hvd::mismatch_error, which names the number of the optimizer that differs;
+    /// hvd::usage_error if parameters and gradients do not match or are strided, for a plan that is
+    /// no sum or mean, and if these ranks have not all of the step's state.
     /// @snippet tests/train/snippets.cpp run_and_apply
     template <class Step>
-        requires requires(Step& step) {
-            { step.begin() } -> std::same_as<const detail::fused_update&>;
+        requires requires(Step& step, detail::ranks_of_plan& ranks) {
+            { step.begin(ranks) } -> std::same_as<const detail::fused_update&>;
             step.end();
         }
     void run_and_apply(Step& step) {
         require();
-        const detail::update_of_plan run(*call_->op, step.begin());
+        detail::ranks_of_plan ranks(*session_, call_->layout, deadline_);
+        const detail::update_of_plan run(*call_->op, step.begin(ranks));
         session_->run(*session_, *call_->op, deadline_);
         run.finish();
         step.end();

@@ -33,11 +33,15 @@ public:
     constexpr operator float() const noexcept {
         const std::uint32_t magnitude = std::uint32_t(bits_ & 0x7fffu) << 13;
         const std::uint32_t sign = std::uint32_t(bits_ & 0x8000u) << 16;
-        // The multiplication moves the exponent's bias from 15 to 127 and normalises subnormal
-        // numbers. Infinities and NaNs end at 2^16 and above and get all exponent bits.
-        const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
-        const std::uint32_t special = scaled >= 65536.0f ? 0x7f800000u : 0u;
-        return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
+        // The difference normalises subnormal numbers. No float on the way is subnormal, since
+        // programs that link with -ffast-math take those for zeros.
+        if (magnitude < 0x00800000u) {
+            const float number = std::bit_cast<float>(magnitude + 0x38800000u) - 0x1p-14f;
+            return std::bit_cast<float>(std::bit_cast<std::uint32_t>(number) | sign);
+        }
+        // The exponent's bias goes from 15 to 127. Infinities and NaNs get all exponent bits.
+        const std::uint32_t special = magnitude >= 0x0f800000u ? 0x7f800000u : 0u;
+        return std::bit_cast<float>((magnitude + 0x38000000u) | special | sign);
     }
 
     /// The number whose encoding is `bits`.

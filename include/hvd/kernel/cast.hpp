@@ -36,7 +36,7 @@ void cast_from(std::size_t first, const cast_args& args) {
         to[i] = static_cast<To>(canonical(x));
         if (args.residual == nullptr) continue;
         const float lost = static_cast<float>(x - static_cast<A>(to[i]));
-        args.residual[i] = lost - lost == 0 ? lost : 0.0f;
+        args.residual[i] = is_finite(lost) ? lost : 0.0f;
     }
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "../core/lean/finite.hpp"
 #include "../core/op.hpp"
 
 namespace hvd {
@@ -27,8 +28,8 @@ __extension__ typedef unsigned __int128 magnitude_128;
 // lowest first. `long double` would round in between, and in another way on each kind of processor.
 [[gnu::cold]] inline exact_magnitude scaled_magnitude(magnitude_128 value, double factor,
                                                       std::uint32_t divisor) {
-    if (!(factor > 0) || value == 0) return {};
-    if (factor > std::numeric_limits<double>::max()) return exact_magnitude::too_large();
+    if (is_nan(factor) || !(factor > 0) || value == 0) return {};
+    if (!is_finite(factor)) return exact_magnitude::too_large();
     int exponent = 0;
     const auto mantissa = std::uint64_t(__builtin_frexp(factor, &exponent) * 0x1p53);
     exponent -= 53;

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "../core/concepts.hpp"
+#include "../core/lean/finite.hpp"
 #include "../core/tuning.hpp"
 #include "exact_scale.hpp"
 
@@ -91,6 +92,17 @@ constexpr A complex_product(const A& a, const A& b) {
     return is_nan ? a * b : result;
 }
 
+// True if b takes the place of a minimum or maximum a: where it is `better`, or a NaN. A NaN stays,
+// though a comparison with it may be true under -ffinite-math-only.
+template <class A>
+constexpr bool takes(bool better, [[maybe_unused]] const A& a, const A& b) {
+#if __FINITE_MATH_ONLY__
+    return is_nan(b) || (better && !is_nan(a));
+#else
+    return better || is_nan(b);
+#endif
+}
+
 template <class Op, class A>
 constexpr A combine(const Op& operation, const A& a, const A& b) {
     using plain = plain_op_t<Op>;
@@ -102,8 +114,8 @@ constexpr A combine(const Op& operation, const A& a, const A& b) {
         return complex_product(a, b);
     else if constexpr (std::is_same_v<plain, op::product>)
         return static_cast<A>(static_cast<wide>(a) * static_cast<wide>(b));
-    else if constexpr (std::is_same_v<plain, op::min>) return b < a || b != b ? b : a;  // NaN stays
-    else if constexpr (std::is_same_v<plain, op::max>) return a < b || b != b ? b : a;
+    else if constexpr (std::is_same_v<plain, op::min>) return takes(b < a, a, b) ? b : a;
+    else if constexpr (std::is_same_v<plain, op::max>) return takes(a < b, a, b) ? b : a;
     else if constexpr (std::is_same_v<plain, op::bit_and>) return static_cast<A>(a & b);
     else if constexpr (std::is_same_v<plain, op::bit_or>) return static_cast<A>(a | b);
     else if constexpr (std::is_same_v<plain, op::bit_xor>) return static_cast<A>(a ^ b);
@@ -137,9 +149,15 @@ constexpr A canonical_nan = std::numeric_limits<A>::quiet_NaN();
 template <class A>
 constexpr A canonical(A value) {
     if constexpr (is_complex_element<A>) return {canonical(value.real()), canonical(value.imag())};
-    else if constexpr (std::is_floating_point_v<A>)
-        return value == value ? value : canonical_nan<A>;
-    else return value;
+    else if constexpr (!std::is_floating_point_v<A>) return value;
+#if __FINITE_MATH_ONLY__
+    // A choice between a NaN and a number would be the number, so bits are chosen.
+    else if constexpr (has_float_bits<A>)
+        return std::bit_cast<A>(is_nan(value)
+                                    ? std::bit_cast<decltype(bits_of(value))>(canonical_nan<A>)
+                                    : bits_of(value));
+#endif
+    else return value == value ? value : canonical_nan<A>;
 }
 
 // True if the elements of a mean are made smaller by a power of two before they are added. bfloat16
@@ -165,12 +183,12 @@ T finished(const A& value, const reduce_args& args, const Op& operation, double 
     if constexpr (in_wide_integers<T, Op>) {
         const int divisor = is_average ? args.divisor : 1;
         const double factor = args.prescale * args.postscale;
-        if (factor != 1) return scaled_integer<T>(value, factor, divisor, operation.mode);
+        if (!is_one(factor)) return scaled_integer<T>(value, factor, divisor, operation.mode);
         if constexpr (is_average) return rounded_quotient<T>(value, divisor, operation.mode);
         else return static_cast<T>(value);
     } else {
         A result = value;
-        if (args.postscale != 1) result = scaled(result, args.postscale);
+        if (!is_one(args.postscale)) result = scaled(result, args.postscale);
         if constexpr (is_average) result = divided(result, args.divisor * power);
         if constexpr (!is_custom<Op>) result = canonical(result);
         return static_cast<T>(result);

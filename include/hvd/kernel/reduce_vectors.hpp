@@ -28,9 +28,15 @@ template <class Op, class V>
 HVD_KERNEL_BODY void combine_vectors(V& a, const V& b) {
     if constexpr (std::is_same_v<Op, op::sum> || std::is_same_v<Op, op::average>) a += b;
     else if constexpr (std::is_same_v<Op, op::product>) a *= b;
-    else if constexpr (std::is_same_v<Op, op::min>) a = ((b < a) | (b != b)) ? b : a;
-    else if constexpr (std::is_same_v<Op, op::max>) a = ((a < b) | (b != b)) ? b : a;
-    else if constexpr (std::is_same_v<Op, op::bit_and>) a &= b;
+    else if constexpr (std::is_same_v<Op, op::min> || std::is_same_v<Op, op::max>) {
+        vector_mask<V> wins = std::is_same_v<Op, op::min> ? b < a : a < b, none;
+#if __FINITE_MATH_ONLY__
+        find_nans(none, a);  // a comparison with a NaN may be true
+        wins &= ~none;
+#endif
+        find_nans(none, b);
+        a = (wins | none) ? b : a;
+    } else if constexpr (std::is_same_v<Op, op::bit_and>) a &= b;
     else if constexpr (std::is_same_v<Op, op::bit_or>) a |= b;
     else if constexpr (std::is_same_v<Op, op::bit_xor>) a ^= b;
     else if constexpr (std::is_same_v<Op, op::logical_and>) a &= reinterpret_cast<V>(b != 0);
@@ -109,7 +115,7 @@ HVD_KERNEL_BODY void reduce_blocks(const reduce_args& args, std::size_t ahead, s
 template <class T, class Op, int Width>
 HVD_KERNEL_BODY void reduce_vectors(const reduce_args& args, std::size_t first, std::size_t n,
                                     std::byte* to) {
-    if (args.prescale != 1 || args.postscale != 1) {
+    if (!is_one(args.prescale) || !is_one(args.postscale)) {
         reduce_blocks<T, Op, Width, block_loop::scaled>(args, 0, first, n, to);
     } else {
         if (args.ahead != 0)

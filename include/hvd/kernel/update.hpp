@@ -15,7 +15,7 @@ void update_plain(const Rule& rule, std::size_t n, const T* parameters, const T*
     T none = 0;
     for (std::size_t i = 0; i < n; ++i) {
         T p = parameters[i], g = gradient[i];
-        rule(p, g, state1[i], Rule::states > 1 ? state2[i] : none);
+        rule(p, g, Rule::states > 0 ? state1[i] : none, Rule::states > 1 ? state2[i] : none);
         out[i] = p;
     }
 }
@@ -30,17 +30,17 @@ HVD_KERNEL_BODY void update_vectors(const Rule& from, std::size_t n, const T* pa
     const Rule rule = from;
     std::size_t i = 0;
     for (; i + size <= n; i += size) {
-        V p, g, s, t{};
+        V p, g, s{}, t{};
         read_bits(p, parameters + i);
         read_bits(g, gradient + i);
-        read_bits(s, state1 + i);
+        if constexpr (Rule::states > 0) read_bits(s, state1 + i);
         if constexpr (Rule::states > 1) read_bits(t, state2 + i);
         rule(p, g, s, t);
-        write_bits(state1 + i, s);
+        if constexpr (Rule::states > 0) write_bits(state1 + i, s);
         if constexpr (Rule::states > 1) write_bits(state2 + i, t);
         write_bits(out + i, p);
     }
-    update_plain(rule, n - i, parameters + i, gradient + i, state1 + i,
+    update_plain(rule, n - i, parameters + i, gradient + i, Rule::states > 0 ? state1 + i : state1,
                  Rule::states > 1 ? state2 + i : state2, out + i);
 }
 
@@ -70,7 +70,7 @@ auto updater_at([[maybe_unused]] simd_level l) {
 }
 
 // Does one step for n parameters. `out` gets the new parameters and may be `gradient` or
-// `parameters`. `state2` is null for rules with one state. All levels give the same bits.
+// `parameters`. States that a rule does not have are null. All levels give the same bits.
 template <class T, class Rule>
 void update_elements(const Rule& rule, std::size_t n, const T* parameters, const T* gradient,
                      T* state1, T* state2, T* out) {
@@ -80,3 +80,7 @@ void update_elements(const Rule& rule, std::size_t n, const T* parameters, const
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd
+
+#ifdef HVD_COMPILED
+#include "update_library.hpp"
+#endif

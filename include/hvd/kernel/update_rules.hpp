@@ -67,6 +67,20 @@ HVD_RULE_BODY void add(A& x, const A& y, const B& by) {
     x += product;
 }
 
+// Computes p -= rate (g + decay p). Without decay p is not multiplied, so that an infinity makes no
+// NaN of the gradient.
+template <class T>
+struct descent_rule {
+    T rate, decay;
+    static constexpr int states = 0;
+
+    template <class V>
+    HVD_RULE_BODY void operator()(V& p, V& g, V&, V&) const {
+        if (decay != 0) add(g, p, decay);
+        add(p, g, -rate);
+    }
+};
+
 // Computes v = momentum v + (1 - dampening) g and p -= rate v, or with Nesterov p -= rate (g +
 // momentum v). Weight decay is added to the gradient. The first step takes v = g, as libtorch does;
 // `fresh` marks it.
@@ -140,6 +154,32 @@ struct adam_rule {
         times(step, step_size);
         divide(step, root);
         p -= step;
+    }
+};
+
+// Adadelta (arXiv:1212.5701): s and c are running means of the squares of gradients and of changes.
+template <class T>
+struct adadelta_rule {
+    T rate, rho, epsilon;
+    static constexpr int states = 2;
+
+    template <class V>
+    HVD_RULE_BODY void operator()(V& p, V& g, V& s, V& c) const {
+        V square = g;
+        times(square, g);
+        times(s, rho);
+        add(s, square, 1 - rho);
+        V change = c, root = s;
+        change += epsilon;
+        root += epsilon;
+        divide(change, root);
+        root_of(change);
+        times(change, g);
+        square = change;
+        times(square, change);
+        times(c, rho);
+        add(c, square, 1 - rho);
+        add(p, change, -rate);
     }
 };
 

@@ -5,10 +5,11 @@
 #include "../standard.hpp"  // first: an older standard is told at once
 
 #include <charconv>
-#include <cmath>
 #include <cstddef>
 #include <string_view>
 #include <type_traits>
+
+#include "../core/lean/finite.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -62,7 +63,7 @@ template <class Out, class N>
     requires std::is_arithmetic_v<N>
 void append_json_number(Out& out, N number) {
     if constexpr (std::is_floating_point_v<N>)
-        if (!std::isfinite(number)) {
+        if (!is_finite(double(number))) {
             out += "null";
             return;
         }

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "../core/dtype.hpp"
+#include "../core/lean/finite.hpp"
 #include "../core/lean/text.hpp"
 #include "../core/options.hpp"
 #include "../kernel/pack.hpp"
@@ -171,7 +172,7 @@ struct call_digest {
 [[gnu::always_inline]] inline call_digest digest_of(const call_header& h) {
     static_assert(sizeof collective_table / sizeof collective_table[0] <= 16 &&
                   max_dimensions <= 15);
-    const bool is_open = h.refused || h.prescale != h.prescale || h.postscale != h.postscale;
+    const bool is_open = h.refused || is_nan(h.prescale) || is_nan(h.postscale);
     constexpr std::uint64_t factor = 0x9e3779b97f4a7c15u, second = factor * factor,
                             third = second * factor, fourth = third * factor;
     // agree_on() compares the contents of an agreement.

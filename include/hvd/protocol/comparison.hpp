@@ -52,7 +52,9 @@ constexpr const char* field_names[] = {"collective", "memory",    "element type"
                                        "prescale",   "postscale", "name",         "content"};
 
 // Ranks that give no number agree.
-constexpr bool scales_agree(double a, double b) { return a == b || (a != a && b != b); }
+constexpr bool scales_agree(double a, double b) {
+    return is_nan(a) || is_nan(b) ? is_nan(a) && is_nan(b) : a == b;
+}
 
 // The content of an agreement is not compared here: agree_on() finds the value that differs.
 inline field first_difference(const call_header& a, const call_header& b) {
@@ -169,7 +171,41 @@ inline void require_equal(int me, std::string_view call, std::string_view field,
         throw_mismatch(me, call, field, entries, table_style::rows);
 }
 
+// A call may say of what its content is a hash: "name value" on each line of its text, which only a
+// refusal needs otherwise. Returns line n, without its end.
+[[gnu::cold]] inline std::string_view content_line(const call_header& h, int n) {
+    std::string_view rest(h.text);
+    for (; n > 0 && !rest.empty(); --n)
+        rest.remove_prefix(rest.find('\n') < rest.size() ? rest.find('\n') + 1 : rest.size());
+    return rest.substr(0, rest.find('\n'));
+}
+
+// Throws with the first line in which the contents of the ranks differ, if they have any.
+[[gnu::cold]] inline void check_content_lines(int me, header_list headers) {
+    for (int n = 0;; ++n) {
+        std::string_view name;
+        bool equal = true;
+        for (std::size_t r = 0; r < headers.size(); ++r) {
+            const std::string_view line = content_line(headers[r], n);
+            equal = equal && line == content_line(headers[0], n);
+            if (name.empty()) name = line.substr(0, line.find(' '));
+        }
+        if (name.empty()) return;
+        if (equal) continue;
+        table<message> values(headers.size());
+        table<mismatch_error::entry> entries(headers.size());
+        for (std::size_t r = 0; r < headers.size(); ++r) {
+            const std::string_view line = content_line(headers[r], n);
+            values[r] = line.size() > name.size() ? message(line.substr(name.size() + 1))
+                                                  : message(name_of(headers[r].kind));
+            entries[r] = {int(r), values[r]};
+        }
+        throw_mismatch(me, headers[std::size_t(me)].label(), name, entries, table_style::one_line);
+    }
+}
+
 [[gnu::cold, noreturn]] inline void throw_difference(int me, header_list headers, field f) {
+    if (f == field::content) check_content_lines(me, headers);
     table<message> values(headers.size());
     table<mismatch_error::entry> entries(headers.size());
     for (std::size_t r = 0; r < headers.size(); ++r) {

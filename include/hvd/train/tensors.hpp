@@ -2,10 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <cmath>
 #include <span>
 
 #include "../backend/concept.hpp"
+#include "../core/lean/finite.hpp"
 #include "../core/viewable.hpp"
 
 namespace hvd {
@@ -30,8 +30,17 @@ concept device_communicator =
 // kept.
 template <class T, class P, class G>
 constexpr bool check_parameter() {
+    constexpr bool sized =
+        !std::is_pointer_v<std::remove_cvref_t<P>> && !std::is_pointer_v<std::remove_cvref_t<G>>;
+    static_assert(sized,
+                  "hvd: a pointer does not say how many elements it points to: hvd::view(pointer, "
+                  "count)");
+    constexpr bool changes = !viewable<P> || !viewable<G> || (writable<P> && writable<G>);
+    static_assert(changes,
+                  "hvd: a parameter or gradient is const, and a step writes both: register it "
+                  "without const");
     constexpr bool both = is_written_tensor<P> && is_written_tensor<G>;
-    static_assert(both,
+    static_assert(both || !sized || !changes,
                   "hvd: not a tensor that can be written: values and gradients are contiguous "
                   "ranges, views, or a type with hvd::view_traits");
     constexpr bool kept = is_borrowed<P> && is_borrowed<G>;
@@ -41,9 +50,11 @@ constexpr bool check_parameter() {
     if constexpr (both && kept) {
         using V = element_of<P>;
         using D = element_of<G>;
-        static_assert(std::is_same_v<V, T> && std::is_same_v<D, T>,
-                      "hvd: values, gradient and optimizer have the same element type: "
-                      "hvd::optimizers::sgd<double> for tensors of double");
+        static_assert(
+            std::is_same_v<V, T> && std::is_same_v<D, T>,
+            "hvd: values, gradient and optimizer have the same element type: an optimizer "
+            "is of that of its tensors, as hvd::optimizers::sgd<float> for "
+            "std::vector<float>");
         return std::is_same_v<V, T> && std::is_same_v<D, T>;
     }
     return false;
@@ -82,15 +93,22 @@ T from_double(double x) {
 
 template <class T>
 void scale(const tensor_view<T>& tensor, double factor) {
-    if (factor == 1) return;
+    if (is_one(factor)) return;
     for (T& x : elements(tensor)) x = from_double<T>(as_double(x) * factor);
+}
+
+template <class T>
+bool is_finite_element(const T& x) {
+    if constexpr (has_float_bits<T>) return is_finite(x);
+    else if constexpr (complex_like<T>) return is_finite(x.real()) && is_finite(x.imag());
+    else return is_finite(as_double(x));
 }
 
 template <class T>
 bool all_finite(std::span<const tensor_view<T>> tensors) {
     for (const auto& tensor : tensors)
         for (const T& x : elements(tensor))
-            if (!std::isfinite(as_double(x))) return false;
+            if (!is_finite_element(x)) return false;
     return true;
 }
 

@@ -26,10 +26,13 @@ enum class join_mode : std::uint8_t {
 ///
 ///     hvd::uneven_scope scope(comm);
 ///     while (scope.begin_step(batch ? batch->size() : 0)) {
-///         if (batch) backward(*batch); else zero(gradients);
-///         scope.mean(gradients);
+///         if (batch) backward(*batch);  // a rank that has run out computes nothing
+///         scope.mean(gradients);        // … and contributes zeros, whatever its gradients hold
 ///         optimizer.step(...);
 ///     }
+///
+/// With a distributed optimizer, which averages by itself, `scope.weigh(gradients)` takes the place
+/// of `mean`.
 ///
 /// **Collective**: `begin_step` and the reductions, in the same order on all ranks. Feature I1.
 template <class Comm>
@@ -63,12 +66,24 @@ public:
 
     /// The factor for this rank's mean. With it, an average over all ranks (by an allreduce or a
     /// distributed optimizer) is the mean over all samples of the step. It is 0 for a rank without
-    /// samples.
+    /// samples, whose mean is no number: `weigh` makes zeros of it.
     double weight() const {
         require_step();
         if (mine() == 0) return 0;
         return mode_ == join_mode::divide_by_size ? 1
                                                   : comm_.size() * double(mine()) / double(total_);
+    }
+
+    /// Multiplies a mean over this rank's samples by `weight()`. A rank without samples gets zeros,
+    /// also where the mean of none is a NaN. An average over all ranks is then the mean over all
+    /// samples of the step.
+    template <class X>
+        requires writable<X>
+    void weigh(X&& x) const {
+        static_assert(!std::is_integral_v<detail::element_of<X>>,
+                      "hvd: uneven_scope::weigh is of floating-point elements: the ranks' shares "
+                      "of integers are none");
+        multiply(detail::flat_view(x), weight());
     }
 
     /// Turns a mean over this rank's samples into the mean over all ranks' samples (see
@@ -82,9 +97,7 @@ public:
                       "integers are none");
         const double share = weight() / comm_.size();
         const auto flat = detail::flat_view(x);
-        if (mine() == 0) fill(flat, 0);
-        // scaled here, since a call's prescale is the same on all ranks
-        else detail::scale(flat, share);
+        multiply(flat, share);  // here, since a call's prescale is the same on all ranks
         comm_.allreduce(flat, sum, {.name = "mean of samples"});
     }
 
@@ -125,6 +138,11 @@ private:
     template <class T, class V>
     static void fill(const tensor_view<T>& tensor, V value) {
         for (T& x : detail::elements(tensor)) x = static_cast<T>(value);
+    }
+    template <class T>
+    void multiply(const tensor_view<T>& tensor, double share) const {
+        if (mine() == 0) fill(tensor, 0);
+        else detail::scale(tensor, share);
     }
     std::size_t mine() const { return counts_[std::size_t(comm_.rank())]; }
 

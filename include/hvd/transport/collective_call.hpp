@@ -84,7 +84,7 @@ template <class T, class Op>
 reduce_function reduction_of(collective_call& call) {
     constexpr bool scales = is_float_element<T> || is_complex_element<T> || in_wide_integers<T, Op>;
     if constexpr (!scales)
-        if (call.entry.prescale != 1 || call.entry.postscale != 1)
+        if (!is_one(call.entry.prescale) || !is_one(call.entry.postscale))
             call.refuse(text("hvd: ", call.entry.label(), ": ", dtype_name<T>(),
                              " can't be scaled by ", call.entry.prescale, " and ",
                              call.entry.postscale,

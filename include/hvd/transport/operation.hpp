@@ -129,11 +129,12 @@ struct fused_update {
     dtype id = dtype::float32;
     // `values` has `bytes` of reduced elements and gets the new ones; `current` has the present
     // values of the targets. They begin at `place`, in bytes, if all targets are one. `done` bytes
-    // of this rank's slices came before; their order is the same in each run.
+    // of this rank's slices came before; their order is the same in each run of a plan.
     void (*apply)(void* self, std::size_t done, std::size_t place, std::size_t bytes,
                   std::byte* values, const std::byte* current) = nullptr;
     void* self = nullptr;
     std::uint64_t content = 0;  // hash over what it does, which all ranks must do alike
+    std::string_view said{};    // that as text: see check_content_lines
 };
 
 // A mistake in the arguments of a call. Its text is made behind the communicator, once, and not in

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 
+#include "../../core/lean/finite.hpp"
 #include "../../kernel/cuda/tile.hpp"
 #include "../../platform/nccl_api.hpp"
 #include "../call.hpp"
@@ -34,7 +34,7 @@ inline double plain_power(double factor) {
 // True if the type in which the elements are multiplied holds the factor.
 inline bool holds(dtype id, double factor) {
     const double held = id == dtype::float64 ? factor : double(float(factor));
-    return std::isfinite(held) && (held != 0 || factor == 0);
+    return is_finite(held) && (held != 0 || factor == 0);
 }
 
 // A mean is a sum whose factor follows it, in float: NVLink SHARP and symmetric kernels take sums

@@ -78,8 +78,11 @@ struct lanes {
 
     // Replaces infinities and NaNs by 0.
     HVD_KERNEL_BODY void drop_specials() {
-        a = a - a == 0 ? a : V{};
-        b = b - b == 0 ? b : V{};
+        vector_mask<V> special;
+        find_specials(special, a);
+        a = special ? V{} : a;
+        find_specials(special, b);
+        b = special ? V{} : b;
     }
 
     // Moves elements in order to the even ones in a and the odd ones in b. With Back it does the
@@ -115,13 +118,20 @@ struct lanes {
     // Does for vectors as canonical() does for elements.
     HVD_KERNEL_BODY void make_nans_one() {
         if constexpr (std::is_floating_point_v<accumulator>) {
-            constexpr accumulator nan = std::numeric_limits<accumulator>::quiet_NaN();
-            a = a == a ? a : V{} + nan;
-            b = b == b ? b : V{} + nan;
+            using I = std::conditional_t<sizeof(accumulator) == 4, std::int32_t, std::int64_t>;
+            using bits = simd_vector<I, Width>;
+            constexpr I nan = __builtin_bit_cast(I, canonical_nan_of<accumulator>);
+            vector_mask<V> none;
+            find_nans(none, a);
+            a = reinterpret_cast<V>(none ? bits{} + nan : reinterpret_cast<bits>(a));
+            find_nans(none, b);
+            b = reinterpret_cast<V>(none ? bits{} + nan : reinterpret_cast<bits>(b));
         }
     }
 
 private:
+    template <class A>
+    static constexpr A canonical_nan_of = std::numeric_limits<A>::quiet_NaN();
     static constexpr dtype id = dtype_traits<T>::id;
     using half = simd_vector<std::uint16_t, Width / 2>;
     using word = simd_vector<std::uint32_t, Width>;

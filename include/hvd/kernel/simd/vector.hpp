@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "../../core/half.hpp"
+#include "../../core/lean/finite.hpp"
 #include "level.hpp"
 
 // These are the vectors of GNU C. <immintrin.h> takes longer to compile than all of hvd. They are
@@ -59,6 +60,58 @@ HVD_KERNEL_BODY void multiply(V& a, std::remove_cvref_t<decltype(std::declval<V&
 #endif
 }
 
+// The result of a comparison of vectors: all bits of an element, or none.
+template <class V>
+using vector_mask = decltype(std::declval<const V&>() != std::declval<const V&>());
+
+// The elements that are NaNs, and those that are infinities or NaNs, as masks. Where the compiler
+// takes all numbers for finite, bits are compared, through an operand that hides where they are
+// from. clang knows no wide vectors as operands of a body, so it takes memory.
+#if __FINITE_MATH_ONLY__
+#ifdef __clang__
+#define HVD_KERNEL_HIDDEN "m"
+#else
+#define HVD_KERNEL_HIDDEN HVD_KERNEL_OPERAND
+#endif
+
+template <class T>
+using signed_bits = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+
+template <class V>
+HVD_KERNEL_BODY void find_nans(vector_mask<V>& found, const V& x) {
+    using T = std::remove_cvref_t<decltype(x[0])>;
+    if constexpr (std::is_floating_point_v<T>) {
+        using I = signed_bits<T>;
+        auto bits = reinterpret_cast<simd_vector<I, sizeof(V)>>(x);
+        asm("" : "+" HVD_KERNEL_HIDDEN(bits));
+        found =
+            (bits & I(~(std::make_unsigned_t<I>(1) << (8 * sizeof(T) - 1)))) > I(infinity_bits<T>);
+    } else {
+        found = x != x;
+    }
+}
+
+template <class V>
+HVD_KERNEL_BODY void find_specials(vector_mask<V>& found, const V& x) {
+    using T = std::remove_cvref_t<decltype(x[0])>;
+    using I = signed_bits<T>;
+    auto bits = reinterpret_cast<simd_vector<I, sizeof(V)>>(x);
+    asm("" : "+" HVD_KERNEL_HIDDEN(bits));
+    found = (bits & I(infinity_bits<T>)) == I(infinity_bits<T>);
+}
+#undef HVD_KERNEL_HIDDEN
+#else
+template <class V>
+HVD_KERNEL_BODY void find_nans(vector_mask<V>& found, const V& x) {
+    found = x != x;
+}
+
+template <class V>
+HVD_KERNEL_BODY void find_specials(vector_mask<V>& found, const V& x) {
+    found = x - x != 0;
+}
+#endif
+
 // Takes the root of each element. clang knows no wider root in a body, so it works by parts of 16
 // bytes.
 template <class V>
@@ -103,9 +156,12 @@ HVD_KERNEL_BODY void widen_float16(F& to, const H& from) {
     } else {
         using U = simd_vector<std::uint32_t, sizeof(F)>;
         const U word = __builtin_convertvector(from, U);
-        const F scaled = reinterpret_cast<F>((word & 0x7fff) << 13) * 0x1p112f;
-        const U special = reinterpret_cast<U>(scaled >= 65536.0f) & 0x7f800000;
-        to = reinterpret_cast<F>(reinterpret_cast<U>(scaled) | special | ((word & 0x8000) << 16));
+        const U magnitude = (word & 0x7fff) << 13;
+        const U special = reinterpret_cast<U>(magnitude >= 0x0f800000) & 0x7f800000;
+        const U subnormal =
+            reinterpret_cast<U>(reinterpret_cast<F>(magnitude + 0x38800000) - 0x1p-14f);
+        const U number = magnitude < 0x00800000 ? subnormal : magnitude + 0x38000000;
+        to = reinterpret_cast<F>(number | special | ((word & 0x8000) << 16));
     }
 #endif
 }

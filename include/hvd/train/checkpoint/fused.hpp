@@ -94,48 +94,12 @@ private:
     Optimizer optimizer_;
 };
 
-// The numbers of this rank's elements: for each run its place and size, then its numbers.
-template <class T>
-std::vector<std::byte> packed_state(const sliced_state<T>& state) {
-    std::vector<std::byte> bytes;
-    const auto add = [&](const auto* from, std::size_t n) {
-        const auto of_all = std::as_bytes(std::span(from, n));
-        bytes.insert(bytes.end(), of_all.begin(), of_all.end());
-    };
-    std::size_t done = 0;
-    for (const auto& run : state.runs()) {
-        add(&run, 1);
-        for (const auto& numbers : state.numbers())
-            if (!numbers.empty()) add(numbers.data() + done, std::size_t(run.count));
-        done += std::size_t(run.count);
-    }
-    return bytes;
-}
-
-// Puts the packed numbers of all ranks to their places. It returns the number of elements.
-template <class T>
-std::size_t unpack_state(std::span<const std::byte> bytes, int kinds, state_numbers<T>& whole) {
-    std::size_t elements = 0;
-    while (!bytes.empty()) {
-        typename sliced_state<T>::run run;
-        std::memcpy(&run, bytes.data(), sizeof run);
-        bytes = bytes.subspan(sizeof run);
-        for (std::size_t k = 0; k < std::size_t(kinds); ++k) {
-            const std::size_t n = std::size_t(run.count) * sizeof(T);
-            std::memcpy(whole[k].data() + run.place, bytes.data(), n);
-            bytes = bytes.subspan(n);
-        }
-        elements += std::size_t(run.count);
-    }
-    return elements;
-}
-
 // **Collective**. Brings the state of all slices to rank 0, which makes slots of them.
 template <class Comm, class Optimizer>
 void gather_state(const std::string& path, Comm& comm, const fused_step<Optimizer>& step,
                   fused_training<Optimizer>& training) {
     using T = typename Optimizer::value_type;
-    constexpr int kinds = decltype(next_rule(std::declval<Optimizer&>(), std::uint64_t()))::states;
+    constexpr int kinds = decltype(std::declval<const Optimizer&>().rule(0))::states;
     const bool loaded = !step.state().whole()[0].empty();
     if (loaded) {
         if (comm.rank() == 0) training.take(step.state().whole(), step.steps());

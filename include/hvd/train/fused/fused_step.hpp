@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,50 +12,55 @@
 #include "../../kernel/update.hpp"
 #include "../../transport/operation.hpp"
 #include "../optimizer/optimizers.hpp"
-#include "sliced_state.hpp"
+#include "collected_state.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The rule of the step after `steps` ones, and a hash of all that it depends on.
 template <class T>
-sgd_rule<T> next_rule(const optimizers::momentum<T>& o, std::uint64_t) {
-    return {o.rate, o.factor, T(0), o.decay, o.nesterov, false};
+constexpr const char* rule_name(const optimizers::momentum<T>&) {
+    return "momentum";
 }
-template <class T>
-std::uint64_t content_of(const optimizers::momentum<T>& o, std::uint64_t) {
-    return hash()
-        .add("momentum")
-        .add(double(o.rate))
-        .add(double(o.factor))
-        .add(double(o.decay))
-        .add(double(o.nesterov))
-        .value();
+template <class T, bool Decays>
+constexpr const char* rule_name(const optimizers::adam<T, Decays>&) {
+    return "adam";
 }
 
-template <class T, bool Decays>
-adam_rule<T> next_rule(const optimizers::adam<T, Decays>& o, std::uint64_t steps) {
-    return {double(o.rate),
-            double(o.beta1),
-            double(o.beta2),
-            double(o.epsilon),
-            double(o.decay),
-            true,
-            static_cast<long long>(steps) + 1};
-}
-template <class T, bool Decays>
-std::uint64_t content_of(const optimizers::adam<T, Decays>& o, std::uint64_t steps) {
-    return hash()
-        .add("adam")
-        .add(double(o.rate))
-        .add(double(o.beta1))
-        .add(double(o.beta2))
-        .add(double(o.epsilon))
-        .add(double(o.decay))
-        .add(steps)
-        .value();
-}
+// The work of a step, for the ranks to compare: a hash, and for people the lines of
+// check_content_lines.
+class said_step {
+public:
+    template <class O>
+    void take(O& optimizer, std::uint64_t steps) {
+        hash numbers;
+        optimizer.for_each_number([&](const char*, auto number) { numbers.add(double(number)); });
+        if (length_ == 0 || numbers.value() != numbers_) describe(optimizer);
+        numbers_ = numbers.value();
+        content_ = hash().add(rule_name(optimizer)).add(numbers_).add(steps).value();
+        // the rest of the text has room for all digits
+        end_ = std::to_chars(text_ + length_, text_ + sizeof text_, steps).ptr;
+    }
+
+    std::uint64_t content() const { return content_; }
+    std::string_view lines() const { return {text_, std::size_t(end_ - text_)}; }
+
+private:
+    template <class O>
+    [[gnu::cold]] void describe(O& optimizer) {
+        message all = text("call run_and_apply\noptimizer ", rule_name(optimizer));
+        optimizer.for_each_number(
+            [&](const char* name, auto number) { all += text("\n", name, " ", number); });
+        all += "\nsteps ";
+        store(text_, all);
+        length_ = std::string_view(text_).size();
+    }
+
+    std::uint64_t numbers_ = 0, content_ = 0;
+    std::size_t length_ = 0;
+    char text_[sizeof call_header::text + 24];
+    const char* end_ = text_;
+};
 
 // Other optimizers that derive from these step otherwise.
 template <class O>
@@ -74,8 +80,10 @@ constexpr bool is_fusable<optimizers::adam<T, Decays>> = true;
 /// may change between runs through `optimizer()`, on all ranks alike; they are compared.
 /// `save_checkpoint(path, comm, step, progress)` saves parameters and state by the parameters'
 /// names, and any number of ranks loads them.
-/// **Lifetime**: the parameters outlive it and do not move. It belongs to one plan, since its state
-/// has the order of that plan's slices.
+/// Plans may be made anew, and several may run it by turns. Its state has the order of a plan's
+/// slices: when another plan runs it, the ranks of that plan bring the state together first. So
+/// each change of plans costs a message as large as the state.
+/// **Lifetime**: the parameters outlive it and do not move.
 /// @snippet tests/train/snippets.cpp run_and_apply
 template <class Optimizer>
 class fused_step {
@@ -123,10 +131,13 @@ public:
     std::size_t state_bytes() const noexcept { return state_.bytes(); }
 
     /// For plans: begins the next step. The step counts only after end(), so a step on which the
-    /// ranks could not agree does not count.
-    const detail::fused_update& begin() {
-        rule_.emplace(detail::next_rule(optimizer_, steps_));
-        update_.content = detail::content_of(optimizer_, steps_);
+    /// ranks could not agree does not count. **Collective** if another plan ran the last one.
+    const detail::fused_update& begin(detail::ranks_of_plan& ranks) {
+        if (!ranks.has(layout_)) enter(ranks);
+        rule_.emplace(optimizer_.rule(steps_));
+        said_.take(optimizer_, steps_);
+        update_.content = said_.content();
+        update_.said = said_.lines();
         state_.shrink();
         return update_;
     }
@@ -149,7 +160,7 @@ public:
     }
 
 private:
-    using rule = decltype(detail::next_rule(std::declval<Optimizer&>(), std::uint64_t()));
+    using rule = decltype(std::declval<const Optimizer&>().rule(0));
 
     static void apply(void* self, std::size_t done, std::size_t place, std::size_t bytes,
                       std::byte* values, const std::byte* current) {
@@ -163,6 +174,14 @@ private:
         state_.provide(done, place, n, rule::states);
         detail::update_elements(*rule_, n, current, values, state_.numbers(0, done),
                                 rule::states > 1 ? state_.numbers(1, done) : nullptr, values);
+    }
+
+    void enter(detail::ranks_of_plan& ranks) {
+        std::size_t elements = 0;
+        for (const detail::tensor_ref& t : targets_) elements += t.count;
+        detail::collect_state(ranks, {steps_, elements, state_.size(), state_.is_whole()}, state_,
+                              rule::states);
+        layout_ = ranks.layout();
     }
 
     void take_names() {
@@ -184,6 +203,8 @@ private:
     std::vector<detail::tensor_ref> targets_;
     std::vector<std::string> names_;
     detail::fused_update update_;
+    detail::said_step said_;
+    detail::shared<detail::plan_layout> layout_;  // of the plan whose slices have the state
     detail::sliced_state<value_type> state_;
 };
 

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "../../core/error.hpp"
+
 namespace hvd {
 inline namespace v0 {
 namespace detail {
@@ -30,8 +32,10 @@ public:
 
     // Makes the numbers of `n` elements from a place on, if they are not there yet. `done` elements
     // of this rank's slices come before them.
+    // @throws hvd::usage_error if these are other elements than in the step before.
     void provide(std::size_t done, std::size_t place, std::size_t n, int kinds) {
-        if (done + n <= size_) return;
+        if (n == 0) return;
+        if (done + n <= size_) return require_run(done, place, n);
         for (std::size_t k = 0; k < std::size_t(kinds); ++k) {
             numbers_[k].resize(done);  // without those of a step that failed here
             if (whole_[k].empty()) numbers_[k].resize(done + n);
@@ -53,6 +57,9 @@ public:
         *this = {};
         whole_ = std::move(whole);
     }
+    // The slices will be others. Drops those that were made for a step that failed.
+    void cut_again() { take_whole(std::move(whole_)); }
+    bool is_whole() const { return !whole_[0].empty(); }
     // The first step after that is complete.
     void forget_whole() {
         for (auto& of_kind : whole_) std::vector<T>().swap(of_kind);
@@ -77,9 +84,21 @@ public:
     const state_numbers<T>& whole() const { return whole_; }
 
 private:
+    void require_run(std::size_t done, std::size_t place, std::size_t n) {
+        if (done == 0) at_ = before_ = 0;
+        while (done >= before_ + runs_[at_].count) before_ += std::size_t(runs_[at_++].count);
+        const run& here = runs_[at_];
+        const std::size_t in_run = done - before_;
+        if (here.place + in_run != place || in_run + n > here.count) [[unlikely]]
+            throw usage_error(-1,
+                              "hvd: run_and_apply: the plan reduces other slices on this rank "
+                              "than before, and the optimizer's state is that of the old ones");
+    }
+
     state_numbers<T> numbers_, whole_;
     std::vector<run> runs_;
     std::size_t size_ = 0;
+    std::size_t at_ = 0, before_ = 0;  // the run of the last elements, and those before it
 };
 
 }  // namespace detail

@@ -79,7 +79,7 @@ private:
         for (const std::size_t v : alive_)
             for_each_tensor(v, v, [&](std::size_t, auto slice, auto) {
                 double m = 0;
-                for (const double x : slice) m = std::abs(x) > m || std::isnan(x) ? std::abs(x) : m;
+                for (const double x : slice) m = std::abs(x) > m || is_nan(x) ? std::abs(x) : m;
                 largest.push_back(m);
             });
         comm_.allreduce(largest, max, {.name = "adasum largest elements"});

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -111,7 +110,7 @@ private:
         for (std::size_t k = 0; k < next_residual_.size(); ++k) {
             const float sent = float(rounded[k]);
             const float lost = sent - float(as_double(from_double<T>(sent)));
-            if (std::isfinite(lost)) next_residual_[k] += lost;
+            if (is_finite(lost)) next_residual_[k] += lost;
         }
     }
 

@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <cmath>
 #include <vector>
 
 #include "../../core/concepts.hpp"
@@ -43,7 +42,7 @@ void encode(const T* from, std::size_t n, Half* to, double scale, float* residua
         const double y = as_double(from[i]) * scale + (residual ? double(residual[i]) : 0);
         to[i] = Half(float(y));
         const double lost = y - double(float(to[i]));
-        if (residual) residual[i] = std::isfinite(lost) ? float(lost) : 0;
+        if (residual) residual[i] = is_finite(lost) ? float(lost) : 0;
     }
 }
 

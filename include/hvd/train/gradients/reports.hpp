@@ -16,16 +16,32 @@
 namespace hvd {
 inline namespace v0 {
 
+namespace detail {
+
+// The passes of a step under no_sync().
+struct quiet_passes {
+    int scopes = 0;        // under way
+    bool reports = false;  // the scopes under way have reported gradients
+    // A scope has ended without a report, so nobody knows which gradients it has written.
+    bool unknown = false;
+};
+
+}  // namespace detail
+
 /// While it exists, the reports of a backward pass do not count: see `no_sync()`.
 class no_sync_scope {
 public:
-    explicit no_sync_scope(int& scopes) : scopes_(scopes) { ++scopes_; }
+    explicit no_sync_scope(detail::quiet_passes& passes) : passes_(passes) { ++passes_.scopes; }
     no_sync_scope(const no_sync_scope&) = delete;
     no_sync_scope& operator=(const no_sync_scope&) = delete;
-    ~no_sync_scope() { --scopes_; }
+    ~no_sync_scope() {
+        if (--passes_.scopes > 0) return;
+        passes_.unknown = passes_.unknown || !passes_.reports;
+        passes_.reports = false;
+    }
 
 private:
-    int& scopes_;
+    detail::quiet_passes& passes_;
 };
 
 namespace detail {
@@ -46,6 +62,8 @@ public:
     /// While the result exists, reports do not count and start nothing: `backward_passes_per_step`
     /// does not limit the passes. The gradients of these passes stay on this rank, and travel with
     /// those of the next pass or in `step()`. The ranks may make different numbers of such passes.
+    /// `nothing_ready()` keeps them: if a scope has reported nothing, all gradients travel as they
+    /// are in this step.
     /// @snippet tests/train/snippets.cpp no_sync
     [[nodiscard]] no_sync_scope no_sync() { return no_sync_scope(quiet_); }
 
@@ -120,8 +138,9 @@ protected:
             refuse(call, "(", i, "): there are ", parameters_.size(), " parameters");
     }
 
-    void check_report(std::size_t i, const char* call = "gradient_ready") const {
+    void check_report(std::size_t i, const char* call = "gradient_ready") {
         check_index(i, call);
+        if (quiet()) quiet_.reports = true;
         const auto& p = parameters_[i];
         if (p.reports == options_.backward_passes_per_step)
             refuse("gradient \"", p.name, "\" was ready ", p.reports,
@@ -139,7 +158,7 @@ protected:
     }
 
     // In no_sync() reports do not count.
-    bool quiet() const { return quiet_ > 0; }
+    bool quiet() const { return quiet_.scopes > 0; }
 
     void count_report(std::size_t i) {
         if (++parameters_[i].reports == options_.backward_passes_per_step) reports_.complete(i);
@@ -153,10 +172,11 @@ protected:
     }
 
     // Calls f with each parameter for which this rank contributes zeros: nobody reported it, and
-    // nothing_ready() said that there is no more. Local ones stay; tables are their rows.
+    // nothing_ready() said that there is no more. Local ones stay; tables are their rows. After a
+    // pass under no_sync() that reported nothing, all gradients travel as they are.
     template <class F>
     void for_each_zero(F f) {
-        if (!nothing_more_) return;
+        if (!nothing_more_ || quiet_.unknown) return;
         for (auto& p : parameters_)
             if (p.reports == 0 && !p.written && p.travels()) f(p);
     }
@@ -164,7 +184,7 @@ protected:
     // True if gradient i is zeros after nothing_ready(i). A table is the rows that are reported.
     bool becomes_zeros(std::size_t i) const {
         const auto& p = parameters_[i];
-        return !quiet() && !p.written && p.kind != parameter_kind::sparse;
+        return !quiet() && !p.written && !quiet_.unknown && p.kind != parameter_kind::sparse;
     }
 
     void say_nothing_ready() {
@@ -186,7 +206,7 @@ protected:
             p.written = false;
         }
         reports_.drop_step();
-        some_reported_ = nothing_more_ = false;
+        some_reported_ = nothing_more_ = quiet_.unknown = false;
     }
 
     // True if the step begins with an agreement of the ranks.
@@ -234,7 +254,7 @@ private:
     }
 
     int rank_;
-    int quiet_ = 0;              // number of no_sync() scopes
+    quiet_passes quiet_;
     bool nothing_more_ = false;  // nothing_ready() was called in this step
 };
 

@@ -272,6 +272,12 @@ void gradient_reducer<Comm, T>::seal() {
 
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::make_buckets(std::string described) {
+    constexpr const char* nothing_to_train =
+        "there is no parameter: register_parameter() comes before the first report and step()";
+    if (parameters_.empty()) {
+        if constexpr (named) refuse(nothing_to_train);
+        else refuse_call(comm_, nothing_to_train);
+    }
     check_members(parameters_.size(), options_, [this](const auto&... why) {
         if constexpr (named) this->refuse(why...);
         else refuse_call(this->comm_, why...);
@@ -456,7 +462,7 @@ void gradient_reducer<Comm, T>::keep_residuals() {
 
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::scale_gradients(double factor) const {
-    if (factor == 1) return;
+    if (is_one(factor)) return;
     if constexpr (dtype_traits<T>::id == dtype::float16)
         refuse("gradients of float16 and a scaled loss are for optimizers::float_masters: divided ",
                "in 16 bits, small ones would vanish");

@@ -55,7 +55,7 @@ struct loss_scale {
     template <class T, class Space>
     void unscale(synchronized_gradients<T, Space>& gradients) const {
         constexpr double smallest = std::numeric_limits<double>::min();
-        if (!(value >= smallest && value <= 1 / smallest))
+        if (!detail::is_finite(value) || !(value >= smallest && value <= 1 / smallest))
             detail::refuse(gradients.rank(), "a loss scale of ", value,
                            ", which is no number that divides gradients");
         gradients.factor_ = 1 / value;

@@ -2,11 +2,12 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <cmath>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "../../kernel/update.hpp"
 #include "../../protocol/agreement.hpp"
 #include "../sparse/rows.hpp"
 #include "../tensors.hpp"
@@ -24,10 +25,22 @@ namespace optimizers {
 template <class T>
 using tensors = std::span<const tensor_view<T>>;
 
+namespace detail {
+template <class T>
+struct number_of {
+    static_assert(hvd::detail::is_float_element<T>,
+                  "hvd: an optimizer steps float, double, hvd::float16 or hvd::bfloat16: integers "
+                  "have no gradients, and a complex tensor is registered as its reals, "
+                  "hvd::view(reinterpret_cast<float*>(z.data()), 2 * z.size())");
+    using type = std::conditional_t<hvd::detail::is_float_element<T>, dtype_traits<T>,
+                                    dtype_traits<float>>::accumulator;
+};
+}  // namespace detail
+
 /// The type in which an optimizer of elements T computes and keeps its state: float for 16-bit
 /// floats.
 template <class T>
-using number = typename dtype_traits<T>::accumulator;
+using number = typename detail::number_of<T>::type;
 
 /// The state of an optimizer for each parameter's elements. The first step that needs it makes it.
 template <class T>
@@ -61,10 +74,27 @@ void for_each(tensors<T> parameters, tensors<T> gradients, F f) {
             f(i, hvd::detail::elements(parameters[i]), hvd::detail::elements(gradients[i]));
 }
 
-// The gradient with weight decay, which pulls each value to zero.
-template <class R>
-R decayed(R gradient, R value, R decay) {
-    return decay == 0 ? gradient : gradient + decay * value;
+// Steps the elements of a parameter by a rule, with `states` of R each. It is the kernel of a
+// fused_step too. Elements of 16 bits are stepped as floats, in blocks.
+template <class Rule, class T, class R>
+void update(const Rule& rule, std::span<T> p, std::span<const T> g, R* state1, R* state2) {
+    if constexpr (std::is_same_v<T, R>) {
+        hvd::detail::update_elements(rule, p.size(), p.data(), g.data(), state1, state2, p.data());
+    } else {
+        constexpr std::size_t block = 256;
+        R values[block], slopes[block];
+        for (std::size_t at = 0; at < p.size(); at += block) {
+            const std::size_t n = p.size() - at < block ? p.size() - at : block;
+            for (std::size_t k = 0; k < n; ++k) {
+                values[k] = R(p[at + k]);
+                slopes[k] = R(g[at + k]);
+            }
+            hvd::detail::update_elements(rule, n, values, slopes,
+                                         state1 == nullptr ? nullptr : state1 + at,
+                                         state2 == nullptr ? nullptr : state2 + at, values);
+            for (std::size_t k = 0; k < n; ++k) p[at + k] = T(values[k]);
+        }
+    }
 }
 
 }  // namespace detail
@@ -103,10 +133,8 @@ struct sgd {
 
 private:
     void change(std::span<T> p, std::span<const T> g) const {
-        for (std::size_t k = 0; k < p.size(); ++k) {
-            const R value = R(p[k]);
-            p[k] = T(value - rate * detail::decayed(R(g[k]), value, decay));
-        }
+        detail::update(hvd::detail::descent_rule<R>{rate, decay}, p, g, static_cast<R*>(nullptr),
+                       static_cast<R*>(nullptr));
     }
 };
 
@@ -123,14 +151,15 @@ struct momentum {
     bool nesterov = false;  ///< looks ahead by the momentum
     slots<R> velocity = {};
 
+    /// For hvd: the kernel of a step.
+    auto rule(std::uint64_t = 0) const {
+        return hvd::detail::sgd_rule<R>{rate, factor, R(0), decay, nesterov, false};
+    }
+
     void step(tensors<T> parameters, tensors<T> gradients) {
         detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
             const auto v = detail::slot_of(velocity, i, p.size());
-            for (std::size_t k = 0; k < p.size(); ++k) {
-                const R value = R(p[k]), gradient = detail::decayed(R(g[k]), value, decay);
-                v[k] = factor * v[k] + gradient;
-                p[k] = T(value - rate * (nesterov ? gradient + factor * v[k] : v[k]));
-            }
+            detail::update(rule(), p, std::span<const T>(g), v.data(), static_cast<R*>(nullptr));
         });
     }
 
@@ -167,21 +196,20 @@ struct adam {
     slots<R> variance = {};
     step_counts steps = {};  ///< each parameter's own, which correct the bias of its moments
 
+    /// For hvd: the kernel of the step after `done` ones.
+    auto rule(std::uint64_t done) const {
+        return hvd::detail::adam_rule<R>(double(rate), double(beta1), double(beta2),
+                                         double(epsilon), double(decay), true,
+                                         static_cast<long long>(done) + 1);
+    }
+
     void step(tensors<T> parameters, tensors<T> gradients) {
         detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
             const double count = detail::slot_of(steps, i, 1)[0] += 1;
-            const R mean_bias = R(1 - std::pow(double(beta1), count));
-            const R variance_bias = R(1 - std::pow(double(beta2), count));
             const auto m = detail::slot_of(mean, i, p.size());
             const auto v = detail::slot_of(variance, i, p.size());
-            for (std::size_t k = 0; k < p.size(); ++k) {
-                const R value = R(p[k]), gradient = R(g[k]);
-                m[k] = beta1 * m[k] + (1 - beta1) * gradient;
-                v[k] = beta2 * v[k] + (1 - beta2) * gradient * gradient;
-                p[k] = T(value -
-                         rate * (m[k] / mean_bias / (std::sqrt(v[k] / variance_bias) + epsilon) +
-                                 decay * value));
-            }
+            detail::update(rule(std::uint64_t(count) - 1), p, std::span<const T>(g), m.data(),
+                           v.data());
         });
     }
 
@@ -220,13 +248,8 @@ struct adadelta {
         detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
             const auto s = detail::slot_of(squares, i, p.size());
             const auto c = detail::slot_of(changes, i, p.size());
-            for (std::size_t k = 0; k < p.size(); ++k) {
-                const R gradient = R(g[k]);
-                s[k] = rho * s[k] + (1 - rho) * gradient * gradient;
-                const R change = std::sqrt((c[k] + epsilon) / (s[k] + epsilon)) * gradient;
-                c[k] = rho * c[k] + (1 - rho) * change * change;
-                p[k] = T(R(p[k]) - rate * change);
-            }
+            detail::update(hvd::detail::adadelta_rule<R>{rate, rho, epsilon}, p,
+                           std::span<const T>(g), s.data(), c.data());
         });
     }
 

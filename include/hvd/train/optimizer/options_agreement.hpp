@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <cmath>
 #include <vector>
 
 #include "../agreement.hpp"
@@ -21,7 +20,7 @@ void check_options(int rank, const optimizer_options& o) {
         refuse(rank, "backward_passes_per_step is ", o.backward_passes_per_step,
                ", and at least 1");
     const double f = o.gradient_predivide_factor;
-    if (!(f > 0) || !std::isfinite(f))
+    if (!is_finite(f) || !(f > 0))
         refuse(rank, "gradient_predivide_factor is ", f, ", and above 0");
     if (f != 1 && o.op != gradient_op::average)
         refuse(rank, "gradient_predivide_factor is part of an average; the op is another");

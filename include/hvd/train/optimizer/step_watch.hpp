@@ -42,9 +42,11 @@ struct step_summary {
     std::vector<step_times> ranks;
     std::vector<bucket> buckets;
     double samples_per_second = 0;  ///< of all ranks together
+    bool times_buckets = false;     ///< an observer has timed the buckets
     int slowest = 0;  ///< the rank that computes and updates longest, for which the others wait
 
     /// A table of the ranks, and the buckets of this one. Numbers have points, whatever the locale.
+    /// Without an observer of the buckets it has "-" in place of the times that nobody took.
     std::string text() const {
         std::string all = detail::fixed(steps, 0) + " steps, " +
                           detail::fixed(samples_per_second, 1) + " samples/s on " +
@@ -55,8 +57,9 @@ struct step_summary {
             const step_times& t = ranks[r];
             all += column(4, std::to_string(r)) + column(11, in_ms(t.computing)) +
                    column(9, in_ms(t.waiting)) + column(10, in_ms(t.updating)) +
-                   column(15, in_ms(t.communicating)) +
-                   column(25, detail::fixed(100 * t.overlap(), 0)) + " %\n";
+                   column(15, times_buckets ? in_ms(t.communicating) : "-") +
+                   column(25, times_buckets ? detail::fixed(100 * t.overlap(), 0) : "-") +
+                   (times_buckets ? " %\n" : "\n");
         }
         for (std::size_t b = 0; b < buckets.size(); ++b)
             all += "bucket " + std::to_string(b) + ": " + std::to_string(buckets[b].bytes) +
@@ -121,6 +124,7 @@ public:
     /// The steps since the last summary, on all ranks. **Collective**.
     step_summary summary() {
         step_summary all;
+        all.times_buckets = times_buckets;
         step_times mine{mean(double(computing_)), mean(double(waiting_)), mean(double(updating_)),
                         0, samples_ / (steps_ > 0 ? double(steps_) : 1)};
         if constexpr (times_buckets)

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "../../core/lean/finite.hpp"
 #include "../../core/tensor_view.hpp"
 #include "../../protocol/agreement.hpp"
 #include "../tensors.hpp"
@@ -20,6 +21,12 @@ class device_reducer;
 }  // namespace detail
 
 struct loss_scale;
+
+/// Options of `clip_by_norm`.
+struct clip_options {
+    /// throws `hvd::usage_error`, on all ranks, for a norm that is an infinity or NaN
+    bool error_if_nonfinite = false;
+};
 
 /// The gradients of one step after `synchronize()`. They may be read or changed, and are then
 /// handed to `apply`. They are equal on all ranks, except those of local parameters. With Adasum
@@ -61,7 +68,7 @@ private:
     template <class U>
     friend void clip_by_norm(synchronized_gradients<U, device>&, double);
     template <class U>
-    friend double clip_by_norm(synchronized_gradients<U>&, double);
+    friend double clip_by_norm(synchronized_gradients<U>&, double, const clip_options&);
     template <class U>
     friend double global_norm(const synchronized_gradients<U>&);
     friend loss_scale;
@@ -94,28 +101,46 @@ double global_norm(const synchronized_gradients<T>& gradients) {
 
 namespace detail {
 inline void check_largest_norm(int rank, double largest) {
-    if (!(largest >= 0))
+    if (is_nan(largest) || !(largest >= 0))
         refuse(rank, "gradients are to be clipped to a norm of ", largest,
                ", and that is at least 0");
+}
+
+// The factor that brings a norm down to the largest, as PyTorch's clip_grad_norm_ has it: a norm
+// that is NaN makes all gradients NaN, and an infinite one makes zeros of those that are finite.
+inline double clip_factor(double norm, double largest) {
+    if (!is_finite(largest)) return 1;
+    if (is_nan(norm)) return norm;
+    if (!is_finite(norm)) return 0;
+    return norm > largest ? largest / norm : 1;
 }
 }  // namespace detail
 
 /// Scales the shared gradients so that their norm is at most `largest`, and returns their norm
 /// before. Local gradients stay as they are.
-/// @throws hvd::usage_error for a `largest` that is negative or NaN.
+///
+/// A norm that is not finite does what it does in PyTorch: a NaN makes all shared gradients NaN, an
+/// infinity makes the finite ones zeros and the infinite ones NaN. So `skip_nonfinite` and a
+/// `loss_scale` still leave the step out. An infinite `largest` clips nothing.
+/// @throws hvd::usage_error for a `largest` that is negative or NaN, and as the options say.
 template <class T>
-double clip_by_norm(synchronized_gradients<T>& gradients, double largest) {
+double clip_by_norm(synchronized_gradients<T>& gradients, double largest,
+                    const clip_options& o = {}) {
     detail::check_largest_norm(gradients.rank(), largest);
     const double norm = global_norm(gradients);
-    if (norm > largest)
-        for (const auto& tensor : gradients.parts_) detail::scale(tensor, largest / norm);
+    if (o.error_if_nonfinite && !detail::is_finite(norm))
+        detail::refuse(gradients.rank(), "the norm of the gradients is ", norm,
+                       ", and clip_by_norm has .error_if_nonfinite");
+    const double factor = detail::clip_factor(norm, largest);
+    for (const auto& tensor : gradients.parts_) detail::scale(tensor, factor);
     return norm;
 }
 
 /// Makes `apply` clip gradients on the device, without waiting on the host: it measures the norm of
 /// the shared gradients over all ranks, and the step takes each scaled down so that the norm is at
 /// most `largest`. The gradients themselves stay as they are. It is for hvd's own optimizers, whose
-/// `gradient_norm(stream)` reads the norm afterwards.
+/// `gradient_norm(stream)` reads the norm afterwards. A norm that is not finite does the same as on
+/// the host. There are no options: `gradient_norm(gradients, stream)` lets the host look before.
 /// @throws hvd::usage_error for a `largest` that is negative or NaN.
 /// @snippet tests/train/device_snippets.cpp clip_by_norm
 template <class T>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <string_view>
 
 #include "sparse.hpp"
@@ -140,7 +139,7 @@ private:
             for (std::size_t c = 0; c < columns_; ++c) {
                 row[c] = from_double<T>(float(rounded[c]));
                 const float again = float(rounded[c]) - float(as_double(row[c]));
-                if (std::isfinite(again)) lost[c] += again;
+                if (is_finite(again)) lost[c] += again;
             }
         }
     }

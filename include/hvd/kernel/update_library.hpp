@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include "../core/compiled.hpp"
+#include "update.hpp"
+
+// The steps of hvd's optimizers that libhvd holds.
+#define HVD_UPDATE(T, Rule)                                                               \
+    HVD_INSTANTIATE HVD_API void update_elements<T, Rule<T>>(const Rule<T>&, std::size_t, \
+                                                             const T*, const T*, T*, T*, T*);
+#define HVD_UPDATES(T)          \
+    HVD_UPDATE(T, descent_rule) \
+    HVD_UPDATE(T, sgd_rule)     \
+    HVD_UPDATE(T, adam_rule)    \
+    HVD_UPDATE(T, adadelta_rule)
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+HVD_UPDATES(float)
+HVD_UPDATES(double)
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
+
+#undef HVD_UPDATES
+#undef HVD_UPDATE
