@@ -109,7 +109,7 @@ std::byte* bytes_of(const View& view) {
 template <class T, class Op>
 reduction_group group_of(operation& op, const Op& function, std::size_t offset, std::size_t count) {
     return {reduction_of<T, Op>(op), &function, sizeof(T), offset, count, nullptr,
-            dtype_traits<T>::id, false};
+            dtype_traits<T>::id,     false};
 }
 
 // A fused list in one buffer, with the functions that pack it.
