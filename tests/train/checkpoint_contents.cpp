@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <stdexcept>
 #include <hvd/train.hpp>
 #include <hvd/train/checkpoint.hpp>
 
@@ -75,6 +76,39 @@ struct foreign_momentum {
     void for_each_number(F f) {
         f("factor", factor);
     }
+};
+
+// Memory of the user, which has its size.
+struct flat_array {
+    using value_type = float;
+    float* first = nullptr;
+    std::size_t size() const { return 2; }
+    float* data() { return first; }
+    const float* data() const { return first; }
+    void resize(std::size_t n) {
+        if (n != size()) throw std::logic_error("memory of the user has its size");
+    }
+};
+
+// Momentum over one flat buffer, as a program in C has it.
+struct flat_momentum {
+    using value_type = float;
+    std::vector<flat_array> velocity;
+
+    void step(optimizers::tensors<float> parameters, optimizers::tensors<float> gradients) {
+        for (std::size_t i = 0; i < parameters.size(); ++i)
+            for (std::size_t k = 0; k < parameters[i].size(); ++k) {
+                float& v = velocity[i].data()[k];
+                v = v / 2 + gradients[i].data()[k];
+                parameters[i].data()[k] -= v;
+            }
+    }
+    template <class F>
+    void for_each_slot(F f) {
+        f("velocity", velocity);
+    }
+    template <class F>
+    void for_each_number(F) {}
 };
 
 // An optimizer with numbers of every kind.
@@ -305,6 +339,25 @@ TEST_CASE("slots of a parameter are there as a whole or not at all, with a count
         CHECK_THROWS_WITH_AS(hvd::save_checkpoint(folder / "d", saved.optimizer, {}),
                              doctest::Contains("\"optimizer.steps.a\" has 2 elements"),
                              hvd::checkpoint_error);
+        comm.barrier();
+    });
+}
+
+TEST_CASE("state in memory of the user is loaded where it lies") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const shared_folder folder(comm);
+        std::vector<float> of_first(4), of_second(4);
+        const auto over = [](std::vector<float>& flat) {
+            return flat_momentum{{{flat.data()}, {flat.data() + 2}}};
+        };
+        two<flat_momentum> first(comm, {'a', 'b'}, over(of_first));
+        two<flat_momentum> second(comm, {'a', 'b'}, over(of_second));
+        first.optimizer.step();
+        first.optimizer.step();
+        hvd::save_checkpoint(folder / "c", first.optimizer, {});
+        hvd::load_checkpoint(folder / "c", second.optimizer);
+        CHECK(of_second == of_first);
+        CHECK(of_second[3] == 150);
         comm.barrier();
     });
 }

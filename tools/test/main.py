@@ -230,7 +230,8 @@ class Run:
         return cpu + build.run(made.tests, stage["name"] + "-again", self.parallel(stage), stage.get("slower", 1), lambda *_: None)[1]
 
     def command_for(self, stage):
-        return f"./run test {'--' + self.arguments.level if self.arguments.level != 'test' else ''} --stages {stage['name']}"
+        level = f" --{self.arguments.level}" if self.arguments.level != "test" else ""
+        return f"./run test{level} --stages {stage['name']}"
 
     def all_stages(self):
         self.waiting = self.arguments.chosen()

@@ -71,7 +71,7 @@ NOT_SANITIZED = ["examples", "interop.torch*", "interop.dlib*", "network", "gpu"
 ONLY_ONCE = ["big", "headers", "compile_fail", "concepts", "docs", "overhead", "examples", "apart", "random", "gpu"]
 
 STAGES = [
-    {"name": "units", "build": "gcc", "parallel": 1, "tests": ["unit", "concepts", "headers"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [9999, 9999], "units": [999, 999]},
+    {"name": "units", "build": "gcc", "parallel": 1, "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "collectives", "build": "clang", "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "training", "build": "clang", "tests": ["train", "interop"], "but": ["apart", "emulated", "interop.torch*", "interop.dlib*"],
      "packages": ["venv"], "cpu": [9999, 9999], "units": [999, 999]},

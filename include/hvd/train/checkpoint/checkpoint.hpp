@@ -104,9 +104,12 @@ void read_slots(const safetensors_file& file, Trained& optimizer, auto& restored
                             [&](std::size_t i, const std::string& name, std::size_t size) {
                                 const std::string key = slot_name(slot, name);
                                 if (slots.size() <= i) slots.resize(i + 1);
-                                slots[i].resize(0);
-                                if (!file.tensors().contains(key)) return;
-                                slots[i].resize(numbers_in(slots, size));
+                                const bool has = file.tensors().contains(key);
+                                const std::size_t numbers = has ? numbers_in(slots, size) : 0;
+                                // What fits stays where it is: it may be memory of the user.
+                                if (std::size_t(slots[i].size()) != numbers)
+                                    slots[i].resize(numbers);
+                                if (!has) return;
                                 file.read(named(key, view_of_slot(slots[i])));
                                 if constexpr (std::is_same_v<S, optimizers::step_counts>)
                                     require_count(file, key, slots[i][0]);
